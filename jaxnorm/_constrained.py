@@ -1,0 +1,68 @@
+"""From a layout to the arrays: applies a function where there are fan-in axes, nowhere else."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import optax
+from jaxtyping import PyTree
+
+from jaxnorm._axes import negative_axes
+from jaxnorm._layout import Layout
+from jaxnorm._node import Axes
+from jaxnorm._paths import is_absent, leaves, rebuild
+
+#: ``(path, leaf, axes)``, with None for axes where there is nothing to constrain.
+Constrained = tuple[str, Any, Axes | None]
+
+
+def constrained_leaves(layout: Layout, tree: PyTree) -> list[Constrained]:
+    """Every leaf of ``tree``, nodes opened, with its path and its fan-in axes or None.
+
+    Raises ValueError if the layout's result does not fit the tree, or if it constrains nothing.
+    """
+    named = leaves(tree)
+    axes = jax.tree.leaves(layout(tree), is_leaf=is_axes)
+    paths = ", ".join(path for path, _ in named) or "(there are none)"
+    if len(axes) != len(named):
+        raise ValueError(
+            f"the layout returned {len(axes)} entries for the {len(named)} parameters {paths}; "
+            "wanted a tree of the parameters' structure, with axes or None at each leaf."
+        )
+    if all(entry is None for entry in axes):
+        raise ValueError(
+            f"the layout constrains no parameter, so this would do nothing. The paths are: {paths}."
+            " Pass a layout that knows these names: layout_from_rules([(regex, axes), ...]), "
+            "torch_layout, or jaxnorm.nnx.layout(model)."
+        )
+    return [
+        (path, leaf, _usable(path, leaf, entry))
+        for (path, leaf), entry in zip(named, axes, strict=True)
+    ]
+
+
+def map_constrained(
+    function: Callable[..., Any], layout: Layout, tree: PyTree, *columns: list[Any]
+) -> PyTree:
+    """``function(leaf, axes, *others)`` at each constrained leaf of ``tree``, else the leaf itself.
+
+    ``columns`` hold the others: one value for each leaf of ``tree``, as `flat_leaves` and
+    `setting_per_leaf` give them. Absent leaves (None, MaskedNode) are left alone.
+    """
+    rows = zip(constrained_leaves(layout, tree), *columns, strict=True)
+    return rebuild(
+        tree,
+        [leaf if axes is None else function(leaf, axes, *rest) for (_, leaf, axes), *rest in rows],
+    )
+
+
+def is_axes(x: Any) -> bool:
+    """Whether ``x`` is what a layout holds at one leaf."""
+    is_tuple_of_ints = isinstance(x, tuple) and bool(x) and all(isinstance(a, int) for a in x)
+    return x is None or isinstance(x, optax.MaskedNode) or is_tuple_of_ints
+
+
+def _usable(path: str, leaf: Any, axes: Any) -> Axes | None:
+    if not isinstance(axes, tuple) or isinstance(axes, optax.MaskedNode) or is_absent(leaf):
+        return None
+    return negative_axes(axes, leaf.ndim, f"the leaf {path!r} of shape {tuple(leaf.shape)}")

@@ -1,0 +1,155 @@
+"""Which leaves are kernels, and which of their axes are fan-in.
+
+A *layout* is a callable that takes a parameter tree and returns a tree of the same structure with,
+at each constrained leaf, its fan-in axes as a tuple of negative ints, and None at every other leaf.
+A reparametrization node counts as one leaf at the kernel's path; inside it the node's own axes hold
+for the fields that are shaped as the kernel is. A leaf that ``optax.masked`` took away, or a None,
+keeps its place: it is a MaskedNode in the layout's result if its path is a kernel's.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import optax
+from jaxtyping import PyTree
+
+from jaxnorm._axes import negative_axes
+from jaxnorm._node import Axes
+from jaxnorm._paths import entries, is_absent, is_node, rebuild_entries
+
+#: ``params -> tree of axes``.
+Layout = Callable[[PyTree], PyTree]
+
+#: ``(path, entry) -> fan-in axes``, or None for what is no kernel. Also asked of absent leaves.
+Select = Callable[[str, Any], Axes | None]
+
+
+def flax_layout(params: PyTree) -> PyTree:
+    """The layout of Flax kernels: leaves named ``kernel``, all axes but the last.
+
+    Leaves of fewer than two axes are no kernels. Right for (in, out) and for convolutions of any
+    rank (H, W, in, out), grouped and depthwise ones included, since their ``in`` is already per
+    group. Works on ``nnx.state(model)``, inside ``nnx.Optimizer``, on pure dicts and on Linen's
+    trees alike. Kernels of more axes need `layout_from_rules` or `jaxnorm.nnx.layout`: stacked ones
+    (``nn.scan``), attention projections (in, heads, head size), and convolutions with
+    ``transpose_kernel``.
+
+    Args:
+        params: a tree of arrays, or of their shapes.
+
+    Returns:
+        A tree of the same structure: a tuple of negative axes at each kernel, None elsewhere.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> flax_layout({"conv": {"kernel": jnp.ones((3, 3, 8, 16)), "bias": jnp.ones(16)}})
+        {'conv': {'bias': None, 'kernel': (-4, -3, -2)}}
+    """
+    return layout_by(lambda path, entry: _all_but(-1, entry) if _last(path) == "kernel" else None)(
+        params
+    )
+
+
+def torch_layout(params: PyTree) -> PyTree:
+    """The layout of Equinox and PyTorch: leaves named ``weight``, all axes but the first.
+
+    Args:
+        params: a tree of arrays, or of their shapes.
+
+    Returns:
+        A tree of the same structure: a tuple of negative axes at each kernel, None elsewhere.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> torch_layout({"weight": jnp.ones((16, 8, 3, 3)), "bias": jnp.ones(16)})
+        {'bias': None, 'weight': (-3, -2, -1)}
+    """
+    return layout_by(lambda path, entry: _all_but(0, entry) if _last(path) == "weight" else None)(
+        params
+    )
+
+
+def layout_from_rules(rules: Sequence[tuple[str, int | Iterable[int] | None]]) -> Layout:
+    r"""A layout from ``(regular expression, fan-in axes or None)`` pairs; the first match wins.
+
+    Args:
+        rules: expressions are searched for in the ``/``-joined path of each leaf (anchor them with
+            ``^`` and ``$``); axes may be positive and are kept as negative ones. Leaves that no
+            rule matches are left alone. At a reparametrized kernel the node's own axes hold, and a
+            rule only says whether it is constrained.
+
+    Returns:
+        A layout. Calling it raises ValueError if a rule matches no path at all (the message lists
+        the paths there are), or if a leaf lacks the axes that its rule names.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> params = {"head": {"kernel": jnp.ones((8, 2))}, "qkv": {"kernel": jnp.ones((8, 4, 2))}}
+        >>> layout_from_rules([("head", None), ("qkv/kernel$", 0)])(params)
+        {'head': {'kernel': None}, 'qkv': {'kernel': (-3,)}}
+    """
+    compiled = [(re.compile(pattern), axes) for pattern, axes in rules]
+
+    def layout(params: PyTree) -> PyTree:
+        _check_rules(compiled, params)
+        return layout_by(lambda path, entry: _first_match(compiled, path, entry))(params)
+
+    return layout
+
+
+def layout_by(select: Select) -> Layout:
+    """The layout that asks ``select(path, entry)`` for the axes of each array or node."""
+
+    def layout(params: PyTree) -> PyTree:
+        axes = [_spell_out(entry, select(path, entry)) for path, entry in entries(params)]
+        return rebuild_entries(params, axes)
+
+    return layout
+
+
+def _spell_out(entry: Any, axes: Axes | None) -> Any:
+    """What a layout holds at one entry, inside nodes too."""
+    if is_node(entry):
+        return entry.with_axes(matched=axes is not None)
+    if is_absent(entry):
+        return None if axes is None else optax.MaskedNode()
+    return axes
+
+
+def _all_but(unit_axis: int, entry: Any) -> Axes | None:
+    """All axes but one; () for a node or an absent leaf, whose axes are not asked for."""
+    if is_absent(entry) or is_node(entry):
+        return ()
+    if entry.ndim < 2:
+        return None
+    unit = unit_axis % entry.ndim - entry.ndim
+    return tuple(axis for axis in range(-entry.ndim, 0) if axis != unit)
+
+
+def _last(path: str) -> str:
+    return path.rsplit("/", maxsplit=1)[-1]
+
+
+Rules = list[tuple[re.Pattern[str], int | Iterable[int] | None]]
+
+
+def _first_match(rules: Rules, path: str, entry: Any) -> Axes | None:
+    axes = next((axes for pattern, axes in rules if pattern.search(path)), None)
+    if axes is None or is_absent(entry) or is_node(entry):
+        return None if axes is None else ()
+    return negative_axes(axes, entry.ndim, f"the leaf {path!r} of shape {tuple(entry.shape)}")
+
+
+def _check_rules(rules: Rules, params: PyTree) -> None:
+    """Raises for a rule that matches nothing, unless what it names may be masked away."""
+    named = entries(params)
+    if any(isinstance(entry, optax.MaskedNode) for _, entry in named):
+        return
+    paths = [path for path, _ in named]
+    for pattern, _ in rules:
+        if not any(pattern.search(path) for path in paths):
+            raise ValueError(
+                f"the layout rule {pattern.pattern!r} matches no parameter. The paths are: "
+                f"{', '.join(paths)}. Mend the expression, or drop the rule."
+            )

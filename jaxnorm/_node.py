@@ -1,0 +1,70 @@
+"""The base of every reparametrization: a pytree node that stands where a kernel stood."""
+
+import abc
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+import jax
+from jaxtyping import Array, Float
+
+#: Negative axes of an array, as in ``(-4, -3, -2)`` for an HWIO kernel.
+Axes = tuple[int, ...]
+
+NodeType = TypeVar("NodeType", bound="type[Reparametrization]")
+
+
+class Reparametrization(abc.ABC):
+    """Raw parameters from which a kernel is computed.
+
+    A subclass is a frozen dataclass whose array fields are pytree children and whose
+    ``fan_in_axes`` are static. The fields named in ``kernel_fields`` have the kernel's own shape,
+    so constraints on the kernel's fan-in axes apply to them; the others are per unit.
+    """
+
+    #: Names of the fields that are shaped as the kernel is.
+    kernel_fields: ClassVar[tuple[str, ...]] = ()
+
+    fan_in_axes: Axes
+
+    @classmethod
+    @abc.abstractmethod
+    def from_kernel(cls, kernel: Any, fan_in_axes: Axes) -> "Reparametrization":
+        """The raw parameters of which ``kernel`` is the effective value."""
+
+    @abc.abstractmethod
+    def effective(self) -> Float[Array, "..."]:
+        """The kernel that these raw parameters stand for."""
+
+    def with_axes(self, matched: bool) -> "Reparametrization":
+        """This node with its fan-in axes (or None) in the place of each array, as a layout says."""
+        axes = {name: self._field_axes(name, matched) for name in self._array_fields()}
+        return type(self)(**axes, fan_in_axes=self.fan_in_axes)  # type: ignore[call-arg]
+
+    def _field_axes(self, name: str, matched: bool) -> Any:
+        value = getattr(self, name)
+        if isinstance(value, Reparametrization):
+            return value.with_axes(matched)
+        return self.fan_in_axes if matched and name in self.kernel_fields else None
+
+    def _array_fields(self) -> list[str]:
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass
+        return [field.name for field in fields if not field.metadata.get("static")]
+
+
+def static_field() -> Any:
+    """A dataclass field that is part of the node's type, not of its data."""
+    return dataclasses.field(metadata={"static": True})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(static_field, dataclasses.field))
+def register_node(cls: NodeType) -> NodeType:
+    """Makes ``cls`` a frozen dataclass and a pytree node with named children."""
+    register: Callable[[Any], Any] = jax.tree_util.register_dataclass
+    result: NodeType = register(dataclasses.dataclass(frozen=True)(cls))
+    return result
+
+
+def kernel_of(kernel: Any) -> Any:
+    """The kernel itself: an array as it is, a node's effective value."""
+    return kernel.effective() if isinstance(kernel, Reparametrization) else kernel

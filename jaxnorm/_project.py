@@ -1,0 +1,116 @@
+"""The constraint set itself: putting parameters on it, and measuring how far off they are."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from jaxnorm._axes import fan_in
+from jaxnorm._constrained import constrained_leaves, map_constrained
+from jaxnorm._layout import Layout, flax_layout
+from jaxnorm._node import Axes
+from jaxnorm._paths import is_absent
+from jaxnorm._prefix import Setting, is_number, setting_per_leaf
+from jaxnorm._unit import check_sphere, project_to_sphere, squared_norm, widen
+
+
+def project(
+    params: PyTree,
+    layout: Layout = flax_layout,
+    squared_radius: Setting = 2.0,
+    centered: bool = True,
+) -> PyTree:
+    """Puts every kernel on {w : ||w||^2 = c, and 1'w = 0 if centered}, unit by unit.
+
+    The nearest point of the set, as `project_to_sphere` gives it; a unit whose centered weights are
+    zero becomes zero, since no point is nearest. Use it once on initial parameters, and after
+    ``optax.apply_updates`` on bfloat16 parameters if their rounding matters.
+
+    Args:
+        params: a tree of parameters; reparametrization nodes are constrained in their kernel-shaped
+            fields.
+        layout: which leaves are kernels, and their fan-in axes.
+        squared_radius: c, a positive number or a pytree prefix of them.
+        centered: whether the units are also zero-mean.
+
+    Returns:
+        A tree of the same structure, shapes and types.
+
+    Raises:
+        ValueError: if the layout constrains nothing, a centered unit has a single weight, or c is
+            not positive.
+
+    Under jit, pmap, shard_map and with sharded parameters it means the same; no collective is
+    needed unless a kernel is sharded along its fan-in (inside shard_map, where the sums are a
+    shard's own, such a kernel is not supported).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> params = {"kernel": jnp.array([[1.0], [3.0]]), "bias": jnp.ones(1)}
+        >>> project(params)["kernel"].tolist()
+        [[-1.0], [1.0]]
+
+    Source: Ikami et al. 2021, Eqs. 2 and 11.
+    """
+    check_constraint(params, layout, squared_radius, centered)
+    radii = setting_per_leaf(squared_radius, params, "squared_radius")
+
+    def put(leaf: Any, axes: Axes, radius: Any) -> Any:
+        return project_to_sphere(leaf, axes, radius, centered)
+
+    return map_constrained(put, layout, params, radii)
+
+
+def constraint_drift(
+    params: PyTree, layout: Layout = flax_layout, squared_radius: Setting = 2.0
+) -> dict[str, Float[Array, ""]]:
+    """How far the kernels are from the centered sphere: a metric to log.
+
+    Args:
+        params: a tree of parameters.
+        layout: which leaves are kernels, and their fan-in axes.
+        squared_radius: c, a number or a pytree prefix of them.
+
+    Returns:
+        ``sum``, the largest |1'w| of all units, and ``squared_norm``, the largest | ||w||^2 - c |;
+        float32 scalars (float64 if the parameters are).
+
+    Raises:
+        ValueError: if the layout constrains nothing.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> drift = constraint_drift({"kernel": jnp.array([[-1.0], [1.5]])})
+        >>> {name: float(value) for name, value in drift.items()}
+        {'squared_norm': 1.25, 'sum': 0.5}
+    """
+    radii = setting_per_leaf(squared_radius, params, "squared_radius")
+    rows = [
+        (widen(leaf), axes, radius)
+        for (_, leaf, axes), radius in zip(constrained_leaves(layout, params), radii, strict=True)
+        if axes is not None
+    ]
+    norms = [jnp.abs(squared_norm(w, axes) - radius).max(initial=0.0) for w, axes, radius in rows]
+    sums = [jnp.abs(w.sum(axes)).max(initial=0.0) for w, axes, _ in rows]
+    return {"squared_norm": _largest(norms), "sum": _largest(sums)}
+
+
+def _largest(values: list[Float[Array, ""]]) -> Float[Array, ""]:
+    wide = [widen(value, *values) for value in values]
+    return jnp.stack(wide).max() if wide else jnp.zeros((), jnp.float32)
+
+
+def check_constraint(
+    params: PyTree, layout: Layout, squared_radius: Setting, centered: bool
+) -> None:
+    """Raises ValueError, naming the parameter, where the constraint set is empty."""
+    radii = setting_per_leaf(squared_radius, params, "squared_radius")
+    for (path, leaf, axes), radius in zip(constrained_leaves(layout, params), radii, strict=True):
+        if axes is None or is_absent(leaf):
+            continue
+        check_sphere(leaf, axes, centered, f"the parameter {path!r}")
+        if is_number(radius) and radius <= 0:
+            raise ValueError(
+                f"squared_radius is {radius} for the parameter {path!r} (fan-in "
+                f"{fan_in(leaf, axes)}); wanted a positive number, the paper's c = 2 for example."
+            )

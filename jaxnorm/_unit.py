@@ -1,0 +1,148 @@
+"""A unit's weight vector: its mean, its norm, centering and the sphere.
+
+Everything is computed in float32 or wider and stored in the array's own type. Each function is an
+O(parameters) reduction over the fan-in axes and works under jit, vmap and with sharded arrays; a
+kernel that is sharded along its fan-in costs one all-reduce a reduction.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from jaxnorm._axes import fan_in, negative_axes
+from jaxnorm._node import Axes
+
+Weights = Float[Array, "..."]
+
+#: A unit whose deviations are this many rounding errors of its mean, or less, counts as constant.
+ROUNDING_ERRORS = 8
+
+
+def widen(array: Weights, *others: Weights) -> Weights:
+    """``array`` in float32, or in the widest type of it and ``others`` if that is wider.
+
+    Raises TypeError for arrays that are not real floating-point numbers.
+    """
+    for x in (array, *others):
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            raise TypeError(
+                f"got weights of type {x.dtype}; wanted a real floating-point type. Leave such "
+                "parameters out with the layout (None), or convert them."
+            )
+    widths = [jnp.finfo(x.dtype).bits for x in (array, *others)]
+    return array.astype(jnp.float64 if max(widths) > 32 else jnp.float32)
+
+
+def center(weights: Weights, fan_in_axes: int | Iterable[int]) -> Weights:
+    """Subtracts each unit's mean over its fan-in axes: w - (1'w / m) 1.
+
+    Args:
+        weights: array of any rank and floating type.
+        fan_in_axes: the axes that one unit's weight vector runs over; the others count units.
+
+    Returns:
+        An array of the same shape and type. A unit with a single weight becomes zero.
+
+    Raises:
+        ValueError: for axes that the array does not have.
+        TypeError: for weights that are not real floating-point numbers.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> center(jnp.array([[1.0, 2.0], [3.0, 6.0]]), 0).tolist()
+        [[-1.0, -2.0], [1.0, 2.0]]
+
+    Source: Ikami et al. 2021 (constrained weight optimization), section 3.2; Kalman et al.'s and
+    Yong et al.'s centralized gradients are the same map applied to gradients.
+    """
+    axes = negative_axes(fan_in_axes, weights.ndim, "the weights array")
+    wide = widen(weights)
+    return (wide - wide.mean(axes, keepdims=True)).astype(weights.dtype)
+
+
+def project_to_sphere(
+    weights: Weights,
+    fan_in_axes: int | Iterable[int],
+    squared_radius: float | Float[Array, "..."] = 2.0,
+    centered: bool = True,
+) -> Weights:
+    """The nearest point of {w : ||w||^2 = c, and 1'w = 0 if centered}, unit by unit.
+
+    w <- sqrt(c) (w - mean) / ||w - mean||. Where w - mean is zero (to rounding) every point of the
+    sphere is as near; the result is zero there and so is its gradient.
+
+    Args:
+        weights: array of any rank and floating type.
+        fan_in_axes: the axes that one unit's weight vector runs over; the others count units.
+        squared_radius: c, a positive number.
+        centered: whether the mean over the fan-in is removed first.
+
+    Returns:
+        An array of the same shape and type.
+
+    Raises:
+        ValueError: for axes that the array does not have, and for a centered sphere of units with
+            a single weight, which holds no point.
+        TypeError: for weights that are not real floating-point numbers.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> project_to_sphere(jnp.array([[1.0, 0.0], [3.0, 0.0]]), 0).tolist()
+        [[-1.0, 0.0], [1.0, 0.0]]
+
+    Source: Ikami et al. 2021, Eq. 11. Erratum: Eqs. 13-14, which restate it as a decay and a step
+    length, drop the factor sqrt(c): beta = 1 - sqrt(c)/||.||, alpha' = sqrt(c) alpha/||.||.
+    """
+    axes = negative_axes(fan_in_axes, weights.ndim, "the weights array")
+    check_sphere(weights, axes, centered, "the weights array")
+    point, _ = on_sphere(widen(weights), axes, squared_radius, centered)
+    return point.astype(weights.dtype)
+
+
+def on_sphere(
+    wide: Weights, axes: Axes, squared_radius: float | Float[Array, "..."], centered: bool
+) -> tuple[Weights, Bool[Array, "..."]]:
+    """The projection of wide weights, and per unit whether there is one (else zeros)."""
+    deviation, squared_norm, floor = _deviation(wide, axes, centered)
+    exists = squared_norm > floor
+    # Replace the norm before dividing: else the branch not taken puts NaN into the gradient.
+    safe = jnp.where(exists, squared_norm, 1.0)
+    ratio = jnp.asarray(squared_radius, wide.dtype) / safe
+    # An overflown norm would give the ratio 0 and quietly collapse the unit.
+    ratio = jnp.where(jnp.isinf(squared_norm), jnp.nan, ratio)
+    return deviation * jnp.where(exists, jnp.sqrt(ratio), 0.0), exists
+
+
+def _deviation(
+    wide: Weights, axes: Axes, centered: bool
+) -> tuple[Weights, Float[Array, "..."], Float[Array, "..."]]:
+    """What is to be scaled onto the sphere, its squared norm, and the norm that counts as zero."""
+    floor = jnp.asarray(jnp.finfo(wide.dtype).tiny, wide.dtype)
+    if not centered:
+        return wide, squared_norm(wide, axes), floor
+    size = fan_in(wide, axes)
+    mean = wide.mean(axes, keepdims=True)
+    deviation = wide - mean
+    # The mean of the deviations is the rounding error of the mean. Its sum is taken in the same
+    # pass as the squares, so that an offset of any size costs no accuracy and no extra pass.
+    error = deviation.mean(axes, keepdims=True)
+    squares = squared_norm(deviation, axes) - size * jnp.square(error)
+    resolution = ROUNDING_ERRORS * float(jnp.finfo(wide.dtype).eps) * mean
+    return deviation - error, squares, floor + size * jnp.square(resolution)
+
+
+def squared_norm(wide: Weights, axes: Axes) -> Float[Array, "..."]:
+    """||w||^2 of each unit, with the fan-in axes kept as axes of size 1."""
+    return jnp.square(wide).sum(axes, keepdims=True)
+
+
+def check_sphere(weights: Any, axes: Axes, centered: bool, name: str) -> None:
+    """Raises ValueError where the constraint set is empty: a single weight cannot be centered."""
+    if centered and fan_in(weights, axes) == 1:
+        raise ValueError(
+            f"{name} of shape {tuple(weights.shape)} has units with one weight each (fan-in axes "
+            f"{axes}): no vector of length one is both zero-mean and on a sphere. Leave it out of "
+            "the layout (None for it in layout_from_rules), or pass centered=False."
+        )

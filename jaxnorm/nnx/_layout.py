@@ -1,0 +1,106 @@
+"""Fan-in axes from the modules' own types, where a rule by name would be wrong."""
+
+from collections.abc import Callable
+from typing import Any
+
+from flax import nnx
+
+from jaxnorm._axes import negative_axes
+from jaxnorm._layout import Layout, layout_by
+from jaxnorm._node import Axes
+
+
+def layout(model: nnx.Module) -> Layout:
+    """The layout of an NNX model, from what its modules say of their kernels.
+
+    - ``Linear``, ``Conv`` (grouped and depthwise too): all axes but the last.
+    - ``LinearGeneral`` (so the projections of ``MultiHeadAttention``): its input axes; the query's
+      kernel (in, heads, head size) has one fan-in axis, the output's (heads, head size, out) two.
+    - ``Einsum``: the axes of the kernel that do not appear in the output.
+    - ``ConvTranspose``: space and the input channels, wherever ``transpose_kernel`` puts them.
+    - ``Embed``: the features: a unit is a token's row.
+
+    Axes that ``nnx.vmap`` or ``nnx.scan`` stacked in front of a kernel are left out of its fan-in.
+    Everything else (normalization scales, biases, parameters of other modules) is None.
+
+    Args:
+        model: the model, or one of the same structure (``nnx.eval_shape`` of its constructor).
+
+    Returns:
+        A layout for the model's parameters in any form: ``nnx.state``, a pure dict, gradients, or
+        with reparametrized kernels.
+
+    Raises:
+        ValueError: if no module has a kernel that is known.
+
+    Example:
+        >>> model = nnx.MultiHeadAttention(2, 8, decode=False, rngs=nnx.Rngs(0))
+        >>> axes = layout(model)(nnx.to_pure_dict(nnx.state(model, nnx.Param)))
+        >>> axes["query"]["kernel"], axes["out"]["kernel"]
+        ((-3,), (-3, -2))
+    """
+    known = {
+        "/".join(map(str, (*path, name))): axes
+        for path, module in nnx.iter_modules(model)
+        for name, axes in _kernel_axes(module).items()
+    }
+    if not known:
+        raise ValueError(
+            f"{type(model).__name__} has no Linear, Conv, ConvTranspose, LinearGeneral, Einsum or "
+            "Embed in it; write a layout_from_rules([(regex, axes), ...]) for its kernels."
+        )
+    return layout_by(lambda path, entry: known.get(path))
+
+
+def _kernel_axes(module: nnx.Module) -> dict[str, Axes]:
+    """The fan-in axes of a module's own kernel, by attribute name."""
+    for kind, axes_of in _AXES.items():
+        if isinstance(module, kind):
+            return axes_of(module)
+    return {}
+
+
+def _linear(module: Any) -> dict[str, Axes]:
+    del module
+    return {"kernel": (-2,)}
+
+
+def _conv(module: Any) -> dict[str, Axes]:
+    return {"kernel": tuple(range(-len(module.kernel_size) - 2, -1))}
+
+
+def _conv_transpose(module: Any) -> dict[str, Axes]:
+    rank = len(module.kernel_size)
+    channels = -1 if module.transpose_kernel else -2
+    return {"kernel": (*range(-rank - 2, -2), channels)}
+
+
+def _linear_general(module: Any) -> dict[str, Axes]:
+    inputs, outputs = _length(module.in_features), _length(module.out_features)
+    return {"kernel": tuple(range(-inputs - outputs, -outputs))}
+
+
+def _einsum(module: Any) -> dict[str, Axes]:
+    operands, output = module.einsum_str.replace(" ", "").split("->")
+    letters = operands.split(",")[1].replace("...", "")
+    contracted = [axis for axis, letter in enumerate(letters) if letter not in output]
+    return {"kernel": negative_axes(contracted, len(letters))} if contracted else {}
+
+
+def _embed(module: Any) -> dict[str, Axes]:
+    del module
+    return {"embedding": (-1,)}
+
+
+def _length(features: int | tuple[int, ...]) -> int:
+    return 1 if isinstance(features, int) else len(features)
+
+
+_AXES: dict[type, Callable[[Any], dict[str, Axes]]] = {
+    nnx.Linear: _linear,
+    nnx.Conv: _conv,
+    nnx.ConvTranspose: _conv_transpose,
+    nnx.LinearGeneral: _linear_general,
+    nnx.Einsum: _einsum,
+    nnx.Embed: _embed,
+}

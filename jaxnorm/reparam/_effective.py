@@ -1,0 +1,32 @@
+"""Raw parameters -> effective weights: the one call at the top of a loss, and of an export."""
+
+import jax
+from jaxtyping import PyTree
+
+from jaxnorm._node import kernel_of
+from jaxnorm._paths import is_node
+
+
+def effective(tree: PyTree) -> PyTree:
+    """Replaces every reparametrization node by the kernel that it stands for.
+
+    Call it once at the top of the loss, outside any scan: gradients then flow to the raw leaves,
+    which is all the optimizer sees. The same call exports plain weights for inference.
+
+    Args:
+        tree: a tree of parameters; nodes of different kinds may mix, and nest.
+
+    Returns:
+        The tree with a plain array at each node's place and everything else as it was. Idempotent.
+
+    O(parameters) work, no collective under data parallelism; works under jit, vmap, pmap and
+    shard_map.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxnorm import Scaled
+        >>> node = Scaled(jnp.ones((3, 1)), jnp.array([2.0]), (-2,))
+        >>> effective({"dense": {"kernel": node}})["dense"]["kernel"].tolist()
+        [[2.0], [2.0], [2.0]]
+    """
+    return jax.tree.map(kernel_of, tree, is_leaf=is_node)

@@ -1,0 +1,56 @@
+"""A learned scale per unit, multiplied into the kernel instead of the activations."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxnorm._axes import negative_axes, per_unit, unit_shape
+from jaxnorm._node import Axes, Reparametrization, kernel_of, register_node, static_field
+from jaxnorm._unit import widen
+
+
+@register_node
+class Scaled(Reparametrization):
+    """w_i = gamma_i v_i: a scale per unit on top of a kernel (or of another reparametrization).
+
+    What a normalization layer's scale does to activations, done to parameters: the pre-activations
+    gamma (v'x) + b are the same, at O(parameters) instead of O(batch x activations).
+
+    Attributes:
+        kernel: v, an array of the kernel's shape, or another node.
+        scale: gamma, of the kernel's shape without its fan-in axes; the kernel's type.
+        fan_in_axes: negative axes of the kernel; static.
+
+    Example:
+        >>> node = Scaled.from_kernel(jnp.ones((3, 2)), fan_in_axes=-2)
+        >>> node.scale.shape, node.effective().shape
+        ((2,), (3, 2))
+
+    Source: Ikami et al. 2021, Eq. 6.
+    """
+
+    kernel_fields = ("kernel",)
+
+    kernel: Any
+    scale: Any
+    fan_in_axes: Axes = static_field()
+
+    @classmethod
+    def from_kernel(cls, kernel: Any, fan_in_axes: int | Axes) -> "Scaled":
+        """A node whose effective value is ``kernel``: every gamma is 1.
+
+        Args:
+            kernel: an array, or a node of another kind with the same fan-in axes.
+            fan_in_axes: axes of the kernel, positive or negative.
+        """
+        result = jax.eval_shape(lambda: kernel_of(kernel))
+        axes = negative_axes(fan_in_axes, result.ndim, "the kernel")
+        return cls(kernel, jnp.ones(unit_shape(result, axes), result.dtype), axes)
+
+    def effective(self) -> Float[Array, "..."]:
+        """The kernel gamma v, computed in float32 or wider, in the kernel's type."""
+        kernel = kernel_of(self.kernel)
+        scale = per_unit(widen(self.scale, kernel), self.fan_in_axes)
+        return (widen(kernel, self.scale) * scale).astype(kernel.dtype)

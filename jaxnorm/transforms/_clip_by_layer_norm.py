@@ -1,0 +1,82 @@
+"""Gradient clipping layer by layer."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PyTree
+
+from jaxnorm._paths import entries, rebuild_entries
+from jaxnorm._prefix import is_number
+from jaxnorm._unit import widen
+
+
+def clip_by_layer_norm(max_norm: float | Float[Array, ""]) -> optax.GradientTransformation:
+    """Scales each layer's update down to a joint L2 norm of at most ``max_norm``.
+
+    g_l <- g_l min(1, max_norm / ||g_l||), where a layer is the leaves that share a parent path
+    (kernel and bias of ``encoder/0``); a reparametrized kernel is one leaf of its parent.
+
+    Args:
+        max_norm: a positive number.
+
+    Returns:
+        A stateless transformation. A layer of zero gradients stays zero; a layer with an infinite
+        or NaN entry becomes NaN, for ``optax.apply_if_finite`` to see.
+
+    Raises:
+        ValueError: for a ``max_norm`` that is not positive.
+
+    Clip after the gradients' mean over devices: clipping each device's own gradient is another
+    method. Norms are computed in float32 or wider; shapes, types and shardings are kept.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> tx = clip_by_layer_norm(1.0)
+        >>> gradient = {"dense": {"kernel": jnp.array([[3.0]]), "bias": jnp.array([4.0])}}
+        >>> clipped, _ = tx.update(gradient, tx.init(gradient))
+        >>> {name: round(float(g.sum()), 4) for name, g in clipped["dense"].items()}
+        {'bias': 0.8, 'kernel': 0.6}
+
+    Source: Littwin and Wolf 2018 (the variance constancy loss), section 3: an L2 clipping at 1.
+    """
+    if is_number(max_norm) and not max_norm > 0:
+        raise ValueError(f"max_norm is {max_norm}; wanted a positive number.")
+
+    def init(params: PyTree) -> optax.EmptyState:
+        del params
+        return optax.EmptyState()
+
+    def update(
+        updates: PyTree, state: optax.EmptyState, params: PyTree | None = None
+    ) -> tuple[PyTree, optax.EmptyState]:
+        del params
+        named = entries(updates)
+        layers = [path.rpartition("/")[0] for path, _ in named]
+        factors = _factors(layers, [entry for _, entry in named], max_norm)
+        clipped = [
+            jax.tree.map(lambda leaf, layer=layer: _scaled(leaf, factors[layer]), entry)
+            for layer, (_, entry) in zip(layers, named, strict=True)
+        ]
+        return rebuild_entries(updates, clipped), state
+
+    return optax.GradientTransformation(init, update)
+
+
+def _factors(layers: list[str], entries: list[Any], max_norm: Any) -> dict[str, Float[Array, ""]]:
+    """What each layer's update is multiplied by: 1, or max_norm over its norm."""
+    squares: dict[str, list[Float[Array, ""]]] = {layer: [] for layer in layers}
+    for layer, entry in zip(layers, entries, strict=True):
+        squares[layer] += [jnp.square(widen(leaf)).sum() for leaf in jax.tree.leaves(entry)]
+    return {layer: _factor(parts, max_norm) for layer, parts in squares.items() if parts}
+
+
+def _factor(squares: list[Float[Array, ""]], max_norm: Any) -> Float[Array, ""]:
+    norm = jnp.sqrt(jnp.stack([widen(square, *squares) for square in squares]).sum())
+    limit = jnp.asarray(max_norm, norm.dtype)
+    return limit / jnp.maximum(norm, limit)
+
+
+def _scaled(leaf: Float[Array, "..."], factor: Float[Array, ""]) -> Float[Array, "..."]:
+    return (widen(leaf, factor) * widen(factor, leaf)).astype(leaf.dtype)

@@ -1,0 +1,91 @@
+"""The constraint as an edit of the update: params + update lands on the sphere."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import optax
+from jaxtyping import PyTree
+
+from jaxnorm._constrained import map_constrained
+from jaxnorm._layout import Layout, flax_layout
+from jaxnorm._node import Axes
+from jaxnorm._paths import flat_leaves
+from jaxnorm._prefix import Setting, setting_per_leaf
+from jaxnorm._project import check_constraint
+from jaxnorm._unit import on_sphere, squared_norm, widen
+
+
+def sphere_projection(
+    squared_radius: Setting = 2.0, centered: bool = True, layout: Layout = flax_layout
+) -> optax.GradientTransformation:
+    """Edits the update so that params + update is on {w : ||w||^2 = c, and 1'w = 0 if centered}.
+
+    The exact Euclidean projection of params + update, unit by unit, whatever optimizer made the
+    update. **Put it last in the chain**: what comes after it moves the weights off the set. The
+    first update also lands on the set from parameters that are not on it.
+
+    Before it, `centered_gradient` is redundant for a linear optimizer (SGD, momentum, weight
+    decay): both leave the same weights, and this alone saves a pass. Under Adam they differ.
+
+    Args:
+        squared_radius: c; a positive number, a pytree prefix of them (the paper's c per layer), or
+            None: each unit keeps the norm that it had before the update.
+        centered: whether the units are also zero-mean.
+        layout: which leaves are kernels, and their fan-in axes.
+
+    Returns:
+        A stateless transformation whose ``update`` needs ``params``. Where the centered point is
+        zero the projection is not unique, and the unit keeps its old weights.
+
+    Raises:
+        ValueError: in ``init``, if the layout constrains nothing, if a centered unit has a single
+            weight, or if c is not positive; in ``update``, without ``params``.
+
+    It is a function of one parameter at a time, so it means the same under jit, pmap and shard_map
+    with replicated parameters; kernels sharded along their fan-in need jit, which adds two
+    all-reduces a kernel. In float32 the drift stays below 1e-5 for thousands of steps. In bfloat16
+    the weights are rounded after the projection: ||w||^2 is then right to 2^-7 relative, and
+    `project` after ``optax.apply_updates`` removes the rounding of the addition.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> params = {"kernel": jnp.array([[-1.0], [1.0]])}
+        >>> tx = optax.chain(optax.sgd(0.1), sphere_projection())
+        >>> gradient = {"kernel": jnp.array([[5.0], [3.0]])}
+        >>> update, _ = tx.update(gradient, tx.init(params), params)
+        >>> optax.apply_updates(params, update)["kernel"].tolist()
+        [[-1.0], [1.0]]
+
+    Source: Ikami et al. 2021, Eq. 11. Erratum: Eqs. 13-14 drop the factor sqrt(c).
+    """
+
+    def init(params: PyTree) -> optax.EmptyState:
+        check_constraint(params, layout, squared_radius, centered)
+        return optax.EmptyState()
+
+    def update(
+        updates: PyTree, state: optax.EmptyState, params: PyTree | None = None
+    ) -> tuple[PyTree, optax.EmptyState]:
+        if params is None:
+            raise ValueError(
+                "sphere_projection projects params + update and got no params; call "
+                "update(gradients, state, params)."
+            )
+        radii = setting_per_leaf(squared_radius, updates, "squared_radius")
+
+        def land(step: Any, axes: Axes, weights: Any, radius: Any) -> Any:
+            return _landing_step(step, weights, axes, radius, centered)
+
+        return map_constrained(land, layout, updates, flat_leaves(params), radii), state
+
+    return optax.GradientTransformation(init, update)
+
+
+def _landing_step(step: Any, weights: Any, axes: Axes, radius: Any, centered: bool) -> Any:
+    """The step from ``weights`` to the projection of ``weights + step``, in the step's type."""
+    old = widen(weights, step)
+    squared_radius = squared_norm(old, axes) if radius is None else radius
+    point, exists = on_sphere(old + widen(step, weights), axes, squared_radius, centered)
+    # Aim at the point as it will be stored: the step then makes up for the storage's rounding.
+    stored = jnp.where(exists, point, old).astype(weights.dtype)
+    return (widen(stored, step) - old).astype(step.dtype)
