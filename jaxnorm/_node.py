@@ -36,10 +36,29 @@ class Reparametrization(abc.ABC):
     def effective(self) -> Float[Array, "..."]:
         """The kernel that these raw parameters stand for."""
 
+    def rescaled(self, factor: Float[Array, "..."]) -> "Reparametrization":
+        """A node whose effective kernel is ``factor`` times this one's, where the set allows.
+
+        Args:
+            factor: a scalar, or one value per unit with the fan-in axes kept as axes of size 1.
+        """
+        kernel = self.effective()
+        return self.from_kernel(kernel * factor.astype(kernel.dtype), self.fan_in_axes)
+
+    def parameter_count(self) -> int:
+        """The number of free parameters."""
+        values = (getattr(self, name) for name in self._array_fields())
+        return sum(
+            value.parameter_count()
+            if isinstance(value, Reparametrization)
+            else sum(leaf.size for leaf in jax.tree.leaves(value))
+            for value in values
+        )
+
     def with_axes(self, matched: bool) -> "Reparametrization":
         """This node with its fan-in axes (or None) in the place of each array, as a layout says."""
         axes = {name: self._field_axes(name, matched) for name in self._array_fields()}
-        return type(self)(**axes, fan_in_axes=self.fan_in_axes)  # type: ignore[call-arg]
+        return dataclasses.replace(self, **axes)  # type: ignore[type-var]  # all are dataclasses
 
     def _field_axes(self, name: str, matched: bool) -> Any:
         value = getattr(self, name)
@@ -52,9 +71,9 @@ class Reparametrization(abc.ABC):
         return [field.name for field in fields if not field.metadata.get("static")]
 
 
-def static_field() -> Any:
+def static_field(**options: Any) -> Any:
     """A dataclass field that is part of the node's type, not of its data."""
-    return dataclasses.field(metadata={"static": True})
+    return dataclasses.field(metadata={"static": True}, **options)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(static_field, dataclasses.field))

@@ -1,0 +1,114 @@
+"""The initialization of weight normalization: unit by unit, from one minibatch."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from jaxnorm._axes import per_unit
+from jaxnorm._kernel_calls import KernelCall
+from jaxnorm._layout import Layout, flax_layout
+from jaxnorm._paths import entries, rebuild_entries
+from jaxnorm._unit import widen
+from jaxnorm.initializers._layerwise import Apply, kernel_axes, rescaled, run_layers
+from jaxnorm.reparam._effective import effective
+
+#: The mean of each unit's pre-activations, and one over their standard deviation.
+Moments = tuple[Float[Array, "..."], Float[Array, "..."]]
+
+
+def data_dependent_init(
+    apply: Apply, params: PyTree, *inputs: Any, layout: Layout = flax_layout
+) -> PyTree:
+    """Gives every unit pre-activations of zero mean and unit variance on one minibatch.
+
+    w_i <- w_i / s_i and b_i <- -m_i / s_i, m_i and s_i the mean and standard deviation of w_i'x
+    over samples and positions, layer by layer in execution order: each layer sees what the layers
+    before it make after their own initialization. The bias is the leaf named ``bias`` beside the
+    kernel; a layer without one only gets its variance.
+
+    Args:
+        apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters;
+            for NNX ``lambda params, x: functional.apply(params, state, x, train=True)[0]``.
+        params: random parameters; reparametrized kernels are rescaled as such (`WeightNormalized`
+            then starts at g_i = ||w_i|| / s_i).
+        *inputs: a minibatch, and whatever else ``apply`` takes.
+        layout: which leaves are kernels.
+
+    Returns:
+        A tree of the same structure. A unit whose pre-activations are all equal keeps its weights;
+        a kernel that is used twice is initialized by its first use.
+
+    Raises:
+        ValueError: as `variance_preserving_init` does, and for a kernel that the model reshapes or
+            transposes before it uses it, whose units cannot be told apart.
+
+    Example:
+        >>> import jax
+        >>> kernel = jax.random.normal(jax.random.key(0), (16, 8))
+        >>> x = 3 + jax.random.normal(jax.random.key(1), (64, 16))
+        >>> apply = lambda p, x: x @ p["kernel"] + p["bias"][None]
+        >>> params = data_dependent_init(apply, {"kernel": kernel, "bias": jnp.zeros(8)}, x)
+        >>> bool(jnp.allclose(apply(params, x).mean(0), 0, atol=1e-5))
+        True
+
+    Source: Salimans and Kingma 2016, section 3.
+    """
+    plain = effective(params)
+    old_biases = _biases(plain)
+    moments: dict[str, Moments] = {}
+
+    def visit(call: KernelCall) -> Float[Array, "..."]:
+        sample_axes = _sample_axes(call)
+        mean, factor = moments.setdefault(call.path, _moments(call.output, sample_axes))
+        output = widen(call.output) * jnp.expand_dims(factor, sample_axes)
+        old_bias = old_biases.get(_bias_path(call.path))
+        if old_bias is not None:
+            # The model adds the old bias next: what it must come to is -mean * factor.
+            shift = mean * factor + widen(old_bias, mean)
+            output = output - jnp.expand_dims(shift, sample_axes)
+        return output.astype(call.output.dtype)
+
+    run_layers(apply, params, inputs, layout, visit)
+    axes = kernel_axes(plain, layout)
+    factors = {path: per_unit(factor, axes[path]) for path, (_, factor) in moments.items()}
+    biases = {_bias_path(path): -mean * factor for path, (mean, factor) in moments.items()}
+    return _with_biases(rescaled(params, factors), biases)
+
+
+def _bias_path(path: str) -> str:
+    """The leaf ``bias`` beside a kernel."""
+    parent, slash, _ = path.rpartition("/")
+    return f"{parent}{slash}bias"
+
+
+def _biases(plain: PyTree) -> dict[str, Any]:
+    return {path: leaf for path, leaf in entries(plain) if path.rpartition("/")[2] == "bias"}
+
+
+def _with_biases(params: PyTree, biases: dict[str, Float[Array, "..."]]) -> PyTree:
+    def replaced(path: str, entry: Any) -> Any:
+        if path not in biases:
+            return entry
+        return jax.tree.map(lambda leaf: biases[path].astype(leaf.dtype), entry)
+
+    return rebuild_entries(params, [replaced(path, entry) for path, entry in entries(params)])
+
+
+def _sample_axes(call: KernelCall) -> tuple[int, ...]:
+    """The axes of the pre-activations that do not count units."""
+    if call.unit_axes is None:
+        raise ValueError(
+            f"the model reshapes or transposes the kernel {call.path!r} before it uses it, so its "
+            "units cannot be told apart. Leave it out of the layout."
+        )
+    return tuple(axis for axis in range(call.output.ndim) if axis not in call.unit_axes)
+
+
+def _moments(output: Float[Array, "..."], sample_axes: tuple[int, ...]) -> Moments:
+    """The mean of each unit, and one over its standard deviation (1 where that is zero)."""
+    wide = widen(output)
+    variance = wide.var(sample_axes)
+    safe = jnp.where(variance > 0, variance, 1.0)
+    return wide.mean(sample_axes), 1 / jnp.sqrt(safe)

@@ -1,0 +1,102 @@
+"""Linearly constrained weights: kernels whose units sum to zero, through an O(m) reflection."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxnorm._axes import fan_in, negative_axes
+from jaxnorm._node import Axes, Reparametrization, kernel_of, register_node, static_field
+from jaxnorm._unit import center, widen
+
+Weights = Float[Array, "..."]
+
+
+@register_node
+class LinearlyConstrained(Reparametrization):
+    """w_i = B v_i with 1'w_i = 0: coordinates in an orthonormal basis of the zero-sum vectors.
+
+    B is never built. The Householder reflection H = I - 2 u u' / u'u, u = e_0 - 1/sqrt(m), swaps
+    e_0 with 1/sqrt(m), so its other columns are the basis, and H v costs one sum and one pass:
+    w_0 = s / sqrt(m) and w_j = v_j - s / (m - sqrt(m)), s = sum of v_j over j > 0.
+
+    The coordinates keep the kernel's shape, so they shard as it does; the one along 1 is at the
+    first place of the fan-in, reads as zero and gets a zero gradient: a unit has m - 1 parameters.
+
+    Under SGD with momentum and weight decay this is *identical* to training plain kernels with
+    `centered_gradient` from a centered start, since B'B = I. Under Adam, or any other optimizer
+    that treats coordinates one by one, it is not, and the result depends on the basis.
+
+    A zero-sum kernel cancels a constant input only where the window is full: under zero padding the
+    border keeps a shift.
+
+    Attributes:
+        coordinates: v, an array of the kernel's shape and type.
+        fan_in_axes: negative axes of the kernel; static.
+
+    Example:
+        >>> node = LinearlyConstrained.from_kernel(jnp.array([[1.0], [2.0], [6.0]]), -2)
+        >>> [round(float(w), 5) for w in node.effective().ravel()]
+        [-2.0, -1.0, 3.0]
+
+    Source: Kutsuna 2019 (linearly constrained weights), sections 3.1 and 3.2.
+    """
+
+    kernel_fields = ("coordinates",)
+
+    coordinates: Any
+    fan_in_axes: Axes = static_field()
+
+    @classmethod
+    def from_kernel(cls, kernel: Any, fan_in_axes: int | Axes) -> "LinearlyConstrained":
+        """The node of the centered kernel: ``effective()`` is ``center(kernel)``.
+
+        Raises ValueError for units with a single weight, which could only be zero.
+        """
+        weights = kernel_of(kernel)
+        axes = negative_axes(fan_in_axes, weights.ndim, "the kernel")
+        if fan_in(weights, axes) == 1:
+            raise ValueError(
+                f"the kernel of shape {tuple(weights.shape)} has units with one weight each "
+                f"(fan-in axes {axes}), and the only zero-sum one is 0. Leave it out of the layout."
+            )
+        wide = widen(weights)
+        return cls(_coordinates(center(wide, axes), axes).astype(weights.dtype), axes)
+
+    def effective(self) -> Weights:
+        """The zero-sum kernel B v, computed in float32 or wider, in the coordinates' type."""
+        wide = _zero_sum(widen(self.coordinates), self.fan_in_axes)
+        return wide.astype(self.coordinates.dtype)
+
+    def parameter_count(self) -> int:
+        """The free coordinates: one fewer than weights in each unit."""
+        size = fan_in(self.coordinates, self.fan_in_axes)
+        return int(self.coordinates.size // size * (size - 1))
+
+
+def _zero_sum(coordinates: Weights, axes: Axes) -> Weights:
+    """H v, reading the coordinate along e_0 as zero. Its transpose, and gradient, is masked too."""
+    # Arithmetic with a mask, not indexing: a fan-in axis may be sharded.
+    size, first = fan_in(coordinates, axes), _first(coordinates, axes)
+    free = coordinates * (1 - first)
+    total = free.sum(axes, keepdims=True)
+    root = math.sqrt(size)
+    return free + total * (first / root - (1 - first) / (size - root))
+
+
+def _coordinates(zero_sum: Weights, axes: Axes) -> Weights:
+    """H w of zero-sum weights: w_j + w_0 / (sqrt(m) - 1), and 0 along e_0."""
+    size, first = fan_in(zero_sum, axes), _first(zero_sum, axes)
+    head = (zero_sum * first).sum(axes, keepdims=True)
+    return (zero_sum + head / (math.sqrt(size) - 1)) * (1 - first)
+
+
+def _first(array: Weights, axes: Axes) -> Weights:
+    """1 at the first place of the fan-in, 0 elsewhere; of size 1 along the other axes."""
+    sizes = [size if axis - array.ndim in axes else 1 for axis, size in enumerate(array.shape)]
+    index = jnp.zeros(sizes, jnp.int32)
+    for axis in axes:
+        index += jax.lax.broadcasted_iota(jnp.int32, sizes, axis % array.ndim)
+    return (index == 0).astype(array.dtype)

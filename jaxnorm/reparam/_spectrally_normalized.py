@@ -1,0 +1,106 @@
+"""Spectral normalization: kernels of spectral norm 1."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxnorm._axes import fan_in, negative_axes
+from jaxnorm._node import Axes, Reparametrization, kernel_of, register_node, static_field
+from jaxnorm._unit import widen
+
+Matrix = Float[Array, "... fan_in units"]
+Vector = Float[Array, "... units"]
+
+
+@register_node
+class SpectrallyNormalized(Reparametrization):
+    """W = V / sigma(V), the largest singular value of the kernel as a (fan-in x units) matrix.
+
+    sigma = u'Vv with the leading singular vectors held fixed, so its gradient is u v'. Its vector
+    is *state*, not a parameter: it is None in the parameters (so nothing decays, averages or trains
+    it), and the training loop carries it: ``vectors = power_iteration(params, vectors)`` once a
+    step and ``effective(attach(params, vectors))`` in the loss. Without one, `effective` takes the
+    exact vector from an eigendecomposition, as for an export. A zero kernel stays zero, with zero
+    gradients.
+
+    Attributes:
+        kernel: V, an array of the kernel's shape and type.
+        vector: the right singular vector, of length the number of units, or None.
+        fan_in_axes: negative axes of the kernel; static.
+        unit_axes: its other axes when it was made; axes that vmap stacks in front of it later count
+            kernels, not units. Static.
+
+    Example:
+        >>> node = SpectrallyNormalized.from_kernel(jnp.diag(jnp.array([4.0, 1.0])), -2)
+        >>> jnp.diag(node.effective()).round(5).tolist()
+        [1.0, 0.25]
+
+    Source: Miyato et al. 2018. The kernel's own norm is lost; wrap it in `Scaled` to learn one.
+    """
+
+    kernel_fields = ("kernel",)
+
+    kernel: Any
+    vector: Any = None
+    fan_in_axes: Axes = static_field(default=())
+    unit_axes: Axes = static_field(default=())
+
+    @classmethod
+    def from_kernel(cls, kernel: Any, fan_in_axes: int | Axes) -> "SpectrallyNormalized":
+        """The node of this kernel divided by its spectral norm."""
+        weights = kernel_of(kernel)
+        axes = negative_axes(fan_in_axes, weights.ndim, "the kernel")
+        units = tuple(axis for axis in range(-weights.ndim, 0) if axis not in axes)
+        return cls(weights, None, axes, units)
+
+    def effective(self) -> Float[Array, "..."]:
+        """The kernel of spectral norm 1, computed in float32 or wider, in the kernel's type."""
+        wide = widen(self.kernel)
+        matrix = self.matrix()
+        held = jax.lax.stop_gradient(matrix)
+        right = exact_vector(held) if self.vector is None else widen(self.vector, self.kernel)
+        right = jax.lax.stop_gradient(_normalized(right))
+        left = _normalized(_times(held, right))
+        sigma = jnp.einsum("...m,...m->...", left, _times(matrix, right))
+        sigma = jnp.where(sigma > 0, sigma, 1.0)
+        extra = tuple(range(-len(self.fan_in_axes) - len(self.unit_axes), 0))
+        return (wide / jnp.expand_dims(sigma, extra)).astype(self.kernel.dtype)
+
+    def matrix(self) -> Matrix:
+        """The kernel as (..., fan-in, units), in float32 or wider."""
+        wide = widen(self.kernel)
+        rows, columns = len(self.fan_in_axes), len(self.unit_axes)
+        moved = jnp.moveaxis(wide, self.fan_in_axes + self.unit_axes, range(-rows - columns, 0))
+        stacked = moved.shape[: moved.ndim - rows - columns]
+        units = math.prod(wide.shape[axis] for axis in self.unit_axes)
+        return moved.reshape(*stacked, fan_in(wide, self.fan_in_axes), units)
+
+
+def exact_vector(matrix: Matrix) -> Vector:
+    """The right singular vector of the largest singular value."""
+    gram = jnp.einsum("...mi,...mj->...ij", matrix, matrix)
+    _, vectors = jnp.linalg.eigh(gram)
+    leading: Vector = vectors[..., -1]
+    return leading
+
+
+def refreshed_vector(matrix: Matrix, vector: Vector, iterations: int) -> Vector:
+    """Power iterations v <- V'Vv / ||.||, from ``vector``; a zero matrix keeps it."""
+    for _ in range(iterations):
+        following = jnp.einsum("...mi,...m->...i", matrix, _times(matrix, vector))
+        following = _normalized(following)
+        alive = jnp.any(following != 0, axis=-1, keepdims=True)
+        vector = jnp.where(alive, following, vector)
+    return vector
+
+
+def _times(matrix: Matrix, vector: Vector) -> Float[Array, "... fan_in"]:
+    return jnp.einsum("...mi,...i->...m", matrix, vector)
+
+
+def _normalized(vector: Float[Array, "... n"]) -> Float[Array, "... n"]:
+    norm = jnp.sqrt(jnp.square(vector).sum(-1, keepdims=True))
+    return vector / jnp.where(norm > 0, norm, 1.0)
