@@ -1,0 +1,41 @@
+"""Strict settings for every test and every doctest, made before JAX starts a backend.
+
+This file is at the root, not in `tests/`, because the doctests of `jaxnorm/` run under it too.
+"""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+
+import hypothesis
+import jax
+import pytest
+
+# Eight fake CPU devices, also where there is an accelerator; JAX_PLATFORMS chooses otherwise.
+# `jax_num_cpu_devices` raises if a backend runs already: settings that come too late are seen.
+jax.config.update("jax_platforms", os.environ.get("JAX_PLATFORMS") or "cpu")
+jax.config.update("jax_num_cpu_devices", 8)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# The same few examples in every run; no deadline, because a first call compiles.
+hypothesis.settings.register_profile("jaxnorm", derandomize=True, deadline=None, max_examples=20)
+hypothesis.settings.load_profile("jaxnorm")
+
+
+@pytest.fixture
+def key() -> Callable[[], jax.Array]:
+    """Give a function whose every call returns a fresh random key, the same ones in every run."""
+    root, calls = jax.random.key(0), itertools.count()
+    return lambda: jax.random.fold_in(root, next(calls))
+
+
+@pytest.fixture
+def standard_promotion() -> Iterator[None]:
+    """Allow the implicit promotion that optax itself needs.
+
+    Its Adam, Muon, schedules, MultiSteps and inject_hyperparams multiply floats by int32 counts,
+    an error under strict promotion. For a test that composes with them; ours alone stay strict.
+    """
+    with jax.numpy_dtype_promotion("standard"):
+        yield
