@@ -22,6 +22,7 @@ from jaxnorm.reparam import WeightNormalized as WeightNormalized
 from jaxnorm.reparam import WeightStandardized as WeightStandardized
 from jaxnorm.reparam import attach as attach
 from jaxnorm.reparam import effective as effective
+from jaxnorm.reparam import fold_batch_norm as fold_batch_norm
 from jaxnorm.reparam import parameter_count as parameter_count
 from jaxnorm.reparam import power_iteration as power_iteration
 from jaxnorm.reparam import reparametrize as reparametrize

@@ -109,7 +109,7 @@ def _evaluate(
     """The results of one equation, and which of them are kernels still."""
     name = equation.primitive.name
     uses_kernel = any(view is not None for view in held)
-    inner = _inner(equation)
+    inner = inner_jaxpr(equation)
     if uses_kernel and name in _LOOPS:
         path = next(view.path for view in held if view is not None)
         raise ValueError(
@@ -140,7 +140,7 @@ def _call(
     return KernelCall(view.path, output, tuple(units(equation, side)) if view.same_axes else None)
 
 
-def _inner(equation: Any) -> ClosedJaxpr | None:
+def inner_jaxpr(equation: Any) -> ClosedJaxpr | None:
     """The equations that a wrapping primitive stands for."""
     for key in _CALLS:
         jaxpr = equation.params.get(key)

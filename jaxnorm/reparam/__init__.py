@@ -5,6 +5,8 @@ from jaxnorm.reparam._centered_weight_normalized import (
     CenteredWeightNormalized as CenteredWeightNormalized,
 )
 from jaxnorm.reparam._effective import effective as effective
+from jaxnorm.reparam._fold import Folded as Folded
+from jaxnorm.reparam._fold import fold_batch_norm as fold_batch_norm
 from jaxnorm.reparam._linearly_constrained import LinearlyConstrained as LinearlyConstrained
 from jaxnorm.reparam._parameter_count import parameter_count as parameter_count
 from jaxnorm.reparam._power_iteration import attach as attach

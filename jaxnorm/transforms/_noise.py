@@ -15,6 +15,9 @@ from jaxnorm.reparam._scaled import Scaled
 #: A pytree of bools that is a prefix of the parameters, or a function from them to one.
 Where = Any
 
+#: The name of the scale in `jaxnorm.nnx.ScaleAndBias`, which no other layer's scale has.
+SCALE_LAYER = "channel_scale"
+
 #: 1 + n for each leaf, None where there is no noise.
 Factors = list[Float[Array, "..."] | None]
 
@@ -32,7 +35,8 @@ def perturb_scales(
         stddev: sigma; a number, or a pytree prefix of numbers and None (no noise).
         key: a PRNG key; the draw of each leaf depends on it and on the leaf's path alone.
         where: which leaves are noisy, in the place of the default (the ``scale`` of every `Scaled`
-            node): a pytree prefix of bools, or a function from the parameters to one.
+            node, and the ``channel_scale`` of `jaxnorm.nnx.ScaleAndBias`): a pytree prefix of
+            bools, or a function from the parameters to one.
 
     Returns:
         A tree of the same structure, shapes and types. Noise is computed in float32 or wider.
@@ -61,9 +65,9 @@ def noise_per_leaf(params: PyTree, stddev: Setting, where: Where | None) -> list
     if not any(noisy):
         paths = ", ".join(path for path, _ in leaves(params)) or "(there are none)"
         raise ValueError(
-            "no parameter would be noisy: noise goes to the scale of Scaled nodes, and there is "
-            f"none. The paths are: {paths}. Wrap kernels with reparametrize(params, Scaled), or "
-            "say which leaves with where=."
+            "no parameter would be noisy: noise goes to the scale of Scaled nodes and to leaves named "
+            f"{SCALE_LAYER}, and there is none. The paths are: {paths}. Wrap kernels with "
+            "reparametrize(params, Scaled), or say which leaves with where=."
         )
     deviations = setting_per_leaf(stddev, params, "stddev")
     for value in deviations:
@@ -105,10 +109,11 @@ def _noisy(params: PyTree, where: Where | None) -> list[bool]:
     if where is not None:
         chosen = where(params) if callable(where) else where
         return [bool(value) for value in setting_per_leaf(chosen, params, "where")]
-    return [flag for _, entry in entries(params) for flag in _scale_flags(entry)]
+    return [flag for path, entry in entries(params) for flag in _scale_flags(path, entry)]
 
 
-def _scale_flags(entry: Any) -> list[bool]:
-    """One flag for each leaf of an entry: true for the scale of a `Scaled` node."""
-    count = len(flat_leaves(entry))
-    return [False] * (count - 1) + [isinstance(entry, Scaled)]
+def _scale_flags(path: str, entry: Any) -> list[bool]:
+    """One flag for each leaf of an entry: true for a scale that stands for a normalization's."""
+    if isinstance(entry, Scaled):
+        return [False] * (len(flat_leaves(entry)) - 1) + [True]
+    return [path.rpartition("/")[2] == SCALE_LAYER] * len(flat_leaves(entry))

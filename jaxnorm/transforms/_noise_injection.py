@@ -63,7 +63,8 @@ def noise_injection(
         seed: an integer from 0 to 2^32 - 1; the draws depend on it, the update count and the leaf's
             path alone, not on sharding, masks or restarts.
         where: which leaves are noisy, in the place of the default (the ``scale`` of every `Scaled`
-            node): a pytree prefix of bools, or a function from the parameters to one.
+            node, and the ``channel_scale`` of `jaxnorm.nnx.ScaleAndBias`): a pytree prefix of
+            bools, or a function from the parameters to one.
 
     Returns:
         A transformation with state `NoiseState`, whose ``update`` needs ``params``.

@@ -1,0 +1,77 @@
+"""Batch normalization written into the kernels in front of it, for inference."""
+
+from typing import Any, NamedTuple
+
+from flax import nnx
+
+from jaxnorm._axes import negative_axes
+from jaxnorm.nnx._edit import Path, clone, replaced, set_bias
+from jaxnorm.nnx._followed import followed_layers
+from jaxnorm.nnx._replace_batch_norm import batch_norms
+from jaxnorm.nnx._scale_and_bias import Identity
+from jaxnorm.reparam._fold import fold_batch_norm as fold
+
+
+class FoldedModel(NamedTuple):
+    """A model for inference.
+
+    Attributes:
+        model: the new model, in evaluation mode.
+        remaining: the paths of the BatchNorm layers that are still in it, because they do not
+            directly follow a kernel: in front of one (pre-activation residual nets), after a sum,
+            or after a layer whose output something else reads too.
+    """
+
+    model: nnx.Module
+    remaining: list[Path]
+
+
+def fold_batch_norm(model: nnx.Module, *inputs: Any) -> FoldedModel:
+    """A copy of the model with every BatchNorm that follows a kernel written into that kernel.
+
+    The result computes what the model computes in evaluation, with the plain network's FLOPs and
+    bytes. What cannot be written into a kernel stays, and is named.
+
+    Args:
+        model: any NNX model with its running statistics; it is not changed.
+        *inputs: what the model is called with, arrays or ``jax.ShapeDtypeStruct``.
+
+    Returns:
+        ``(model, remaining)``.
+
+    Raises:
+        ValueError: if the model has no BatchNorm layer.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> rngs = nnx.Rngs(0)
+        >>> model = nnx.Sequential(nnx.Linear(3, 8, rngs=rngs), nnx.BatchNorm(8, rngs=rngs))
+        >>> folded, remaining = fold_batch_norm(model, jnp.ones((1, 3)))
+        >>> type(folded.layers[1]).__name__, remaining
+        ('Identity', [])
+    """
+    copy = clone(model)
+    norms = batch_norms(copy)
+    followed = followed_layers(copy, list(norms), inputs)
+    modules = dict(nnx.iter_modules(copy))
+    for path, layer in followed.items():
+        _fold_into(modules[layer], norms[path])
+    copy = replaced(copy, {id(norms[path]): Identity() for path in followed})
+    copy.eval()
+    return FoldedModel(copy, [path for path in norms if path not in followed])
+
+
+def _fold_into(layer: Any, norm: nnx.BatchNorm) -> None:
+    kernel = layer.kernel[...]
+    folded = fold(
+        kernel,
+        None if layer.bias is None else layer.bias[...],
+        norm.mean[...],
+        norm.var[...],
+        None if norm.scale is None else norm.scale[...],
+        None if norm.bias is None else norm.bias[...],
+        fan_in_axes=negative_axes(range(kernel.ndim - 1), kernel.ndim),
+        epsilon=norm.epsilon,
+    )
+    layer.kernel = nnx.Param(folded.kernel)
+    set_bias(layer, folded.bias)

@@ -1,0 +1,122 @@
+"""Which normalization follows which kernel directly, read off the model's jaxpr."""
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+import jax
+from flax import nnx
+
+from jaxnorm.nnx._edit import Path, clone, replaced
+from jaxnorm.nnx._program import Equation, Program, trace
+
+_MARK = "jaxnorm_normalization_"
+_PRODUCTS = ("dot_general", "conv_general_dilated")
+_VIEWS = ("convert_element_type", "reshape", "broadcast_in_dim", "squeeze", "expand_dims", "copy")
+
+
+class _Origin(NamedTuple):
+    """What a variable holds: a layer's ``kernel``, its ``bias``, or its ``output``."""
+
+    kind: str
+    layer: Path
+
+
+class _Mark(nnx.Module):
+    """Stands for a normalization, and leaves its name in the jaxpr."""
+
+    def __init__(self, index: int):
+        self.index = index
+
+    def __call__(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        del args, kwargs
+
+        def identity(x: Any) -> Any:
+            return x
+
+        identity.__name__ = f"{_MARK}{self.index}"
+        return jax.jit(identity)(x)
+
+
+def followed_layers(
+    model: nnx.Module, normalizations: list[Path], inputs: tuple[Any, ...]
+) -> dict[Path, Path]:
+    """For each normalization that directly follows a kernel, the path of that kernel's layer.
+
+    Directly: its input is the output of a Linear or Conv, bias included, that is called once and
+    whose output nothing else reads. Only then can the one be written into the other.
+    """
+    program, origins = _traced(model, normalizations, inputs)
+    uses = Counter(variable for equation in program.equations for variable in equation.inputs)
+    uses.update(program.outputs)
+    calls: Counter[Path] = Counter()
+    for equation in program.equations:
+        origin = _result(equation, origins, uses)
+        if origin is not None and not equation.name.startswith(_MARK):
+            origins[equation.outputs[0]] = origin
+            calls[origin.layer] += equation.name in _PRODUCTS
+    return {
+        normalizations[int(equation.name.removeprefix(_MARK))]: origin.layer
+        for equation in program.equations
+        if equation.name.startswith(_MARK)
+        and (origin := _result(equation, origins, uses)) is not None
+        and calls[origin.layer] == 1
+    }
+
+
+def _traced(
+    model: nnx.Module, normalizations: list[Path], inputs: tuple[Any, ...]
+) -> tuple[Program, dict[int, _Origin]]:
+    """The model's primitives with marked normalizations, and which variables are its kernels."""
+    marked = clone(model)
+    modules = dict(nnx.iter_modules(marked))
+    marks: dict[int, nnx.Module] = {
+        id(modules[path]): _Mark(i) for i, path in enumerate(normalizations)
+    }
+    marked = replaced(marked, marks)
+    marked.eval()
+    graph, state = nnx.split(marked)
+    flat = dict(nnx.to_flat_state(state))
+    names = sorted(flat, key=str)
+    values = [flat[name][...] for name in names]
+
+    def run(values: list[Any], *inputs: Any) -> Any:
+        leaves = zip(names, values, strict=True)
+        bound = nnx.merge(graph, nnx.from_flat_state([(n, flat[n].replace(v)) for n, v in leaves]))
+        return bound(*inputs)
+
+    program = trace(run, values, *inputs, keep=_MARK)
+    layers = {
+        path for path, module in modules.items() if isinstance(module, (nnx.Linear, nnx.Conv))
+    }
+    origins = {
+        variable: _Origin(str(name[-1]), tuple(name[:-1]))
+        for variable, name in zip(program.inputs, names, strict=False)
+        if tuple(name[:-1]) in layers and name[-1] in ("kernel", "bias")
+    }
+    return program, origins
+
+
+def _result(equation: Equation, origins: dict[int, _Origin], uses: Counter[int]) -> _Origin | None:
+    """What the equation's result is, if it is still a kernel, a bias, or a layer's only output."""
+    found = [origins.get(variable) for variable in equation.inputs]
+    kinds = [origin and origin.kind for origin in found]
+    first = next((origin for origin in found if origin is not None), None)
+    if first is None:
+        return None
+    if equation.name in _PRODUCTS and kinds.count("kernel") == 1:
+        return _Origin("output", next(o.layer for o in found if o and o.kind == "kernel"))
+    read_once = all(
+        uses[variable] == 1
+        for variable, kind in zip(equation.inputs, kinds, strict=True)
+        if kind == "output"
+    )
+    if not read_once:
+        return None
+    same_layer = len({origin.layer for origin in found if origin is not None}) == 1
+    if equation.name == "add" and sorted(map(str, kinds)) == ["bias", "output"] and same_layer:
+        return _Origin("output", first.layer)
+    if equation.name in _VIEWS and kinds[0] in ("kernel", "bias"):
+        return first
+    if kinds[0] == "output" and equation.name.startswith((_MARK, "convert_element_type")):
+        return first
+    return None
