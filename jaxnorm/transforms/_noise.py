@@ -65,8 +65,8 @@ def noise_per_leaf(params: PyTree, stddev: Setting, where: Where | None) -> list
     if not any(noisy):
         paths = ", ".join(path for path, _ in leaves(params)) or "(there are none)"
         raise ValueError(
-            "no parameter would be noisy: noise goes to the scale of Scaled nodes and to leaves named "
-            f"{SCALE_LAYER}, and there is none. The paths are: {paths}. Wrap kernels with "
+            "no parameter would be noisy: noise goes to the scale of Scaled nodes and to leaves "
+            f"named {SCALE_LAYER}, and there is none. The paths are: {paths}. Wrap kernels with "
             "reparametrize(params, Scaled), or say which leaves with where=."
         )
     deviations = setting_per_leaf(stddev, params, "stddev")
