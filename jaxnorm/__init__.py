@@ -4,6 +4,7 @@ from jaxnorm import initializers as initializers
 from jaxnorm import reparam as reparam
 from jaxnorm import transforms as transforms
 from jaxnorm._layout import Layout as Layout
+from jaxnorm._layout import exclude as exclude
 from jaxnorm._layout import flax_layout as flax_layout
 from jaxnorm._layout import layout_from_rules as layout_from_rules
 from jaxnorm._layout import torch_layout as torch_layout

@@ -8,7 +8,7 @@ import optax
 from jaxtyping import PyTree
 
 from jaxnorm._axes import negative_axes
-from jaxnorm._layout import Layout
+from jaxnorm._layout import Layout, is_axes
 from jaxnorm._node import Axes
 from jaxnorm._paths import is_absent, leaves, rebuild
 
@@ -54,12 +54,6 @@ def map_constrained(
         tree,
         [leaf if axes is None else function(leaf, axes, *rest) for (_, leaf, axes), *rest in rows],
     )
-
-
-def is_axes(x: Any) -> bool:
-    """Whether ``x`` is what a layout holds at one leaf."""
-    is_tuple_of_ints = isinstance(x, tuple) and bool(x) and all(isinstance(a, int) for a in x)
-    return x is None or isinstance(x, optax.MaskedNode) or is_tuple_of_ints
 
 
 def _usable(path: str, leaf: Any, axes: Any) -> Axes | None:

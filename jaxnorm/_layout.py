@@ -11,15 +11,18 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import jax
 import optax
 from jaxtyping import PyTree
 
 from jaxnorm._axes import negative_axes
 from jaxnorm._node import Axes
-from jaxnorm._paths import entries, is_absent, is_node, rebuild_entries
+from jaxnorm._paths import entries, is_absent, is_node, leaves, rebuild, rebuild_entries
 
 #: ``params -> tree of axes``.
 Layout = Callable[[PyTree], PyTree]
+
+Rules = list[tuple[re.Pattern[str], int | Iterable[int] | None]]
 
 #: ``(path, entry) -> fan-in axes``, or None for what is no kernel. Also asked of absent leaves.
 Select = Callable[[str, Any], Axes | None]
@@ -98,6 +101,42 @@ def layout_from_rules(rules: Sequence[tuple[str, int | Iterable[int] | None]]) -
     return layout
 
 
+def exclude(*patterns: str, layout: Layout = flax_layout) -> Layout:
+    """The same layout without the leaves whose path matches one of the regular expressions.
+
+    Args:
+        *patterns: expressions that are searched for in the ``/``-joined paths, the classifier's
+            ``"^head/"`` for example.
+        layout: the layout to take them out of.
+
+    Returns:
+        A layout. Calling it raises ValueError if an expression matches no path at all.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> params = {"head": {"kernel": jnp.ones((8, 2))}, "body": {"kernel": jnp.ones((8, 4))}}
+        >>> exclude("^head/")(params)
+        {'body': {'kernel': (-2,)}, 'head': {'kernel': None}}
+    """
+    rules: Rules = [(re.compile(pattern), None) for pattern in patterns]
+
+    def without(params: PyTree) -> PyTree:
+        _check_rules(rules, params)
+        axes = jax.tree.leaves(layout(params), is_leaf=is_axes)
+        paths = [path for path, _ in leaves(params)]
+        hidden = [any(pattern.search(path) for pattern, _ in rules) for path in paths]
+        kept = [None if hide else own for hide, own in zip(hidden, axes, strict=True)]
+        return rebuild(params, kept)
+
+    return without
+
+
+def is_axes(x: Any) -> bool:
+    """Whether ``x`` is what a layout holds at one leaf."""
+    is_tuple_of_ints = isinstance(x, tuple) and bool(x) and all(isinstance(a, int) for a in x)
+    return x is None or isinstance(x, optax.MaskedNode) or is_tuple_of_ints
+
+
 def layout_by(select: Select) -> Layout:
     """The layout that asks ``select(path, entry)`` for the axes of each array or node."""
 
@@ -129,9 +168,6 @@ def _all_but(unit_axis: int, entry: Any) -> Axes | None:
 
 def _last(path: str) -> str:
     return path.rsplit("/", maxsplit=1)[-1]
-
-
-Rules = list[tuple[re.Pattern[str], int | Iterable[int] | None]]
 
 
 def _first_match(rules: Rules, path: str, entry: Any) -> Axes | None:
