@@ -1,0 +1,8 @@
+"""``python -m experiments``."""
+
+import sys
+
+from experiments._cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

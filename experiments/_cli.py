@@ -1,0 +1,140 @@
+"""The command line: what each command takes, and what it does."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from tyro.conf import Positional, arg, subcommand
+
+from experiments._compare import compare, train
+from experiments._errors import UserError
+from experiments._settings import Settings
+from experiments.bench import BENCHMARKS, find_benchmark
+from experiments.data import describe_sources
+from experiments.methods import METHODS, find_methods
+
+_METHODS_HELP = "; ".join(f"{recipe.name}: {recipe.summary}" for recipe in METHODS.values())
+_DEFAULT_METHODS = ",".join(recipe.name for recipe in METHODS.values() if recipe.default)
+
+
+@dataclass(frozen=True)
+class Compare(Settings):
+    """Train one network with each normalizer, on the same splits, and compare.
+
+    Writes results.csv (a row for each method and seed; accuracies are fractions from 0 to 1),
+    curves.csv (a row for each epoch), curves.png and table.md into --out, and prints the table.
+    Without flags: the bundled digits, a ReLU network of three layers of 256 units, three seeds.
+    """
+
+    methods: Annotated[
+        str,
+        arg(
+            help=f"Methods to compare, comma-separated; the first is the baseline. {_METHODS_HELP}."
+        ),
+    ] = _DEFAULT_METHODS
+    seeds: int = 3
+    """The number of seeds: 0, 1, ... Each has its own split, initialization and batches."""
+    out: Path = Path("results/compare")
+    """The folder to write to; made if it does not exist."""
+
+    def run(self, command: str) -> None:
+        """Runs the command."""
+        if self.seeds < 1:
+            raise UserError(f"--seeds is {self.seeds}; wanted 1 or more.")
+        compare(self, find_methods(self.methods), range(self.seeds), self.out, command)
+
+
+@dataclass(frozen=True)
+class Train(Settings):
+    """Train one method under one seed.
+
+    Writes results.csv and curves.csv, as compare does, into --out, and prints one row.
+    """
+
+    method: Annotated[str, arg(help=f"The method. {_METHODS_HELP}.")] = "cwo"
+    seed: int = 0
+    """The seed of the split, the initialization, the batches and the noise."""
+    out: Path = Path("results/train")
+    """The folder to write to; made if it does not exist."""
+
+    def run(self, command: str) -> None:
+        """Runs the command."""
+        recipes = find_methods(self.method)
+        if len(recipes) != 1 or not self.method.strip():
+            raise UserError(
+                f"--method is {self.method!r}; wanted one name (compare takes several)."
+            )
+        if not 0 <= self.seed < 2**32:
+            raise UserError(f"--seed is {self.seed}; wanted 0 to {2**32 - 1}.")
+        train(self, recipes[0], self.seed, self.out)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure what a method costs. Without a name: list the benchmarks.
+
+    step: times of single compiled training steps, of all methods in turn in one run, and the
+    operations and memory traffic that the compiler counts.
+    """
+
+    name: Annotated[Positional[str], arg(help=f"The benchmark: {', '.join(BENCHMARKS)}.")] = ""
+    model: str = "cnn9"
+    """The network, on random 32 x 32 colour images."""
+    methods: str = "none,cwo,bn"
+    """Methods, comma-separated. The baseline none is always measured, and twice, as a control."""
+    batch_size: int = 128
+    """The rows of a step."""
+    channels: int = 64
+    """The channels of cnn9's first stage."""
+    depth: int = 3
+    """The hidden layers of the mlp."""
+    width: int = 256
+    """The units of each hidden layer of the mlp."""
+    repeats: int = 20
+    """The rounds; in each, every method takes one step."""
+    out: Path = Path("results/bench")
+    """The folder for NAME.csv; made if it does not exist."""
+
+    def run(self, command: str) -> None:
+        """Runs the command."""
+        find_benchmark(self.name)(self)
+
+
+@dataclass(frozen=True)
+class Datasets:
+    """List what --dataset reads, from where, and what is present."""
+
+    def run(self, command: str) -> None:
+        """Runs the command."""
+        print(describe_sources())
+
+
+Command = (
+    Annotated[Compare, subcommand("compare")]
+    | Annotated[Train, subcommand("train")]
+    | Annotated[Bench, subcommand("bench")]
+    | Annotated[Datasets, subcommand("datasets")]
+)
+
+DESCRIPTION = "Train deep networks with and without batch normalization, and compare."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command line; returns 0, or 2 after one line on stderr for a user's error."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    command = tyro.cli(
+        Command, args=arguments, prog="python -m experiments", description=DESCRIPTION
+    )
+    try:
+        command.run(shlex.join(["python", "-m", "experiments", *arguments]))
+    except UserError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped; the files hold the runs that were finished.", file=sys.stderr)
+        return 130
+    return 0

@@ -1,0 +1,35 @@
+"""Progress of long work: a bar on a terminal, plain lines elsewhere; always on stderr."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+#: ``advance(what_is_running)``: one unit of work is done.
+Advance = Callable[[str], None]
+
+#: ``say(line)``: something worth a line is done.
+Say = Callable[[str], None]
+
+
+@contextlib.contextmanager
+def progress(total: int) -> Iterator[tuple[Advance, Say]]:
+    """Shows ``total`` units of work; lines that are said stay, above the bar."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield (lambda what: None), (lambda line: print(line, file=sys.stderr, flush=True))
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("starting", total=total)
+        yield (
+            lambda what: bar.update(task, advance=1, description=what),
+            lambda line: bar.console.print(line, highlight=False, markup=False),
+        )

@@ -1,0 +1,25 @@
+"""The benchmarks."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from experiments._errors import unknown
+from experiments.bench._step import bench_step
+
+#: ``flags -> None``; the flags are those of the command ``bench``.
+BENCHMARKS: Mapping[str, Callable[[Any], None]] = MappingProxyType({"step": bench_step})
+
+
+def find_benchmark(name: str) -> Callable[[Any], None]:
+    """The benchmark of a name; without one, what lists them."""
+    if not name:
+        return _list
+    if name not in BENCHMARKS:
+        raise unknown("benchmark", name, BENCHMARKS)
+    return BENCHMARKS[name]
+
+
+def _list(flags: Any) -> None:
+    for name, benchmark in BENCHMARKS.items():
+        print(f"{name:<8}{(benchmark.__doc__ or '').splitlines()[0]}")

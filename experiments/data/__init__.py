@@ -1,0 +1,9 @@
+"""Datasets: two splits of standardized float32 arrays, from a name, a file, or a folder."""
+
+from experiments.data._augment import crop_and_flip as crop_and_flip
+from experiments.data._augment import draw_crops as draw_crops
+from experiments.data._augment import pad_crop_flip as pad_crop_flip
+from experiments.data._dataset import Dataset as Dataset
+from experiments.data._describe import describe_sources as describe_sources
+from experiments.data._load import BUNDLED as BUNDLED
+from experiments.data._load import load as load

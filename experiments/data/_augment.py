@@ -1,0 +1,42 @@
+"""The standard augmentation of small images, on the device: pad, crop, flip."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+Images = Float[Array, "rows height width channels"]
+
+
+def pad_crop_flip(key: Key[Array, ""], images: Images) -> Images:
+    """Each image shifted by up to an eighth of its side, and mirrored with probability 1/2.
+
+    What a shift uncovers is 0, which is the mean pixel of standardized images.
+    """
+    padding = max(1, images.shape[1] // 8)
+    offsets, flips = draw_crops(key, images.shape[0], padding)
+    return crop_and_flip(images, offsets, flips, padding)
+
+
+def draw_crops(
+    key: Key[Array, ""], rows: int, padding: int
+) -> tuple[Int[Array, "rows 2"], Bool[Array, " rows"]]:
+    """Uniform offsets 0 .. 2 padding of the crop in the padded image, and fair coins."""
+    where, whether = jax.random.split(key)
+    offsets = jax.random.randint(where, (rows, 2), 0, 2 * padding + 1)
+    return offsets, jax.random.bernoulli(whether, 0.5, (rows,))
+
+
+def crop_and_flip(
+    images: Images, offsets: Int[Array, "rows 2"], flips: Bool[Array, " rows"], padding: int
+) -> Images:
+    """Crops of the zero-padded images at the offsets, mirrored left to right where ``flips``."""
+    shape = images.shape[1:]
+    padded = jnp.pad(images, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+
+    def crop(image: Array, offset: Array) -> Array:
+        return jax.lax.dynamic_slice(
+            image, (offset[0], offset[1], jnp.zeros_like(offset[0])), shape
+        )
+
+    crops = jax.vmap(crop)(padded, offsets)
+    return jnp.where(flips[:, None, None, None], crops[:, :, ::-1], crops)

@@ -1,0 +1,27 @@
+"""What can be read, for the command ``datasets``."""
+
+from experiments.data._load import BUNDLED, load
+
+_READERS = """\
+FILE.npz    arrays X_train, y_train, X_test, y_test; or X, y with an optional boolean test (rows)
+            or test4 (4 x rows; seed s takes row s mod 4), else a quarter is drawn by the seed.
+            X is (rows, features), (rows, height, width) or (rows, height, width, channels) of any
+            numeric type; y holds class numbers 0, 1, 2, ... Never unpickled.
+FOLDER      images train|test/CLASS/*.{jpg,png}, all of one size; classes in alphabetical order
+FILE.tar    the same in a tar file (.tar, .tar.gz, .tar.xz, .tar.bz2)
+
+Columns are standardized on the training rows, images by channel.
+TensorFlow Datasets are not read yet: save them as one of the above."""
+
+
+def describe_sources() -> str:
+    """The bundled datasets with their sizes, and the formats that are read from files."""
+    lines = []
+    for name in BUNDLED:
+        data = load(name, seed=0)
+        shape = " x ".join(map(str, data.X_train.shape[1:]))
+        lines.append(
+            f"{name:<11} bundled: {len(data.X_train)} training and {len(data.X_test)} test rows of "
+            f"{shape}, {data.num_classes} classes, split by the seed"
+        )
+    return "\n".join([*lines, _READERS])

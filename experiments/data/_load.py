@@ -1,0 +1,46 @@
+"""From what the user wrote after ``--dataset`` to a dataset."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from experiments._errors import UserError, unknown
+from experiments.data._dataset import Dataset
+from experiments.data._digits import load_digits
+from experiments.data._images import load_folder, load_tar
+from experiments.data._npz import load_npz
+
+#: Datasets that come with the package, by name: ``seed -> dataset``.
+BUNDLED: Mapping[str, Callable[[int], Dataset]] = MappingProxyType({"digits": load_digits})
+
+TARS = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
+
+
+def load(source: str, seed: int) -> Dataset:
+    """Loads a dataset.
+
+    The same source and seed always give the same split, whoever asks: methods compared under one
+    seed are compared on the same rows.
+
+    Args:
+        source: a bundled name, ``FILE.npz``, or a folder or tar file of images
+            ``train|test/CLASS/*.{jpg,png}``.
+        seed: decides the split, where the source leaves it open.
+
+    Raises:
+        UserError: with one line that says what is wrong and what would be right.
+    """
+    if source in BUNDLED:
+        return BUNDLED[source](seed)
+    path = Path(source)
+    if path.is_dir():
+        return load_folder(path)
+    if path.suffix == ".npz" or source.endswith(TARS):
+        if not path.is_file():
+            raise UserError(f"there is no file {source}; give its path from the current folder.")
+        return load_npz(path, seed) if path.suffix == ".npz" else load_tar(path)
+    if len(path.parts) > 1:
+        raise UserError(
+            f"there is no folder {source}, and no reader but for .npz, tar and folders."
+        )
+    raise unknown("dataset", source, [*BUNDLED, "FILE.npz", "a folder or tar of images"])

@@ -1,0 +1,9 @@
+"""Methods: each a row of data that says how a network is normalized, not a code path."""
+
+from experiments.methods._optimizer import OptimizerSettings as OptimizerSettings
+from experiments.methods._optimizer import make_optimizer as make_optimizer
+from experiments.methods._parameters import constrained_layout as constrained_layout
+from experiments.methods._parameters import initial_parameters as initial_parameters
+from experiments.methods._recipe import Recipe as Recipe
+from experiments.methods._table import METHODS as METHODS
+from experiments.methods._table import find_methods as find_methods

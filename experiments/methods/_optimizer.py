@@ -1,0 +1,94 @@
+"""The optimizer of a method: the user's own, edited so that parameters stay on the set."""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PyTree
+
+import jaxnorm
+from experiments.methods._recipe import Recipe
+from jaxnorm import Layout
+
+#: The leaves that weight decay reaches, by the last part of their path.
+DECAYED = ("kernel",)
+
+MOMENTUM = 0.9
+
+
+class OptimizerSettings(NamedTuple):
+    """The optimizer that all methods of a comparison share."""
+
+    name: Literal["sgd", "adam"] = "sgd"
+    learning_rate: float = 0.05
+    weight_decay: float = 1e-3
+    noise: float | None = None
+
+
+def make_optimizer(
+    recipe: Recipe,
+    settings: OptimizerSettings,
+    steps: int,
+    layout: Layout,
+    seed: int | Int[Array, ""] = 0,
+) -> optax.GradientTransformation:
+    """SGD with momentum 0.9, or Adam, on a cosine schedule, with the recipe's edits around it.
+
+    Args:
+        recipe: the method.
+        settings: what all methods share; its noise replaces that of a recipe that has some.
+        steps: the length of the schedule, at whose end the learning rate is 0.
+        layout: which kernels are constrained.
+        seed: of the noise; it may be traced, and only ``init`` reads it.
+    """
+    parts = [_base(settings, cosine(settings.learning_rate, steps))]
+    if recipe.centered and settings.name == "adam":
+        # Under SGD, momentum and decay the edit of the update below does the same work alone.
+        parts.insert(0, jaxnorm.centered_gradient(layout))
+    if recipe.squared_radius is not None:
+        parts.append(jaxnorm.sphere_projection(recipe.squared_radius, recipe.centered, layout))
+    elif recipe.centered:
+        # The projection on the set of zero-mean weights: centring the update keeps them there.
+        parts.append(jaxnorm.centered_gradient(layout))
+    optimizer = optax.chain(*parts)
+    noise = noise_of(recipe, settings)
+    return optimizer if noise is None else jaxnorm.noise_injection(optimizer, noise, seed=seed)
+
+
+def noise_of(recipe: Recipe, settings: OptimizerSettings) -> float | None:
+    """The noise's standard deviation; None where the recipe has none."""
+    if recipe.noise is None or settings.noise is None:
+        return recipe.noise
+    return settings.noise
+
+
+def cosine(peak: float, steps: int) -> Callable[[Int[Array, ""]], Float[Array, ""]]:
+    """Half a cosine from ``peak`` at step 0 to 0 at step ``steps``."""
+
+    def schedule(step: Int[Array, ""]) -> Float[Array, ""]:
+        done = jnp.clip(step.astype(jnp.float32) / steps, 0.0, 1.0)
+        return 0.5 * peak * (1.0 + jnp.cos(jnp.pi * done))
+
+    return schedule
+
+
+def decayed(params: PyTree) -> PyTree:
+    """True at the kernels, False at scales, biases and the parameters of normalization layers."""
+
+    def is_kernel(path: tuple[jax.tree_util.KeyEntry, ...], _: Array) -> bool:
+        return jax.tree_util.keystr(path[-1:], simple=True) in DECAYED
+
+    return jax.tree_util.tree_map_with_path(is_kernel, params)
+
+
+def _base(
+    settings: OptimizerSettings, schedule: Callable[[Int[Array, ""]], Float[Array, ""]]
+) -> optax.GradientTransformation:
+    decay = settings.weight_decay
+    if settings.name == "adam":
+        return optax.adamw(schedule, weight_decay=decay, mask=decayed)
+    return optax.chain(
+        optax.add_decayed_weights(decay, mask=decayed), optax.sgd(schedule, momentum=MOMENTUM)
+    )

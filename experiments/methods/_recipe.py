@@ -1,0 +1,37 @@
+"""What a method is made of."""
+
+from dataclasses import dataclass
+
+from jaxnorm import Reparametrization
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One method: what it changes in the network, in the parameters and in the optimizer.
+
+    Attributes:
+        name: what the command line calls it.
+        summary: what it does, in a few words.
+        norm: the normalization layer before each activation, by name, or None.
+        activation: the activation, by name; None for the one that the user chose.
+        reparametrization: what stands in the place of each constrained kernel, or None.
+        centered: whether each unit's weights are kept zero-mean.
+        squared_radius: the value at which each unit's ||w||^2 is kept, or None for free norms.
+        noise: the standard deviation of the noise on the scales in training, or None.
+        default: whether ``compare`` runs it when no methods are named.
+    """
+
+    name: str
+    summary: str
+    norm: str | None = None
+    activation: str | None = None
+    reparametrization: type[Reparametrization] | None = None
+    centered: bool = False
+    squared_radius: float | None = None
+    noise: float | None = None
+    default: bool = False
+
+    @property
+    def constrained(self) -> bool:
+        """Whether the method keeps kernels on a set."""
+        return self.centered or self.squared_radius is not None

@@ -1,0 +1,49 @@
+"""A fully connected network."""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from flax import nnx
+from jaxtyping import Array, Float
+
+from experiments.models._blocks import Activation, dense_block
+from experiments.models._norms import MakeNorm
+
+
+class MLP(nnx.Module):
+    """``depth`` hidden layers of ``width`` units and a linear classifier; any input is flattened.
+
+    Args:
+        shape: the shape of one input.
+        num_classes: the number of outputs.
+        depth: the number of hidden layers.
+        width: the units of each.
+        make_norm: a maker of the normalizer before each activation, or None.
+        activation: the nonlinearity.
+        rngs: the random streams of the initial parameters.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        num_classes: int,
+        *,
+        depth: int,
+        width: int,
+        make_norm: MakeNorm | None,
+        activation: Activation,
+        rngs: nnx.Rngs,
+    ):
+        widths = [math.prod(shape), *[width] * depth]
+        self.blocks = nnx.List(
+            dense_block(before, after, make_norm, activation, rngs)
+            for before, after in itertools.pairwise(widths)
+        )
+        self.head = nnx.Linear(widths[-1], num_classes, rngs=rngs)
+
+    def __call__(self, x: Float[Array, "rows *shape"]) -> Float[Array, "rows classes"]:
+        x = x.reshape(len(x), -1)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)

@@ -1,0 +1,34 @@
+"""Files that are either whole or not there."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from experiments._errors import UserError
+
+
+def prepare_folder(folder: Path) -> Path:
+    """Makes the folder if needed and checks that it can be written to; before hours of work."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"cannot write to {folder}: {error.strerror}; give another --out."
+        ) from None
+    return folder
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Writes a file under another name and then renames it: readers never see half of it."""
+    data = content.encode() if isinstance(content, str) else content
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        draft.write_bytes(data)
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise UserError(
+            f"cannot write {path}: {error.strerror}; free it or change --out."
+        ) from None

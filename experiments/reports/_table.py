@@ -1,0 +1,86 @@
+"""The table of a comparison: mean and spread over seeds, and where the numbers come from."""
+
+import datetime
+import importlib.metadata
+import os
+import platform
+import statistics
+from collections.abc import Sequence
+
+import jax
+
+import jaxnorm
+from experiments.training import Run
+
+#: A header and rows of text.
+Table = tuple[Sequence[str], list[Sequence[str]]]
+
+
+def comparison_table(runs: Sequence[Run]) -> Table:
+    """One row a method: mean ± standard deviation over its seeds, accuracies in percent."""
+    header = (
+        "method",
+        "test accuracy, %",
+        "against the first, points",
+        "test loss",
+        "train accuracy, %",
+        "train loss",
+        "step, ms",
+        "parameters",
+    )
+    methods = list(dict.fromkeys(run.method for run in runs))
+    grouped = [[run for run in runs if run.method == method] for method in methods]
+    return header, [_row(group, grouped[0]) for group in grouped]
+
+
+def markdown(table: Table) -> str:
+    """The table in Markdown, its columns aligned so that it also reads as plain text."""
+    header, rows = table
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [cells[0].ljust(widths[0])]
+        padded += [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
+        return f"| {' | '.join(padded)} |"
+
+    rule = "|".join(["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])])
+    return "\n".join([line(header), f"|{rule}|", *map(line, rows)])
+
+
+def provenance(command: str) -> str:
+    """The command, versions, hardware and date, as a Markdown list."""
+    versions = {name: importlib.metadata.version(name) for name in ("jax", "flax", "optax")}
+    software = {"Python": platform.python_version(), "jaxnorm": jaxnorm.__version__, **versions}
+    device = jax.devices()[0]
+    hardware = f"{device.device_kind} ({device.platform}), {os.cpu_count()} CPU cores"
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return (
+        f"- command: `{command}`\n"
+        f"- versions: {', '.join(f'{name} {version}' for name, version in software.items())}\n"
+        f"- hardware: {hardware}, {platform.system()} {platform.machine()}\n"
+        f"- date: {date}\n"
+    )
+
+
+def _row(runs: Sequence[Run], first: Sequence[Run]) -> tuple[str, ...]:
+    last = [run.curve[-1] for run in runs]
+    baseline = {run.seed: run.curve[-1].test_accuracy for run in first}
+    gains = [100 * (run.curve[-1].test_accuracy - baseline[run.seed]) for run in runs]
+    return (
+        runs[0].method,
+        spread([100 * entry.test_accuracy for entry in last], ".2f"),
+        "" if runs[0].method == first[0].method else spread(gains, "+.2f"),
+        spread([entry.test_loss for entry in last], ".4f"),
+        spread([100 * entry.train_accuracy for entry in last], ".2f"),
+        spread([entry.train_loss for entry in last], ".4f"),
+        spread([run.step_ms for run in runs], ".2f"),
+        f"{runs[0].parameters:,}",
+    )
+
+
+def spread(values: Sequence[float], form: str) -> str:
+    """``mean ± sample standard deviation``; the value itself if there is one."""
+    mean = format(statistics.fmean(values), form)
+    if len(values) == 1:
+        return mean
+    return f"{mean} ± {statistics.stdev(values):{form.lstrip('+')}}"

@@ -1,0 +1,51 @@
+"""One step of training, as a pure function."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PyTree
+
+from experiments.training._state import Metrics, TrainState
+from jaxnorm import effective
+
+Batch = tuple[Float[Array, "rows *shape"], Int[Array, " rows"]]
+Step = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
+
+
+def make_step(apply: Callable[..., tuple[Array, PyTree]], optimizer: optax.GradientTransformation):
+    """A step ``(state, (X, y)) -> (state, metrics of the batch)``.
+
+    Args:
+        apply: the network, as `jaxnorm.nnx.functionalize` gives it.
+        optimizer: an optax optimizer, the method's edits included.
+    """
+
+    def loss_of(params: PyTree, model_state: PyTree, batch: Batch):
+        X, y = batch
+        logits, model_state = apply(effective(params), model_state, X, train=True)
+        metrics = jax.tree.map(jnp.mean, score(logits, y))
+        return metrics.loss, (model_state, metrics)
+
+    def step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+        gradient, (model_state, metrics) = jax.grad(loss_of, has_aux=True)(
+            state.params, state.model_state, batch
+        )
+        updates, optimizer_state = optimizer.update(gradient, state.optimizer_state, state.params)
+        state = state._replace(
+            params=optax.apply_updates(state.params, updates),
+            model_state=model_state,
+            optimizer_state=optimizer_state,
+        )
+        return state, metrics
+
+    return step
+
+
+def score(logits: Float[Array, "rows classes"], labels: Int[Array, " rows"]) -> Metrics:
+    """Each row's cross-entropy, and 1 where the largest logit is the label's, else 0."""
+    return Metrics(
+        optax.softmax_cross_entropy_with_integer_labels(logits, labels),
+        (logits.argmax(-1) == labels).astype(jnp.float32),
+    )
