@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import optax
 from jaxtyping import PyTree
 
 from jaxnorm._axes import negative_axes
@@ -57,6 +56,10 @@ def map_constrained(
 
 
 def _usable(path: str, leaf: Any, axes: Any) -> Axes | None:
-    if not isinstance(axes, tuple) or isinstance(axes, optax.MaskedNode) or is_absent(leaf):
+    if not is_axes(axes):
+        raise TypeError(
+            f"the layout returned {axes!r} for the leaf {path!r}; wanted a tuple of ints, or None."
+        )
+    if is_absent(axes) or is_absent(leaf):
         return None
     return negative_axes(axes, leaf.ndim, f"the leaf {path!r} of shape {tuple(leaf.shape)}")

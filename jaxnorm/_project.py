@@ -5,13 +5,12 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._axes import fan_in
 from jaxnorm._constrained import constrained_leaves, map_constrained
 from jaxnorm._layout import Layout, flax_layout
 from jaxnorm._node import Axes
 from jaxnorm._paths import is_absent
-from jaxnorm._prefix import Setting, is_number, setting_per_leaf
-from jaxnorm._unit import check_sphere, project_to_sphere, squared_norm, widen
+from jaxnorm._prefix import Setting, setting_per_leaf
+from jaxnorm._unit import check_sphere, check_squared_radius, project_to_sphere, squared_norm, widen
 
 
 def project(
@@ -76,7 +75,7 @@ def constraint_drift(
         float32 scalars (float64 if the parameters are).
 
     Raises:
-        ValueError: if the layout constrains nothing.
+        ValueError: if the layout constrains nothing, or c is not positive.
 
     Example:
         >>> import jax.numpy as jnp
@@ -90,6 +89,8 @@ def constraint_drift(
         for (_, leaf, axes), radius in zip(constrained_leaves(layout, params), radii, strict=True)
         if axes is not None
     ]
+    for _, _, radius in rows:
+        check_squared_radius(radius, "a kernel")
     norms = [jnp.abs(squared_norm(w, axes) - radius).max(initial=0.0) for w, axes, radius in rows]
     sums = [jnp.abs(w.sum(axes)).max(initial=0.0) for w, axes, _ in rows]
     return {"squared_norm": _largest(norms), "sum": _largest(sums)}
@@ -101,16 +102,20 @@ def _largest(values: list[Float[Array, ""]]) -> Float[Array, ""]:
 
 
 def check_constraint(
-    params: PyTree, layout: Layout, squared_radius: Setting, centered: bool
+    params: PyTree,
+    layout: Layout,
+    squared_radius: Setting,
+    centered: bool,
+    own_norm_allowed: bool = False,
 ) -> None:
-    """Raises ValueError, naming the parameter, where the constraint set is empty."""
+    """Raises ValueError, naming the parameter, where the constraint set is empty.
+
+    A radius of None means a unit's norm before the update, which only an update knows.
+    """
     radii = setting_per_leaf(squared_radius, params, "squared_radius")
     for (path, leaf, axes), radius in zip(constrained_leaves(layout, params), radii, strict=True):
         if axes is None or is_absent(leaf):
             continue
         check_sphere(leaf, axes, centered, f"the parameter {path!r}")
-        if is_number(radius) and radius <= 0:
-            raise ValueError(
-                f"squared_radius is {radius} for the parameter {path!r} (fan-in "
-                f"{fan_in(leaf, axes)}); wanted a positive number, the paper's c = 2 for example."
-            )
+        if radius is not None or not own_norm_allowed:
+            check_squared_radius(radius, f"the parameter {path!r}")

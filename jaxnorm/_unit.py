@@ -71,7 +71,8 @@ def project_to_sphere(
     """The nearest point of {w : ||w||^2 = c, and 1'w = 0 if centered}, unit by unit.
 
     w <- sqrt(c) (w - mean) / ||w - mean||. Where w - mean is zero (to rounding) every point of the
-    sphere is as near; the result is zero there and so is its gradient.
+    sphere is as near; the result is zero there and so is its gradient. (Zero: of a norm below
+    1e-19 in float32, whose square underflows.) A norm whose square overflows gives NaN.
 
     Args:
         weights: array of any rank and floating type.
@@ -83,8 +84,8 @@ def project_to_sphere(
         An array of the same shape and type.
 
     Raises:
-        ValueError: for axes that the array does not have, and for a centered sphere of units with
-            a single weight, which holds no point.
+        ValueError: for axes that the array does not have, for a centered sphere of units with a
+            single weight, which holds no point, and for c that is not positive.
         TypeError: for weights that are not real floating-point numbers.
 
     Example:
@@ -97,6 +98,7 @@ def project_to_sphere(
     """
     axes = negative_axes(fan_in_axes, weights.ndim, "the weights array")
     check_sphere(weights, axes, centered, "the weights array")
+    check_squared_radius(squared_radius, "the weights array")
     point, _ = on_sphere(widen(weights), axes, squared_radius, centered)
     return point.astype(weights.dtype)
 
@@ -106,12 +108,12 @@ def on_sphere(
 ) -> tuple[Weights, Bool[Array, "..."]]:
     """The projection of wide weights, and per unit whether there is one (else zeros)."""
     deviation, squared_norm, floor = _deviation(wide, axes, centered)
-    exists = squared_norm > floor
+    # Written so that NaN and overflow count as existing: they must stay visible in the result.
+    exists = ~(squared_norm <= floor) | jnp.isinf(squared_norm)
     # Replace the norm before dividing: else the branch not taken puts NaN into the gradient.
     safe = jnp.where(exists, squared_norm, 1.0)
     ratio = jnp.asarray(squared_radius, wide.dtype) / safe
-    # An overflown norm would give the ratio 0 and quietly collapse the unit.
-    ratio = jnp.where(jnp.isinf(squared_norm), jnp.nan, ratio)
+    ratio = jnp.where(jnp.isfinite(squared_norm), ratio, jnp.nan)
     return deviation * jnp.where(exists, jnp.sqrt(ratio), 0.0), exists
 
 
@@ -136,6 +138,17 @@ def _deviation(
 def squared_norm(wide: Weights, axes: Axes) -> Float[Array, "..."]:
     """||w||^2 of each unit, with the fan-in axes kept as axes of size 1."""
     return jnp.square(wide).sum(axes, keepdims=True)
+
+
+def check_squared_radius(squared_radius: Any, name: str) -> None:
+    """Raises ValueError for a radius that is no positive number; traced ones are not looked at."""
+    if squared_radius is None or (
+        isinstance(squared_radius, (int, float)) and not squared_radius > 0
+    ):
+        raise ValueError(
+            f"squared_radius is {squared_radius} for {name}; wanted a positive number, the paper's "
+            "c = 2 for example."
+        )
 
 
 def check_sphere(weights: Any, axes: Axes, centered: bool, name: str) -> None:

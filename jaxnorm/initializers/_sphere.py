@@ -9,7 +9,7 @@ from jax.nn.initializers import Initializer
 from jaxtyping import Array, Float
 
 from jaxnorm._axes import negative_axes
-from jaxnorm._unit import check_sphere, on_sphere
+from jaxnorm._unit import check_sphere, check_squared_radius, on_sphere
 
 
 def sphere(
@@ -30,6 +30,9 @@ def sphere(
         An initializer ``(key, shape, dtype) -> array``, for ``kernel_init`` of Flax, Haiku and
         others. Calling it raises ValueError where a centered unit has a single weight.
 
+    Raises:
+        ValueError: for c that is not positive.
+
     Example:
         >>> kernel = sphere()(jax.random.key(0), (3, 3, 8, 16))
         >>> bool(jnp.allclose((kernel**2).sum((0, 1, 2)), 2.0))
@@ -37,6 +40,7 @@ def sphere(
 
     Source: Ikami et al. 2021, sections 3.1 and 3.2 (Eq. 4 for c = 2).
     """
+    check_squared_radius(squared_radius, "the initializer")
 
     def init(
         key: Array, shape: Any, dtype: Any = jnp.float32, out_sharding: Any = None

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 from flax import nnx
 from jaxtyping import Array, Float
 
@@ -17,7 +18,7 @@ def clone(model: nnx.Module) -> nnx.Module:
 
 def set_bias(layer: Any, bias: Float[Array, "..."]) -> None:
     """Gives a Linear or Conv this bias, whether it had one or not."""
-    layer.bias = nnx.Param(bias)
+    layer.bias = nnx.Param(bias) if layer.bias is None else layer.bias.replace(bias)
     layer.use_bias = True
 
 
@@ -32,4 +33,18 @@ def replaced(model: nnx.Module, replacements: dict[int, nnx.Module]) -> nnx.Modu
         for name, child in list(vars(module).items()):
             if id(child) in replacements:
                 setattr(module, name, replacements[id(child)])
+            elif isinstance(child, (tuple, list, dict)) and _holds(child, replacements):
+                # What nnx.data keeps; other containers stay what they are.
+                inside = jax.tree.map(
+                    lambda x: replacements.get(id(x), x), child, is_leaf=_is_module
+                )
+                setattr(module, name, nnx.data(inside))
     return model
+
+
+def _holds(container: Any, replacements: dict[int, nnx.Module]) -> bool:
+    return any(id(x) in replacements for x in jax.tree.leaves(container, is_leaf=_is_module))
+
+
+def _is_module(x: Any) -> bool:
+    return isinstance(x, nnx.Module)

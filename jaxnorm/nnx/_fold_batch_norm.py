@@ -73,5 +73,5 @@ def _fold_into(layer: Any, norm: nnx.BatchNorm) -> None:
         fan_in_axes=negative_axes(range(kernel.ndim - 1), kernel.ndim),
         epsilon=norm.epsilon,
     )
-    layer.kernel = nnx.Param(folded.kernel)
+    layer.kernel = layer.kernel.replace(folded.kernel)
     set_bias(layer, folded.bias)

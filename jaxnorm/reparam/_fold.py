@@ -13,7 +13,14 @@ Units = Float[Array, "..."]
 
 
 class Folded(NamedTuple):
-    """A kernel and bias that do a normalization's work too."""
+    """A kernel and bias that do a normalization's work too.
+
+    Attributes:
+        kernel: of the kernel's own shape and type.
+        bias: one value per unit.
+
+    Example: see `fold_batch_norm`.
+    """
 
     kernel: Float[Array, "..."]
     bias: Units

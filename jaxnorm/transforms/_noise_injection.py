@@ -74,7 +74,8 @@ def noise_injection(
             without ``params``; at once, for a seed that does not fit 32 bits.
 
     Under jit, pmap and shard_map every device draws the same noise without communication; under
-    ``optax.MultiSteps`` a draw is kept for the whole accumulated step.
+    ``optax.MultiSteps`` a draw is kept for the whole accumulated step; under
+    ``optax.inject_hyperparams`` name ``inner`` and ``seed`` in ``static_args``.
 
     Example:
         >>> from jaxnorm import Scaled, clean_parameters
@@ -131,7 +132,8 @@ def clean_parameters(opt_state: PyTree, params: PyTree) -> PyTree:
         ``params`` with every noisy leaf replaced by its clean value; no arithmetic, so exactly it.
 
     Raises:
-        ValueError: if there is no noise state in ``opt_state``.
+        ValueError: if there is no noise state in ``opt_state``, or if ``params`` lack a leaf that
+            it keeps.
 
     Example: see `noise_injection`.
     """
@@ -142,9 +144,22 @@ def clean_parameters(opt_state: PyTree, params: PyTree) -> PyTree:
             "found no state of noise_injection in opt_state, so there is nothing to clean; pass "
             "the state that its init or update returned. Without noise use params as they are."
         )
+    _check_paths(states, params)
     for state in states:
         params = restore(params, state.clean)
     return params
+
+
+def _check_paths(states: list[NoiseState], params: PyTree) -> None:
+    """Raises where clean values would find no place, and the noise would stay unseen."""
+    paths = [path for path, _ in leaves(params)]
+    kept = [path for state in states for path, x in leaves(state.clean) if not is_absent(x)]
+    lost = [path for path in kept if path not in paths]
+    if lost:
+        raise ValueError(
+            f"opt_state keeps clean values for {', '.join(lost)}, which params do not have; their "
+            f"paths are: {', '.join(paths)}. Pass the parameters that this optimizer updates."
+        )
 
 
 def restore(params: PyTree, clean: PyTree) -> PyTree:

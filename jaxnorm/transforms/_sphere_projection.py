@@ -47,6 +47,9 @@ def sphere_projection(
     the weights are rounded after the projection: ||w||^2 is then right to 2^-7 relative, and
     `project` after ``optax.apply_updates`` removes the rounding of the addition.
 
+    Under ``optax.inject_hyperparams`` name ``layout`` and ``centered`` in ``static_args``: it takes
+    any callable for a schedule.
+
     Example:
         >>> import jax.numpy as jnp
         >>> params = {"kernel": jnp.array([[-1.0], [1.0]])}
@@ -60,7 +63,7 @@ def sphere_projection(
     """
 
     def init(params: PyTree) -> optax.EmptyState:
-        check_constraint(params, layout, squared_radius, centered)
+        check_constraint(params, layout, squared_radius, centered, own_norm_allowed=True)
         return optax.EmptyState()
 
     def update(
