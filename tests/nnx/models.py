@@ -1,0 +1,178 @@
+"""Small models, written the way flax's own examples are; and the same without normalization."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+from flax import nnx
+
+#: Channels, or the width of a dense layer.
+WIDTH = 8
+IMAGES = (2, 8, 8, 3)
+ROWS = (6, 5)
+
+
+def _no_norm(num_features: int, **settings: Any) -> Callable[[Any], Any]:
+    """In the place of ``nnx.BatchNorm`` where a network is built without it."""
+    del num_features, settings
+    return lambda x: x
+
+
+def _convolution_and_norm(normalized: bool) -> tuple[Any, Any]:
+    """As in flax's ImageNet example; without normalization the convolutions have biases."""
+    norm = partial(nnx.BatchNorm, momentum=0.9, epsilon=1e-5) if normalized else _no_norm
+    return partial(nnx.Conv, use_bias=not normalized), norm
+
+
+class ResNetBlock(nnx.Module):
+    def __init__(self, inputs: int, filters: int, conv: Any, norm: Any, strides: Any, rngs: Any):
+        self.conv1 = conv(inputs, filters, (3, 3), strides, rngs=rngs)
+        self.norm1 = norm(filters, rngs=rngs)
+        self.conv2 = conv(filters, filters, (3, 3), rngs=rngs)
+        self.norm2 = norm(filters, scale_init=nnx.initializers.zeros_init(), rngs=rngs)
+        self.projects = inputs != filters or strides != (1, 1)
+        if self.projects:
+            self.conv_proj = conv(inputs, filters, (1, 1), strides, rngs=rngs)
+            self.norm_proj = norm(filters, rngs=rngs)
+
+    def __call__(self, x: Any) -> Any:
+        residual = x
+        y = nnx.relu(self.norm1(self.conv1(x)))
+        y = self.norm2(self.conv2(y))
+        if self.projects:
+            residual = self.norm_proj(self.conv_proj(residual))
+        return nnx.relu(residual + y)
+
+
+class ResNet(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs, normalized: bool = True, classes: int = 4):
+        conv, norm = _convolution_and_norm(normalized)
+        self.conv_init = conv(3, WIDTH, (3, 3), rngs=rngs)
+        self.bn_init = norm(WIDTH, rngs=rngs)
+        blocks = [
+            ResNetBlock(WIDTH, WIDTH, conv, norm, (1, 1), rngs),
+            ResNetBlock(WIDTH, 2 * WIDTH, conv, norm, (2, 2), rngs),
+        ]
+        self.blocks = nnx.List(blocks)
+        self.head = nnx.Linear(2 * WIDTH, classes, rngs=rngs)
+
+    def __call__(self, x: Any) -> Any:
+        x = nnx.relu(self.bn_init(self.conv_init(x)))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.mean((1, 2)))
+
+
+class ConvNet(nnx.Module):
+    """Two times convolution, normalization, ReLU."""
+
+    def __init__(self, rngs: nnx.Rngs, normalized: bool = True):
+        conv, norm = _convolution_and_norm(normalized)
+        self.conv1 = conv(3, WIDTH, (3, 3), rngs=rngs)
+        self.norm1 = norm(WIDTH, rngs=rngs)
+        self.conv2 = conv(WIDTH, WIDTH, (3, 3), strides=2, rngs=rngs)
+        self.norm2 = norm(WIDTH, rngs=rngs)
+        self.head = nnx.Linear(WIDTH, 4, rngs=rngs)
+
+    def __call__(self, x: Any) -> Any:
+        x = nnx.relu(self.norm1(self.conv1(x)))
+        x = nnx.relu(self.norm2(self.conv2(x)))
+        return self.head(x.mean((1, 2)))
+
+
+class MLP(nnx.Module):
+    """As in flax's MNIST tutorial, with biases in front of the normalization, and dropout."""
+
+    def __init__(self, rngs: nnx.Rngs):
+        self.linear1 = nnx.Linear(5, WIDTH, rngs=rngs)
+        self.norm1 = nnx.BatchNorm(WIDTH, rngs=rngs)
+        self.dropout = nnx.Dropout(0.5, rngs=rngs)
+        self.linear2 = nnx.Linear(WIDTH, 4, rngs=rngs)
+
+    def __call__(self, x: Any) -> Any:
+        return self.linear2(self.dropout(nnx.relu(self.norm1(self.linear1(x)))))
+
+
+class PreActivation(nnx.Module):
+    """Normalization, ReLU, convolution: the normalization comes before a zero-padded kernel."""
+
+    def __init__(self, rngs: nnx.Rngs):
+        conv, norm = _convolution_and_norm(normalized=True)
+        self.conv_init = conv(3, WIDTH, (3, 3), rngs=rngs)
+        self.norm1 = norm(WIDTH, rngs=rngs)
+        self.conv1 = conv(WIDTH, WIDTH, (3, 3), rngs=rngs)
+        self.norm2 = norm(WIDTH, rngs=rngs)
+        self.conv2 = conv(WIDTH, WIDTH, (3, 3), rngs=rngs)
+
+    def __call__(self, x: Any) -> Any:
+        x = self.conv_init(x)
+        y = self.conv1(nnx.relu(self.norm1(x)))
+        return x + self.conv2(nnx.relu(self.norm2(y)))
+
+
+class Custom(nnx.Module):
+    """Layers by name, and what to do with them."""
+
+    def __init__(self, forward: Callable[[Any, Any], Any], **layers: Any):
+        for name, layer in layers.items():
+            setattr(self, name, layer)
+        self.forward = forward
+
+    def __call__(self, x: Any) -> Any:
+        return self.forward(self, x)
+
+
+def dense(rngs: nnx.Rngs, inputs: int = WIDTH, **settings: Any) -> nnx.Linear:
+    return nnx.Linear(inputs, WIDTH, rngs=rngs, **settings)
+
+
+def norm(rngs: nnx.Rngs, **settings: Any) -> nnx.BatchNorm:
+    return nnx.BatchNorm(WIDTH, rngs=rngs, **settings)
+
+
+def simple(forward: Callable[[Any, Any], Any]) -> Callable[[nnx.Rngs], Custom]:
+    """Makes a model of one Linear ``layer`` and one normalization ``norm``."""
+    return lambda rngs: Custom(forward, layer=dense(rngs, 5), norm=norm(rngs))
+
+
+def read_twice(rngs: nnx.Rngs) -> Custom:
+    def forward(m: Any, x: Any) -> Any:
+        y = m.layer(x)
+        return m.norm(y) + y
+
+    return simple(forward)(rngs)
+
+
+def called_twice(rngs: nnx.Rngs) -> Custom:
+    """One convolution used at two places, with a normalization each."""
+    layer = nnx.Conv(3, 3, (3, 3), use_bias=False, rngs=rngs)
+    norms = {f"norm{i}": nnx.BatchNorm(3, rngs=rngs) for i in (1, 2)}
+    return Custom(
+        lambda m, x: m.norm2(m.layer(nnx.relu(m.norm1(m.layer(x))))), layer=layer, **norms
+    )
+
+
+def containers(rngs: nnx.Rngs) -> Custom:
+    """Layers in an nnx.List, an nnx.Dict and an nnx.Sequential."""
+
+    def forward(m: Any, x: Any) -> Any:
+        x = nnx.relu(m.listed[1](m.listed[0](x)))
+        x = nnx.relu(m.named["norm"](m.named["dense"](x)))
+        return m.sequence(x)
+
+    return Custom(
+        forward,
+        listed=nnx.List([dense(rngs, 5), norm(rngs)]),
+        named=nnx.Dict(dense=dense(rngs), norm=norm(rngs)),
+        sequence=nnx.Sequential(dense(rngs), norm(rngs), nnx.relu),
+    )
+
+
+def _body(m: Any, x: Any) -> Any:
+    return nnx.relu(m.norm(m.layer(x)))
+
+
+#: Normalization inside rematerialized functions: JAX's, and NNX's with the model as an argument.
+checkpointed = simple(lambda m, x: jax.checkpoint(partial(_body, m))(x))
+rematerialized = simple(lambda m, x: nnx.remat(_body)(m, x))

@@ -1,0 +1,107 @@
+"""What takes a normalization's place: the layer itself against NumPy."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from jaxnorm.nnx import Identity, ScaleAndBias, scale_and_bias
+
+#: One product and one sum of values of order one in float32, against float64: four roundings.
+FLOAT32 = {"rtol": 2.5e-7, "atol": 2.5e-7}
+#: The same, rounded once to bfloat16's 8 significant bits: half of 2^-7.
+BFLOAT16 = {"rtol": 2.0**-8 + 1e-6, "atol": 1e-6}
+
+
+def drawn(seed: int, *shape: int) -> Any:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def layer_and_values(axis: int, param_dtype: Any = jnp.float32) -> tuple[Any, Any, Any]:
+    """A layer of 3 features with random parameters, and these in float64."""
+    layer = ScaleAndBias(3, axis=axis, param_dtype=param_dtype)
+    layer.channel_scale[...] = jnp.asarray(drawn(0, 3), param_dtype)
+    layer.bias[...] = jnp.asarray(drawn(1, 3), param_dtype)
+    return layer, np.float64(layer.channel_scale[...]), np.float64(layer.bias[...])
+
+
+@pytest.mark.parametrize(
+    ("axis", "letters"), [(-1, "nhwc"), (3, "nhwc"), (1, "nchw"), (-3, "nchw"), (0, "cnhw")]
+)
+def test_values_along_any_axis(axis: int, letters: str) -> None:
+    layer, scale, bias = layer_and_values(axis)
+    x = drawn(2, *({"n": 2, "h": 4, "w": 5, "c": 3}[letter] for letter in letters))
+    wanted = np.einsum(f"{letters},c->{letters}", x, scale)
+    wanted += np.einsum(f"{letters},c->{letters}", np.ones_like(x), bias)
+    np.testing.assert_allclose(layer(jnp.asarray(x, jnp.float32)), wanted, **FLOAT32)
+
+
+@pytest.mark.parametrize("shape", [(3,), (4, 3), (2, 2, 2, 2, 3)])
+def test_values_at_any_rank(shape: tuple[int, ...]) -> None:
+    layer, scale, bias = layer_and_values(-1)
+    x = drawn(2, *shape)
+    np.testing.assert_allclose(layer(jnp.asarray(x, jnp.float32)), x * scale + bias, **FLOAT32)
+
+
+@pytest.mark.parametrize("param_dtype", [jnp.float32, jnp.bfloat16])
+def test_input_dtype_is_kept_and_one_rounding_is_made(param_dtype: Any) -> None:
+    layer, scale, bias = layer_and_values(-1, param_dtype)
+    x = jnp.asarray(drawn(2, 50, 3), jnp.bfloat16)
+    y = layer(x)
+    assert y.dtype == jnp.bfloat16
+    wanted = np.float64(x) * scale + bias
+    np.testing.assert_allclose(np.float64(y), wanted, **BFLOAT16)
+
+
+def test_gradients_are_sums_over_everything_but_the_features() -> None:
+    layer, _, _ = layer_and_values(-1)
+    x, cotangent = drawn(2, 4, 5, 3), drawn(3, 4, 5, 3)
+    weights = jnp.asarray(cotangent, jnp.float32)
+    gradient = nnx.grad(lambda m: (weights * m(jnp.asarray(x, jnp.float32))).sum())(layer)
+    sums = {"rtol": 2e-6, "atol": 2e-6}  # twenty terms each
+    wanted = (x * cotangent).sum((0, 1)), cotangent.sum((0, 1))
+    np.testing.assert_allclose(gradient["channel_scale"][...], wanted[0], **sums)
+    np.testing.assert_allclose(gradient["bias"][...], wanted[1], **sums)
+
+
+@pytest.mark.parametrize("layer", [ScaleAndBias(3), Identity()])
+def test_arguments_of_the_replaced_layer_are_accepted(layer: Any) -> None:
+    x = jnp.asarray(drawn(2, 4, 3), jnp.float32)
+    for y in (layer(x, True), layer(x, use_running_average=False), layer(x, mask=x > 0)):
+        np.testing.assert_array_equal(y, x)
+
+
+def test_starts_as_identity_with_two_parameters_and_no_state() -> None:
+    layer = ScaleAndBias(3, param_dtype=jnp.bfloat16)
+    params = nnx.to_pure_dict(nnx.state(layer, nnx.Param))
+    assert {name: (leaf.shape, leaf.dtype) for name, leaf in params.items()} == {
+        "channel_scale": ((3,), jnp.bfloat16),
+        "bias": ((3,), jnp.bfloat16),
+    }
+    assert not jax.tree.leaves(nnx.state(layer, nnx.Not(nnx.Param)))
+    assert not jax.tree.leaves(nnx.state(Identity()))
+
+
+@pytest.mark.parametrize("uses", [(True, True), (True, False), (False, True), (False, False)])
+def test_made_from_a_batch_norm(uses: tuple[bool, bool]) -> None:
+    norm = nnx.BatchNorm(3, axis=1, use_scale=uses[0], use_bias=uses[1], rngs=nnx.Rngs(0))
+    for seed, variable in enumerate((norm.scale, norm.bias)):
+        if variable is not None:
+            variable[...] = jnp.asarray(drawn(seed, 3), jnp.float32)
+    layer = scale_and_bias(norm)
+    assert layer.axis == 1
+    wanted = drawn(0, 3) if uses[0] else np.ones(3), drawn(1, 3) if uses[1] else np.zeros(3)
+    np.testing.assert_allclose(layer.channel_scale[...], wanted[0], **FLOAT32)
+    np.testing.assert_allclose(layer.bias[...], wanted[1], **FLOAT32)
+
+
+def test_several_feature_axes_are_an_error() -> None:
+    norm = nnx.BatchNorm(3, rngs=nnx.Rngs(0))
+    norm.axis = (1, 2)
+    with pytest.raises(
+        ValueError, match=r"normalizes axes \(1, 2\); wanted one feature axis.*with_"
+    ):
+        scale_and_bias(norm)

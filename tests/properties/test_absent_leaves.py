@@ -1,0 +1,80 @@
+"""None and MaskedNode leaves pass through, and the others get the step that they get without them.
+
+The oracle is the same transform on a tree in which the absent leaves never were.
+"""
+
+from typing import Any
+
+import jax
+import optax
+import pytest
+
+from tests.table import TABLE, Row, example_gradients, example_params
+from tests.trees import assert_close, assert_equal, by_path, run
+
+#: Gone: a bias, a whole kernel and the bias beside the `Scaled` node.
+GONE = ("conv/bias", "dense/kernel", "scaled/bias")
+
+
+def without(tree: dict[str, Any], absent: Any) -> dict[str, Any]:
+    """The tree with what ``absent`` makes at each path of `GONE`."""
+    return {
+        layer: {
+            name: absent() if f"{layer}/{name}" in GONE else leaf for name, leaf in leaves.items()
+        }
+        for layer, leaves in tree.items()
+    }
+
+
+def deleted(tree: dict[str, Any]) -> dict[str, Any]:
+    return {
+        layer: {name: leaf for name, leaf in leaves.items() if f"{layer}/{name}" not in GONE}
+        for layer, leaves in tree.items()
+    }
+
+
+@pytest.mark.parametrize("absent", [lambda: None, optax.MaskedNode], ids=["None", "MaskedNode"])
+def test_absent_leaves_pass_through(row: Row, absent: Any) -> None:
+    params, gradients = example_params(), example_gradients()
+    got = run(row.tx, without(params, absent), without(gradients, absent))[:2]
+    wanted = run(row.tx, deleted(params), deleted(gradients))[:2]
+    for updates, expected in zip(got, wanted, strict=True):
+        assert {path for path, x in by_path(updates).items() if x == absent()} == set(GONE)
+        assert_close(deleted(updates), expected)
+
+
+# Adam itself has moments for every parameter, and no use for a gradient of None.
+NOT_ADAM = [row for row in TABLE if "adam" not in row.name]
+
+
+@pytest.mark.parametrize("row", NOT_ADAM, ids=lambda row: row.name)
+def test_a_gradient_of_None_freezes_its_parameter(row: Row) -> None:
+    params, gradients = example_params(), without(example_gradients(), lambda: None)
+    updates, _ = jax.jit(row.tx.update)(gradients, row.tx.init(params), params)
+    wanted = run(row.tx, deleted(params), deleted(gradients))[0]
+    assert {path for path, x in by_path(updates).items() if x is None} == set(GONE)
+    assert_close(deleted(updates), wanted)
+
+
+def test_masked_leaf_by_leaf(row: Row) -> None:
+    params, gradients = example_params(), example_gradients()
+    mask = without(jax.tree.map(lambda _: True, params), lambda: False)
+    got = run(optax.masked(row.tx, mask), params, gradients)[0]
+    wanted = run(row.tx, deleted(params), deleted(gradients))[0]
+    assert_close(deleted(got), wanted)
+    for path in GONE:
+        assert_equal(by_path(got)[path], by_path(gradients)[path])
+
+
+def test_masked_by_a_prefix(row: Row) -> None:
+    params, gradients = example_params(), example_gradients()
+    mask = {"conv": False, "dense": True, "scaled": {"bias": False, "kernel": True}}
+    got = run(optax.masked(row.tx, mask), params, gradients)[0]
+    parts = [
+        {"dense": tree["dense"], "scaled": {"kernel": tree["scaled"]["kernel"]}}
+        for tree in (params, gradients)
+    ]
+    wanted = run(row.tx, *parts)[0]
+    assert_close({"dense": got["dense"], "scaled": {"kernel": got["scaled"]["kernel"]}}, wanted)
+    assert_equal(got["conv"], gradients["conv"])
+    assert_equal(got["scaled"]["bias"], gradients["scaled"]["bias"])

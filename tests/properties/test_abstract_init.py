@@ -1,0 +1,42 @@
+"""States from shapes alone, states made inside jit, and buffers that can be given away."""
+
+from typing import Any
+
+import jax
+import optax
+import pytest
+
+from tests.table import Row, example_gradients, example_params
+from tests.trees import assert_close, assert_equal, quick_jit, run
+
+
+def test_init_from_shapes(row: Row) -> None:
+    tx, params = row.tx, example_params()
+    shapes = jax.eval_shape(example_params)
+    got, wanted = jax.eval_shape(tx.init, shapes), tx.init(params)
+    assert jax.tree.structure(got) == jax.tree.structure(wanted)
+    described = [[(x.shape, x.dtype) for x in jax.tree.leaves(tree)] for tree in (got, wanted)]
+    assert described[0] == described[1]
+
+
+def test_init_inside_jit(row: Row) -> None:
+    tx, params = row.tx, example_params()
+    assert_equal(jax.jit(tx.init)(params), tx.init(params))
+
+
+@pytest.mark.parametrize("init", [lambda tx: tx.init, lambda tx: jax.jit(tx.init)], ids=["", "jit"])
+def test_parameters_and_state_can_be_donated(row: Row, init: Any) -> None:
+    tx = row.tx
+
+    def step(params: Any, state: Any, gradients: Any) -> Any:
+        updates, state = tx.update(gradients, state, params)
+        return updates, optax.apply_updates(params, updates), state
+
+    donating = quick_jit(step, donate_argnums=(0, 1))
+    params, gradients = example_params(), example_gradients()
+    state = init(tx)(params)
+    for _ in range(2):
+        given = jax.tree.leaves((params, state))
+        updates, params, state = donating(params, state, gradients)
+        assert all(buffer.is_deleted() for buffer in given)
+    assert_close((updates, state), run(tx, example_params(), gradients)[1:])

@@ -1,0 +1,113 @@
+"""Inside optax's own wrappers a step is the bare transform's step, wherever it should be."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+
+from jaxnorm import clip_by_layer_norm, noise_injection, sphere_projection
+from tests.table import Row, example_gradients, example_params
+from tests.trees import assert_close, assert_equal, quick_jit, run
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+
+INJECTED = {
+    "squared_radius": (
+        optax.inject_hyperparams(sphere_projection, static_args=("layout", "centered")),
+        (3.0,),
+        sphere_projection(3.0),
+    ),
+    "stddev": (
+        optax.inject_hyperparams(noise_injection, static_args=("inner", "seed")),
+        (optax.sgd(0.1), 0.3),
+        noise_injection(optax.sgd(0.1), 0.3, seed=7),
+    ),
+    "max_norm": (optax.inject_hyperparams(clip_by_layer_norm), (0.5,), clip_by_layer_norm(0.5)),
+}
+
+
+def test_chain(row: Row) -> None:
+    params, gradients = example_params(), example_gradients()
+    chained = optax.chain(optax.scale(0.5), optax.chain(row.tx), optax.identity())
+    doubled = jax.tree.map(lambda g: 2 * g, gradients)
+    assert_close(run(chained, params, doubled)[:2], run(row.tx, params, gradients)[:2])
+
+
+LABELS = {
+    "prefix": {"conv": "frozen", "dense": "on", "scaled": "on"},
+    "leaf by leaf": {
+        "conv": {"bias": "frozen", "kernel": "frozen"},
+        "dense": {"bias": "on", "kernel": "on"},
+        "scaled": jax.tree.map(lambda _: "on", example_params()["scaled"]),
+    },
+}
+
+
+@pytest.mark.parametrize("labels", LABELS)
+def test_partition(row: Row, labels: str) -> None:
+    params, gradients = example_params(), example_gradients()
+    parts = {"on": row.tx, "frozen": optax.set_to_zero()}
+    updates, _, _ = run(optax.partition(parts, LABELS[labels]), params, gradients)
+    trained = [{k: tree[k] for k in ("dense", "scaled")} for tree in (updates, params, gradients)]
+    assert_close(trained[0], run(row.tx, *trained[1:])[0])
+    assert_equal(updates["conv"], jax.tree.map(jnp.zeros_like, params["conv"]))
+
+
+def test_multi_steps_accumulates_for_one_step(row: Row) -> None:
+    params, gradients = example_params(), example_gradients()
+    tx = optax.MultiSteps(row.tx, every_k_schedule=2)
+    update, state = quick_jit(tx.update), tx.init(params)
+    halves = [jax.tree.map(lambda g, share=share: share * g, gradients) for share in (0.5, 1.5)]
+    for wanted in run(row.tx, params, gradients)[:2]:
+        updates, state = update(halves[0], state, params)
+        assert_equal(updates, jax.tree.map(jnp.zeros_like, params))
+        updates, state = update(halves[1], state, params)
+        assert_close(updates, wanted)
+        params = optax.apply_updates(params, updates)
+
+
+def test_apply_if_finite_skips_a_step_of_nan(row: Row) -> None:
+    params, gradients = example_params(), example_gradients()
+    tx = optax.apply_if_finite(row.tx, max_consecutive_errors=5)
+    update, state = quick_jit(tx.update), tx.init(params)
+    broken = jax.tree.map(lambda g: g * jnp.nan, gradients)
+    updates, after = update(broken, state, params)
+    assert_equal(updates, jax.tree.map(jnp.zeros_like, params))
+    assert_equal(after.inner_state, state.inner_state)
+    updates, _ = update(gradients, after, params)
+    assert_close(updates, run(row.tx, params, gradients)[0])
+
+
+@pytest.mark.parametrize("name", INJECTED)
+def test_injected_hyperparameter(name: str) -> None:
+    factory, arguments, bare = INJECTED[name]
+    params, gradients = example_params(), example_gradients()
+    seed = {"seed": 7} if name == "stddev" else {}
+    got = run(factory(*arguments, **seed), params, gradients)
+    assert_close(got[:2], run(bare, params, gradients)[:2])
+    assert float(got[2].hyperparams[name]) == jnp.float32(arguments[-1])
+
+
+@pytest.mark.parametrize("name", INJECTED)
+def test_injected_hyperparameter_can_change_between_steps(name: str) -> None:
+    factory, arguments, bare = INJECTED[name]
+    params, gradients = example_params(), example_gradients()
+    seed = {"seed": 7} if name == "stddev" else {}
+    tx = factory(*arguments[:-1], 1.0, **seed)
+    state = tx.init(params)
+    state.hyperparams[name] = jnp.float32(arguments[-1])
+    updates, _ = quick_jit(tx.update)(gradients, state, params)
+    assert_close(updates, run(bare, params, gradients)[0])
+
+
+def test_injected_learning_rate_of_the_wrapped_optimizer() -> None:
+    @optax.inject_hyperparams
+    def tx(learning_rate: Any) -> optax.GradientTransformation:
+        return noise_injection(optax.sgd(learning_rate), 0.3, seed=7)
+
+    params, gradients = example_params(), example_gradients()
+    got = run(tx(optax.constant_schedule(0.1)), params, gradients)
+    wanted = run(noise_injection(optax.sgd(0.1), 0.3, seed=7), params, gradients)
+    assert_close(got[:2], wanted[:2])

@@ -1,0 +1,81 @@
+"""Types: an update keeps its own, a state keeps its own over the steps, values are right in all."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+
+from jaxnorm.transforms import NoiseState
+from tests.table import Row, example_gradients, example_params
+from tests.tolerances import HALF
+from tests.trees import assert_close, by_path, quick_jit, run
+
+WIDTHS = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "float16": jnp.float16}
+
+
+def dtypes(tree: Any) -> dict[str, Any]:
+    return {path: leaf.dtype for path, leaf in by_path(tree).items() if hasattr(leaf, "dtype")}
+
+
+def own_state(state: Any) -> Any:
+    """The state without the wrapped optimizer's, whose types are its own affair."""
+    return state._replace(inner_state=()) if isinstance(state, NoiseState) else state
+
+
+def two_steps(tx: optax.GradientTransformation, params: Any, gradients: Any) -> Any:
+    """Both updates, and our own state before and after each."""
+    states = [tx.init(params)]
+    first, state = tx.update(gradients, states[0], params)
+    # optax adds numbers of two types, which promotes.
+    with jax.numpy_dtype_promotion("standard"):
+        moved = optax.apply_updates(params, first)
+    second, end = tx.update(gradients, state, moved)
+    return first, second, [own_state(state) for state in (*states, state, end)]
+
+
+@pytest.mark.parametrize("updates_dtype", WIDTHS)
+@pytest.mark.parametrize("params_dtype", WIDTHS)
+def test_types_are_kept(row: Row, params_dtype: str, updates_dtype: str) -> None:
+    params = example_params(WIDTHS[params_dtype])
+    gradients = example_gradients(WIDTHS[updates_dtype])
+    first, second, states = jax.eval_shape(lambda: two_steps(row.tx, params, gradients))
+    base = jax.eval_shape(lambda: two_steps(row.base, params, gradients))
+    assert dtypes(first) == dtypes(base[0])
+    assert dtypes(second) == dtypes(base[1])
+    if row.promotion == "strict":
+        assert dtypes(first) == dtypes(second) == dtypes(gradients)
+    assert dtypes(states[0]) == dtypes(states[1]) == dtypes(states[2])
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_narrow_types_follow_float32(row: Row, dtype: Any) -> None:
+    params, gradients = example_params(dtype), example_gradients(dtype)
+    wide = [cast(tree, jnp.float32) for tree in (params, gradients)]
+    got, wanted = run(row.tx, params, gradients)[0], run(row.tx, *wide)[0]
+    assert_close(cast(got, jnp.float32), wanted, HALF)
+
+
+def test_float64(row: Row) -> None:
+    params, gradients = example_params(), example_gradients()
+    narrow = run(row.tx, params, gradients)[0]
+    with jax.enable_x64(True):
+        wide = [cast(tree, jnp.float64) for tree in (params, gradients)]
+        first, second, states = quick_jit(lambda p, g: two_steps(row.tx, p, g))(*wide)
+        got = cast(first, jnp.float32)
+    assert set(dtypes(first).values()) == set(dtypes(second).values()) == {jnp.dtype("float64")}
+    assert dtypes(states[0]) == dtypes(states[1]) == dtypes(states[2])
+    if isinstance(states[0], NoiseState):
+        _drop_scale(got, narrow)
+    assert_close(got, narrow)
+
+
+def cast(tree: Any, dtype: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf.astype(dtype), tree)
+
+
+def _drop_scale(*trees: Any) -> None:
+    """Random bits of another width are other draws."""
+    for tree in trees:
+        tree["scaled"]["kernel"] = tree["scaled"]["kernel"].kernel

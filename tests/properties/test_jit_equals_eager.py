@@ -1,0 +1,13 @@
+"""A compiled step is the eager step."""
+
+import jax
+
+from tests.table import Row, example_gradients, example_params
+from tests.trees import assert_close, update_twice
+
+
+def test_jit_equals_eager(row: Row) -> None:
+    params, gradients = example_params(), example_gradients()
+    eager = update_twice(row.tx.init, row.tx.update, params, gradients)
+    compiled = update_twice(jax.jit(row.tx.init), jax.jit(row.tx.update), params, gradients)
+    assert_close(compiled, eager)

@@ -1,0 +1,80 @@
+"""However the work is spread over devices, the updates are the same, and stay where they were."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from tests.table import Row, example_gradients, example_params
+from tests.trees import assert_close, by_path, quick_jit, run, update_twice
+
+DEVICES = 8
+
+
+def specification(leaf: Any) -> P:
+    """The last axis, the units, in four parts and, in kernels, the axis before it in two."""
+    return P("units") if leaf.ndim == 1 else P(*[None] * (leaf.ndim - 2), "inputs", "units")
+
+
+def mesh(axis_type: AxisType) -> jax.sharding.Mesh:
+    return jax.make_mesh((2, 4), ("inputs", "units"), axis_types=(axis_type,) * 2)
+
+
+def spread(tree: Any, over: jax.sharding.Mesh) -> Any:
+    shardings = jax.tree.map(lambda leaf: NamedSharding(over, specification(leaf)), tree)
+    return jax.device_put(tree, shardings)
+
+
+def assert_sharded_as(got: Any, wanted: Any) -> None:
+    for path, leaf in by_path(wanted).items():
+        assert by_path(got)[path].sharding.is_equivalent_to(leaf.sharding, leaf.ndim), path
+
+
+def on_one_device(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), tree)
+
+
+@pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit], ids=["auto", "explicit"])
+def test_sharded_parameters_under_jit(row: Row, axis_type: AxisType) -> None:
+    over = mesh(axis_type)
+    with jax.set_mesh(over):
+        params, gradients = spread(example_params(), over), spread(example_gradients(), over)
+        first, second, _ = run(row.tx, params, gradients)
+    for updates in (first, second):
+        assert_sharded_as(updates, params)
+    wanted = run(row.tx, example_params(), example_gradients())[:2]
+    assert_close(on_one_device((first, second)), wanted)
+
+
+def gradients_of_each_device() -> Any:
+    """Eight gradients, whose mean is that of the example."""
+    weights = jnp.linspace(0.0, 2.0, DEVICES)
+    return jax.tree.map(lambda g: weights.reshape(-1, *[1] * g.ndim) * g[None], example_gradients())
+
+
+def test_replicated_parameters_under_shard_map(row: Row) -> None:
+    def steps(params: Any, gradients: Any) -> Any:
+        mine = jax.tree.map(lambda g: g[0], gradients)
+        mean = jax.lax.pmean(mine, "data")
+        return update_twice(row.tx.init, row.tx.update, params, mean)[:2]
+
+    over = jax.make_mesh((DEVICES,), ("data",), axis_types=(AxisType.Auto,))
+    mapped = jax.shard_map(steps, mesh=over, in_specs=(P(), P("data")), out_specs=P())
+    got = quick_jit(mapped)(example_params(), gradients_of_each_device())
+    wanted = run(row.tx, example_params(), example_gradients())[:2]
+    assert_close(on_one_device(got), wanted)
+
+
+def test_replicated_parameters_under_pmap(row: Row) -> None:
+    def steps(params: Any, gradients: Any) -> Any:
+        mean = jax.lax.pmean(gradients, "data")
+        return update_twice(row.tx.init, row.tx.update, params, mean)[:2]
+
+    mapped = jax.pmap(steps, axis_name="data", in_axes=(None, 0), out_axes=None)
+    got = mapped(example_params(), gradients_of_each_device())
+    wanted = run(row.tx, example_params(), example_gradients())[:2]
+    assert_close(on_one_device(got), wanted)

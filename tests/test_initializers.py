@@ -1,0 +1,134 @@
+"""`initializers.sphere`: on the set, uniform on it, and usable wherever an initializer is."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from jaxnorm.initializers import sphere
+from tests import oracles
+from tests.tolerances import BFLOAT16_DRIFT, DRIFT
+
+# A mean of N draws strays by more than five standard errors once in two million.
+DRAWS, STANDARD_ERRORS = 100_000, 5
+# The fewer dimensions, the farther other laws are from uniform (points of a cube, scaled: 6 %).
+FAN_IN, SQUARED_RADIUS = 3, 3.0
+
+
+def drawn(init: Any, *arguments: Any) -> Any:
+    """Compiled as one, which is faster than operation by operation."""
+    return jax.jit(init, static_argnums=(1, 2))(*arguments)
+
+
+def assert_on_set(kernel: Any, axes: Any, radius: float, centered: bool, drift: float) -> None:
+    sums, norms = oracles.sums_and_squared_norms(kernel, axes)
+    np.testing.assert_allclose(norms, radius, rtol=drift)
+    if centered:
+        np.testing.assert_allclose(sums, 0, atol=drift * np.sqrt(radius * sums.size))
+
+
+@pytest.mark.parametrize("centered", [True, False])
+@pytest.mark.parametrize(
+    ("shape", "given", "axes"),
+    [
+        ((6, 4), None, (-2,)),
+        ((3, 3, 2, 4), None, (-4, -3, -2)),
+        ((8, 2, 3), 0, (-3,)),
+        ((4, 3, 2), (-1, 1), (-2, -1)),
+    ],
+)
+def test_units_are_on_the_set(key: Any, shape: Any, given: Any, axes: Any, centered: bool) -> None:
+    kernel = drawn(sphere(SQUARED_RADIUS, centered, given), key(), shape)
+    assert (kernel.shape, kernel.dtype) == (shape, jnp.float32)
+    assert_on_set(kernel, axes, SQUARED_RADIUS, centered, DRIFT)
+
+
+@pytest.mark.parametrize(("dtype", "drift"), [("bfloat16", BFLOAT16_DRIFT), ("float64", 1e-14)])
+def test_other_types(key: Any, dtype: str, drift: float) -> None:
+    with jax.enable_x64(dtype == "float64"):
+        kernel = drawn(sphere(), key(), (16, 4), jnp.dtype(dtype))
+        assert kernel.dtype == dtype
+        assert_on_set(kernel, (-2,), 2.0, True, drift)
+
+
+@pytest.mark.parametrize("centered", [True, False])
+def test_units_are_uniform_on_the_set(key: Any, centered: bool) -> None:
+    """Mean 0, covariance c/d P (so c/m per coordinate), and higher moments of a uniform point.
+
+    P is the projector onto the set's d dimensions: d = m, or m - 1 and P = I - 11'/m if centered.
+    Along a unit vector a of these, E (a'w)^4 = 3 c^2 / (d (d + 2)) and
+    E (a'w)^6 = 15 c^3 / (d (d + 2) (d + 4)).
+    """
+    units = np.asarray(sphere(SQUARED_RADIUS, centered)(key(), (FAN_IN, DRAWS)), np.float64)
+    average = np.full((FAN_IN, FAN_IN), 1 / FAN_IN)
+    projector = np.eye(FAN_IN) - average if centered else np.eye(FAN_IN)
+    d = FAN_IN - 1 if centered else FAN_IN
+    fourth = 3 * SQUARED_RADIUS**2 / (d * (d + 2))
+    sixth = 15 * SQUARED_RADIUS**3 / (d * (d + 2) * (d + 4))
+
+    assert_mean(units, np.zeros(FAN_IN))
+    products = (units[:, None] * units).reshape(FAN_IN**2, DRAWS)
+    assert_mean(products, (SQUARED_RADIUS / d * projector).ravel())
+    assert_mean(units**2, np.full(FAN_IN, SQUARED_RADIUS / FAN_IN))
+    for direction in ([1, -1, 0], [2, -1, -1]) if centered else ([1, 0, 0], [1, 1, 1]):
+        along = (np.asarray(direction) / np.linalg.norm(direction)) @ units
+        assert_mean(np.stack([along**4, along**6]), np.asarray([fourth, sixth]))
+
+
+def assert_mean(draws: Any, wanted: Any) -> None:
+    allowed = STANDARD_ERRORS * draws.std(1) / np.sqrt(DRAWS)
+    assert (np.abs(draws.mean(1) - wanted) <= allowed).all()
+
+
+def test_keys_decide(key: Any) -> None:
+    one, other = key(), key()
+    first = np.asarray(drawn(sphere(), one, (4, 3)))
+    np.testing.assert_array_equal(drawn(sphere(), one, (4, 3)), first)
+    assert (drawn(sphere(), other, (4, 3)) != first).all()
+
+
+def test_models_take_it(key: Any) -> None:
+    rngs = nnx.Rngs(0)
+    linear = nnx.Linear(6, 4, kernel_init=sphere(), rngs=rngs)
+    conv = nnx.Conv(4, 4, (3, 3), feature_group_count=2, kernel_init=sphere(), rngs=rngs)
+    dense = nn.Dense(3, kernel_init=sphere()).init(key(), jnp.ones((2, 5)))
+    half = nnx.Linear(6, 4, kernel_init=sphere(), param_dtype=jnp.bfloat16, rngs=rngs)
+    assert_on_set(linear.kernel[...], (-2,), 2.0, True, DRIFT)
+    assert_on_set(conv.kernel[...], (-4, -3, -2), 2.0, True, DRIFT)
+    assert_on_set(dense["params"]["kernel"], (-2,), 2.0, True, DRIFT)
+    assert half.kernel.dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_sharded_kernel_has_the_same_numbers(key: Any, compiled: bool) -> None:
+    mesh = jax.make_mesh((8,), ("units",), axis_types=(jax.sharding.AxisType.Auto,))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, "units"))
+    init = lambda key: sphere()(key, (6, 16), out_sharding=sharding)  # noqa: E731
+    one = key()
+    kernel = (jax.jit(init) if compiled else init)(one)
+    assert kernel.sharding.is_equivalent_to(sharding, 2)
+    np.testing.assert_allclose(kernel, sphere()(one, (6, 16)), rtol=DRIFT, atol=DRIFT)
+
+
+def test_a_centered_unit_needs_two_weights(key: Any) -> None:
+    with pytest.raises(ValueError, match=r"the kernel of shape \(1, 4\).*one weight each"):
+        sphere()(key(), (1, 4))
+    signs = sphere(4.0, centered=False)(key(), (1, 64))
+    np.testing.assert_allclose(np.abs(signs), 2.0, rtol=DRIFT)
+    assert set(np.sign(signs).ravel()) == {-1.0, 1.0}
+
+
+@pytest.mark.parametrize(("shape", "given"), [((4,), None), ((4, 3), 2), ((4, 3), ())])
+def test_axes_that_the_shape_lacks_are_refused(key: Any, shape: Any, given: Any) -> None:
+    with pytest.raises(ValueError, match=rf"the kernel has {len(shape)} axes.*wanted at least one"):
+        sphere(fan_in_axes=given)(key(), shape)
+
+
+@pytest.mark.parametrize("radius", [0.0, -1.0])
+def test_the_radius_must_be_positive(key: Any, radius: float) -> None:
+    with pytest.raises(ValueError, match=rf"{radius}.*positive"):
+        sphere(radius)(key(), (4, 3))

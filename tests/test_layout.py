@@ -1,0 +1,194 @@
+"""Layouts: which leaves are kernels, which axes are fan-in, and no silent no-op."""
+
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxnorm import (
+    Scaled,
+    centered_gradient,
+    constraint_drift,
+    effective,
+    flax_layout,
+    layout_from_rules,
+    project,
+    reparametrize,
+    sphere_projection,
+    torch_layout,
+)
+from tests import oracles
+from tests.tolerances import FLOAT32
+
+
+def normal(seed: int, *shape: int) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+def tree() -> dict[str, Any]:
+    return {
+        "conv": {"kernel": normal(0, 3, 3, 2, 4), "bias": normal(1, 4)},
+        "dense": [{"kernel": normal(2, 4, 3)}, {"kernel": normal(3, 3)}],
+        "norm": {"scale": normal(4, 4, 4)},
+        "kernel_table": normal(5, 2, 2),
+    }
+
+
+def test_flax_layout_takes_kernels_of_two_axes_or_more() -> None:
+    assert flax_layout(tree()) == {
+        "conv": {"kernel": (-4, -3, -2), "bias": None},
+        "dense": [{"kernel": (-2,)}, {"kernel": None}],
+        "norm": {"scale": None},
+        "kernel_table": None,
+    }
+
+
+def test_torch_layout_takes_weights_of_two_axes_or_more() -> None:
+    params = {
+        "weight": normal(0, 5, 2, 3),
+        "norm": {"weight": normal(1, 5)},
+        "kernel": normal(2, 2, 2),
+    }
+    assert torch_layout(params) == {"weight": (-2, -1), "norm": {"weight": None}, "kernel": None}
+
+
+@pytest.mark.parametrize("make", [flax_layout, layout_from_rules([("^conv/kernel$", (0, 1, 2))])])
+def test_layouts_work_on_shapes_alone(make: Any) -> None:
+    assert make(jax.eval_shape(tree)) == make(tree())
+
+
+def test_the_first_rule_that_matches_wins() -> None:
+    rules = [
+        ("dense/1", None),
+        (r"dense/\d/kernel$", 1),
+        ("^conv/kernel$", [2, -4, 1]),
+        ("kernel", -1),
+    ]
+    assert layout_from_rules(rules)(tree()) == {
+        "conv": {"kernel": (-4, -3, -2), "bias": None},
+        "dense": [{"kernel": (-1,)}, {"kernel": None}],
+        "norm": {"scale": None},
+        "kernel_table": (-1,),
+    }
+
+
+def test_a_rule_that_matches_nothing_names_the_paths() -> None:
+    paths = "conv/bias, conv/kernel, dense/0/kernel, dense/1/kernel, kernel_table, norm/scale"
+    message = f"rule 'attention' matches no parameter. The paths are: {paths}. Mend"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        layout_from_rules([("kernel", -1), ("attention", None)])(tree())
+
+
+@pytest.mark.parametrize("axes", [2, (-3,), (0, -2), ()])
+def test_axes_that_a_leaf_lacks_name_the_leaf(axes: Any) -> None:
+    message = r"leaf 'dense/0/kernel' of shape \(4, 3\) has 2 axes.*from -2 to -1 \(or 0 to 1\)"
+    with pytest.raises(ValueError, match=message):
+        layout_from_rules([("dense/0", axes)])(tree())
+
+
+def test_a_node_is_one_leaf_whose_own_axes_hold() -> None:
+    params = {"qkv": {"kernel": Scaled.from_kernel(normal(0, 4, 2, 3), 0), "bias": normal(1, 2, 3)}}
+    own = {"qkv": {"kernel": Scaled((-3,), None, (-3,)), "bias": None}}
+    assert flax_layout(params) == own
+    assert layout_from_rules([("^qkv/kernel$", (-2, -1))])(params) == own
+    nothing = {"qkv": {"kernel": Scaled(None, None, (-3,)), "bias": None}}
+    assert layout_from_rules([("kernel", None)])(params) == nothing
+    assert torch_layout(params) == nothing
+
+
+@pytest.mark.parametrize("absent", [None, optax.MaskedNode()])
+def test_absent_leaves_count_as_matched(absent: Any) -> None:
+    """A mask may have taken the kernels away: that is no reason to raise."""
+    params = {"dense": {"kernel": absent, "bias": normal(0, 3)}}
+    for layout in (flax_layout, layout_from_rules([("dense/kernel", 0)])):
+        assert layout(params) == {"dense": {"kernel": optax.MaskedNode(), "bias": None}}
+        updates, _ = sphere_projection(layout=layout).update(params, optax.EmptyState(), params)
+        assert updates["dense"]["kernel"] == absent
+        np.testing.assert_array_equal(updates["dense"]["bias"], params["dense"]["bias"])
+
+
+def test_masked_rules_need_not_match() -> None:
+    params = {"a": {"kernel": normal(0, 3, 2)}, "b": {"kernel": normal(1, 3, 2)}}
+    layout = layout_from_rules([("a/kernel", -2), ("b/kernel", -2)])
+    tx = optax.masked(sphere_projection(layout=layout), {"a": True, "b": False})
+    updates, _ = tx.update(params, tx.init(params), params)
+    landed = optax.apply_updates(params, updates)
+    sums, norms = oracles.sums_and_squared_norms(landed["a"]["kernel"], (-2,))
+    np.testing.assert_allclose(sums, 0, **FLOAT32)
+    np.testing.assert_allclose(norms, 2, **FLOAT32)
+    np.testing.assert_array_equal(updates["b"]["kernel"], params["b"]["kernel"])
+
+
+def test_stacked_kernels_are_projected_layer_by_layer() -> None:
+    """What `nn.scan` makes: a leading layer axis, which `flax_layout` cannot know."""
+    params = {"scan": {"kernel": normal(0, 5, 4, 3), "bias": normal(1, 5, 3)}}
+    kernel = project(params, layout_from_rules([("scan/kernel$", 1)]))["scan"]["kernel"]
+    for layer, before in zip(kernel, params["scan"]["kernel"], strict=True):
+        np.testing.assert_allclose(layer, oracles.projected(before, (-2,), 2.0, True), **FLOAT32)
+    assert flax_layout(params)["scan"]["kernel"] == (-3, -2)
+
+
+def test_a_rule_for_a_kernel_never_touches_its_scale() -> None:
+    """Unanchored, `scan/kernel` is found in `scan/kernel/scale` too, which has two axes."""
+    layout = layout_from_rules([("scan/kernel", 1)])
+    params = reparametrize({"scan": {"kernel": normal(0, 5, 4, 3)}}, Scaled, layout)
+    updates = jax.tree.map(lambda x: 0.1 * x + 1, params)
+    tx = optax.chain(centered_gradient(layout), sphere_projection(layout=layout))
+    landed, _ = tx.update(updates, tx.init(params), params)
+    np.testing.assert_array_equal(landed["scan"]["kernel"].scale, updates["scan"]["kernel"].scale)
+    stepped = optax.apply_updates(params, landed)
+    np.testing.assert_array_equal(
+        project(stepped, layout)["scan"]["kernel"].scale, jnp.full((5, 3), 2.1)
+    )
+    sums, norms = oracles.sums_and_squared_norms(stepped["scan"]["kernel"].kernel, (-2,))
+    np.testing.assert_allclose(sums, 0, **FLOAT32)
+    np.testing.assert_allclose(norms, 2, **FLOAT32)
+    assert effective(stepped)["scan"]["kernel"].shape == (5, 4, 3)
+
+
+NO_OPS = {
+    "project": project,
+    "constraint_drift": constraint_drift,
+    "centered_gradient": lambda params: centered_gradient().init(params),
+    "sphere_projection": lambda params: sphere_projection().init(params),
+    "reparametrize": lambda params: reparametrize(params, Scaled),
+}
+
+
+@pytest.mark.parametrize("name", NO_OPS)
+def test_what_would_do_nothing_raises_with_the_paths(name: str) -> None:
+    with pytest.raises(
+        ValueError, match=r"constrains no parameter.*: dense/bias, dense/weight.*torch_layout"
+    ):
+        NO_OPS[name]({"dense": {"weight": normal(0, 3, 2), "bias": normal(1, 2)}})
+    with pytest.raises(ValueError, match=r"constrains no parameter.*\(there are none\)"):
+        NO_OPS[name]({})
+
+
+def test_any_callable_is_a_layout() -> None:
+    params = {"w": normal(0, 4, 3), "b": normal(1, 3)}
+    landed = project(params, lambda tree: {"w": (1,), "b": None})
+    np.testing.assert_allclose(
+        landed["w"], oracles.projected(params["w"], (-1,), 2.0, True), **FLOAT32
+    )
+    np.testing.assert_array_equal(landed["b"], params["b"])
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ({"w": (-2,)}, "layout returned 1 entries for the 2 parameters b, w"),
+        ({"b": None, "w": (-3,)}, r"leaf 'w' of shape \(4, 3\) has 2 axes"),
+        ({"b": None, "w": -2}, "'w'"),
+        ({"b": None, "w": [-2]}, "'w'"),
+        ({"b": None, "w": (np.int64(-2),)}, "'w'"),
+    ],
+)
+def test_a_layout_of_a_wrong_form_raises(result: Any, message: str) -> None:
+    params = {"w": normal(0, 4, 3), "b": normal(1, 3)}
+    with pytest.raises((ValueError, TypeError), match=message):
+        project(params, lambda tree: result)

@@ -1,0 +1,153 @@
+"""`project` and `constraint_drift` on trees, and settings per layer."""
+
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxnorm import Scaled, constraint_drift, project, sphere_projection
+from tests import oracles
+from tests.tolerances import DRIFT, FLOAT32, HALF
+
+HWIO, DENSE = (-4, -3, -2), (-2,)
+
+
+def normal(seed: int, *shape: int) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+def tree() -> dict[str, Any]:
+    return {
+        "conv": {"bias": normal(0, 4), "kernel": normal(1, 3, 3, 2, 4)},
+        "dense": {"kernel": normal(2, 6, 5)},
+        "scaled": {"kernel": Scaled(normal(3, 4, 3), normal(4, 3), DENSE)},
+    }
+
+
+def kernels(params: Any) -> dict[str, tuple[Any, tuple[int, ...]]]:
+    return {
+        "conv": (params["conv"]["kernel"], HWIO),
+        "dense": (params["dense"]["kernel"], DENSE),
+        "scaled": (params["scaled"]["kernel"].kernel, DENSE),
+    }
+
+
+#: One number, and pytree prefixes of numbers that end above, at and below the kernels.
+RADII = {
+    "one": (3.0, {"conv": 3.0, "dense": 3.0, "scaled": 3.0}),
+    "by layer": (
+        {"conv": 0.5, "dense": 2.0, "scaled": 8.0},
+        {"conv": 0.5, "dense": 2.0, "scaled": 8.0},
+    ),
+    "by leaf": (
+        {"conv": {"bias": None, "kernel": 1.0}, "dense": 4.0, "scaled": {"kernel": 2.0}},
+        {"conv": 1.0, "dense": 4.0, "scaled": 2.0},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RADII)
+@pytest.mark.parametrize("centered", [True, False])
+def test_every_kernel_lands_and_nothing_else_moves(name: str, centered: bool) -> None:
+    radii, wanted = RADII[name]
+    before, after = tree(), project(tree(), squared_radius=radii, centered=centered)
+    assert jax.tree.structure(after) == jax.tree.structure(before)
+    for layer, (kernel, axes) in kernels(before).items():
+        point = oracles.projected(kernel, axes, wanted[layer], centered)
+        np.testing.assert_allclose(kernels(after)[layer][0], point, **FLOAT32)
+    np.testing.assert_array_equal(after["conv"]["bias"], before["conv"]["bias"])
+    np.testing.assert_array_equal(after["scaled"]["kernel"].scale, before["scaled"]["kernel"].scale)
+
+
+@pytest.mark.parametrize("name", RADII)
+def test_drift_is_the_largest_violation_of_all_units(name: str) -> None:
+    radii, wanted = RADII[name]
+    measures = {
+        layer: oracles.sums_and_squared_norms(*kernel) for layer, kernel in kernels(tree()).items()
+    }
+    sums = max(np.abs(total).max() for total, _ in measures.values())
+    norms = max(np.abs(norm - wanted[layer]).max() for layer, (_, norm) in measures.items())
+    drift = constraint_drift(tree(), squared_radius=radii)
+    assert sorted(drift) == ["squared_norm", "sum"]
+    assert all(value.shape == () and value.dtype == jnp.float32 for value in drift.values())
+    np.testing.assert_allclose(float(drift["sum"]), sums, rtol=FLOAT32["rtol"])
+    np.testing.assert_allclose(float(drift["squared_norm"]), norms, rtol=FLOAT32["rtol"])
+    landed = constraint_drift(project(tree(), squared_radius=radii), squared_radius=radii)
+    assert all(value < DRIFT for value in landed.values())
+
+
+def test_drift_of_mixed_types_is_measured_in_the_widest() -> None:
+    with jax.enable_x64(True):
+        params = {"a": {"kernel": jnp.full((4, 2), 0.5, jnp.bfloat16)}}
+        assert constraint_drift(params)["sum"].dtype == jnp.float32
+        params["b"] = {"kernel": jnp.full((2, 2), 1 + 1e-12, jnp.float64)}
+        drift = constraint_drift(params)
+        assert {value.dtype for value in drift.values()} == {jnp.dtype("float64")}
+        np.testing.assert_allclose(drift["squared_norm"], 1.0, rtol=1e-15)
+        np.testing.assert_allclose(drift["sum"], 2 + 2e-12, rtol=1e-15)
+
+
+def test_project_keeps_half_precision() -> None:
+    params = {"kernel": normal(0, 16, 4).astype(jnp.bfloat16)}
+    landed = project(params)["kernel"]
+    assert landed.dtype == jnp.bfloat16
+    wanted = oracles.projected(params["kernel"], DENSE, 2.0, True)
+    np.testing.assert_allclose(np.asarray(landed, np.float64), wanted, **HALF)
+
+
+def test_a_traced_radius() -> None:
+    """A schedule's value: the number is not known when the program is made."""
+    point = jax.jit(lambda c: project({"kernel": normal(0, 4, 3)}, squared_radius=c)["kernel"])
+    for radius in (0.25, 9.0):
+        wanted = oracles.projected(normal(0, 4, 3), DENSE, radius, True)
+        np.testing.assert_allclose(point(jnp.float32(radius)), wanted, **FLOAT32)
+
+
+CALLS = {
+    "project": lambda params, radii: project(params, squared_radius=radii),
+    "sphere_projection": lambda params, radii: sphere_projection(radii).init(params),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("radius", [0.0, -2.0])
+def test_a_radius_must_be_positive(name: str, radius: float) -> None:
+    message = rf"squared_radius is {radius} for the parameter 'dense/kernel' .*positive number"
+    with pytest.raises(ValueError, match=message):
+        CALLS[name](tree(), {"conv": 2.0, "dense": radius, "scaled": 2.0})
+
+
+@pytest.mark.parametrize(
+    "call", [*CALLS.values(), lambda p, c: constraint_drift(p, squared_radius=c)]
+)
+def test_a_prefix_must_reach_every_kernel(call: Any) -> None:
+    message = (
+        "squared_radius has no entry for the parameter 'dense/kernel'; it has entries for conv"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        call(tree(), {"conv": 2.0, "scaled": 1.0})
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_single_weights_cannot_be_centered(name: str) -> None:
+    message = r"'thin/kernel' of shape \(1, 5\).*one weight each.*layout_from_rules.*centered=False"
+    with pytest.raises(ValueError, match=message):
+        CALLS[name]({"thin": {"kernel": normal(0, 1, 5)}}, 2.0)
+
+
+def test_a_prefix_stays_right_under_a_mask() -> None:
+    """A mask replaces whole leaves: a prefix that was matched by position would shift."""
+    radii = {"conv": 0.5, "dense": 4.0, "scaled": 8.0}
+    mask = {"conv": False, "dense": True, "scaled": True}
+    tx = optax.masked(sphere_projection(radii), mask)
+    params, step = tree(), jax.tree.map(lambda x: 0.1 * x, tree())
+    updates, _ = tx.update(step, tx.init(params), params)
+    landed = kernels(optax.apply_updates(params, updates))
+    for layer in ("dense", "scaled"):
+        _, norms = oracles.sums_and_squared_norms(*landed[layer])
+        np.testing.assert_allclose(norms, radii[layer], rtol=DRIFT)
+    np.testing.assert_array_equal(updates["conv"]["kernel"], step["conv"]["kernel"])

@@ -1,0 +1,200 @@
+"""`reparametrize`, `effective` and `Scaled`: what nodes compute, and how trees carry them."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import orbax.checkpoint
+import pytest
+
+from jaxnorm import Reparametrization, Scaled, effective, flax_layout, reparametrize
+from jaxnorm.reparam import LinearlyConstrained
+from tests.tolerances import FLOAT32
+from tests.trees import assert_equal
+
+#: Shapes and fan-in axes: dense, HWIO, attention's query and output, stacked, positive ones.
+KERNELS = {
+    "dense": ((4, 3), (-2,)),
+    "hwio": ((3, 3, 2, 4), (-4, -3, -2)),
+    "query": ((6, 2, 3), (-3,)),
+    "out": ((2, 3, 6), (-3, -2)),
+    "stacked": ((5, 4, 3), (1,)),
+    "torch": ((4, 3, 2), (1, -1)),
+}
+
+
+def normal(seed: int, *shape: int) -> Any:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def spread(scale: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+    """One value a unit, over the kernel; NumPy, axis by axis."""
+    return np.broadcast_to(np.expand_dims(scale, tuple(a % len(shape) for a in axes)), shape)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Squared(Reparametrization):
+    """A user's own node, of positive weights: w = root^2."""
+
+    kernel_fields: ClassVar[tuple[str, ...]] = ("root",)
+    root: Any
+    fan_in_axes: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+
+    @classmethod
+    def from_kernel(cls, kernel: Any, fan_in_axes: Any) -> "Squared":
+        return cls(jnp.sqrt(kernel), fan_in_axes)
+
+    def effective(self) -> Any:
+        return self.root**2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_new_node_is_the_kernel_to_the_bit(name: str, dtype: str) -> None:
+    shape, axes = KERNELS[name]
+    kernel = jnp.asarray(normal(0, *shape), dtype)
+    node = Scaled.from_kernel(kernel, axes)
+    assert node.scale.dtype == kernel.dtype
+    assert node.scale.size * np.prod([shape[a] for a in axes]) == kernel.size
+    assert all(axis < 0 for axis in node.fan_in_axes)
+    assert_equal(node.effective(), kernel)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_value_gradients_and_an_sgd_step_are_those_of_numpy(name: str) -> None:
+    """w = gamma v, so dL/dv = gamma dL/dw and dL/dgamma = sum over the fan-in of v dL/dw."""
+    shape, axes = KERNELS[name]
+    fresh = Scaled.from_kernel(jnp.asarray(normal(0, *shape)), axes)
+    node = dataclasses.replace(fresh, scale=jnp.asarray(normal(1, *fresh.scale.shape)))
+    slope, rate = normal(2, *shape), 0.1
+    kernel, scale = (np.asarray(x, np.float64) for x in (node.kernel, node.scale))
+    np.testing.assert_allclose(node.effective(), kernel * spread(scale, shape, axes), **FLOAT32)
+
+    gradient = jax.grad(lambda tree: (effective(tree)["w"] * slope).sum())({"w": node})["w"]
+    wanted_kernel = spread(scale, shape, axes) * slope
+    wanted_scale = (kernel * slope.astype(np.float64)).sum(axes)
+    np.testing.assert_allclose(gradient.kernel, wanted_kernel, **FLOAT32)
+    np.testing.assert_allclose(gradient.scale, wanted_scale, **FLOAT32)
+
+    tx = optax.sgd(rate)
+    updates, _ = tx.update(gradient, tx.init(node), node)
+    after = optax.apply_updates(node, updates)
+    np.testing.assert_allclose(after.kernel, kernel - rate * wanted_kernel, **FLOAT32)
+    np.testing.assert_allclose(after.scale, scale - rate * wanted_scale, **FLOAT32)
+    assert after.fan_in_axes == node.fan_in_axes
+
+
+@pytest.mark.parametrize("stored", ["bfloat16", "float16"])
+def test_half_precision_is_multiplied_wide_and_rounded_once(stored: str) -> None:
+    kernel = jnp.asarray(normal(0, 16, 4), stored)
+    scale = jnp.asarray(1 + normal(1, 4) / 100)  # kept in float32, as an optimizer may want
+    result = Scaled(kernel, scale, (-2,)).effective()
+    exact = np.asarray(kernel, np.float64) * np.asarray(scale, np.float64)
+    assert_equal(result, jnp.asarray(exact.astype(np.float32), stored))
+
+
+def mixed() -> dict[str, Any]:
+    kernel = jnp.abs(jnp.asarray(normal(0, 4, 3)))
+    return {
+        "scaled": {"kernel": Scaled(kernel, jnp.asarray(normal(1, 3)), (-2,)), "bias": jnp.ones(3)},
+        "nested": [Scaled(Squared(kernel, (-2,)), 2 * jnp.ones(3), (-2,)), None],
+        "constrained": LinearlyConstrained.from_kernel(kernel, -2),
+        "plain": {"kernel": kernel},
+    }
+
+
+def test_effective_maps_every_node_and_leaves_the_rest_alone() -> None:
+    tree, kernel = mixed(), np.abs(normal(0, 4, 3)).astype(np.float64)
+    result = effective(tree)
+    np.testing.assert_allclose(result["scaled"]["kernel"], kernel * normal(1, 3), **FLOAT32)
+    np.testing.assert_allclose(result["nested"][0], 2 * kernel**2, **FLOAT32)
+    np.testing.assert_allclose(result["constrained"], kernel - kernel.mean(0), **FLOAT32)
+    assert result["nested"][1] is None
+    assert result["plain"]["kernel"] is tree["plain"]["kernel"]
+    assert result["scaled"]["bias"] is tree["scaled"]["bias"]
+    assert all(
+        a is b for a, b in zip(*map(jax.tree.leaves, (result, effective(result))), strict=True)
+    )
+
+
+def test_reparametrize_wraps_kernels_alone_and_keeps_the_function() -> None:
+    params = {
+        "conv": {"kernel": jnp.asarray(normal(0, 3, 3, 2, 4)), "bias": jnp.ones(4)},
+        "off": None,
+    }
+    raw = reparametrize(params, Scaled)
+    assert raw["conv"]["kernel"].fan_in_axes == (-4, -3, -2)
+    assert raw["conv"]["bias"] is params["conv"]["bias"]
+    assert_equal(effective(raw), params)
+
+
+def test_into_decides_kernel_by_kernel() -> None:
+    params = {
+        name: {"kernel": jnp.asarray(normal(i, 4, 3))} for i, name in enumerate(("body", "head"))
+    }
+    seen = []
+
+    def into(path: str, kernel: Any, axes: tuple[int, ...]) -> Any:
+        seen.append((path, axes))
+        return kernel if path.startswith("head") else Scaled.from_kernel(kernel, axes)
+
+    raw = reparametrize(params, into)
+    assert seen == [("body/kernel", (-2,)), ("head/kernel", (-2,))]
+    assert isinstance(raw["body"]["kernel"], Scaled)
+    assert raw["head"]["kernel"] is params["head"]["kernel"]
+
+
+def test_a_node_is_wrapped_as_one() -> None:
+    params = {"qkv": {"kernel": jnp.abs(jnp.asarray(normal(0, 4, 2, 3)))}}
+    inner = reparametrize(params, Squared, lambda tree: {"qkv": {"kernel": (-3,)}})
+    outer = reparametrize(inner, Scaled)  # flax_layout would say (-3, -2): the node's axes hold
+    node = outer["qkv"]["kernel"]
+    assert (node.fan_in_axes, node.scale.shape) == ((-3,), (2, 3))
+    assert flax_layout(outer)["qkv"]["kernel"] == Scaled(Squared((-3,), (-3,)), None, (-3,))
+    np.testing.assert_allclose(
+        effective(outer)["qkv"]["kernel"], params["qkv"]["kernel"], **FLOAT32
+    )
+
+
+def test_nodes_built_under_vmap_are_right_outside_it_and_in_a_scan() -> None:
+    kernels, scales = normal(0, 5, 4, 3), normal(1, 5, 3)
+    nodes = jax.vmap(lambda k: Scaled.from_kernel(k, 0))(jnp.asarray(kernels))
+    nodes = dataclasses.replace(nodes, scale=jnp.asarray(scales))
+    wanted = kernels * scales[:, None, :]
+    assert nodes.fan_in_axes == (-2,)
+    for compute in (effective, jax.jit(effective), jax.vmap(effective)):
+        np.testing.assert_allclose(compute(nodes), wanted, **FLOAT32)
+    _, scanned = jax.lax.scan(lambda carry, node: (carry, node.effective()), 0, nodes)
+    np.testing.assert_allclose(scanned, wanted, **FLOAT32)
+
+
+def test_shapes_without_arrays() -> None:
+    shapes = jax.eval_shape(mixed)
+    wrapped = jax.eval_shape(lambda tree: reparametrize(tree, Scaled), shapes)
+    assert wrapped["plain"]["kernel"].scale == jax.ShapeDtypeStruct((3,), jnp.float32)
+    assert jax.eval_shape(effective, wrapped) == jax.eval_shape(effective, shapes)
+
+
+def test_leaves_have_names() -> None:
+    flat, _ = jax.tree_util.tree_flatten_with_path({"dense": mixed()["nested"][0]})
+    names = [jax.tree_util.keystr(path) for path, _ in flat]
+    assert names == ["['dense'].kernel.root", "['dense'].scale"]
+
+
+def test_a_checkpoint_comes_back(tmp_path: Any) -> None:
+    with orbax.checkpoint.StandardCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "step", mixed())
+        checkpointer.wait_until_finished()
+        restored = checkpointer.restore(tmp_path / "step", jax.eval_shape(mixed))
+    assert_equal(restored, mixed())
+
+
+def test_leaves_as_bytes_come_back() -> None:
+    leaves, structure = jax.tree.flatten(mixed())
+    stored = [(np.asarray(x).tobytes(), x.dtype, x.shape) for x in leaves]
+    restored = [jnp.asarray(np.frombuffer(b, d).reshape(s)) for b, d, s in stored]
+    assert_equal(effective(jax.tree.unflatten(structure, restored)), effective(mixed()))

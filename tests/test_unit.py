@@ -1,0 +1,162 @@
+"""`center` and `project_to_sphere` against float64 NumPy, at every shape, size, offset and type.
+
+The oracle gets the very numbers that the library gets (the array after rounding to its type), so
+what is measured is the library's error alone.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jaxtyping
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxnorm import center, project_to_sphere
+from tests import oracles
+
+# A sum of m terms has at most m roundings, each of half an eps of the largest term; then come a
+# division, a subtraction and the rounding of the result: (m + 4) eps covers them.
+ROUNDINGS = 4
+# A point of the sphere: the same roundings enter through the norm, plus a root, a division and two
+# products, and a second centering: m + 16 of them, relative to the unit's norm sqrt(c).
+SPHERE_ROUNDINGS = 16
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+
+
+# Compiled as one: a new shape then costs one compilation, not one an operation.
+centered_weights = jax.jit(center, static_argnums=1)
+on_sphere = jax.jit(project_to_sphere, static_argnums=(1, 2, 3))
+
+
+def in_type(values: Any, dtype: str) -> jax.Array:
+    return jnp.asarray(np.asarray(values, np.float64), jnp.dtype(dtype))
+
+
+def precision(dtype: str) -> contextlib.AbstractContextManager[Any]:
+    return jax.enable_x64(dtype == "float64")
+
+
+def normal(seed: int, *shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def errors_allowed(dtype: str, roundings: int, scale: Any, result: Any) -> Any:
+    """What float32 arithmetic (float64 for float64) and one rounding to ``dtype`` may add."""
+    wide = np.finfo(np.float64 if dtype == "float64" else np.float32)
+    stored = jnp.finfo(jnp.dtype(dtype))
+    storage = float(stored.eps) * np.abs(result) + float(stored.tiny)
+    return roundings * float(wide.eps) * scale + storage
+
+
+@st.composite
+def shapes_and_axes(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """A shape, and a subset of its axes with at least two weights a unit; of either sign."""
+    rank = draw(st.integers(1, 4))
+    axes = draw(st.lists(st.integers(0, rank - 1), min_size=1, max_size=rank, unique=True))
+    sizes = st.integers(1, 5)
+    shape = [draw(st.integers(2, 5)) if axis == axes[0] else draw(sizes) for axis in range(rank)]
+    signed = [axis - rank if draw(st.booleans()) else axis for axis in axes]
+    return tuple(shape), tuple(signed)
+
+
+def negative(axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    return tuple(sorted(axis % rank - rank for axis in axes))
+
+
+@given(shapes_and_axes(), st.integers(0, 99), st.sampled_from(DTYPES), st.integers(-3, 3))
+def test_center_is_the_projector_of_numpy(
+    case: tuple[Any, Any], seed: int, dtype: str, exponent: int
+) -> None:
+    shape, axes = case
+    with precision(dtype):
+        weights = in_type((normal(seed, *shape) + 3) * 10.0**exponent, dtype)
+        result = centered_weights(weights, axes)
+    assert (result.shape, result.dtype) == (weights.shape, weights.dtype)
+    matrix = oracles.rows(weights, negative(axes, weights.ndim))
+    size = matrix.shape[1]
+    wanted = matrix @ (np.eye(size) - np.full((size, size), 1 / size))
+    got = oracles.rows(result, negative(axes, weights.ndim))
+    largest = np.abs(matrix).max(1, keepdims=True)
+    assert (np.abs(got - wanted) <= errors_allowed(dtype, size + ROUNDINGS, largest, wanted)).all()
+
+
+@given(shapes_and_axes(), st.integers(0, 99), st.sampled_from(DTYPES), st.booleans())
+def test_sphere_is_the_projection_of_numpy(
+    case: tuple[Any, Any], seed: int, dtype: str, centered: bool
+) -> None:
+    shape, axes = case
+    with precision(dtype):
+        weights = in_type(normal(seed, *shape) + 2, dtype)
+        result = on_sphere(weights, axes, 3.0, centered)
+    assert (result.shape, result.dtype) == (weights.shape, weights.dtype)
+    assert_on_sphere(result, weights, negative(axes, weights.ndim), dtype, 3.0, centered)
+
+
+def assert_on_sphere(
+    result: Any, weights: Any, axes: tuple[int, ...], dtype: str, radius: float, centered: bool
+) -> None:
+    wanted = oracles.projected(weights, axes, radius, centered)
+    size = int(np.prod([weights.shape[axis] for axis in axes]))
+    allowed = errors_allowed(dtype, size + SPHERE_ROUNDINGS, np.sqrt(radius), wanted)
+    assert (np.abs(np.asarray(result, np.float64) - wanted) <= allowed).all()
+
+
+@pytest.mark.parametrize("offset", [-1e3, 1e4, 1e5, -1e6])
+def test_offsets_up_to_a_million_deviations_cost_nothing(offset: float) -> None:
+    deviations = normal(0, 64, 5)
+    weights = in_type(deviations / deviations.std(0) + offset, "float32")
+    assert_on_sphere(project_to_sphere(weights, 0), weights, (-2,), "float32", 2.0, True)
+
+
+@pytest.mark.parametrize("centered", [True, False])
+@pytest.mark.parametrize("magnitude", [1e-16, 1e-10, 1e10, 1e18])
+def test_any_magnitude_whose_square_float32_holds(magnitude: float, centered: bool) -> None:
+    weights = in_type(normal(1, 16, 4) * magnitude, "float32")
+    result = project_to_sphere(weights, 0, centered=centered)
+    assert_on_sphere(result, weights, (-2,), "float32", 2.0, centered)
+
+
+@pytest.mark.parametrize("magnitude", [1e20, 1e30])
+def test_a_norm_that_overflows_is_seen_and_stays_in_its_unit(magnitude: float) -> None:
+    weights = in_type(normal(2, 4, 2) * [magnitude, 1.0], "float32")
+    result = np.asarray(project_to_sphere(weights, 0))
+    assert np.isnan(result[:, 0]).all()
+    assert_on_sphere(result[:, 1:], weights[:, 1:], (-2,), "float32", 2.0, True)
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """What users see: without the test run's execution of the shape annotations."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.parametrize("function", [center, project_to_sphere])
+@pytest.mark.parametrize(
+    ("axes", "given"), [(2, r"\(2,\)"), (-3, r"\(-3,\)"), ((0, -2), r"\(0, -2\)"), ((), r"\(\)")]
+)
+def test_bad_axes_are_named(function: Any, axes: Any, given: str) -> None:
+    with pytest.raises(
+        ValueError, match=rf"has 2 axes.*given as {given}.*from -2 to -1 \(or 0 to 1\)"
+    ):
+        function(jnp.ones((3, 2)), axes)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("function", [center, project_to_sphere])
+@pytest.mark.parametrize("dtype", ["int32", "bool", "complex64"])
+def test_weights_that_are_no_floats_are_refused(function: Any, dtype: str) -> None:
+    with pytest.raises(TypeError, match=f"type {dtype}; wanted a real floating-point type"):
+        function(jnp.ones((3, 2), dtype), 0)
+
+
+def test_a_centered_sphere_of_single_weights_is_empty() -> None:
+    with pytest.raises(ValueError, match=r"shape \(1, 2\).*one weight each.*centered=False"):
+        project_to_sphere(jnp.ones((1, 2)), 0)
+    assert center(jnp.full((1, 2), 5.0), 0).tolist() == [[0.0, 0.0]]

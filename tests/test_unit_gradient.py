@@ -1,0 +1,112 @@
+"""The gradient of `project_to_sphere`: the projection's slope, and zero where there is none."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxnorm import center, project_to_sphere
+from tests import oracles
+
+# Central differences in float64 with step h = 1e-5: h^2 = 1e-10 of truncation and 1e-16 / h = 1e-11
+# of cancellation, on values and third derivatives of order one to a hundred.
+STEP = 1e-5
+FINITE_DIFFERENCES = {"rtol": 1e-7, "atol": 1e-7}
+# One or two float32 roundings of numbers of order one.
+ONE_ROUNDING = 2.0**-23
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+#: One weight, repeated over the fan-in. The mean of 0.1 repeated is not 0.1 in binary.
+CONSTANTS = (0.0, 0.1, 3e4 / 7, -7.7e-5)
+FAN_IN = 6
+
+
+def normal(seed: int, *shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def pulled_back(weights: Any, target: Any, centered: bool) -> tuple[Any, Any]:
+    """The projection and the gradient of its product with ``target``, in float64 for NumPy."""
+
+    @jax.jit
+    def both(weights: Any, target: Any) -> tuple[Any, Any]:
+        value, pullback = jax.vjp(lambda w: project_to_sphere(w, 0, centered=centered), weights)
+        return value, pullback(target)[0]
+
+    value, gradient = both(weights, target)
+    assert (value.dtype, gradient.dtype) == (weights.dtype, weights.dtype)
+    return np.asarray(value, np.float64), np.asarray(gradient, np.float64)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("centered", [True, False])
+def test_a_unit_without_direction_is_zero_with_zero_gradient(centered: bool, dtype: str) -> None:
+    """Rounding must not become a direction; and the units beside it never notice."""
+    constants = CONSTANTS if centered else (0.0,)
+    with jax.enable_x64(dtype == "float64"):
+        alive, target = (jnp.asarray(normal(seed, FAN_IN, 3), dtype) for seed in (3, 4))
+        dead = jnp.full((FAN_IN, len(constants)), jnp.asarray(constants, dtype))
+        mixed = jnp.concatenate([alive[:, :1], dead, alive[:, 1:]], 1)
+        mixed_target = jnp.concatenate([target[:, :1], dead + 1, target[:, 1:]], 1)
+        value, gradient = pulled_back(mixed, mixed_target, centered)
+        wanted_value, wanted_gradient = pulled_back(alive, target, centered)
+    middle = slice(1, 1 + len(constants))
+    np.testing.assert_array_equal(value[:, middle], 0)
+    np.testing.assert_array_equal(gradient[:, middle], 0)
+    same = {"rtol": 2 * float(jnp.finfo(dtype).eps), "atol": ONE_ROUNDING}
+    np.testing.assert_allclose(np.delete(value, middle, 1), wanted_value, **same)
+    np.testing.assert_allclose(np.delete(gradient, middle, 1), wanted_gradient, **same)
+    assert np.abs(wanted_gradient).max() > 0
+
+
+@pytest.mark.parametrize("size", [3, 49, 147])
+def test_a_unit_that_is_constant_to_rounding_counts_as_constant(size: int) -> None:
+    """One weight off by one unit in its last place is the trace of a rounding, not a direction."""
+    weights = np.full((size, 3), [0.1, 0.7, -12.3], np.float32)
+    weights[size // 2] = np.nextafter(weights[0], np.float32(100))
+    value, gradient = pulled_back(jnp.asarray(weights), jnp.ones((size, 3)), centered=True)
+    np.testing.assert_array_equal(value, 0)
+    np.testing.assert_array_equal(gradient, 0)
+
+
+def test_single_weights_not_centered_become_their_sign() -> None:
+    """The sphere is then two points: no step along it, so no gradient either."""
+    value, gradient = pulled_back(jnp.array([[3.0, -0.25, 0.0]]), jnp.ones((1, 3)), False)
+    np.testing.assert_allclose(value, [[2**0.5, -(2**0.5), 0.0]], rtol=ONE_ROUNDING)
+    np.testing.assert_allclose(gradient, 0, atol=ONE_ROUNDING)
+
+
+@pytest.mark.parametrize("centered", [True, False])
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_gradient_is_the_slope_of_the_numpy_projection(centered: bool, offset: float) -> None:
+    weights, target = normal(5, 2, 3, 4) + offset, normal(6, 2, 3, 4)
+
+    def wanted(w: Any) -> Any:
+        return (oracles.projected(w, (-3, -2), 2.0, centered) * target).sum()
+
+    def loss(w: Any) -> Any:
+        return (project_to_sphere(w, (0, -2), centered=centered) * target).sum()
+
+    with jax.enable_x64(True):
+        gradient = jax.jit(jax.grad(loss))(jnp.asarray(weights))
+    np.testing.assert_allclose(gradient, slopes(wanted, weights), **FINITE_DIFFERENCES)
+
+
+def test_gradient_of_centering_is_the_centered_gradient() -> None:
+    """The projector is symmetric: what multiplies the weights also multiplies the gradient."""
+    target = normal(7, 3, 4)
+    with jax.enable_x64(True):
+        gradient = jax.grad(lambda w: (center(w, 0) * target).sum())(jnp.zeros((3, 4)))
+    np.testing.assert_allclose(gradient, target - target.mean(0), **FINITE_DIFFERENCES)
+
+
+def slopes(function: Any, at: Any) -> Any:
+    """Central differences, one coordinate at a time."""
+    result = np.zeros_like(at)
+    for index in np.ndindex(at.shape):
+        step = np.zeros_like(at)
+        step[index] = STEP
+        result[index] = (function(at + step) - function(at - step)) / (2 * STEP)
+    return result

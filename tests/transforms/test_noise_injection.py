@@ -1,0 +1,183 @@
+"""Noise injection: what is drawn, what the optimizer sees, and what is kept."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import scipy.stats
+
+from jaxnorm import Scaled, clean_parameters, effective, noise_injection, perturb_scales
+from jaxnorm.reparam import WeightNormalized
+from tests.table import example_gradients, example_params
+from tests.tolerances import DIFFERENT, FLOAT32, FLOAT32_STEPS
+from tests.trees import assert_close, assert_equal, largest_difference, quick_jit
+
+UNITS = 20_000
+SIGMA = 0.7
+
+
+def zeros(tree: Any) -> Any:
+    return jax.tree.map(jnp.zeros_like, tree)
+
+
+def step(tx: Any, params: Any, state: Any, gradients: Any) -> Any:
+    updates, state = quick_jit(tx.update)(gradients, state, params)
+    return optax.apply_updates(params, updates), state
+
+
+def two_wide_layers() -> Any:
+    node = Scaled(jnp.ones((1, UNITS)), jnp.ones(UNITS), (-2,))
+    return {"a": {"kernel": node}, "b": {"kernel": node}}
+
+
+def noise_of(params: Any, layer: str) -> np.ndarray:
+    """n, where the clean scale is 1."""
+    return np.asarray(params[layer]["kernel"].scale, np.float64) - 1
+
+
+def test_draws_are_independent_normal_numbers() -> None:
+    """Four standard errors each: 1/sqrt(N) for means and correlations, 1/sqrt(2N) for the std."""
+    tx, params = noise_injection(optax.sgd(0.1), SIGMA, seed=11), two_wide_layers()
+    first, state = step(tx, params, tx.init(params), zeros(params))
+    second, state = step(tx, first, state, zeros(params))
+    draws = [noise_of(first, "a"), noise_of(first, "b"), noise_of(second, "a")]
+    for draw in draws:
+        assert abs(draw.mean()) < 4 * SIGMA / np.sqrt(UNITS)
+        assert abs(draw.std() / SIGMA - 1) < 4 / np.sqrt(2 * UNITS)
+        assert scipy.stats.kstest(draw / SIGMA, "norm").pvalue > 1e-3
+    correlations = np.corrcoef(draws)[np.triu_indices(3, k=1)]
+    assert np.abs(correlations).max() < 4 / np.sqrt(UNITS)
+
+
+def test_the_seed_decides_the_draws() -> None:
+    params = example_params()
+    after = {}
+    for name, seed in (("0", 0), ("0 again", 0), ("array", jnp.uint32(0)), ("1", 1)):
+        tx = noise_injection(optax.sgd(0.1), SIGMA, seed=seed)
+        after[name] = step(tx, params, tx.init(params), zeros(params))[0]
+    assert_equal(after["0 again"], after["0"])
+    assert_equal(after["array"], after["0"])
+    assert largest_difference(after["1"], after["0"]) > DIFFERENT
+
+
+def test_the_first_step_is_clean() -> None:
+    params, gradients = example_params(), example_gradients()
+    tx = noise_injection(optax.sgd(0.1), SIGMA, seed=0)
+    assert_equal(clean_parameters(tx.init(params), params), params)
+    noisy, state = step(tx, params, tx.init(params), gradients)
+    wanted = jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients)
+    assert_close(clean_parameters(state, noisy), wanted)
+    assert largest_difference(noisy, wanted) > DIFFERENT
+
+
+def loss(params: Any) -> Any:
+    """Not quadratic, and it couples kernels, scales and biases."""
+    weights = effective(params)
+    x = jnp.linspace(-1.0, 1.0, 8)
+    hidden = jnp.tanh(x @ weights["scaled"]["kernel"] + weights["scaled"]["bias"])
+    return jnp.sin(hidden * weights["dense"]["bias"]).sum() + 0.1 * jnp.square(hidden).sum()
+
+
+def test_a_step_differentiates_through_perturb_scales() -> None:
+    seed, rate = 5, 0.05
+    tx = noise_injection(optax.sgd(rate), SIGMA, seed=seed)
+    visible = clean = example_params()
+    state = tx.init(visible)
+
+    def noisy_loss(clean: Any, count: int) -> Any:
+        key = jax.random.fold_in(jax.random.key(seed), count)
+        return loss(clean if count == 0 else perturb_scales(clean, SIGMA, key))
+
+    for count in range(4):
+        visible, state = step(tx, visible, state, jax.grad(loss)(visible))
+        gradient = jax.grad(noisy_loss)(clean, count)
+        clean = jax.tree.map(lambda p, g: p - rate * g, clean, gradient)
+        assert_close(clean_parameters(state, visible), clean, FLOAT32_STEPS)
+    key = jax.random.fold_in(jax.random.key(seed), 4)
+    assert_close(visible, perturb_scales(clean, SIGMA, key), FLOAT32_STEPS)
+
+
+def test_weight_decay_in_the_inner_optimizer_decays_the_clean_scale() -> None:
+    inner = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.5))
+    tx, params = noise_injection(inner, 1.0, seed=0), example_params()
+    state, visible = tx.init(params), params
+    for _ in range(5):
+        visible, state = step(tx, visible, state, zeros(params))
+    wanted = jax.tree.map(lambda p: p * jnp.float32(0.95**5), params)
+    assert_close(clean_parameters(state, visible), wanted, FLOAT32)
+
+
+def other_scales() -> Any:
+    """Scales that are no `Scaled` node's: a LayerNorm's and weight normalization's."""
+    kernel = jnp.ones((3, 2))
+    return {
+        "dense": {"kernel": Scaled.from_kernel(kernel, -2)},
+        "norm": {"scale": jnp.ones(4), "bias": jnp.zeros(4)},
+        "weight_norm": {"kernel": WeightNormalized.from_kernel(kernel, -2)},
+    }
+
+
+def changed(tx: Any, params: Any) -> set[str]:
+    """The top-level names that a step without gradient changes."""
+    after, _ = step(tx, params, tx.init(params), zeros(params))
+    return {name for name in params if largest_difference(after[name], params[name]) > 0}
+
+
+def test_scales_of_other_layers_are_never_noisy() -> None:
+    assert changed(noise_injection(optax.sgd(0.1), 1.0, seed=0), other_scales()) == {"dense"}
+
+
+@pytest.mark.parametrize("form", ["tree", "function"])
+def test_where_says_which_leaves_are_noisy(form: str) -> None:
+    chosen = {"dense": False, "norm": {"scale": True, "bias": False}, "weight_norm": False}
+    where = chosen if form == "tree" else lambda params: chosen
+    tx = noise_injection(optax.sgd(0.1), 1.0, seed=0, where=where)
+    assert changed(tx, other_scales()) == {"norm"}
+
+
+def test_a_stddev_for_each_layer() -> None:
+    tx = noise_injection(optax.sgd(0.1), {"a": None, "b": 0.5}, seed=0)
+    params = two_wide_layers()
+    after, _ = step(tx, params, tx.init(params), zeros(params))
+    assert not noise_of(after, "a").any()
+    assert abs(noise_of(after, "b").std() / 0.5 - 1) < 4 / np.sqrt(2 * UNITS)
+
+
+def test_no_noisy_parameter_is_an_error() -> None:
+    message = r"no parameter would be noisy.*paths are: dense/kernel.*reparametrize.*where="
+    with pytest.raises(ValueError, match=message):
+        noise_injection(optax.sgd(0.1), 1.0, seed=0).init({"dense": {"kernel": jnp.ones((3, 2))}})
+
+
+@pytest.mark.parametrize("stddev", [-0.5, {"conv": None, "dense": None, "scaled": -0.5}])
+def test_a_negative_stddev_is_an_error(stddev: Any) -> None:
+    with pytest.raises(ValueError, match=r"stddev is -0\.5; wanted a number of at least 0"):
+        noise_injection(optax.sgd(0.1), stddev, seed=0).init(example_params())
+
+
+def test_a_tree_of_stddevs_must_reach_every_leaf() -> None:
+    with pytest.raises(ValueError, match=r"stddev has no entry .*'conv/bias'.*it has .*scaled"):
+        noise_injection(optax.sgd(0.1), {"scaled": 1.0}, seed=0).init(example_params())
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_must_fit_32_bits(seed: int) -> None:
+    with pytest.raises(
+        ValueError, match=rf"seed is {seed}; wanted an integer from 0 to 4294967295"
+    ):
+        noise_injection(optax.sgd(0.1), 1.0, seed=seed)
+
+
+def test_update_needs_the_parameters() -> None:
+    tx, params = noise_injection(optax.sgd(0.1), 1.0, seed=0), example_params()
+    with pytest.raises(ValueError, match=r"noise_injection .*got no params"):
+        tx.update(params, tx.init(params))
+
+
+def test_clean_parameters_needs_a_noise_state() -> None:
+    params = example_params()
+    with pytest.raises(ValueError, match="no state of noise_injection in opt_state"):
+        clean_parameters(optax.sgd(0.1).init(params), params)

@@ -1,0 +1,180 @@
+"""The state of noise injection: intact after many steps, restarts, shards, and in any wrapper."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import orbax.checkpoint as ocp
+import pytest
+from flax import nnx
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jaxnorm import Scaled, clean_parameters, noise_injection
+from jaxnorm.nnx import ScaleAndBias
+from tests.table import example_gradients, example_params
+from tests.tolerances import FLOAT32_MANY_STEPS
+from tests.trees import assert_close, assert_equal, by_path, quick_jit
+
+MANY = 20_000
+#: A clean scale with values of every kind: large, small, negative and zero.
+GAMMA = [1.0, 1e-3, -2.5, 0.0, 1e4]
+
+
+def tiny() -> Any:
+    return {"kernel": Scaled(jnp.ones((2, 5)), jnp.array(GAMMA), (-2,))}
+
+
+def zeros(tree: Any) -> Any:
+    return jax.tree.map(jnp.zeros_like, tree)
+
+
+def test_gamma_is_intact_after_many_steps_at_sigma_one() -> None:
+    tx, params = noise_injection(optax.sgd(0.1), 1.0, seed=0), tiny()
+
+    def step(carry: Any, _: Any) -> Any:
+        params, state = carry
+        updates, state = tx.update(zeros(params), state, params)
+        return (optax.apply_updates(params, updates), state), params["kernel"].scale[0]
+
+    scan = jax.jit(lambda p: jax.lax.scan(step, (p, tx.init(p)), length=MANY))
+    (visible, state), seen = scan(params)
+    assert int(state.step) == MANY
+    # It was noisy all the way: 1 + n passes close to zero, where a division would lose gamma.
+    assert np.asarray(seen).std() > 0.9
+    assert np.abs(np.asarray(seen)).min() < 1e-3
+    assert_equal(clean_parameters(state, visible), params)
+
+
+def test_gamma_follows_the_inner_optimizer_for_many_steps() -> None:
+    """The same optimizer on clean parameters, given the visible gradient times visible / clean."""
+    inner = optax.sgd(1e-5, momentum=0.5)
+    tx = noise_injection(inner, 1.0, seed=0)
+    start = {"kernel": Scaled(jnp.ones((2, 3)), jnp.array([1.0, -2.0, 3.0]), (-2,))}
+    gradient = jax.tree.map(lambda p: 0.1 + jnp.sin(p), start)
+
+    def step(carry: Any, _: Any) -> Any:
+        (visible, state), (clean, inner_state) = carry
+        factor = visible["kernel"].scale / clean["kernel"].scale
+        node = gradient["kernel"]
+        pulled_back = {"kernel": Scaled(node.kernel, node.scale * factor, node.fan_in_axes)}
+        updates, state = tx.update(gradient, state, visible)
+        steps, inner_state = inner.update(pulled_back, inner_state, clean)
+        both = (optax.apply_updates(visible, updates), state)
+        return (both, (optax.apply_updates(clean, steps), inner_state)), None
+
+    carry = ((start, tx.init(start)), (start, inner.init(start)))
+    scan = jax.jit(lambda carry: jax.lax.scan(step, carry, length=MANY)[0])
+    (visible, state), (clean, _) = scan(carry)
+    assert np.abs(np.asarray(clean["kernel"].scale - start["kernel"].scale)).min() > 0.05
+    assert_close(clean_parameters(state, visible), clean, FLOAT32_MANY_STEPS)
+
+
+def visible_after(tx: Any, params: Any, gradients: Any, steps: int = 3) -> Any:
+    state, update = tx.init(params), quick_jit(tx.update)
+    for _ in range(steps):
+        updates, state = update(gradients, state, params)
+        params = optax.apply_updates(params, updates)
+    return params
+
+
+@pytest.mark.parametrize("shards", [1, 2, 8])
+def test_the_draws_do_not_depend_on_the_sharding(shards: int) -> None:
+    tx = noise_injection(optax.sgd(0.1), 1.0, seed=8)
+    wanted = visible_after(tx, example_params(), example_gradients())
+    over = jax.make_mesh((shards,), ("units",), axis_types=(AxisType.Auto,))
+    with jax.set_mesh(over):
+        params, gradients = (
+            jax.tree.map(lambda x: jax.device_put(x, NamedSharding(over, _by_unit(x))), tree)
+            for tree in (example_params(), example_gradients())
+        )
+        got = visible_after(tx, params, gradients)
+    assert len(got["scaled"]["kernel"].scale.sharding.device_set) == shards
+    assert_close(jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), got), wanted)
+
+
+def _by_unit(leaf: Any) -> P:
+    return P(*[None] * (leaf.ndim - 1), "units")
+
+
+@pytest.mark.usefixtures("standard_promotion")
+def test_a_restored_checkpoint_goes_on_with_the_same_draws(tmp_path: Any) -> None:
+    tx = optax.chain(noise_injection(optax.adam(0.01), 1.0, seed=9))
+    update, gradients = quick_jit(tx.update), example_gradients()
+    params, state = example_params(), tx.init(example_params())
+    for _ in range(2):
+        updates, state = update(gradients, state, params)
+        params = optax.apply_updates(params, updates)
+    restored_params, restored_state = _save_and_restore(tmp_path / "checkpoint", (params, state))
+    assert_equal(restored_state, state)
+    wanted, _ = update(gradients, state, params)
+    got, after = update(gradients, restored_state, restored_params)
+    assert_equal(got, wanted)
+    clean = clean_parameters(after, optax.apply_updates(params, got))
+    assert_equal(clean["scaled"]["kernel"].scale, after[0].clean["scaled"]["kernel"].scale)
+
+
+def _save_and_restore(path: Any, tree: Any) -> Any:
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(path, tree)
+        checkpointer.wait_until_finished()
+        return checkpointer.restore(path, jax.tree.map(ocp.utils.to_shape_dtype_struct, tree))
+
+
+NOISE = noise_injection(optax.sgd(0.1), 1.0, seed=1)
+SCALES_MASK = {"conv": False, "dense": False, "scaled": True}
+LABELS = {"conv": "plain", "dense": "plain", "scaled": "noisy"}
+WRAPPED = {
+    "chain": optax.chain(optax.identity(), optax.chain(NOISE, optax.identity())),
+    "masked": optax.masked(NOISE, SCALES_MASK),
+    "partition": optax.partition({"noisy": NOISE, "plain": optax.sgd(0.2)}, LABELS),
+    "MultiSteps": optax.MultiSteps(NOISE, every_k_schedule=2),
+    "apply_if_finite": optax.apply_if_finite(NOISE, max_consecutive_errors=3),
+    "inject_hyperparams": optax.inject_hyperparams(
+        lambda stddev: noise_injection(optax.sgd(0.1), stddev, seed=1)
+    )(stddev=1.0),
+    "all of them": optax.chain(
+        optax.MultiSteps(optax.apply_if_finite(optax.masked(optax.chain(NOISE), SCALES_MASK), 3), 2)
+    ),
+}
+
+
+@pytest.mark.usefixtures("standard_promotion")
+@pytest.mark.parametrize("wrapper", WRAPPED)
+def test_clean_parameters_are_found_in_any_wrapper(wrapper: str) -> None:
+    tx, params = WRAPPED[wrapper], example_params()
+    state, update, visible = tx.init(params), quick_jit(tx.update), params
+    for _ in range(2):
+        updates, state = update(zeros(params), state, visible)
+        visible = optax.apply_updates(visible, updates)
+    noisy = {path for path, x in by_path(visible).items() if not _same(x, by_path(params)[path])}
+    assert noisy == {"scaled/kernel/scale"}
+    assert_equal(clean_parameters(state, visible), params)
+
+
+def _same(a: Any, b: Any) -> bool:
+    return np.array_equal(np.asarray(a), np.asarray(b))
+
+
+class Model(nnx.Module):
+    """A layer with the scale that stands for a normalization's, and one with a LayerNorm's."""
+
+    def __init__(self) -> None:
+        self.scaled = ScaleAndBias(4)
+        self.norm = nnx.LayerNorm(4, rngs=nnx.Rngs(0))
+
+
+def test_clean_parameters_are_found_in_an_nnx_optimizer() -> None:
+    model = Model()
+    optimizer = nnx.Optimizer(model, NOISE, wrt=nnx.Param)
+    before = nnx.to_pure_dict(nnx.state(model, nnx.Param))
+    for _ in range(2):
+        optimizer.update(model, jax.tree.map(jnp.zeros_like, nnx.state(model, nnx.Param)))
+    visible = nnx.to_pure_dict(nnx.state(model, nnx.Param))
+    assert not _same(visible["scaled"]["channel_scale"], before["scaled"]["channel_scale"])
+    assert _same(visible["norm"]["scale"], before["norm"]["scale"])
+    clean = clean_parameters(optimizer.opt_state, nnx.state(model, nnx.Param))
+    assert_equal(nnx.to_pure_dict(clean), before)
+    assert_equal(clean_parameters(optimizer.opt_state, visible), before)
