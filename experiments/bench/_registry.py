@@ -5,10 +5,20 @@ from types import MappingProxyType
 from typing import Any
 
 from experiments._errors import unknown
+from experiments.bench._effective import bench_effective
+from experiments.bench._lcw import bench_lcw
+from experiments.bench._peers import bench_peers
 from experiments.bench._step import bench_step
 
 #: ``flags -> None``; the flags are those of the command ``bench``.
-BENCHMARKS: Mapping[str, Callable[[Any], None]] = MappingProxyType({"step": bench_step})
+BENCHMARKS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
+    {
+        "step": bench_step,
+        "lcw": bench_lcw,
+        "effective": bench_effective,
+        "peers": bench_peers,
+    }
+)
 
 
 def find_benchmark(name: str) -> Callable[[Any], None]:
@@ -22,4 +32,4 @@ def find_benchmark(name: str) -> Callable[[Any], None]:
 
 def _list(flags: Any) -> None:
     for name, benchmark in BENCHMARKS.items():
-        print(f"{name:<8}{(benchmark.__doc__ or '').splitlines()[0]}")
+        print(f"{name:<11}{(benchmark.__doc__ or '').splitlines()[0]}")

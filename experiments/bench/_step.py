@@ -112,7 +112,7 @@ def prepare(recipe: Recipe, model: ModelSettings, batch: tuple[jax.Array, jax.Ar
     X, y = map(np.asarray, batch)
     settings = TrainingSettings(model, OptimizerSettings(), 1, len(X))
     trainer = make_trainer(recipe, settings, Dataset(X, y, X, y, "random images", CLASSES))
-    state = trainer.init(np.uint32(0))
+    state = trainer.init(np.uint32(0), X)
     compiled = Ahead(trainer.step, donate_argnums=0).compile(state, batch)
     subject, _ = timed(Subject(compiled, state), batch)
     return subject

@@ -13,7 +13,7 @@ from experiments.methods._recipe import Recipe
 from jaxnorm import Layout
 
 #: The leaves that weight decay reaches, by the last part of their path.
-DECAYED = ("kernel",)
+DECAYED = ("kernel", "direction", "coordinates")
 
 MOMENTUM = 0.9
 
@@ -75,7 +75,7 @@ def cosine(peak: float, steps: int) -> Callable[[Int[Array, ""]], Float[Array, "
 
 
 def decayed(params: PyTree) -> PyTree:
-    """True at the kernels, False at scales, biases and the parameters of normalization layers."""
+    """True at kernels and what is shaped as they are, False at scales, biases and the rest."""
 
     def is_kernel(path: tuple[jax.tree_util.KeyEntry, ...], _: Array) -> bool:
         return jax.tree_util.keystr(path[-1:], simple=True) in DECAYED

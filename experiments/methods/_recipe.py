@@ -13,8 +13,10 @@ class Recipe:
         name: what the command line calls it.
         summary: what it does, in a few words.
         norm: the normalization layer before each activation, by name, or None.
+        post_norm: the normalization layer after each activation, by name, or None.
         activation: the activation, by name; None for the one that the user chose.
         reparametrization: what stands in the place of each constrained kernel, or None.
+        initializer: what fits the initial weights to a minibatch, by name, or None.
         centered: whether each unit's weights are kept zero-mean.
         squared_radius: the value at which each unit's ||w||^2 is kept, or None for free norms.
         noise: the standard deviation of the noise on the scales in training, or None.
@@ -24,8 +26,10 @@ class Recipe:
     name: str
     summary: str
     norm: str | None = None
+    post_norm: str | None = None
     activation: str | None = None
     reparametrization: type[Reparametrization] | None = None
+    initializer: str | None = None
     centered: bool = False
     squared_radius: float | None = None
     noise: float | None = None

@@ -3,10 +3,21 @@
 import itertools
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from experiments._errors import UserError, unknown
 from experiments.methods._recipe import Recipe
-from jaxnorm import Scaled
+from jaxnorm import (
+    CenteredWeightNormalized,
+    LinearlyConstrained,
+    Scaled,
+    SpectrallyNormalized,
+    WeightNormalized,
+    WeightStandardized,
+)
+
+#: Fields of a recipe that several rows share.
+Parts = dict[str, Any]
 
 #: The standard deviation of the noise on the scales, the same in every layer, as the paper has it
 #: for networks without residual branches. On the digits 0.2 to 0.5 do equally well; 1, the paper's
@@ -41,8 +52,30 @@ _ABLATIONS = tuple(
     _constrained(*parts) for parts in itertools.product([True, False], [True, False], [True, False])
 )
 
+_WN: Parts = {"reparametrization": WeightNormalized}
+_CWN: Parts = {"reparametrization": CenteredWeightNormalized}
+_SN: Parts = {"reparametrization": SpectrallyNormalized}
+_LCW: Parts = {"reparametrization": LinearlyConstrained, "initializer": "variance-preserving"}
+_WS: Parts = {"reparametrization": WeightStandardized}
+_DATA: Parts = {"initializer": "data-dependent"}
+
+_REPARAMETRIZATIONS = (
+    Recipe("wn", "weight normalization", **_WN, **_DATA),
+    Recipe("cwn", "centred weight normalization", **_CWN, **_DATA),
+    Recipe("sn", "spectral normalization", **_SN),
+    Recipe("lcw", "linearly constrained (zero-sum) weights", default=True, **_LCW),
+    Recipe("sl", "standardization layer: bn without affine, after the activation", post_norm="sl"),
+    Recipe("ws+bn", "weight standardization, then bn", norm="bn", **_WS),
+    Recipe("ws+gn", "weight standardization, then gn", norm="gn", **_WS),
+    Recipe("bn+wn", "bn on weight normalization", norm="bn", **_WN, **_DATA),
+    Recipe("bn+cwn", "bn on centred weight normalization", norm="bn", **_CWN, **_DATA),
+    Recipe("bn+sn", "bn on spectral normalization", norm="bn", **_SN),
+    Recipe("bn+lcw", "bn on linearly constrained weights", norm="bn", **_LCW),
+    Recipe("bn+sl", "bn before the activation, the standardization layer after", "bn", "sl"),
+)
+
 METHODS: Mapping[str, Recipe] = MappingProxyType(
-    {recipe.name: recipe for recipe in (*_NORMALIZERS, *_ABLATIONS)}
+    {recipe.name: recipe for recipe in (*_NORMALIZERS, *_ABLATIONS, *_REPARAMETRIZATIONS)}
 )
 
 

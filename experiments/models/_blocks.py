@@ -29,9 +29,9 @@ HEAD = "head"
 
 
 class Block(nnx.Module):
-    """``activation(norm(linear(x)))``; without a norm the linear map has a bias instead.
+    """``post_norm(activation(norm(linear(x))))``; without a norm the linear map has a bias instead.
 
-    Every norm brings its own bias, which makes one before it redundant.
+    Every norm before the activation brings its own bias, which makes one before it redundant.
     """
 
     def __init__(
@@ -41,35 +41,54 @@ class Block(nnx.Module):
         make_norm: MakeNorm | None,
         activation: Activation,
         rngs: nnx.Rngs,
+        make_post_norm: MakeNorm | None = None,
     ):
         self.linear = make_linear(make_norm is None)
         self.norm = None if make_norm is None else make_norm(width, rngs)
         self.activation = activation
+        self.post_norm = None if make_post_norm is None else make_post_norm(width, rngs)
 
     def __call__(self, x: Float[Array, "rows *shape"]) -> Float[Array, "rows *out"]:
         x = self.linear(x)
-        return self.activation(x if self.norm is None else self.norm(x))
+        x = self.activation(x if self.norm is None else self.norm(x))
+        return x if self.post_norm is None else self.post_norm(x)
 
 
 def dense_block(
-    inputs: int, width: int, make_norm: MakeNorm | None, activation: Activation, rngs: nnx.Rngs
+    inputs: int,
+    width: int,
+    make_norm: MakeNorm | None,
+    activation: Activation,
+    rngs: nnx.Rngs,
+    make_post_norm: MakeNorm | None = None,
 ) -> Block:
-    """A fully connected block; He initialization, whose units have ||w||^2 near 2."""
+    """A fully connected block."""
 
     def make_linear(use_bias: bool) -> nnx.Module:
-        init = nnx.initializers.he_normal()
+        init = kernel_init(activation)
         return nnx.Linear(inputs, width, use_bias=use_bias, kernel_init=init, rngs=rngs)
 
-    return Block(make_linear, width, make_norm, activation, rngs)
+    return Block(make_linear, width, make_norm, activation, rngs, make_post_norm)
 
 
 def conv_block(
-    inputs: int, width: int, make_norm: MakeNorm | None, activation: Activation, rngs: nnx.Rngs
+    inputs: int,
+    width: int,
+    make_norm: MakeNorm | None,
+    activation: Activation,
+    rngs: nnx.Rngs,
+    make_post_norm: MakeNorm | None = None,
 ) -> Block:
-    """A 3 x 3 convolution block with zero padding; He initialization."""
+    """A 3 x 3 convolution block with zero padding."""
 
     def make_linear(use_bias: bool) -> nnx.Module:
-        init = nnx.initializers.he_normal()
+        init = kernel_init(activation)
         return nnx.Conv(inputs, width, (3, 3), use_bias=use_bias, kernel_init=init, rngs=rngs)
 
-    return Block(make_linear, width, make_norm, activation, rngs)
+    return Block(make_linear, width, make_norm, activation, rngs, make_post_norm)
+
+
+def kernel_init(activation: Activation) -> nnx.Initializer:
+    """Glorot and Bengio's weights for saturating activations, else He et al.'s: ||w||^2 near 2."""
+    saturating = activation in (jax.nn.sigmoid, jax.nn.tanh)
+    return nnx.initializers.glorot_normal() if saturating else nnx.initializers.he_normal()

@@ -24,6 +24,7 @@ class CNN9(nnx.Module):
         make_norm: a maker of the normalizer before each activation, or None.
         activation: the nonlinearity.
         rngs: the random streams of the initial parameters.
+        make_post_norm: a maker of the normalizer after each activation, or None.
     """
 
     def __init__(
@@ -35,10 +36,11 @@ class CNN9(nnx.Module):
         make_norm: MakeNorm | None,
         activation: Activation,
         rngs: nnx.Rngs,
+        make_post_norm: MakeNorm | None = None,
     ):
         widths = [shape[-1], *(channels * factor for factor in (1, 1, 1, 2, 2, 2, 4, 4, 4))]
         self.blocks = nnx.List(
-            conv_block(before, after, make_norm, activation, rngs)
+            conv_block(before, after, make_norm, activation, rngs, make_post_norm)
             for before, after in itertools.pairwise(widths)
         )
         self.head = nnx.Linear(widths[-1], num_classes, rngs=rngs)

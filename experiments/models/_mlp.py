@@ -22,6 +22,7 @@ class MLP(nnx.Module):
         make_norm: a maker of the normalizer before each activation, or None.
         activation: the nonlinearity.
         rngs: the random streams of the initial parameters.
+        make_post_norm: a maker of the normalizer after each activation, or None.
     """
 
     def __init__(
@@ -34,10 +35,11 @@ class MLP(nnx.Module):
         make_norm: MakeNorm | None,
         activation: Activation,
         rngs: nnx.Rngs,
+        make_post_norm: MakeNorm | None = None,
     ):
         widths = [math.prod(shape), *[width] * depth]
         self.blocks = nnx.List(
-            dense_block(before, after, make_norm, activation, rngs)
+            dense_block(before, after, make_norm, activation, rngs, make_post_norm)
             for before, after in itertools.pairwise(widths)
         )
         self.head = nnx.Linear(widths[-1], num_classes, rngs=rngs)

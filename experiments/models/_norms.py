@@ -22,11 +22,20 @@ def layer_norm(width: int, rngs: nnx.Rngs) -> nnx.Module:
 
 
 def group_norm(width: int, rngs: nnx.Rngs) -> nnx.Module:
-    """Group normalization in 16 groups, or as many as divide the width."""
-    groups = next(n for n in range(min(GROUPS, width), 0, -1) if width % n == 0)
+    """Group normalization in 16 groups, or as many of two units or more as divide the width.
+
+    A group of one unit of a dense layer would be normalized to zero.
+    """
+    most = max(1, min(GROUPS, width // 2))
+    groups = next(n for n in range(most, 0, -1) if width % n == 0)
     return nnx.GroupNorm(width, num_groups=groups, rngs=rngs)
 
 
+def standardization(width: int, rngs: nnx.Rngs) -> nnx.Module:
+    """The standardization layer: batch normalization without scale and bias, of activations."""
+    return nnx.BatchNorm(width, momentum=0.9, use_scale=False, use_bias=False, rngs=rngs)
+
+
 NORMS: Mapping[str, MakeNorm] = MappingProxyType(
-    {"bn": batch_norm, "ln": layer_norm, "gn": group_norm}
+    {"bn": batch_norm, "ln": layer_norm, "gn": group_norm, "sl": standardization}
 )

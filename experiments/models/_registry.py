@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+import jax
 from flax import nnx
 
 from experiments._errors import UserError, unknown
@@ -11,6 +12,8 @@ from experiments.models._blocks import ACTIVATIONS
 from experiments.models._cnn9 import CNN9
 from experiments.models._mlp import MLP
 from experiments.models._norms import NORMS
+from experiments.models._resnet18 import ResNet18
+from experiments.models._vgg19 import VGG19
 
 
 class ModelSettings(NamedTuple):
@@ -33,18 +36,38 @@ def _mlp(
     return MLP(shape, num_classes, depth=settings.depth, width=settings.width, **rest)
 
 
-def _cnn9(
+def _sigmoid50(
     settings: ModelSettings, shape: Sequence[int], num_classes: int, **rest: object
 ) -> nnx.Module:
-    if len(shape) != 3 or min(shape[:2]) < 4:
-        raise UserError(
-            f"cnn9 needs images of at least 4 x 4 pixels and got rows of shape {tuple(shape)}; "
-            "take --model mlp, or a dataset of images."
-        )
-    return CNN9(shape, num_classes, channels=settings.channels, **rest)
+    del settings
+    return MLP(shape, num_classes, depth=50, width=256, **(rest | {"activation": jax.nn.sigmoid}))
 
 
-MODELS: Mapping[str, Builder] = MappingProxyType({"mlp": _mlp, "cnn9": _cnn9})
+def _images(make: Builder, name: str, side: int) -> Builder:
+    """The builder of a network for images with sides of at least ``side`` pixels."""
+
+    def builder(
+        settings: ModelSettings, shape: Sequence[int], num_classes: int, **rest: object
+    ) -> nnx.Module:
+        if len(shape) != 3 or min(shape[:2]) < side:
+            raise UserError(
+                f"{name} needs images of at least {side} x {side} pixels and got rows of shape "
+                f"{tuple(shape)}; take --model mlp, or a dataset of images."
+            )
+        return make(shape, num_classes, channels=settings.channels, **rest)
+
+    return builder
+
+
+MODELS: Mapping[str, Builder] = MappingProxyType(
+    {
+        "mlp": _mlp,
+        "cnn9": _images(CNN9, "cnn9", 4),
+        "sigmoid50": _sigmoid50,
+        "vgg19": _images(VGG19, "vgg19", 8),
+        "resnet18": _images(ResNet18, "resnet18", 8),
+    }
+)
 
 
 def build(
@@ -54,6 +77,7 @@ def build(
     norm: str | None,
     activation: str | None,
     rngs: nnx.Rngs,
+    post_norm: str | None = None,
 ) -> nnx.Module:
     """The network that the settings name, with a normalizer by name (or none).
 
@@ -64,6 +88,7 @@ def build(
         norm: a key of `NORMS`, or None.
         activation: a key of `ACTIVATIONS`; None for the settings' own.
         rngs: the random streams of the initial parameters.
+        post_norm: a key of `NORMS` for the layer after each activation, or None.
     """
     if settings.name not in MODELS:
         raise unknown("model", settings.name, MODELS)
@@ -77,4 +102,5 @@ def build(
         make_norm=None if norm is None else NORMS[norm],
         activation=ACTIVATIONS[activation],
         rngs=rngs,
+        make_post_norm=None if post_norm is None else NORMS[post_norm],
     )

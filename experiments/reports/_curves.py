@@ -73,6 +73,7 @@ def _label(axes: Axes, lines: dict[str, Float[np.ndarray, " epochs"]], measure: 
     axes.set_ylabel(measure)
     axes.xaxis.get_major_locator().set_params(integer=True)
     finite = {method: line[-1] for method, line in lines.items() if np.isfinite(line[-1])}
+    axes.autoscale_view()  # It is lazy; the names' heights need the final limits.
     transform = axes.transData + axes.transAxes.inverted()
     heights = [transform.transform((1.0, value))[1] for value in finite.values()]
     places = zip(finite, spread_out(heights, gap=0.065), strict=True)

@@ -4,10 +4,10 @@ import datetime
 import importlib.metadata
 import os
 import platform
-import statistics
 from collections.abc import Sequence
 
 import jax
+import numpy as np
 
 import jaxnorm
 from experiments.training import Run
@@ -80,7 +80,8 @@ def _row(runs: Sequence[Run], first: Sequence[Run]) -> tuple[str, ...]:
 
 def spread(values: Sequence[float], form: str) -> str:
     """``mean ± sample standard deviation``; the value itself if there is one."""
-    mean = format(statistics.fmean(values), form)
+    mean = format(np.mean(values), form)
     if len(values) == 1:
         return mean
-    return f"{mean} ± {statistics.stdev(values):{form.lstrip('+')}}"
+    # NumPy's deviation passes a diverged run's NaN on; the standard library's raises.
+    return f"{mean} ± {np.std(values, ddof=1):{form.lstrip('+')}}"

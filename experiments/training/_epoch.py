@@ -4,60 +4,80 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key, UInt
 
 from experiments._errors import UserError
 from experiments.data import pad_crop_flip
 from experiments.training._state import Metrics, TrainState
 from experiments.training._step import Step
 
-RunEpoch = Callable[
-    [TrainState, Float[Array, "rows *shape"], Int[Array, " rows"]], tuple[TrainState, Metrics]
-]
+X = Float[Array, "rows *shape"]
+Y = Int[Array, " rows"]
+Order = Int[Array, "steps batch"]
+
+#: ``(state, X, y, order, index) -> (state, metrics)``: the step of batch ``index``.
+IndexedStep = Callable[[TrainState, X, Y, Order, Int[Array, ""]], tuple[TrainState, Metrics]]
+RunEpoch = Callable[[TrainState, X, Y], tuple[TrainState, Metrics]]
 
 
-def make_epoch(step: Step, batch_size: int, augment: bool = False) -> RunEpoch:
+def make_indexed_step(step: Step, augment: bool = False) -> IndexedStep:
+    """A step that takes its own batch out of the data, and augments it if wanted.
+
+    Args:
+        step: as `make_step` gives it.
+        augment: whether images are padded, cropped and mirrored.
+    """
+
+    def indexed_step(
+        state: TrainState, X: Array, y: Array, order: Order, index: Int[Array, ""]
+    ) -> tuple[TrainState, Metrics]:
+        rows = order[index]
+        images = X[rows]
+        if augment:
+            images = pad_crop_flip(jax.random.fold_in(epoch_keys(state)[1], index), images)
+        return step(state, (images, y[rows]))
+
+    return indexed_step
+
+
+def make_epoch(indexed_step: IndexedStep, batch_size: int) -> RunEpoch:
     """An epoch ``(state, X, y) -> (state, mean metrics of its steps)``.
 
     The metrics are those of the network in training: before each step's update, with its noise and
     its batch statistics, on augmented rows.
 
     Args:
-        step: as `make_step` gives it.
+        indexed_step: as `make_indexed_step` gives it.
         batch_size: the rows of one step.
-        augment: whether images are padded, cropped and mirrored.
     """
 
     def epoch(state: TrainState, X: Array, y: Array) -> tuple[TrainState, Metrics]:
-        key = epoch_key(state)
-
-        def next_step(state: TrainState, rows: Int[Array, " batch"]) -> tuple[TrainState, Metrics]:
-            images = X[rows]
-            if augment:
-                # The first row of a batch names it: it comes once an epoch.
-                images = pad_crop_flip(jax.random.fold_in(key, rows[0]), images)
-            return step(state, (images, y[rows]))
-
-        state, metrics = jax.lax.scan(next_step, state, batch_order(key, len(X), batch_size))
+        order = batch_order(state, len(X), batch_size)
+        state, metrics = jax.lax.scan(
+            lambda state, index: indexed_step(state, X, y, order, index),
+            state,
+            jnp.arange(len(order)),
+        )
         return state._replace(epoch=state.epoch + 1), jax.tree.map(jnp.mean, metrics)
 
     return epoch
 
 
-def epoch_key(state: TrainState) -> Key[Array, ""]:
-    """The key of everything random in the epoch that comes next."""
-    return jax.random.fold_in(run_keys(state.seed)[1], state.epoch)
-
-
-def run_keys(seed: Int[Array, ""]) -> Key[Array, "3"]:
-    """The independent keys of a run: initialization, batches, noise."""
-    return jax.random.split(jax.random.key(seed), 3)
-
-
-def batch_order(key: Key[Array, ""], rows: int, batch_size: int) -> Int[Array, "steps batch"]:
+def batch_order(state: TrainState, rows: int, batch_size: int) -> Order:
     """A random order of the rows, cut into batches; the remainder sits this epoch out."""
     steps = steps_per_epoch(rows, batch_size)
-    return jax.random.permutation(key, rows)[: steps * batch_size].reshape(steps, batch_size)
+    order = jax.random.permutation(epoch_keys(state)[0], rows)
+    return order[: steps * batch_size].reshape(steps, batch_size)
+
+
+def epoch_keys(state: TrainState) -> Key[Array, "2"]:
+    """The keys of the coming epoch: of its order, and of its augmentation."""
+    return jax.random.split(jax.random.fold_in(run_keys(state.seed)[1], state.epoch))
+
+
+def run_keys(seed: UInt[Array, ""]) -> Key[Array, "3"]:
+    """The independent keys of a run: initialization, batches, noise."""
+    return jax.random.split(jax.random.key(seed), 3)
 
 
 def steps_per_epoch(rows: int, batch_size: int) -> int:

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from experiments.training._state import Metrics, TrainState
 from experiments.training._step import score
-from jaxnorm import clean_parameters, effective
+from jaxnorm import attach, clean_parameters, effective
 
 #: The rows that are evaluated at once; it bounds the memory of activations.
 CHUNK = 512
@@ -27,7 +27,9 @@ def make_evaluate(
 
     def evaluate(state: TrainState, X: Array, y: Array) -> Metrics:
         params = state.params
-        params = effective(clean_parameters(state.optimizer_state, params) if noisy else params)
+        if noisy:
+            params = clean_parameters(state.optimizer_state, params)
+        params = effective(attach(params, state.vectors))
 
         def chunk_sums(rows: tuple[Array, Array, Array]) -> Metrics:
             X, y, present = rows

@@ -7,12 +7,14 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from experiments._errors import UserError
 from experiments.data import Dataset
 from experiments.training._epoch import steps_per_epoch
 from experiments.training._state import TrainState
 from experiments.training._trainer import Trainer
+from jaxnorm import parameter_count
 
 
 class Epoch(NamedTuple):
@@ -68,8 +70,7 @@ def fit(
         report: called with each epoch's entry.
     """
     train, test = jax.device_put((dataset[:2], dataset[2:4]))
-    state = start(trainer, seed)
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(state.params))
+    state = start(trainer, seed, train[0])
     trainer.epoch.compile(state, *train)
     curve, seconds = [], []
     for number in range(1, trainer.settings.epochs + 1):
@@ -81,13 +82,13 @@ def fit(
         report(curve[-1])
     steps = steps_per_epoch(len(dataset.X_train), trainer.settings.batch_size)
     step_ms = 1e3 * statistics.median(seconds) / steps
-    return Run(trainer.recipe.name, seed, curve, step_ms, parameters, state)
+    return Run(trainer.recipe.name, seed, curve, step_ms, parameter_count(state.params), state)
 
 
-def start(trainer: Trainer, seed: int) -> TrainState:
+def start(trainer: Trainer, seed: int, X: Float[Array, "rows *shape"]) -> TrainState:
     """The initial state of a run."""
     try:
-        return trainer.init(jnp.asarray(seed, jnp.uint32))
+        return trainer.init(jnp.asarray(seed, jnp.uint32), X)
     except ValueError as error:
         # The library says in one line which parameter cannot be constrained, and why.
         raise UserError(f"{trainer.recipe.name} does not fit this network: {error}") from error

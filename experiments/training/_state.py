@@ -12,6 +12,7 @@ class TrainState(NamedTuple):
         params: the raw parameters, reparametrization nodes and their noise included.
         model_state: the network's other variables: running statistics, random state.
         optimizer_state: the optimizer's.
+        vectors: the singular vectors of spectrally normalized kernels; usually there are none.
         seed: of the run; with ``epoch`` it determines every batch.
         epoch: the number of finished epochs.
     """
@@ -19,6 +20,7 @@ class TrainState(NamedTuple):
     params: PyTree
     model_state: PyTree
     optimizer_state: PyTree
+    vectors: PyTree
     seed: UInt[Array, ""]
     epoch: Int[Array, ""]
 

@@ -8,7 +8,7 @@ import optax
 from jaxtyping import Array, Float, Int, PyTree
 
 from experiments.training._state import Metrics, TrainState
-from jaxnorm import effective
+from jaxnorm import attach, effective, power_iteration
 
 Batch = tuple[Float[Array, "rows *shape"], Int[Array, " rows"]]
 Step = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
@@ -22,21 +22,24 @@ def make_step(apply: Callable[..., tuple[Array, PyTree]], optimizer: optax.Gradi
         optimizer: an optax optimizer, the method's edits included.
     """
 
-    def loss_of(params: PyTree, model_state: PyTree, batch: Batch):
+    def loss_of(params: PyTree, state: TrainState, batch: Batch):
         X, y = batch
-        logits, model_state = apply(effective(params), model_state, X, train=True)
+        weights = effective(attach(params, state.vectors))
+        logits, model_state = apply(weights, state.model_state, X, train=True)
         metrics = jax.tree.map(jnp.mean, score(logits, y))
         return metrics.loss, (model_state, metrics)
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         gradient, (model_state, metrics) = jax.grad(loss_of, has_aux=True)(
-            state.params, state.model_state, batch
+            state.params, state, batch
         )
         updates, optimizer_state = optimizer.update(gradient, state.optimizer_state, state.params)
+        params = optax.apply_updates(state.params, updates)
         state = state._replace(
-            params=optax.apply_updates(state.params, updates),
+            params=params,
             model_state=model_state,
             optimizer_state=optimizer_state,
+            vectors=power_iteration(params, state.vectors),
         )
         return state, metrics
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Key, UInt
+from jaxtyping import Array, Float, Key, PyTree, UInt
 
 from experiments._errors import UserError
 from experiments.data import Dataset
@@ -18,12 +18,13 @@ from experiments.methods import (
 )
 from experiments.models import ModelSettings, build
 from experiments.training._ahead import Ahead
-from experiments.training._epoch import make_epoch, run_keys, steps_per_epoch
+from experiments.training._epoch import make_epoch, make_indexed_step, run_keys, steps_per_epoch
 from experiments.training._evaluate import make_evaluate
 from experiments.training._state import TrainState
 from experiments.training._step import Step, make_step
-from jaxnorm import Layout
-from jaxnorm.nnx import Functional, functionalize
+from experiments.training._stepwise import Stepwise, loops_are_slow
+from jaxnorm import Layout, power_iteration
+from jaxnorm.nnx import functionalize
 
 
 class TrainingSettings(NamedTuple):
@@ -53,7 +54,7 @@ class Trainer(NamedTuple):
         recipe: the method.
         settings: what it shares with the others.
         layout: which kernels it constrains.
-        init: ``seed (uint32) -> TrainState``.
+        init: ``(seed (uint32), X) -> TrainState``.
         step: ``(state, (X, y)) -> (state, metrics)``, pure and not compiled.
         epoch: ``(state, X, y) -> (state, metrics)``; it consumes the state.
         evaluate: ``(state, X, y) -> metrics``.
@@ -64,7 +65,7 @@ class Trainer(NamedTuple):
     layout: Layout
     init: Ahead
     step: Step
-    epoch: Ahead
+    epoch: Ahead | Stepwise
     evaluate: Ahead
 
 
@@ -80,20 +81,33 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
     steps = settings.epochs * steps_per_epoch(rows, settings.batch_size)
 
     def network(key: Key[Array, ""]) -> nnx.Module:
-        norm, activation = recipe.norm, recipe.activation
-        rngs = nnx.Rngs(key)
-        return build(settings.model, shape, dataset.num_classes, norm, activation, rngs)
+        return build(
+            settings.model,
+            shape,
+            dataset.num_classes,
+            recipe.norm,
+            recipe.activation,
+            nnx.Rngs(key),
+            recipe.post_norm,
+        )
 
-    def init(seed: UInt[Array, ""]) -> TrainState:
+    def init(seed: UInt[Array, ""], X: Float[Array, "rows *shape"]) -> TrainState:
         init_key, _, noise_key = run_keys(seed)
         functional = functionalize(network(init_key))
-        params = initial_parameters(functional.params, recipe, layout)
+
+        def logits(params: PyTree, X: Array) -> Array:
+            return functional.apply(params, functional.state, X, train=True)[0]
+
+        params = initial_parameters(functional.params, recipe, layout, logits, X)
         noise_seed = jax.random.bits(noise_key, (), jnp.uint32)
         optimizer = make_optimizer(recipe, settings.optimizer, steps, layout, noise_seed)
         epoch = jnp.zeros((), jnp.int32)
-        return TrainState(params, functional.state, optimizer.init(params), seed, epoch)
+        vectors = power_iteration(params)
+        return TrainState(params, functional.state, optimizer.init(params), vectors, seed, epoch)
 
-    apply = _abstract(network).apply
+    # Abstract: the structure alone, without computing parameters.
+    model = nnx.eval_shape(lambda: network(jax.random.key(0)))
+    apply = functionalize(model).apply
     step = make_step(apply, make_optimizer(recipe, settings.optimizer, steps, layout))
     return Trainer(
         recipe,
@@ -101,12 +115,14 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
         layout,
         init=Ahead(init),
         step=step,
-        # The old state's memory becomes the new one's.
-        epoch=Ahead(make_epoch(step, settings.batch_size, settings.augment), donate_argnums=0),
+        epoch=_epoch_runner(model, step, settings),
         evaluate=Ahead(make_evaluate(apply, recipe.noise is not None)),
     )
 
 
-def _abstract(network) -> Functional:
-    """The network taken apart without computing its parameters."""
-    return functionalize(nnx.eval_shape(lambda: network(jax.random.key(0))))
+def _epoch_runner(model: nnx.Module, step: Step, settings: TrainingSettings) -> Ahead | Stepwise:
+    indexed_step = make_indexed_step(step, settings.augment)
+    if loops_are_slow(model):
+        return Stepwise(indexed_step, settings.batch_size)
+    # The old state's memory becomes the new one's.
+    return Ahead(make_epoch(indexed_step, settings.batch_size), donate_argnums=0)
