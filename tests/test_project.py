@@ -116,7 +116,7 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("radius", [0.0, -2.0])
 def test_a_radius_must_be_positive(name: str, radius: float) -> None:
-    message = rf"squared_radius is {radius} for the parameter 'dense/kernel' .*positive number"
+    message = rf"squared_radius is {radius} for the parameter 'dense/kernel'.*positive number"
     with pytest.raises(ValueError, match=message):
         CALLS[name](tree(), {"conv": 2.0, "dense": radius, "scaled": 2.0})
 
