@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array, Float, PyTree
 
 #: Primitives that only wrap other equations, and where they keep them.
@@ -109,7 +109,7 @@ def _evaluate(
     """The results of one equation, and which of them are kernels still."""
     name = equation.primitive.name
     uses_kernel = any(view is not None for view in held)
-    inner = inner_jaxpr(equation)
+    inner = inner_jaxpr(equation) if uses_kernel else None
     if uses_kernel and name in _LOOPS:
         path = next(view.path for view in held if view is not None)
         raise ValueError(
@@ -152,9 +152,21 @@ def inner_jaxpr(equation: Any) -> ClosedJaxpr | None:
 
 
 def _bind(equation: Any, operands: list[Any]) -> list[Any]:
-    """Runs one primitive."""
+    """Runs one primitive; a wrapping one as a whole, with its own rule of differentiation."""
+    if inner_jaxpr(equation) is not None and equation.primitive.name not in _LOOPS:
+        return _run_whole(equation, operands)
     results = equation.primitive.bind(*operands, **equation.params)
     return list(results) if equation.primitive.multiple_results else [results]
+
+
+def _run_whole(equation: Any, operands: list[Any]) -> list[Any]:
+    """Runs an equation as a program of its own."""
+    given = [(atom, x) for atom, x in zip(equation.invars, operands, strict=True)]
+    inputs = {atom: x for atom, x in given if not isinstance(atom, Literal)}
+    program = jax.make_jaxpr(lambda: None)().jaxpr.replace(
+        invars=list(inputs), outvars=list(equation.outvars), eqns=[equation]
+    )
+    return list(jaxpr_as_fun(ClosedJaxpr(program, []))(*inputs.values()))
 
 
 def _dot_units(equation: Any, side: int) -> range:

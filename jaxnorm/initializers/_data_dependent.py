@@ -8,10 +8,10 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._axes import per_unit
 from jaxnorm._kernel_calls import KernelCall
+from jaxnorm._layerwise import Apply, kernel_axes, rescaled, run_layers
 from jaxnorm._layout import Layout, flax_layout
 from jaxnorm._paths import entries, rebuild_entries
 from jaxnorm._unit import widen
-from jaxnorm.initializers._layerwise import Apply, kernel_axes, rescaled, run_layers
 from jaxnorm.reparam._effective import effective
 
 #: The mean of each unit's pre-activations, and one over their standard deviation.

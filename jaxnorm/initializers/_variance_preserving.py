@@ -6,9 +6,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._kernel_calls import KernelCall
+from jaxnorm._layerwise import Apply, Factors, rescaled, run_layers
 from jaxnorm._layout import Layout, flax_layout
 from jaxnorm._unit import widen
-from jaxnorm.initializers._layerwise import Apply, Factors, rescaled, run_layers
 
 
 def variance_preserving_init(

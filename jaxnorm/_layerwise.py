@@ -1,4 +1,4 @@
-"""What the data-dependent initializers share: one pass over the layers, in execution order."""
+"""One pass over a model's layers in execution order, whatever library it is written in."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,8 +26,8 @@ def run_layers(
     inputs: tuple[Any, ...],
     layout: Layout,
     visit: Callable[[KernelCall], Float[Array, "..."]],
-) -> None:
-    """Runs the model once, with ``visit`` at each kernel that the layout knows."""
+) -> Any:
+    """The model's output, with ``visit`` at each kernel that the layout knows."""
     plain = effective(params)
     fan_in_axes = kernel_axes(plain, layout)
     kernels = {path: leaf for path, leaf in entries(plain) if path in fan_in_axes}
@@ -41,13 +41,14 @@ def run_layers(
         merged = [kernels.get(path, entry) for path, entry in entries(plain)]
         return apply(rebuild_entries(plain, merged), *inputs)
 
-    visit_kernels(run, kernels, inputs, visit_and_note)
+    output = visit_kernels(run, kernels, inputs, visit_and_note)
     unused = sorted(set(kernels) - seen)
     if unused:
         raise ValueError(
             f"the model does not multiply its input by the kernels {', '.join(unused)} as they "
             "are, so their pre-activations cannot be measured. Leave them out of the layout."
         )
+    return output
 
 
 def kernel_axes(plain: PyTree, layout: Layout) -> dict[str, Axes]:

@@ -1,0 +1,86 @@
+"""Evaluating an activation: in float64 on the host, whatever surrounds the call, or traced."""
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Float64
+
+#: An elementwise function.
+Activation = Callable[[Any], Any]
+
+
+def is_jax_function(activation: Activation) -> bool:
+    """Whether it is a function of JAX itself, which no later assignment can change."""
+    module = getattr(inspect.unwrap(activation), "__module__", None) or ""
+    return module.startswith("jax.")
+
+
+def traced_parameters(activation: Activation) -> list[Any]:
+    """The traced arrays that the activation closes over, as a learned slope inside jit or grad."""
+    with _implicit_promotion():
+        closed = jax.make_jaxpr(activation)(jax.ShapeDtypeStruct((1, 1), jnp.float32))
+    return [const for const in closed.consts if isinstance(const, jax.core.Tracer)]
+
+
+def on_host(activation: Activation, x: Float64[np.ndarray, " nodes"]) -> Float64[np.ndarray, "..."]:
+    """f(x) in float64 on the host, also under jit, in the middle of a trace and inside shard_map.
+
+    The result has one axis more than ``x`` if the activation has a parameter per channel.
+    """
+    with _float64_on_host():
+        values = np.asarray(jax.jit(activation)(x[:, None]), np.float64)
+    return np.asarray(_per_node(values, activation))
+
+
+def slope(activation: Activation) -> Activation:
+    """The function f'; the derivative along an array of ones, since f is elementwise."""
+    return lambda x: jax.jvp(activation, (x,), (jnp.ones_like(x),))[1]
+
+
+def traced(activation: Activation, x: Float[Array, " nodes"]) -> Float[Array, "..."]:
+    """f(x) as part of the surrounding trace, of the shape that `on_host` gives."""
+    with _implicit_promotion():
+        values = activation(x[:, None])
+    result: Float[Array, ...] = _per_node(values, activation)
+    return result
+
+
+def _per_node(values: Any, activation: Activation) -> Any:
+    """One value a node, or one row of channels; raises for anything else."""
+    if values.ndim != 2:
+        raise ValueError(
+            f"the activation {activation!r} turned an array of 2 axes into one of {values.ndim}; "
+            "wanted an elementwise function, whose parameters are scalars or one a channel."
+        )
+    return values[:, 0] if values.shape[1] == 1 else values
+
+
+@contextlib.contextmanager
+def _implicit_promotion() -> Iterator[None]:
+    """Lets float32 parameters meet our float64 nodes, and channels meet a column of nodes."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+@contextlib.contextmanager
+def _float64_on_host() -> Iterator[None]:
+    with (
+        jax.ensure_compile_time_eval(),
+        jax.enable_x64(True),
+        _implicit_promotion(),
+        jax.default_device(_host()),
+    ):
+        yield
+
+
+def _host() -> Any:
+    """This process's CPU; the default device where JAX was started without one."""
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return None

@@ -1,0 +1,67 @@
+"""The activation that keeps a standard normal input at zero mean and unit variance."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxnorm._unit import widen
+from jaxnorm.activations._evaluate import Activation
+from jaxnorm.activations._gaussian_moments import Moment, gaussian_moments
+
+
+def standardized(activation: Activation) -> Callable[[Any], Float[Array, "..."]]:
+    """The activation x -> (f(x) - mean) / std, with the moments of f under N(0, 1).
+
+    Its value at a standard normal input has mean 0 and variance 1, so the next layer's
+    pre-activations with unit-norm weights are normalized again: normalization propagates without
+    statistics of the data.
+
+    Args:
+        activation: an elementwise function, as in `gaussian_moments`.
+
+    Returns:
+        A function of an array of any shape and floating type, which keeps both. The moments are
+        computed here, once: make it outside the training step. An activation with a learned
+        parameter is standardized inside the step, where the parameter is traced, so that the
+        moments follow it and are differentiated.
+
+    Raises:
+        ValueError: for an activation that is constant or has no finite moments.
+
+    Elementwise: it means the same under jit, pmap and shard_map and keeps shardings.
+
+    Example:
+        >>> f = standardized(jax.nn.relu)
+        >>> f(jnp.array([-1.0, 0.0, 2.0])).round(3).tolist()
+        [-0.6830..., -0.6830..., 2.74...]
+
+    Source: Arpit et al. 2016, Eq. 6 and section 4.3. Pooling is not renormalized, as there.
+    """
+    mean, std = gaussian_moments(activation)
+    check_spread(std, activation)
+
+    def apply(x: Float[Array, "..."]) -> Float[Array, "..."]:
+        y = activation(x)
+        wide = widen(y)
+        return ((wide - _like(mean, wide)) / _like(std, wide)).astype(y.dtype)
+
+    return apply
+
+
+def check_spread(std: Moment, activation: Activation) -> None:
+    """Raises ValueError for an activation that is constant where the normal distribution is."""
+    if not isinstance(std, jax.core.Tracer) and not np.all(np.asarray(std) > 0):
+        raise ValueError(
+            f"the activation {activation!r} is constant under N(0, 1): its standard deviation is "
+            f"{std}, and nothing can be divided by it."
+        )
+
+
+def _like(moment: Moment, wide: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The moment in the type of an array, with axes for it to meet the last one."""
+    value = jnp.asarray(moment, wide.dtype)
+    return value.reshape((1,) * (wide.ndim - value.ndim) + value.shape) if value.ndim else value

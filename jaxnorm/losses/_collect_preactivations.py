@@ -1,0 +1,70 @@
+"""The pre-activations of any library's model, without a change to it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from jaxtyping import Array, Float, PyTree
+
+from jaxnorm._kernel_calls import KernelCall
+from jaxnorm._layerwise import run_layers
+from jaxnorm._layout import Layout, flax_layout
+from jaxnorm.losses._first_rows import with_first_rows
+
+Preactivations = dict[str, Float[Array, "..."]]
+
+
+def collect_preactivations(
+    apply: Callable[..., Any],
+    params: PyTree,
+    *inputs: Any,
+    layout: Layout = flax_layout,
+    rows: int | None = None,
+    groups: int = 1,
+) -> tuple[Any, Preactivations]:
+    """Runs a model and also returns what each of its kernels makes of its input.
+
+    The model is traced, so nothing in it changes and nothing is kept: for use inside a loss, under
+    jit and grad, where it costs trace time only.
+
+    Args:
+        apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters;
+            for NNX ``lambda params, x: functional.apply(params, state, x, train=True)``, whose new
+            state is then part of the output.
+        params: the parameters; reparametrized kernels are made effective first.
+        *inputs: a minibatch, and whatever else ``apply`` takes.
+        layout: which kernels; ``exclude("^head/")`` leaves the logits out.
+        rows: only so many first rows of each group are returned, 2n for the variance constancy
+            loss, by `with_first_rows`; None for all.
+        groups: the batch is seen as so many contiguous parts.
+
+    Returns:
+        The model's output, and a dict of pre-activations by the path of their kernel, in execution
+        order: w'x, before the bias (which no variance over samples sees). A kernel that is used
+        more than once is there with its last use.
+
+    Raises:
+        ValueError: if the layout constrains nothing, or knows a kernel that the model does not
+            multiply its input by, or uses inside a loop.
+
+    It means the same under jit, pmap and shard_map as the model itself does.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> apply = lambda params, x: jax.nn.relu(x @ params["kernel"])
+        >>> output, layers = collect_preactivations(
+        ...     apply, {"kernel": -jnp.eye(2)}, jnp.ones((4, 2))
+        ... )
+        >>> output.sum().item(), layers["kernel"].sum().item()
+        (0.0, -8.0)
+    """
+    collected: Preactivations = {}
+
+    def visit(call: KernelCall) -> Float[Array, "..."]:
+        if rows is None:
+            collected[call.path] = call.output
+            return call.output
+        output, collected[call.path] = with_first_rows(call.output, rows, groups)
+        return output
+
+    output = run_layers(apply, params, inputs, layout, visit)
+    return output, collected

@@ -1,0 +1,123 @@
+"""Batch normalization, with its parts as switches."""
+
+from collections.abc import Hashable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float
+
+from jaxnorm.nnx._statistics import Statistic, affine, normalize, sample_axes
+from jaxnorm.statistics import Moments, batch_moments
+
+Values = Float[Array, "..."]
+
+
+class BatchNorm(nnx.Module):
+    """gamma (x - mu_B) / sqrt(var_B + eps) + beta over the last axis, taken apart.
+
+    ``use_mean`` and ``use_variance`` leave one half out (mean-only, variance-only). ``groups``
+    makes ghost batches: so many contiguous parts of the batch, each normalized with statistics of
+    its own, whatever the number of devices. Three switches are separate: what to normalize with
+    (``use_running_average``, which ``model.train()`` and ``model.eval()`` set), whether the running
+    statistics follow (``update_statistics``), and whether gamma and beta are trained
+    (``train_affine``).
+
+    The running statistics are exponential averages of the batches' (the groups' averaged) means and
+    biased variances, old * momentum + new * (1 - momentum), from mean 0 and variance 1.
+
+    Under jit the batch is the whole batch, however it is sharded; with as many groups as devices it
+    needs no communication. Under pmap and shard_map it is the device's own, or with ``axis_name``
+    all devices' together, in one all-reduce.
+
+    Attributes:
+        scale: gamma, or None.
+        bias: beta, or None.
+        mean: the running mean, a `Statistic`; None without ``use_mean``.
+        var: the running variance, a `Statistic`; None without ``use_variance``.
+
+    Example:
+        >>> layer = BatchNorm(1, use_scale=False, use_bias=False, epsilon=0.0)
+        >>> layer(jnp.array([[1.0], [3.0]])).tolist()
+        [[-1.0], [1.0]]
+
+    Source: Ioffe and Szegedy 2015; Salimans and Kingma 2016 for mean-only, Hoffer et al. 2017 for
+    ghost batches.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        use_mean: bool = True,
+        use_variance: bool = True,
+        groups: int = 1,
+        axis_name: Hashable | None = None,
+        use_running_average: bool = False,
+        update_statistics: bool = True,
+        train_affine: bool = True,
+        momentum: float = 0.9,
+        epsilon: float = 1e-5,
+        use_scale: bool = True,
+        use_bias: bool = True,
+        param_dtype: Any = jnp.float32,
+        rngs: nnx.Rngs | None = None,
+    ):
+        """A layer with gamma = 1, beta = 0; ``rngs`` is accepted as other layers do, and unused."""
+        del rngs
+        if not (use_mean or use_variance):
+            raise ValueError(
+                "got use_mean=False and use_variance=False, which normalizes nothing; wanted one "
+                "of them, or jaxnorm.nnx.ScaleAndBias for the affine part alone."
+            )
+        self.num_features, self.groups, self.axis_name = num_features, groups, axis_name
+        self.use_mean, self.use_variance = use_mean, use_variance
+        self.use_running_average = use_running_average
+        self.update_statistics, self.train_affine = update_statistics, train_affine
+        self.momentum, self.epsilon = momentum, epsilon
+        ones, zeros = (f(num_features, param_dtype) for f in (jnp.ones, jnp.zeros))
+        self.scale = nnx.Param(ones) if use_scale else None
+        self.bias = nnx.Param(zeros) if use_bias else None
+        self.mean = Statistic(jnp.zeros(num_features)) if use_mean else None
+        self.var = Statistic(jnp.ones(num_features)) if use_variance else None
+
+    def __call__(self, x: Values, use_running_average: bool | None = None) -> Values:
+        """Normalizes ``x``, (batch, ..., features), in its own type."""
+        running = self.use_running_average if use_running_average is None else use_running_average
+        groups = 1 if running else self.groups
+        moments = self._running() if running else self._batch(x)
+        normal = normalize(
+            x,
+            moments,
+            self.epsilon,
+            use_mean=self.use_mean,
+            use_variance=self.use_variance,
+            groups=groups,
+        )
+        return affine(normal, *self._affine()).astype(x.dtype)
+
+    def _batch(self, x: Values) -> Moments:
+        """The batch's statistics, which the running ones follow."""
+        moments = batch_moments(x, sample_axes(x), axis_name=self.axis_name, groups=self.groups)
+        if self.update_statistics:
+            for kept, new in ((self.mean, moments.mean), (self.var, moments.variance)):
+                if kept is not None:
+                    self._follow(kept, new if self.groups == 1 else new.mean(0))
+        return moments
+
+    def _follow(self, kept: Statistic, new: Values) -> None:
+        old = kept[...]
+        new = jax.lax.stop_gradient(new).astype(old.dtype)
+        kept[...] = self.momentum * old + (1 - self.momentum) * new
+
+    def _running(self) -> Moments:
+        mean = jnp.zeros(self.num_features) if self.mean is None else self.mean[...]
+        variance = jnp.ones(self.num_features) if self.var is None else self.var[...]
+        return Moments(mean, variance, jnp.ones(()))
+
+    def _affine(self) -> tuple[Values | None, Values | None]:
+        values = [None if p is None else p[...] for p in (self.scale, self.bias)]
+        if not self.train_affine:
+            values = [None if v is None else jax.lax.stop_gradient(v) for v in values]
+        return values[0], values[1]

@@ -1,0 +1,56 @@
+"""Statistics of activations as state, and normalizing with them."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float
+
+from jaxnorm._unit import widen
+from jaxnorm.statistics import Moments
+from jaxnorm.statistics._groups import split_groups
+
+Values = Float[Array, "..."]
+
+
+class Statistic(nnx.Variable[Any]):
+    """A mean or a variance that a layer keeps: not a parameter, never trained."""
+
+
+def sample_axes(x: Values) -> tuple[int, ...]:
+    """All axes but the last, whose entries are the units."""
+    return tuple(range(-x.ndim, -1))
+
+
+def normalize(
+    x: Values,
+    moments: Moments,
+    epsilon: float,
+    *,
+    use_mean: bool = True,
+    use_variance: bool = True,
+    groups: int = 1,
+) -> Values:
+    """(x - mu) / sqrt(var + eps), or one half of it, in float32 or wider."""
+    wide = widen(x)
+    parts = split_groups(wide, groups) if groups > 1 else wide
+    if use_mean:
+        parts = parts - _per_group(moments.mean, parts, groups)
+    if use_variance:
+        parts = parts / jnp.sqrt(_per_group(moments.variance, parts, groups) + epsilon)
+    return parts.reshape(x.shape)
+
+
+def affine(x: Values, scale: Any, bias: Any) -> Values:
+    """Gamma x + beta along the last axis; None leaves a part out."""
+    shape = (1,) * (x.ndim - 1) + (-1,)
+    if scale is not None:
+        x = x * widen(scale, x).reshape(shape)
+    return x if bias is None else x + widen(bias, x).reshape(shape)
+
+
+def _per_group(values: Values, parts: Values, groups: int) -> Values:
+    """One value a unit, or a group and unit, with size 1 along the other axes of ``parts``."""
+    leading = () if groups == 1 else (groups,)
+    ones = (1,) * (parts.ndim - len(leading) - 1)
+    return widen(values, parts).reshape(*leading, *ones, -1)

@@ -1,0 +1,55 @@
+"""The kurtosis of a sample: how heavy the tails of a unit's activations are."""
+
+from collections.abc import Iterable
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxnorm._axes import negative_axes
+from jaxnorm._unit import ROUNDING_ERRORS, widen
+
+#: The kurtosis of a Gaussian, which a constant unit gets.
+GAUSSIAN = 3.0
+
+
+def kurtosis(x: Float[Array, "..."], axes: int | Iterable[int]) -> Float[Array, "..."]:
+    """The fourth moment about the mean over the squared variance, m4 / m2^2: 3 for a Gaussian.
+
+    1 for two values of equal probability, the least there is; the *excess* kurtosis rho of the
+    batch normalization paper is this minus 3.
+
+    Args:
+        x: activations of any floating type.
+        axes: the axes that the sample runs over.
+
+    Returns:
+        One value a unit, in float32 or wider, from biased moments. The kurtosis of a constant unit
+        (to rounding) is not defined; the result is then 3, a Gaussian's, with gradient 0, so that a
+        metric or a strength made of it stays finite. An infinite or NaN value makes its own unit
+        NaN.
+
+    Raises:
+        ValueError: for axes that the array does not have.
+        TypeError: for activations that are not real floating-point numbers.
+
+    Under pmap and shard_map the sample is the device's own (kurtoses cannot be averaged); under jit
+    it is the whole array, however it is sharded, at four all-reduces.
+
+    Example:
+        >>> kurtosis(jnp.array([[1.0, 5.0], [-1.0, 5.0]]), 0).tolist()
+        [1.0, 3.0]
+
+    Source: Littwin and Wolf 2018, section 2.
+    """
+    sample_axes = negative_axes(axes, x.ndim, "the array of activations")
+    wide = widen(x)
+    mean = wide.mean(sample_axes, keepdims=True)
+    deviation = wide - mean
+    deviation = deviation - deviation.mean(sample_axes, keepdims=True)
+    variance = jnp.square(deviation).mean(sample_axes, keepdims=True)
+    resolution = jnp.square(ROUNDING_ERRORS * float(jnp.finfo(wide.dtype).eps) * mean)
+    constant = variance <= resolution
+    # Divided before it is squared twice: a small unit would underflow, a large one overflow.
+    squares = jnp.square(deviation) / jnp.where(constant, 1, variance)
+    fourth = jnp.square(squares).mean(sample_axes)
+    return jnp.where(constant.squeeze(sample_axes), GAUSSIAN, fourth)

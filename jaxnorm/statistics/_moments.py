@@ -1,0 +1,57 @@
+"""Mean, variance and size of a sample as one value, and the exact merge of two."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+class Moments(NamedTuple):
+    """What a sample says of its distribution, so that samples can be merged.
+
+    Attributes:
+        mean: one value a unit, in float32 or wider whatever the type of the data.
+        variance: biased (divided by the count, not by one less), never negative; of the same shape.
+        size: the number of values behind each mean, a scalar.
+    """
+
+    mean: Float[Array, "..."]
+    variance: Float[Array, "..."]
+    size: Float[Array, ""]
+
+
+def merge_moments(first: Moments, second: Moments) -> Moments:
+    """The moments of two samples taken together, exactly, whatever their sizes.
+
+    With w = n2 / (n1 + n2) and d = m2 - m1: the mean is m1 + w d, the variance
+    (1 - w) v1 + w v2 + w (1 - w) d^2. Associative and commutative to rounding, so it may be folded
+    over minibatches, scanned, or reduced in a tree; moments of size 0 are its neutral element.
+
+    Args:
+        first: moments of one sample.
+        second: moments of the same units on another.
+
+    Returns:
+        The merged moments. Two empty samples merge to an empty one: mean 0, variance 0, size 0, if
+        they had these; never NaN.
+
+    Elementwise in the units: it means the same under jit, pmap and shard_map. Merging across
+    devices is what the ``axis_name`` of `batch_moments` is for.
+
+    Example:
+        >>> from jaxnorm.statistics import batch_moments
+        >>> x = jnp.arange(6.0)
+        >>> merged = merge_moments(batch_moments(x[:1], 0), batch_moments(x[1:], 0))
+        >>> [round(float(value), 4) for value in merged]
+        [2.5, 2.9167, 6.0]
+
+    Source: Chan, Golub and LeVeque 1983, Eqs. 1.5.
+    """
+    size = first.size + second.size
+    # An empty union has no weights: let its parts count as they are, with no division by zero.
+    weight = second.size / jnp.maximum(size, 1)
+    difference = second.mean - first.mean
+    mean = first.mean + weight * difference
+    between = weight * (1 - weight) * jnp.square(difference)
+    variance = (1 - weight) * first.variance + weight * second.variance + between
+    return Moments(mean, variance, size)

@@ -1,0 +1,39 @@
+"""Mean and variance of one sample in float32 or wider, without cancellation."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxnorm._axes import fan_in
+from jaxnorm._node import Axes
+
+Values = Float[Array, "..."]
+
+#: Up to this many values the data are read twice.
+SMALL_COUNT = 32
+
+
+def shifted_moments(wide: Values, axes: Axes) -> tuple[Values, Values, Values]:
+    """A shift c, the mean less c, and the biased variance, of wide data over negative axes.
+
+    The mean is left in two parts: their sum would lose the digits that a large offset takes.
+    Whatever c is, the sums of x - c and (x - c)^2 give the same moments and gradients, and cancel
+    little if it is near the data. It is the mean where the data are few, at a second pass, and
+    where the sample axes are sharded with explicit axes, whose first value cannot be sliced out.
+    """
+    few = fan_in(wide, axes) <= SMALL_COUNT or _is_sharded(wide, axes)
+    shift = jax.lax.stop_gradient(wide.mean(axes, keepdims=True) if few else _first(wide, axes))
+    shifted = wide - shift
+    offset, square = jnp.stack([shifted.mean(axes), jnp.square(shifted).mean(axes)])
+    return shift.squeeze(axes), offset, jnp.maximum(square - jnp.square(offset), 0)
+
+
+def _first(wide: Values, axes: Axes) -> Values:
+    """Each unit's first value, with the sample axes kept as axes of size 1."""
+    index = [slice(0, 1) if axis - wide.ndim in axes else slice(None) for axis in range(wide.ndim)]
+    return wide[tuple(index)]
+
+
+def _is_sharded(wide: Values, axes: Axes) -> bool:
+    specification = jax.typeof(wide).sharding.spec
+    return any(specification[axis] is not None for axis in axes)
