@@ -1,0 +1,133 @@
+"""The command line, end to end."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from experiments._cli import main
+from tests.experiments.toy import toy_dataset
+
+TINY = ["--depth", "1", "--width", "8", "--epochs", "2", "--batch-size", "16"]
+
+
+@pytest.fixture(scope="module")
+def npz(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "toy.npz"
+    data = toy_dataset()
+    np.savez(path, X=np.concatenate([data[0], data[2]]), y=np.concatenate([data[1], data[3]]))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def comparison(npz, tmp_path_factory):
+    out = tmp_path_factory.mktemp("out") / "new" / "folder"
+    arguments = ["compare", "--dataset", npz, "--methods", "bn,cwo", "--seeds", "2", *TINY]
+    assert main([*arguments, "--out", str(out)]) == 0
+    return out
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_compare_writes_its_files(comparison):
+    assert sorted(path.name for path in comparison.iterdir()) == [
+        "curves.csv",
+        "curves.png",
+        "results.csv",
+        "table.md",
+    ]
+    results, curves = rows_of(comparison / "results.csv"), rows_of(comparison / "curves.csv")
+    assert [(row["method"], row["seed"]) for row in results] == [
+        ("bn", "0"),
+        ("bn", "1"),
+        ("cwo", "0"),
+        ("cwo", "1"),
+    ]
+    assert len(curves) == 8
+    for row in results:
+        assert 0 <= float(row["test_accuracy"]) <= 1
+        assert float(row["step_ms"]) > 0
+        last = [c for c in curves if (c["method"], c["seed"]) == (row["method"], row["seed"])][-1]
+        assert last["test_loss"] == row["test_loss"]
+    table = (comparison / "table.md").read_text()
+    assert "| cwo " in table
+    assert "python -m experiments compare --dataset" in table
+    assert (comparison / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_train_is_one_run_of_compare(comparison, npz, tmp_path, capsys):
+    arguments = ["train", "--dataset", npz, "--method", "cwo", "--seed", "1", *TINY]
+    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    (row,) = rows_of(tmp_path / "results.csv")
+    expected = rows_of(comparison / "results.csv")[-1]
+    for column in set(row) - {"step_ms"}:
+        assert row[column] == expected[column], column
+    captured = capsys.readouterr()
+    assert "| cwo " in captured.out
+    assert "cwo, seed 1" in captured.err
+
+
+def test_compare_runs_on_the_digits(tmp_path):
+    arguments = ["compare", "--methods", "cwo", "--seeds", "1", *TINY, "--out", str(tmp_path)]
+    assert main(arguments) == 0
+    assert float(rows_of(tmp_path / "results.csv")[0]["test_accuracy"]) > 0.5
+
+
+WRONG = {
+    "--dataset digit": "did you mean 'digits'",
+    "--dataset absent.npz": "there is no file absent.npz",
+    "--model cnn": "did you mean 'cnn9'",
+    "--methods bn,cvo": "did you mean 'cwo'",
+    "--activation relo": "did you mean 'relu'",
+    "--epochs 0": "--epochs is 0",
+    "--seeds 0": "--seeds is 0",
+    "--batch-size 2000": "take a --batch-size from 1 to 1348",
+    "--learning-rate -1": "--learning-rate is -1.0",
+    "--learning-rate nan": "--learning-rate is nan",
+    "--noise -1": "--noise is -1.0",
+    "--out /dev/null/below": "give another --out",
+}
+
+
+@pytest.mark.parametrize("arguments", WRONG)
+def test_wrong_input_gets_one_line(arguments, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", *arguments.split()]) == 2
+    captured = capsys.readouterr()
+    assert WRONG[arguments] in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+
+
+def test_other_commands(tmp_path, capsys):
+    assert main(["datasets"]) == 0
+    assert "digits" in capsys.readouterr().out
+    assert main(["bench"]) == 0
+    assert "step" in capsys.readouterr().out
+    assert main(["bench", "stop"]) == 2
+    assert "did you mean 'step'" in capsys.readouterr().err
+    assert main(["train", "--method", "bn,cwo"]) == 2
+    assert "wanted one name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["compare", "train", "bench", "datasets"])
+def test_help(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.count("\n") > 3
+
+
+def test_bench_step(tmp_path, capsys):
+    arguments = ["bench", "step", "--model", "mlp", "--width", "8", "--depth", "1"]
+    arguments += ["--methods", "cwo", "--batch-size", "4", "--repeats", "2", "--out", str(tmp_path)]
+    assert main(arguments) == 0
+    rows = rows_of(tmp_path / "step.csv")
+    assert [row["method"] for row in rows] == ["none", "cwo", "none (control)"]
+    assert float(rows[0]["ratio"]) == 1
+    assert rows[0]["gflops"] == rows[2]["gflops"]
+    assert float(rows[1]["gflops"]) > float(rows[0]["gflops"]) > 0
+    assert "| cwo " in capsys.readouterr().out

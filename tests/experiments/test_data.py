@@ -1,0 +1,175 @@
+"""Datasets: what is read, how it is split and standardized, and every way that fails."""
+
+import tarfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from experiments._errors import UserError
+from experiments.data import describe_sources, load
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(3.0, 2.0, (40, 5))
+y = RANDOM.integers(0, 3, 40)
+
+
+def save(folder, **arrays):
+    path = folder / "toy.npz"
+    np.savez(path, **arrays)
+    return str(path)
+
+
+def test_digits_are_whole_and_split_by_the_seed():
+    first, again, other = load("digits", 0), load("digits", 0), load("digits", 1)
+    assert first.X_train.shape == (1348, 8, 8, 1)
+    assert first.X_test.shape == (449, 8, 8, 1)
+    assert set(first.y_train) == set(range(10))
+    assert first.X_train.dtype == np.float32
+    assert first.y_train.dtype == np.int32
+    for mine, same, different in zip(first[:4], again[:4], other[:4], strict=True):
+        np.testing.assert_array_equal(mine, same)
+        assert not np.array_equal(mine, different)
+    # No image is in both splits: the classes of both add up to those of the file.
+    counts = np.bincount(first.y_train) + np.bincount(first.y_test)
+    np.testing.assert_array_equal(counts, np.bincount(other.y_train) + np.bincount(other.y_test))
+
+
+def test_features_are_standardized_on_the_training_rows(tmp_path):
+    wide = np.column_stack([X, np.full(40, 7e6)])
+    wide[30:, 5] = 7e6 + 2
+    data = load(
+        save(tmp_path, X_train=wide[:30], y_train=y[:30], X_test=wide[30:], y_test=y[30:]), 0
+    )
+    np.testing.assert_allclose(data.X_train[:, :5].mean(0), 0, atol=1e-6)
+    np.testing.assert_allclose(data.X_train[:, :5].std(0), 1, atol=1e-6)
+    expected = (wide[30:, :5] - wide[:30, :5].mean(0)) / wide[:30, :5].std(0)
+    np.testing.assert_allclose(data.X_test[:, :5], expected, rtol=1e-4, atol=1e-5)
+    # A column that is constant in training is centred and not divided by its deviation of 0.
+    np.testing.assert_array_equal(data.X_train[:, 5], 0.0)
+    np.testing.assert_array_equal(data.X_test[:, 5], 2.0)
+
+
+def test_images_are_standardized_by_channel(tmp_path):
+    images = RANDOM.integers(0, 256, (40, 4, 6, 3), dtype=np.uint8)
+    data = load(save(tmp_path, X=images, y=y), 0)
+    assert data.X_train.shape == (30, 4, 6, 3)
+    np.testing.assert_allclose(data.X_train.mean((0, 1, 2)), 0, atol=1e-6)
+    np.testing.assert_allclose(data.X_train.std((0, 1, 2)), 1, atol=1e-6)
+    assert data.X_train.std((0, 1)).min() < 0.99
+
+
+def test_grey_images_get_a_channel(tmp_path):
+    assert load(save(tmp_path, X=RANDOM.normal(size=(40, 4, 6)), y=y), 0).X_train.shape[1:] == (
+        4,
+        6,
+        1,
+    )
+
+
+def test_split_rules(tmp_path):
+    masks = RANDOM.random((4, 40)) < 0.3
+    data = load(save(tmp_path, X=X, y=y, test=masks[0]), seed=5)
+    np.testing.assert_array_equal(data.y_test, y[masks[0]])
+    np.testing.assert_array_equal(data.y_train, y[~masks[0]])
+    path = save(tmp_path, X=X, y=y, test4=masks)
+    for seed in (1, 6):
+        np.testing.assert_array_equal(load(path, seed).y_test, y[masks[seed % 4]])
+    path = save(tmp_path, X=X, y=y)
+    assert len(load(path, 0).y_test) == 10
+    assert load(path, 0).num_classes == 3
+    assert not np.array_equal(load(path, 0).X_test, load(path, 1).X_test)
+
+
+MASK = np.arange(40) < 10
+FAILURES = {
+    "lengths": ({"X": X, "y": y[:39]}, "one label for each row"),
+    "objects": ({"X": X.astype(object), "y": y}, "never unpickled"),
+    "text": ({"X": X.astype(str), "y": y}, "wanted numbers"),
+    "fractions": ({"X": X, "y": y + 0.5}, "integer class numbers"),
+    "columns": ({"X": X, "y": np.stack([y, y], 1)}, "one label for each row"),
+    "negative": ({"X": X, "y": y - 1}, "start at -1"),
+    "huge": ({"X": X, "y": y + 1000}, "np.unique"),
+    "huge split": ({"X_train": X, "y_train": y + 1000, "X_test": X, "y_test": y}, "np.unique"),
+    "unseen": (
+        {"X_train": X, "y_train": np.minimum(y, 1), "X_test": X, "y_test": y},
+        "training rows",
+    ),
+    "missing": ({"X": X, "z": y}, "holds X, z; wanted X_train"),
+    "mask type": ({"X": X, "y": y, "test": MASK.astype(int)}, "wanted bool"),
+    "mask shape": ({"X": X, "y": y, "test4": MASK}, r"wanted bool of shape \(4, 40\)"),
+    "no training": ({"X": X, "y": y, "test": np.ones(40, bool)}, "no training rows"),
+    "no test": ({"X": X, "y": y, "test": np.zeros(40, bool)}, "no test rows"),
+    "nan": ({"X": np.where(X > 3, np.nan, X), "y": y}, "NaN"),
+    "rank": ({"X": X[:, 0], "y": y}, r"wanted \(rows, features\)"),
+    "widths": ({"X_train": X, "y_train": y, "X_test": X[:, 1:], "y_test": y}, "make them equal"),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_what_is_wrong_with_a_file_is_said(tmp_path, case):
+    arrays, message = FAILURES[case]
+    with pytest.raises(UserError, match=message) as error:
+        load(save(tmp_path, **arrays), 0)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_not_there_is_said(tmp_path):
+    with pytest.raises(UserError, match="did you mean 'digits'"):
+        load("digit", 0)
+    with pytest.raises(UserError, match="there is no file"):
+        load(str(tmp_path / "absent.npz"), 0)
+    with pytest.raises(UserError, match="there is no folder"):
+        load(str(tmp_path / "absent"), 0)
+    (tmp_path / "text.npz").write_text("not a zip file")
+    with pytest.raises(UserError, match="cannot read"):
+        load(str(tmp_path / "text.npz"), 0)
+
+
+def make_images(folder, skip=()):
+    for part, label, name in [
+        (part, label, f"{i}.png") for part in ("train", "test") for label in "ab" for i in range(3)
+    ]:
+        if (part, label) not in skip:
+            (folder / part / label).mkdir(parents=True, exist_ok=True)
+            pixels = RANDOM.integers(0, 256, (4, 4, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / part / label / name)
+
+
+def test_folder_and_tar_of_images_are_the_same(tmp_path):
+    make_images(tmp_path / "toy")
+    with tarfile.open(tmp_path / "toy.tar.xz", "w:xz") as tar:
+        for part in ("train", "test"):
+            tar.add(tmp_path / "toy" / part, f"./{part}")
+    folder, tar = load(str(tmp_path / "toy"), 0), load(str(tmp_path / "toy.tar.xz"), 0)
+    assert folder.X_train.shape == (6, 4, 4, 3)
+    assert folder.num_classes == 2
+    assert sorted(folder.y_test) == [0, 0, 0, 1, 1, 1]
+    rows = [np.column_stack([d.X_train.reshape(6, -1), d.y_train]) for d in (folder, tar)]
+    np.testing.assert_allclose(*(sorted(row.tolist()) for row in rows), atol=1e-6)
+
+
+def test_wrong_images_are_named(tmp_path):
+    make_images(tmp_path / "untested", skip=[("test", "a"), ("test", "b")])
+    with pytest.raises(UserError, match="no images test/CLASS"):
+        load(str(tmp_path / "untested"), 0)
+    make_images(tmp_path / "unseen", skip=[("train", "b")])
+    with pytest.raises(UserError, match="has no training images"):
+        load(str(tmp_path / "unseen"), 0)
+    make_images(tmp_path / "sizes")
+    Image.fromarray(np.zeros((5, 4, 3), np.uint8)).save(tmp_path / "sizes/test/a/9.png")
+    with pytest.raises(UserError, match=r"test/a/9.png has shape \(5, 4, 3\)"):
+        load(str(tmp_path / "sizes"), 0)
+    (tmp_path / "sizes/test/a/9.png").write_bytes(b"no image")
+    with pytest.raises(UserError, match="cannot read the image"):
+        load(str(tmp_path / "sizes"), 0)
+    (tmp_path / "broken.tar").write_bytes(b"no tar")
+    with pytest.raises(UserError, match="cannot read"):
+        load(str(tmp_path / "broken.tar"), 0)
+
+
+def test_sources_are_described():
+    text = describe_sources()
+    assert "digits" in text
+    assert "1348 training and 449 test rows of 8 x 8 x 1" in text
+    assert "test4" in text

@@ -1,0 +1,149 @@
+"""Every method: it takes a step, and its constraint holds where it should and nowhere else."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from experiments._errors import UserError
+from experiments.methods import (
+    METHODS,
+    OptimizerSettings,
+    constrained_layout,
+    find_methods,
+    initial_parameters,
+    make_optimizer,
+)
+from experiments.methods._optimizer import cosine, decayed
+from jaxnorm import Scaled, constraint_drift, effective
+from tests.experiments.toy import after_an_epoch, start, toy_trainer
+
+
+def test_the_table():
+    assert list(METHODS)[:5] == ["none", "bn", "ln", "gn", "cwo"]
+    ablations = [recipe for name, recipe in METHODS.items() if name.startswith("cwo")]
+    parts = {(r.centered, r.squared_radius, r.noise is not None) for r in ablations}
+    assert parts == set(itertools.product([False, True], [None, 2.0], [False, True]))
+    assert METHODS["cwo-none"].reparametrization is Scaled
+    assert [recipe.name for recipe in find_methods("")][:3] == ["none", "bn", "cwo"]
+    assert [recipe.name for recipe in find_methods(" gn, cwo-sphere ")] == ["gn", "cwo-sphere"]
+
+
+def test_unknown_methods_get_near_names():
+    with pytest.raises(UserError, match="did you mean 'cwo-centre'"):
+        find_methods("none,cwo-center")
+    with pytest.raises(UserError, match="named twice"):
+        find_methods("bn,bn")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_training_moves_every_leaf(name):
+    trainer = toy_trainer(name)
+    before, after = start(trainer, 0).params, after_an_epoch(trainer).params
+    for (path, old), new in zip(
+        jax.tree.leaves_with_path(before), jax.tree.leaves(after), strict=True
+    ):
+        assert np.isfinite(new).all(), jax.tree_util.keystr(path)
+        assert not np.array_equal(old, new), jax.tree_util.keystr(path)
+
+
+@pytest.mark.usefixtures("standard_promotion")
+@pytest.mark.parametrize(
+    ("name", "base"), [("cwo", "sgd"), ("cwo-centre-sphere", "sgd"), ("cwo", "adam")]
+)
+def test_the_constraint_holds_after_an_epoch(name, base):
+    trainer = toy_trainer(name, base)
+    state = after_an_epoch(trainer)
+    drift = constraint_drift(state.params, trainer.layout)
+    assert max(map(float, drift.values())) < 1e-5
+    # The classifier is free.
+    assert not isinstance(state.params["head"]["kernel"], Scaled)
+    head = np.asarray(state.params["head"]["kernel"])
+    assert abs(head.sum(0)).max() > 1e-3
+
+
+@pytest.mark.usefixtures("standard_promotion")
+@pytest.mark.parametrize("base", ["sgd", "adam"])
+def test_centring_alone_keeps_the_mean(base):
+    trainer = toy_trainer("cwo-centre", base)
+    drift = constraint_drift(after_an_epoch(trainer).params, trainer.layout)
+    assert float(drift["sum"]) < 1e-5
+    assert float(drift["squared_norm"]) > 0.1
+
+
+def test_the_sphere_alone_keeps_the_norm_and_frees_the_mean():
+    trainer = toy_trainer("cwo-sphere")
+    drift = constraint_drift(after_an_epoch(trainer).params, trainer.layout)
+    assert float(drift["squared_norm"]) < 1e-5
+    assert float(drift["sum"]) > 0.1
+
+
+def test_the_head_can_be_included():
+    params = after_an_epoch(toy_trainer("cwo", constrain_head=True)).params
+    assert isinstance(params["head"]["kernel"], Scaled)
+    assert float(constraint_drift(params)["sum"]) < 1e-5
+
+
+def toy_parameters(name):
+    kernel = jax.random.normal(jax.random.key(0), (5, 4))
+    params = {
+        "blocks": {
+            0: {"linear": {"kernel": kernel, "bias": jnp.ones(4)}, "norm": {"scale": jnp.ones(4)}}
+        },
+        "head": {"kernel": kernel[:4], "bias": jnp.ones(4)},
+    }
+    return initial_parameters(params, METHODS[name], constrained_layout(), None, None)
+
+
+@pytest.mark.parametrize("name", ["none", "cwo-none"])
+def test_weight_decay_reaches_kernels_alone(name):
+    params = toy_parameters(name)
+    settings = OptimizerSettings(learning_rate=0.5, weight_decay=0.1)
+    tx = make_optimizer(METHODS[name], settings, 10, constrained_layout())
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    updates, _ = tx.update(zeros, tx.init(params), params)
+    rows = zip(jax.tree.leaves_with_path(updates), jax.tree.leaves(params), strict=True)
+    for (path, update), value in rows:
+        is_kernel = jax.tree_util.keystr(path, simple=True, separator="/").endswith("kernel")
+        np.testing.assert_allclose(update, -0.05 * value if is_kernel else 0 * value, atol=1e-7)
+    assert sum(jax.tree.leaves(decayed(params))) == 2
+
+
+def test_initial_parameters_keep_what_they_can():
+    plain, scaled = toy_parameters("none"), toy_parameters("cwo-none")
+    for got, expected in zip(
+        jax.tree.leaves(effective(scaled)), jax.tree.leaves(plain), strict=True
+    ):
+        np.testing.assert_array_equal(got, expected)
+    kernel = np.asarray(plain["blocks"][0]["linear"]["kernel"], np.float64)
+    centred = kernel - kernel.mean(0)
+    expected = centred * np.sqrt(2 / (centred**2).sum(0))
+    got = effective(toy_parameters("cwo"))["blocks"][0]["linear"]["kernel"]
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+    got = effective(toy_parameters("cwo-centre"))["blocks"][0]["linear"]["kernel"]
+    np.testing.assert_allclose(got, centred, atol=1e-6)
+
+
+def test_noise_can_be_set():
+    params = toy_parameters("cwo")
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    for stddev, moved in ((0.0, False), (0.5, True)):
+        settings = OptimizerSettings(noise=stddev, weight_decay=0.0)
+        tx = make_optimizer(METHODS["cwo"], settings, 10, constrained_layout(), seed=3)
+        updates, _ = tx.update(zeros, tx.init(params), params)
+        noisy = optax.apply_updates(params, updates)["blocks"][0]["linear"]["kernel"].scale
+        assert bool((noisy != 1).all()) == moved
+    recipe = METHODS["cwo-centre-sphere"]
+    tx = make_optimizer(recipe, OptimizerSettings(noise=0.5), 10, constrained_layout())
+    updates, _ = tx.update(zeros, tx.init(params), params)
+    np.testing.assert_array_equal(updates["blocks"][0]["linear"]["kernel"].scale, 0)
+
+
+def test_the_schedule_is_half_a_cosine():
+    schedule = cosine(0.4, 8)
+    values = [float(schedule(jnp.int32(step))) for step in range(10)]
+    expected = 0.2 * (1 + np.cos(np.pi * np.minimum(np.arange(10), 8) / 8))
+    np.testing.assert_allclose(values, expected, atol=1e-7)

@@ -1,0 +1,104 @@
+"""The networks: shapes, parameter counts in closed form, names, and where biases are."""
+
+import itertools
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from experiments._errors import UserError
+from experiments.models import MODELS, NORMS, ModelSettings, build
+from experiments.models._cnn9 import average_pool
+from jaxnorm import parameter_count
+from jaxnorm.nnx import functionalize
+
+#: The normalizers with a scale and a bias for each unit.
+AFFINE = ("bn", "ln", "gn")
+
+
+def network(name, norm, shape=(8, 8, 3), **sizes):
+    """A network's structure; its parameters are only shapes, which is quick."""
+    settings = ModelSettings(name, **sizes)
+
+    def make():
+        return build(settings, shape, 10, norm, None, nnx.Rngs(0))
+
+    return functionalize(nnx.eval_shape(make))
+
+
+def output_shape(functional, shape):
+    apply, params, state = functional
+    run = partial(apply, train=True)
+    return jax.eval_shape(run, params, state, jax.ShapeDtypeStruct(shape, jnp.float32))[0].shape
+
+
+@pytest.mark.parametrize("norm", [None, *AFFINE])
+@pytest.mark.parametrize("channels", [2, 64])
+def test_cnn9(norm, channels):
+    functional = network("cnn9", norm, channels=channels)
+    widths = [3, *[channels] * 3, *[2 * channels] * 3, *[4 * channels] * 3]
+    kernels = sum(9 * before * after for before, after in itertools.pairwise(widths))
+    per_unit = 1 if norm is None else 2
+    expected = kernels + per_unit * sum(widths[1:]) + 10 * (widths[-1] + 1)
+    assert parameter_count(functional.params) == expected
+    assert functional.params["head"]["kernel"].shape == (4 * channels, 10)
+    assert output_shape(functional, (4, 8, 8, 3)) == (4, 10)
+
+
+def test_cnn9_pools_twice():
+    functional = network("cnn9", None, shape=(32, 32, 3))
+    x = jax.ShapeDtypeStruct((2, 32, 32, 3), jnp.float32)
+    run = partial(functional.apply, train=True)
+    text = str(jax.make_jaxpr(run)(functional.params, functional.state, x))
+    for shape in ("2,32,32,64", "2,16,16,128", "2,8,8,256"):
+        assert shape in text
+    assert "2,4,4," not in text
+
+
+@pytest.mark.parametrize("norm", [None, *AFFINE])
+def test_mlp(norm):
+    functional = network("mlp", norm, depth=2, width=6)
+    per_unit = 1 if norm is None else 2
+    assert parameter_count(functional.params) == 192 * 6 + 36 + per_unit * 12 + 70
+    assert ("bias" in functional.params["blocks"][0]["linear"]) == (norm is None)
+    assert output_shape(functional, (4, 8, 8, 3)) == (4, 10)
+
+
+def test_activations_change_the_network():
+    x = jnp.linspace(-1, 1, 192).reshape(1, 8, 8, 3)
+    outputs = []
+    for activation in ("relu", "tanh"):
+        settings = ModelSettings("mlp", activation=activation, depth=2, width=6)
+        apply, params, state = functionalize(
+            build(settings, (8, 8, 3), 10, None, None, nnx.Rngs(0))
+        )
+        outputs.append(np.asarray(apply(params, state, x, train=False)[0]))
+    assert not np.allclose(*outputs)
+
+
+def test_pooling_is_the_mean_of_windows():
+    x = np.random.default_rng(0).normal(size=(2, 5, 6, 3)).astype(np.float32)
+    expected = [
+        [x[:, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].mean((1, 2)) for j in range(3)]
+        for i in range(2)
+    ]
+    np.testing.assert_allclose(average_pool(x), np.array(expected).transpose(2, 0, 1, 3), atol=1e-6)
+
+
+def test_group_norm_takes_the_largest_divisor_that_leaves_two_units():
+    layers = {width: NORMS["gn"](width, nnx.Rngs(0)) for width in (64, 24, 10, 16, 3, 1, 17)}
+    groups = {width: layer.num_groups for width, layer in layers.items()}
+    assert groups == {64: 16, 24: 12, 10: 5, 16: 8, 3: 1, 1: 1, 17: 1}
+
+
+def test_unknown_names_get_near_ones():
+    for name, message in (("cnn", "did you mean 'cnn9'"), ("zzz", ", ".join(MODELS))):
+        with pytest.raises(UserError, match=message):
+            network(name, None)
+    with pytest.raises(UserError, match="did you mean 'relu'"):
+        network("mlp", None, activation="rely")
+    with pytest.raises(UserError, match="needs images"):
+        network("cnn9", None, shape=(64,))

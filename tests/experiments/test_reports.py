@@ -1,0 +1,99 @@
+"""The files of a comparison."""
+
+import csv
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from experiments._errors import UserError
+from experiments.reports import (
+    comparison_table,
+    draw_curves,
+    markdown,
+    prepare_folder,
+    provenance,
+    write_curves,
+    write_results,
+    write_whole,
+)
+from experiments.reports._curves import spread_out
+from experiments.reports._table import spread
+from experiments.training import Epoch, Run
+
+
+def run(method, seed, accuracy):
+    curve = [Epoch(n, 1 / n, 0.5, 2 / n, accuracy * n / 3) for n in (1, 2, 3)]
+    return Run(method, seed, curve, 1.5, 1234, None)
+
+
+RUNS = [run("none", 0, 0.9), run("none", 1, 0.8), run("bn", 0, 0.95), run("bn", 1, 0.83)]
+
+
+def test_csv_files(tmp_path):
+    write_results(tmp_path / "results.csv", RUNS)
+    write_curves(tmp_path / "curves.csv", RUNS)
+    results = list(csv.reader((tmp_path / "results.csv").read_text().splitlines()))
+    assert ",".join(results[0]) == (
+        "method,seed,epochs,train_loss,train_accuracy,test_loss,test_accuracy,step_ms,parameters"
+    )
+    assert results[3] == ["bn", "0", "3", "0.333333", "0.5", "0.666667", "0.95", "1.5", "1234"]
+    curves = list(csv.reader((tmp_path / "curves.csv").read_text().splitlines()))
+    assert (
+        ",".join(curves[0]) == "method,seed,epoch,train_loss,train_accuracy,test_loss,test_accuracy"
+    )
+    assert len(curves) == 1 + 4 * 3
+
+
+def test_the_table_has_means_spreads_and_paired_differences():
+    _, rows = comparison_table(RUNS)
+    assert [row[0] for row in rows] == ["none", "bn"]
+    assert rows[0][1:3] == ("85.00 ± 7.07", "")
+    assert rows[1][1:3] == ("89.00 ± 8.49", "+4.00 ± 1.41")
+    assert rows[1][-1] == "1,234"
+    assert spread([2.0], ".1f") == "2.0"
+    assert spread([2.0, float("nan")], ".1f") == "nan ± nan"
+    lines = markdown((["a", "bb"], [["x", "1"]])).splitlines()
+    assert lines == ["| a | bb |", "|---|---:|", "| x |  1 |"]
+
+
+def test_provenance():
+    text = provenance("python -m experiments compare")
+    for part in (
+        "`python -m experiments compare`",
+        "jax ",
+        "flax ",
+        "Python ",
+        "CPU cores",
+        "date: 2",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize("runs", [RUNS, RUNS[:1], [run("none", 0, float("nan"))], RUNS * 5])
+def test_a_picture_is_drawn(tmp_path, runs):
+    draw_curves(tmp_path / "curves.png", runs, "title")
+    with Image.open(tmp_path / "curves.png") as image:
+        pixels = np.asarray(image.convert("RGB"))
+    assert pixels.shape[1] > 1000
+    assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 20
+
+
+def test_names_are_moved_apart_no_more_than_needed():
+    assert spread_out([], 0.1) == []
+    assert spread_out([0.1, 0.9], 0.1) == [0.1, 0.9]
+    np.testing.assert_allclose(spread_out([0.52, 0.5], 0.1), [0.56, 0.46])
+    crowded = spread_out([0.5, 0.1, 0.5, 0.5], 0.2)
+    np.testing.assert_allclose(sorted(crowded), [0.1, 0.3, 0.5, 0.7])
+
+
+def test_files_are_whole(tmp_path):
+    write_whole(tmp_path / "a.txt", "first")
+    write_whole(tmp_path / "a.txt", b"second")
+    assert (tmp_path / "a.txt").read_text() == "second"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+    assert prepare_folder(tmp_path / "b" / "c").is_dir()
+    with pytest.raises(UserError, match="give another --out"):
+        prepare_folder(tmp_path / "a.txt" / "below")
+    with pytest.raises(UserError, match="cannot write"):
+        write_whole(tmp_path / "absent" / "a.txt", "text")

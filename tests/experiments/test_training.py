@@ -1,0 +1,180 @@
+"""The training loop: the scan is the loop, nothing compiles twice, evaluation is clean."""
+
+import logging
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments._errors import UserError
+from experiments.methods import METHODS
+from experiments.models import ModelSettings
+from experiments.training import (
+    Ahead,
+    Stepwise,
+    fit,
+    make_evaluate,
+    make_indexed_step,
+    make_trainer,
+)
+from experiments.training._epoch import batch_order, epoch_keys
+from jaxnorm import clean_parameters, effective
+from tests.experiments.toy import SETTINGS, start, toy_dataset, toy_trainer
+
+
+@pytest.fixture(scope="module")
+def cwo():
+    return toy_trainer("cwo")
+
+
+@pytest.fixture(scope="module")
+def bn():
+    return toy_trainer("bn")
+
+
+def same(one, other, **tolerance):
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(a, b, **tolerance)
+
+
+@pytest.mark.parametrize("method", ["cwo", "bn"])
+def test_an_epoch_is_a_loop_of_steps(method, request):
+    trainer, data = request.getfixturevalue(method), toy_dataset()
+    state, step = start(trainer, 7), Ahead(trainer.step)
+    losses = []
+    for rows in np.asarray(batch_order(state, 70, 16)):
+        state, metrics = step(state, (data.X_train[rows], data.y_train[rows]))
+        losses.append(float(metrics.loss))
+    scanned, metrics = trainer.epoch(start(trainer, 7), *data[:2])
+    same(scanned._replace(epoch=state.epoch), state, rtol=1e-5, atol=1e-6)
+    assert float(metrics.loss) == pytest.approx(np.mean(losses), rel=1e-5)
+    assert int(scanned.epoch) == 1
+
+
+def test_stepwise_is_the_same_epoch(cwo):
+    data = toy_dataset()
+    stepwise = Stepwise(make_indexed_step(cwo.step), 16)
+    state, metrics = stepwise(start(cwo, 7), *data[:2])
+    scanned, expected = cwo.epoch(start(cwo, 7), *data[:2])
+    same((state, metrics), (scanned, expected), rtol=1e-5, atol=1e-6)
+    assert stepwise.compilations == 1
+
+
+def test_batches_cover_the_rows_in_a_new_order_each_epoch(cwo):
+    state = start(cwo, 0)
+    first = np.asarray(batch_order(state, 70, 16))
+    assert first.shape == (4, 16)
+    assert len(np.unique(first)) == 64
+    again = np.asarray(batch_order(state, 70, 16))
+    later = np.asarray(batch_order(state._replace(epoch=state.epoch + 1), 70, 16))
+    other = np.asarray(batch_order(start(cwo, 1), 70, 16))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, later)
+    assert not np.array_equal(first, other)
+
+
+def test_methods_share_batches_and_splits(cwo, bn):
+    mine, theirs = start(cwo, 5), start(bn, 5)
+    np.testing.assert_array_equal(batch_order(mine, 70, 16), batch_order(theirs, 70, 16))
+
+
+def test_no_second_compilation_for_another_seed_or_epoch(cwo, caplog):
+    fit(cwo, toy_dataset(0), 0)
+    with jax.log_compiles(), caplog.at_level(logging.DEBUG, logger="jax"):
+        fit(cwo, toy_dataset(1), 1)
+    assert not [record for record in caplog.records if "Compiling" in record.getMessage()]
+    assert (cwo.init.compilations, cwo.epoch.compilations, cwo.evaluate.compilations) == (1, 1, 1)
+
+
+def test_runs_depend_on_their_seed_alone(cwo):
+    data = toy_dataset()
+    one, again, other = (fit(cwo, data, seed).curve for seed in (0, 0, 1))
+    assert one == again
+    assert one != other
+
+
+@pytest.mark.parametrize("method", ["cwo", "bn"])
+def test_training_learns(method, request):
+    run = fit(request.getfixturevalue(method), toy_dataset(), 0)
+    assert [entry.epoch for entry in run.curve] == [1, 2, 3]
+    assert run.curve[-1].train_loss < run.curve[0].train_loss
+    assert run.curve[-1].test_accuracy > 0.5
+    assert run.step_ms > 0
+
+
+def test_parameters_are_counted(cwo, bn):
+    # 6 -> 8 -> 8 -> 3 with a scale and a bias for each hidden unit, or BN's.
+    expected = 6 * 8 + 8 * 8 + 8 * 3 + 3 + 2 * 16
+    assert {fit(trainer, toy_dataset(), 0).parameters for trainer in (cwo, bn)} == {expected}
+
+
+def test_evaluation_is_free_of_noise(cwo):
+    data = toy_dataset()
+    state, _ = cwo.epoch(start(cwo, 0), *data[:2])
+    clean = clean_parameters(state.optimizer_state, state.params)
+    scale = [tree["blocks"][0]["linear"]["kernel"].scale for tree in (clean, state.params)]
+    assert not np.allclose(*scale, rtol=1e-3)
+    params = jax.tree.map(np.asarray, effective(clean))
+    x = data.X_test
+    for index in sorted(params["blocks"]):
+        layer = params["blocks"][index]["linear"]
+        x = np.maximum(x @ layer["kernel"] + layer["bias"], 0)
+    logits = (x @ params["head"]["kernel"] + params["head"]["bias"]).astype(np.float64)
+    logs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    measured = cwo.evaluate(state, *data[2:4])
+    assert float(measured.loss) == pytest.approx(-logs[np.arange(23), data.y_test].mean(), rel=1e-4)
+    assert float(measured.accuracy) == pytest.approx((logits.argmax(1) == data.y_test).mean())
+
+
+def test_evaluation_in_chunks_drops_no_row(bn):
+    data = toy_dataset()
+
+    def apply(params, state, x, train):
+        return x @ params, state
+
+    state = start(bn, 0)._replace(params=jnp.eye(6, 3))
+    whole = Ahead(make_evaluate(apply, noisy=False))(state, *data[2:4])
+    for chunk in (5, 22, 23):
+        parts = Ahead(make_evaluate(apply, noisy=False, chunk=chunk))(state, *data[2:4])
+        same(parts, whole, rtol=1e-5)
+
+
+def test_augmentation_is_part_of_the_step(cwo):
+    images = np.random.default_rng(0).normal(size=(32, 8, 8, 1)).astype(np.float32)
+    seen = Ahead(make_indexed_step(lambda state, batch: (state, batch), augment=True))
+    state, order = start(cwo, 0), jnp.arange(32).reshape(2, 16)
+    arguments = (state, images, np.zeros(32, np.int32), order)
+    batches = [np.asarray(seen(*arguments, jnp.int32(i))[1][0]) for i in (0, 0, 1)]
+    np.testing.assert_array_equal(batches[0], batches[1])
+    assert not np.array_equal(batches[0], images[:16])
+    later = (state._replace(epoch=state.epoch + 1), *arguments[1:])
+    assert not np.array_equal(seen(*later, jnp.int32(0))[1][0], batches[0])
+    keys = jax.random.key_data(epoch_keys(state))
+    assert not np.array_equal(keys[0], keys[1])
+
+
+def test_impossible_settings_are_told():
+    data = toy_dataset()
+    with pytest.raises(UserError, match="batch size is 71 and there are 70 training rows"):
+        make_trainer(METHODS["bn"], SETTINGS._replace(batch_size=71), data)
+    with pytest.raises(UserError, match="only images can be augmented"):
+        make_trainer(METHODS["bn"], SETTINGS._replace(augment=True), data)
+    narrow = data._replace(X_train=data.X_train[:, :1], X_test=data.X_test[:, :1])
+    with pytest.raises(UserError, match="cwo does not fit this network"):
+        fit(make_trainer(METHODS["cwo"], SETTINGS, narrow), narrow, 0)
+
+
+@pytest.mark.slow
+def test_convolutions_train_without_a_scan_on_the_cpu():
+    data = toy_dataset()
+    X_train, X_test = (
+        np.tile(X[:, :4, None, None], (1, 1, 4, 1)) for X in (data.X_train, data.X_test)
+    )
+    settings = SETTINGS._replace(model=ModelSettings("cnn9", channels=1), epochs=1, batch_size=32)
+    images = data._replace(X_train=X_train, X_test=X_test)
+    trainer = make_trainer(METHODS["cwo"], settings, images)
+    assert isinstance(trainer.epoch, Stepwise)
+    run = fit(trainer, images, 0)
+    assert np.isfinite(run.curve[-1].train_loss)
+    assert trainer.epoch.compilations == 1

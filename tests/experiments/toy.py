@@ -1,0 +1,39 @@
+"""A tiny dataset, and methods trained on it once for all tests."""
+
+import functools
+
+import numpy as np
+
+from experiments.data import Dataset
+from experiments.methods import METHODS, OptimizerSettings
+from experiments.models import ModelSettings
+from experiments.training import Trainer, TrainingSettings, TrainState, make_trainer
+
+SETTINGS = TrainingSettings(ModelSettings(depth=2, width=8), epochs=3, batch_size=16)
+
+
+def toy_dataset(seed: int = 0, rows: int = 70) -> Dataset:
+    """Three classes around three points of six dimensions; 70 training and 23 test rows."""
+    random = np.random.default_rng(seed)
+    y = random.integers(0, 3, rows + 23).astype(np.int32)
+    X = (random.normal(size=(len(y), 6)) + 4.0 * np.eye(3, 6)[y]).astype(np.float32)
+    return Dataset(X[:rows], y[:rows], X[rows:], y[rows:], "toy", 3)
+
+
+@functools.cache
+def toy_trainer(name: str, base: str = "sgd", constrain_head: bool = False) -> Trainer:
+    """The trainer of a method on the toy dataset; what it compiles, all tests share."""
+    optimizer = OptimizerSettings(base, learning_rate=0.02 if base == "adam" else 0.05)
+    settings = SETTINGS._replace(optimizer=optimizer, constrain_head=constrain_head)
+    return make_trainer(METHODS[name], settings, toy_dataset())
+
+
+def after_an_epoch(trainer: Trainer) -> TrainState:
+    """The state that the first epoch leads to."""
+    data = toy_dataset()
+    return trainer.epoch(start(trainer, 0), data.X_train, data.y_train)[0]
+
+
+def start(trainer: Trainer, seed: int) -> TrainState:
+    """The trainer's initial state on the toy dataset."""
+    return trainer.init(np.uint32(seed), toy_dataset().X_train)

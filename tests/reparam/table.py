@@ -1,0 +1,153 @@
+"""The one table of all nodes, with float64 oracles. A new reparametrization is a new row."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxnorm import (
+    CenteredWeightNormalized,
+    LinearlyConstrained,
+    Reparametrization,
+    Scaled,
+    SpectrallyNormalized,
+    WeightNormalized,
+    WeightStandardized,
+)
+from tests.oracles import Array
+from tests.reparam import oracles
+
+Axes = tuple[int, ...]
+
+#: float32 against float64, values and gradients of order one, sums over at most 54 weights: some
+#: thirty roundings of 2^-24, times 3 for units whose norm is below one.
+FLOAT32 = {"rtol": 5e-6, "atol": 5e-6}
+#: float64 against float64, on the same sums: the same with 2^-53.
+FLOAT64 = {"rtol": 1e-13, "atol": 1e-13}
+#: Central differences in float64 with steps of 1e-5: truncation 1e-10, rounding 1e-16 / 1e-5.
+DIFFERENCES = {"rtol": 1e-8, "atol": 1e-8}
+#: float32 products of a whole layer, whose sums run over samples and weights.
+LAYER = {"rtol": 2e-5, "atol": 2e-5}
+#: Two things that are said to differ do so by this at least, on values of order one.
+DIFFERENT = 1e-3
+
+
+def storage_tolerance(dtype: Any) -> dict[str, float]:
+    """How far a result in ``dtype``, computed in float32 or wider, may be from its oracle.
+
+    Nested nodes round three times (between the nodes, and at the end of value and gradient), by
+    half an epsilon each, on values up to four; the other nodes round once.
+    """
+    if dtype == jnp.float64:
+        return FLOAT64
+    eps = float(jnp.finfo(dtype).eps)
+    return FLOAT32 if dtype == jnp.float32 else {"rtol": 2 * eps, "atol": 2 * eps}
+
+
+class Row(NamedTuple):
+    """One kind of node. Oracles see ``v``, one unit a row, and ``s``, one number a unit or None.
+
+    Attributes:
+        name: the name of its tests.
+        make: ``from_kernel``.
+        value: ``(v, s) -> kernel``, one unit a row.
+        pullback: ``(v, s, c) -> (gradient of v, gradient of s or None)`` of sum(c * kernel).
+        start: what ``effective(from_kernel(w))`` is documented to be, one unit a row.
+        centers: whether units sum to zero.
+        scales: whether every multiple of a kernel can be represented.
+    """
+
+    name: str
+    make: Callable[[Any, Any], Reparametrization]
+    value: Callable[[Array, Any], Array]
+    pullback: Callable[[Array, Any, Array], tuple[Array, Any]]
+    start: Callable[[Array], Array]
+    centers: bool = False
+    scales: bool = True
+
+
+def _scaled_lcw(kernel: Any, axes: Any) -> Scaled:
+    return Scaled.from_kernel(LinearlyConstrained.from_kernel(kernel, axes), axes)
+
+
+TABLE = (
+    Row(
+        "lcw",
+        LinearlyConstrained.from_kernel,
+        oracles.constrained,
+        oracles.constrained_pullback,
+        oracles.without_mean,
+        centers=True,
+    ),
+    Row(
+        "wn",
+        WeightNormalized.from_kernel,
+        oracles.normalized(centers=False, standardizes=False),
+        oracles.normalized_pullback(centers=False, standardizes=False),
+        np.asarray,
+    ),
+    Row(
+        "cwn",
+        CenteredWeightNormalized.from_kernel,
+        oracles.normalized(centers=True, standardizes=False),
+        oracles.normalized_pullback(centers=True, standardizes=False),
+        oracles.without_mean,
+        centers=True,
+    ),
+    Row(
+        "ws",
+        WeightStandardized.from_kernel,
+        oracles.normalized(centers=True, standardizes=True),
+        oracles.normalized_pullback(centers=True, standardizes=True),
+        oracles.without_mean,
+        centers=True,
+    ),
+    Row(
+        "sn",
+        SpectrallyNormalized.from_kernel,
+        oracles.spectral,
+        oracles.spectral_pullback,
+        lambda v: oracles.spectral(v, None),
+        scales=False,
+    ),
+    Row("scaled", Scaled.from_kernel, oracles.scaled, oracles.scaled_pullback, np.asarray),
+    Row(
+        "scaled_lcw",
+        _scaled_lcw,
+        oracles.scaled_constrained,
+        oracles.scaled_constrained_pullback,
+        oracles.without_mean,
+        centers=True,
+    ),
+)
+
+CENTERING = tuple(row for row in TABLE if row.centers)
+
+#: Shapes of rank 2 to 5 and their fan-in axes.
+SHAPES: dict[str, tuple[tuple[int, ...], Axes]] = {
+    "dense": ((8, 6), (-2,)),
+    "dense_out_in": ((5, 7), (-1,)),
+    "fan_in_2": ((2, 3), (-2,)),
+    "one_unit": ((4, 3), (-2, -1)),
+    "attention_query": ((6, 2, 3), (-3,)),
+    "attention_out": ((2, 3, 5), (-3, -2)),
+    "apart": ((3, 4, 2), (-3, -1)),
+    "conv": ((3, 3, 2, 4), (-4, -3, -2)),
+    "conv_oihw": ((4, 2, 3, 3), (-3, -2, -1)),
+    "conv_3d": ((3, 3, 3, 2, 3), (-5, -4, -3, -2)),
+}
+
+
+def normal(seed: int, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), dtype)
+
+
+def random_node(row: Row, case: str, dtype: Any = jnp.float32) -> Any:
+    """A node all of whose leaves are random, as in the middle of training."""
+    shape, axes = SHAPES[case]
+    kernel = jax.ShapeDtypeStruct(shape, dtype)
+    leaves, structure = jax.tree.flatten(jax.eval_shape(lambda k: row.make(k, axes), kernel))
+    leaves = [normal(seed, leaf.shape, leaf.dtype) for seed, leaf in enumerate(leaves, 1)]
+    return jax.tree.unflatten(structure, leaves)

@@ -1,0 +1,122 @@
+"""`from_kernel` is the right inverse of `effective`: alone, nested, stacked, under transforms."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxnorm import LinearlyConstrained, Scaled, WeightNormalized, effective, reparametrize
+from tests.reparam.table import FLOAT32, SHAPES, TABLE, Row, normal, random_node
+from tests.reparam.trees import assert_near, oracle_start, oracle_value
+from tests.trees import assert_equal
+
+SCALING = [row for row in TABLE if row.scales]
+
+
+def float64(array: jax.Array) -> np.ndarray:
+    return np.asarray(array, np.float64)
+
+
+def test_effective_of_from_kernel(row: Row) -> None:
+    kernels = {case: 0.3 + normal(7, shape) for case, (shape, _) in SHAPES.items()}
+
+    @jax.jit
+    def starts(kernels: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        return {case: row.make(k, SHAPES[case][1]).effective() for case, k in kernels.items()}
+
+    for case, got in starts(kernels).items():
+        wanted = oracle_start(row, kernels[case], SHAPES[case][1])
+        assert_near(got, wanted, FLOAT32, case)
+
+
+@pytest.mark.parametrize("case", ["dense", "attention_out"])
+def test_a_node_made_of_a_nodes_kernel_has_the_same_kernel(row: Row, case: str) -> None:
+    node = random_node(row, case)
+    again = jax.jit(lambda n: row.make(n.effective(), n.fan_in_axes))(node)
+    assert_near(again.effective(), oracle_value(row, node), FLOAT32)
+
+
+@pytest.mark.parametrize("outer", TABLE, ids=lambda row: row.name)
+@pytest.mark.parametrize("inner", [TABLE[0], TABLE[1]], ids=lambda row: row.name)
+def test_a_node_made_of_a_node_starts_at_its_kernel(outer: Row, inner: Row) -> None:
+    node = random_node(inner, "dense")
+    got = jax.jit(lambda n: outer.make(n, n.fan_in_axes).effective())(node)
+    kernel = oracle_value(inner, node)
+    assert_near(got, oracle_start(outer, kernel, (-2,)), FLOAT32)
+
+
+@pytest.mark.parametrize("per_unit", [False, True], ids=["layer", "unit"])
+@pytest.mark.parametrize("row", SCALING, ids=lambda row: row.name)
+def test_rescaled(row: Row, per_unit: bool) -> None:
+    node = random_node(row, "attention_out")
+    factor = jnp.asarray([[[0.5, 2.0, 3.0, 0.1, 1.0]]] if per_unit else 2.5)
+    got = jax.jit(lambda n, f: n.rescaled(f))(node, factor)
+    assert jax.tree.structure(got) == jax.tree.structure(node)
+    assert_near(got.effective(), oracle_value(row, node) * float64(factor), FLOAT32)
+
+
+def test_a_spectral_norm_cannot_be_rescaled() -> None:
+    node = random_node(next(row for row in TABLE if row.name == "sn"), "dense")
+    assert_near(node.rescaled(jnp.asarray(3.0)).effective(), float64(node.effective()), FLOAT32)
+
+
+def test_rescaling_stacked_nodes_rescales_each(row: Row) -> None:
+    kernels = normal(3, (3, 8, 6))
+    stacked = jax.vmap(lambda k: row.make(k, 0))(kernels)
+    got = jax.jit(lambda n, f: n.rescaled(f))(stacked, jnp.asarray(2.0))
+    for number, kernel in enumerate(kernels):
+        wanted = oracle_start(row, kernel, (-2,)) * (2.0 if row.scales else 1.0)
+        assert_near(got.effective()[number], wanted, FLOAT32)
+
+
+def test_a_tree_of_nodes_of_every_kind() -> None:
+    kernels = {row.name: {"kernel": normal(4, (8, 6)), "bias": normal(5, (6,))} for row in TABLE}
+    makers = {f"{row.name}/kernel": row.make for row in TABLE}
+    raw = reparametrize(kernels, lambda path, kernel, axes: makers[path](kernel, axes))
+    plain = jax.jit(effective)(raw)
+    assert jax.tree.structure(plain) == jax.tree.structure(kernels)
+    for row in TABLE:
+        assert plain[row.name]["bias"] is not None
+        wanted = oracle_start(row, kernels[row.name]["kernel"], (-2,))
+        assert_near(plain[row.name]["kernel"], wanted, FLOAT32)
+    assert_equal(effective(plain), plain)
+
+
+def test_effective_under_vmap_and_scan_is_effective_outside(row: Row) -> None:
+    kernels = normal(6, (3, 3, 3, 2, 4))
+    built = jax.vmap(lambda k: row.make(k, (0, 1, 2)))(kernels)
+    outside = jax.jit(lambda n: n.effective())(built)
+    inside = jax.jit(jax.vmap(lambda n: n.effective()))(built)
+    _, scanned = jax.lax.scan(lambda carry, n: (carry, n.effective()), 0, built)
+    for number, kernel in enumerate(kernels):
+        wanted = oracle_start(row, kernel, (-4, -3, -2))
+        for stacked in (outside, inside, scanned):
+            assert_near(stacked[number], wanted, FLOAT32)
+
+
+def test_shapes_alone_are_enough(row: Row) -> None:
+    shape = jax.ShapeDtypeStruct((3, 3, 2, 4), jnp.bfloat16)
+    node = jax.eval_shape(lambda k: row.make(k, (0, 1, 2)), shape)
+    assert node.fan_in_axes == (-4, -3, -2)
+    assert jax.eval_shape(lambda n: n.effective(), node) == shape
+    units = [leaf.shape for leaf in jax.tree.leaves(node)][1:]
+    assert units in ([], [(4,)])
+
+
+def test_nodes_stack_in_a_scan_over_layers() -> None:
+    layers = jax.vmap(lambda k: Scaled.from_kernel(LinearlyConstrained.from_kernel(k, 0), 0))
+    raw = layers(normal(8, (5, 6, 6)))
+    x = normal(9, (4, 6))
+    got, _ = jax.lax.scan(lambda h, node: (jnp.tanh(h @ node.effective()), None), x, raw)
+    wanted = float64(x)
+    for kernel in float64(normal(8, (5, 6, 6))):
+        wanted = np.tanh(wanted @ (kernel - kernel.mean(0)))
+    assert_near(got, wanted, FLOAT32)
+
+
+def test_weight_norm_starts_with_the_kernels_own_length() -> None:
+    kernel = normal(1, (2, 3, 5))
+    node = WeightNormalized.from_kernel(kernel, (0, 1))
+    np.testing.assert_array_equal(node.direction, kernel)
+    lengths = np.linalg.norm(float64(kernel).reshape(6, 5), axis=0)
+    assert_near(node.scale, lengths, FLOAT32)

@@ -1,0 +1,127 @@
+"""Units without a direction: zero, constant and single weights."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxnorm import (
+    CenteredWeightNormalized,
+    LinearlyConstrained,
+    SpectrallyNormalized,
+    WeightNormalized,
+    WeightStandardized,
+    reparametrize,
+)
+from tests.reparam.table import FLOAT32, SHAPES, TABLE, Row, normal, random_node
+from tests.reparam.trees import assert_near, oracle_start, value_and_gradients
+
+DTYPES = ("float32", "bfloat16")
+
+
+def with_unit(row: Row, value: float, dtype: str) -> tuple[object, object]:
+    """A node whose unit 0 has equal weights, and a non-zero scale; the node of the other units."""
+    kernel, axes = normal(0, (8, 6), dtype), (-2,)
+    leaves, structure = jax.tree.flatten(row.make(kernel.at[:, 0].set(value), axes))
+    # A raw leaf of its own: `from_kernel` would already have centred it, or set its scale to zero.
+    leaves[0] = leaves[0].at[:, 0].set(value)
+    leaves = [leaves[0], *(jnp.ones_like(leaf) for leaf in leaves[1:])]
+    rest = [leaf[..., 1:] for leaf in leaves]
+    return jax.tree.unflatten(structure, leaves), jax.tree.unflatten(structure, rest)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_zero_unit_is_zero_with_finite_gradients_and_the_others_do_not_notice(
+    row: Row, dtype: str
+) -> None:
+    node, others = with_unit(row, 0.0, dtype)
+    kernel, gradients = value_and_gradients(node, normal(5, (8, 6), dtype))
+    assert not np.any(np.asarray(kernel[:, 0], np.float32))
+    assert_near(kernel[:, 1:], np.asarray(others.effective(), np.float64), FLOAT32)
+    for gradient in gradients:
+        assert np.isfinite(np.asarray(gradient, np.float32)).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("value", [0.1, -700.3])
+@pytest.mark.parametrize("kind", [CenteredWeightNormalized, WeightStandardized])
+def test_a_constant_unit_is_zero_with_zero_gradients(kind: type, value: float, dtype: str) -> None:
+    kernel = normal(0, (7, 6), dtype).at[:, 0].set(value)
+    made = kind.from_kernel(kernel, -2)
+    leaves, structure = jax.tree.flatten(made)
+    node = jax.tree.unflatten(structure, [leaves[0], jnp.ones_like(leaves[1])])
+    kernel, gradients = value_and_gradients(node, normal(5, (7, 6), dtype))
+    for array in (made.effective(), kernel, *gradients):
+        assert not np.any(np.asarray(array[..., 0], np.float32))
+        assert np.isfinite(np.asarray(array, np.float32)).all()
+        assert np.any(np.asarray(array[..., 1], np.float32))
+
+
+@pytest.mark.parametrize("case", ["dense", "conv"])
+def test_a_constant_unit_starts_as_the_zero_unit(centering: Row, case: str) -> None:
+    shape, axes = SHAPES[case]
+    node = centering.make(jnp.full(shape, 0.3), axes)
+    assert_near(node.effective(), np.zeros(shape), FLOAT32)
+
+
+def test_no_unit_at_all_is_not_an_error(row: Row) -> None:
+    node = row.make(jnp.zeros((8, 6)), -2)
+    kernel, gradients = value_and_gradients(node, normal(5, (8, 6)))
+    assert not np.any(kernel)
+    for gradient in gradients:
+        assert np.isfinite(np.asarray(gradient)).all()
+
+
+def test_a_zero_kernel_stays_zero_under_spectral_normalization() -> None:
+    node = SpectrallyNormalized.from_kernel(jnp.zeros((8, 6)), -2)
+    kernel, (gradient,) = value_and_gradients(node, normal(5, (8, 6)))
+    assert not np.any(kernel)
+    assert not np.any(gradient)
+
+
+def test_singular_values_that_tie_are_finite() -> None:
+    orthogonal = jnp.asarray(np.linalg.qr(np.asarray(normal(0, (8, 6))))[0])
+    node = SpectrallyNormalized.from_kernel(3 * orthogonal, -2)
+    kernel, (gradient,) = value_and_gradients(node, normal(5, (8, 6)))
+    assert_near(kernel, np.asarray(orthogonal, np.float64), FLOAT32)
+    assert np.isfinite(np.asarray(gradient)).all()
+
+
+def test_small_and_large_kernels_keep_their_direction(row: Row) -> None:
+    kernel = np.asarray(normal(0, (8, 6)))
+    for size in (1e-12, 1e12):
+        node = row.make(jnp.asarray(size * kernel, jnp.float32), -2)
+        assert_near(
+            node.effective() / np.float32(1 if row.name == "sn" else size),
+            oracle_start(row, kernel, (-2,)),
+            FLOAT32,
+        )
+
+
+def test_a_single_weight_cannot_be_centered(centering: Row) -> None:
+    for shape in ((1, 6), (1, 1, 1, 6)):
+        axes = tuple(range(-len(shape), -1))
+        with pytest.raises(ValueError, match=r"one weight each") as error:
+            centering.make(jnp.ones(shape), axes)
+        assert str(shape) in str(error.value)
+        assert "Leave it out" in str(error.value)
+
+
+def test_the_error_for_a_single_weight_comes_before_any_tracing(centering: Row) -> None:
+    params = {"depthwise": {"kernel": jax.ShapeDtypeStruct((1, 6), jnp.float32)}}
+    into = lambda path, kernel, axes: centering.make(kernel, axes)  # noqa: E731
+    with pytest.raises(ValueError, match=r"one weight each"):
+        jax.eval_shape(lambda p: reparametrize(p, into), params)
+
+
+@pytest.mark.parametrize("axes", [(-3,), (0, -2), ()])
+@pytest.mark.parametrize("kind", [WeightNormalized, LinearlyConstrained, SpectrallyNormalized])
+def test_axes_that_the_kernel_lacks(kind: type, axes: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"the kernel has 2 axes.*fan-in axes"):
+        kind.from_kernel(jnp.ones((4, 2)), axes)
+
+
+def test_the_pinned_coordinate_has_no_effect() -> None:
+    node = random_node(TABLE[0], "conv")
+    moved = LinearlyConstrained(node.coordinates.at[0, 0, 0].add(3.0), node.fan_in_axes)
+    np.testing.assert_array_equal(moved.effective(), node.effective())

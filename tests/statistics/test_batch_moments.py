@@ -1,0 +1,176 @@
+"""Batch moments against float64 NumPy, with offsets, groups, half types and broken samples."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxnorm.statistics import Moments, batch_moments, kurtosis, sample_variance
+
+# A sum of n terms in float32 has at most n roundings of 6e-8; pairwise or by lanes far fewer.
+SUM = 2e-6
+moments = jax.jit(batch_moments, static_argnums=1, static_argnames=("axis_name", "groups"))
+
+
+def normal(seed: int, *shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def numpy_moments(x: Any, axes: Any) -> tuple[Any, Any]:
+    wide = np.asarray(x, np.float64)
+    return wide.mean(axes), wide.var(axes)
+
+
+def assert_moments(got: Moments, x: Any, axes: Any) -> None:
+    mean, variance = numpy_moments(x, axes)
+    np.testing.assert_allclose(got.mean, mean, rtol=SUM, atol=SUM)
+    # The first value is an outlier of some deviations, whose square is what cancels.
+    np.testing.assert_allclose(got.variance, variance, rtol=20 * SUM, atol=1e-12)
+    assert got.mean.dtype == got.variance.dtype == jnp.float32
+    assert int(got.size) == x.size // mean.size
+
+
+@given(
+    st.sampled_from([(40, 3), (33, 2, 4), (4, 5, 6, 3), (8, 3), (1, 3)]),
+    st.integers(0, 99),
+    st.data(),
+)
+def test_moments_are_those_of_numpy(shape: Any, seed: int, data: Any) -> None:
+    rank = len(shape)
+    axes = tuple(data.draw(st.sets(st.integers(0, rank - 1), min_size=1, max_size=rank)))
+    x = jnp.asarray(normal(seed, *shape) * 3 + 1, jnp.float32)
+    assert_moments(moments(x, axes), x, axes)
+    assert_moments(moments(x, tuple(a - rank for a in axes)), x, axes)
+
+
+@pytest.mark.parametrize("samples", [8, 4096])
+@pytest.mark.parametrize("offset", [1e3, -1e5])
+def test_an_offset_costs_no_accuracy(samples: int, offset: float) -> None:
+    x = jnp.asarray(normal(1, samples, 3) + offset, jnp.float32)
+    assert_moments(moments(x, 0), x, 0)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("samples", [16, 512])
+def test_half_types_of_large_offset(dtype: str, samples: int) -> None:
+    """The oracle gets the stored numbers: what is measured is the library's error alone."""
+    x = jnp.asarray(normal(2, samples, 4) * 3 + 500, jnp.dtype(dtype))
+    assert_moments(moments(x, 0), x, 0)
+
+
+def test_float64_stays_float64() -> None:
+    with jax.enable_x64(True):
+        x = jnp.asarray(normal(3, 100, 2) + 1e6)
+        mean, variance, _ = batch_moments(x, 0)
+        wanted = numpy_moments(x, 0)
+        np.testing.assert_allclose(mean, wanted[0], rtol=1e-14)
+        np.testing.assert_allclose(variance, wanted[1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(80, 3), (8, 4, 4, 3)])
+@pytest.mark.parametrize("groups", [2, 4, 8])
+def test_each_group_has_its_own(shape: Any, groups: int) -> None:
+    x = jnp.asarray(
+        normal(4, *shape) * np.linspace(1, 9, shape[0]).reshape(-1, *[1] * (len(shape) - 1)),
+        jnp.float32,
+    )
+    axes = tuple(range(x.ndim - 1))
+    mean, variance, size = moments(x, axes, groups=groups)
+    assert mean.shape == variance.shape == (groups, 3)
+    for index, part in enumerate(np.split(np.asarray(x), groups)):
+        assert_moments(Moments(mean[index], variance[index], size), part, axes)
+
+
+def test_groups_are_of_the_first_sample_axis_wherever_it_is() -> None:
+    x = jnp.asarray(normal(5, 3, 12, 2), jnp.float32)
+    got = moments(x, 1, groups=4)
+    assert got.mean.shape == (4, 3, 2)
+    for index, part in enumerate(np.split(np.asarray(x), 4, axis=1)):
+        assert_moments(Moments(got.mean[index], got.variance[index], got.size), part, 1)
+
+
+@pytest.mark.parametrize("samples", [5, 64])
+def test_gradients_are_those_of_the_formulas(samples: int) -> None:
+    x = jnp.asarray(normal(6, samples, 2) + 50, jnp.float32)
+    by_mean, by_variance = normal(7, 2), normal(8, 2)
+
+    def loss(x: jax.Array) -> jax.Array:
+        mean, variance, _ = batch_moments(x, 0)
+        weights = [jnp.asarray(w, jnp.float32) for w in (by_mean, by_variance)]
+        return (mean * weights[0] + variance * weights[1]).sum()
+
+    wide = np.asarray(x, np.float64)
+    wanted = (by_mean + 2 * by_variance * (wide - wide.mean(0))) / samples
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(x), wanted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("samples", [1, 8, 100])
+def test_a_constant_channel_has_variance_zero_and_gradient_zero(samples: int) -> None:
+    x = jnp.full((samples, 2), 7.3, jnp.float32)
+    got = moments(x, 0)
+    np.testing.assert_allclose(got.mean, x[0], rtol=SUM)
+    assert np.all((np.asarray(got.variance) >= 0) & (np.asarray(got.variance) < 1e-11))
+    gradient = jax.jit(jax.grad(lambda x: batch_moments(x, 0).variance.sum()))(x)
+    np.testing.assert_allclose(gradient, 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("samples", [8, 100])
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_a_broken_value_is_seen_and_stays_in_its_unit(samples: int, bad: float) -> None:
+    x = jnp.asarray(normal(9, samples, 3), jnp.float32).at[1, 0].set(bad)
+    mean, variance, _ = moments(x, 0)
+    assert not np.isfinite(mean[0])
+    assert np.isnan(variance[0])
+    assert_moments(Moments(mean[1:], variance[1:], jnp.float32(samples)), x[:, 1:], 0)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    x = jnp.ones((6, 2))
+    with pytest.raises(ValueError, match=r"groups=4 does not divide the 6 samples.*\(6, 2\)"):
+        batch_moments(x, 0, groups=4)
+    with pytest.raises(ValueError, match="groups=0 does not divide"):
+        batch_moments(x, 0, groups=0)
+    with pytest.raises(ValueError, match="groups=2 and axis_name='data'; wanted one of them"):
+        batch_moments(x, 0, groups=2, axis_name="data")
+    with pytest.raises(ValueError, match=r"has 2 axes.*given as \(2,\)"):
+        batch_moments(x, 2)
+
+
+@given(st.integers(2, 9), st.integers(0, 99), st.floats(0, 1e4))
+def test_sample_variance_is_numpys(samples: int, seed: int, offset: float) -> None:
+    x = jnp.asarray(normal(seed, samples, 3) + offset, jnp.float32)
+    wanted = np.asarray(x, np.float64).var(0, ddof=1)
+    np.testing.assert_allclose(sample_variance(x, 0), wanted, rtol=1e-5, atol=1e-9)
+
+
+def test_the_variance_of_one_sample_is_zero_with_gradient_zero() -> None:
+    x = jnp.asarray([[3.0, -4.0]])
+    assert sample_variance(x, 0).tolist() == [0.0, 0.0]
+    assert jax.grad(lambda x: sample_variance(x, 0).sum())(x).tolist() == [[0.0, 0.0]]
+
+
+@given(st.integers(3, 60), st.integers(0, 99), st.sampled_from([1e-12, 1.0, 1e12]))
+def test_kurtosis_is_numpys(samples: int, seed: int, scale: float) -> None:
+    x = jnp.asarray((normal(seed, samples, 2) + 1) * scale, jnp.float32)
+    wide = np.asarray(x, np.float64)
+    deviation = wide - wide.mean(0)
+    wanted = (deviation**4).mean(0) / (deviation**2).mean(0) ** 2
+    np.testing.assert_allclose(kurtosis(x, 0), wanted, rtol=2e-5)
+
+
+def test_kurtosis_of_known_distributions() -> None:
+    coin = jnp.tile(jnp.asarray([[0.0], [1.0]]), (50, 1))
+    np.testing.assert_allclose(kurtosis(coin, 0), 1.0, rtol=1e-6)
+    uniform = jnp.linspace(-1, 1, 20001)
+    np.testing.assert_allclose(kurtosis(uniform, 0), 1.8, rtol=1e-4)
+
+
+def test_a_constant_unit_has_a_gaussians_kurtosis_and_gradient_zero() -> None:
+    x = jnp.full((10, 2), 7.3)
+    assert kurtosis(x, 0).tolist() == [3.0, 3.0]
+    assert not np.asarray(jax.grad(lambda x: kurtosis(x, 0).sum())(x)).any()
+    assert np.isnan(kurtosis(x.at[0, 0].set(jnp.nan), 0)[0])

@@ -1,0 +1,70 @@
+"""Merging moments is exact: of unequal minibatches, in any order, in a scan, from a generator."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxnorm.statistics import Moments, batch_moments, merge_moments, population_statistics
+
+
+def normal(seed: int, *shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def assert_moments(got: Moments, x: Any, axes: Any) -> None:
+    wide = np.asarray(x, np.float64)
+    np.testing.assert_allclose(got.mean, wide.mean(axes), rtol=1e-6, atol=1e-6)
+    # Means are kept to a rounding of their own size, whose product with their spread is lost.
+    np.testing.assert_allclose(got.variance, wide.var(axes), rtol=1e-5 + 1e-7 * np.abs(wide).max())
+    assert int(got.size) == wide.size // wide.mean(axes).size
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=6), st.floats(-1e4, 1e4))
+def test_minibatches_of_any_sizes_merge_exactly(sizes: list[int], offset: float) -> None:
+    """Means that drift from minibatch to minibatch: a mean of means would be far off."""
+    parts = [normal(i, n, 3) + offset + 5 * i for i, n in enumerate(sizes)]
+    stored = [jnp.asarray(part, jnp.float32) for part in parts]
+    assert_moments(population_statistics(iter(stored), 0), np.concatenate(stored), 0)
+
+
+def test_merging_is_associative_and_has_a_neutral_element() -> None:
+    parts = [batch_moments(jnp.asarray(normal(i, 4 + i, 2) + i, jnp.float32), 0) for i in range(3)]
+    left = merge_moments(merge_moments(parts[0], parts[1]), parts[2])
+    right = merge_moments(parts[0], merge_moments(parts[1], parts[2]))
+    for a, b in zip(left, right, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+    empty = Moments(jnp.zeros(2), jnp.zeros(2), jnp.zeros(()))
+    for merged in (merge_moments(empty, parts[0]), merge_moments(parts[0], empty)):
+        for a, b in zip(merged, parts[0], strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+    assert [np.asarray(v).tolist() for v in merge_moments(empty, empty)] == [[0, 0], [0, 0], 0]
+
+
+def test_merging_inside_a_scan() -> None:
+    x = jnp.asarray(normal(5, 10, 20, 3) + np.arange(10).reshape(10, 1, 1), jnp.float32)
+    empty = Moments(jnp.zeros(3), jnp.zeros(3), jnp.zeros(()))
+
+    def step(total: Moments, batch: jax.Array) -> tuple[Moments, None]:
+        return merge_moments(total, batch_moments(batch, 0)), None
+
+    assert_moments(jax.jit(lambda x: jax.lax.scan(step, empty, x)[0])(x), x, (0, 1))
+
+
+def test_layers_of_any_rank_channel_by_channel() -> None:
+    batches = [
+        {"conv": jnp.asarray(normal(i, n, 3, 3, 4), jnp.float32), "dense": jnp.ones((n, 2)) * i}
+        for i, n in enumerate((8, 8, 5))
+    ]
+    got = population_statistics(batches)
+    for name, axes in (("conv", (0, 1, 2)), ("dense", 0)):
+        assert_moments(got[name], np.concatenate([batch[name] for batch in batches]), axes)
+
+
+def test_no_minibatch_is_an_error() -> None:
+    with pytest.raises(ValueError, match="got no minibatch"):
+        population_statistics([])
