@@ -15,9 +15,10 @@ Values = Float[Array, "..."]
 def with_first_rows(x: Values, count: int, groups: int = 1) -> tuple[Values, Values]:
     """The identity on ``x``, which also hands out its first rows: ``x, rows = ...``.
 
-    A loss on ``x[:count]`` has a gradient that is padded with zeros to the whole batch, and added
-    to the gradient of everything else: another array of the activations' size, written and read.
-    This function adds the rows' gradient into the first rows of the other one, in place.
+    A loss on ``x[:count]`` has a gradient that is padded with zeros to the whole batch and added to
+    the gradient of everything else: where XLA does not fuse that, an array of the activations' size
+    is written and read once more. Here the rows' gradient is added into the first rows of the other
+    one, in place (for more than one group, in the one addition that XLA was seen to fuse).
 
     A model's tap threads ``x`` through it, so that the rest of the network uses what it returns::
 
@@ -49,7 +50,8 @@ def with_first_rows(x: Values, count: int, groups: int = 1) -> tuple[Values, Val
         >>> jax.grad(lambda x: (lambda x, rows: x.sum() + rows.sum())(*with_first_rows(x, 2)))(x)
         Array([2., 2., 1., 1., 1., 1.], dtype=float32)
 
-    Source: ours; measured on a 9-layer network the naive slice costs 1.12x the step, this 1.03x.
+    Source: ours. Compiled for a CPU, the gradient of four dense layers of 256 at batch 1024, each
+    with its loss, accesses 1.005x the bytes of the layers alone.
     """
     check_rows(x, count, groups)
     result: tuple[Values, Values] = _with_first_rows(x, count, groups)
@@ -94,9 +96,10 @@ def _backward(count: int, groups: int, residuals: None, cotangents: Any) -> Any:
     x, rows = cotangents
     if groups == 1:
         return (jax.lax.dynamic_update_slice_in_dim(x, x[:count] + rows, 0, axis=0),)
-    parts = split_groups(x, groups)
-    sums = parts[:, :count] + split_groups(rows, groups)
-    return (_flat(jax.lax.dynamic_update_slice_in_dim(parts, sums, 0, axis=1)),)
+    # Here x itself is not reshaped: in place, XLA copies it, where it fuses this addition.
+    parts = split_groups(rows, groups)
+    rest = x.shape[0] // groups - count
+    return (x + _flat(jnp.pad(parts, [(0, 0), (0, rest), *[(0, 0)] * (parts.ndim - 2)])),)
 
 
 _with_first_rows.defvjp(_forward, _backward)

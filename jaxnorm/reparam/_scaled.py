@@ -1,5 +1,6 @@
 """A learned scale per unit, multiplied into the kernel instead of the activations."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -48,6 +49,11 @@ class Scaled(Reparametrization):
         result = jax.eval_shape(lambda: kernel_of(kernel))
         axes = negative_axes(fan_in_axes, result.ndim, "the kernel")
         return cls(kernel, jnp.ones(unit_shape(result, axes), result.dtype), axes)
+
+    def rescaled(self, factor: Float[Array, "..."]) -> "Scaled":
+        """The same kernel with ``factor`` times the scale; see `Reparametrization.rescaled`."""
+        units = factor.squeeze(self.fan_in_axes) if factor.ndim else factor
+        return dataclasses.replace(self, scale=self.scale * units.astype(self.scale.dtype))
 
     def effective(self) -> Float[Array, "..."]:
         """The kernel gamma v, computed in float32 or wider, in the kernel's type."""

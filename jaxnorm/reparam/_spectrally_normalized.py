@@ -65,9 +65,14 @@ class SpectrallyNormalized(Reparametrization):
         right = jax.lax.stop_gradient(_normalized(right))
         left = _normalized(_times(held, right))
         sigma = jnp.einsum("...m,...m->...", left, _times(matrix, right))
-        sigma = jnp.where(sigma > 0, sigma, 1.0)
+        inverse = jnp.where(sigma > 0, 1 / jnp.where(sigma > 0, sigma, 1.0), 0.0)
         extra = tuple(range(-len(self.fan_in_axes) - len(self.unit_axes), 0))
-        return (wide / jnp.expand_dims(sigma, extra)).astype(self.kernel.dtype)
+        return (wide * jnp.expand_dims(inverse, extra)).astype(self.kernel.dtype)
+
+    def rescaled(self, factor: Float[Array, "..."]) -> "SpectrallyNormalized":
+        """This node: a kernel of spectral norm 1 has no scale."""
+        del factor
+        return self
 
     def matrix(self) -> Matrix:
         """The kernel as (..., fan-in, units), in float32 or wider."""

@@ -66,16 +66,14 @@ def bytes_accessed(f: Any) -> float:
     return float(cost["bytes accessed"])
 
 
-def test_it_reads_and_writes_less_than_the_slice() -> None:
+def test_it_reads_and_writes_hardly_more_than_the_network_alone() -> None:
     def with_rows(h: jax.Array) -> Any:
         h, rows = with_first_rows(h, 4)
         return h, variance_constancy_loss(rows, 1.0)
 
     plain = bytes_accessed(lambda h: (h, jnp.zeros(())))
-    sliced = bytes_accessed(lambda h: (h, variance_constancy_loss(h, 1.0)))
     tapped = bytes_accessed(with_rows)
-    assert tapped < sliced
-    assert tapped < 1.1 * plain
+    assert tapped < 1.02 * plain
 
 
 def test_what_cannot_be_is_refused() -> None:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxnorm.statistics import Moments, batch_moments, kurtosis, sample_variance
@@ -34,6 +34,7 @@ def assert_moments(got: Moments, x: Any, axes: Any) -> None:
     assert int(got.size) == x.size // mean.size
 
 
+@settings(max_examples=12)
 @given(
     st.sampled_from([(40, 3), (33, 2, 4), (4, 5, 6, 3), (8, 3), (1, 3)]),
     st.integers(0, 99),
@@ -140,11 +141,13 @@ def test_what_cannot_be_is_refused() -> None:
         batch_moments(x, 2)
 
 
-@given(st.integers(2, 9), st.integers(0, 99), st.floats(0, 1e4))
+@given(st.sampled_from([2, 3, 9]), st.integers(0, 99), st.floats(0, 1e4))
 def test_sample_variance_is_numpys(samples: int, seed: int, offset: float) -> None:
     x = jnp.asarray(normal(seed, samples, 3) + offset, jnp.float32)
     wanted = np.asarray(x, np.float64).var(0, ddof=1)
-    np.testing.assert_allclose(sample_variance(x, 0), wanted, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(
+        jax.jit(sample_variance, static_argnums=1)(x, 0), wanted, rtol=1e-5, atol=1e-9
+    )
 
 
 def test_the_variance_of_one_sample_is_zero_with_gradient_zero() -> None:
@@ -153,13 +156,13 @@ def test_the_variance_of_one_sample_is_zero_with_gradient_zero() -> None:
     assert jax.grad(lambda x: sample_variance(x, 0).sum())(x).tolist() == [[0.0, 0.0]]
 
 
-@given(st.integers(3, 60), st.integers(0, 99), st.sampled_from([1e-12, 1.0, 1e12]))
+@given(st.sampled_from([3, 10, 60]), st.integers(0, 99), st.sampled_from([1e-12, 1.0, 1e12]))
 def test_kurtosis_is_numpys(samples: int, seed: int, scale: float) -> None:
     x = jnp.asarray((normal(seed, samples, 2) + 1) * scale, jnp.float32)
     wide = np.asarray(x, np.float64)
     deviation = wide - wide.mean(0)
     wanted = (deviation**4).mean(0) / (deviation**2).mean(0) ** 2
-    np.testing.assert_allclose(kurtosis(x, 0), wanted, rtol=2e-5)
+    np.testing.assert_allclose(jax.jit(kurtosis, static_argnums=1)(x, 0), wanted, rtol=2e-5)
 
 
 def test_kurtosis_of_known_distributions() -> None:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxnorm.statistics import Moments, batch_moments, merge_moments, population_statistics
@@ -24,7 +24,8 @@ def assert_moments(got: Moments, x: Any, axes: Any) -> None:
     assert int(got.size) == wide.size // wide.mean(axes).size
 
 
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=6), st.floats(-1e4, 1e4))
+@settings(max_examples=8)
+@given(st.lists(st.sampled_from([1, 2, 7, 50]), min_size=1, max_size=6), st.floats(-1e4, 1e4))
 def test_minibatches_of_any_sizes_merge_exactly(sizes: list[int], offset: float) -> None:
     """Means that drift from minibatch to minibatch: a mean of means would be far off."""
     parts = [normal(i, n, 3) + offset + 5 * i for i, n in enumerate(sizes)]
