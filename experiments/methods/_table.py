@@ -65,6 +65,7 @@ _REPARAMETRIZATIONS = (
     Recipe("sn", "spectral normalization", **_SN),
     Recipe("lcw", "linearly constrained (zero-sum) weights", default=True, **_LCW),
     Recipe("sl", "standardization layer: bn without affine, after the activation", post_norm="sl"),
+    Recipe("ws", "weight standardization", **_WS),
     Recipe("ws+bn", "weight standardization, then bn", norm="bn", **_WS),
     Recipe("ws+gn", "weight standardization, then gn", norm="gn", **_WS),
     Recipe("bn+wn", "bn on weight normalization", norm="bn", **_WN, **_DATA),

@@ -38,11 +38,11 @@ def check(row: Row, cases: Iterable[str], dtype: type) -> None:
     for case, (kernel, gradients) in results.items():
         node, tolerance = nodes[case], storage_tolerance(dtype)
         assert kernel.dtype == dtype
-        assert_near(kernel, oracle_value(row, node), tolerance, case)
+        assert_near(kernel, oracle_value(row, node), tolerance, f"value, {case}")
         wanted = oracle_gradients(row, node, cotangents[case])
         for leaf, gradient, oracle in zip(jax.tree.leaves(node), gradients, wanted, strict=True):
             assert (gradient.shape, gradient.dtype) == (leaf.shape, leaf.dtype)
-            assert_near(gradient, oracle, tolerance, case)
+            assert_near(gradient, oracle, tolerance, f"gradient, {case}")
 
 
 def test_float32(row: Row) -> None:
