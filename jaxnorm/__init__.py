@@ -1,7 +1,10 @@
 """Train deep networks without batch normalization: five papers as composable pure functions."""
 
+from jaxnorm import activations as activations
 from jaxnorm import initializers as initializers
+from jaxnorm import losses as losses
 from jaxnorm import reparam as reparam
+from jaxnorm import statistics as statistics
 from jaxnorm import transforms as transforms
 from jaxnorm._layout import Layout as Layout
 from jaxnorm._layout import exclude as exclude
@@ -12,8 +15,21 @@ from jaxnorm._project import constraint_drift as constraint_drift
 from jaxnorm._project import project as project
 from jaxnorm._unit import center as center
 from jaxnorm._unit import project_to_sphere as project_to_sphere
+from jaxnorm.activations import gaussian_moments as gaussian_moments
+from jaxnorm.activations import jacobian_factor as jacobian_factor
+from jaxnorm.activations import rectified_moments as rectified_moments
+from jaxnorm.activations import standardized as standardized
 from jaxnorm.initializers import data_dependent_init as data_dependent_init
 from jaxnorm.initializers import variance_preserving_init as variance_preserving_init
+from jaxnorm.losses import collect_preactivations as collect_preactivations
+from jaxnorm.losses import gamma_decay as gamma_decay
+from jaxnorm.losses import gamma_decay_strength as gamma_decay_strength
+from jaxnorm.losses import initial_betas as initial_betas
+from jaxnorm.losses import perceptron_gamma_decay_strength as perceptron_gamma_decay_strength
+from jaxnorm.losses import positive as positive
+from jaxnorm.losses import total_variance_constancy as total_variance_constancy
+from jaxnorm.losses import variance_constancy_loss as variance_constancy_loss
+from jaxnorm.losses import with_first_rows as with_first_rows
 from jaxnorm.reparam import CenteredWeightNormalized as CenteredWeightNormalized
 from jaxnorm.reparam import LinearlyConstrained as LinearlyConstrained
 from jaxnorm.reparam import Reparametrization as Reparametrization
@@ -27,6 +43,12 @@ from jaxnorm.reparam import fold_batch_norm as fold_batch_norm
 from jaxnorm.reparam import parameter_count as parameter_count
 from jaxnorm.reparam import power_iteration as power_iteration
 from jaxnorm.reparam import reparametrize as reparametrize
+from jaxnorm.statistics import Moments as Moments
+from jaxnorm.statistics import batch_moments as batch_moments
+from jaxnorm.statistics import kurtosis as kurtosis
+from jaxnorm.statistics import merge_moments as merge_moments
+from jaxnorm.statistics import population_statistics as population_statistics
+from jaxnorm.statistics import sample_variance as sample_variance
 from jaxnorm.transforms import centered_gradient as centered_gradient
 from jaxnorm.transforms import clean_parameters as clean_parameters
 from jaxnorm.transforms import clip_by_layer_norm as clip_by_layer_norm

@@ -22,7 +22,7 @@ _VIEWS = (
     "reshape",
     "transpose",
     "squeeze",
-    "expand_dims",
+    "broadcast_in_dim",
     "copy",
     "copy_p",
 )

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import jax
@@ -78,9 +78,33 @@ def static_field(**options: Any) -> Any:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(static_field, dataclasses.field))
 def register_node(cls: NodeType) -> NodeType:
-    """Makes ``cls`` a frozen dataclass and a pytree node with named children."""
-    register: Callable[[Any], Any] = jax.tree_util.register_dataclass
-    result: NodeType = register(dataclasses.dataclass(frozen=True)(cls))
+    """Makes ``cls`` a frozen dataclass and a pytree node with named children.
+
+    The class is part of the static data. ``jax.tree_util.register_dataclass`` leaves it out, so
+    that nodes of different kinds can compare equal as structures, and share a compiled program.
+    """
+    node: Any = dataclasses.dataclass(frozen=True)(cls)
+    static = [field.name for field in dataclasses.fields(node) if field.metadata.get("static")]
+    arrays = [field.name for field in dataclasses.fields(node) if field.name not in static]
+    keys = [jax.tree_util.GetAttrKey(name) for name in arrays]
+
+    def flatten(x: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        children = tuple(getattr(x, name) for name in arrays)
+        return children, (node, *(getattr(x, name) for name in static))
+
+    def flatten_with_keys(x: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        children, kind = flatten(x)
+        return tuple(zip(keys, children, strict=True)), kind
+
+    def unflatten(kind: tuple[Any, ...], children: Iterable[Any]) -> Any:
+        x = object.__new__(node)
+        values = [*zip(arrays, children, strict=True), *zip(static, kind[1:], strict=True)]
+        for name, value in values:
+            object.__setattr__(x, name, value)
+        return x
+
+    jax.tree_util.register_pytree_with_keys(node, flatten_with_keys, unflatten, flatten)
+    result: NodeType = node
     return result
 
 

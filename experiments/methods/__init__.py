@@ -7,3 +7,7 @@ from experiments.methods._parameters import initial_parameters as initial_parame
 from experiments.methods._recipe import Recipe as Recipe
 from experiments.methods._table import METHODS as METHODS
 from experiments.methods._table import find_methods as find_methods
+from experiments.methods._variance_constancy import BETAS as BETAS
+from experiments.methods._variance_constancy import VarianceConstancy as VarianceConstancy
+from experiments.methods._variance_constancy import forward_with_loss as forward_with_loss
+from experiments.methods._variance_constancy import without_betas as without_betas

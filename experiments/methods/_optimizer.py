@@ -52,6 +52,8 @@ def make_optimizer(
     elif recipe.centered:
         # The projection on the set of zero-mean weights: centring the update keeps them there.
         parts.append(jaxnorm.centered_gradient(layout))
+    if recipe.variance_constancy is not None:
+        parts.insert(0, jaxnorm.clip_by_layer_norm(recipe.variance_constancy.clip))
     optimizer = optax.chain(*parts)
     noise = noise_of(recipe, settings)
     return optimizer if noise is None else jaxnorm.noise_injection(optimizer, noise, seed=seed)
@@ -66,12 +68,9 @@ def noise_of(recipe: Recipe, settings: OptimizerSettings) -> float | None:
 
 def cosine(peak: float, steps: int) -> Callable[[Int[Array, ""]], Float[Array, ""]]:
     """Half a cosine from ``peak`` at step 0 to 0 at step ``steps``."""
-
-    def schedule(step: Int[Array, ""]) -> Float[Array, ""]:
-        done = jnp.clip(step.astype(jnp.float32) / steps, 0.0, 1.0)
-        return 0.5 * peak * (1.0 + jnp.cos(jnp.pi * done))
-
-    return schedule
+    schedule = optax.cosine_decay_schedule(peak, steps)
+    # optax multiplies the count by floats, which strict dtype promotion does not allow of integers.
+    return lambda step: schedule(step.astype(jnp.float32))
 
 
 def decayed(params: PyTree) -> PyTree:

@@ -3,12 +3,16 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 import jaxnorm
 from experiments.methods._recipe import Recipe
-from experiments.models import HEAD
+from experiments.methods._variance_constancy import with_betas
+from experiments.models import HEAD, Activation
 from jaxnorm import Layout
+from jaxnorm.activations import jacobian_factor
 
 #: What fits initial weights to a minibatch, layer by layer.
 INITIALIZERS: Mapping[str, Callable[..., PyTree]] = MappingProxyType(
@@ -28,7 +32,12 @@ def constrained_layout(include_head: bool = False) -> Layout:
 
 
 def initial_parameters(
-    params: PyTree, recipe: Recipe, layout: Layout, apply: Callable[..., Array], X: Array
+    params: PyTree,
+    recipe: Recipe,
+    layout: Layout,
+    apply: Callable[..., Array],
+    X: Array,
+    activation: Activation | None = None,
 ) -> PyTree:
     """A network's own initial parameters, put on the recipe's set and in its raw form.
 
@@ -38,6 +47,7 @@ def initial_parameters(
         layout: the kernels that it constrains.
         apply: the network in training, ``(plain parameters, X) -> logits``.
         X: training rows, which some methods fit the initial weights to.
+        activation: the network's, before it is standardized.
     """
     if recipe.squared_radius is not None:
         params = jaxnorm.project(params, layout, recipe.squared_radius, recipe.centered)
@@ -45,14 +55,31 @@ def initial_parameters(
         params = _center(params, layout)
     if recipe.reparametrization is not None:
         params = jaxnorm.reparametrize(params, recipe.reparametrization, layout)
-    if recipe.initializer is None:
-        return params
-    return INITIALIZERS[recipe.initializer](apply, params, spread(X))
+    if recipe.propagates:
+        params = _scaled(params, 1 / jacobian_factor(activation))
+    if recipe.initializer is not None:
+        params = INITIALIZERS[recipe.initializer](apply, params, spread(X))
+    if recipe.variance_constancy is not None:
+        params = with_betas(params, recipe.variance_constancy, apply, spread(X))
+    return params
 
 
 def spread(X: Float[Array, "rows *shape"]) -> Float[Array, "few *shape"]:
     """Up to `INITIAL_ROWS` rows from all over ``X``, whatever its order."""
     return X[:: max(1, len(X) // INITIAL_ROWS)][:INITIAL_ROWS]
+
+
+def _scaled(params: PyTree, factor: float) -> PyTree:
+    """The parameters with the scale of every reparametrized kernel multiplied."""
+
+    def scale(entry: PyTree) -> PyTree:
+        return entry.rescaled(jnp.float32(factor)) if _is_node(entry) else entry
+
+    return jax.tree.map(scale, params, is_leaf=_is_node)
+
+
+def _is_node(entry: PyTree) -> bool:
+    return isinstance(entry, jaxnorm.Reparametrization)
 
 
 def _center(params: PyTree, layout: Layout) -> PyTree:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from experiments.methods._variance_constancy import VarianceConstancy
 from jaxnorm import Reparametrization
 
 
@@ -16,6 +17,9 @@ class Recipe:
         post_norm: the normalization layer after each activation, by name, or None.
         activation: the activation, by name; None for the one that the user chose.
         reparametrization: what stands in the place of each constrained kernel, or None.
+        propagates: whether activations are standardized under a Gaussian, and the initial scale
+            of reparametrized kernels makes up for their Jacobian (normalization propagation).
+        variance_constancy: the settings of the variance constancy loss, or None.
         initializer: what fits the initial weights to a minibatch, by name, or None.
         centered: whether each unit's weights are kept zero-mean.
         squared_radius: the value at which each unit's ||w||^2 is kept, or None for free norms.
@@ -29,6 +33,8 @@ class Recipe:
     post_norm: str | None = None
     activation: str | None = None
     reparametrization: type[Reparametrization] | None = None
+    propagates: bool = False
+    variance_constancy: VarianceConstancy | None = None
     initializer: str | None = None
     centered: bool = False
     squared_radius: float | None = None

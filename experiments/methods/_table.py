@@ -7,6 +7,7 @@ from typing import Any
 
 from experiments._errors import UserError, unknown
 from experiments.methods._recipe import Recipe
+from experiments.methods._variance_constancy import VarianceConstancy
 from jaxnorm import (
     CenteredWeightNormalized,
     LinearlyConstrained,
@@ -75,8 +76,28 @@ _REPARAMETRIZATIONS = (
     Recipe("bn+sl", "bn before the activation, the standardization layer after", "bn", "sl"),
 )
 
+_ACTIVATIONS = (
+    Recipe(
+        "normprop",
+        "normalization propagation: unit-norm weights, standardized activations",
+        reparametrization=WeightNormalized,
+        squared_radius=1.0,
+        propagates=True,
+        default=True,
+    ),
+    Recipe(
+        "vcl",
+        "variance constancy loss of n = 5 samples, layers' gradients clipped at 1",
+        variance_constancy=VarianceConstancy(),
+        default=True,
+    ),
+)
+
 METHODS: Mapping[str, Recipe] = MappingProxyType(
-    {recipe.name: recipe for recipe in (*_NORMALIZERS, *_ABLATIONS, *_REPARAMETRIZATIONS)}
+    {
+        recipe.name: recipe
+        for recipe in (*_NORMALIZERS, *_ABLATIONS, *_REPARAMETRIZATIONS, *_ACTIVATIONS)
+    }
 )
 
 

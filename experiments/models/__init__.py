@@ -2,6 +2,7 @@
 
 from experiments.models._blocks import ACTIVATIONS as ACTIVATIONS
 from experiments.models._blocks import HEAD as HEAD
+from experiments.models._blocks import Activation as Activation
 from experiments.models._cnn9 import CNN9 as CNN9
 from experiments.models._mlp import MLP as MLP
 from experiments.models._norms import NORMS as NORMS

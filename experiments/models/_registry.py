@@ -1,5 +1,6 @@
 """Networks by name."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -8,12 +9,13 @@ import jax
 from flax import nnx
 
 from experiments._errors import UserError, unknown
-from experiments.models._blocks import ACTIVATIONS
+from experiments.models._blocks import ACTIVATIONS, Activation
 from experiments.models._cnn9 import CNN9
 from experiments.models._mlp import MLP
 from experiments.models._norms import NORMS
 from experiments.models._resnet18 import ResNet18
 from experiments.models._vgg19 import VGG19
+from jaxnorm.activations import standardized
 
 
 class ModelSettings(NamedTuple):
@@ -70,6 +72,12 @@ MODELS: Mapping[str, Builder] = MappingProxyType(
 )
 
 
+@functools.cache
+def _activation(name: str, standardize: bool) -> Activation:
+    """An activation by name; the same function at each call, since its moments take a moment."""
+    return standardized(ACTIVATIONS[name]) if standardize else ACTIVATIONS[name]
+
+
 def build(
     settings: ModelSettings,
     shape: Sequence[int],
@@ -78,6 +86,7 @@ def build(
     activation: str | None,
     rngs: nnx.Rngs,
     post_norm: str | None = None,
+    standardize: bool = False,
 ) -> nnx.Module:
     """The network that the settings name, with a normalizer by name (or none).
 
@@ -89,6 +98,7 @@ def build(
         activation: a key of `ACTIVATIONS`; None for the settings' own.
         rngs: the random streams of the initial parameters.
         post_norm: a key of `NORMS` for the layer after each activation, or None.
+        standardize: whether the activation is standardized under a Gaussian.
     """
     if settings.name not in MODELS:
         raise unknown("model", settings.name, MODELS)
@@ -100,7 +110,7 @@ def build(
         shape,
         num_classes,
         make_norm=None if norm is None else NORMS[norm],
-        activation=ACTIVATIONS[activation],
+        activation=_activation(activation, standardize),
         rngs=rngs,
         make_post_norm=None if post_norm is None else NORMS[post_norm],
     )

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
+from experiments.methods import without_betas
 from experiments.training._state import Metrics, TrainState
 from experiments.training._step import score
 from jaxnorm import attach, clean_parameters, effective
@@ -29,7 +30,7 @@ def make_evaluate(
         params = state.params
         if noisy:
             params = clean_parameters(state.optimizer_state, params)
-        params = effective(attach(params, state.vectors))
+        params = effective(attach(without_betas(params), state.vectors))
 
         def chunk_sums(rows: tuple[Array, Array, Array]) -> Metrics:
             X, y, present = rows

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
+from experiments.methods import BETAS, VarianceConstancy, forward_with_loss, without_betas
 from experiments.training._state import Metrics, TrainState
 from jaxnorm import attach, effective, power_iteration
 
@@ -14,20 +15,34 @@ Batch = tuple[Float[Array, "rows *shape"], Int[Array, " rows"]]
 Step = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
 
 
-def make_step(apply: Callable[..., tuple[Array, PyTree]], optimizer: optax.GradientTransformation):
+def make_step(
+    apply: Callable[..., tuple[Array, PyTree]],
+    optimizer: optax.GradientTransformation,
+    variance_constancy: VarianceConstancy | None = None,
+) -> Step:
     """A step ``(state, (X, y)) -> (state, metrics of the batch)``.
 
     Args:
         apply: the network, as `jaxnorm.nnx.functionalize` gives it.
         optimizer: an optax optimizer, the method's edits included.
+        variance_constancy: the settings of that loss, or None.
     """
 
     def loss_of(params: PyTree, state: TrainState, batch: Batch):
         X, y = batch
-        weights = effective(attach(params, state.vectors))
-        logits, model_state = apply(weights, state.model_state, X, train=True)
+        weights = effective(attach(without_betas(params), state.vectors))
+
+        def forward(weights: PyTree, X: Array) -> tuple[Array, PyTree]:
+            return apply(weights, state.model_state, X, train=True)
+
+        if variance_constancy is None:
+            (logits, model_state), extra = forward(weights, X), jnp.float32(0)
+        else:
+            (logits, model_state), extra = forward_with_loss(
+                forward, weights, params[BETAS], variance_constancy, X
+            )
         metrics = jax.tree.map(jnp.mean, score(logits, y))
-        return metrics.loss, (model_state, metrics)
+        return metrics.loss + extra, (model_state, metrics)
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         gradient, (model_state, metrics) = jax.grad(loss_of, has_aux=True)(

@@ -16,7 +16,7 @@ from experiments.methods import (
     initial_parameters,
     make_optimizer,
 )
-from experiments.models import ModelSettings, build
+from experiments.models import ACTIVATIONS, ModelSettings, build
 from experiments.training._ahead import Ahead
 from experiments.training._epoch import make_epoch, make_indexed_step, run_keys, steps_per_epoch
 from experiments.training._evaluate import make_evaluate
@@ -89,6 +89,7 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
             recipe.activation,
             nnx.Rngs(key),
             recipe.post_norm,
+            recipe.propagates,
         )
 
     def init(seed: UInt[Array, ""], X: Float[Array, "rows *shape"]) -> TrainState:
@@ -98,7 +99,8 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
         def logits(params: PyTree, X: Array) -> Array:
             return functional.apply(params, functional.state, X, train=True)[0]
 
-        params = initial_parameters(functional.params, recipe, layout, logits, X)
+        activation = ACTIVATIONS[recipe.activation or settings.model.activation]
+        params = initial_parameters(functional.params, recipe, layout, logits, X, activation)
         noise_seed = jax.random.bits(noise_key, (), jnp.uint32)
         optimizer = make_optimizer(recipe, settings.optimizer, steps, layout, noise_seed)
         epoch = jnp.zeros((), jnp.int32)
@@ -108,7 +110,11 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
     # Abstract: the structure alone, without computing parameters.
     model = nnx.eval_shape(lambda: network(jax.random.key(0)))
     apply = functionalize(model).apply
-    step = make_step(apply, make_optimizer(recipe, settings.optimizer, steps, layout))
+    step = make_step(
+        apply,
+        make_optimizer(recipe, settings.optimizer, steps, layout),
+        recipe.variance_constancy,
+    )
     return Trainer(
         recipe,
         settings,

@@ -31,7 +31,8 @@ def variance_preserving_init(
 
     Returns:
         A tree of the same structure. A layer whose pre-activations are all equal keeps its kernel;
-        a kernel that is used twice is rescaled by its first use.
+        a kernel that is used twice is rescaled by its first use. A spectrally normalized kernel
+        has no scale to change: wrap it in `Scaled`.
 
     Raises:
         ValueError: if the layout constrains nothing, or knows a kernel that the model does not

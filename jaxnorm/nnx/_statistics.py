@@ -14,7 +14,13 @@ Values = Float[Array, "..."]
 
 
 class Statistic(nnx.Variable[Any]):
-    """A mean or a variance that a layer keeps: not a parameter, never trained."""
+    """A mean or a variance that a layer keeps: not a parameter, never trained.
+
+    Example:
+        >>> from jaxnorm.nnx import BatchNorm
+        >>> sorted(nnx.to_pure_dict(nnx.state(BatchNorm(2), Statistic)))
+        ['mean', 'var']
+    """
 
 
 def sample_axes(x: Values) -> tuple[int, ...]:

@@ -26,6 +26,9 @@ class SpectrallyNormalized(Reparametrization):
     exact vector from an eigendecomposition, as for an export. A zero kernel stays zero, with zero
     gradients.
 
+    On a mesh with explicit axes wrap the call: ``jax.sharding.auto_axes(effective,
+    out_sharding=...)``; the singular vectors mix all of a kernel's shards.
+
     Attributes:
         kernel: V, an array of the kernel's shape and type.
         vector: the right singular vector, of length the number of units, or None.
@@ -69,6 +72,10 @@ class SpectrallyNormalized(Reparametrization):
         extra = tuple(range(-len(self.fan_in_axes) - len(self.unit_axes), 0))
         return (wide * jnp.expand_dims(inverse, extra)).astype(self.kernel.dtype)
 
+    def parameter_count(self) -> int:
+        """The kernel's size; an attached vector is no parameter."""
+        return int(self.kernel.size)
+
     def rescaled(self, factor: Float[Array, "..."]) -> "SpectrallyNormalized":
         """This node: a kernel of spectral norm 1 has no scale."""
         del factor
@@ -94,12 +101,15 @@ def exact_vector(matrix: Matrix) -> Vector:
 
 def refreshed_vector(matrix: Matrix, vector: Vector, iterations: int) -> Vector:
     """Power iterations v <- V'Vv / ||.||, from ``vector``; a zero matrix keeps it."""
-    for _ in range(iterations):
+
+    def refresh(_: Any, vector: Vector) -> Vector:
         following = jnp.einsum("...mi,...m->...i", matrix, _times(matrix, vector))
         following = _normalized(following)
         alive = jnp.any(following != 0, axis=-1, keepdims=True)
-        vector = jnp.where(alive, following, vector)
-    return vector
+        return jnp.where(alive, following, vector)
+
+    result: Vector = jax.lax.fori_loop(0, iterations, refresh, vector)
+    return result
 
 
 def _times(matrix: Matrix, vector: Vector) -> Float[Array, "... fan_in"]:

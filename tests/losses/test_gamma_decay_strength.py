@@ -1,0 +1,292 @@
+"""Strengths against explicit Hessians and against the loss under resampled batch statistics."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+from jaxnorm.losses import gamma_decay, gamma_decay_strength, perceptron_gamma_decay_strength
+from jaxnorm.statistics import kurtosis
+
+M = 50.0
+# Standard errors that an estimate may be off: one test in ten thousand fails at 4 by chance, and
+# the seeds are fixed.
+SIGMAS = 4.0
+
+
+def draw(seed: int, *shape: int) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+def normalize(h: Any) -> Any:
+    axes = tuple(range(h.ndim - 1))
+    return (h - h.mean(axes, keepdims=True)) / h.std(axes, keepdims=True)
+
+
+def conv(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    numbers = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=numbers)
+
+
+class Net:
+    """One normalized layer with scale and bias, tanh, and a softmax classifier on top."""
+
+    def __init__(self, kind: str, samples: int, seed: int = 0) -> None:
+        if kind == "dense":
+            x, w, units = draw(seed, samples, 4), draw(seed + 1, 4, 3), 3
+            self.normalized, self.head = normalize(x @ w), draw(seed + 2, 3, 3)
+        else:
+            x, w, units = draw(seed, samples, 4, 4, 1), draw(seed + 1, 3, 3, 1, 2), 2
+            self.normalized, self.head = normalize(conv(x, w)), draw(seed + 2, 32, 3)
+        self.scale = 1 + draw(seed + 3, units) / 3
+        self.bias = draw(seed + 4, units) / 3
+        features = jnp.tanh(self.affine(self.normalized)).reshape(samples, -1)
+        # What the model itself says, so that the loss has a curvature to speak of.
+        self.labels = jnp.argmax(features @ self.head, 1)
+
+    def losses(self, h: jax.Array) -> jax.Array:
+        """One loss a sample, of pre-activations after scale and bias."""
+        features = jnp.tanh(h).reshape(h.shape[0], -1)
+        logits = jax.nn.log_softmax(features @ self.head)
+        return -jnp.take_along_axis(logits, self.labels[:, None], 1)[:, 0]
+
+    def affine(self, u: jax.Array) -> jax.Array:
+        shape = (1,) * (u.ndim - 1) + (-1,)
+        return self.scale.reshape(shape) * u + self.bias.reshape(shape)
+
+    def of_perturbations(self, perturbation: jax.Array) -> jax.Array:
+        return self.losses(self.affine(self.normalized) + perturbation).mean()
+
+    def exact(self, rho: Any = 0.0) -> np.ndarray[Any, Any]:
+        """The definition, with the full Hessian of each sample's loss, in float64."""
+        h = np.asarray(self.affine(self.normalized), np.float64)
+        u = np.asarray(self.normalized, np.float64)
+        with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+            hessians = [
+                np.asarray(jax.hessian(lambda z, j=j: self._loss_of(j, z))(jnp.asarray(h[j])))
+                for j in range(len(h))
+            ]
+        units = h.shape[-1]
+        result = np.zeros(units)
+        for i in range(units):
+            for sample, hessian in zip(u, hessians, strict=True):
+                positions = int(np.prod(sample.shape[:-1], dtype=int))
+                full = hessian.reshape(positions, units, positions, units)[:, i, :, i]
+                v = sample.reshape(positions, units)[:, i]
+                one = np.ones(positions)
+                result[i] += (rho + 2) / (4 * M) * v @ full @ v + one @ full @ one / M
+        return result / 2 / len(h)
+
+    def _loss_of(self, j: int, z: jax.Array) -> jax.Array:
+        logits = jax.nn.log_softmax(jnp.tanh(z).reshape(-1) @ self.head)
+        return -logits[self.labels[j]]
+
+
+@pytest.mark.parametrize("kind", ["dense", "conv"])
+def test_the_strength_is_that_of_the_explicit_hessian(kind: str) -> None:
+    """The mean of many single probes, within its own standard error."""
+    net = Net(kind, 12)
+
+    def one(key: jax.Array) -> jax.Array:
+        return gamma_decay_strength(net.of_perturbations, net.normalized, M, key=key)
+
+    draws = jax.jit(lambda keys: jax.lax.map(one, keys))(jax.random.split(jax.random.key(1), 2000))
+    draws = np.asarray(draws, np.float64)
+    error = draws.std(0) / np.sqrt(len(draws))
+    exact = net.exact()
+    assert np.all(np.abs(draws.mean(0) - exact) < SIGMAS * error + 1e-6)
+    # An estimate that says something: the error is small beside what is estimated.
+    assert np.all(error < 0.2 * np.abs(exact).max())
+
+
+def test_probes_are_averaged() -> None:
+    net = Net("conv", 12)
+    exact = net.exact(1.5)
+    got = jax.jit(
+        lambda key: gamma_decay_strength(
+            net.of_perturbations, net.normalized, M, key=key, probes=2000, excess_kurtosis=1.5
+        )
+    )(jax.random.key(2))
+    np.testing.assert_allclose(got, exact, atol=0.1 * np.abs(exact).max())
+
+
+def test_one_unit_alone_needs_one_probe_and_no_luck() -> None:
+    """Nothing to cancel: a sign squared is 1. Two layers of one unit each, seen one at a time."""
+    u = {"a": normalize(draw(5, 20, 1)), "b": normalize(draw(6, 20, 3, 1))}
+
+    def loss(p: Any) -> jax.Array:
+        a = jnp.square(u["a"] + p["a"]).mean()
+        return a + jnp.square((u["b"] + p["b"]).sum(1)).mean() / 2
+
+    rho = {"a": jnp.asarray([1.0]), "b": 0.0}
+    sizes = {"a": 10.0, "b": 20.0}
+    strength = jax.jit(
+        lambda key: gamma_decay_strength(loss, u, sizes, key=key, excess_kurtosis=rho)
+    )
+    for seed in range(3):
+        got = strength(jax.random.key(seed))
+        summed = np.asarray(u["b"], np.float64).sum((1, 2))
+        by_hand = {
+            "a": 0.5 * (3 / 40 * 2 + 2 / 10),
+            "b": 0.5 * (2 / 80 * np.square(summed).mean() + 9 / 20),
+        }
+        for name, wanted in by_hand.items():
+            np.testing.assert_allclose(got[name], [wanted], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["dense", "conv"])
+def test_the_strength_predicts_what_resampled_statistics_do_to_the_loss(kind: str) -> None:
+    """Statistics of M values drawn from each unit's own distribution, in the population's place.
+
+    The loss is averaged over a displacement of the pre-activations and its opposite, so that what
+    is left is of even order; each unit's statistics are of a batch of its own.
+    """
+    net = Net(kind, 64, seed=7)
+    size, rounds = 400, 2000
+    rho = kurtosis(net.normalized, tuple(range(net.normalized.ndim - 1))) - 3
+    values = net.normalized.reshape(-1, net.normalized.shape[-1])
+    h = net.affine(net.normalized)
+    before = net.losses(h).mean()
+
+    def change(key: jax.Array) -> jax.Array:
+        rows = jax.random.randint(key, (size, values.shape[1]), 0, len(values))
+        batch = jnp.take_along_axis(values, rows, 0)
+        mean, std = batch.mean(0), batch.std(0)
+        shape = (1,) * (h.ndim - 1) + (-1,)
+        moved = ((net.normalized - mean.reshape(shape)) / std.reshape(shape)) - net.normalized
+        step = net.scale.reshape(shape) * moved
+        return (net.losses(h + step).mean() + net.losses(h - step).mean()) / 2 - before
+
+    keys = jax.random.split(jax.random.key(8), rounds)
+    changes = np.asarray(
+        jax.jit(lambda k: jax.lax.map(change, k, batch_size=100))(keys), np.float64
+    )
+    error = changes.std() / np.sqrt(rounds)
+    strength = jax.jit(
+        lambda key: gamma_decay_strength(
+            net.of_perturbations,
+            net.normalized,
+            float(size),
+            key=key,
+            probes=2000,
+            excess_kurtosis=rho,
+        )
+    )(jax.random.key(9))
+    predicted = float(gamma_decay(net.scale, strength))
+    # What is left out, and the probes' own error, are of the relative order of a few hundredths.
+    assert abs(changes.mean() - predicted) < SIGMAS * error + 0.05 * abs(predicted)
+    assert error < 0.1 * abs(predicted)
+
+
+def test_a_constant_for_differentiation_of_either_sign_unless_clipped() -> None:
+    u = normalize(draw(10, 16, 2))
+    curvature = jnp.asarray([[1.0, -1.0]])
+
+    def strengths(u: jax.Array, **options: Any) -> jax.Array:
+        def loss(p: jax.Array) -> jax.Array:
+            return (curvature * jnp.square(u + p)).sum(1).mean()
+
+        return gamma_decay_strength(loss, u, M, key=jax.random.key(0), **options)
+
+    got, clipped = jax.jit(lambda u: (strengths(u), strengths(u, nonnegative=True)))(u)
+    assert got[0] > 0 > got[1]
+    assert clipped.tolist() == [got[0], 0.0]
+    assert not np.asarray(jax.jit(jax.grad(lambda u: strengths(u).sum()))(u)).any()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_half_types_give_float32_strengths(dtype: str) -> None:
+    u = normalize(draw(11, 64, 3)).astype(jnp.dtype(dtype))
+    got = gamma_decay_strength(
+        lambda p: jnp.square(u + p).sum(1).mean(), u, M, key=jax.random.key(1)
+    )
+    assert got.dtype == jnp.float32
+    np.testing.assert_allclose(got, 0.5 * (2 / (4 * M) + 1 / M) * 2, rtol=2e-2)
+
+
+@pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit], ids=["auto", "explicit"])
+def test_devices_agree(axis_type: AxisType) -> None:
+    """A diagonal Hessian has nothing for the signs to cancel, so any devices give the same."""
+    u = normalize(draw(12, 64, 3))
+
+    def strengths(u: jax.Array, axis_name: str | None = None) -> jax.Array:
+        def loss(p: jax.Array) -> jax.Array:
+            return jnp.cosh(u + p).sum(1).mean()
+
+        return gamma_decay_strength(loss, u, M, key=jax.random.key(0), axis_name=axis_name)
+
+    wanted = jax.jit(strengths)(u)
+    with jax.set_mesh(jax.make_mesh((8,), ("data",), axis_types=(axis_type,))):
+        sharded = jax.device_put(u, P("data"))
+        np.testing.assert_allclose(jax.jit(strengths)(sharded), wanted, rtol=1e-5)
+        mapped = jax.shard_map(lambda u: strengths(u, "data"), in_specs=P("data"), out_specs=P())
+        np.testing.assert_allclose(jax.jit(mapped)(sharded), wanted, rtol=1e-5)
+    pmapped = jax.pmap(lambda u: strengths(u, "data"), axis_name="data")(u.reshape(8, 8, 3))
+    np.testing.assert_allclose(pmapped[0], wanted, rtol=1e-5)
+
+
+def test_the_perceptrons_strength_is_equation_3() -> None:
+    gradients, h = draw(13, 40, 3), draw(14, 40, 3)
+    rho = jnp.asarray([0.0, 1.0, -1.0])
+    wide = [np.asarray(a, np.float64) for a in (gradients, h, rho)]
+    activity = (1 / (1 + np.exp(-wide[1]))).mean(0)
+    wanted = (wide[2] + 2) / (8 * M) * (wide[0] ** 2).mean(0) + activity / (2 * M)
+    got = perceptron_gamma_decay_strength(gradients, h, M, excess_kurtosis=rho)
+    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+    by_device = jax.pmap(
+        lambda g, h: perceptron_gamma_decay_strength(g, h, M, axis_name="data"), axis_name="data"
+    )(gradients.reshape(8, 5, 3), h.reshape(8, 5, 3))
+    whole = perceptron_gamma_decay_strength(gradients, h, M)
+    np.testing.assert_allclose(by_device[0], whole, rtol=1e-5)
+
+
+def test_the_perceptrons_strength_is_the_deep_one_where_the_model_is_right() -> None:
+    """Logistic regression with labels drawn from it: the Fisher information is the curvature."""
+    u = normalize(draw(15, 20000, 1))
+    gamma = 1.3
+    probability = jax.nn.sigmoid(gamma * u)
+    labels = jax.random.bernoulli(jax.random.key(3), probability).astype(jnp.float32)
+
+    def loss(p: jax.Array) -> jax.Array:
+        h = gamma * u + p
+        return (jax.nn.softplus(h) - labels * h).sum(1).mean()
+
+    deep = gamma_decay_strength(loss, u, M, key=jax.random.key(4))
+    curvature = probability * (1 - probability)
+    # Eq. 3 takes the rectifier for a softplus, whose second derivative is here, for its sigmoid.
+    gradients = (probability - labels) * u
+    information = perceptron_gamma_decay_strength(gradients, jnp.full_like(u, -100.0), M)
+    np.testing.assert_allclose(deep, information + curvature.mean(0) / (2 * M), rtol=0.03)
+
+
+def test_gamma_decay_is_the_weighted_sum_of_squares() -> None:
+    scales = {"a": draw(16, 3), "b": {"c": draw(17, 2), "d": draw(18, 4)}}
+    strengths = {"a": draw(19, 3), "b": {"c": 0.5, "d": None}}
+    wide = [np.asarray(x, np.float64) for x in (scales["a"], strengths["a"], scales["b"]["c"])]
+    wanted = (wide[1] * wide[0] ** 2).sum() + 0.5 * (wide[2] ** 2).sum()
+    np.testing.assert_allclose(gamma_decay(scales, strengths), wanted, rtol=1e-6)
+    gradient = jax.grad(gamma_decay)(scales, strengths)
+    np.testing.assert_allclose(gradient["a"], 2 * wide[1] * wide[0], rtol=1e-6)
+    assert not np.asarray(gradient["b"]["d"]).any()
+    squares = sum(float(np.square(np.asarray(x)).sum()) for x in jax.tree.leaves(scales))
+    np.testing.assert_allclose(gamma_decay(scales, 2.0), 2 * squares, rtol=1e-5)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    u = jnp.ones((4, 2))
+    with pytest.raises(ValueError, match="probes=0; wanted at least 1"):
+        gamma_decay_strength(jnp.sum, u, M, key=jax.random.key(0), probes=0)
+    with pytest.raises(ValueError, match=r"has the shape \(4,\); wanted \(samples, units\)"):
+        gamma_decay_strength(jnp.sum, u[:, 0], M, key=jax.random.key(0))
+    with pytest.raises(ValueError, match="batch_size has no entry for the parameter 'b'"):
+        gamma_decay_strength(
+            lambda p: p["a"].sum() + p["b"].sum(), {"a": u, "b": u}, {"a": M}, key=jax.random.key(0)
+        )
+    with pytest.raises(ValueError, match=r"strength has the shape \(3,\); wanted \(2,\)"):
+        gamma_decay({"a": jnp.ones(2)}, {"a": jnp.ones(3)})
+    with pytest.raises(ValueError, match="strengths has no entry for the parameter 'b'"):
+        gamma_decay({"a": jnp.ones(2), "b": jnp.ones(2)}, {"a": 1.0})
