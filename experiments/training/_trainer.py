@@ -1,9 +1,12 @@
 """A method on a network and a dataset's shape, as three compiled functions."""
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from flax import nnx
 from jaxtyping import Array, Float, Key, PyTree, UInt
 
@@ -79,18 +82,55 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
         )
     layout = constrained_layout(settings.constrain_head)
     steps = settings.epochs * steps_per_epoch(rows, settings.batch_size)
+    network = partial(_network, recipe, settings.model, shape, dataset.num_classes)
 
-    def network(key: Key[Array, ""]) -> nnx.Module:
-        return build(
-            settings.model,
-            shape,
-            dataset.num_classes,
-            recipe.norm,
-            recipe.activation,
-            nnx.Rngs(key),
-            recipe.post_norm,
-            recipe.propagates,
-        )
+    def optimizer(seed: int | UInt[Array, ""] = 0) -> optax.GradientTransformation:
+        return make_optimizer(recipe, settings.optimizer, steps, layout, seed)
+
+    # Abstract: the structure alone, without computing parameters.
+    model = nnx.eval_shape(lambda: network(jax.random.key(0)))
+    apply = functionalize(model).apply
+    step = make_step(apply, optimizer(), recipe.variance_constancy)
+    return Trainer(
+        recipe,
+        settings,
+        layout,
+        init=Ahead(_make_init(network, optimizer, recipe, settings.model, layout)),
+        step=step,
+        epoch=_epoch_runner(model, step, settings),
+        evaluate=Ahead(make_evaluate(apply, recipe.noise is not None)),
+    )
+
+
+def _network(
+    recipe: Recipe,
+    model: ModelSettings,
+    shape: Sequence[int],
+    num_classes: int,
+    key: Key[Array, ""],
+) -> nnx.Module:
+    """The network of a method, with random parameters."""
+    return build(
+        model,
+        shape,
+        num_classes,
+        recipe.norm,
+        recipe.activation,
+        nnx.Rngs(key),
+        recipe.post_norm,
+        recipe.propagates,
+    )
+
+
+def _make_init(
+    network: Callable[[Array], nnx.Module],
+    optimizer: Callable[[UInt[Array, ""]], optax.GradientTransformation],
+    recipe: Recipe,
+    model: ModelSettings,
+    layout: Layout,
+) -> Callable[[Array, Array], TrainState]:
+    """The initial state of a run as a function ``(seed, X)``."""
+    activation = ACTIVATIONS[recipe.activation or model.activation]
 
     def init(seed: UInt[Array, ""], X: Float[Array, "rows *shape"]) -> TrainState:
         init_key, _, noise_key = run_keys(seed)
@@ -99,31 +139,13 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
         def logits(params: PyTree, X: Array) -> Array:
             return functional.apply(params, functional.state, X, train=True)[0]
 
-        activation = ACTIVATIONS[recipe.activation or settings.model.activation]
         params = initial_parameters(functional.params, recipe, layout, logits, X, activation)
         noise_seed = jax.random.bits(noise_key, (), jnp.uint32)
-        optimizer = make_optimizer(recipe, settings.optimizer, steps, layout, noise_seed)
-        epoch = jnp.zeros((), jnp.int32)
-        vectors = power_iteration(params)
-        return TrainState(params, functional.state, optimizer.init(params), vectors, seed, epoch)
+        optimizer_state = optimizer(noise_seed).init(params)
+        vectors, epoch = power_iteration(params), jnp.zeros((), jnp.int32)
+        return TrainState(params, functional.state, optimizer_state, vectors, seed, epoch)
 
-    # Abstract: the structure alone, without computing parameters.
-    model = nnx.eval_shape(lambda: network(jax.random.key(0)))
-    apply = functionalize(model).apply
-    step = make_step(
-        apply,
-        make_optimizer(recipe, settings.optimizer, steps, layout),
-        recipe.variance_constancy,
-    )
-    return Trainer(
-        recipe,
-        settings,
-        layout,
-        init=Ahead(init),
-        step=step,
-        epoch=_epoch_runner(model, step, settings),
-        evaluate=Ahead(make_evaluate(apply, recipe.noise is not None)),
-    )
+    return init
 
 
 def _epoch_runner(model: nnx.Module, step: Step, settings: TrainingSettings) -> Ahead | Stepwise:
