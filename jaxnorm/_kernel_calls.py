@@ -69,12 +69,19 @@ def visit_kernels(
         ValueError: for a kernel that is used inside a loop or a branch, where equations do not
             stand in execution order.
     """
-    closed, shape = jax.make_jaxpr(apply, return_shape=True)(kernels, *inputs)
-    values = jax.tree.leaves((kernels, *inputs))
+    flags = [i for i, x in enumerate(inputs) if is_flag(x)]
+    trace = jax.make_jaxpr(apply, return_shape=True, static_argnums=[i + 1 for i in flags])
+    closed, shape = trace(kernels, *inputs)
+    values = jax.tree.leaves((kernels, *(x for i, x in enumerate(inputs) if i not in flags)))
     paths = [_View(path, same_axes=True) for path in sorted(kernels)]
     views: list[_View | None] = [*paths, *[None] * (len(values) - len(paths))]
     outputs, _ = _run(closed, values, views, visit)
     return jax.tree.unflatten(jax.tree.structure(shape), outputs)
+
+
+def is_flag(x: Any) -> bool:
+    """Whether an argument is a Python value that a model may branch on, not an array."""
+    return isinstance(x, (bool, int, float, str)) or x is None
 
 
 def _run(

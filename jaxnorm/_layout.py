@@ -17,7 +17,7 @@ from jaxtyping import PyTree
 
 from jaxnorm._axes import negative_axes
 from jaxnorm._node import Axes
-from jaxnorm._paths import entries, is_absent, is_node, leaves, rebuild, rebuild_entries
+from jaxnorm._paths import entries, flat_leaves, is_absent, is_node, rebuild, rebuild_entries
 
 #: ``params -> tree of axes``.
 Layout = Callable[[PyTree], PyTree]
@@ -123,8 +123,12 @@ def exclude(*patterns: str, layout: Layout = flax_layout) -> Layout:
     def without(params: PyTree) -> PyTree:
         _check_rules(rules, params)
         axes = jax.tree.leaves(layout(params), is_leaf=is_axes)
-        paths = [path for path, _ in leaves(params)]
-        hidden = [any(pattern.search(path) for pattern, _ in rules) for path in paths]
+        # A node is one entry, named by its kernel: what is said of it holds for all its leaves.
+        hidden = [
+            any(pattern.search(path) for pattern, _ in rules)
+            for path, entry in entries(params)
+            for _ in flat_leaves(entry)
+        ]
         kept = [None if hide else own for hide, own in zip(hidden, axes, strict=True)]
         return rebuild(params, kept)
 

@@ -71,9 +71,9 @@ class Reparametrization(abc.ABC):
         return [field.name for field in fields if not field.metadata.get("static")]
 
 
-def static_field(**options: Any) -> Any:
+def static_field() -> Any:
     """A dataclass field that is part of the node's type, not of its data."""
-    return dataclasses.field(metadata={"static": True}, **options)
+    return dataclasses.field(metadata={"static": True})
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(static_field, dataclasses.field))

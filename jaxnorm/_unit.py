@@ -135,6 +135,13 @@ def _deviation(
     return deviation - error, squares, floor + size * jnp.square(resolution)
 
 
+def rounding_floor(mean: Weights) -> Weights:
+    """The variance at or below which values of this mean are all equal, but for rounding."""
+    tiny, eps = jnp.finfo(mean.dtype).tiny, float(jnp.finfo(mean.dtype).eps)
+    # A sum over a whole minibatch gathers more errors than one over a unit's weights.
+    return jnp.asarray(tiny, mean.dtype) + jnp.square(8 * ROUNDING_ERRORS * eps * mean)
+
+
 def squared_norm(wide: Weights, axes: Axes) -> Float[Array, "..."]:
     """||w||^2 of each unit, with the fan-in axes kept as axes of size 1."""
     return jnp.square(wide).sum(axes, keepdims=True)

@@ -11,7 +11,7 @@ from jaxnorm._kernel_calls import KernelCall
 from jaxnorm._layerwise import Apply, kernel_axes, rescaled, run_layers
 from jaxnorm._layout import Layout, flax_layout
 from jaxnorm._paths import entries, rebuild_entries
-from jaxnorm._unit import widen
+from jaxnorm._unit import rounding_floor, widen
 from jaxnorm.reparam._effective import effective
 
 #: The mean of each unit's pre-activations, and one over their standard deviation.
@@ -109,6 +109,6 @@ def _sample_axes(call: KernelCall) -> tuple[int, ...]:
 def _moments(output: Float[Array, "..."], sample_axes: tuple[int, ...]) -> Moments:
     """The mean of each unit, and one over its standard deviation (1 where that is zero)."""
     wide = widen(output)
-    variance = wide.var(sample_axes)
-    safe = jnp.where(variance > 0, variance, 1.0)
-    return wide.mean(sample_axes), 1 / jnp.sqrt(safe)
+    mean, variance = wide.mean(sample_axes), wide.var(sample_axes)
+    varies = variance > rounding_floor(mean)
+    return mean, 1 / jnp.sqrt(jnp.where(varies, variance, 1.0))

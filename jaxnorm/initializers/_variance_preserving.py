@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, PyTree
 from jaxnorm._kernel_calls import KernelCall
 from jaxnorm._layerwise import Apply, Factors, rescaled, run_layers
 from jaxnorm._layout import Layout, flax_layout
-from jaxnorm._unit import widen
+from jaxnorm._unit import rounding_floor, widen
 
 
 def variance_preserving_init(
@@ -59,5 +59,7 @@ def variance_preserving_init(
 
 
 def _factor(output: Float[Array, "..."]) -> Float[Array, ""]:
-    variance = widen(output).var()
-    return jnp.where(variance > 0, 1 / jnp.sqrt(jnp.where(variance > 0, variance, 1.0)), 1.0)
+    wide = widen(output)
+    variance = wide.var()
+    varies = variance > rounding_floor(wide.mean())
+    return 1 / jnp.sqrt(jnp.where(varies, variance, 1.0))

@@ -1,5 +1,6 @@
 """An NNX model as a pure function of plain dicts."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -33,7 +34,8 @@ def functionalize(model: nnx.Module) -> Functional:
 
     Returns:
         ``(apply, params, state)``. With ``train=False`` the model runs as after ``model.eval()``
-        (dropout off, running statistics used), else as after ``model.train()``.
+        (dropout off, running statistics used), else as after ``model.train()``; a model that has
+        a ``train`` argument of its own gets it too.
 
     Example:
         >>> import jax.numpy as jnp
@@ -43,11 +45,14 @@ def functionalize(model: nnx.Module) -> Functional:
         >>> output.shape
         (2, 8)
     """
+    takes_train = "train" in inspect.signature(type(model).__call__).parameters
     training, evaluating = _graph(model, train=True), _graph(model, train=False)
     params, state = nnx.state(model, nnx.Param), nnx.state(model, nnx.Not(nnx.Param))
 
     def apply(params: PyTree, state: PyTree, *args: Any, train: bool, **kwargs: Any) -> Any:
         bound = nnx.merge(training if train else evaluating, params, state)
+        if takes_train:
+            kwargs["train"] = train
         output = bound(*args, **kwargs)
         return output, nnx.to_pure_dict(nnx.state(bound, nnx.Not(nnx.Param)))
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from jaxnorm._kernel_calls import inner_jaxpr
+from jaxnorm._kernel_calls import inner_jaxpr, is_flag
 
 #: Primitives whose bodies may run any number of times: not inlined.
 _LOOPS = ("scan", "while", "cond", "shard_map")
@@ -39,7 +39,8 @@ def trace(function: Callable[..., Any], *arguments: Any, keep: str) -> Program:
     A jitted function whose name starts with ``keep`` stays one equation of that name. A loop or a
     branch stays one equation too; its body's equations stand before it, on variables of their own.
     """
-    closed = jax.make_jaxpr(function)(*arguments)
+    flags = [i for i, x in enumerate(arguments) if is_flag(x)]
+    closed = jax.make_jaxpr(function, static_argnums=flags)(*arguments)
     numbers = itertools.count()
     inputs = [next(numbers) for _ in closed.jaxpr.invars]
     equations: list[Equation] = []

@@ -25,10 +25,9 @@ def scale_and_bias(batch_norm: nnx.BatchNorm) -> ScaleAndBias:
             "axis. Give replace_batch_norm a with_= that makes a layer for it."
         )
     layer = ScaleAndBias(batch_norm.num_features, axis=batch_norm.axis)
-    if batch_norm.scale is not None:
-        layer.channel_scale = nnx.Param(batch_norm.scale[...])
-    if batch_norm.bias is not None:
-        layer.bias = nnx.Param(batch_norm.bias[...])
+    scale, bias = batch_norm.scale, batch_norm.bias
+    layer.channel_scale = None if scale is None else nnx.Param(scale[...])
+    layer.bias = None if bias is None else nnx.Param(bias[...])
     return layer
 
 
@@ -89,7 +88,8 @@ def batch_norms(model: nnx.Module) -> dict[Path, nnx.BatchNorm]:
     found = {p: m for p, m in nnx.iter_modules(model) if isinstance(m, nnx.BatchNorm)}
     if not found:
         raise ValueError(
-            f"{type(model).__name__} has no nnx.BatchNorm layer, so there is nothing to take out."
+            f"{type(model).__name__} has no flax.nnx.BatchNorm layer, so there is nothing to take "
+            "out (jaxnorm.nnx.BatchNorm is not looked for)."
         )
     return found
 

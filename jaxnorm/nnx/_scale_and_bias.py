@@ -14,7 +14,8 @@ class ScaleAndBias(nnx.Module):
 
     Attributes:
         channel_scale: gamma, which `jaxnorm.noise_injection` makes noisy as it does the scale of a
-            `jaxnorm.Scaled` kernel; the name sets it apart from the scales of other layers.
+            `jaxnorm.Scaled` kernel; the name sets it apart from the scales of other layers. May be
+            set to None, as ``bias``.
         bias: beta.
 
     Example:
@@ -27,17 +28,21 @@ class ScaleAndBias(nnx.Module):
     def __init__(self, num_features: int, *, axis: int = -1, param_dtype: Any = jnp.float32):
         """A layer with gamma = 1 and beta = 0 along ``axis``."""
         self.axis = axis
-        self.channel_scale = nnx.Param(jnp.ones(num_features, param_dtype))
-        self.bias = nnx.Param(jnp.zeros(num_features, param_dtype))
+        ones, zeros = (f(num_features, param_dtype) for f in (jnp.ones, jnp.zeros))
+        self.channel_scale: nnx.Param[Any] | None = nnx.Param(ones)
+        self.bias: nnx.Param[Any] | None = nnx.Param(zeros)
 
     def __call__(self, x: Float[Array, "..."], *args: Any, **kwargs: Any) -> Float[Array, "..."]:
         """Scales and shifts; further arguments, which the replaced layer took, are ignored."""
         del args, kwargs
         shape = [1] * x.ndim
         shape[self.axis] = -1
-        scale, bias = self.channel_scale[...], self.bias[...]
-        wide = widen(x, scale) * widen(scale, x).reshape(shape)
-        return (wide + widen(bias, wide).reshape(shape)).astype(x.dtype)
+        wide = widen(x)
+        if self.channel_scale is not None:
+            wide = wide * widen(self.channel_scale[...], wide).reshape(shape)
+        if self.bias is not None:
+            wide = wide + widen(self.bias[...], wide).reshape(shape)
+        return wide.astype(x.dtype)
 
 
 class Identity(nnx.Module):

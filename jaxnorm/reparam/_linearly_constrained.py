@@ -29,6 +29,9 @@ class LinearlyConstrained(Reparametrization):
     `centered_gradient` from a centered start, since B'B = I. Under Adam, or any other optimizer
     that treats coordinates one by one, it is not, and the result depends on the basis.
 
+    ||v|| = ||w||, so `sphere_projection` with ``centered=False`` keeps the norm of the weights; the
+    coordinates themselves have no mean to remove.
+
     A zero-sum kernel cancels a constant input only where the window is full: under zero padding the
     border keeps a shift.
 

@@ -41,6 +41,11 @@ def reparametrize(
         >>> raw["dense"]["kernel"].scale.tolist()
         [1.0, 1.0]
     """
+    if not callable(into):
+        raise TypeError(
+            f"into is {into!r}; wanted a class such as jaxnorm.Scaled, or a callable (path, "
+            "kernel, fan_in_axes) -> node."
+        )
     axes = iter(constrained_leaves(layout, params))
     wrapped = [
         _wrap(into, path, entry, _own_axes(entry, [next(axes)[2] for _ in flat_leaves(entry)]))

@@ -47,9 +47,9 @@ class SpectrallyNormalized(Reparametrization):
     kernel_fields = ("kernel",)
 
     kernel: Any
-    vector: Any = None
-    fan_in_axes: Axes = static_field(default=())
-    unit_axes: Axes = static_field(default=())
+    vector: Any
+    fan_in_axes: Axes = static_field()
+    unit_axes: Axes = static_field()
 
     @classmethod
     def from_kernel(cls, kernel: Any, fan_in_axes: int | Axes) -> "SpectrallyNormalized":

@@ -73,7 +73,13 @@ def noise_per_leaf(params: PyTree, stddev: Setting, where: Where | None) -> list
     for value in deviations:
         if is_number(value) and value < 0:
             raise ValueError(f"stddev is {value}; wanted a number of at least 0, or None.")
-    return [sigma if chosen else None for sigma, chosen in zip(deviations, noisy, strict=True)]
+    chosen = [sigma if wanted else None for sigma, wanted in zip(deviations, noisy, strict=True)]
+    if all(sigma is None for sigma in chosen):
+        raise ValueError(
+            "stddev is None for every scale that would be noisy, so this would do nothing; give "
+            "one of them a number, or leave noise_injection out."
+        )
+    return chosen
 
 
 def noise_factors(params: PyTree, deviations: list[Setting], key: Array) -> Factors:

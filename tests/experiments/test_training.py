@@ -131,9 +131,9 @@ def test_evaluation_in_chunks_drops_no_row(bn):
     data = toy_dataset()
 
     def apply(params, state, x, train):
-        return x @ params, state
+        return x @ params["head"], state
 
-    state = start(bn, 0)._replace(params=jnp.eye(6, 3))
+    state = start(bn, 0)._replace(params={"head": jnp.eye(6, 3)})
     whole = Ahead(make_evaluate(apply, noisy=False))(state, *data[2:4])
     for chunk in (5, 22, 23):
         parts = Ahead(make_evaluate(apply, noisy=False, chunk=chunk))(state, *data[2:4])

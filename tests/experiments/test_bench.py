@@ -1,0 +1,55 @@
+"""The benchmarks run and write what they print, at sizes that take no time."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments._cli import main
+from experiments.bench import _effective, _lcw, _peers
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_lcw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_lcw, "FAN_INS", (8,))
+    monkeypatch.setattr(_lcw, "UNITS", 4)
+    assert main(["bench", "lcw", "--repeats", "2", "--out", str(tmp_path)]) == 0
+    rows = rows_of(tmp_path / "lcw.csv")
+    assert [(row["fan_in"], row["pass"]) for row in rows] == [("8", "forward"), ("8", "gradient")]
+    assert all(float(row["speedup"]) > 0 for row in rows)
+
+
+def test_the_dense_basis_is_orthonormal_and_sums_to_zero() -> None:
+    basis = np.asarray(_lcw.dense_basis(7), np.float64)
+    assert basis.shape == (7, 6)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(6), atol=1e-6)
+    np.testing.assert_allclose(basis.sum(0), 0, atol=1e-6)
+
+
+def test_effective(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_effective, "NETWORKS", {"tiny": lambda: [(3, 3, 2, 4), (4, 5)]})
+    assert main(["bench", "effective", "--repeats", "2", "--out", str(tmp_path)]) == 0
+    rows = rows_of(tmp_path / "effective.csv")
+    assert [row["method"] for row in rows] == ["read and write", *_effective.NODES]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "millions"),
+    [(_effective.wide_resnet_kernels, 36.5), (_effective.resnet50_kernels, 25.5)],
+)
+def test_the_networks_have_their_published_sizes(kernels, millions: float) -> None:
+    weights = sum(int(np.prod(shape)) for shape in kernels())
+    assert round(weights / 1e6, 1) == millions
+
+
+def test_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in (("FAN_IN", 8), ("UNITS", 4), ("ROWS", 2)):
+        monkeypatch.setattr(_peers, name, size)
+    assert main(["bench", "peers", "--repeats", "2", "--out", str(tmp_path)]) == 0
+    layers = [row["layer"] for row in rows_of(tmp_path / "peers.csv")]
+    assert {"plain dense", "jaxnorm WeightNormalized", "linen.WeightNorm"} <= set(layers)
