@@ -88,8 +88,8 @@ def batch_norms(model: nnx.Module) -> dict[Path, nnx.BatchNorm]:
     found = {p: m for p, m in nnx.iter_modules(model) if isinstance(m, nnx.BatchNorm)}
     if not found:
         raise ValueError(
-            f"{type(model).__name__} has no flax.nnx.BatchNorm layer, so there is nothing to take "
-            "out (jaxnorm.nnx.BatchNorm is not looked for)."
+            f"{type(model).__name__} has no nnx.BatchNorm layer, so there is nothing to take out. "
+            "(It is Flax's own that is looked for, not jaxnorm.nnx.BatchNorm.)"
         )
     return found
 
