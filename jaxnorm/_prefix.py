@@ -3,7 +3,6 @@
 from typing import Any
 
 import jax
-import optax
 from jaxtyping import PyTree
 
 from jaxnorm._paths import entries, leaves
@@ -16,28 +15,20 @@ def setting_per_leaf(setting: Setting, tree: PyTree, name: str) -> list[Any]:
     """The setting of each leaf of ``tree`` (nodes opened, absent leaves included).
 
     ``setting`` is matched by path, not by structure, so that it stays right where a mask has
-    replaced a part of ``tree``. Raises ValueError, with the path, for a leaf that has no setting,
-    and for a setting that reaches no leaf.
+    replaced or left out a part of ``tree``. Raises ValueError, with the path, for a leaf that has
+    no setting.
     """
     given = dict(entries(setting))
-    places = [_place(path, given, name) for path, _ in leaves(tree)]
-    unused = sorted(set(given) - {*places, ""})
-    masked = any(isinstance(leaf, optax.MaskedNode) for _, leaf in leaves(tree))
-    if unused and not masked:
-        raise ValueError(
-            f"{name} has entries for {', '.join(unused)}, and there are no such parameters; the "
-            f"paths are: {', '.join(path for path, _ in leaves(tree))}."
-        )
-    return [given[place] for place in places]
+    return [_setting_at(path, given, name) for path, _ in leaves(tree)]
 
 
-def _place(path: str, given: dict[str, Any], name: str) -> str:
-    """The entry of ``given`` that reaches a leaf: the longest prefix of its path."""
+def _setting_at(path: str, given: dict[str, Any], name: str) -> Any:
+    """The setting that reaches a leaf: that of the longest prefix of its path."""
     parts = path.split("/")
     for length in range(len(parts), -1, -1):
         prefix = "/".join(parts[:length])
         if prefix in given:
-            return prefix
+            return given[prefix]
     raise ValueError(
         f"{name} has no entry for the parameter {path!r}; it has entries for "
         f"{', '.join(given) or 'nothing'}. Wanted one number (or None) for all parameters, or a "

@@ -9,11 +9,6 @@ from jaxnorm import Scaled, noise_injection, project, reparametrize
 PARAMS = {"a": {"kernel": jnp.ones((4, 3))}, "b": {"kernel": jnp.eye(4, 3)}}
 
 
-def test_a_setting_for_nothing_raises() -> None:
-    with pytest.raises(ValueError, match=r"squared_radius has entries for typo.*a/kernel"):
-        project(PARAMS, squared_radius={"a": 1.0, "b": 2.0, "typo": 3.0})
-
-
 def test_under_a_mask_settings_may_be_for_what_is_hidden() -> None:
     masked = {"a": PARAMS["a"], "b": optax.MaskedNode()}
     projected = project(masked, squared_radius={"a": 1.0, "b": 2.0})
