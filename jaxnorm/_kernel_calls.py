@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PyTree
 
 #: Primitives that only wrap other equations, and where they keep them.
 _CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
-_LOOPS = ("scan", "while", "cond", "shard_map")
+LOOPS = ("scan", "while", "cond", "shard_map")
 #: Primitives whose result is the kernel still, in another form.
 _VIEWS = (
     "convert_element_type",
@@ -117,13 +117,13 @@ def _evaluate(
     name = equation.primitive.name
     uses_kernel = any(view is not None for view in held)
     inner = inner_jaxpr(equation) if uses_kernel else None
-    if uses_kernel and name in _LOOPS:
+    if uses_kernel and name in LOOPS:
         path = next(view.path for view in held if view is not None)
         raise ValueError(
             f"the kernel {path!r} is used inside a {name}, where layers do not run one after the "
             "other. Leave it out of the layout, or initialize it by itself."
         )
-    if inner is not None and name not in _LOOPS:
+    if inner is not None and name not in LOOPS:
         return _run(inner, operands, held, visit)
     results = _bind(equation, operands)
     if not uses_kernel:
@@ -160,7 +160,7 @@ def inner_jaxpr(equation: Any) -> ClosedJaxpr | None:
 
 def _bind(equation: Any, operands: list[Any]) -> list[Any]:
     """Runs one primitive; a wrapping one as a whole, with its own rule of differentiation."""
-    if inner_jaxpr(equation) is not None and equation.primitive.name not in _LOOPS:
+    if inner_jaxpr(equation) is not None and equation.primitive.name not in LOOPS:
         return _run_whole(equation, operands)
     results = equation.primitive.bind(*operands, **equation.params)
     return list(results) if equation.primitive.multiple_results else [results]

@@ -10,6 +10,7 @@ import numpy as np
 
 from experiments._errors import UserError
 from experiments._progress import progress
+from experiments.bench._timing import counted, ratio
 from experiments.data import Dataset
 from experiments.methods import METHODS, OptimizerSettings, Recipe, find_methods
 from experiments.models import ModelSettings
@@ -126,11 +127,9 @@ def timed(subject: Subject, batch: tuple[jax.Array, jax.Array]) -> tuple[Subject
 
 
 def _cost(name: str, times: Mapping[str, list[float]], compiled: jax.stages.Compiled) -> StepCost:
-    ratios = [mine / base for mine, base in zip(times[name], times[BASELINE], strict=True)]
-    low, middle, high = np.quantile(ratios, (0.25, 0.5, 0.75))
-    counted = compiled.cost_analysis() or {}
-    gflops, gbytes = (counted.get(key, float("nan")) / 1e9 for key in ("flops", "bytes accessed"))
-    return StepCost(name, statistics.median(times[name]), middle, low, high, gflops, gbytes)
+    gflops, gbytes = (count / 1e9 for count in counted(compiled))
+    ratios = ratio(times[name], times[BASELINE])
+    return StepCost(name, statistics.median(times[name]), *ratios, gflops, gbytes)
 
 
 HEADER = ("method", "step, ms", "time ratio", "10^9 operations", "ratio", "10^9 bytes", "ratio")

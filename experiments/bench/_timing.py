@@ -17,9 +17,6 @@ class Ratio(NamedTuple):
     low: float
     high: float
 
-    def __str__(self) -> str:
-        return f"{self.middle:.3g} [{self.low:.3g}, {self.high:.3g}]"
-
 
 def times_in_turn(
     subjects: Mapping[str, Callable[[], object]], repeats: int

@@ -7,10 +7,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from jaxnorm._kernel_calls import inner_jaxpr, is_flag
-
-#: Primitives whose bodies may run any number of times: not inlined.
-_LOOPS = ("scan", "while", "cond", "shard_map")
+from jaxnorm._kernel_calls import LOOPS, inner_jaxpr, is_flag
 
 
 class Equation(NamedTuple):
@@ -65,7 +62,7 @@ def _flatten(
         operands = [number(atom) for atom in equation.invars]
         name = str(equation.params.get("name", ""))
         inner = None if name.startswith(keep) else inner_jaxpr(equation)
-        if inner is not None and equation.primitive.name not in _LOOPS:
+        if inner is not None and equation.primitive.name not in LOOPS:
             results = _flatten(inner, operands, numbers, keep, equations)
         else:
             if not name.startswith(keep):
