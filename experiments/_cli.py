@@ -16,6 +16,8 @@ from experiments._settings import Settings
 from experiments.bench import BENCHMARKS, find_benchmark
 from experiments.data import describe_sources
 from experiments.methods import METHODS, find_methods
+from experiments.papers import ITEMS, PresetName, find_item, items_table, run_item
+from experiments.reports import show_table
 
 _METHODS_HELP = "; ".join(f"{recipe.name}: {recipe.summary}" for recipe in METHODS.values())
 _DEFAULT_METHODS = ",".join(recipe.name for recipe in METHODS.values() if recipe.default)
@@ -105,6 +107,33 @@ class Bench:
 
 
 @dataclass(frozen=True)
+class Paper:
+    """Reproduce a table or figure of the five papers: our numbers beside the paper's.
+
+    Writes report.md, results.csv and pictures into --out. With --list: what there is, what each
+    item costs and what the paper reports.
+    """
+
+    item: Annotated[Positional[str], arg(help=f"PAPER/ITEM: {', '.join(ITEMS)}.")] = ""
+    list: bool = False
+    """List the items."""
+    preset: PresetName = "cpu"
+    """smoke: seconds, to see that it runs; cpu: minutes; full: the paper's protocol."""
+    data_dir: Path | None = None
+    """The folder of the paper's data, for items that need some."""
+    out: Path | None = None
+    """The folder to write to; results/PAPER/ITEM if left out."""
+
+    def run(self, command: str) -> None:
+        """Runs the command."""
+        if self.list or not self.item:
+            show_table(items_table(ITEMS.values()))
+            return
+        item = find_item(self.item)
+        run_item(item, self.preset, self.data_dir, self.out or Path("results") / item.name, command)
+
+
+@dataclass(frozen=True)
 class Datasets:
     """List what --dataset reads, from where, and what is present."""
 
@@ -116,6 +145,7 @@ class Datasets:
 Command = (
     Annotated[Compare, subcommand("compare")]
     | Annotated[Train, subcommand("train")]
+    | Annotated[Paper, subcommand("paper")]
     | Annotated[Bench, subcommand("bench")]
     | Annotated[Datasets, subcommand("datasets")]
 )

@@ -1,50 +1,29 @@
 """The picture of a comparison: training loss on the left, test accuracy on the right."""
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from experiments.reports._files import write_whole
+from experiments.reports._picture import COLOURS, STYLES, new_figure, picture
 from experiments.training import Run
-
-# Okabe and Ito's palette, which stays distinct with any kind of colour vision; yellow is left out,
-# being too pale for lines. Line styles tell apart what comes after one round of it.
-COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-STYLES = ("-", "--", ":")
-
-STYLE = {
-    "font.size": 11,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "lines.linewidth": 1.8,
-}
 
 
 def draw_curves(path: Path, runs: Sequence[Run], title: str) -> None:
     """Writes a PNG: a line for each method's mean, a band from its lowest to its highest seed."""
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(11, 4.4), layout="constrained")
-        canvas = FigureCanvasAgg(figure)
-        loss, accuracy = figure.subplots(1, 2)
-        losses = _draw(loss, runs, "train_loss", 1.0)
-        accuracies = _draw(accuracy, runs, "test_accuracy", 100.0)
-        if all((line[np.isfinite(line)] > 0).all() for line in losses.values()):
-            loss.set_yscale("log")
-        _label(loss, losses, "training loss (cross-entropy, nats)")
-        _label(accuracy, accuracies, "test accuracy (%)")
-        figure.suptitle(title)
-        content = io.BytesIO()
-        canvas.print_png(content)
-    write_whole(path, content.getvalue())
+    figure = new_figure(2)
+    loss, accuracy = figure.axes
+    losses = _draw(loss, runs, "train_loss", 1.0)
+    accuracies = _draw(accuracy, runs, "test_accuracy", 100.0)
+    if all((line[np.isfinite(line)] > 0).all() for line in losses.values()):
+        loss.set_yscale("log")
+    _label(loss, losses, "training loss (cross-entropy, nats)")
+    _label(accuracy, accuracies, "test accuracy (%)")
+    figure.suptitle(title)
+    write_whole(path, picture(figure))
 
 
 def _draw(

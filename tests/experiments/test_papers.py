@@ -1,0 +1,66 @@
+"""Items of the papers: what a run writes and prints, and what every row of the table must have."""
+
+import csv
+from typing import NamedTuple
+
+import pytest
+
+from experiments._cli import main
+from experiments._errors import UserError
+from experiments.papers import ITEMS, Claim, Item, Preset, Report, find_item, run_item
+from experiments.reports import new_figure
+
+
+class Settings(NamedTuple):
+    points: int = 3
+
+
+def run(settings, context):
+    figure = new_figure()
+    figure.axes[0].plot(range(settings.points))
+    context.advance(1.0, "drawn")
+    claims = [Claim("points", str(settings.points), "3", settings.points == 3)]
+    rows = [(index, index**2) for index in range(settings.points)]
+    return Report(claims, ("x", "y"), rows, {"squares": figure}, ["Squares grow."])
+
+
+TOY = Item(
+    "toy/squares", "squares", "they grow", run, {"smoke": Preset(Settings(), "no time", "reduced")}
+)
+
+
+def test_a_run_writes_a_report_a_table_and_a_picture(tmp_path, capsys):
+    run_item(TOY, "smoke", None, tmp_path, "python -m experiments paper toy/squares")
+    with (tmp_path / "results.csv").open() as file:
+        assert list(csv.reader(file)) == [["x", "y"], ["0", "0"], ["1", "1"], ["2", "4"]]
+    assert (tmp_path / "squares.png").read_bytes().startswith(b"\x89PNG")
+    text = (tmp_path / "report.md").read_text()
+    for part in ("they grow", "reduced", "yes |", "Squares grow.", "- points: 3", "- command:"):
+        assert part in text
+    assert "points" in capsys.readouterr().out
+
+
+def test_every_item_has_a_smoke_preset_and_a_name_of_two_parts():
+    for name, item in ITEMS.items():
+        paper, _, what = name.partition("/")
+        assert paper in {"vcl", "lcw", "cwo", "normprop", "bn"}
+        assert what
+        assert "smoke" in item.presets
+        for preset in item.presets.values():
+            assert preset.settings._asdict()
+            assert preset.cost
+
+
+def test_the_list_names_every_item(capsys):
+    assert main(["paper", "--list"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in ITEMS)
+
+
+def test_an_unknown_item_and_a_missing_folder_are_one_line(tmp_path, capsys):
+    with pytest.raises(UserError, match="there is no paper item 'vcl/fig99'"):
+        find_item("vcl/fig99")
+    assert main(["paper", "vcl/fig99"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    with pytest.raises(UserError, match="is not a folder"):
+        run_item(TOY, "smoke", tmp_path / "missing", tmp_path, "")
