@@ -6,7 +6,7 @@ from pathlib import Path
 from experiments._progress import Advance, progress
 from experiments._settings import Settings
 from experiments.data import Dataset, load
-from experiments.methods import Recipe
+from experiments.methods import Recipe, adjusted
 from experiments.reports import (
     comparison_table,
     draw_curves,
@@ -60,6 +60,7 @@ def run_all(
 ) -> list[Run]:
     """Trains every recipe under every seed, and rewrites the CSV files after each run."""
     training = settings.training()
+    recipes = [adjusted(recipe, settings.overrides()) for recipe in recipes]
     prepare_folder(out)
     datasets = {seed: load(settings.dataset, seed) for seed in seeds}
     trainer_for = _trainers(training)

@@ -7,7 +7,7 @@ from tyro.conf import arg
 
 from experiments._errors import UserError
 from experiments.data import BUNDLED
-from experiments.methods import OptimizerSettings
+from experiments.methods import OptimizerSettings, Overrides
 from experiments.models import ACTIVATIONS, MODELS, ModelSettings
 from experiments.training import TrainingSettings
 
@@ -52,8 +52,26 @@ class Settings:
     """The initial learning rate, for all methods; half a cosine takes it to 0."""
     weight_decay: float = OptimizerSettings().weight_decay
     """Weight decay on kernels (decoupled with adam); scales and biases have none."""
+    ghost_groups: int = 1
+    """The parts of a batch that batch normalization sees apart (ghost batches)."""
     noise: float | None = None
     """The noise's standard deviation, in the methods that inject noise, in place of their own."""
+    dropout: float | None = None
+    """The rate of dropout, in the methods that have it, in place of their own."""
+    sample_size: int | None = None
+    """n of the variance constancy loss: 2n rows of each batch are read; 5 if left out."""
+    vcl_weight: float | None = None
+    """What the variance constancy loss is multiplied by; 0.01 if left out."""
+    vcl_clip: float | None = None
+    """The largest norm of a layer's gradient with that loss; 1 if left out."""
+    vcl_per_channel: bool | None = None
+    """Whether a unit of that loss is a channel, and not a channel at a position."""
+    refresh_every: int | None = None
+    """The steps between refreshes of population statistics and decay strengths; else 10."""
+    population_rows: int | None = None
+    """The rows that population statistics are taken of; 10,000 (or all) if left out."""
+    probes: int | None = None
+    """The probes of a gamma decay strength; 1 if left out."""
     constrain_head: bool = False
     """Also constrain the classifier's kernel, which methods leave free otherwise."""
     augment: bool = False
@@ -62,24 +80,39 @@ class Settings:
     def training(self) -> TrainingSettings:
         """The settings as training takes them; raises UserError for numbers out of range."""
         for name, least in LEAST.items():
-            if not getattr(self, name) >= least:
-                raise _too_small(name, getattr(self, name), f"{least} or more")
+            value = getattr(self, name)
+            if value is not None and not value >= least:
+                raise _too_small(name, value, f"{least} or more")
         if not 0 < self.learning_rate < float("inf"):
             raise _too_small("learning_rate", self.learning_rate, "a positive number")
-        if self.noise is not None and not self.noise >= 0:
-            raise _too_small("noise", self.noise, "0 or more")
         return TrainingSettings(
-            ModelSettings(self.model, self.activation, self.depth, self.width, self.channels),
-            OptimizerSettings(self.optimizer, self.learning_rate, self.weight_decay, self.noise),
+            ModelSettings(
+                self.model,
+                self.activation,
+                self.depth,
+                self.width,
+                self.channels,
+                self.ghost_groups,
+            ),
+            OptimizerSettings(self.optimizer, self.learning_rate, self.weight_decay),
             self.epochs,
             self.batch_size,
             self.augment,
             self.constrain_head,
         )
 
+    def overrides(self) -> Overrides:
+        """What the user sets in the place of a recipe's own settings."""
+        return Overrides(**{name: getattr(self, name) for name in Overrides._fields})
+
 
 #: The smallest values that make sense.
-LEAST = {"depth": 1, "width": 1, "channels": 1, "epochs": 1, "batch_size": 1, "weight_decay": 0}
+LEAST = {
+    **dict.fromkeys(("depth", "width", "channels", "epochs", "batch_size", "ghost_groups"), 1),
+    **dict.fromkeys(("weight_decay", "noise", "dropout", "vcl_weight"), 0),
+    **dict.fromkeys(("refresh_every", "population_rows", "probes"), 1),
+    "sample_size": 2,
+}
 
 
 def _too_small(name: str, value: object, wanted: str) -> UserError:

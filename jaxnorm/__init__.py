@@ -21,6 +21,7 @@ from jaxnorm.activations import rectified_moments as rectified_moments
 from jaxnorm.activations import standardized as standardized
 from jaxnorm.initializers import data_dependent_init as data_dependent_init
 from jaxnorm.initializers import variance_preserving_init as variance_preserving_init
+from jaxnorm.losses import affine_gamma_decay_strength as affine_gamma_decay_strength
 from jaxnorm.losses import collect_preactivations as collect_preactivations
 from jaxnorm.losses import gamma_decay as gamma_decay
 from jaxnorm.losses import gamma_decay_strength as gamma_decay_strength
@@ -45,6 +46,7 @@ from jaxnorm.reparam import power_iteration as power_iteration
 from jaxnorm.reparam import reparametrize as reparametrize
 from jaxnorm.statistics import Moments as Moments
 from jaxnorm.statistics import batch_moments as batch_moments
+from jaxnorm.statistics import independent_positions as independent_positions
 from jaxnorm.statistics import kurtosis as kurtosis
 from jaxnorm.statistics import merge_moments as merge_moments
 from jaxnorm.statistics import population_statistics as population_statistics

@@ -24,7 +24,6 @@ class OptimizerSettings(NamedTuple):
     name: Literal["sgd", "adam"] = "sgd"
     learning_rate: float = 0.05
     weight_decay: float = 1e-3
-    noise: float | None = None
 
 
 def make_optimizer(
@@ -38,7 +37,7 @@ def make_optimizer(
 
     Args:
         recipe: the method.
-        settings: what all methods share; its noise replaces that of a recipe that has some.
+        settings: what all methods share.
         steps: the length of the schedule, at whose end the learning rate is 0.
         layout: which kernels are constrained.
         seed: of the noise; it may be traced, and only ``init`` reads it.
@@ -55,15 +54,9 @@ def make_optimizer(
     if recipe.variance_constancy is not None:
         parts.insert(0, jaxnorm.clip_by_layer_norm(recipe.variance_constancy.clip))
     optimizer = optax.chain(*parts)
-    noise = noise_of(recipe, settings)
-    return optimizer if noise is None else jaxnorm.noise_injection(optimizer, noise, seed=seed)
-
-
-def noise_of(recipe: Recipe, settings: OptimizerSettings) -> float | None:
-    """The noise's standard deviation; None where the recipe has none."""
-    if recipe.noise is None or settings.noise is None:
-        return recipe.noise
-    return settings.noise
+    if recipe.noise is None:
+        return optimizer
+    return jaxnorm.noise_injection(optimizer, recipe.noise, seed=seed)
 
 
 def cosine(peak: float, steps: int) -> Callable[[Int[Array, ""]], Float[Array, ""]]:

@@ -5,12 +5,12 @@ from types import MappingProxyType
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, PyTree, Shaped
 
 import jaxnorm
 from experiments.methods._recipe import Recipe
 from experiments.methods._variance_constancy import with_betas
-from experiments.models import HEAD, Activation
+from experiments.models import Activation
 from jaxnorm import Layout
 from jaxnorm.activations import jacobian_factor
 
@@ -24,11 +24,6 @@ INITIALIZERS: Mapping[str, Callable[..., PyTree]] = MappingProxyType(
 
 #: The rows of that minibatch.
 INITIAL_ROWS = 256
-
-
-def constrained_layout(include_head: bool = False) -> Layout:
-    """The kernels that methods constrain: all but the classifier's, or with it."""
-    return jaxnorm.flax_layout if include_head else jaxnorm.exclude(f"^{HEAD}/")
 
 
 def initial_parameters(
@@ -64,9 +59,11 @@ def initial_parameters(
     return params
 
 
-def spread(X: Float[Array, "rows *shape"]) -> Float[Array, "few *shape"]:
-    """Up to `INITIAL_ROWS` rows from all over ``X``, whatever its order."""
-    return X[:: max(1, len(X) // INITIAL_ROWS)][:INITIAL_ROWS]
+def spread(
+    X: Shaped[Array, "rows *shape"], count: int = INITIAL_ROWS
+) -> Shaped[Array, "few *shape"]:
+    """Up to ``count`` rows from all over ``X``, whatever its order."""
+    return X[:: max(1, len(X) // count)][:count]
 
 
 def _scaled(params: PyTree, factor: float) -> PyTree:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from experiments.methods._population import GammaDecay, Population
 from experiments.methods._variance_constancy import VarianceConstancy
 from jaxnorm import Reparametrization
 
@@ -19,7 +20,12 @@ class Recipe:
         reparametrization: what stands in the place of each constrained kernel, or None.
         propagates: whether activations are standardized under a Gaussian, and the initial scale
             of reparametrized kernels makes up for their Jacobian (normalization propagation).
+        input_norm: the normalization layer of the data, by name; None for the data as they come,
+            standardized on the training rows.
+        dropout: the rate at which activations are dropped in training.
         variance_constancy: the settings of the variance constancy loss, or None.
+        population: when population statistics and decay strengths are taken anew, or None.
+        gamma_decay: how the strength of gamma decay is estimated, or None for no such decay.
         initializer: what fits the initial weights to a minibatch, by name, or None.
         centered: whether each unit's weights are kept zero-mean.
         squared_radius: the value at which each unit's ||w||^2 is kept, or None for free norms.
@@ -34,7 +40,11 @@ class Recipe:
     activation: str | None = None
     reparametrization: type[Reparametrization] | None = None
     propagates: bool = False
+    input_norm: str | None = None
+    dropout: float = 0.0
     variance_constancy: VarianceConstancy | None = None
+    population: Population | None = None
+    gamma_decay: GammaDecay | None = None
     initializer: str | None = None
     centered: bool = False
     squared_radius: float | None = None

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from experiments._errors import UserError, unknown
+from experiments.methods._population import GammaDecay, Population
 from experiments.methods._recipe import Recipe
 from experiments.methods._variance_constancy import VarianceConstancy
 from jaxnorm import (
@@ -76,15 +77,34 @@ _REPARAMETRIZATIONS = (
     Recipe("bn+sl", "bn before the activation, the standardization layer after", "bn", "sl"),
 )
 
-_ACTIVATIONS = (
+_NORMPROP: Parts = {"squared_radius": 1.0}
+_PROPAGATION = (
     Recipe(
         "normprop",
         "normalization propagation: unit-norm weights, standardized activations",
         reparametrization=WeightNormalized,
-        squared_radius=1.0,
         propagates=True,
         default=True,
+        **_NORMPROP,
     ),
+    Recipe(
+        "normprop-batch",
+        "normprop with each minibatch of the data normalized by its own statistics",
+        reparametrization=WeightNormalized,
+        propagates=True,
+        input_norm="sl",
+        **_NORMPROP,
+    ),
+    Recipe(
+        "normprop-exact",
+        "normprop that stays exact while biases are learned (rectifiers only)",
+        norm="standardized-rectifier",
+        activation="identity",
+        **_NORMPROP,
+    ),
+)
+
+_LOSSES = (
     Recipe(
         "vcl",
         "variance constancy loss of n = 5 samples, layers' gradients clipped at 1",
@@ -93,10 +113,30 @@ _ACTIVATIONS = (
     ),
 )
 
+_PN: Parts = {"norm": "pn", "population": Population()}
+_DECAY: Parts = {"population": Population(), "gamma_decay": GammaDecay()}
+
+_BATCH_NORM_IN_PIECES = (
+    Recipe("pn", "population normalization, statistics refreshed every 10 steps", **_PN),
+    Recipe("pn+gamma-decay", "pn and the decay of gamma that is implicit in bn", **_PN | _DECAY),
+    Recipe("wn+gamma-decay", "wn and the decay of gamma implicit in bn", **_WN, **_DATA, **_DECAY),
+    Recipe("wn+mean-only-bn", "wn, then bn without variances", norm="mean-only-bn", **_WN),
+    Recipe("wn+variance-only-bn", "wn, then bn without means", norm="variance-only-bn", **_WN),
+    Recipe("bn+dropout", "bn, and 0.1 of the activations dropped", norm="bn", dropout=0.1),
+    Recipe("wn+dropout", "wn, and 0.2 of the activations dropped", dropout=0.2, **_WN, **_DATA),
+)
+
 METHODS: Mapping[str, Recipe] = MappingProxyType(
     {
         recipe.name: recipe
-        for recipe in (*_NORMALIZERS, *_ABLATIONS, *_REPARAMETRIZATIONS, *_ACTIVATIONS)
+        for recipe in itertools.chain(
+            _NORMALIZERS,
+            _ABLATIONS,
+            _REPARAMETRIZATIONS,
+            _PROPAGATION,
+            _LOSSES,
+            _BATCH_NORM_IN_PIECES,
+        )
     }
 )
 

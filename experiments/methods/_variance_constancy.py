@@ -6,8 +6,7 @@ from typing import NamedTuple
 import jax
 from jaxtyping import Array, Float, PyTree
 
-import jaxnorm
-from experiments.models import HEAD
+from experiments.methods._hidden import hidden_kernels
 from jaxnorm.losses import (
     collect_preactivations,
     initial_betas,
@@ -72,7 +71,6 @@ def _collect(
     apply: Callable[..., PyTree], params: PyTree, X: Array, rows: int | None
 ) -> tuple[PyTree, dict[str, Array]]:
     """The output, and the pre-activations by layer, the classifier's left out."""
-    hidden = jaxnorm.exclude(f"^{HEAD}/")
-    output, layers = collect_preactivations(apply, params, X, layout=hidden, rows=rows)
+    output, layers = collect_preactivations(apply, params, X, layout=hidden_kernels(), rows=rows)
     # Named by layer, not by kernel: the betas are no kernels.
     return output, {path.removesuffix("/kernel"): layer for path, layer in layers.items()}

@@ -3,12 +3,11 @@
 import itertools
 from collections.abc import Sequence
 
-import jax
 from flax import nnx
 from jaxtyping import Array, Float
 
-from experiments.models._blocks import Activation, conv_block
-from experiments.models._norms import MakeNorm
+from experiments.models._pooling import average_pool
+from experiments.models._style import Style, conv_block
 
 
 class CNN9(nnx.Module):
@@ -21,10 +20,8 @@ class CNN9(nnx.Module):
         shape: (height, width, channels) of one image; each side at least 4.
         num_classes: the number of outputs.
         channels: the channels of the first stage.
-        make_norm: a maker of the normalizer before each activation, or None.
-        activation: the nonlinearity.
+        style: what follows each convolution.
         rngs: the random streams of the initial parameters.
-        make_post_norm: a maker of the normalizer after each activation, or None.
     """
 
     def __init__(
@@ -33,15 +30,12 @@ class CNN9(nnx.Module):
         num_classes: int,
         *,
         channels: int,
-        make_norm: MakeNorm | None,
-        activation: Activation,
+        style: Style,
         rngs: nnx.Rngs,
-        make_post_norm: MakeNorm | None = None,
     ):
         widths = [shape[-1], *(channels * factor for factor in (1, 1, 1, 2, 2, 2, 4, 4, 4))]
         self.blocks = nnx.List(
-            conv_block(before, after, make_norm, activation, rngs, make_post_norm)
-            for before, after in itertools.pairwise(widths)
+            conv_block(before, after, style, rngs) for before, after in itertools.pairwise(widths)
         )
         self.head = nnx.Linear(widths[-1], num_classes, rngs=rngs)
 
@@ -53,12 +47,3 @@ class CNN9(nnx.Module):
                 x = average_pool(x)
             x = block(x)
         return self.head(x.mean((1, 2)))
-
-
-def average_pool(
-    x: Float[Array, "rows height width channels"],
-) -> Float[Array, "rows half_height half_width channels"]:
-    """The means of 2 x 2 windows; an odd last row or column is left out."""
-    window = (1, 2, 2, 1)
-    # flax's avg_pool divides by an integer array, which strict dtype promotion does not allow.
-    return jax.lax.reduce_window(x, 0.0, jax.lax.add, window, window, "VALID") / 4.0

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from flax import nnx
 from jaxtyping import Array, Float
 
-from experiments.models._blocks import Activation, dense_block
-from experiments.models._norms import MakeNorm
+from experiments.models._style import Style, dense_block
 
 
 class MLP(nnx.Module):
@@ -19,10 +18,8 @@ class MLP(nnx.Module):
         num_classes: the number of outputs.
         depth: the number of hidden layers.
         width: the units of each.
-        make_norm: a maker of the normalizer before each activation, or None.
-        activation: the nonlinearity.
+        style: what follows each linear map but the last.
         rngs: the random streams of the initial parameters.
-        make_post_norm: a maker of the normalizer after each activation, or None.
     """
 
     def __init__(
@@ -32,15 +29,12 @@ class MLP(nnx.Module):
         *,
         depth: int,
         width: int,
-        make_norm: MakeNorm | None,
-        activation: Activation,
+        style: Style,
         rngs: nnx.Rngs,
-        make_post_norm: MakeNorm | None = None,
     ):
         widths = [math.prod(shape), *[width] * depth]
         self.blocks = nnx.List(
-            dense_block(before, after, make_norm, activation, rngs, make_post_norm)
-            for before, after in itertools.pairwise(widths)
+            dense_block(before, after, style, rngs) for before, after in itertools.pairwise(widths)
         )
         self.head = nnx.Linear(widths[-1], num_classes, rngs=rngs)
 

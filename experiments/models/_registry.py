@@ -1,55 +1,74 @@
 """Networks by name."""
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from flax import nnx
+from jaxtyping import Array
 
 from experiments._errors import UserError, unknown
-from experiments.models._blocks import ACTIVATIONS, Activation
+from experiments.models._activations import ACTIVATIONS
 from experiments.models._cnn9 import CNN9
+from experiments.models._elu11 import ELU11
 from experiments.models._mlp import MLP
-from experiments.models._norms import NORMS
+from experiments.models._nin import NIN
+from experiments.models._norms import maker
 from experiments.models._resnet18 import ResNet18
+from experiments.models._style import Activation, Style
 from experiments.models._vgg19 import VGG19
 from jaxnorm.activations import standardized
 
+#: The name of every network's classifier, which methods leave unconstrained.
+HEAD = "head"
+
 
 class ModelSettings(NamedTuple):
-    """Which network, and how large; each network reads the sizes that it has."""
+    """Which network, and how large; each network reads the sizes that it has.
+
+    Attributes:
+        name: a key of `MODELS`.
+        activation: a key of `ACTIVATIONS`.
+        depth: the hidden layers of the mlp.
+        width: the units of each.
+        channels: the channels of a convolutional network's first stage, of 64 in the papers.
+        groups: the parts of the batch that batch normalization sees apart (ghost batches).
+    """
 
     name: str = "mlp"
     activation: str = "relu"
     depth: int = 3
     width: int = 256
     channels: int = 64
+    groups: int = 1
 
 
-#: ``(settings, shape, num_classes, **rest) -> module``.
+#: ``(settings, shape, num_classes, style=, rngs=) -> module``.
 Builder = Callable[..., nnx.Module]
 
 
 def _mlp(
-    settings: ModelSettings, shape: Sequence[int], num_classes: int, **rest: object
+    settings: ModelSettings, shape: Sequence[int], num_classes: int, **rest: Any
 ) -> nnx.Module:
     return MLP(shape, num_classes, depth=settings.depth, width=settings.width, **rest)
 
 
 def _sigmoid50(
-    settings: ModelSettings, shape: Sequence[int], num_classes: int, **rest: object
+    settings: ModelSettings, shape: Sequence[int], num_classes: int, style: Style, rngs: nnx.Rngs
 ) -> nnx.Module:
     del settings
-    return MLP(shape, num_classes, depth=50, width=256, **(rest | {"activation": jax.nn.sigmoid}))
+    style = style._replace(activation=jax.nn.sigmoid)
+    return MLP(shape, num_classes, depth=50, width=256, style=style, rngs=rngs)
 
 
 def _images(make: Builder, name: str, side: int) -> Builder:
     """The builder of a network for images with sides of at least ``side`` pixels."""
 
     def builder(
-        settings: ModelSettings, shape: Sequence[int], num_classes: int, **rest: object
+        settings: ModelSettings, shape: Sequence[int], num_classes: int, **rest: Any
     ) -> nnx.Module:
         if len(shape) != 3 or min(shape[:2]) < side:
             raise UserError(
@@ -65,11 +84,28 @@ MODELS: Mapping[str, Builder] = MappingProxyType(
     {
         "mlp": _mlp,
         "cnn9": _images(CNN9, "cnn9", 4),
+        "elu11": _images(ELU11, "elu11", 1),
+        "nin": _images(NIN, "nin", 20),
         "sigmoid50": _sigmoid50,
         "vgg19": _images(VGG19, "vgg19", 8),
         "resnet18": _images(ResNet18, "resnet18", 8),
     }
 )
+
+
+class NormalizedInput(nnx.Module):
+    """A network whose input is normalized by a layer first: each feature of it is a unit.
+
+    Args:
+        norm: of as many units as one input has features.
+        network: what follows.
+    """
+
+    def __init__(self, norm: nnx.Module, network: nnx.Module):
+        self.norm, self.network = norm, network
+
+    def __call__(self, x: Array) -> Array:
+        return self.network(self.norm(x.reshape(len(x), -1)).reshape(x.shape))
 
 
 @functools.cache
@@ -82,11 +118,14 @@ def build(
     settings: ModelSettings,
     shape: Sequence[int],
     num_classes: int,
-    norm: str | None,
-    activation: str | None,
     rngs: nnx.Rngs,
+    *,
+    norm: str | None = None,
+    activation: str | None = None,
     post_norm: str | None = None,
     standardize: bool = False,
+    dropout: float = 0.0,
+    input_norm: str | None = None,
 ) -> nnx.Module:
     """The network that the settings name, with a normalizer by name (or none).
 
@@ -94,23 +133,27 @@ def build(
         settings: name and sizes.
         shape: the shape of one input.
         num_classes: the number of outputs.
+        rngs: the random streams of the initial parameters.
         norm: a key of `NORMS`, or None.
         activation: a key of `ACTIVATIONS`; None for the settings' own.
-        rngs: the random streams of the initial parameters.
         post_norm: a key of `NORMS` for the layer after each activation, or None.
         standardize: whether the activation is standardized under a Gaussian.
+        dropout: the rate at which activations are dropped.
+        input_norm: a key of `NORMS` for the layer that normalizes the data, or None.
     """
     if settings.name not in MODELS:
         raise unknown("model", settings.name, MODELS)
     activation = activation or settings.activation
     if activation not in ACTIVATIONS:
         raise unknown("activation", activation, ACTIVATIONS)
-    return MODELS[settings.name](
-        settings,
-        shape,
-        num_classes,
-        make_norm=None if norm is None else NORMS[norm],
-        activation=_activation(activation, standardize),
-        rngs=rngs,
-        make_post_norm=None if post_norm is None else NORMS[post_norm],
+    style = Style(
+        maker(norm, settings.groups),
+        _activation(activation, standardize),
+        maker(post_norm, settings.groups),
+        dropout,
     )
+    network = MODELS[settings.name](settings, shape, num_classes, style=style, rngs=rngs)
+    make_input_norm = maker(input_norm, settings.groups)
+    if make_input_norm is None:
+        return network
+    return NormalizedInput(make_input_norm(math.prod(shape), rngs), network)

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-import jax
 from flax import nnx
 from jaxtyping import Array, Float
 
-from experiments.models._blocks import Activation, conv_block, dense_block
-from experiments.models._norms import MakeNorm
+from experiments.models._pooling import max_pool
+from experiments.models._style import Style, conv_block, dense_block
 
 #: The convolutions of each stage, and their channels in multiples of the first stage's.
 STAGES = ((2, 1), (2, 2), (4, 4), (4, 8), (4, 8))
@@ -24,10 +23,8 @@ class VGG19(nnx.Module):
         shape: (height, width, channels) of one image; a side of 1 is not pooled any more.
         num_classes: the number of outputs.
         channels: the channels of the first stage.
-        make_norm: a maker of the normalizer before each activation, or None.
-        activation: the nonlinearity.
+        style: what follows each linear map but the last.
         rngs: the random streams of the initial parameters and of the dropout.
-        make_post_norm: a maker of the normalizer after each activation, or None.
     """
 
     def __init__(
@@ -36,25 +33,22 @@ class VGG19(nnx.Module):
         num_classes: int,
         *,
         channels: int,
-        make_norm: MakeNorm | None,
-        activation: Activation,
+        style: Style,
         rngs: nnx.Rngs,
-        make_post_norm: MakeNorm | None = None,
     ):
-        style = (make_norm, activation, rngs, make_post_norm)
         height, width, before = shape
         stages = []
         for count, factor in STAGES:
             blocks = []
             for _ in range(count):
-                blocks.append(conv_block(before, channels * factor, *style))
+                blocks.append(conv_block(before, channels * factor, style, rngs))
                 before = channels * factor
             stages.append(nnx.List(blocks))
             height, width = max(height // 2, 1), max(width // 2, 1)
         self.stages = nnx.List(stages)
         flat = height * width * before
         self.dense = nnx.List(
-            [dense_block(flat, before, *style), dense_block(before, before, *style)]
+            [dense_block(flat, before, style, rngs), dense_block(before, before, style, rngs)]
         )
         self.dropout = nnx.Dropout(DROPOUT, rngs=rngs)
         self.head = nnx.Linear(before, num_classes, rngs=rngs)
@@ -70,9 +64,3 @@ class VGG19(nnx.Module):
         for block in self.dense:
             x = block(self.dropout(x))
         return self.head(x)
-
-
-def max_pool(x: Float[Array, "rows height width channels"]) -> Float[Array, "rows h w channels"]:
-    """The largest of 2 x 2 windows; sides of one pixel are left as they are."""
-    window = (1, min(2, x.shape[1]), min(2, x.shape[2]), 1)
-    return jax.lax.reduce_window(x, -float("inf"), jax.lax.max, window, window, "VALID")

@@ -4,10 +4,12 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key, UInt
+from jaxtyping import Array, Float, Int, Key
 
 from experiments._errors import UserError
 from experiments.data import pad_crop_flip
+from experiments.training._keys import run_keys
+from experiments.training._refresh import Refresh, refreshed_after, refreshed_first
 from experiments.training._state import Metrics, TrainState
 from experiments.training._step import Step
 
@@ -40,7 +42,9 @@ def make_indexed_step(step: Step, augment: bool = False) -> IndexedStep:
     return indexed_step
 
 
-def make_epoch(indexed_step: IndexedStep, batch_size: int) -> RunEpoch:
+def make_epoch(
+    indexed_step: IndexedStep, batch_size: int, refresh: Refresh | None = None
+) -> RunEpoch:
     """An epoch ``(state, X, y) -> (state, mean metrics of its steps)``.
 
     The metrics are those of the network in training: before each step's update, with its noise and
@@ -49,15 +53,18 @@ def make_epoch(indexed_step: IndexedStep, batch_size: int) -> RunEpoch:
     Args:
         indexed_step: as `make_indexed_step` gives it.
         batch_size: the rows of one step.
+        refresh: what is done between steps, if anything is.
     """
 
     def epoch(state: TrainState, X: Array, y: Array) -> tuple[TrainState, Metrics]:
         order = batch_order(state, len(X), batch_size)
-        state, metrics = jax.lax.scan(
-            lambda state, index: indexed_step(state, X, y, order, index),
-            state,
-            jnp.arange(len(order)),
-        )
+
+        def body(state: TrainState, index: Int[Array, ""]) -> tuple[TrainState, Metrics]:
+            state, metrics = indexed_step(state, X, y, order, index)
+            return refreshed_after(refresh, state, X, y, index, len(order)), metrics
+
+        state = refreshed_first(refresh, state, X, y)
+        state, metrics = jax.lax.scan(body, state, jnp.arange(len(order)))
         return state._replace(epoch=state.epoch + 1), jax.tree.map(jnp.mean, metrics)
 
     return epoch
@@ -73,11 +80,6 @@ def batch_order(state: TrainState, rows: int, batch_size: int) -> Order:
 def epoch_keys(state: TrainState) -> Key[Array, "2"]:
     """The keys of the coming epoch: of its order, and of its augmentation."""
     return jax.random.split(jax.random.fold_in(run_keys(state.seed)[1], state.epoch))
-
-
-def run_keys(seed: UInt[Array, ""]) -> Key[Array, "3"]:
-    """The independent keys of a run: initialization, batches, noise."""
-    return jax.random.split(jax.random.key(seed), 3)
 
 
 def steps_per_epoch(rows: int, batch_size: int) -> int:

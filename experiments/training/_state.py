@@ -13,6 +13,7 @@ class TrainState(NamedTuple):
         model_state: the network's other variables: running statistics, random state.
         optimizer_state: the optimizer's.
         vectors: the singular vectors of spectrally normalized kernels; usually there are none.
+        strengths: of gamma decay, one for each scale; usually there are none.
         seed: of the run; with ``epoch`` it determines every batch.
         epoch: the number of finished epochs.
     """
@@ -21,6 +22,7 @@ class TrainState(NamedTuple):
     model_state: PyTree
     optimizer_state: PyTree
     vectors: PyTree
+    strengths: PyTree
     seed: UInt[Array, ""]
     epoch: Int[Array, ""]
 

@@ -7,9 +7,15 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
-from experiments.methods import BETAS, VarianceConstancy, forward_with_loss, without_betas
+from experiments.methods import (
+    BETAS,
+    VarianceConstancy,
+    forward_with_loss,
+    scales_and_biases,
+    without_betas,
+)
 from experiments.training._state import Metrics, TrainState
-from jaxnorm import attach, effective, power_iteration
+from jaxnorm import attach, effective, gamma_decay, power_iteration
 
 Batch = tuple[Float[Array, "rows *shape"], Int[Array, " rows"]]
 Step = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
@@ -41,6 +47,8 @@ def make_step(
             (logits, model_state), extra = forward_with_loss(
                 forward, weights, params[BETAS], variance_constancy, X
             )
+        if state.strengths:
+            extra = extra + gamma_decay(scales_and_biases(params)[0], state.strengths)
         metrics = jax.tree.map(jnp.mean, score(logits, y))
         return metrics.loss + extra, (model_state, metrics)
 

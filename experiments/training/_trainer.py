@@ -18,11 +18,14 @@ from experiments.methods import (
     constrained_layout,
     initial_parameters,
     make_optimizer,
+    scales_and_biases,
 )
 from experiments.models import ACTIVATIONS, ModelSettings, build
 from experiments.training._ahead import Ahead
-from experiments.training._epoch import make_epoch, make_indexed_step, run_keys, steps_per_epoch
+from experiments.training._epoch import make_epoch, make_indexed_step, steps_per_epoch
 from experiments.training._evaluate import make_evaluate
+from experiments.training._keys import run_keys
+from experiments.training._refresh import make_refresh
 from experiments.training._state import TrainState
 from experiments.training._step import Step, make_step
 from experiments.training._stepwise import Stepwise, loops_are_slow
@@ -97,7 +100,7 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
         layout,
         init=Ahead(_make_init(network, optimizer, recipe, settings.model, layout)),
         step=step,
-        epoch=_epoch_runner(model, step, settings),
+        epoch=_epoch_runner(model, step, recipe, settings),
         evaluate=Ahead(make_evaluate(apply, recipe.noise is not None)),
     )
 
@@ -114,11 +117,13 @@ def _network(
         model,
         shape,
         num_classes,
-        recipe.norm,
-        recipe.activation,
         nnx.Rngs(key),
-        recipe.post_norm,
-        recipe.propagates,
+        norm=recipe.norm,
+        activation=recipe.activation,
+        post_norm=recipe.post_norm,
+        standardize=recipe.propagates,
+        dropout=recipe.dropout,
+        input_norm=recipe.input_norm,
     )
 
 
@@ -133,7 +138,7 @@ def _make_init(
     activation = ACTIVATIONS[recipe.activation or model.activation]
 
     def init(seed: UInt[Array, ""], X: Float[Array, "rows *shape"]) -> TrainState:
-        init_key, _, noise_key = run_keys(seed)
+        init_key, _, noise_key, _ = run_keys(seed)
         functional = functionalize(network(init_key))
 
         def logits(params: PyTree, X: Array) -> Array:
@@ -142,15 +147,26 @@ def _make_init(
         params = initial_parameters(functional.params, recipe, layout, logits, X, activation)
         noise_seed = jax.random.bits(noise_key, (), jnp.uint32)
         optimizer_state = optimizer(noise_seed).init(params)
-        vectors, epoch = power_iteration(params), jnp.zeros((), jnp.int32)
-        return TrainState(params, functional.state, optimizer_state, vectors, seed, epoch)
+        scales = scales_and_biases(params)[0] if recipe.gamma_decay is not None else {}
+        return TrainState(
+            params,
+            functional.state,
+            optimizer_state,
+            power_iteration(params),
+            jax.tree.map(jnp.zeros_like, scales),
+            seed,
+            jnp.zeros((), jnp.int32),
+        )
 
     return init
 
 
-def _epoch_runner(model: nnx.Module, step: Step, settings: TrainingSettings) -> Ahead | Stepwise:
+def _epoch_runner(
+    model: nnx.Module, step: Step, recipe: Recipe, settings: TrainingSettings
+) -> Ahead | Stepwise:
     indexed_step = make_indexed_step(step, settings.augment)
+    refresh = make_refresh(model, recipe, settings.batch_size)
     if loops_are_slow(model):
-        return Stepwise(indexed_step, settings.batch_size)
+        return Stepwise(indexed_step, settings.batch_size, refresh)
     # The old state's memory becomes the new one's.
-    return Ahead(make_epoch(indexed_step, settings.batch_size), donate_argnums=0)
+    return Ahead(make_epoch(indexed_step, settings.batch_size, refresh), donate_argnums=0)

@@ -1,5 +1,8 @@
 """Losses on activations and scales: variance constancy, and gamma decay with its strengths."""
 
+from jaxnorm.losses._affine_strength import (
+    affine_gamma_decay_strength as affine_gamma_decay_strength,
+)
 from jaxnorm.losses._beta import initial_betas as initial_betas
 from jaxnorm.losses._beta import positive as positive
 from jaxnorm.losses._collect_preactivations import (

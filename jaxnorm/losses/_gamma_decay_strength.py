@@ -89,7 +89,7 @@ def gamma_decay_strength(
     spread = setting_per_leaf(excess_kurtosis, normalized, "excess_kurtosis")
     sizes = setting_per_leaf(batch_size, normalized, "batch_size")
     strengths = [
-        _strength(form, rho, size, axis_name, nonnegative)
+        strength_of_forms(form, rho, size, axis_name, nonnegative)
         for form, rho, size in zip(forms, spread, sizes, strict=True)
     ]
     return jax.tree.unflatten(structure, strengths)
@@ -132,10 +132,10 @@ def _signs(key: Array, like: list[Any]) -> list[Any]:
     ]
 
 
-def _strength(
+def strength_of_forms(
     forms: tuple[Any, Any], rho: Any, size: Any, axis_name: Any, nonnegative: bool
 ) -> Float[Array, " units"]:
-    """The two forms of every probe, averaged and put together."""
+    """The second-order forms of a unit's scale and shift, of every probe, put together."""
     by_scale, by_shift = (form.mean(0) for form in forms)
     spread = (jnp.asarray(rho, by_scale.dtype) + 2) / 4
     strength = (spread * by_scale + by_shift) / 2 / jnp.asarray(size, by_scale.dtype)

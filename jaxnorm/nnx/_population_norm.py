@@ -8,7 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from jaxnorm.nnx._statistics import Statistic, affine, normalize, sample_axes
-from jaxnorm.statistics import Moments, batch_moments
+from jaxnorm.statistics import Moments, batch_moments, independent_positions
 
 Values = Float[Array, "..."]
 
@@ -27,6 +27,8 @@ class PopulationNorm(nnx.Module):
         bias: beta, or None.
         mean: mu, a `Statistic`; 0 until the first refresh.
         var: a `Statistic`; 1 until the first refresh.
+        positions: a `Statistic`; how many independent values a sample's positions amount to, which
+            the strength of gamma decay asks for.
 
     Under jit the sample is the whole batch, however it is sharded; under pmap and shard_map give
     ``axis_name``, or devices keep statistics of their own.
@@ -62,6 +64,7 @@ class PopulationNorm(nnx.Module):
         self.bias = nnx.Param(zeros) if use_bias else None
         self.mean = Statistic(jnp.zeros(num_features))
         self.var = Statistic(jnp.ones(num_features))
+        self.positions = Statistic(jnp.ones(num_features))
 
     def set_view(self, refresh: bool | None = None, **others: Any) -> dict[str, Any]:
         """What ``nnx.view`` may change: whether statistics are taken anew."""
@@ -74,9 +77,13 @@ class PopulationNorm(nnx.Module):
         del args, kwargs
         if self.refresh:
             moments = batch_moments(x, sample_axes(x), axis_name=self.axis_name)
-            self.mean[...] = jax.lax.stop_gradient(moments.mean).astype(self.mean[...].dtype)
-            self.var[...] = jax.lax.stop_gradient(moments.variance).astype(self.var[...].dtype)
+            seen = (moments.mean, moments.variance, independent_positions(x))
+            for statistic, new in zip(self._statistics(), seen, strict=True):
+                statistic[...] = jax.lax.stop_gradient(new).astype(statistic[...].dtype)
         kept = Moments(self.mean[...], self.var[...], jnp.ones(()))
         normal = normalize(x, jax.lax.stop_gradient(kept), self.epsilon)
         scale, bias = (None if p is None else p[...] for p in (self.scale, self.bias))
         return affine(normal, scale, bias).astype(x.dtype)
+
+    def _statistics(self) -> tuple[Statistic, Statistic, Statistic]:
+        return self.mean, self.var, self.positions

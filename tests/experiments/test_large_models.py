@@ -20,7 +20,7 @@ COUNTS = {
 
 def network(name: str, shape: tuple[int, ...], norm: str | None = "bn") -> nnx.Module:
     settings = ModelSettings(name)
-    return nnx.eval_shape(lambda: build(settings, shape, 10, norm, None, nnx.Rngs(0)))
+    return nnx.eval_shape(lambda: build(settings, shape, 10, nnx.Rngs(0), norm=norm))
 
 
 @pytest.mark.parametrize("name", COUNTS)

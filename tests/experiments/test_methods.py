@@ -12,6 +12,8 @@ from experiments._errors import UserError
 from experiments.methods import (
     METHODS,
     OptimizerSettings,
+    Overrides,
+    adjusted,
     constrained_layout,
     find_methods,
     initial_parameters,
@@ -131,13 +133,14 @@ def test_noise_can_be_set():
     params = toy_parameters("cwo")
     zeros = jax.tree.map(jnp.zeros_like, params)
     for stddev, moved in ((0.0, False), (0.5, True)):
-        settings = OptimizerSettings(noise=stddev, weight_decay=0.0)
-        tx = make_optimizer(METHODS["cwo"], settings, 10, constrained_layout(), seed=3)
+        settings = OptimizerSettings(weight_decay=0.0)
+        recipe = adjusted(METHODS["cwo"], Overrides(noise=stddev))
+        tx = make_optimizer(recipe, settings, 10, constrained_layout(), seed=3)
         updates, _ = tx.update(zeros, tx.init(params), params)
         noisy = optax.apply_updates(params, updates)["blocks"][0]["linear"]["kernel"].scale
         assert bool((noisy != 1).all()) == moved
-    recipe = METHODS["cwo-centre-sphere"]
-    tx = make_optimizer(recipe, OptimizerSettings(noise=0.5), 10, constrained_layout())
+    recipe = adjusted(METHODS["cwo-centre-sphere"], Overrides(noise=0.5))
+    tx = make_optimizer(recipe, OptimizerSettings(), 10, constrained_layout())
     updates, _ = tx.update(zeros, tx.init(params), params)
     np.testing.assert_array_equal(updates["blocks"][0]["linear"]["kernel"].scale, 0)
 

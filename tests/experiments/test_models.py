@@ -11,7 +11,7 @@ from flax import nnx
 
 from experiments._errors import UserError
 from experiments.models import MODELS, NORMS, ModelSettings, build
-from experiments.models._cnn9 import average_pool
+from experiments.models._pooling import average_pool
 from jaxnorm import parameter_count
 from jaxnorm.nnx import functionalize
 
@@ -24,7 +24,7 @@ def network(name, norm, shape=(8, 8, 3), **sizes):
     settings = ModelSettings(name, **sizes)
 
     def make():
-        return build(settings, shape, 10, norm, None, nnx.Rngs(0))
+        return build(settings, shape, 10, nnx.Rngs(0), norm=norm)
 
     return functionalize(nnx.eval_shape(make))
 
@@ -73,7 +73,7 @@ def test_activations_change_the_network():
     for activation in ("relu", "tanh"):
         settings = ModelSettings("mlp", activation=activation, depth=2, width=6)
         apply, params, state = functionalize(
-            build(settings, (8, 8, 3), 10, None, None, nnx.Rngs(0))
+            build(settings, (8, 8, 3), 10, nnx.Rngs(0))
         )
         outputs.append(np.asarray(apply(params, state, x, train=False)[0]))
     assert not np.allclose(*outputs)

@@ -1,0 +1,22 @@
+"""The activations by name."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import jax
+
+from experiments.models._style import Activation
+
+ACTIVATIONS: Mapping[str, Activation] = MappingProxyType(
+    {
+        "relu": jax.nn.relu,
+        "leaky_relu": jax.nn.leaky_relu,
+        "elu": jax.nn.elu,
+        "selu": jax.nn.selu,
+        "gelu": jax.nn.gelu,
+        "silu": jax.nn.silu,
+        "sigmoid": jax.nn.sigmoid,
+        "tanh": jax.nn.tanh,
+        "identity": lambda x: x,
+    }
+)

@@ -1,0 +1,72 @@
+"""The network in network of Lin et al. 2014, as the normalization propagation paper has it."""
+
+from collections.abc import Sequence
+
+import jax
+from flax import nnx
+from jaxtyping import Array, Float
+
+from experiments.models._style import Style, conv_block
+
+#: (channels, kernel size, padding) of each convolution, by stage. The last two paddings are the
+#: paper's: the 5 x 5 convolution takes four positions a side, and the 1 x 1 one pads them back.
+STAGES = (
+    ((192, 5, 2), (160, 1, 0)),
+    ((96, 1, 0), (192, 5, 2), (192, 1, 0)),
+    ((192, 1, 0), (192, 5, 0), (192, 1, 2)),
+)
+
+Images = Float[Array, "rows height width channels"]
+
+
+class NIN(nnx.Module):
+    """Eight convolutions in three stages, max and average pooling between them, a classifier.
+
+    Args:
+        shape: (height, width, channels) of one image, of at least 20 x 20.
+        num_classes: the number of outputs.
+        channels: 64 makes the paper's widths, others are in proportion.
+        style: what follows each convolution but the last.
+        rngs: the random streams of the initial parameters.
+
+    Source: Arpit et al. 2016, section 5. The classifier is their last 1 x 1 convolution, which is
+    averaged over all positions; here the positions are averaged first, which is the same function.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        num_classes: int,
+        *,
+        channels: int,
+        style: Style,
+        rngs: nnx.Rngs,
+    ):
+        before, stages = shape[-1], []
+        for stage in STAGES:
+            blocks = []
+            for width, size, padding in stage:
+                after = max(1, width * channels // 64)
+                blocks.append(conv_block(before, after, style, rngs, size, padding))
+                before = after
+            stages.append(nnx.List(blocks))
+        self.stages = nnx.List(stages)
+        self.head = nnx.Linear(before, num_classes, rngs=rngs)
+
+    def __call__(self, x: Images) -> Float[Array, "rows classes"]:
+        first, second, third = self.stages
+        x = _reduce(_through(first, x), -float("inf"), jax.lax.max)
+        x = _reduce(_through(second, x), 0.0, jax.lax.add) / 9.0
+        return self.head(_through(third, x).mean((1, 2)))
+
+
+def _through(blocks: nnx.List, x: Images) -> Images:
+    for block in blocks:
+        x = block(x)
+    return x
+
+
+def _reduce(x: Images, start: float, reduction: object) -> Images:
+    """Over 3 x 3 windows at every second position, one position of padding around."""
+    padding = ((0, 0), (1, 1), (1, 1), (0, 0))
+    return jax.lax.reduce_window(x, start, reduction, (1, 3, 3, 1), (1, 2, 2, 1), padding)

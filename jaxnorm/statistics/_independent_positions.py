@@ -1,0 +1,50 @@
+"""How many independent values the positions of a sample amount to."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxnorm._unit import ROUNDING_ERRORS, widen
+
+
+def independent_positions(
+    x: Float[Array, "samples *positions units"],
+) -> Float[Array, " units"]:
+    """The variance of a unit's values over the variance of its samples' means over positions.
+
+    P for P independent positions, 1 for positions that are all the same. A batch of N images says
+    as much of a channel's mean as N times so many independent values.
+
+    Args:
+        x: activations, (samples, *positions, units).
+
+    Returns:
+        One value a unit from 1 to P, in float32 or wider; P for a unit without variance. A single
+        sample has no variance between samples: P as well. An infinite or NaN value makes its own
+        unit NaN.
+
+    Raises:
+        TypeError: for activations that are not real floating-point numbers.
+
+    Under pmap and shard_map the samples are the device's own; under jit the whole batch, however
+    it is sharded.
+
+    Example:
+        >>> same = jnp.array([[1.0, 1.0], [-1.0, -1.0]])[..., None]
+        >>> independent_positions(same).tolist()
+        [1.0]
+
+    Source: ours; the batch_size of `jaxnorm.gamma_decay_strength` counts such values.
+    """
+    wide = widen(x)
+    positions = tuple(range(1, x.ndim - 1))
+    everything = (0, *positions)
+    count = 1
+    for axis in positions:
+        count *= x.shape[axis]
+    deviation = wide - wide.mean(everything, keepdims=True)
+    total = jnp.square(deviation).mean(everything)
+    between = jnp.square(deviation.mean(positions)).mean(0)
+    resolution = float(jnp.finfo(wide.dtype).eps) * ROUNDING_ERRORS
+    blurred = between <= total * resolution
+    ratio = total / jnp.where(blurred, jnp.ones_like(between), between)
+    return jnp.clip(jnp.where(blurred, jnp.full_like(ratio, count), ratio), 1, count)
