@@ -13,6 +13,8 @@ import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array, Float, PyTree
 
+from jaxnorm._bias import bias_additions
+
 #: Primitives that only wrap other equations, and where they keep them.
 _CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 LOOPS = ("scan", "while", "cond", "shard_map")
@@ -33,7 +35,7 @@ class KernelCall(NamedTuple):
 
     Attributes:
         path: the kernel's path in the parameters.
-        output: the pre-activations without the bias.
+        output: the pre-activations, without the bias unless it was asked for.
         unit_axes: the axes of ``output`` that count units, in the kernel's order; None if the model
             reshaped or transposed the kernel before using it.
     """
@@ -55,7 +57,11 @@ class _View(NamedTuple):
 
 
 def visit_kernels(
-    apply: Callable[..., Any], kernels: dict[str, Any], inputs: tuple[Any, ...], visit: Visit
+    apply: Callable[..., Any],
+    kernels: dict[str, Any],
+    inputs: tuple[Any, ...],
+    visit: Visit,
+    with_bias: bool = False,
 ) -> PyTree:
     """Runs ``apply(kernels, *inputs)`` with a callback at each kernel's product.
 
@@ -64,6 +70,8 @@ def visit_kernels(
         kernels: arrays by path.
         inputs: the other arguments.
         visit: see `Visit`.
+        with_bias: whether the callback sees the pre-activations after the bias, where it is added
+            to the product directly.
 
     Raises:
         ValueError: for a kernel that is used inside a loop or a branch, where equations do not
@@ -75,7 +83,7 @@ def visit_kernels(
     values = jax.tree.leaves((kernels, *(x for i, x in enumerate(inputs) if i not in flags)))
     paths = [_View(path, same_axes=True) for path in sorted(kernels)]
     views: list[_View | None] = [*paths, *[None] * (len(values) - len(paths))]
-    outputs, _ = _run(closed, values, views, visit)
+    outputs, _ = _run(closed, values, views, visit, with_bias)
     return jax.tree.unflatten(jax.tree.structure(shape), outputs)
 
 
@@ -85,7 +93,11 @@ def is_flag(x: Any) -> bool:
 
 
 def _run(
-    closed: ClosedJaxpr, values: list[Any], views: list[_View | None], visit: Visit
+    closed: ClosedJaxpr,
+    values: list[Any],
+    views: list[_View | None],
+    visit: Visit,
+    with_bias: bool,
 ) -> tuple[list[Any], list[_View | None]]:
     """Evaluates a jaxpr; the second result says which outputs are kernels still."""
     jaxpr = closed.jaxpr
@@ -93,10 +105,24 @@ def _run(
     env.update(zip(jaxpr.invars, values, strict=True))
     seen = {var: view for var, view in zip(jaxpr.invars, views, strict=True) if view is not None}
 
+    sums = bias_additions(jaxpr) if with_bias else {}
+    # Products whose bias is yet to come, by the variable of the sum.
+    waiting: dict[Any, KernelCall] = {}
+
     for equation in jaxpr.eqns:
+        result = equation.outvars[0] if equation.outvars else None
+
+        def visit_later(call: KernelCall, result: Any = result) -> Any:
+            if result not in sums:
+                return visit(call)
+            waiting[sums[result]] = call
+            return call.output
+
         operands = [_read(env, atom) for atom in equation.invars]
         held = [_read(seen, atom, None) for atom in equation.invars]
-        results, result_views = _evaluate(equation, operands, held, visit)
+        results, result_views = _evaluate(equation, operands, held, visit_later, with_bias)
+        if result in waiting:
+            results = [visit(waiting.pop(result)._replace(output=results[0]))]
         env.update(zip(equation.outvars, results, strict=True))
         found = zip(equation.outvars, result_views, strict=True)
         seen.update({var: view for var, view in found if view is not None})
@@ -111,7 +137,7 @@ def _read(env: dict[Any, Any], atom: Any, *default: None) -> Any:
 
 
 def _evaluate(
-    equation: Any, operands: list[Any], held: list[_View | None], visit: Visit
+    equation: Any, operands: list[Any], held: list[_View | None], visit: Visit, with_bias: bool
 ) -> tuple[list[Any], list[_View | None]]:
     """The results of one equation, and which of them are kernels still."""
     name = equation.primitive.name
@@ -124,7 +150,7 @@ def _evaluate(
             "other. Leave it out of the layout, or initialize it by itself."
         )
     if inner is not None and name not in LOOPS:
-        return _run(inner, operands, held, visit)
+        return _run(inner, operands, held, visit, with_bias)
     results = _bind(equation, operands)
     if not uses_kernel:
         return results, [None] * len(results)

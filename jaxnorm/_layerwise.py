@@ -26,6 +26,7 @@ def run_layers(
     inputs: tuple[Any, ...],
     layout: Layout,
     visit: Callable[[KernelCall], Float[Array, "..."]],
+    with_bias: bool = False,
 ) -> Any:
     """The model's output, with ``visit`` at each kernel that the layout knows."""
     plain = effective(params)
@@ -41,7 +42,7 @@ def run_layers(
         merged = [kernels.get(path, entry) for path, entry in entries(plain)]
         return apply(rebuild_entries(plain, merged), *inputs)
 
-    output = visit_kernels(run, kernels, inputs, visit_and_note)
+    output = visit_kernels(run, kernels, inputs, visit_and_note, with_bias)
     unused = sorted(set(kernels) - seen)
     if unused:
         raise ValueError(

@@ -42,6 +42,7 @@ class GammaDecay(NamedTuple):
 
     Attributes:
         rows: the training rows of the curvature.
+        draws: the parts of those rows; each has random signs of its own in a probe.
         probes: the Hutchinson probes.
         batch_size: the batch of the batch normalization that is imitated; None for the training's.
         excess_kurtosis: of the pre-activations, 0 for a Gaussian.
@@ -49,6 +50,7 @@ class GammaDecay(NamedTuple):
     """
 
     rows: int = 256
+    draws: int = 16
     probes: int = 1
     batch_size: int | None = None
     excess_kurtosis: float = 0.0
@@ -93,21 +95,21 @@ def decay_strengths(
         key: of the probes.
     """
     scales, biases = scales_and_biases(params)
-    means, stddevs, positions = _statistics(apply, params, model_state, batch[0], scales)
+    means, stddevs, positions = _statistics(apply, params, model_state, batch[0])
 
-    def loss(scales: Sites, biases: Sites, sample: tuple[Array, Array]) -> Float[Array, ""]:
+    def loss(scales: Sites, biases: Sites, part: tuple[Array, Array]) -> Float[Array, ""]:
         values = {f"{site}/scale": value for site, value in scales.items()}
         values |= {bias_of(site): value for site, value in biases.items()}
-        x, y = sample
-        logits, _ = apply(effective(replaced(params, values)), model_state, x[None])
-        return optax.softmax_cross_entropy_with_integer_labels(logits[0], y)
+        X, y = part
+        logits, _ = apply(effective(replaced(params, values)), model_state, X)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
 
     rows = setting.batch_size or batch_size
     return affine_gamma_decay_strength(
         loss,
         scales,
         biases,
-        batch,
+        _in_parts(batch, setting.draws),
         {site: rows * each for site, each in positions.items()},
         key=key,
         means=means,
@@ -119,27 +121,37 @@ def decay_strengths(
 
 
 def _statistics(
-    apply: Apply, params: PyTree, model_state: PyTree, X: Array, scales: Sites
+    apply: Apply, params: PyTree, model_state: PyTree, X: Array
 ) -> tuple[Sites, Sites, Sites]:
     """What each scale multiplies: its mean, its standard deviation, its positions a sample."""
+    scales, biases = scales_and_biases(params)
     kept = by_path(model_state)
     if all(f"{site}/positions" in kept for site in scales):  # Normalized by the population.
-        zeros, ones = ({site: f(leaf) for site, leaf in scales.items()} for f in _LIKE)
-        return zeros, ones, {site: kept[f"{site}/positions"] for site in scales}
+        positions = {site: kept[f"{site}/positions"] for site in scales}
+        return jax.tree.map(jnp.zeros_like, scales), jax.tree.map(jnp.ones_like, scales), positions
     _, layers = collect_preactivations(
         lambda params, X: apply(params, model_state, X), params, X, layout=hidden_kernels()
     )
-    moments = {site: batch_moments(layers[site], range(layers[site].ndim - 1)) for site in scales}
-    # A unit of scale 0 says nothing of its input; its strength does not matter either.
-    safe = {site: jnp.where(scale == 0, 1, scale) for site, scale in scales.items()}
-    return (
-        {site: moments[site].mean / safe[site] for site in scales},
-        {site: jnp.sqrt(moments[site].variance) / jnp.abs(safe[site]) for site in scales},
-        {site: independent_positions(layers[site]) for site in scales},
-    )
+    means, stddevs, positions = {}, {}, {}
+    for site, scale in scales.items():
+        mean, variance, _ = batch_moments(layers[site], range(layers[site].ndim - 1))
+        # A unit of scale 0 says nothing of its input; its strength does not matter either.
+        safe = jnp.where(scale == 0, 1, scale)
+        means[site] = (mean - biases[site]) / safe
+        stddevs[site] = jnp.sqrt(variance) / jnp.abs(safe)
+        positions[site] = independent_positions(layers[site])
+    return means, stddevs, positions
 
 
-_LIKE = (jnp.zeros_like, jnp.ones_like)
+def _in_parts(batch: PyTree, count: int) -> PyTree:
+    """The rows as (parts, rows of a part, ...); what is left over is left out."""
+    count = min(count, len(jax.tree.leaves(batch)[0]))
+
+    def split(rows: Array) -> Array:
+        size = len(rows) // count
+        return rows[: count * size].reshape(count, size, *rows.shape[1:])
+
+    return jax.tree.map(split, batch)
 
 
 def by_path(tree: PyTree) -> dict[str, Array]:

@@ -36,10 +36,12 @@ def affine_gamma_decay_strength(
     Hessian products under a random sign for each sample and unit.
 
     Args:
-        loss: ``loss(scales, biases, sample)`` of one sample, with the population's statistics.
+        loss: ``loss(scales, biases, sample)`` of one sample, or the mean over a few, with the
+            population's statistics: samples must not see each other.
         scales: gamma of each layer, one a unit.
         biases: beta, of the same structure.
-        samples: a pytree of arrays with the samples along axis 0.
+        samples: a pytree of arrays with the samples (or the parts of a few) along axis 0; each has
+            signs of its own.
         batch_size: M, as in `gamma_decay_strength`; for a convolution times the positions as far as
             they are independent, which `jaxnorm.statistics.independent_positions` estimates.
         key: a PRNG key for the signs.

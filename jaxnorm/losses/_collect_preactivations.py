@@ -39,8 +39,8 @@ def collect_preactivations(
 
     Returns:
         The model's output, and a dict of pre-activations by the path of their kernel, in execution
-        order: w'x, before the bias (which no variance over samples sees). A kernel that is used
-        more than once is there with its last use.
+        order: w'x + b where the model adds its bias to the product directly, as the layers of every
+        library do; else w'x. A kernel that is used more than once is there with its last use.
 
     Raises:
         ValueError: if the layout constrains nothing, or knows a kernel that the model does not
@@ -66,5 +66,7 @@ def collect_preactivations(
         output, collected[call.path] = with_first_rows(call.output, rows, groups)
         return output
 
-    output = run_layers(apply, params, inputs, layout, visit)
+    # After the bias: there the gradient of the rows can be added in place. Before it, that of the
+    # bias still reads the array, which is then copied.
+    output = run_layers(apply, params, inputs, layout, visit, with_bias=True)
     return output, collected

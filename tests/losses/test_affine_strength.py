@@ -1,0 +1,91 @@
+"""The strength from scales and biases is that from pre-activations, and that of the Hessian."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from jaxnorm.losses import affine_gamma_decay_strength
+from tests.losses.test_gamma_decay_strength import SIGMAS, M, Net
+
+
+def sample_loss(net):
+    def loss(scale, bias, sample):
+        u, label = sample
+        shape = (1,) * (u.ndim - 1) + (-1,)
+        features = jnp.tanh(scale.reshape(shape) * u + bias.reshape(shape)).reshape(-1)
+        return -jax.nn.log_softmax(features @ net.head)[label]
+
+    return loss
+
+
+def strengths(net, key, **options):
+    samples = (net.normalized, net.labels)
+    return affine_gamma_decay_strength(
+        sample_loss(net), net.scale, net.bias, samples, M, key=key, **options
+    )
+
+
+@pytest.mark.parametrize("kind", ["dense", "conv"])
+def test_it_is_the_strength_of_the_explicit_hessian(kind):
+    """Of the pre-activations, sample by sample, in float64: within the draws' standard error."""
+    net = Net(kind, 12)
+    keys = jax.random.split(jax.random.key(1), 2000)
+    draws = jax.jit(lambda keys: jax.lax.map(lambda key: strengths(net, key), keys))(keys)
+    draws = np.asarray(draws, np.float64)
+    error, exact = draws.std(0) / np.sqrt(len(draws)), net.exact()
+    assert np.all(np.abs(draws.mean(0) - exact) < SIGMAS * error + 1e-6)
+    assert np.all(error < 0.2 * np.abs(exact).max())
+
+
+def test_another_origin_and_unit_of_the_input_change_nothing():
+    """gamma k + beta with k = s u + mu is gamma s u + (beta + gamma mu): zeta is s^2 that of u."""
+    net = Net("dense", 12)
+    mu, s = jnp.array([0.5, -1.0, 2.0]), jnp.array([0.3, 1.0, 4.0])
+    shifted = Net("dense", 12)
+    shifted.normalized = s[None] * net.normalized + mu[None]
+    shifted.scale, shifted.bias = net.scale / s, net.bias - net.scale * mu / s
+    key = jax.random.key(2)
+    got = strengths(shifted, key, means=mu, stddevs=s, excess_kurtosis=1.0)
+    np.testing.assert_allclose(got, s**2 * strengths(net, key, excess_kurtosis=1.0), rtol=1e-3)
+
+
+def test_one_unit_needs_one_probe_and_no_luck():
+    u = jnp.array([[1.0], [-1.0], [0.5], [-0.5]])
+
+    def loss(scale, bias, u):
+        return jnp.sum(jnp.square(3 * (scale * u + bias)) / 2)
+
+    ones = jnp.ones(1)
+    got = affine_gamma_decay_strength(loss, ones, ones, u, 20, key=jax.random.key(0))
+    np.testing.assert_allclose(got, 0.5 * (2 / 80 * 9 * np.mean(u**2) + 9 / 20), rtol=1e-6)
+
+
+def test_devices_average_and_negative_ones_can_be_left_out():
+    net = Net("dense", 16)
+    mesh = jax.make_mesh((4,), ("batch",), axis_types=(jax.sharding.AxisType.Auto,))
+    loss = sample_loss(net)
+
+    def local(u, labels):
+        return affine_gamma_decay_strength(
+            loss, net.scale, net.bias, (u, labels), M, key=jax.random.key(0), axis_name="batch"
+        )
+
+    mapped = jax.shard_map(local, mesh=mesh, in_specs=P("batch"), out_specs=P(), check_vma=False)
+    got = np.asarray(jax.jit(mapped)(net.normalized, net.labels))
+    assert np.all(np.abs(got - net.exact()) < np.abs(net.exact()).max())
+    signed = strengths(net, jax.random.key(3))
+    clipped = strengths(net, jax.random.key(3), nonnegative=True)
+    np.testing.assert_array_equal(clipped, np.maximum(signed, 0))
+    assert (np.asarray(signed) < 0).any()
+
+
+def test_wrong_settings_are_told():
+    net = Net("dense", 4)
+    with pytest.raises(ValueError, match="probes=0; wanted at least 1"):
+        strengths(net, jax.random.key(0), probes=0)
+    with pytest.raises(ValueError, match="one bias a scale"):
+        affine_gamma_decay_strength(
+            sample_loss(net), {"a": net.scale}, net.bias, net.normalized, M, key=jax.random.key(0)
+        )
