@@ -26,24 +26,15 @@ X = draw(0, SAMPLES, 6) + jnp.linspace(0, 3, SAMPLES).reshape(-1, 1)
 Y = draw(1, SAMPLES, 2)
 
 
-class Dense(nnx.Module):
-    """A product that JAX differentiates with explicit axes too, as it does not Flax's Linear."""
-
-    def __init__(self, kernel: jax.Array) -> None:
-        self.kernel = nnx.Param(kernel)
-
-    def __call__(self, x: Any) -> Any:
-        return x @ self.kernel[...]
-
-
 def model(groups: int, axis_name: str | None = None) -> nnx.Sequential:
     """Normalized with the whole batch's statistics first, then with ghost batches'."""
+    rngs = nnx.Rngs(0)
     return nnx.Sequential(
-        Dense(draw(2, 6, 10) / 2),
+        nnx.Linear(6, 10, use_bias=False, rngs=rngs),
         BatchNorm(10, axis_name=axis_name),
         jax.nn.elu,
         BatchNorm(10, groups=groups),
-        Dense(draw(3, 10, 2) / 3),
+        nnx.Linear(10, 2, use_bias=False, rngs=rngs),
     )
 
 
@@ -95,7 +86,8 @@ def test_the_groups_matter_and_everything_is_trained() -> None:
 def test_a_sharded_batch_under_jit(devices: int, axis_type: AxisType) -> None:
     with jax.set_mesh(mesh(devices, axis_type)):
         x, y = jax.device_put((X, Y), P("data"))
-        assert_same(quick_jit(train, static_argnums=3)(START, x, y, GROUPS))
+        start = jax.device_put(START, P())  # explicit axes take parameters of this mesh alone
+        assert_same(quick_jit(train, static_argnums=3)(start, x, y, GROUPS))
 
 
 @DEVICES
