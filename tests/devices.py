@@ -1,7 +1,8 @@
 """Meshes of fake devices, and what a compiled program sends between them."""
 
+import math
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import pytest
@@ -23,3 +24,28 @@ def mesh(devices: int, axis_type: AxisType = AxisType.Auto) -> jax.sharding.Mesh
 def collectives(f: Any, *arguments: Any) -> list[str]:
     """The kind of each collective operation of the compiled function."""
     return re.findall(COLLECTIVES, jax.jit(f).lower(*arguments).compile().as_text())
+
+
+class Traffic(NamedTuple):
+    """What the devices send each other in one call of a compiled function.
+
+    Attributes:
+        operations: the kind of each collective; several arrays may travel in one.
+        bytes: of the results, summed over all operations.
+    """
+
+    operations: list[str]
+    bytes: int
+
+
+def traffic(f: Any, *arguments: Any) -> Traffic:
+    """Read off the compiled program, each line of which is ``name = shapes operation(...)``."""
+    text = jax.jit(f).lower(*arguments).compile().as_text()
+    lines = [line for line in text.splitlines() if re.search(COLLECTIVES, line)]
+    shapes = [re.split(COLLECTIVES, line)[0].partition("=")[2] for line in lines]
+    arrays = re.findall(r"([a-z]+)(\d+)\[([\d,]*)\]", " ".join(shapes))
+    sizes = [
+        int(bits) // 8 * math.prod(map(int, filter(None, dims.split(","))))
+        for _, bits, dims in arrays
+    ]
+    return Traffic(re.findall(COLLECTIVES, text), sum(sizes))
