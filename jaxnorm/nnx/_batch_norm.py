@@ -35,10 +35,11 @@ class BatchNorm(nnx.Module):
     its own loss, which ``optax.apply_if_finite`` sees, and not every later evaluation.
 
     Under jit the batch is the whole batch, however it is sharded, at two all-reduces forward and
-    one backward; with as many groups as devices it needs no communication but for the running
-    statistics. Under pmap and shard_map it is the device's own, or with ``axis_name`` all devices'
-    together, in one all-reduce. On its own batch a device gets running statistics of its own; their
-    mean over devices, for the caller to take, is that of ``groups`` under jit.
+    one backward; with as many groups as devices it adds no operation to the step, as the running
+    statistics travel with the gradients. Under pmap and shard_map it is the device's own, or with
+    ``axis_name`` all devices' together, at one all-reduce forward and one backward. On its own
+    batch a device gets running statistics of its own; their mean over devices, for the caller to
+    take, is what ``groups`` gives under jit.
 
     Attributes:
         scale: gamma, or None.
