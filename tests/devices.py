@@ -8,6 +8,8 @@ import jax
 import pytest
 from jax.sharding import AxisType
 
+from tests.trees import QUICK
+
 COLLECTIVES = r" (all-reduce|all-gather|reduce-scatter|collective-permute|all-to-all)(?:-start)?\("
 
 DEVICES = pytest.mark.parametrize("devices", [1, 2, 4, 8])
@@ -23,7 +25,7 @@ def mesh(devices: int, axis_type: AxisType = AxisType.Auto) -> jax.sharding.Mesh
 
 def collectives(f: Any, *arguments: Any) -> list[str]:
     """The kind of each collective operation of the compiled function."""
-    return re.findall(COLLECTIVES, jax.jit(f).lower(*arguments).compile().as_text())
+    return re.findall(COLLECTIVES, _compiled(f, *arguments))
 
 
 class Traffic(NamedTuple):
@@ -40,7 +42,7 @@ class Traffic(NamedTuple):
 
 def traffic(f: Any, *arguments: Any) -> Traffic:
     """Read off the compiled program, each line of which is ``name = shapes operation(...)``."""
-    text = jax.jit(f).lower(*arguments).compile().as_text()
+    text = _compiled(f, *arguments)
     lines = [line for line in text.splitlines() if re.search(COLLECTIVES, line)]
     shapes = [re.split(COLLECTIVES, line)[0].partition("=")[2] for line in lines]
     arrays = re.findall(r"([a-z]+)(\d+)\[([\d,]*)\]", " ".join(shapes))
@@ -49,3 +51,9 @@ def traffic(f: Any, *arguments: Any) -> Traffic:
         for _, bits, dims in arrays
     ]
     return Traffic(re.findall(COLLECTIVES, text), sum(sizes))
+
+
+def _compiled(f: Any, *arguments: Any) -> str:
+    """Without optimizing the machine code, which comes after the collectives are settled."""
+    text: str = jax.jit(f).lower(*arguments).compile(QUICK).as_text()
+    return text
