@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
-from jaxnorm.nnx._statistics import Statistic, affine, normalize, sample_axes
+from jaxnorm.nnx._statistics import Statistic, affine, check_features, normalize, sample_axes
 from jaxnorm.statistics import Moments, batch_moments
 
 Values = Float[Array, "..."]
@@ -22,14 +22,24 @@ class BatchNorm(nnx.Module):
     its own, whatever the number of devices. Three switches are separate: what to normalize with
     (``use_running_average``, which ``model.train()`` and ``model.eval()`` set), whether the running
     statistics follow (``update_statistics``), and whether gamma and beta are trained
-    (``train_affine``).
+    (``train_affine``). ``nnx.view`` sets any of them for a whole model; the ``train`` of a
+    functionalized model decides on the first one, whatever the view.
 
     The running statistics are exponential averages of the batches' (the groups' averaged) means and
     biased variances, old * momentum + new * (1 - momentum), from mean 0 and variance 1.
 
-    Under jit the batch is the whole batch, however it is sharded; with as many groups as devices it
-    needs no communication. Under pmap and shard_map it is the device's own, or with ``axis_name``
-    all devices' together, in one all-reduce.
+    A unit that is constant over the batch (or its group), as every unit of a single value is, has
+    variance 0 and becomes beta, without a mean gamma x / sqrt(eps) + beta; with epsilon 0 it is
+    divided by 1. An infinite or NaN value makes its own unit, in its own group, NaN. Running
+    statistics do not follow a unit whose batch statistics are not finite: one broken batch spoils
+    its own loss, which ``optax.apply_if_finite`` sees, and not every later evaluation.
+
+    Under jit the batch is the whole batch, however it is sharded, at two all-reduces forward and
+    one backward; with as many groups as devices it adds no operation to the step, as the running
+    statistics travel with the gradients. Under pmap and shard_map it is the device's own, or with
+    ``axis_name`` all devices' together, at one all-reduce forward and one backward. On its own
+    batch a device gets running statistics of its own; their mean over devices, for the caller to
+    take, is what ``groups`` gives under jit.
 
     Attributes:
         scale: gamma, or None.
@@ -45,6 +55,9 @@ class BatchNorm(nnx.Module):
     Source: Ioffe and Szegedy 2015; Salimans and Kingma 2016 for mean-only, Hoffer et al. 2017 for
     ghost batches.
     """
+
+    #: The units' axis, under the name that it has in Flax's layer.
+    axis = -1
 
     def __init__(
         self,
@@ -82,8 +95,23 @@ class BatchNorm(nnx.Module):
         self.mean = Statistic(jnp.zeros(num_features)) if use_mean else None
         self.var = Statistic(jnp.ones(num_features)) if use_variance else None
 
+    def set_view(
+        self,
+        use_running_average: bool | None = None,
+        update_statistics: bool | None = None,
+        train_affine: bool | None = None,
+    ) -> None:
+        """What ``nnx.view`` may change: the three switches."""
+        if use_running_average is not None:
+            self.use_running_average = use_running_average
+        if update_statistics is not None:
+            self.update_statistics = update_statistics
+        if train_affine is not None:
+            self.train_affine = train_affine
+
     def __call__(self, x: Values, use_running_average: bool | None = None) -> Values:
         """Normalizes ``x``, (batch, ..., features), in its own type."""
+        check_features(x, self.num_features)
         running = self.use_running_average if use_running_average is None else use_running_average
         groups = 1 if running else self.groups
         moments = self._running() if running else self._batch(x)
@@ -109,7 +137,8 @@ class BatchNorm(nnx.Module):
     def _follow(self, kept: Statistic, new: Values) -> None:
         old = kept[...]
         new = jax.lax.stop_gradient(new).astype(old.dtype)
-        kept[...] = self.momentum * old + (1 - self.momentum) * new
+        followed = self.momentum * old + (1 - self.momentum) * new
+        kept[...] = jnp.where(jnp.isfinite(new), followed, old)
 
     def _running(self) -> Moments:
         mean = jnp.zeros(self.num_features) if self.mean is None else self.mean[...]

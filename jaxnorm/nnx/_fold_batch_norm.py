@@ -7,7 +7,7 @@ from flax import nnx
 from jaxnorm._axes import negative_axes
 from jaxnorm.nnx._edit import Path, clone, replaced, set_bias
 from jaxnorm.nnx._followed import followed_layers
-from jaxnorm.nnx._replace_batch_norm import batch_norms
+from jaxnorm.nnx._replace_batch_norm import Normalization, batch_norms
 from jaxnorm.nnx._scale_and_bias import Identity
 from jaxnorm.reparam._fold import fold_batch_norm as fold
 
@@ -30,7 +30,8 @@ def fold_batch_norm(model: nnx.Module, *inputs: Any) -> FoldedModel:
     """A copy of the model with every BatchNorm that follows a kernel written into that kernel.
 
     The result computes what the model computes in evaluation, with the plain network's FLOPs and
-    bytes. What cannot be written into a kernel stays, and is named.
+    bytes. What cannot be written into a kernel stays, and is named. Looked for are Flax's BatchNorm
+    and this library's, in all its variants, `PopulationNorm` and `Standardization`.
 
     Args:
         model: any NNX model with its running statistics; it is not changed.
@@ -61,15 +62,12 @@ def fold_batch_norm(model: nnx.Module, *inputs: Any) -> FoldedModel:
     return FoldedModel(copy, [path for path in norms if path not in followed])
 
 
-def _fold_into(layer: Any, norm: nnx.BatchNorm) -> None:
+def _fold_into(layer: Any, norm: Normalization) -> None:
     kernel = layer.kernel[...]
+    variables = (layer.bias, norm.mean, norm.var, norm.scale, norm.bias)
     folded = fold(
         kernel,
-        None if layer.bias is None else layer.bias[...],
-        norm.mean[...],
-        norm.var[...],
-        None if norm.scale is None else norm.scale[...],
-        None if norm.bias is None else norm.bias[...],
+        *(None if variable is None else variable[...] for variable in variables),
         fan_in_axes=negative_axes(range(kernel.ndim - 1), kernel.ndim),
         epsilon=norm.epsilon,
     )

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
-from jaxnorm.nnx._statistics import Statistic, affine, normalize, sample_axes
+from jaxnorm.nnx._statistics import Statistic, affine, check_features, normalize, sample_axes
 from jaxnorm.statistics import Moments, batch_moments, independent_positions
 
 Values = Float[Array, "..."]
@@ -30,6 +30,9 @@ class PopulationNorm(nnx.Module):
         positions: a `Statistic`; how many independent values a sample's positions amount to, which
             the strength of gamma decay asks for.
 
+    A constant unit becomes beta. An infinite or NaN value in the refreshing sample makes its own
+    unit NaN until the next refresh: the statistics before it are not those of this network.
+
     Under jit the sample is the whole batch, however it is sharded; under pmap and shard_map give
     ``axis_name``, or devices keep statistics of their own.
 
@@ -43,6 +46,9 @@ class PopulationNorm(nnx.Module):
 
     Source: Luo et al. 2019, sections 2 and 5.
     """
+
+    #: The units' axis, under the name that it has in Flax's BatchNorm.
+    axis = -1
 
     def __init__(
         self,
@@ -66,15 +72,15 @@ class PopulationNorm(nnx.Module):
         self.var = Statistic(jnp.ones(num_features))
         self.positions = Statistic(jnp.ones(num_features))
 
-    def set_view(self, refresh: bool | None = None, **others: Any) -> dict[str, Any]:
+    def set_view(self, refresh: bool | None = None) -> None:
         """What ``nnx.view`` may change: whether statistics are taken anew."""
         if refresh is not None:
             self.refresh = refresh
-        return others
 
     def __call__(self, x: Values, *args: Any, **kwargs: Any) -> Values:
         """Normalizes ``x``, (batch, ..., features), in its own type, whatever else is given."""
         del args, kwargs
+        check_features(x, self.num_features)
         if self.refresh:
             moments = batch_moments(x, sample_axes(x), axis_name=self.axis_name)
             seen = (moments.mean, moments.variance, independent_positions(x))

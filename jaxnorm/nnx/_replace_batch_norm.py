@@ -7,12 +7,17 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jaxnorm._unit import widen
+from jaxnorm.nnx._batch_norm import BatchNorm
 from jaxnorm.nnx._edit import Path, clone, replaced, set_bias
 from jaxnorm.nnx._followed import followed_layers
+from jaxnorm.nnx._population_norm import PopulationNorm
 from jaxnorm.nnx._scale_and_bias import Identity, ScaleAndBias
 
+#: The layers that are taken out; `Standardization` is a `BatchNorm`.
+Normalization = nnx.BatchNorm | BatchNorm | PopulationNorm
 
-def scale_and_bias(batch_norm: nnx.BatchNorm) -> ScaleAndBias:
+
+def scale_and_bias(batch_norm: Normalization) -> ScaleAndBias:
     """The affine part of a batch normalization layer, with its scale and bias as they are.
 
     Example:
@@ -34,9 +39,12 @@ def scale_and_bias(batch_norm: nnx.BatchNorm) -> ScaleAndBias:
 def replace_batch_norm(
     model: nnx.Module,
     *inputs: Any,
-    with_: Callable[[nnx.BatchNorm], nnx.Module] = scale_and_bias,
+    with_: Callable[[Normalization], nnx.Module] = scale_and_bias,
 ) -> nnx.Module:
     """A copy of the model in which every BatchNorm layer is a scale and a bias.
+
+    Flax's, and this library's in all its variants, `PopulationNorm` and `Standardization` too: of
+    a layer without scale and bias nothing is left.
 
     With example ``inputs`` the model is traced, and where a BatchNorm directly follows a Linear or
     a Conv (nothing else reads that layer's output) nothing is left of it: its bias becomes the
@@ -83,18 +91,18 @@ def replace_batch_norm(
     )
 
 
-def batch_norms(model: nnx.Module) -> dict[Path, nnx.BatchNorm]:
+def batch_norms(model: nnx.Module) -> dict[Path, Any]:
     """The BatchNorm layers by path. Raises ValueError if there is none."""
-    found = {p: m for p, m in nnx.iter_modules(model) if isinstance(m, nnx.BatchNorm)}
+    found = {p: m for p, m in nnx.iter_modules(model) if isinstance(m, Normalization)}
     if not found:
         raise ValueError(
-            f"{type(model).__name__} has no nnx.BatchNorm layer, so there is nothing to take out. "
-            "(It is Flax's own that is looked for, not jaxnorm.nnx.BatchNorm.)"
+            f"{type(model).__name__} has no BatchNorm layer, Flax's or this library's, so there is "
+            "nothing to take out."
         )
     return found
 
 
-def add_bias(layer: Any, batch_norm: nnx.BatchNorm) -> None:
+def add_bias(layer: Any, batch_norm: Normalization) -> None:
     """Gives the layer the bias of the normalization that follows it, on top of its own."""
     kernel = layer.kernel[...]
     own = jnp.zeros(kernel.shape[-1], kernel.dtype) if layer.bias is None else layer.bias[...]
@@ -105,7 +113,7 @@ def add_bias(layer: Any, batch_norm: nnx.BatchNorm) -> None:
 
 
 def _weight_side(
-    model: nnx.Module, norms: dict[Path, nnx.BatchNorm], inputs: tuple[Any, ...]
+    model: nnx.Module, norms: dict[Path, Any], inputs: tuple[Any, ...]
 ) -> dict[Path, Path]:
     """The layers whose kernels can carry the scale of the normalization that follows them."""
     ones = [

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._axes import negative_axes, per_unit
+from jaxnorm._axes import negative_axes, per_unit, unit_shape
 from jaxnorm._unit import widen
 
 Units = Float[Array, "..."]
@@ -29,8 +29,8 @@ class Folded(NamedTuple):
 def fold_batch_norm(
     kernel: Float[Array, "..."],
     bias: Units | None,
-    mean: Units,
-    variance: Units,
+    mean: Units | None,
+    variance: Units | None,
     scale: Units | None = None,
     offset: Units | None = None,
     *,
@@ -46,8 +46,8 @@ def fold_batch_norm(
     Args:
         kernel: the plain kernel, `effective` of a reparametrized one.
         bias: the layer's bias per unit, or None.
-        mean: mu, running mean per unit.
-        variance: running variance per unit.
+        mean: mu, running mean per unit; None for a normalization without one.
+        variance: running variance per unit; None for a normalization that does not divide.
         scale: gamma per unit, 1 if None.
         offset: beta per unit, 0 if None.
         fan_in_axes: the kernel's axes that one unit's weights run over.
@@ -65,11 +65,14 @@ def fold_batch_norm(
         ([0.5, 0.5], [-1.0])
     """
     axes = negative_axes(fan_in_axes, kernel.ndim, "the kernel")
-    wide = widen(kernel, mean)
-    factor = 1 / jnp.sqrt(widen(variance, wide) + epsilon)
+    wide = widen(kernel, *(p for p in (mean, variance) if p is not None))
+    units = jnp.zeros(unit_shape(wide, axes), wide.dtype)
+    factor = 1 + units if variance is None else 1 / jnp.sqrt(widen(variance, wide) + epsilon)
     if scale is not None:
         factor = factor * widen(scale, wide)
-    shift = -widen(mean, wide) if bias is None else widen(bias, wide) - widen(mean, wide)
+    shift = units if bias is None else widen(bias, wide)
+    if mean is not None:
+        shift = shift - widen(mean, wide)
     shift = shift * factor
     if offset is not None:
         shift = shift + widen(offset, wide)

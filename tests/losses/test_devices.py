@@ -1,7 +1,6 @@
 """Three steps of SGD on a model with the loss in it: the same parameters on any devices."""
 
 import functools
-import re
 from typing import Any
 
 import jax
@@ -12,9 +11,9 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 from jaxnorm.losses import initial_betas, positive, total_variance_constancy, with_first_rows
+from tests.devices import BOTH, DEVICES, collectives, mesh
 
 SAMPLES, GROUPS, STEPS, WEIGHT = 64, 8, 3, 0.1
-COLLECTIVES = r" (all-reduce|all-gather|reduce-scatter|collective-permute|all-to-all)(?:-start)?\("
 
 
 def draw(seed: int, *shape: int) -> jax.Array:
@@ -78,16 +77,6 @@ def wanted() -> Any:
 def assert_same(got: Any) -> None:
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted()), strict=True):
         np.testing.assert_allclose(np.asarray(a), b, rtol=1e-5, atol=2e-6)
-
-
-def mesh(devices: int, axis_type: AxisType) -> jax.sharding.Mesh:
-    return jax.make_mesh((devices,), ("data",), axis_types=(axis_type,))
-
-
-DEVICES = pytest.mark.parametrize("devices", [1, 2, 4, 8])
-BOTH = pytest.mark.parametrize(
-    "axis_type", [AxisType.Auto, AxisType.Explicit], ids=["auto", "explicit"]
-)
 
 
 def test_the_loss_is_in_the_steps() -> None:
@@ -171,10 +160,7 @@ def test_it_adds_no_collective_to_the_step(axis_type: AxisType) -> None:
     with jax.set_mesh(mesh(8, axis_type)):
         x, y = jax.device_put((X, Y), P("data"))
         found = [
-            re.findall(
-                COLLECTIVES,
-                jax.jit(step, static_argnums=3).lower(start(), x, y, weight).compile().as_text(),
-            )
+            collectives(functools.partial(step, weight=weight), start(), x, y)
             for weight in (WEIGHT, 0.0)
         ]
     assert set(found[0]) == {"all-reduce"}

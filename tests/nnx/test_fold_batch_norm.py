@@ -138,7 +138,5 @@ def test_without_scale_or_shift(uses: tuple[bool, bool]) -> None:
 
 def test_model_without_batch_norm() -> None:
     model = models.ConvNet(nnx.Rngs(0), normalized=False)
-    with pytest.raises(
-        ValueError, match=r"ConvNet has no nnx\.BatchNorm layer.*nothing to take out"
-    ):
+    with pytest.raises(ValueError, match=r"ConvNet has no BatchNorm layer.*nothing to take out"):
         fold_batch_norm(model, CONVNET.input())

@@ -124,9 +124,7 @@ def test_model_that_is_a_batch_norm() -> None:
 
 def test_model_without_batch_norm() -> None:
     model = models.ConvNet(nnx.Rngs(0), normalized=False)
-    with pytest.raises(
-        ValueError, match=r"ConvNet has no nnx\.BatchNorm layer.*nothing to take out"
-    ):
+    with pytest.raises(ValueError, match=r"ConvNet has no BatchNorm layer.*nothing to take out"):
         replace_batch_norm(model, CONVNET.input())
 
 

@@ -1,6 +1,5 @@
 """However the batch is spread over devices, the statistics are the same, at a known price."""
 
-import re
 from typing import Any
 
 import jax
@@ -11,6 +10,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 from jaxnorm.statistics import Moments, batch_moments
+from tests.devices import BOTH, DEVICES, collectives, mesh
 
 SAMPLES, OFFSET = 320, 1000.0
 X = jnp.asarray(
@@ -19,11 +19,6 @@ X = jnp.asarray(
     + OFFSET,
     jnp.float32,
 )
-COLLECTIVES = r" (all-reduce|all-gather|reduce-scatter|collective-permute|all-to-all)(?:-start)?\("
-
-
-def collectives(f: Any, *arguments: Any) -> list[str]:
-    return re.findall(COLLECTIVES, jax.jit(f).lower(*arguments).compile().as_text())
 
 
 def wanted(groups: int) -> tuple[Any, Any]:
@@ -40,16 +35,6 @@ def assert_pooled(got: Moments) -> None:
 def assert_groups(got: Any, groups: int) -> None:
     for value, exact in zip(got[:2], wanted(groups), strict=True):
         np.testing.assert_allclose(np.asarray(value).reshape(groups, 3), exact, rtol=1e-5)
-
-
-def mesh(devices: int, axis_type: AxisType) -> jax.sharding.Mesh:
-    return jax.make_mesh((devices,), ("data",), axis_types=(axis_type,))
-
-
-BOTH = pytest.mark.parametrize(
-    "axis_type", [AxisType.Auto, AxisType.Explicit], ids=["auto", "explicit"]
-)
-DEVICES = pytest.mark.parametrize("devices", [1, 2, 4, 8])
 
 
 @BOTH

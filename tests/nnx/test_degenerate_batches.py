@@ -1,0 +1,120 @@
+"""Constant units, single samples and broken values: what the layers' documentation promises."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from jaxnorm.nnx import BatchNorm, PopulationNorm, functionalize
+
+EPSILONS = pytest.mark.parametrize("epsilon", [1e-5, 0.0])
+GOOD = jnp.asarray(np.random.default_rng(0).normal(size=(64, 3)), jnp.float32)
+COTANGENT = jnp.asarray(np.random.default_rng(1).normal(size=(64, 3)), jnp.float32)
+#: The values of a constant unit each: 7.3 is rounded, 1e4 too in sums, and 0 has no scale at all.
+CONSTANTS = jnp.asarray([[7.3, 1e4, 0.0]])
+BETA = 2.0
+
+
+def value_and_gradient(layer: Any, x: jax.Array) -> tuple[Any, Any]:
+    """With beta set, and with a cotangent that differs from sample to sample."""
+    if layer.bias is not None:
+        layer.bias[...] = jnp.full(3, BETA)
+    apply, params, state = functionalize(layer)
+
+    def loss(x: jax.Array) -> Any:
+        output, _ = apply(params, state, x, train=True)
+        return (COTANGENT[: len(x)] * output).sum(), output
+
+    gradient, output = jax.jit(jax.grad(loss, has_aux=True))(x)
+    return output, gradient
+
+
+def through_the_mean(samples: int) -> Any:
+    """A cotangent less its mean over the batch, which is all that a constant unit hands on."""
+    g = np.asarray(COTANGENT[:samples], np.float64)
+    return g - g.mean(0)
+
+
+@EPSILONS
+@pytest.mark.parametrize("samples", [1, 2, 7, 64])
+def test_a_constant_unit_becomes_beta(samples: int, epsilon: float) -> None:
+    """Exactly: x - mean is zero to the bit. A batch of one sample has constant units alone."""
+    x = jnp.tile(CONSTANTS, (samples, 1))
+    output, gradient = value_and_gradient(BatchNorm(3, epsilon=epsilon), x)
+    np.testing.assert_array_equal(output, np.full((samples, 3), BETA))
+    assert np.isfinite(gradient).all()
+    if epsilon:
+        wanted = through_the_mean(samples) / np.sqrt(epsilon)
+        # The variance of 7 values of 1e4 is not 0 but a squared rounding, 1e-6.
+        np.testing.assert_allclose(gradient, wanted, rtol=0.1, atol=1e-3)
+
+
+def test_a_batch_of_one_sample_is_followed_as_what_it_is() -> None:
+    layer = BatchNorm(3, momentum=0.5)
+    layer(GOOD[:1])
+    np.testing.assert_allclose(layer.mean[...], GOOD[0] / 2, rtol=1e-6)
+    assert layer.var[...].tolist() == [0.5] * 3
+
+
+@pytest.mark.parametrize(("epsilon", "factor"), [(0.25, 2.0), (0.0, 1.0)])
+def test_without_a_mean_a_constant_unit_is_divided_by_epsilon(
+    epsilon: float, factor: float
+) -> None:
+    x = jnp.tile(CONSTANTS, (64, 1))
+    layer = BatchNorm(3, use_mean=False, epsilon=epsilon, use_bias=False)
+    output, gradient = value_and_gradient(layer, x)
+    np.testing.assert_allclose(output, factor * x, rtol=1e-6)
+    assert np.isfinite(gradient).all()
+
+
+@EPSILONS
+def test_a_constant_unit_of_the_population_becomes_beta(epsilon: float) -> None:
+    layer, x = PopulationNorm(3, epsilon=epsilon), jnp.tile(CONSTANTS, (64, 1))
+    nnx.view(layer, refresh=True)(x)
+    output, gradient = value_and_gradient(layer, x)
+    np.testing.assert_array_equal(output, np.full((64, 3), BETA))
+    wanted = COTANGENT / (np.sqrt(epsilon) if epsilon else 1)
+    np.testing.assert_allclose(gradient, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize("row", [0, 37])
+def test_a_broken_value_is_seen_in_its_unit_and_group_alone(
+    row: int, groups: int, bad: float
+) -> None:
+    """Row 0 is also the one that the one-pass variance takes as its shift."""
+    layer = BatchNorm(3, groups=groups)
+    output = np.asarray(layer(GOOD.at[row, 1].set(bad)))
+    broken = np.zeros((64, 3), bool)
+    rows = 64 // groups
+    broken[row // rows * rows : (row // rows + 1) * rows, 1] = True
+    np.testing.assert_array_equal(np.isnan(output), broken)
+    wanted = BatchNorm(3, groups=groups)(GOOD)
+    np.testing.assert_allclose(output[~broken], np.asarray(wanted)[~broken], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_running_statistics_survive_a_broken_batch(bad: float) -> None:
+    """The broken unit's stay; the others' follow; evaluation is as if there had been no such."""
+    layer, other = BatchNorm(3), BatchNorm(3)
+    layer(GOOD + 1), other(GOOD + 1)
+    before = np.array(layer.mean[...])
+    layer(GOOD.at[5, 1].set(bad)), other(GOOD)
+    for got, wanted in ((layer.mean, other.mean), (layer.var, other.var)):
+        np.testing.assert_allclose(got[...][::2], wanted[...][::2], rtol=1e-6)
+        assert np.isfinite(got[...]).all()
+    assert layer.mean[...][1] == before[1]
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_a_broken_population_is_seen_in_its_unit_until_the_next(bad: float) -> None:
+    layer = PopulationNorm(3)
+    refreshing = nnx.view(layer, refresh=True)
+    refreshing(GOOD.at[5, 1].set(bad))
+    assert np.isnan(layer(GOOD)).any(0).tolist() == [False, True, False]
+    refreshing(GOOD)
+    assert np.isfinite(layer(GOOD)).all()

@@ -1,0 +1,58 @@
+"""Broken values and large offsets: seen in their own unit and group, and in no other."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxnorm.statistics import batch_moments, kurtosis, sample_variance
+
+GOOD = jnp.asarray(np.random.default_rng(0).normal(size=(128, 3)), jnp.float32)
+BROKEN = pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+
+
+@BROKEN
+@pytest.mark.parametrize("statistic", [kurtosis, sample_variance])
+def test_a_broken_value_is_seen_in_its_unit_alone(statistic: Any, bad: float) -> None:
+    got, wanted = statistic(GOOD.at[5, 1].set(bad), 0), statistic(GOOD, 0)
+    assert np.isnan(got).tolist() == [False, True, False]
+    np.testing.assert_allclose(got[::2], wanted[::2], rtol=1e-6)
+
+
+@BROKEN
+@pytest.mark.parametrize("groups", [2, 16])
+def test_a_broken_value_is_seen_in_its_group_alone(groups: int, bad: float) -> None:
+    """Row 0 is the shift of the one-pass variance of 64 values; 8 values are read twice."""
+    got = batch_moments(GOOD.at[0, 1].set(bad), 0, groups=groups)
+    broken = np.zeros((groups, 3), bool)
+    broken[0, 1] = True
+    wanted = batch_moments(GOOD, 0, groups=groups)
+    for value, exact in zip(got[:2], wanted[:2], strict=True):
+        np.testing.assert_array_equal(~np.isfinite(value), broken)
+        np.testing.assert_allclose(value[~broken], exact[~broken], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("samples", [8, 500])
+def test_bfloat16_of_large_offset(samples: int) -> None:
+    """Near 1e4 its numbers are 64 apart; the oracle gets the stored ones.
+
+    A mean is right to 1e-3, a rounding of 1e4, of deviations of 300: 3e-6 a factor.
+    """
+    noise = np.random.default_rng(1).normal(size=(samples, 3))
+    x = jnp.asarray(1e4 + 300 * noise, jnp.bfloat16)
+    wide = np.asarray(x, np.float64)
+    mean, variance, _ = batch_moments(x, 0)
+    np.testing.assert_allclose(mean, wide.mean(0), rtol=1e-6)
+    np.testing.assert_allclose(variance, wide.var(0), rtol=1e-5)
+    np.testing.assert_allclose(sample_variance(x, 0), wide.var(0, ddof=1), rtol=1e-5)
+    fourth = ((wide - wide.mean(0)) ** 4).mean(0) / wide.var(0) ** 2
+    np.testing.assert_allclose(kurtosis(x, 0), fourth, rtol=2e-5)
+
+
+@pytest.mark.parametrize("value", [7.3, 1e4, 0.0])
+@pytest.mark.parametrize("samples", [1, 7])
+def test_the_kurtosis_of_a_unit_of_few_equal_values_is_a_gaussians(
+    samples: int, value: float
+) -> None:
+    assert kurtosis(jnp.full((samples, 1), value), 0).tolist() == [3.0]
