@@ -83,7 +83,11 @@ class PopulationNorm(nnx.Module):
         check_features(x, self.num_features)
         if self.refresh:
             moments = batch_moments(x, sample_axes(x), axis_name=self.axis_name)
-            seen = (moments.mean, moments.variance, independent_positions(x))
+            seen = (
+                moments.mean,
+                moments.variance,
+                independent_positions(x, axis_name=self.axis_name),
+            )
             for statistic, new in zip(self._statistics(), seen, strict=True):
                 statistic[...] = jax.lax.stop_gradient(new).astype(statistic[...].dtype)
         kept = Moments(self.mean[...], self.var[...], jnp.ones(()))

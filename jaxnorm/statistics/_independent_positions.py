@@ -1,5 +1,9 @@
 """How many independent values the positions of a sample amount to."""
 
+import math
+from collections.abc import Hashable
+
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -7,7 +11,7 @@ from jaxnorm._unit import ROUNDING_ERRORS, widen
 
 
 def independent_positions(
-    x: Float[Array, "samples *positions units"],
+    x: Float[Array, "samples *positions units"], *, axis_name: Hashable | None = None
 ) -> Float[Array, " units"]:
     """The variance of a unit's values over the variance of its samples' means over positions.
 
@@ -16,6 +20,8 @@ def independent_positions(
 
     Args:
         x: activations, (samples, *positions, units).
+        axis_name: under pmap or shard_map, the mapped axis (or axes) whose devices' samples are
+            taken together, in two all-reduces.
 
     Returns:
         One value a unit from 1 to P, in float32 or wider; P for a unit without variance. A single
@@ -25,8 +31,8 @@ def independent_positions(
     Raises:
         TypeError: for activations that are not real floating-point numbers.
 
-    Under pmap and shard_map the samples are the device's own; under jit the whole batch, however
-    it is sharded.
+    Under pmap and shard_map without ``axis_name`` the samples are the device's own; under jit the
+    whole batch, however it is sharded.
 
     Example:
         >>> same = jnp.array([[1.0, 1.0], [-1.0, -1.0]])[..., None]
@@ -38,12 +44,11 @@ def independent_positions(
     wide = widen(x)
     positions = tuple(range(1, x.ndim - 1))
     everything = (0, *positions)
-    count = 1
-    for axis in positions:
-        count *= x.shape[axis]
-    deviation = wide - wide.mean(everything, keepdims=True)
-    total = jnp.square(deviation).mean(everything)
-    between = jnp.square(deviation.mean(positions)).mean(0)
+    count = math.prod(x.shape[1:-1])
+    mean = wide.mean(everything, keepdims=True)
+    deviation = wide - (mean if axis_name is None else jax.lax.pmean(mean, axis_name))
+    moments = jnp.square(deviation).mean(everything), jnp.square(deviation.mean(positions)).mean(0)
+    total, between = moments if axis_name is None else jax.lax.pmean(moments, axis_name)
     resolution = float(jnp.finfo(wide.dtype).eps) * ROUNDING_ERRORS
     blurred = between <= total * resolution
     ratio = total / jnp.where(blurred, jnp.ones_like(between), between)

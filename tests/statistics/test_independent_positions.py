@@ -1,5 +1,8 @@
 """Independent positions against their meaning: the variance of a batch's mean."""
 
+from functools import partial
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -37,3 +40,11 @@ def test_the_ends_of_the_range():
         False,
         False,
     ]
+
+
+def test_devices_take_their_samples_together():
+    x = jnp.asarray(np.random.default_rng(2).normal(size=(8, 5, 3)) + np.arange(8)[:, None, None])
+    parts = x.astype(jnp.float32).reshape(4, 2, 5, 3)
+    pooled = jax.vmap(partial(independent_positions, axis_name="i"), axis_name="i")(parts)
+    whole = independent_positions(x.astype(jnp.float32))
+    np.testing.assert_allclose(pooled, np.tile(whole, (4, 1)), rtol=1e-5)
