@@ -3,6 +3,7 @@
 from experiments.simulations._covariance import Canonical as Canonical
 from experiments.simulations._covariance import canonical_errors as canonical_errors
 from experiments.simulations._covariance import jacobian_grams as jacobian_grams
+from experiments.simulations._covariance import unit_rows as unit_rows
 from experiments.simulations._mixture import Mixture as Mixture
 from experiments.simulations._mixture import mixture_samples as mixture_samples
 from experiments.simulations._mixture import train_unit as train_unit

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import jax
 from jaxtyping import Array, Float
 
 from jaxnorm import sample_variance

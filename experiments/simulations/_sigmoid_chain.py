@@ -1,16 +1,13 @@
 """Variances through a deep sigmoid network: plain and linearly constrained weights."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from jaxnorm import center
-
-#: What is made 1 by one factor a layer: the variance of all pre-activations together, units' means
-#: included, or the mean over units of each unit's own variance over the samples.
-Variance = Literal["pooled", "unit"]
+#: A switch that may be traced, so that one program runs both ways.
+Switch = bool | Bool[Array, ""]
 
 
 class Chain(NamedTuple):
@@ -27,38 +24,44 @@ class Chain(NamedTuple):
 
 def sigmoid_chain(
     key: Array,
-    inputs: Float[Array, "samples units"],
+    inputs: Float[Array, "samples features"],
     depth: int,
     *,
-    constrained: bool,
+    constrained: Switch,
+    pooled: Switch = True,
+    width: int | None = None,
     classes: int = 10,
-    variance: Variance = "pooled",
 ) -> Chain:
     """One forward and backward pass through ``depth`` sigmoid layers and a linear classifier.
 
-    Normal random kernels, centered if ``constrained``, are rescaled layer by layer to unit variance
-    on the samples. The loss is the cross-entropy with random labels.
+    Normal random kernels, centered if ``constrained``, are rescaled by one factor a layer to unit
+    variance on the samples: of all pre-activations together, units' means included, if ``pooled``;
+    else of each unit by itself, on average. The loss is the cross-entropy with random labels. The
+    width is that of the inputs if it is None.
     """
-    samples, width = inputs.shape
-    hidden, head, labels = jax.random.split(key, 3)
+    samples, features = inputs.shape
+    width = width or features
+    first, hidden, head, labels = jax.random.split(key, 4)
     targets = jax.random.randint(labels, (samples,), 0, classes)
+    kernels = jax.random.normal(hidden, (depth - 1, width, width))
 
     def layer(a: Array, kernel: Array) -> Array:
-        z = a @ (center(kernel, 0) if constrained else kernel)
-        spread = z.var() if variance == "pooled" else z.var(0).mean()
+        z = a @ jnp.where(constrained, kernel - kernel.mean(0, keepdims=True), kernel)
+        spread = jnp.where(pooled, z.var(), z.var(0).mean())
         # A constant: the gradient of the loss is that of the network, not of its initialization.
         return z / jax.lax.stop_gradient(jnp.sqrt(spread))
 
     def loss(offsets: Array) -> Any:
         def step(a: Array, xs: tuple[Array, Array]) -> tuple[Array, Array]:
-            key, offset = xs
-            z = layer(a, jax.random.normal(key, (width, width))) + offset
+            kernel, offset = xs
+            z = layer(a, kernel) + offset
             return jax.nn.sigmoid(z), z
 
-        a, z = jax.lax.scan(step, inputs, (jax.random.split(hidden, depth), offsets))
+        a, z = step(inputs, (jax.random.normal(first, (features, width)), offsets[0]))
+        a, rest = jax.lax.scan(step, a, (kernels, offsets[1:]))
         logits = layer(a, jax.random.normal(head, (width, classes)))
         chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), targets[:, None], 1)
-        return -chosen.mean(), z
+        return -chosen.mean(), jnp.concatenate([z[None], rest])
 
     gradients, z = jax.grad(loss, has_aux=True)(jnp.zeros((depth, samples, width)))
     return Chain(z, gradients)
