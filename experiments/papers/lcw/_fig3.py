@@ -39,10 +39,7 @@ def run(settings: Settings, context: Context) -> Report:
             predicted,
             0.05,
         ),
-        *(
-            Measured(f"{name}, layer {n}", spread[n], 0.0434, None, "theory with LCW")
-            for n in LAYERS
-        ),
+        *(Measured(f"{name}, layer {n}", spread[n], with_lcw, None, "with LCW") for n in LAYERS),
     ]
     context.advance(1.0, "drawn")
     figures = {"activations": draw({"without LCW": layers})}
