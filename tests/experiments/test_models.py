@@ -72,9 +72,7 @@ def test_activations_change_the_network():
     outputs = []
     for activation in ("relu", "tanh"):
         settings = ModelSettings("mlp", activation=activation, depth=2, width=6)
-        apply, params, state = functionalize(
-            build(settings, (8, 8, 3), 10, nnx.Rngs(0))
-        )
+        apply, params, state = functionalize(build(settings, (8, 8, 3), 10, nnx.Rngs(0)))
         outputs.append(np.asarray(apply(params, state, x, train=False)[0]))
     assert not np.allclose(*outputs)
 

@@ -30,13 +30,14 @@ def run(settings: Settings, context: Context) -> Report:
     """Errors of sampled covariances beside their bounds."""
     found, exact = jax.tree.map(np.asarray, _measure(settings))
     context.advance(1.0, "sampled")
-    ratio = found.error / found.bound
+    ratio = exact / found.bound
     simplex = jnp.eye(settings.units) - 1 / settings.units
-    # Every entry of a sampled covariance of uniforms has an error of about sigma^2 / sqrt(samples).
-    noise = settings.sigma**2 * settings.units / settings.samples**0.5
+    # An entry of a sampled covariance is off by sigma^2 sqrt(2 / samples) at most, and for coherent
+    # rows all entries are at once.
+    noise = settings.sigma**2 * settings.units * (2 / settings.samples) ** 0.5
     measured = [
         at_most("largest ratio of error and bound", ratio.max(), 1),
-        at_most("largest |sampled - exact error|", np.abs(found.error - exact).max(), 2 * noise),
+        at_most("largest |sampled - exact error|", np.abs(found.error - exact).max(), 4 * noise),
         near(
             "bound over error, all rows at one angle",
             canonical_error_bound(simplex) / canonical_error(simplex),
@@ -79,10 +80,12 @@ def _draw(found: Canonical) -> Figure:
         )
     axes.set_xlabel("coherence of the rows")
     axes.set_ylabel("Frobenius norm off the diagonal")
-    axes.set_yscale("log")
+    axes.set_ylim(bottom=0)
     axes.legend()
     return figure
 
+
+_OURS = "the paper proves it and measures nothing; the rows are ours"
 
 ITEM = Item(
     "normprop/bound",
@@ -93,7 +96,7 @@ ITEM = Item(
         "smoke": Preset(
             Settings(units=8, inputs=32, samples=2000, seeds=2), "5 s on 2 CPU cores", "8 units"
         ),
-        "cpu": Preset(Settings(), "10 s on 2 CPU cores"),
-        "full": Preset(Settings(seeds=64), "1 min on 2 CPU cores"),
+        "cpu": Preset(Settings(), "10 s on 2 CPU cores", _OURS),
+        "full": Preset(Settings(seeds=64), "1 min on 2 CPU cores", _OURS),
     },
 )
