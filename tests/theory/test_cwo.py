@@ -65,8 +65,8 @@ def standardized(w: jax.Array) -> jax.Array:
 
 def test_the_gradient_of_standardized_weights_is_autodiffs() -> None:
     raw = W + 0.7
-    wanted = jax.vjp(standardized, raw)[1](G)[0]
-    got = cwo.standardization_gradient(raw, G)
+    wanted = jax.jit(lambda w: jax.vjp(standardized, w)[1](G)[0])(raw)
+    got = jax.jit(cwo.standardization_gradient)(raw, G)
     np.testing.assert_allclose(got, wanted, **ROUNDINGS)
     node = jaxnorm.WeightStandardized.from_kernel(raw, 0)
     kernel, back = jax.vjp(lambda k: type(node)(k, node.gain, node.fan_in_axes).effective(), raw)
@@ -78,12 +78,13 @@ def test_the_gradient_of_standardized_weights_is_autodiffs() -> None:
 
 def test_the_gradient_explodes_as_weights_shrink_and_the_step_does_not() -> None:
     scales = jnp.asarray([1.0, 1e-1, 1e-2, 1e-4])
-    pull = jax.vmap(lambda s: jax.vjp(standardized, s * W)[1](G)[0])
+    pull = jax.jit(jax.vmap(lambda s: jax.vjp(standardized, s * W)[1](G)[0]))
     norms = np.linalg.norm(pull(scales), axis=1)
     np.testing.assert_allclose(norms / norms[0], 1 / scales, rtol=1e-4)
-    formula = cwo.standardization_gradient(scales[:, None] * W[None], jnp.tile(G, (4, 1)))
+    formula = jax.jit(cwo.standardization_gradient)(scales[:, None] * W[None], jnp.tile(G, (4, 1)))
     np.testing.assert_allclose(np.linalg.norm(formula, axis=1), norms, rtol=1e-4)
-    steps = cwo.constrained_step(scales[:, None] * W[None], jnp.tile(G, (4, 1)), LEARNING_RATE)
+    step = jax.jit(cwo.constrained_step)
+    steps = step(scales[:, None] * W[None], jnp.tile(G, (4, 1)), LEARNING_RATE)
     np.testing.assert_allclose(jnp.square(steps).sum(1), C, rtol=1e-6)
 
 
