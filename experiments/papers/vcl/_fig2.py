@@ -53,11 +53,12 @@ def run(settings: Settings, context: Context) -> Report:
         for i, p in enumerate(settings.priors)
     ]
     notes = [
-        "Theorem 2 is about the kurtosis. With n = 50 the loss follows it from any start; with "
-        "n = 2, the paper's favourite, what the unit does depends on the size of its first "
-        "weights: large ones turn away from the means' difference for either prior, because "
-        "the ratio of two such variances is dominated by denominators near zero, and Theorem 3 "
-        "promises nothing there."
+        "Theorem 2 is about the kurtosis; with n = 50, and enough steps, the loss follows it. With "
+        "n = 2, the paper's favourite, the outcome depends on the size of the first weights: large "
+        "ones turn away from the means' difference for either prior. Of a pair whose two samples "
+        "share a mode the variance is small, of one whose samples do not it is large, and beta "
+        "alone bounds their ratio: at norm 3, beta 1 and p = 0.25 the expected loss is 44 across "
+        "the difference and 1,640 along it. Theorem 3 promises nothing at n = 2."
     ]
     figures = {"phase-shift": _draw(settings, found)}
     return Report(claims(measured), COLUMNS, rows(measured), figures, notes)
@@ -116,6 +117,7 @@ def _draw_curves(
         axes.plot(steps, np.median(cosine, 0), label=label, **style)
         axes.fill_between(steps, cosine.min(0), cosine.max(0), alpha=0.15, linewidth=0, **style)
     axes.set_ylim(-0.02, 1.02)
+    axes.locator_params("x", nbins=4)
     axes.set_xlabel("step")
     axes.set_ylabel("|cos| to the means' difference")
     axes.set_title("median and range of the seeds")
