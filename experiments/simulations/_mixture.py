@@ -27,7 +27,7 @@ class Mixture(NamedTuple):
     groups: int = 64
     steps: int = 5000
     learning_rate: float = 1e-2
-    start: float = 1.0
+    start: float | Float[Array, ""] = 1.0
 
 
 class Unit(NamedTuple):
