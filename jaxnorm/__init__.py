@@ -5,6 +5,7 @@ from jaxnorm import initializers as initializers
 from jaxnorm import losses as losses
 from jaxnorm import reparam as reparam
 from jaxnorm import statistics as statistics
+from jaxnorm import theory as theory
 from jaxnorm import transforms as transforms
 from jaxnorm._layout import Layout as Layout
 from jaxnorm._layout import exclude as exclude

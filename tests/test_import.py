@@ -17,7 +17,11 @@ import jaxnorm.nnx
 ROOT = Path(jaxnorm.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LONGEST = 250
-LIBRARIES = (jaxnorm, jaxnorm.initializers, jaxnorm.nnx, jaxnorm.reparam, jaxnorm.transforms)
+PAPERS = (jaxnorm.theory.cwo, jaxnorm.theory.lcw, jaxnorm.theory.normprop, jaxnorm.theory.vcl)
+LIBRARIES = (
+    *(jaxnorm, jaxnorm.initializers, jaxnorm.nnx, jaxnorm.reparam, jaxnorm.transforms),
+    *PAPERS,
+)
 
 
 def name_of(path: Path) -> str:

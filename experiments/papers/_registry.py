@@ -5,8 +5,23 @@ from types import MappingProxyType
 
 from experiments._errors import unknown
 from experiments.papers._item import Item
+from experiments.papers.lcw import _fig1 as lcw_fig1
+from experiments.papers.lcw import _fig2 as lcw_fig2
+from experiments.papers.lcw import _fig3 as lcw_fig3
+from experiments.papers.lcw import _fig4 as lcw_fig4
+from experiments.papers.normprop import _bound as normprop_bound
+from experiments.papers.normprop import _jacobian as normprop_jacobian
+from experiments.papers.vcl import _fig2 as vcl_fig2
 
-_ALL: tuple[Item, ...] = ()
+_ALL: tuple[Item, ...] = (
+    vcl_fig2.ITEM,
+    lcw_fig1.ITEM,
+    lcw_fig2.ITEM,
+    lcw_fig3.ITEM,
+    lcw_fig4.ITEM,
+    normprop_jacobian.ITEM,
+    normprop_bound.ITEM,
+)
 
 ITEMS: Mapping[str, Item] = MappingProxyType({item.name: item for item in _ALL})
 

@@ -1,0 +1,1 @@
+"""Kutsuna 2019: linearly constrained weights."""

@@ -1,0 +1,19 @@
+"""The samples that the figures of section 3 and 4 pass through networks."""
+
+from pathlib import Path
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from experiments.data import Dataset, load
+
+
+def dataset(data_dir: Path | None) -> Dataset:
+    """The images in a folder, or the bundled digits."""
+    return load("digits" if data_dir is None else str(data_dir), 0)
+
+
+def inputs(data_dir: Path | None, samples: int) -> Float[Array, "samples features"]:
+    """The first training rows, standardized and flattened."""
+    rows = dataset(data_dir).X_train[:samples]
+    return jnp.asarray(rows.reshape(len(rows), -1))

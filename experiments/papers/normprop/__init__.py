@@ -1,0 +1,1 @@
+"""Arpit et al. 2016: normalization propagation."""

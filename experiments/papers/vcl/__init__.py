@@ -1,0 +1,1 @@
+"""Littwin and Wolf 2018: the variance constancy loss."""

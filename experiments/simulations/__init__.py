@@ -1,0 +1,13 @@
+"""Simulations of what the papers' theory predicts: pure JAX, compiled, over seeds at once."""
+
+from experiments.simulations._covariance import Canonical as Canonical
+from experiments.simulations._covariance import canonical_errors as canonical_errors
+from experiments.simulations._covariance import jacobian_grams as jacobian_grams
+from experiments.simulations._covariance import unit_rows as unit_rows
+from experiments.simulations._mixture import Mixture as Mixture
+from experiments.simulations._mixture import mixture_samples as mixture_samples
+from experiments.simulations._mixture import train_unit as train_unit
+from experiments.simulations._sample_variances import sample_variances as sample_variances
+from experiments.simulations._sigmoid_chain import Chain as Chain
+from experiments.simulations._sigmoid_chain import pooled_ratio as pooled_ratio
+from experiments.simulations._sigmoid_chain import sigmoid_chain as sigmoid_chain

@@ -1,0 +1,165 @@
+"""Activation shift and the propagation of variances: Kutsuna 2019, sections 2 to 4.
+
+Weights are as in the paper, z = W a: a unit's weights run along the last axis (a Flax kernel is the
+transpose).
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxnorm.activations import gaussian_moments, jacobian_factor
+from jaxnorm.activations._evaluate import Activation
+from jaxnorm.activations._gaussian_moments import Moment
+
+Weight = Float[Array, "*units inputs"]
+Units = Float[Array, "*units"]
+Scalar = float | Float[Array, ""]
+
+
+def activation_shift(weight: Weight, mean_activation: Scalar | Float[Array, " inputs"]) -> Units:
+    """The mean of each unit's pre-activation: E w'a = w'E a.
+
+    It is gamma sqrt(m) ||w|| cos(w, 1) for activations of the mean gamma 1, and zero for zero-sum
+    weights; in general ||w|| ||mu|| cos(w, mu).
+
+    Args:
+        weight: one unit's weights, or units along leading axes.
+        mean_activation: E a: one number gamma for all inputs, or a vector mu.
+
+    Returns:
+        One value a unit.
+
+    Linear, the same under jit, pmap and shard_map.
+
+    Example:
+        >>> activation_shift(jnp.array([[1.0, 2.0], [1.0, -1.0]]), -0.5).tolist()
+        [-1.5, 0.0]
+
+    Source: Kutsuna 2019, Propositions 1 to 3. Erratum: Proposition 1 prints |gamma|, which is wrong
+    by its sign for a negative mean.
+    """
+    mean = jnp.broadcast_to(jnp.asarray(mean_activation, weight.dtype), weight.shape)
+    return (weight * mean).sum(-1)
+
+
+def forward_moments(weight: Weight, mean: Scalar, variance: Scalar) -> tuple[Units, Units]:
+    """The mean and variance of each unit's pre-activation: (gamma 1'w, sigma^2 ||w||^2).
+
+    Args:
+        weight: units along leading axes.
+        mean: gamma, the mean of every input.
+        variance: sigma^2, the variance of every input; inputs are uncorrelated.
+
+    Returns:
+        The pair (mean, variance), one value a unit; the mean of zero-sum weights is zero.
+
+    Differentiable, the same under jit, pmap and shard_map.
+
+    Example:
+        >>> mean, variance = forward_moments(jnp.array([[1.0, 2.0], [1.0, -1.0]]), 0.5, 3.0)
+        >>> mean.tolist(), variance.tolist()
+        ([1.5, 0.0], [15.0, 6.0])
+
+    Source: Kutsuna 2019, Propositions 3 and 4, without the restriction to zero-sum weights.
+    """
+    return activation_shift(weight, mean), variance * jnp.square(weight).sum(-1)
+
+
+def backward_variance(
+    weight: Float[Array, "units inputs"], variance: Scalar
+) -> Float[Array, " inputs"]:
+    """The variance of the gradient at each input: sigma^2 times the column's squared norm.
+
+    Args:
+        weight: the matrix W of a layer.
+        variance: sigma^2 of the gradient at every unit; its mean is 0 and units are uncorrelated.
+
+    Returns:
+        One value an input; the mean is 0.
+
+    Differentiable, the same under jit, pmap and shard_map.
+
+    Example:
+        >>> backward_variance(jnp.array([[1.0, 2.0], [1.0, -1.0]]), 3.0).tolist()
+        [6.0, 15.0]
+
+    Source: Kutsuna 2019, Proposition 5.
+    """
+    return variance * jnp.square(weight).sum(0)
+
+
+def variance_gain(activation: Activation, stddev: Scalar = 1.0) -> tuple[Moment, Moment]:
+    """What an activation does to variances: (Var f(z) / Var z, E f'(z)^2), z ~ N(0, stddev^2).
+
+    The second is the factor of a gradient's variance on its way back. For ReLU they are
+    (1 - 1/pi) / 2 = 0.3408 and 1/2 at any scale.
+
+    Args:
+        activation: an elementwise function, as in `jaxnorm.gaussian_moments`.
+        stddev: of the pre-activation; positive.
+
+    Returns:
+        The pair (forward, backward) as Python floats, right to 1e-10; float32 arrays that can be
+        differentiated if ``stddev`` or a parameter of the activation is traced.
+
+    Raises:
+        ValueError: for a standard deviation that is not positive, an activation that is constant,
+            and as `jaxnorm.gaussian_moments`.
+
+    Computed while tracing unless ``stddev`` is traced: nothing runs on the devices.
+
+    Example:
+        >>> import jax
+        >>> forward, backward = variance_gain(jax.nn.relu)
+        >>> round(forward, 6), round(backward, 6)
+        (0.340845, 0.5)
+        >>> forward, backward = variance_gain(jax.nn.sigmoid, 1.0)
+        >>> round(forward, 5), round(backward, 5)
+        (0.04338, 0.04484)
+
+    Source: Kutsuna 2019, Proposition 6 and section 4.2. Erratum: the pairs printed there for the
+    sigmoid at 0.5, 1 and 2, (0.236, 0.237), (0.208, 0.211) and (0.157, 0.170), are ratios of
+    standard deviations; those of variances are their squares, (0.0558, 0.0560), (0.0434, 0.0448)
+    and (0.0246, 0.0290).
+    """
+    if isinstance(stddev, (int, float)) and not stddev > 0:
+        raise ValueError(f"stddev is {stddev}; wanted a positive number.")
+    scaled = lambda x: activation(stddev * x)  # noqa: E731
+    _, std = gaussian_moments(scaled)
+    forward = std / stddev
+    backward = jacobian_factor(scaled) * forward
+    return forward * forward, backward * backward
+
+
+def gradient_gain(activation: Activation, constrained: bool = True) -> Moment:
+    """The factor of the gradient's variance through one layer of a wide network at initialization.
+
+    The random weights are rescaled to pre-activations of unit variance, pooled over samples and
+    units, so ||w||^2 Var f(z) = 1 with zero-sum weights. With plain ones the units' means count as
+    well, ||w||^2 E f(z)^2 = 1: the weights are too small on the way back, and gradients vanish. The
+    factors are E f'(z)^2 / Var f(z) and E f'(z)^2 / E f(z)^2.
+
+    Args:
+        activation: an elementwise function, as in `jaxnorm.gaussian_moments`.
+        constrained: whether the weights of a unit sum to zero.
+
+    Returns:
+        A Python float; an array if a parameter of the activation is traced.
+
+    Raises:
+        ValueError: as `variance_gain`.
+
+    Computed while tracing, as `variance_gain`.
+
+    Example:
+        >>> import jax
+        >>> [round(gradient_gain(jax.nn.sigmoid, constrained), 4) for constrained in (True, False)]
+        [1.0336, 0.1528]
+
+    Source: Kutsuna 2019, section 4.3, whose argument this makes into a number; ours.
+    """
+    forward, backward = variance_gain(activation)
+    if constrained:
+        return backward / forward
+    mean, _ = gaussian_moments(activation)
+    return backward / (forward + mean * mean)

@@ -1,0 +1,35 @@
+"""What items compare: verdicts and rows; and the quickest items, whose claims hold when small."""
+
+import csv
+
+import pytest
+
+from experiments.papers import ITEMS, run_item
+from experiments.papers._measured import COLUMNS, at_least, at_most, claims, near, rows
+
+
+def test_verdicts_and_rows():
+    measured = [near("a", 1.02, 1.0, 0.01), at_most("b", 2.0, 3.0), at_least("c", 2.0, 3.0)]
+    assert [m.holds for m in measured] == [False, True, False]
+    assert rows(measured)[0] == ("a", "1.02", "1", "0.02", False)
+    assert claims(measured)[1] == ("b", "2", "3 (at most)", True)
+    assert len(COLUMNS) == len(rows(measured)[0])
+
+
+def test_what_is_not_finite_confirms_nothing():
+    nan = float("nan")
+    assert not any(
+        m.holds for m in (near("", nan, 1, 9), at_most("", nan, 1), at_least("", nan, 1))
+    )
+
+
+@pytest.mark.parametrize("name", ["lcw/fig1", "lcw/fig3", "normprop/bound"])
+def test_small_presets_confirm_the_paper(name, tmp_path):
+    report = run_item(ITEMS[name], "smoke", None, tmp_path, "a test")
+    assert all(claim.holds is not False for claim in report.claims)
+    assert len(report.claims) == len(report.rows)
+    with (tmp_path / "results.csv").open() as file:
+        for row in csv.DictReader(file):
+            difference = float(row["ours"]) - float(row["reference"])
+            assert float(row["difference"]) == pytest.approx(difference, rel=1e-3, abs=1e-5)
+    assert list(tmp_path.glob("*.png"))

@@ -1,0 +1,72 @@
+"""Twenty sigmoid layers at initialization: what theory says of gradients, and what is measured.
+
+That the library's own initialization does it, tests/initializers/test_vanishing_gradients.py shows.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.simulations import pooled_ratio, sigmoid_chain
+from jaxnorm.theory.lcw import gradient_gain
+
+DEPTH, WIDTH, SEEDS = 20, 128, 3
+X = jax.random.uniform(jax.random.key(7), (100, WIDTH))
+KEYS = jax.random.split(jax.random.key(0), SEEDS)
+#: (constrained, pooled)
+LCW, PLAIN, PLAIN_BY_UNIT = CASES = (True, True), (False, True), (False, False)
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """By case: the ratio of the gradients' variances at the ends for each seed, and two layers."""
+
+    def run(case, key):
+        chain = sigmoid_chain(key, X, DEPTH, constrained=case[0], pooled=case[1])
+        return pooled_ratio(chain.gradients), jax.tree.map(lambda x: x[-2:], chain)
+
+    over_seeds = jax.vmap(run, (None, 0))
+    ratios, ends = jax.jit(jax.vmap(over_seeds, (0, None)))(jnp.array(CASES), KEYS)
+    found = jax.tree.map(np.float64, (ratios, ends))
+    return {case: jax.tree.map(lambda x, i=i: x[i], found) for i, case in enumerate(CASES)}
+
+
+@pytest.mark.parametrize("case", [LCW, PLAIN])
+def test_the_gradient_is_that_of_theory(measured, case):
+    """The gain of wide layers to the power of 19. A layer of 128 units has its own, spread by
+    sqrt(2 / 128), and 19 of them by half an e-fold; plain ones, whose units' means are random as
+    well, by twice that. Four such spreads are allowed."""
+    predicted = gradient_gain(jax.nn.sigmoid, case[0]) ** (DEPTH - 1)
+    folds = np.abs(np.log(measured[case][0] / predicted))
+    assert folds.max() < (2.0 if case == LCW else 4.0)
+
+
+def test_it_vanishes_for_plain_weights_alone(measured):
+    assert measured[PLAIN][0].max() < 1e-12
+    assert (np.abs(np.log(measured[LCW][0])) < np.log(5)).all()
+
+
+def test_with_one_variance_a_unit_nothing_vanishes(measured):
+    """The other reading of section 4.3 does not show what the paper shows."""
+    ratios = measured[PLAIN_BY_UNIT][0]
+    assert ratios.min() > 2
+    assert ratios.max() < 12
+
+
+def test_a_layer_is_what_numpy_says(measured):
+    """The last layer of twenty from the one before, forwards, and its gradients backwards."""
+    kernel = jax.random.normal(jax.random.split(KEYS[0], 4)[1], (DEPTH - 1, WIDTH, WIDTH))[-1]
+    kernel = np.asarray(kernel, np.float64)
+    z, gradients = (x[0] for x in measured[LCW][1])
+    a = 1 / (1 + np.exp(-z[0]))
+    product = a @ (kernel - kernel.mean(0))
+    np.testing.assert_allclose(z[1], product / product.std(), rtol=1e-4, atol=1e-4)
+    back = gradients[1] @ ((kernel - kernel.mean(0)) / product.std()).T * a * (1 - a)
+    np.testing.assert_allclose(gradients[0], back, rtol=1e-3, atol=1e-4 * back.std())
+
+
+def test_ratios_of_vanished_gradients_do_not_underflow():
+    """Their squares do, in float32."""
+    ratio = pooled_ratio(jnp.stack([1e-28 * X, 1e-22 * X]))
+    np.testing.assert_allclose(ratio, 1e-12, rtol=1e-5)

@@ -1,0 +1,138 @@
+"""Activation shift and variance propagation against Monte Carlo and mpmath."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+
+from jaxnorm.theory import lcw
+
+UNITS, INPUTS, SAMPLES = 4, 12, 40_000
+WEIGHT = np.random.default_rng(0).normal(size=(UNITS, INPUTS))
+W = jnp.asarray(WEIGHT, jnp.float32)
+CENTERED = W - W.mean(1, keepdims=True)
+#: Sums of a dozen float32 products.
+ROUNDINGS = {"rtol": 2e-6, "atol": 2e-6}
+
+
+def cosines(mean: np.ndarray) -> np.ndarray:
+    lengths = np.linalg.norm(WEIGHT, axis=1) * np.linalg.norm(mean)
+    return np.asarray(WEIGHT @ mean / lengths)
+
+
+@pytest.mark.parametrize("gamma", [0.5, -0.5])
+def test_the_shift_is_that_of_the_angle(gamma: float) -> None:
+    """Proposition 1, with gamma for the printed |gamma|, which is wrong where gamma < 0."""
+    angles = cosines(np.ones(INPUTS)) * np.linalg.norm(WEIGHT, axis=1) * np.sqrt(INPUTS)
+    got = lcw.activation_shift(W, gamma)
+    np.testing.assert_allclose(got, gamma * angles, **ROUNDINGS)
+    sampled = WEIGHT @ np.random.default_rng(1).normal(gamma, 1, (INPUTS, SAMPLES))
+    error = sampled.std(1) / np.sqrt(SAMPLES)
+    assert (np.abs(sampled.mean(1) - got) < 4 * error).all()
+    printed_is_wrong = np.abs(sampled.mean(1) - abs(gamma) * angles) > 20 * error
+    assert printed_is_wrong.all() == (gamma < 0)
+
+
+def test_the_shift_of_a_vector_of_means() -> None:
+    mean = np.random.default_rng(3).normal(size=INPUTS)
+    wanted = np.linalg.norm(WEIGHT, axis=1) * np.linalg.norm(mean) * cosines(mean)
+    got = jax.vmap(lcw.activation_shift, (0, None))(W, jnp.asarray(mean, jnp.float32))
+    np.testing.assert_allclose(got, wanted, **ROUNDINGS)
+    assert lcw.activation_shift(W, jnp.zeros(INPUTS)).tolist() == [0] * UNITS
+
+
+@pytest.mark.parametrize("weight", [W, CENTERED], ids=["plain", "centered"])
+def test_moments_are_those_of_samples(weight: jax.Array) -> None:
+    """Gamma-distributed inputs of mean 3 and variance 1.5: not Gaussian, as Prop. 4 allows."""
+    draw = np.random.default_rng(4)
+    a = draw.gamma(6, 0.5, (INPUTS, SAMPLES))
+    z = np.asarray(weight, np.float64) @ a
+    mean, variance = lcw.forward_moments(weight, 3.0, 1.5)
+    assert (np.abs(z.mean(1) - mean) < 4 * z.std(1) / np.sqrt(SAMPLES)).all()
+    # The variance of a variance, from the kurtosis; at most 4 here.
+    np.testing.assert_allclose(variance, z.var(1), rtol=4 * np.sqrt(3 / SAMPLES))
+    if weight is CENTERED:
+        np.testing.assert_allclose(mean, 0, atol=1e-5)
+    gradient = draw.laplace(0, 1, (SAMPLES, UNITS)) @ np.asarray(weight, np.float64)
+    wanted = lcw.backward_variance(weight, 2.0)
+    np.testing.assert_allclose(wanted, gradient.var(0), rtol=4 * np.sqrt(5 / SAMPLES))
+
+
+def test_a_square_layer_has_one_gain_both_ways() -> None:
+    """Section 4.1: the mean over units of ||w_i||^2 is that over inputs of the columns'."""
+    square = jax.random.normal(jax.random.key(0), (INPUTS, INPUTS))
+    forward = lcw.forward_moments(square, 0.0, 1.0)[1].mean()
+    np.testing.assert_allclose(forward, lcw.backward_variance(square, 1.0).mean(), rtol=1e-6)
+
+
+def oracle(f: Any, derivative: Any, stddev: float) -> tuple[float, float]:
+    """By mpmath's quadrature, split at 0."""
+
+    def mean(g: Any) -> Any:
+        return mp.quad(lambda x: g(stddev * x) * mp.npdf(x), [-14, 0, 14])
+
+    first = mean(f)
+    forward = mean(lambda z: (f(z) - first) ** 2) / stddev**2
+    return float(forward), float(mean(lambda z: derivative(z) ** 2))
+
+
+def sigmoid(z: Any) -> Any:
+    return 1 / (1 + mp.exp(-z))
+
+
+def sigmoid_slope(z: Any) -> Any:
+    return sigmoid(z) * (1 - sigmoid(z))
+
+
+SPECS = {0.5: (0.05582, 0.05603), 1.0: (0.04338, 0.04484), 2.0: (0.02464, 0.02903)}
+PRINTED = {0.5: (0.236, 0.237), 1.0: (0.208, 0.211), 2.0: (0.157, 0.170)}
+
+
+@pytest.mark.parametrize("stddev", SPECS)
+def test_the_sigmoids_gains(stddev: float) -> None:
+    """The printed pairs are the square roots, to one unit of the third digit, and no variances."""
+    got = lcw.variance_gain(jax.nn.sigmoid, stddev)
+    np.testing.assert_allclose(got, oracle(sigmoid, sigmoid_slope, stddev), rtol=1e-9)
+    np.testing.assert_allclose(got, SPECS[stddev], atol=5e-6)
+    np.testing.assert_allclose(np.sqrt(got), PRINTED[stddev], atol=1e-3)
+    assert (np.asarray(PRINTED[stddev]) > 4 * np.asarray(got)).all()
+
+
+@pytest.mark.parametrize("stddev", [0.1, 1.0, 7.0])
+def test_the_gains_of_relu_are_those_of_proposition_6(stddev: float) -> None:
+    got = lcw.variance_gain(jax.nn.relu, stddev)
+    np.testing.assert_allclose(got, ((1 - 1 / np.pi) / 2, 0.5), rtol=1e-9)
+
+
+def test_gains_are_differentiable_in_the_scale() -> None:
+    for index in range(2):
+        gain = lambda s: lcw.variance_gain(jnp.tanh, s)[index]  # noqa: B023, E731
+        got = jax.jit(jax.grad(gain))(1.0)
+        wanted = (gain(1.001) - gain(0.999)) / 0.002
+        # The difference's own error is of size 1e-6; the gradient is float32.
+        np.testing.assert_allclose(got, wanted, rtol=1e-4)
+
+
+def test_the_gradients_gain_is_that_of_wide_layers() -> None:
+    """One layer of 600 units in NumPy: random weights, rescaled by their pooled variance."""
+    draw = np.random.default_rng(5)
+    z = draw.normal(size=(600, 600))
+    a = 1 / (1 + np.exp(-z))
+    for constrained in (True, False):
+        # Where units' means have eaten the variance, all samples are the same.
+        inputs = a if constrained else np.repeat(a[:, :1], 600, 1)
+        weight = draw.normal(size=(600, 600))
+        weight -= weight.mean(1, keepdims=True) if constrained else 0
+        weight /= (weight @ inputs).std()
+        gradient = (weight.T @ draw.normal(size=(600, 600))) * a * (1 - a)
+        wanted = lcw.gradient_gain(jax.nn.sigmoid, constrained)
+        # One sample of 600 units, whose E a^2 and variance of products are right to 1 in sqrt(300).
+        np.testing.assert_allclose(gradient.var(), wanted, rtol=0.2 if not constrained else 0.03)
+
+
+def test_a_scale_that_is_not_positive_is_refused() -> None:
+    with pytest.raises(ValueError, match="wanted a positive number"):
+        lcw.variance_gain(jax.nn.relu, 0.0)

@@ -1,0 +1,165 @@
+"""Variances of sample variances against Monte Carlo, enumeration and quadrature in float64."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxnorm.theory import vcl
+
+#: Python floats become float32 arrays: some ten roundings of 6e-8.
+ROUNDINGS = 1e-6
+
+
+def exact_variance(values: Any, probabilities: Any, n: int) -> float:
+    """Of the sample variance, by the enumeration of all samples of a discrete distribution."""
+    samples = np.array(list(itertools.product(values, repeat=n)))
+    weights = np.array(list(itertools.product(probabilities, repeat=n))).prod(1)
+    variances = samples.var(1, ddof=1)
+    mean = weights @ variances
+    return float(weights @ (variances - mean) ** 2)
+
+
+def moments(values: Any, probabilities: Any) -> tuple[float, float]:
+    """The fourth and the second moment about the mean."""
+    x, w = np.asarray(values), np.asarray(probabilities)
+    deviation = x - w @ x
+    return float(w @ deviation**4), float(w @ deviation**2)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_sample_variances_of_a_discrete_distribution(n: int) -> None:
+    values, probabilities = (-1.0, 0.5, 3.0), (0.2, 0.7, 0.1)
+    got = vcl.sample_variance_variance(*moments(values, probabilities), n)
+    np.testing.assert_allclose(got, exact_variance(values, probabilities, n), rtol=ROUNDINGS)
+
+
+def test_the_two_point_distribution_is_the_minimizer() -> None:
+    """Of those on five values around its own, of the same variance, no other does better."""
+    low, high = np.asarray(vcl.two_point_minimizer(0.5, 2.0), np.float64)
+    assert moments((low, high), (0.5, 0.5)) == pytest.approx((16, 4))
+    least = exact_variance((low, high), (0.5, 0.5), 3)
+    assert least == pytest.approx(2 * 2.0**4 / (3 * 2))
+    draw = np.random.default_rng(0)
+    for _ in range(20):
+        values, probabilities = draw.normal(size=5), draw.dirichlet(np.ones(5))
+        scale = 2 / np.sqrt(moments(values, probabilities)[1])
+        assert exact_variance(scale * values, probabilities, 3) > least
+
+
+def test_the_two_points_are_differentiable_where_they_meet() -> None:
+    assert jax.jacobian(vcl.two_point_minimizer, 1)(0.5, 0.0).tolist() == [-1, 1]
+
+
+def mixture(p: float, b: float, w: float, size: int = 400_000) -> np.ndarray:
+    draw = np.random.default_rng(1)
+    first = draw.uniform(size=size) < p
+    return np.where(first, np.sqrt(b), 0) + np.sqrt(w) * draw.normal(size=size)
+
+
+@pytest.mark.parametrize("p", [0.02, 0.1, 0.25, 0.5, 0.9])
+def test_mixture_kurtosis_is_that_of_samples(p: float) -> None:
+    """Within four standard errors, from the delta method's variance over ten parts."""
+    x = mixture(p, 9.0, 0.5).reshape(10, -1)
+    deviation = x - x.mean(1, keepdims=True)
+    parts = (deviation**4).mean(1) / (deviation**2).mean(1) ** 2
+    error = parts.std(ddof=1) / np.sqrt(10)
+    assert abs(float(vcl.mixture_kurtosis(p, 9.0, 0.5)) - parts.mean()) < 4 * error
+    assert error < 0.02 * parts.mean()
+
+
+def test_kurtosis_turns_at_the_threshold() -> None:
+    """Below it the least kurtosis is at the least b / w, above it at the largest: the second case
+    of Eq. 10 is not the ratio of the first, as printed."""
+    between = jnp.linspace(0.0, 36.0, 50)
+    threshold = vcl.separation_threshold()
+    assert threshold == pytest.approx((1 - 3**-0.5) / 2)
+    for p, least in ((0.1, 0), (threshold - 0.01, 0), (threshold + 0.01, 49), (0.25, 49)):
+        for prior in (p, 1 - p):
+            assert int(vcl.mixture_kurtosis(prior, between, 1.0).argmin()) == least
+    np.testing.assert_allclose(vcl.mixture_kurtosis(threshold, between, 1.0), 3, atol=ROUNDINGS)
+
+
+def test_the_kurtosis_needs_equal_covariances() -> None:
+    """Two components of one mean and variances 0.1 and 1.9, 1 on average: Eq. 9 says 3, as for a
+    Gaussian, where the fourth moment is 3 (0.1^2 + 1.9^2) / 2, by quadrature here."""
+    x, w = np.polynomial.hermite_e.hermegauss(8)
+    fourth = 0.5 * sum(w @ (np.sqrt(s) * x) ** 4 for s in (0.1, 1.9)) / w.sum()
+    assert fourth > 5 > float(vcl.mixture_kurtosis(0.5, 0.0, 1.0)) == 3
+
+
+@pytest.mark.parametrize("point", [(0.0, 4.0, 1.0), (0.5, 4.0, 1.0), (0.1, 0.0, 1.0), (0.3, 4, 0)])
+def test_kurtosis_gradients_are_those_of_differences(point: tuple[float, ...]) -> None:
+    with jax.enable_x64(True):
+        at = jnp.asarray(point, jnp.float64)
+        f = jax.jit(lambda q: vcl.mixture_kurtosis(*q))
+        steps = 1e-6 * jnp.eye(3)
+        wanted = [(f(at + h) - f(at - h)) / 2e-6 for h in steps]
+        # Central differences: 1e-16 / 1e-6 of rounding, 1e-12 of curvature.
+        np.testing.assert_allclose(jax.jit(jax.grad(f))(at), jnp.stack(wanted), atol=1e-7)
+
+
+@pytest.mark.parametrize("point", [(0.0, 0.0, 0.0), (0.5, 0.0, 0.0), (0.0, 4.0, 0.0)])
+def test_the_kurtosis_of_a_constant_is_finite(point: tuple[float, ...]) -> None:
+    value, gradient = jax.value_and_grad(lambda q: vcl.mixture_kurtosis(*q))(jnp.asarray(point))
+    assert float(value) == 3
+    assert gradient.tolist() == [0, 0, 0]
+
+
+#: Pairs of samples of each distribution, with its kurtosis.
+DISTRIBUTIONS: dict[str, tuple[float, Callable[..., np.ndarray]]] = {
+    "gaussian": (3.0, lambda draw, shape: draw.normal(size=shape)),
+    "uniform": (1.8, lambda draw, shape: draw.uniform(size=shape)),
+    "two points": (1.0, lambda draw, shape: draw.choice([-1.0, 1.0], size=shape)),
+}
+
+
+def variances(name: str, n: int) -> np.ndarray:
+    """Sample variances over the true one, in pairs."""
+    _, sample = DISTRIBUTIONS[name]
+    draw = np.random.default_rng(2)
+    true = sample(draw, 10**6).var()
+    return sample(draw, (4000, 2, n)).var(-1, ddof=1) / true
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 0.5])
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_the_bounds_hold(name: str, epsilon: float) -> None:
+    """A frequency of 4000 pairs has a standard error of at most 0.008; four of them are allowed."""
+    kurtosis, n = DISTRIBUTIONS[name][0], 100
+    ratios = variances(name, n)
+    bound, probability = vcl.variance_ratio_bound(kurtosis, n, epsilon)
+    seen = ((1 - ratios[:, 0] / ratios[:, 1]) ** 2 <= float(bound)).mean()
+    assert 0.4 < probability <= seen + 0.032
+    low, high, probability = vcl.batch_norm_stability_bound(kurtosis, n, epsilon)
+    inverse = 1 / np.sqrt(ratios)
+    seen = ((inverse >= float(low)) & (inverse <= float(high))).mean()
+    assert 0.6 < probability <= seen + 0.032
+
+
+def test_the_printed_lower_bound_does_not_hold() -> None:
+    """Eq. 12 promises, with a probability above 0.6, what almost never happens."""
+    ratios = variances("gaussian", 100)
+    _, probability = vcl.variance_ratio_bound(3.0, 100, 0.5)
+    printed = 4 * 0.5**2 / 1.5**2
+    seen = ((1 - ratios[:, 0] / ratios[:, 1]) ** 2 >= printed).mean()
+    assert probability > 0.6
+    assert seen < 0.1
+
+
+def test_a_negative_base_promises_nothing() -> None:
+    """At n = 2 and kurtosis 3 the square as printed is (1 - 2 / e^2)^2, 49 at e = 0.5."""
+    _, probability = vcl.variance_ratio_bound(3.0, 2, jnp.array([0.1, 0.5, 0.9]))
+    assert probability.tolist() == [0, 0, 0]
+    assert float(vcl.batch_norm_stability_bound(3.0, 2, 0.5)[2]) == 0
+    gradient = jax.grad(lambda e: vcl.variance_ratio_bound(3.0, 2, e)[1])(0.5)
+    assert float(gradient) == 0
+
+
+def test_a_sample_of_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="n is 1; wanted a sample of at least 2"):
+        vcl.variance_ratio_bound(3.0, 1, 0.5)
