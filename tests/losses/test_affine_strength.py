@@ -42,12 +42,13 @@ def test_it_is_the_strength_of_the_explicit_hessian(kind):
 def test_another_origin_and_unit_of_the_input_change_nothing():
     """gamma k + beta with k = s u + mu is gamma s u + (beta + gamma mu): zeta is s^2 that of u."""
     net = Net("dense", 12)
-    mu, s = jnp.array([0.5, -1.0, 2.0]), jnp.array([0.3, 1.0, 4.0])
+    # One unit of length for all: in a draw, units meet with the product of their lengths.
+    mu, s = jnp.array([0.5, -1.0, 2.0]), jnp.full(3, 3.0)
     shifted = Net("dense", 12)
     shifted.normalized = s[None] * net.normalized + mu[None]
     shifted.scale, shifted.bias = net.scale / s, net.bias - net.scale * mu / s
     key = jax.random.key(2)
-    got = strengths(shifted, key, means=mu, stddevs=s, excess_kurtosis=1.0)
+    got = strengths(shifted, key, means=mu, stddevs=3.0, excess_kurtosis=1.0)
     np.testing.assert_allclose(got, s**2 * strengths(net, key, excess_kurtosis=1.0), rtol=1e-3)
 
 
