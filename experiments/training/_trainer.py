@@ -25,7 +25,7 @@ from experiments.training._ahead import Ahead
 from experiments.training._epoch import make_epoch, make_indexed_step, steps_per_epoch
 from experiments.training._evaluate import make_evaluate
 from experiments.training._keys import run_keys
-from experiments.training._refresh import make_refresh
+from experiments.training._refresh import Refresh, make_refresh
 from experiments.training._state import TrainState
 from experiments.training._step import Step, make_step
 from experiments.training._stepwise import Stepwise, loops_are_slow
@@ -62,6 +62,7 @@ class Trainer(NamedTuple):
         layout: which kernels it constrains.
         init: ``(seed (uint32), X) -> TrainState``.
         step: ``(state, (X, y)) -> (state, metrics)``, pure and not compiled.
+        refresh: what is done between steps, or None.
         epoch: ``(state, X, y) -> (state, metrics)``; it consumes the state.
         evaluate: ``(state, X, y) -> metrics``.
     """
@@ -71,6 +72,7 @@ class Trainer(NamedTuple):
     layout: Layout
     init: Ahead
     step: Step
+    refresh: Refresh | None
     epoch: Ahead | Stepwise
     evaluate: Ahead
 
@@ -94,13 +96,15 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
     model = nnx.eval_shape(lambda: network(jax.random.key(0)))
     apply = functionalize(model).apply
     step = make_step(apply, optimizer(), recipe.variance_constancy)
+    refresh = make_refresh(model, recipe, settings.batch_size)
     return Trainer(
         recipe,
         settings,
         layout,
         init=Ahead(_make_init(network, optimizer, recipe, settings.model, layout)),
         step=step,
-        epoch=_epoch_runner(model, step, recipe, settings),
+        refresh=refresh,
+        epoch=_epoch_runner(model, step, refresh, settings),
         evaluate=Ahead(make_evaluate(apply, recipe.noise is not None)),
     )
 
@@ -162,10 +166,9 @@ def _make_init(
 
 
 def _epoch_runner(
-    model: nnx.Module, step: Step, recipe: Recipe, settings: TrainingSettings
+    model: nnx.Module, step: Step, refresh: Refresh | None, settings: TrainingSettings
 ) -> Ahead | Stepwise:
     indexed_step = make_indexed_step(step, settings.augment)
-    refresh = make_refresh(model, recipe, settings.batch_size)
     if loops_are_slow(model):
         return Stepwise(indexed_step, settings.batch_size, refresh)
     # The old state's memory becomes the new one's.

@@ -1,12 +1,15 @@
 """The published networks: their sizes, as structure alone."""
 
+from functools import partial
+
 import jax
 import pytest
 from flax import nnx
 
 from experiments._errors import UserError
 from experiments.models import ModelSettings, build
-from jaxnorm.nnx import functionalize
+from jaxnorm.losses import collect_preactivations
+from jaxnorm.nnx import BatchNorm, functionalize
 
 #: 32 x 32 colour images and ten classes, with batch normalization.
 COUNTS = {
@@ -14,6 +17,21 @@ COUNTS = {
     "resnet18": 11_172_170,
     # Kernels of 16 convolutions; scales and biases of their 5,504 channels; two dense layers of 512
     # with theirs; the classifier.
+    # Of the layers in their papers, 3 to 10 with kernels of 1, 3, 5 and 2: the sums of in x out x
+    # size^2, scales and biases, and the classifier.
+    "elu11": 192 * (75 + 192)
+    + 240 * (9 * 192 + 240)
+    + 260 * (4 * 240 + 260)
+    + 280 * (4 * 260 + 280)
+    + 300 * (4 * 280 + 300)
+    + 2 * (2 * (192 + 240 + 260 + 280) + 2 * 300)
+    + 301 * 10,
+    "nin": 192 * 75
+    + 160 * 192
+    + 96 * 160
+    + 192 * (25 * 96 + 192 + 192 + 25 * 192 + 192)
+    + 2 * (192 + 160 + 96 + 5 * 192)
+    + 193 * 10,
     "vgg19": 20_018_880 + 2 * 5_504 + 2 * (512 * 512 + 2 * 512) + 513 * 10,
 }
 
@@ -30,10 +48,10 @@ def test_parameter_counts(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*COUNTS, "cnn9"])
-@pytest.mark.parametrize("norm", [None, "bn", "sl"])
+@pytest.mark.parametrize("norm", [None, "bn", "sl", "pn", "variance-only-bn"])
 def test_logits_of_small_images(name: str, norm: str | None) -> None:
-    apply, params, state = functionalize(network(name, (8, 8, 1), norm))
-    image = jax.ShapeDtypeStruct((2, 8, 8, 1), "float32")
+    apply, params, state = functionalize(network(name, (20, 20, 1), norm))
+    image = jax.ShapeDtypeStruct((2, 20, 20, 1), "float32")
     logits, _ = jax.eval_shape(lambda p, s, x: apply(p, s, x, train=True), params, state, image)
     assert logits.shape == (2, 10)
 
@@ -50,3 +68,52 @@ def test_fifty_sigmoid_layers() -> None:
 def test_rows_that_are_no_images_are_refused(name: str) -> None:
     with pytest.raises(UserError, match=f"{name} needs images"):
         network(name, (64,))
+
+
+def positions(name: str, norm: str | None = None) -> list[tuple[int, ...]]:
+    """The shapes of the hidden pre-activations of 32 x 32 images."""
+    apply, params, state = functionalize(network(name, (32, 32, 3), norm))
+    image = jax.ShapeDtypeStruct((1, 32, 32, 3), "float32")
+
+    shapes = []
+
+    def run(params, x):
+        forward = partial(apply, train=False)
+        layers = collect_preactivations(lambda p, x: forward(p, state, x), params, x)[1]
+        shapes.extend(layer.shape[1:] for layer in layers.values())  # In execution order.
+
+    jax.eval_shape(run, params, image)
+    return shapes
+
+
+def test_the_layers_of_clevert_et_al() -> None:
+    sides = [32, 16, 16, 8, 8, 4, 4, 2, 2, 1]
+    widths = [192, 192, 240, 240, 260, 260, 280, 280, 300, 300]
+    expected = [(side, side, width) for side, width in zip(sides, widths, strict=True)]
+    assert positions("elu11") == [*expected, (10,)]
+
+
+def test_the_layers_of_the_network_in_network() -> None:
+    sides, widths = [32, 32, 16, 16, 16, 8, 4, 8], [192, 160, 96, *[192] * 5]
+    expected = [(side, side, width) for side, width in zip(sides, widths, strict=True)]
+    assert positions("nin") == [*expected, (10,)]
+
+
+def test_dropout_follows_activations_and_the_units_of_a_residual_network() -> None:
+    settings = ModelSettings(channels=16)
+    for name, places in (("cnn9", 9), ("resnet18", 8)):
+        model = nnx.eval_shape(
+            lambda name=name: build(
+                settings._replace(name=name), (8, 8, 1), 10, nnx.Rngs(0), norm="bn", dropout=0.1
+            )
+        )
+        layers = [m for _, m in nnx.iter_modules(model) if isinstance(m, nnx.Dropout)]
+        assert [layer.rate for layer in layers] == [0.1] * places
+
+
+def test_ghost_batches_reach_the_layers_of_batch_statistics_alone() -> None:
+    settings = ModelSettings("mlp", depth=2, width=8, groups=4)
+    for norm, groups in (("bn", [4, 4]), ("sl", [4, 4]), ("ln", [])):
+        model = build(settings, (6,), 3, nnx.Rngs(0), norm=norm)
+        layers = [m for _, m in nnx.iter_modules(model) if isinstance(m, BatchNorm)]
+        assert [layer.groups for layer in layers] == groups

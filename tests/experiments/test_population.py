@@ -1,0 +1,122 @@
+"""Methods that look at a large sample now and then: what they take, and when."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.methods import METHODS, Overrides, adjusted
+from experiments.methods._population import by_path
+from experiments.training import Ahead, Stepwise, make_evaluate, make_indexed_step, make_trainer
+from experiments.training._refresh import Refresh
+from jaxnorm import effective, standardized
+from tests.experiments.toy import SETTINGS, start, toy_dataset, toy_trainer
+
+
+def population_of(params, X):
+    """The mean and variance of each hidden layer's product, layer by layer, in float64."""
+    x, seen = np.asarray(X, np.float64), []
+    for index in sorted(params["blocks"]):
+        block = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params["blocks"][index])
+        h = x @ block["linear"]["kernel"]
+        seen.append((h.mean(0), h.var(0)))
+        u = (h - h.mean(0)) / np.sqrt(h.var(0) + 1e-5)
+        x = np.maximum(u * block["norm"]["scale"] + block["norm"]["bias"], 0)
+    return seen
+
+
+def test_an_epoch_ends_with_the_statistics_of_the_final_parameters():
+    data, trainer = toy_dataset(), toy_trainer("pn")
+    state, _ = trainer.epoch(start(trainer, 0), *data[:2])
+    for index, (mean, variance) in enumerate(population_of(state.params, data.X_train)):
+        kept = state.model_state["blocks"][index]["norm"]
+        np.testing.assert_allclose(kept["mean"], mean, atol=1e-4)
+        np.testing.assert_allclose(kept["var"], variance, rtol=1e-3)
+
+
+def test_refreshes_fall_due_every_so_many_steps_and_at_the_end():
+    refresh = Refresh(3, lambda *_: None)
+    assert [i for i in range(8) if refresh.is_due(i, 8)] == [2, 5, 7]
+    due = jax.jit(lambda i: refresh.is_due(i, 8))
+    assert [i for i in range(8) if due(jnp.int32(i))] == [2, 5, 7]
+
+
+@pytest.mark.parametrize("method", ["pn+gamma-decay", "wn+gamma-decay"])
+def test_stepwise_and_scanned_epochs_refresh_alike(method):
+    data, trainer = toy_dataset(), toy_trainer(method)
+    stepwise = Stepwise(make_indexed_step(trainer.step), 16, trainer.refresh)
+    one, _ = stepwise(start(trainer, 3), *data[:2])
+    other, _ = trainer.epoch(start(trainer, 3), *data[:2])
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+    assert all((np.asarray(each) > 0).any() for each in jax.tree.leaves(one.strengths))
+
+
+def test_the_decay_is_part_of_the_loss():
+    """Its gradient is 2 zeta gamma: what one step of plain SGD adds to the scales."""
+    data, trainer = toy_dataset(), toy_trainer("pn+gamma-decay")
+    state = start(trainer, 0)
+    step, batch = Ahead(trainer.step), (data.X_train[:16], data.y_train[:16])
+    without, _ = step(state, batch)
+    strengths = {site: jnp.full_like(each, 0.1) for site, each in state.strengths.items()}
+    with_decay, _ = step(state._replace(strengths=strengths), batch)
+    before, plain, decayed = (by_path(s.params) for s in (state, without, with_decay))
+    rate = SETTINGS.optimizer.learning_rate
+    for site in strengths:
+        moved = np.asarray(decayed[f"{site}/scale"]) - np.asarray(plain[f"{site}/scale"])
+        expected = -rate * 2 * 0.1 * np.asarray(before[f"{site}/scale"])
+        np.testing.assert_allclose(moved, expected, rtol=1e-3, atol=1e-7)
+
+
+def test_users_settings_reach_the_parts_that_a_method_has():
+    settings = Overrides(
+        noise=0.7, dropout=0.3, sample_size=2, vcl_weight=0.5, refresh_every=4, probes=3
+    )
+    assert adjusted(METHODS["none"], settings) == METHODS["none"]
+    assert adjusted(METHODS["cwo"], settings).noise == 0.7
+    assert adjusted(METHODS["bn+dropout"], settings).dropout == 0.3
+    vcl = adjusted(METHODS["vcl"], settings).variance_constancy
+    assert (vcl.sample_size, vcl.weight, vcl.clip) == (2, 0.5, 1.0)
+    decay = adjusted(METHODS["pn+gamma-decay"], settings)
+    assert (decay.population.every, decay.population.rows) == (4, 10_000)
+    assert decay.gamma_decay.probes == 3
+    assert adjusted(METHODS["pn"], settings).gamma_decay is None
+
+
+def test_normprop_trains_with_a_batch_of_one_and_batch_normalization_cannot():
+    """From one sample batch normalization makes a constant: its logits never see the input."""
+    data = toy_dataset()
+    accuracies = {}
+    for method in ("normprop", "bn"):
+        settings = SETTINGS._replace(
+            batch_size=1, optimizer=SETTINGS.optimizer._replace(learning_rate=0.002)
+        )
+        trainer = make_trainer(METHODS[method], settings, data)
+        state = start(trainer, 0)
+        for _ in range(2):
+            state, metrics = trainer.epoch(state, *data[:2])
+        accuracies[method] = float(metrics.accuracy)
+    assert accuracies["normprop"] > 0.8
+    assert accuracies["bn"] < 0.6
+
+
+def test_batch_data_normalization_keeps_running_statistics_for_evaluation():
+    data, trainer = toy_dataset(), toy_trainer("normprop-batch")
+    state = start(trainer, 0)
+    for _ in range(3):
+        state, _ = trainer.epoch(state, *data[:2])
+    kept = state.model_state["norm"]
+    np.testing.assert_allclose(kept["mean"], data.X_train.mean(0), atol=0.5)
+    plain = effective(state.params)["network"]
+
+    def apply(params, model_state, X, train):
+        x = (X - kept["mean"][None]) / jnp.sqrt(kept["var"][None] + 1e-5)
+        relu = standardized(jax.nn.relu)
+        for index in sorted(plain["blocks"]):
+            layer = plain["blocks"][index]["linear"]
+            x = relu(x @ layer["kernel"] + layer["bias"][None])
+        return x @ plain["head"]["kernel"] + plain["head"]["bias"][None], model_state
+
+    expected = make_evaluate(apply, noisy=False)(state, *data[2:4])
+    got = trainer.evaluate(state, *data[2:4])
+    assert float(got.loss) == pytest.approx(float(expected.loss), rel=1e-3)
