@@ -101,7 +101,7 @@ def test_no_value_and_no_slope_is_lost_where_the_error_is_finite(kind):
     for noise, decay in ((0.0, 0.0), (0.25, 0.1)):
         finite = jnp.isfinite(generalization_error(kind, loads, noise, decay))
         assert finite.all() or (kind, noise) == ("sgd_linear", 0.25)
-        total = jax.grad(lambda a, *rest: generalization_error(kind, a, *rest)[finite].sum())
+        total = jax.grad(lambda a, *rest: generalization_error(kind, a, *rest).sum())
         slopes = total(loads, noise, decay)
         assert jnp.isfinite(slopes[finite]).all()
 
