@@ -14,7 +14,6 @@ from experiments.simulations._student import (
     Student,
     Unit,
     activation,
-    preactivation,
     step,
 )
 from jaxnorm import rectified_moments
@@ -102,14 +101,14 @@ def _problem(key: Key[Array, ""], noise: float, inputs: int, count: int) -> tupl
 def _outcome(unit: Unit, student: Student, x: Inputs, y: Samples, used: Array) -> Outcome:
     slope, bias = _normalized_by(unit, student, x, used)
     residual = y - activation(unit, slope * (x @ student.weight) + bias)
-    training = jnp.where(used, jnp.square(residual), 0).sum() / used.sum()
+    training = jnp.square(residual).mean(where=used)
     length = jnp.linalg.norm(student.weight) / jnp.sqrt(student.weight.size)
     fresh = student.gamma / length if unit.method == "bn" else slope
     overlap = student.weight.mean()
     return Outcome(
         training,
-        _error(unit, slope * length, slope * overlap, bias),
-        _error(unit, fresh * length, fresh * overlap, jnp.zeros(())),
+        exact_error(unit, slope * length, slope * overlap, bias),
+        exact_error(unit, fresh * length, fresh * overlap, jnp.zeros(())),
     )
 
 
@@ -127,7 +126,7 @@ def _normalized_by(
     return slope, -slope * mean if unit.subtract_mean else jnp.zeros(())
 
 
-def _error(
+def exact_error(
     unit: Unit, length: Float[Array, ""], overlap: Float[Array, ""], bias: Float[Array, ""]
 ) -> Float[Array, ""]:
     """E (t - f(h + bias))^2, t ~ N(0, 1), h ~ N(0, length^2), E t h = overlap.

@@ -4,7 +4,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Key
 
 from experiments.simulations._student import Student, Unit, activation, step
 from jaxnorm.theory.batch_norm import OrderParameters

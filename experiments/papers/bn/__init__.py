@@ -1,0 +1,1 @@
+"""Items of Luo et al. 2019, Towards understanding regularization in batch normalization."""
