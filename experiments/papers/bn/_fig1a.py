@@ -6,10 +6,12 @@ from experiments.papers._item import Claim, Context, Item, Preset, Report
 from experiments.papers.bn._loads import (
     COLUMNS,
     NOISE,
+    READ_AT,
     Curve,
     LoadSettings,
+    compare,
     draw_points,
-    index_of,
+    nearest,
     rows,
     train_all,
 )
@@ -31,16 +33,18 @@ def run(settings: LoadSettings, context: Context) -> Report:
     figure = new_figure(width=10, height=5)
     _draw_theory(figure.axes[0], loads.max(), decay)
     draw_points(figure.axes[0], settings, curves)
+    figure.axes[0].set_ylim(0, 3)
     figure.axes[0].set_title(f"Linear student, M = {settings.batch_size}, noise {NOISE}")
     claims = _claims(settings, curves, theory)
     return Report(claims, COLUMNS, rows(settings, curves, theory), {"fig1a": figure}, NOTES)
 
 
 NOTES = (
-    "Verdict: BN agrees with gamma decay of 1/(2M) only if its training is stopped at the right "
-    "time. Trained on, the mean-free BN unit interpolates below load 1, as plain SGD does, and its "
-    "error leaves the curve: in BN gamma is the spread of the outputs on the training set, whatever "
-    "the length of the weights that make it, so that a decay of gamma is no ridge on the weights.",
+    "Verdict, from the cpu preset: BN lies on the curve of zeta = 1/(2M) only if its training is "
+    "stopped there. At load 0.9 its error is 0.60, 1.04, 1.58 and 2.12 after 30, 100, 300 and 1000 "
+    "N samples, the curve 0.95. Trained on, the mean-free BN unit interpolates below load 1 as "
+    "plain SGD does. In BN gamma is the spread of the outputs on the training set, whatever the "
+    "length of the weights that make it: a decay of gamma is no ridge on the weights.",
     "The loss (1/P) sum (.)^2 + zeta gamma^2 of section 4 is ridge regression with z = load zeta; "
     "the curve z = zeta is the one of the paper's formula.",
 )
@@ -58,32 +62,21 @@ def _draw_theory(axes, highest: float, decay: float) -> None:
         loads, _ridge(loads, loads * decay), color=COLOURS[1], label="WN + decay, z = load/(2M)"
     )
     axes.plot(loads, _ridge(loads, decay), "--", color=COLOURS[1], label="WN + decay, z = 1/(2M)")
-    axes.plot(loads, _ridge(loads, 0.25), "-.", color=COLOURS[5], label="WN + decay, z = 0.25")
+    axes.plot(loads, _ridge(loads, 0.25), "-.", color="0.5", label="WN + decay, z = 0.25")
 
 
 def _claims(
     settings: LoadSettings, curves: list[Curve], theory: dict[str, np.ndarray]
 ) -> list[Claim]:
-    """Within 3 standard errors and 5% (the order of corrections for finite N and length)."""
-    read = index_of(settings)
-    load = settings.loads[read]
-    claims = []
-    for curve in curves:
-        wanted = theory[curve.method][read]
-        difference = curve.error[read] - wanted
-        holds = bool(abs(difference) < 3 * curve.standard_error[read] + 0.05 * wanted)
-        what = f"error at load {load}, {curve.method}, {curve.length} N samples"
-        reference = f"{wanted:.3f} (difference {difference:+.3f})"
-        claims.append(Claim(what, curve.at(read), reference, holds))
-    last = curves[-1]
-    claims.append(
+    read, last = nearest(settings, READ_AT), curves[-1]
+    return [
+        *(compare(settings, curve, read, theory[curve.method][read]) for curve in curves),
         Claim(
-            f"training error at load {load}, bn, {last.length} N samples",
+            f"training error at load {settings.loads[read]}, bn, {last.length} N samples",
             f"{last.training[read]:.2g}",
             f"{curves[1].training[read]:.2g} (WN + gamma decay)",
-        )
-    )
-    return claims
+        ),
+    ]
 
 
 ITEM = Item(

@@ -6,15 +6,20 @@ from experiments.papers._item import Claim, Context, Item, Preset, Report
 from experiments.papers.bn._loads import (
     COLUMNS,
     NOISE,
+    READ_AT,
     Curve,
     LoadSettings,
+    compare,
     draw_points,
-    index_of,
+    nearest,
     rows,
     train_all,
 )
 from experiments.reports import COLOURS, new_figure
 from jaxnorm.theory.batch_norm import generalization_error
+
+#: A second load to read SGD at, near its divergence at 2.
+HIGH_LOAD = 1.7
 
 
 def run(settings: LoadSettings, context: Context) -> Report:
@@ -28,44 +33,41 @@ def run(settings: LoadSettings, context: Context) -> Report:
     figure = new_figure(width=10, height=5)
     axes = figure.axes[0]
     dense = np.linspace(0.02, min(loads.max(), 1.98), 400)
-    for noise, label, color in ((NOISE, "SGD, theory", 0), (0.0, "SGD, theory, no noise", 5)):
+    for noise, label, color in (
+        (NOISE, "SGD, theory", COLOURS[0]),
+        (0.0, "SGD, theory, no noise", "0.5"),
+    ):
         error = np.asarray(generalization_error("sgd_relu", dense, noise))
-        axes.plot(dense, error, color=COLOURS[color], label=label)
+        axes.plot(dense, error, color=color, label=label)
     draw_points(axes, settings, curves)
+    axes.set_ylim(0.4, 2)
     axes.set_title(f"ReLU student, M = {settings.batch_size}, noise {NOISE}")
     claims = _claims(settings, curves, theory)
     return Report(claims, COLUMNS, rows(settings, curves, theory), {"fig1b": figure}, NOTES)
 
 
 NOTES = (
-    "In the table the theory of bn is the simulated error of WN + gamma decay with zeta = 1/(4M), "
-    "as in the paper; WN + gamma decay has none.",
-    "Verdict: the correspondence of BN with zeta = 1/(4M) depends on when training is stopped; the "
-    "longer BN is trained, the higher its error. The closed form of SGD counts positive targets "
-    "only; where it fails, the negative ones are what it leaves out.",
+    "In results.csv the theory of bn is the simulated error of WN + gamma decay with zeta = "
+    "1/(4M), as in the paper; WN + gamma decay itself has none.",
+    "Verdict, from the cpu preset: BN corresponds to zeta = 1/(4M) only while its training is "
+    "short. At load 0.9 its error is 0.85, 0.87, 0.96 and 1.29 after 30, 100, 300 and 1000 N "
+    "samples, that of WN + gamma decay 0.84.",
+    "The closed form of SGD counts positive targets only, all of them fitted. Simulated SGD stays "
+    "below it by 0.04 at load 0.9 and by 0.2 at load 1.7, and does not diverge at load 2: the "
+    "negative targets, where the unit is active, hold the weights back.",
 )
 
 
 def _claims(
     settings: LoadSettings, curves: list[Curve], theory: dict[str, np.ndarray]
 ) -> list[Claim]:
-    """Within 3 standard errors of the two and 5%, the order of corrections for finite N."""
-    read = index_of(settings)
-    load = settings.loads[read]
-    claims = []
-    for curve in curves:
-        if curve.method not in theory:
-            continue
-        wanted = theory[curve.method][read]
-        difference = curve.error[read] - wanted
-        noise = curve.standard_error[read]
-        if curve.method == "bn":
-            noise = np.hypot(noise, curves[1].standard_error[read])
-        what = f"error at load {load}, {curve.method}, {curve.length} N samples"
-        reference = f"{wanted:.3f} (difference {difference:+.3f})"
-        holds = bool(abs(difference) < 3 * noise + 0.05 * wanted)
-        claims.append(Claim(what, curve.at(read), reference, holds))
-    return claims
+    read, high = nearest(settings, READ_AT), nearest(settings, HIGH_LOAD)
+    sgd, decayed, *batch = curves
+    its_error = decayed.standard_error[read]
+    return [
+        *(compare(settings, bn, read, theory["bn"][read], its_error) for bn in batch),
+        *(compare(settings, sgd, at, theory["sgd"][at]) for at in dict.fromkeys((read, high))),
+    ]
 
 
 ITEM = Item(

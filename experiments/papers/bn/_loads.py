@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 
-from experiments.papers._item import Context
+from experiments.papers._item import Claim, Context
 from experiments.reports import COLOURS
 from experiments.simulations import Unit, simulate_training
 
@@ -27,7 +27,6 @@ COLUMNS = (
     "training_error",
     "error_with_population_statistics",
 )
-HIGHEST = 3.0
 
 
 class LoadSettings(NamedTuple):
@@ -59,10 +58,6 @@ class Curve(NamedTuple):
     standard_error: np.ndarray
     training: np.ndarray
     population: np.ndarray
-
-    def at(self, load: int) -> str:
-        """The error and its standard error at a load's index."""
-        return f"{self.error[load]:.3f} ± {self.standard_error[load]:.3f}"
 
 
 def train_all(
@@ -141,27 +136,42 @@ def _numbers(curve: Curve, theory: np.ndarray, index: int) -> tuple[float, ...]:
     )
 
 
-def index_of(settings: LoadSettings) -> int:
-    """The load that the claims are read at: the nearest to `READ_AT`."""
-    return int(np.abs(np.array(settings.loads) - READ_AT).argmin())
+def nearest(settings: LoadSettings, load: float) -> int:
+    """The index of the load nearest to this one."""
+    return int(np.abs(np.array(settings.loads) - load).argmin())
 
 
 def draw_points(axes: Axes, settings: LoadSettings, curves: Sequence[Curve]) -> None:
     """Every simulated method as points with their standard errors, then labels and the legend."""
-    markers = dict(zip(["sgd", "wn+gamma-decay"], ["o", "^"], strict=True))
+    markers = {"sgd": "o", "wn+gamma-decay": "^", "bn": "s"}
     for index, curve in enumerate(curves):
+        joined = curve.method == "bn"
         axes.errorbar(
             settings.loads,
             curve.error,
             curve.standard_error,
             label=f"{curve.method}, {curve.length} N samples",
             color=COLOURS[index % len(COLOURS)],
-            marker=markers.get(curve.method, "s"),
-            linestyle="none" if curve.method in markers else ":",
+            marker=markers[curve.method],
+            linestyle=":" if joined else "none",
             linewidth=1,
-            markersize=5,
+            markersize=4 if joined else 6,
+            zorder=2 if joined else 3,
         )
-    axes.set_ylim(0, HIGHEST)
     axes.set_xlabel("load P / N")
     axes.set_ylabel("generalization error")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=9, frameon=False)
+
+
+def compare(
+    settings: LoadSettings, curve: Curve, at: int, wanted: float, its_error: float = 0.0
+) -> Claim:
+    """The error at a load's index: within 3 standard errors and 2%, for N is finite."""
+    difference = curve.error[at] - wanted
+    allowed = 3 * np.hypot(curve.standard_error[at], its_error) + 0.02 * wanted
+    return Claim(
+        f"error at load {settings.loads[at]}, {curve.method}, {curve.length} N samples",
+        f"{curve.error[at]:.3f} ± {curve.standard_error[at]:.3f}",
+        f"{wanted:.3f} (difference {difference:+.3f})",
+        bool(abs(difference) < allowed),
+    )
