@@ -5,8 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxnorm.theory.batch_norm import integrals
+from jaxnorm.theory import batch_norm
 from tests.theory import bn_oracles
+
+# Compiled as one, not an operation at a time.
+integrals = jax.jit(batch_norm.integrals)
 
 POINTS = [(q, r) for q in (0.3, 0.8, 1.0, 2.5) for r in (-1.0, -0.6, 0.0, 0.6, 0.999, 1.0)]
 # Values of order one after some ten float32 operations.

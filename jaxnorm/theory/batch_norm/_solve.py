@@ -36,9 +36,9 @@ def solve_order_parameters(
     Raises:
         ImportError: without diffrax, which the extra `theory` brings.
 
-    Differentiable in the state, the rate and the decay, forward and backward through the steps;
-    vmap over them for families of curves. Under jit, pmap and shard_map each device solves its
-    own.
+    Differentiable in the state, the rate and the decay by reverse mode (jax.grad), through the
+    solver's steps; vmap over them for families of curves. Under pmap and shard_map each device
+    solves its own.
 
     Example:
         >>> path = solve_order_parameters((1.0, 0.1, 1.0), jnp.array([0.0, 20.0]), 0.5, 0.1)
