@@ -98,7 +98,7 @@ ITEM = Item(
                 (30, 100, 300, 1000, 3000),
                 16,
             ),
-            "hours on a GPU with 32 GB",
+            "hours on a GPU with 32 GB (estimated)",
         ),
     },
 )

@@ -159,6 +159,6 @@ ITEM = Item(
             Settings(50, 4, (0.1,), 0.5, 4), "30 s on 2 CPU cores", "N = 50, stopped early"
         ),
         "cpu": Preset(Settings(200, 16), "2 min on 2 CPU cores", "N = 200"),
-        "full": Preset(Settings(2000, 64, duration=100), "30 min on a GPU"),
+        "full": Preset(Settings(2000, 64, duration=100), "30 min on a GPU (estimated)"),
     },
 )
