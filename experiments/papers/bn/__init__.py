@@ -1,1 +1,1 @@
-"""Items of Luo et al. 2019, Towards understanding regularization in batch normalization."""
+"""Luo et al. 2019: regularization in batch normalization."""
