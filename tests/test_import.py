@@ -17,7 +17,13 @@ import jaxnorm.nnx
 ROOT = Path(jaxnorm.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LONGEST = 250
-PAPERS = (jaxnorm.theory.cwo, jaxnorm.theory.lcw, jaxnorm.theory.normprop, jaxnorm.theory.vcl)
+PAPERS = (
+    jaxnorm.theory.batch_norm,
+    jaxnorm.theory.cwo,
+    jaxnorm.theory.lcw,
+    jaxnorm.theory.normprop,
+    jaxnorm.theory.vcl,
+)
 LIBRARIES = (
     *(jaxnorm, jaxnorm.initializers, jaxnorm.nnx, jaxnorm.reparam, jaxnorm.transforms),
     *PAPERS,
@@ -35,7 +41,7 @@ def test_importing_jaxnorm_imports_no_flax() -> None:
     ran = subprocess.run(command, cwd=ROOT.parent, capture_output=True, text=True, check=True)
     modules = ast.literal_eval(ran.stdout)
     assert {"jaxnorm", "jax", "optax"} <= set(modules)
-    assert not {"flax", "experiments", "equinox", "chex", "beartype"} & set(modules)
+    assert not {"flax", "experiments", "equinox", "chex", "beartype", "diffrax"} & set(modules)
 
 
 def imports(path: Path) -> Iterator[str]:

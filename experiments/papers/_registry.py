@@ -5,6 +5,9 @@ from types import MappingProxyType
 
 from experiments._errors import unknown
 from experiments.papers._item import Item
+from experiments.papers.bn import _fig1a as bn_fig1a
+from experiments.papers.bn import _fig1b as bn_fig1b
+from experiments.papers.bn import _tab1 as bn_tab1
 from experiments.papers.lcw import _fig1 as lcw_fig1
 from experiments.papers.lcw import _fig2 as lcw_fig2
 from experiments.papers.lcw import _fig3 as lcw_fig3
@@ -21,6 +24,9 @@ _ALL: tuple[Item, ...] = (
     lcw_fig4.ITEM,
     normprop_jacobian.ITEM,
     normprop_bound.ITEM,
+    bn_fig1a.ITEM,
+    bn_fig1b.ITEM,
+    bn_tab1.ITEM,
 )
 
 ITEMS: Mapping[str, Item] = MappingProxyType({item.name: item for item in _ALL})

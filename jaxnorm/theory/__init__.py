@@ -1,5 +1,6 @@
 """The papers' closed forms and dynamics, one module a paper."""
 
+from jaxnorm.theory import batch_norm as batch_norm
 from jaxnorm.theory import cwo as cwo
 from jaxnorm.theory import lcw as lcw
 from jaxnorm.theory import normprop as normprop

@@ -1,0 +1,1 @@
+"""Luo et al. 2019: regularization in batch normalization."""
