@@ -17,13 +17,25 @@ DECAYED = ("kernel", "direction", "coordinates")
 
 MOMENTUM = 0.9
 
+#: ``step -> learning rate``.
+Schedule = Callable[[Int[Array, ""]], Float[Array, ""]]
+
 
 class OptimizerSettings(NamedTuple):
-    """The optimizer that all methods of a comparison share."""
+    """The optimizer that all methods of a comparison share.
+
+    Attributes:
+        name: sgd (with momentum) or adam.
+        learning_rate: the initial one.
+        weight_decay: on kernels.
+        drops: (fraction of training, factor on the initial rate) from then on; empty for half a
+            cosine to 0.
+    """
 
     name: Literal["sgd", "adam"] = "sgd"
     learning_rate: float = 0.05
     weight_decay: float = 1e-3
+    drops: tuple[tuple[float, float], ...] = ()
 
 
 def make_optimizer(
@@ -32,6 +44,7 @@ def make_optimizer(
     steps: int,
     layout: Layout,
     seed: int | Int[Array, ""] = 0,
+    noise: PyTree = None,
 ) -> optax.GradientTransformation:
     """SGD with momentum 0.9, or Adam, on a cosine schedule, with the recipe's edits around it.
 
@@ -41,8 +54,9 @@ def make_optimizer(
         steps: the length of the schedule, at whose end the learning rate is 0.
         layout: which kernels are constrained.
         seed: of the noise; it may be traced, and only ``init`` reads it.
+        noise: its standard deviations by kernel, in the place of the recipe's one number.
     """
-    parts = [_base(settings, cosine(settings.learning_rate, steps))]
+    parts = [_base(settings, schedule_of(settings, steps))]
     if recipe.centered and settings.name == "adam":
         # Under SGD, momentum and decay the edit of the update below does the same work alone.
         parts.insert(0, jaxnorm.centered_gradient(layout))
@@ -56,10 +70,20 @@ def make_optimizer(
     optimizer = optax.chain(*parts)
     if recipe.noise is None:
         return optimizer
-    return jaxnorm.noise_injection(optimizer, recipe.noise, seed=seed)
+    stddev = recipe.noise if noise is None else noise
+    return jaxnorm.noise_injection(optimizer, stddev, seed=seed)
 
 
-def cosine(peak: float, steps: int) -> Callable[[Int[Array, ""]], Float[Array, ""]]:
+def schedule_of(settings: OptimizerSettings, steps: int) -> Schedule:
+    """The learning rate at each step."""
+    if not settings.drops:
+        return cosine(settings.learning_rate, steps)
+    starts = jnp.array([round(fraction * steps) for fraction, _ in settings.drops])
+    rates = settings.learning_rate * jnp.array([1.0, *(factor for _, factor in settings.drops)])
+    return lambda step: rates[(step >= starts).sum()]
+
+
+def cosine(peak: float, steps: int) -> Schedule:
     """Half a cosine from ``peak`` at step 0 to 0 at step ``steps``."""
     schedule = optax.cosine_decay_schedule(peak, steps)
     # optax multiplies the count by floats, which strict dtype promotion does not allow of integers.
@@ -75,9 +99,7 @@ def decayed(params: PyTree) -> PyTree:
     return jax.tree_util.tree_map_with_path(is_kernel, params)
 
 
-def _base(
-    settings: OptimizerSettings, schedule: Callable[[Int[Array, ""]], Float[Array, ""]]
-) -> optax.GradientTransformation:
+def _base(settings: OptimizerSettings, schedule: Schedule) -> optax.GradientTransformation:
     decay = settings.weight_decay
     if settings.name == "adam":
         return optax.adamw(schedule, weight_decay=decay, mask=decayed)

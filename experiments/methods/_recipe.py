@@ -30,6 +30,7 @@ class Recipe:
         centered: whether each unit's weights are kept zero-mean.
         squared_radius: the value at which each unit's ||w||^2 is kept, or None for free norms.
         noise: the standard deviation of the noise on the scales in training, or None.
+        noise_grows: whether it is that of the last layer, and layer l of L has l / L of it.
         default: whether ``compare`` runs it when no methods are named.
     """
 
@@ -49,6 +50,7 @@ class Recipe:
     centered: bool = False
     squared_radius: float | None = None
     noise: float | None = None
+    noise_grows: bool = False
     default: bool = False
 
     @property

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -52,6 +53,17 @@ def _constrained(centre: bool, sphere: bool, noise: bool) -> Recipe:
 
 _ABLATIONS = tuple(
     _constrained(*parts) for parts in itertools.product([True, False], [True, False], [True, False])
+)
+
+_GROWING = (
+    replace(
+        _constrained(True, True, True),
+        name="cwo-linear",
+        summary="cwo with noise that grows from layer to layer up to 1, for residual networks",
+        noise=1.0,
+        noise_grows=True,
+        default=False,
+    ),
 )
 
 _WN: Parts = {"reparametrization": WeightNormalized}
@@ -132,6 +144,7 @@ METHODS: Mapping[str, Recipe] = MappingProxyType(
         for recipe in itertools.chain(
             _NORMALIZERS,
             _ABLATIONS,
+            _GROWING,
             _REPARAMETRIZATIONS,
             _PROPAGATION,
             _LOSSES,

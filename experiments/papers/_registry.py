@@ -8,25 +8,56 @@ from experiments.papers._item import Item
 from experiments.papers.bn import _fig1a as bn_fig1a
 from experiments.papers.bn import _fig1b as bn_fig1b
 from experiments.papers.bn import _tab1 as bn_tab1
+from experiments.papers.bn import _trainings as bn_trainings
+from experiments.papers.cwo import _tab1 as cwo_tab1
+from experiments.papers.cwo import _tab2 as cwo_tab2
+from experiments.papers.cwo import _tab3 as cwo_tab3
+from experiments.papers.cwo import _tab4 as cwo_tab4
+from experiments.papers.cwo import _tab6 as cwo_tab6
 from experiments.papers.lcw import _fig1 as lcw_fig1
 from experiments.papers.lcw import _fig2 as lcw_fig2
 from experiments.papers.lcw import _fig3 as lcw_fig3
 from experiments.papers.lcw import _fig4 as lcw_fig4
+from experiments.papers.lcw import _fig5 as lcw_fig5
+from experiments.papers.lcw import _tab1 as lcw_tab1
 from experiments.papers.normprop import _bound as normprop_bound
+from experiments.papers.normprop import _figures as normprop_figures
 from experiments.papers.normprop import _jacobian as normprop_jacobian
+from experiments.papers.normprop import _tab1 as normprop_tab1
 from experiments.papers.vcl import _fig2 as vcl_fig2
+from experiments.papers.vcl import _tab2 as vcl_tab2
+from experiments.papers.vcl import _tab3 as vcl_tab3
 
 _ALL: tuple[Item, ...] = (
     vcl_fig2.ITEM,
+    vcl_tab2.ITEM,
+    vcl_tab3.ITEM,
     lcw_fig1.ITEM,
     lcw_fig2.ITEM,
     lcw_fig3.ITEM,
     lcw_fig4.ITEM,
+    lcw_fig5.ITEM,
+    lcw_tab1.TAB1,
+    lcw_tab1.FIG6,
+    cwo_tab1.ITEM,
+    cwo_tab2.ITEM,
+    cwo_tab3.ITEM,
+    cwo_tab4.TAB4,
+    cwo_tab4.FIG2,
+    cwo_tab6.ITEM,
     normprop_jacobian.ITEM,
     normprop_bound.ITEM,
+    normprop_figures.FIG1,
+    normprop_figures.FIG3,
+    normprop_figures.FIG4,
+    normprop_tab1.ITEM,
     bn_fig1a.ITEM,
     bn_fig1b.ITEM,
     bn_tab1.ITEM,
+    bn_trainings.FIG2AB,
+    bn_trainings.FIG2CD,
+    bn_trainings.FIG2GH,
+    bn_trainings.FIG3,
 )
 
 ITEMS: Mapping[str, Item] = MappingProxyType({item.name: item for item in _ALL})

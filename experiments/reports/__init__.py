@@ -17,3 +17,4 @@ from experiments.reports._table import Table as Table
 from experiments.reports._table import comparison_table as comparison_table
 from experiments.reports._table import markdown as markdown
 from experiments.reports._table import provenance as provenance
+from experiments.reports._table import spread as spread

@@ -16,6 +16,7 @@ from experiments.methods import (
     OptimizerSettings,
     Recipe,
     constrained_layout,
+    growing_noise,
     initial_parameters,
     make_optimizer,
     scales_and_biases,
@@ -89,12 +90,14 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
     steps = settings.epochs * steps_per_epoch(rows, settings.batch_size)
     network = partial(_network, recipe, settings.model, shape, dataset.num_classes)
 
-    def optimizer(seed: int | UInt[Array, ""] = 0) -> optax.GradientTransformation:
-        return make_optimizer(recipe, settings.optimizer, steps, layout, seed)
-
     # Abstract: the structure alone, without computing parameters.
     model = nnx.eval_shape(lambda: network(jax.random.key(0)))
     apply = functionalize(model).apply
+    noise = _noise(recipe, model, (2, *shape))
+
+    def optimizer(seed: int | UInt[Array, ""] = 0) -> optax.GradientTransformation:
+        return make_optimizer(recipe, settings.optimizer, steps, layout, seed, noise)
+
     step = make_step(apply, optimizer(), recipe.variance_constancy)
     refresh = make_refresh(model, recipe, settings.batch_size)
     return Trainer(
@@ -107,6 +110,19 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
         epoch=_epoch_runner(model, step, refresh, settings),
         evaluate=Ahead(make_evaluate(apply, recipe.noise is not None)),
     )
+
+
+def _noise(recipe: Recipe, model: nnx.Module, shape: Sequence[int]) -> PyTree:
+    """The noise of each kernel, where it depends on the layer."""
+    if recipe.noise is None or not recipe.noise_grows:
+        return None
+    functional = functionalize(model)
+
+    def logits(params: PyTree, x: Array) -> Array:
+        return functional.apply(params, functional.state, x, train=False)[0]
+
+    x = jax.ShapeDtypeStruct(tuple(shape), jnp.float32)
+    return growing_noise(recipe.noise, logits, functional.params, x)
 
 
 def _network(

@@ -20,13 +20,19 @@ from experiments.methods import (
     make_optimizer,
 )
 from experiments.methods._optimizer import cosine, decayed
+from experiments.models import ModelSettings
+from experiments.training import make_trainer
 from jaxnorm import Scaled, constraint_drift, effective
-from tests.experiments.toy import after_an_epoch, start, toy_trainer
+from tests.experiments.toy import SETTINGS, after_an_epoch, start, toy_dataset, toy_trainer
 
 
 def test_the_table():
     assert list(METHODS)[:5] == ["none", "bn", "ln", "gn", "cwo"]
-    ablations = [recipe for name, recipe in METHODS.items() if name.startswith("cwo")]
+    ablations = [
+        recipe
+        for name, recipe in METHODS.items()
+        if name.startswith("cwo") and not recipe.noise_grows
+    ]
     parts = {(r.centered, r.squared_radius, r.noise is not None) for r in ablations}
     assert parts == set(itertools.product([False, True], [None, 2.0], [False, True]))
     assert METHODS["cwo-none"].reparametrization is Scaled
@@ -150,3 +156,18 @@ def test_the_schedule_is_half_a_cosine():
     values = [float(schedule(jnp.int32(step))) for step in range(10)]
     expected = 0.2 * (1 + np.cos(np.pi * np.minimum(np.arange(10), 8) / 8))
     np.testing.assert_allclose(values, expected, atol=1e-7)
+
+
+def test_linear_noise_counts_layers_as_they_run():
+    """Twelve blocks: by name the tenth comes before the second."""
+    model = ModelSettings("mlp", depth=12, width=4)
+    settings = SETTINGS._replace(model=model, optimizer=OptimizerSettings(learning_rate=1e-9))
+    trainer = make_trainer(METHODS["cwo-linear"], settings, toy_dataset())
+    state, _ = trainer.epoch(start(trainer, 0), *toy_dataset()[:2])
+    blocks = state.params["blocks"]
+    noise = [np.asarray(blocks[i]["linear"]["kernel"].scale - 1) for i in sorted(blocks)]
+    # Four normal draws of sigma l / 12: their size grows with l, and none is far beyond it.
+    sizes = np.array([np.abs(each).max() / ((i + 1) / 12) for i, each in enumerate(noise)])
+    assert (sizes < 4).all()
+    assert np.median(sizes) > 0.5
+    assert np.abs(noise[0]).max() < 4 / 12

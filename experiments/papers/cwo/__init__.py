@@ -1,0 +1,1 @@
+"""Constrained weight optimization: the items of Ikami et al. 2021."""

@@ -1,0 +1,23 @@
+"""What the trainings of Ikami et al. 2021 have in common (sections 4.1.1, 4.2.1 and 4.3.1)."""
+
+from experiments.papers._grid import Protocol
+
+#: The paper names learning rates and decays for its own method; the rivals get the same.
+CNN = Protocol(
+    model="cnn9",
+    epochs=200,
+    batch_size=128,
+    learning_rate=0.1,
+    weight_decay=1e-3,
+    augment="crop-flip",
+)
+
+#: What other networks change of it.
+RESNET = {"model": "resnet110", "learning_rate": 0.2}
+WIDE_RESNET = {"model": "wrn28x10", "learning_rate": 0.2, "weight_decay": 5e-3}
+
+#: Fast AutoAugment with cutout.
+FAST_AA = {"augment": "fast-autoaugment-cutout"}
+
+#: Recipes by the names of the paper.
+METHODS = {"Ours": "cwo", "BN": "bn", "GN": "gn", "WS+BN": "ws+bn", "WS+GN": "ws+gn"}
