@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
-from jaxnorm.nnx._statistics import Statistic, affine, check_features, normalize, sample_axes
+from jaxnorm.nnx._statistics import Statistic, check_features, normalize, sample_axes
 from jaxnorm.statistics import Moments, batch_moments
 
 Values = Float[Array, "..."]
@@ -115,15 +115,10 @@ class BatchNorm(nnx.Module):
         running = self.use_running_average if use_running_average is None else use_running_average
         groups = 1 if running else self.groups
         moments = self._running() if running else self._batch(x)
-        normal = normalize(
-            x,
-            moments,
-            self.epsilon,
-            use_mean=self.use_mean,
-            use_variance=self.use_variance,
-            groups=groups,
-        )
-        return affine(normal, *self._affine()).astype(x.dtype)
+        mean = moments.mean if self.use_mean else None
+        variance = moments.variance if self.use_variance else None
+        affine = self._affine()
+        return normalize(x, mean, variance, self.epsilon, *affine, groups).astype(x.dtype)
 
     def _batch(self, x: Values) -> Moments:
         """The batch's statistics, which the running ones follow."""

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
-from jaxnorm.nnx._statistics import Statistic, affine, check_features, normalize, sample_axes
-from jaxnorm.statistics import Moments, batch_moments, independent_positions
+from jaxnorm.nnx._statistics import Statistic, check_features, normalize, sample_axes
+from jaxnorm.statistics import batch_moments, independent_positions
 
 Values = Float[Array, "..."]
 
@@ -90,10 +90,9 @@ class PopulationNorm(nnx.Module):
             )
             for statistic, new in zip(self._statistics(), seen, strict=True):
                 statistic[...] = jax.lax.stop_gradient(new).astype(statistic[...].dtype)
-        kept = Moments(self.mean[...], self.var[...], jnp.ones(()))
-        normal = normalize(x, jax.lax.stop_gradient(kept), self.epsilon)
+        mean, variance = jax.lax.stop_gradient((self.mean[...], self.var[...]))
         scale, bias = (None if p is None else p[...] for p in (self.scale, self.bias))
-        return affine(normal, scale, bias).astype(x.dtype)
+        return normalize(x, mean, variance, self.epsilon, scale, bias).astype(x.dtype)
 
     def _statistics(self) -> tuple[Statistic, Statistic, Statistic]:
         return self.mean, self.var, self.positions

@@ -7,7 +7,6 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from jaxnorm._unit import widen
-from jaxnorm.statistics import Moments
 from jaxnorm.statistics._groups import split_groups
 
 Values = Float[Array, "..."]
@@ -39,32 +38,37 @@ def check_features(x: Values, num_features: int) -> None:
 
 def normalize(
     x: Values,
-    moments: Moments,
+    mean: Values | None,
+    variance: Values | None,
     epsilon: float,
-    *,
-    use_mean: bool = True,
-    use_variance: bool = True,
+    scale: Values | None = None,
+    bias: Values | None = None,
     groups: int = 1,
 ) -> Values:
-    """(x - mu) / sqrt(var + eps), or one half of it, in float32 or wider."""
-    wide = widen(x, moments.mean)
+    """Gamma (x - mu) / sqrt(var + eps) + beta, of what is not None, in float32 or wider.
+
+    Everything that belongs to a unit is put together first: of the array there is one subtraction,
+    one product and one sum, and no quotient.
+    """
+    given = [p for p in (mean, variance, scale, bias) if p is not None]
+    wide = widen(x, *given)
     parts = split_groups(wide, groups) if groups > 1 else wide
-    if use_mean:
-        parts = parts - _per_group(moments.mean, parts, groups)
-    if use_variance:
-        squared = _per_group(moments.variance, parts, groups) + epsilon
+    factor = None if scale is None else widen(scale, wide)
+    if variance is not None:
+        squared = widen(variance, wide) + epsilon
         # Without epsilon a constant unit would be 0/0: it stays 0. NaN is not 0, and stays seen.
-        parts = parts / jnp.sqrt(jnp.where(squared == 0, 1, squared))
-    return parts.reshape(x.shape)
+        inverse = 1 / jnp.sqrt(jnp.where(squared == 0, 1, squared))
+        factor = inverse if factor is None else inverse * factor.reshape(*_ones(inverse), -1)
+    if mean is not None:
+        parts = parts - _per_group(mean, parts, groups)
+    if factor is not None:
+        parts = parts * _per_group(factor, parts, groups if variance is not None else 1)
+    parts = parts.reshape(x.shape)
+    return parts if bias is None else parts + widen(bias, wide).reshape(*_ones(parts), -1)
 
 
-def affine(x: Values, scale: Any, bias: Any) -> Values:
-    """Gamma x + beta along the last axis; None leaves a part out."""
-    shape = (1,) * (x.ndim - 1) + (-1,)
-    x = widen(x, *(p for p in (scale, bias) if p is not None))
-    if scale is not None:
-        x = x * widen(scale, x).reshape(shape)
-    return x if bias is None else x + widen(bias, x).reshape(shape)
+def _ones(values: Values) -> tuple[int, ...]:
+    return (1,) * (values.ndim - 1)
 
 
 def _per_group(values: Values, parts: Values, groups: int) -> Values:

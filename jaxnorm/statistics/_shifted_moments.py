@@ -1,5 +1,8 @@
 """Mean and variance of one sample in float32 or wider, without cancellation."""
 
+import functools
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -24,8 +27,32 @@ def shifted_moments(wide: Values, axes: Axes) -> tuple[Values, Values, Values]:
     few = fan_in(wide, axes) <= SMALL_COUNT or _is_sharded(wide, axes)
     shift = jax.lax.stop_gradient(wide.mean(axes, keepdims=True) if few else _first(wide, axes))
     shifted = wide - shift
-    offset, square = jnp.stack([shifted.mean(axes), jnp.square(shifted).mean(axes)])
+    if few:
+        offset, square = jnp.stack([shifted.mean(axes), jnp.square(shifted).mean(axes)])
+    else:
+        offset, square = (total / fan_in(wide, axes) for total in _sums(shifted, axes))
     return shift.squeeze(axes), offset, jnp.maximum(square - jnp.square(offset), 0)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _sums(x: Values, axes: Axes) -> tuple[Values, Values]:
+    """The sums of x and of x^2, by one reduction of two numbers: the array is read once.
+
+    As two reductions it is read twice, and on the CPU x^2 is written first.
+    """
+    zero = jnp.zeros((), x.dtype)
+    places = tuple(axis % x.ndim for axis in axes)
+    sums: tuple[Values, Values] = jax.lax.reduce(
+        (x, jnp.square(x)), (zero, zero), lambda a, b: (a[0] + b[0], a[1] + b[1]), places
+    )
+    return sums
+
+
+@_sums.defjvp
+def _sums_jvp(axes: Axes, primals: Any, tangents: Any) -> Any:
+    """JAX has no derivative of such a reduction."""
+    (x,), (tangent,) = primals, tangents
+    return _sums(x, axes), (tangent.sum(axes), (2 * x * tangent).sum(axes))
 
 
 def _first(wide: Values, axes: Axes) -> Values:
