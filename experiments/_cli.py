@@ -16,7 +16,7 @@ from experiments._settings import Settings
 from experiments.bench import BENCHMARKS, find_benchmark
 from experiments.data import describe_sources
 from experiments.methods import METHODS, find_methods
-from experiments.papers import ITEMS, PresetName, find_item, items_table, run_item
+from experiments.papers import ITEMS, PresetName, collect, find_items, items_table, run_item
 from experiments.reports import show_table
 
 _METHODS_HELP = "; ".join(f"{recipe.name}: {recipe.summary}" for recipe in METHODS.values())
@@ -114,7 +114,10 @@ class Paper:
     item costs and what the paper reports.
     """
 
-    item: Annotated[Positional[str], arg(help=f"PAPER/ITEM: {', '.join(ITEMS)}.")] = ""
+    item: Annotated[
+        Positional[str],
+        arg(help=f"PAPER/ITEM, or all for one after the other: {', '.join(ITEMS)}."),
+    ] = ""
     list: bool = False
     """List the items."""
     preset: PresetName = "cpu"
@@ -122,15 +125,32 @@ class Paper:
     data_dir: Path | None = None
     """The folder of the paper's data, for items that need some."""
     out: Path | None = None
-    """The folder to write to; results/PAPER/ITEM if left out."""
+    """The folder to write to; results/PAPER/ITEM if left out. Of all: the one above them."""
 
     def run(self, command: str) -> None:
         """Runs the command."""
         if self.list or not self.item:
             show_table(items_table(ITEMS.values()))
             return
-        item = find_item(self.item)
-        run_item(item, self.preset, self.data_dir, self.out or Path("results") / item.name, command)
+        items = find_items(self.item)
+        for item in items:
+            alone = len(items) == 1 and self.out is not None
+            out = self.out if alone else (self.out or Path("results")) / item.name
+            run_item(item, self.preset, self.data_dir, out, command)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Gather the reports of the papers' items that have been run into one page."""
+
+    folder: Path = Path("results")
+    """The folder of the reports, as paper writes them: FOLDER/PAPER/ITEM/report.md."""
+
+    def run(self, command: str) -> None:
+        """Runs the command."""
+        out = self.folder / "report.md"
+        count = collect(list(ITEMS.values()), self.folder, out)
+        print(f"Gathered {count} of {len(ITEMS)} items in {out}.")
 
 
 @dataclass(frozen=True)
@@ -146,6 +166,7 @@ Command = (
     Annotated[Compare, subcommand("compare")]
     | Annotated[Train, subcommand("train")]
     | Annotated[Paper, subcommand("paper")]
+    | Annotated[Report, subcommand("report")]
     | Annotated[Bench, subcommand("bench")]
     | Annotated[Datasets, subcommand("datasets")]
 )

@@ -18,6 +18,7 @@ An item is one file, ``papers/PAPER/_ITEM.py``, and one row in ``_registry.py``:
     )
 """
 
+from experiments.papers._collected import collect as collect
 from experiments.papers._item import Claim as Claim
 from experiments.papers._item import Context as Context
 from experiments.papers._item import Item as Item
@@ -25,6 +26,6 @@ from experiments.papers._item import Preset as Preset
 from experiments.papers._item import PresetName as PresetName
 from experiments.papers._item import Report as Report
 from experiments.papers._registry import ITEMS as ITEMS
-from experiments.papers._registry import find_item as find_item
+from experiments.papers._registry import find_items as find_items
 from experiments.papers._run import items_table as items_table
 from experiments.papers._run import run_item as run_item

@@ -23,13 +23,16 @@ from experiments.papers.lcw import _tab1 as lcw_tab1
 from experiments.papers.normprop import _bound as normprop_bound
 from experiments.papers.normprop import _figures as normprop_figures
 from experiments.papers.normprop import _jacobian as normprop_jacobian
+from experiments.papers.normprop import _speed as normprop_speed
 from experiments.papers.normprop import _tab1 as normprop_tab1
 from experiments.papers.vcl import _fig2 as vcl_fig2
+from experiments.papers.vcl import _tab1 as vcl_tab1
 from experiments.papers.vcl import _tab2 as vcl_tab2
 from experiments.papers.vcl import _tab3 as vcl_tab3
 
 _ALL: tuple[Item, ...] = (
     vcl_fig2.ITEM,
+    vcl_tab1.ITEM,
     vcl_tab2.ITEM,
     vcl_tab3.ITEM,
     lcw_fig1.ITEM,
@@ -51,6 +54,7 @@ _ALL: tuple[Item, ...] = (
     normprop_figures.FIG3,
     normprop_figures.FIG4,
     normprop_tab1.ITEM,
+    normprop_speed.ITEM,
     bn_fig1a.ITEM,
     bn_fig1b.ITEM,
     bn_tab1.ITEM,
@@ -63,8 +67,14 @@ _ALL: tuple[Item, ...] = (
 ITEMS: Mapping[str, Item] = MappingProxyType({item.name: item for item in _ALL})
 
 
-def find_item(name: str) -> Item:
-    """The item of a name; raises UserError with the near names for one that does not exist."""
+#: What stands for every item on the command line.
+ALL = "all"
+
+
+def find_items(name: str) -> list[Item]:
+    """The item of a name, or all; raises UserError with the near names for an unknown one."""
+    if name == ALL:
+        return list(ITEMS.values())
     if name not in ITEMS:
-        raise unknown("paper item", name, ITEMS)
-    return ITEMS[name]
+        raise unknown("paper item", name, [*ITEMS, ALL])
+    return [ITEMS[name]]

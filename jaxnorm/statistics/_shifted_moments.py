@@ -27,32 +27,33 @@ def shifted_moments(wide: Values, axes: Axes) -> tuple[Values, Values, Values]:
     few = fan_in(wide, axes) <= SMALL_COUNT or _is_sharded(wide, axes)
     shift = jax.lax.stop_gradient(wide.mean(axes, keepdims=True) if few else _first(wide, axes))
     shifted = wide - shift
-    if few:
-        offset, square = jnp.stack([shifted.mean(axes), jnp.square(shifted).mean(axes)])
-    else:
-        offset, square = (total / fan_in(wide, axes) for total in _sums(shifted, axes))
+    rest = axes[1:]
+    # The positions of a sample in one reduction; samples by an ordinary one, which devices share.
+    sums = (shifted, jnp.square(shifted)) if few or not rest else _sums(shifted, rest)
+    offset, square = jnp.stack(sums).sum(axes) / fan_in(wide, axes)
     return shift.squeeze(axes), offset, jnp.maximum(square - jnp.square(offset), 0)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _sums(x: Values, axes: Axes) -> tuple[Values, Values]:
-    """The sums of x and of x^2, by one reduction of two numbers: the array is read once.
+    """The sums of x and of x^2, with axes of size 1, by one reduction: the array is read once.
 
     As two reductions it is read twice, and on the CPU x^2 is written first.
     """
     zero = jnp.zeros((), x.dtype)
     places = tuple(axis % x.ndim for axis in axes)
-    sums: tuple[Values, Values] = jax.lax.reduce(
+    first, second = jax.lax.reduce(
         (x, jnp.square(x)), (zero, zero), lambda a, b: (a[0] + b[0], a[1] + b[1]), places
     )
-    return sums
+    return jnp.expand_dims(first, places), jnp.expand_dims(second, places)
 
 
 @_sums.defjvp
 def _sums_jvp(axes: Axes, primals: Any, tangents: Any) -> Any:
     """JAX has no derivative of such a reduction."""
     (x,), (tangent,) = primals, tangents
-    return _sums(x, axes), (tangent.sum(axes), (2 * x * tangent).sum(axes))
+    pair = tangent.sum(axes, keepdims=True), (2 * x * tangent).sum(axes, keepdims=True)
+    return _sums(x, axes), pair
 
 
 def _first(wide: Values, axes: Axes) -> Values:

@@ -1,13 +1,14 @@
 """Items of the papers: what a run writes and prints, and what every row of the table must have."""
 
 import csv
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
 
 from experiments._cli import main
 from experiments._errors import UserError
-from experiments.papers import ITEMS, Claim, Item, Preset, Report, find_item, run_item
+from experiments.papers import ITEMS, Claim, Item, Preset, Report, collect, find_items, run_item
 from experiments.reports import new_figure
 
 
@@ -59,8 +60,24 @@ def test_the_list_names_every_item(capsys):
 
 def test_an_unknown_item_and_a_missing_folder_are_one_line(tmp_path, capsys):
     with pytest.raises(UserError, match="there is no paper item 'vcl/fig99'"):
-        find_item("vcl/fig99")
+        find_items("vcl/fig99")
     assert main(["paper", "vcl/fig99"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
     with pytest.raises(UserError, match="is not a folder"):
         run_item(TOY, "smoke", tmp_path / "missing", tmp_path, "")
+
+
+def test_all_is_every_item():
+    assert [item.name for item in find_items("all")] == list(ITEMS)
+
+
+def test_reports_are_gathered_with_their_pictures(tmp_path, capsys):
+    other = replace(TOY, name="toy/missing")
+    run_item(TOY, "smoke", None, tmp_path / TOY.name, "a command")
+    assert collect([TOY, other], tmp_path, tmp_path / "report.md") == 1
+    page = (tmp_path / "report.md").read_text()
+    assert "# toy/squares: squares" in page
+    assert "![squares](toy/squares/squares.png)" in page
+    assert "# Not run\n\n- toy/missing: squares" in page
+    with pytest.raises(UserError, match="holds no report"):
+        collect([other], tmp_path, tmp_path / "report.md")

@@ -1,0 +1,124 @@
+"""Tables of trainings: which cells, kept runs, orderings over paired seeds."""
+
+import json
+
+import numpy as np
+import pytest
+
+from experiments._errors import UserError
+from experiments.methods import METHODS, Overrides
+from experiments.models import ACTIVATIONS
+from experiments.papers import ITEMS, Context
+from experiments.papers._data import enlarged, find, load_data, subset
+from experiments.papers._grid import Cell, Grid, Ordering, Protocol
+from experiments.papers._grid_report import report_of
+from experiments.papers._trainings import RUNS, Trained, chosen, train_grid
+from experiments.training import Epoch, Run
+from tests.experiments.toy import toy_dataset
+
+PROTOCOL = Protocol(
+    model="mlp", depth=1, width=4, epochs=2, batch_size=16, rows=64, test_rows=32, seeds=2
+)
+GRID = Grid(
+    (
+        Cell("plain", "none", "small", 5.0),
+        Cell("normalized", "bn", "small", 4.0),
+        Cell("normalized", "bn", "wide", None, changes={"width": 8}),
+    ),
+    (Ordering("normalized", "plain"),),
+    as_error=True,
+)
+
+
+def grids():
+    """Every grid of the registry, by the item's name, with its presets' protocols."""
+    for name, item in ITEMS.items():
+        cells = [c.cell_contents for c in item.run.__closure__ or ()]
+        for content in cells:
+            if isinstance(content, Grid):
+                yield name, content, item
+
+
+def test_every_cell_of_every_item_is_spelt_right():
+    for name, grid, item in grids():
+        rows = {cell.row for cell in grid.cells}
+        names = [cell.name for cell in grid.cells]
+        assert len(set(names)) == len(names), name
+        for cell in grid.cells:
+            assert cell.method in METHODS
+            Overrides(**cell.overrides)
+            for preset in item.presets.values():
+                setting = preset.settings._replace(**cell.changes)
+                assert setting.activation in ACTIVATIONS
+        for ordering in grid.orderings:
+            assert {ordering.better, ordering.worse} <= rows, name
+        for preset in item.presets.values():
+            assert len(chosen(grid, preset.settings)) >= 2, name
+
+
+def test_finished_runs_are_kept_and_another_protocol_is_refused(tmp_path):
+    seen = []
+    context = Context(None, tmp_path, lambda fraction, what: seen.append((fraction, what)))
+    first = train_grid(GRID, PROTOCOL, context)
+    assert [(t.cell.name, t.seed) for t in first] == [
+        (cell.name, seed) for cell in GRID.cells for seed in (0, 1)
+    ]
+    assert seen[-1] == (1.0, "normalized, wide, seed 1")
+    stored = json.loads((tmp_path / RUNS).read_text())
+    stored["runs"] = stored["runs"][:-1]
+    stored["runs"][0]["curve"][-1][4] = 0.123
+    (tmp_path / RUNS).write_text(json.dumps(stored))
+    again = train_grid(GRID, PROTOCOL, context)
+    assert again[0].run.curve[-1].test_accuracy == 0.123
+    assert [t.run.curve for t in again[1:]] == [t.run.curve for t in first[1:]]
+    with pytest.raises(UserError, match="another protocol \\(epochs differ\\)"):
+        train_grid(GRID, PROTOCOL._replace(epochs=3), context)
+
+
+def trained(accuracies):
+    """Runs of the first two cells with these test accuracies by seed."""
+    return [
+        Trained(cell, seed, Run(cell.method, seed, [Epoch(1, 1.0, 0.5, 1.0, x)], 1.0, 10, None))
+        for cell, row in zip(GRID.cells, accuracies, strict=False)
+        for seed, x in enumerate(row)
+    ]
+
+
+def test_orderings_are_judged_over_paired_seeds():
+    report = report_of(GRID, trained([(0.5, 0.6), (0.7, 0.5)]))
+    ordering, plain, normalized = report.claims
+    assert ordering.statement == "normalized better than plain (small), test accuracy"
+    assert ordering.ours == "by +5.00 ± 21.21 points"
+    assert ordering.holds
+    assert (plain.ours, plain.reference) == ("45.00 ± 7.07", "5")
+    assert normalized.statement == "normalized, small: test error, %"
+    assert not report_of(GRID, trained([(0.5, 0.6), (0.4, 0.5)])).claims[0].holds
+    assert len(report.rows) == 4
+    assert len(report.figures["curves"].axes) == 2
+
+
+def test_data_are_found_by_name_or_alone(tmp_path):
+    with pytest.raises(UserError, match="holds no dataset 'cifar10'"):
+        find(tmp_path, "cifar10")
+    data = toy_dataset()
+    np.savez(tmp_path / "cifar10.npz", X=data.X_train, y=data.y_train)
+    assert find(tmp_path, "cifar10") == find(tmp_path, "") == str(tmp_path / "cifar10.npz")
+    assert load_data(tmp_path, "cifar10", 0, 20, 5).X_train.shape == (20, 6)
+    (tmp_path / "train").mkdir()
+    assert find(tmp_path, "anything") == str(tmp_path)
+
+
+def test_rows_are_chosen_by_the_seed():
+    data = toy_dataset()
+    one, same, other = (subset(data, 10, 5, seed) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one.X_train, same.X_train)
+    assert not np.array_equal(one.X_train, other.X_train)
+    assert len(subset(data, 0, 0, 0).X_train) == len(data.X_train)
+
+
+def test_digits_are_enlarged_by_repetition():
+    images = np.arange(2 * 8 * 8, dtype=np.float32).reshape(2, 8, 8, 1)
+    large = enlarged(toy_dataset()._replace(X_train=images, X_test=images)).X_train
+    assert large.shape == (2, 32, 32, 1)
+    np.testing.assert_array_equal(large[:, ::4, ::4], images)
+    np.testing.assert_array_equal(large[:, 3::4, 3::4], images)
