@@ -54,19 +54,28 @@ class NIN(nnx.Module):
         self.head = nnx.Linear(before, num_classes, rngs=rngs)
 
     def __call__(self, x: Images) -> Float[Array, "rows classes"]:
-        first, second, third = self.stages
-        x = _reduce(_through(first, x), -float("inf"), jax.lax.max)
-        x = _reduce(_through(second, x), 0.0, jax.lax.add) / 9.0
-        return self.head(_through(third, x).mean((1, 2)))
+        return self.head(self.activations(x)[-1].mean((1, 2)))
 
-
-def _through(blocks: nnx.List, x: Images) -> Images:
-    for block in blocks:
-        x = block(x)
-    return x
+    def activations(self, x: Images) -> list[Images]:
+        """The output of each hidden layer, pooled where it is."""
+        outputs = []
+        for index, stage in enumerate(self.stages):
+            for block in stage:
+                x = block(x)
+                outputs.append(x)
+            if index < 2:
+                x = outputs[-1] = _POOLS[index](x)
+        return outputs
 
 
 def _reduce(x: Images, start: float, reduction: object) -> Images:
     """Over 3 x 3 windows at every second position, one position of padding around."""
     padding = ((0, 0), (1, 1), (1, 1), (0, 0))
     return jax.lax.reduce_window(x, start, reduction, (1, 3, 3, 1), (1, 2, 2, 1), padding)
+
+
+#: After the first and the second stage.
+_POOLS = (
+    lambda x: _reduce(x, -float("inf"), jax.lax.max),
+    lambda x: _reduce(x, 0.0, jax.lax.add) / 9.0,
+)

@@ -7,6 +7,7 @@ from experiments._errors import unknown
 from experiments.papers._item import Item
 from experiments.papers.bn import _fig1a as bn_fig1a
 from experiments.papers.bn import _fig1b as bn_fig1b
+from experiments.papers.bn import _fig4 as bn_fig4
 from experiments.papers.bn import _tab1 as bn_tab1
 from experiments.papers.bn import _trainings as bn_trainings
 from experiments.papers.cwo import _tab1 as cwo_tab1
@@ -21,6 +22,7 @@ from experiments.papers.lcw import _fig4 as lcw_fig4
 from experiments.papers.lcw import _fig5 as lcw_fig5
 from experiments.papers.lcw import _tab1 as lcw_tab1
 from experiments.papers.normprop import _bound as normprop_bound
+from experiments.papers.normprop import _fig2 as normprop_fig2
 from experiments.papers.normprop import _figures as normprop_figures
 from experiments.papers.normprop import _jacobian as normprop_jacobian
 from experiments.papers.normprop import _speed as normprop_speed
@@ -51,6 +53,7 @@ _ALL: tuple[Item, ...] = (
     normprop_jacobian.ITEM,
     normprop_bound.ITEM,
     normprop_figures.FIG1,
+    normprop_fig2.ITEM,
     normprop_figures.FIG3,
     normprop_figures.FIG4,
     normprop_tab1.ITEM,
@@ -62,6 +65,7 @@ _ALL: tuple[Item, ...] = (
     bn_trainings.FIG2CD,
     bn_trainings.FIG2GH,
     bn_trainings.FIG3,
+    bn_fig4.ITEM,
 )
 
 ITEMS: Mapping[str, Item] = MappingProxyType({item.name: item for item in _ALL})
