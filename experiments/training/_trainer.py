@@ -190,4 +190,5 @@ def _epoch_runner(
     if loops_are_slow(model):
         return Stepwise(indexed_step, settings.batch_size, refresh)
     # The old state's memory becomes the new one's.
-    return Ahead(make_epoch(indexed_step, settings.batch_size, refresh), donate_argnums=0)
+    epoch = make_epoch(indexed_step, settings.batch_size, refresh, settings.placement)
+    return Ahead(epoch, donate_argnums=0)

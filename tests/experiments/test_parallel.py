@@ -1,72 +1,58 @@
-"""Three steps of SGD by every entry on any number of devices: the same parameters as on one.
+"""Three steps of SGD by every entry on any number of devices: the same state as on one.
 
 All methods train in one program, which is compiled once for each way to place it.
 """
 
 import functools
+import inspect
+import logging
 
 import jax
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
-from experiments.methods import METHODS, Overrides, adjusted
-from experiments.models import ModelSettings
-from experiments.training import TrainingSettings, make_placement, make_trainer
-from tests.experiments.toy import toy_dataset
+from experiments.training import fit
+from tests.experiments.parallel import DATA, STEPS, assert_same, batches, placement, trainer
 from tests.trees import quick_jit
 
 NAMES = ("none", "bn", "cwo", "lcw", "normprop", "vcl")
-BATCH, GROUPS, STEPS = 32, 8, 3
-DATA = toy_dataset()
 
+#: The methods in which rows see each other; to the others two devices are what eight are.
+SEE_ROWS = ("bn", "vcl")
 
-def trainer(name, placement, groups=GROUPS, **settings):
-    model = ModelSettings(depth=2, width=8, groups=groups)
-    recipe = adjusted(METHODS[name], Overrides(sample_size=2))
-    settings = {"batch_size": BATCH, "epochs": 2, **settings}
-    return make_trainer(recipe, TrainingSettings(model, placement=placement, **settings), DATA)
-
-
-def placement(entry, devices, mesh=""):
-    return make_placement(entry, mesh, jax.devices()[:devices])
+#: Ghost batches, and parts that the variance constancy loss reads, on any number of devices.
+GROUPS = 8
 
 
 @functools.cache
-def beginnings(names=NAMES):
-    """Initial states, as one host has them; every placement starts from the same."""
+def starts():
+    """The initial states, as one device has them; every placement starts from the same."""
     one = placement("jit", 1)
-    trainers = {name: trainer(name, one, groups=1) for name in names}
-    return {name: t.init(np.uint32(3), DATA.X_train) for name, t in trainers.items()}
+    inits = {name: inspect.unwrap(trainer(name, one).init) for name in NAMES}
+    every = quick_jit(lambda *given: {name: init(*given) for name, init in inits.items()})
+    return every(np.uint32(3), DATA.X_train)
 
 
-def batches():
-    rows = np.random.default_rng(0).integers(0, len(DATA.X_train), (STEPS, BATCH))
-    return DATA.X_train[rows], DATA.y_train[rows]
+def train(where, names=NAMES, groups=GROUPS, **settings):
+    """The states that the steps lead to, by method."""
+    steps = {name: trainer(name, where, groups, **settings).step for name in names}
 
+    def step_all(states, batch):
+        return {name: step(states[name], batch)[0] for name, step in steps.items()}
 
-def train(where, names=NAMES, **settings):
-    """The parameters that three steps lead to, for each method."""
-    trainers = {name: trainer(name, where, **settings) for name in names}
-
-    def steps(states, batches):
-        def step(states, batch):
-            return {n: t.step(states[n], batch)[0] for n, t in trainers.items()}, None
-
-        return jax.lax.scan(step, states, batches)[0]
-
-    return quick_jit(steps)(*where.replicate((beginnings(names), batches())))
+    compiled, (X, y) = quick_jit(step_all), batches()
+    states = where.replicate({name: starts()[name] for name in names})
+    if where.mesh is not None:
+        states = jax.device_put(states, where.state_shardings(states))
+    for i in range(STEPS):
+        states = compiled(states, where.replicate((X[i], y[i])))
+    return states
 
 
 @functools.cache
-def wanted():
+def on_one_device():
     return train(placement("jit", 1))
-
-
-def assert_same(got, wanted, rtol=2e-5, atol=2e-6):
-    for (path, a), (_, b) in zip(
-        jax.tree.leaves_with_path(got), jax.tree.leaves_with_path(wanted), strict=True
-    ):
-        np.testing.assert_allclose(a, b, rtol, atol, err_msg=jax.tree_util.keystr(path))
 
 
 WAYS = [(entry, devices) for entry in ("jit", "shard_map", "pmap") for devices in (1, 2, 4, 8)]
@@ -74,9 +60,54 @@ WAYS = [(entry, devices) for entry in ("jit", "shard_map", "pmap") for devices i
 
 @pytest.mark.parametrize(("entry", "devices"), WAYS[1:])
 def test_every_way_trains_the_same(entry, devices):
-    assert_same(train(placement(entry, devices)), wanted())
+    names = NAMES if devices == 8 else SEE_ROWS
+    got = train(placement(entry, devices), names)
+    assert_same(got, {name: on_one_device()[name] for name in names})
 
 
-def test_kernels_spread_over_their_units():
+def test_what_is_compared_moves():
+    """Noise, betas and running statistics are in what the other tests compare."""
+    for name, state in on_one_device().items():
+        for before, after in zip(
+            jax.tree.leaves(starts()[name].params), jax.tree.leaves(state.params), strict=True
+        ):
+            assert not np.allclose(before, after, rtol=0, atol=1e-5), name
+    assert on_one_device()["cwo"].optimizer_state.step == STEPS
+
+
+def test_units_are_spread_over_the_model_axis():
     got = train(placement("jit", 8, "data=4,model=2"))
-    assert_same(got, wanted())
+    assert_same(got, on_one_device())
+    state = got["cwo"]
+    scaled = state.params["blocks"][0]["linear"]["kernel"]
+    assert scaled.kernel.sharding.spec == P(None, "model")
+    assert scaled.scale.sharding.spec == P("model")
+    trace = [x for x in jax.tree.leaves(state.optimizer_state) if x.shape == (8, 8)]
+    assert [x.sharding.spec for x in trace] == [P(None, "model")]
+    assert state.params["head"]["kernel"].sharding.spec == P()  # Three classes.
+
+
+def test_one_group_under_jit_is_the_whole_batch_on_any_devices():
+    one = train(placement("jit", 1), ("bn",), groups=1)
+    assert_same(train(placement("jit", 8), ("bn",), groups=1), one)
+    statistics = [states["bn"].model_state for states in (one, on_one_device())]
+    leaves = [np.concatenate(jax.tree.leaves(each)) for each in statistics]
+    assert not np.allclose(*leaves, rtol=1e-3)
+
+
+def test_without_groups_each_device_is_one():
+    one = train(placement("jit", 1), ("bn", "vcl"), groups=4)
+    assert_same(train(placement("shard_map", 4), ("bn", "vcl"), groups=1), one)
+    assert_same(train(placement("jit", 4), ("vcl",), groups=1)["vcl"], one["vcl"])
+
+
+def test_nothing_compiles_in_a_second_epoch_or_run(caplog):
+    subject = trainer("cwo", placement("jit", 8, "data=4,model=2"))
+    fit(subject, DATA, 0)
+    with jax.log_compiles(), caplog.at_level(logging.DEBUG, logger="jax"):
+        run = fit(subject, DATA, 1)
+    assert not [record for record in caplog.records if "Compiling" in record.getMessage()]
+    assert (subject.init.compilations, subject.epoch.compilations) == (1, 1)
+    before = run.state
+    subject.epoch(before, *subject.settings.placement.replicate(DATA[:2]))
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(before.params))
