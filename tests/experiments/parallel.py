@@ -1,5 +1,8 @@
 """Toy methods on any placement, the same batches for all, and the comparison of parameters."""
 
+import functools
+import inspect
+
 import jax
 import numpy as np
 
@@ -7,6 +10,7 @@ from experiments.methods import METHODS, Overrides, adjusted
 from experiments.models import ModelSettings
 from experiments.training import Placement, Trainer, TrainingSettings, make_placement, make_trainer
 from tests.experiments.toy import toy_dataset
+from tests.trees import quick_jit
 
 BATCH, STEPS = 32, 3
 DATA = toy_dataset()
@@ -28,6 +32,20 @@ def batches():
     """Random rows and their labels, (steps, batch, ...)."""
     rows = np.random.default_rng(0).integers(0, len(DATA.X_train), (STEPS, BATCH))
     return DATA.X_train[rows], DATA.y_train[rows]
+
+
+@functools.cache
+def start(names: tuple[str, ...]):
+    """The initial states as one device has them, by method, all of one compiled function."""
+    one = placement("jit", 1)
+    inits = {name: inspect.unwrap(trainer(name, one).init) for name in names}
+    every = quick_jit(lambda *given: {name: init(*given) for name, init in inits.items()})
+    return every(np.uint32(3), DATA.X_train)
+
+
+def put(where: Placement, state):
+    """A state of one device where it belongs."""
+    return state if where.mesh is None else jax.device_put(state, where.state_shardings(state))
 
 
 def assert_same(got, wanted, rtol=2e-5, atol=2e-6):

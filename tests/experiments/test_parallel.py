@@ -4,7 +4,6 @@ All methods train in one program, which is compiled once for each way to place i
 """
 
 import functools
-import inspect
 import logging
 
 import jax
@@ -13,7 +12,16 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from experiments.training import fit
-from tests.experiments.parallel import DATA, STEPS, assert_same, batches, placement, trainer
+from tests.experiments.parallel import (
+    DATA,
+    STEPS,
+    assert_same,
+    batches,
+    placement,
+    put,
+    start,
+    trainer,
+)
 from tests.trees import quick_jit
 
 NAMES = ("none", "bn", "cwo", "lcw", "normprop", "vcl")
@@ -25,15 +33,6 @@ SEE_ROWS = ("bn", "vcl")
 GROUPS = 8
 
 
-@functools.cache
-def starts():
-    """The initial states, as one device has them; every placement starts from the same."""
-    one = placement("jit", 1)
-    inits = {name: inspect.unwrap(trainer(name, one).init) for name in NAMES}
-    every = quick_jit(lambda *given: {name: init(*given) for name, init in inits.items()})
-    return every(np.uint32(3), DATA.X_train)
-
-
 def train(where, names=NAMES, groups=GROUPS, **settings):
     """The states that the steps lead to, by method."""
     steps = {name: trainer(name, where, groups, **settings).step for name in names}
@@ -42,9 +41,7 @@ def train(where, names=NAMES, groups=GROUPS, **settings):
         return {name: step(states[name], batch)[0] for name, step in steps.items()}
 
     compiled, (X, y) = quick_jit(step_all), batches()
-    states = where.replicate({name: starts()[name] for name in names})
-    if where.mesh is not None:
-        states = jax.device_put(states, where.state_shardings(states))
+    states = put(where, {name: start(NAMES)[name] for name in names})
     for i in range(STEPS):
         states = compiled(states, where.replicate((X[i], y[i])))
     return states
@@ -69,7 +66,7 @@ def test_what_is_compared_moves():
     """Noise, betas and running statistics are in what the other tests compare."""
     for name, state in on_one_device().items():
         for before, after in zip(
-            jax.tree.leaves(starts()[name].params), jax.tree.leaves(state.params), strict=True
+            jax.tree.leaves(start(NAMES)[name].params), jax.tree.leaves(state.params), strict=True
         ):
             assert not np.allclose(before, after, rtol=0, atol=1e-5), name
     assert on_one_device()["cwo"].optimizer_state.step == STEPS

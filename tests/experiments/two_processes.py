@@ -13,19 +13,29 @@ from experiments._cli import main
 from experiments.training import Ahead, make_placement
 from tests.experiments.parallel import BATCH, DATA, batches, trainer
 
-METHODS = ("bn", "cwo")
-
-COMMAND = "train --method cwo --depth 1 --width 8 --epochs 2 --batch-size 16".split()
+SIZES = ["--depth", "1", "--width", "8", "--epochs", "2", "--batch-size", "16"]
+    "train",
+    "--method",
+    "cwo",
+    "--depth",
+    "1",
+    "--width",
+    "8",
+    "--epochs",
+    "2",
+    "--batch-size",
+    "16",
+]
 
 
 def flags(folder: Path, out: str) -> list[str]:
-    return [*COMMAND, "--dataset", str(folder / "toy.npz"), "--out", str(folder / out)]
+    return ["train", "--dataset", str(folder / "toy.npz"), "--out", str(folder / out), *SIZES]
 
 
-def train_on_own_rows(method: str) -> list[np.ndarray]:
-    """The parameters after steps for which each process loads its own rows only."""
+def train_on_own_rows() -> list[np.ndarray]:
+    """The parameters after steps with bn, for which each process loads its own rows only."""
     where = make_placement()
-    subject, own = trainer(method, where), where.own_rows(BATCH)
+    subject, own = trainer("bn", where), where.own_rows(BATCH)
     assert len(own) == BATCH // jax.process_count()
     state = subject.init(np.uint32(3), where.replicate(DATA.X_train))
     step = Ahead(subject.step, donate_argnums=0)
@@ -39,8 +49,7 @@ def run(number: str, coordinator: str, folder: Path) -> None:
     connect = ["--coordinator", coordinator, "--processes", "2", "--process-id", number]
     assert main([*flags(folder, f"process{number}"), *connect]) == 0
     assert (jax.process_count(), jax.device_count()) == (2, 4)
-    for method in METHODS:
-        np.savez(folder / f"{method}{number}.npz", *train_on_own_rows(method))
+    np.savez(folder / f"parameters{number}.npz", *train_on_own_rows())
 
 
 if __name__ == "__main__":
