@@ -14,22 +14,19 @@ from experiments.training import Ahead, make_placement
 from tests.experiments.parallel import BATCH, DATA, batches, trainer
 
 SIZES = ["--depth", "1", "--width", "8", "--epochs", "2", "--batch-size", "16"]
-    "train",
-    "--method",
-    "cwo",
-    "--depth",
-    "1",
-    "--width",
-    "8",
-    "--epochs",
-    "2",
-    "--batch-size",
-    "16",
-]
 
 
 def flags(folder: Path, out: str) -> list[str]:
-    return ["train", "--dataset", str(folder / "toy.npz"), "--out", str(folder / out), *SIZES]
+    return [
+        "train",
+        "--method",
+        "cwo",
+        "--dataset",
+        str(folder / "toy.npz"),
+        "--out",
+        str(folder / out),
+        *SIZES,
+    ]
 
 
 def train_on_own_rows() -> list[np.ndarray]:
