@@ -18,7 +18,16 @@ from experiments.reports import (
     write_results,
     write_whole,
 )
-from experiments.training import Epoch, Run, Trainer, TrainingSettings, fit, make_trainer
+from experiments.training import (
+    Epoch,
+    Run,
+    Trainer,
+    TrainingSettings,
+    fit,
+    join,
+    make_trainer,
+    writes,
+)
 
 NOTE = (
     "Mean ± standard deviation over seeds. Accuracies are percentages here and fractions from 0 to "
@@ -40,6 +49,8 @@ def compare(
         command: what the user typed, for table.md.
     """
     runs = run_all(settings, recipes, seeds, out)
+    if not writes():
+        return
     of_seeds = f": mean and range of {len(seeds)} seeds" if len(seeds) > 1 else ""
     name = Path(settings.dataset).name
     draw_curves(out / "curves.png", runs, f"{name}, {settings.model}{of_seeds}")
@@ -51,23 +62,31 @@ def compare(
 
 def train(settings: Settings, recipe: Recipe, seed: int, out: Path) -> None:
     """Trains one method under one seed; writes results.csv and curves.csv, and prints a table."""
-    show_table(comparison_table(run_all(settings, [recipe], [seed], out)))
+    runs = run_all(settings, [recipe], [seed], out)
+    if not writes():
+        return
+    show_table(comparison_table(runs))
     print(f"\nWritten to {out}: results.csv, curves.csv.")
 
 
 def run_all(
     settings: Settings, recipes: Sequence[Recipe], seeds: Sequence[int], out: Path
 ) -> list[Run]:
-    """Trains every recipe under every seed, and rewrites the CSV files after each run."""
+    """Trains every recipe under every seed, and rewrites the CSV files after each run.
+
+    Of several processes all train, and one writes and shows progress.
+    """
+    join(settings.coordinator, settings.processes, settings.process_id)
     training = settings.training()
     recipes = [adjusted(recipe, settings.overrides()) for recipe in recipes]
-    prepare_folder(out)
+    if writes():
+        prepare_folder(out)
     datasets = {seed: load(settings.dataset, seed) for seed in seeds}
     trainer_for = _trainers(training)
     for recipe in recipes:  # Whatever does not fit is told before any work is done.
         trainer_for(recipe, datasets[seeds[0]])
     runs: list[Run] = []
-    with progress(len(recipes) * len(seeds) * training.epochs) as (advance, say):
+    with progress(len(recipes) * len(seeds) * training.epochs, writes()) as (advance, say):
         for recipe in recipes:
             for seed in seeds:
                 trainer = trainer_for(recipe, datasets[seed])
@@ -75,8 +94,9 @@ def run_all(
                 run = fit(trainer, datasets[seed], seed, say_epoch)
                 runs.append(run._replace(state=None))
                 say(_summary(run))
-                write_results(out / "results.csv", runs)
-                write_curves(out / "curves.csv", runs)
+                if writes():
+                    write_results(out / "results.csv", runs)
+                    write_curves(out / "curves.csv", runs)
     return runs
 
 

@@ -15,8 +15,14 @@ Say = Callable[[str], None]
 
 
 @contextlib.contextmanager
-def progress(total: int) -> Iterator[tuple[Advance, Say]]:
-    """Shows ``total`` units of work; lines that are said stay, above the bar."""
+def progress(total: int, shown: bool = True) -> Iterator[tuple[Advance, Say]]:
+    """Shows ``total`` units of work; lines that are said stay, above the bar.
+
+    With ``shown=False`` nothing is: another process shows the same.
+    """
+    if not shown:
+        yield (lambda what: None), (lambda line: None)
+        return
     console = Console(stderr=True)
     if not console.is_terminal:
         yield (lambda what: None), (lambda line: print(line, file=sys.stderr, flush=True))

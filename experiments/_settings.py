@@ -9,7 +9,7 @@ from experiments._errors import UserError
 from experiments.data import BUNDLED
 from experiments.methods import OptimizerSettings, Overrides
 from experiments.models import ACTIVATIONS, MODELS, ModelSettings
-from experiments.training import TrainingSettings
+from experiments.training import TrainingSettings, make_placement
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,10 @@ class Settings:
     weight_decay: float = OptimizerSettings().weight_decay
     """Weight decay on kernels (decoupled with adam); scales and biases have none."""
     ghost_groups: int = 1
-    """The parts of a batch that batch normalization sees apart (ghost batches)."""
+    """The parts of a batch that batch normalization (ghost batches) and the variance constancy loss
+    see apart. With 1, batch normalization sees the whole batch under --parallel jit, on any number
+    of devices, and each device's rows under shard_map and pmap, as jit does with as many groups as
+    devices; the loss has a part on each device."""
     noise: float | None = None
     """The noise's standard deviation, in the methods that inject noise, in place of their own."""
     dropout: float | None = None
@@ -76,6 +79,20 @@ class Settings:
     """Also constrain the classifier's kernel, which methods leave free otherwise."""
     augment: bool = False
     """Shift images by up to an eighth of their side and mirror them, anew in each epoch."""
+    parallel: Literal["jit", "shard_map", "pmap"] = "jit"
+    """How a step runs on several devices: by the compiler, or on each one's rows (pmap: legacy)."""
+    mesh: str = ""
+    """The devices by axis, as data=4,model=2: rows over data, units over model; else all data."""
+    accumulate: int = 1
+    """The parts of a batch that go through the network one after the other, to save memory."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of weights and activations in training; parameters and statistics are always float32."""
+    coordinator: str = ""
+    """HOST:PORT of process 0 of several; needless on SLURM and TPU pods (or say auto)."""
+    processes: int | None = None
+    """The number of processes, with --coordinator."""
+    process_id: int | None = None
+    """Which of them this is, from 0; process 0 writes the files."""
 
     def training(self) -> TrainingSettings:
         """The settings as training takes them; raises UserError for numbers out of range."""
@@ -99,6 +116,9 @@ class Settings:
             self.batch_size,
             self.augment,
             self.constrain_head,
+            make_placement(self.parallel, self.mesh),
+            self.accumulate,
+            self.dtype,
         )
 
     def overrides(self) -> Overrides:
@@ -109,6 +129,7 @@ class Settings:
 #: The smallest values that make sense.
 LEAST = {
     **dict.fromkeys(("depth", "width", "channels", "epochs", "batch_size", "ghost_groups"), 1),
+    "accumulate": 1,
     **dict.fromkeys(("weight_decay", "noise", "dropout", "vcl_weight"), 0),
     **dict.fromkeys(("refresh_every", "population_rows", "probes"), 1),
     "sample_size": 2,

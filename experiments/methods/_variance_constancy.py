@@ -58,19 +58,29 @@ def forward_with_loss(
     betas: PyTree,
     setting: VarianceConstancy,
     X: Array,
+    groups: int = 1,
 ) -> tuple[PyTree, Float[Array, ""]]:
-    """What ``apply(params, X)`` returns, and the weighted loss of its hidden pre-activations."""
-    output, layers = _collect(apply, params, X, 2 * setting.sample_size)
+    """What ``apply(params, X)`` returns, and the weighted loss of its hidden pre-activations.
+
+    ``groups`` contiguous parts of the rows each have a pair of samples.
+    """
+    output, layers = _collect(apply, params, X, 2 * setting.sample_size, groups)
     loss = total_variance_constancy(
-        layers, positive(betas), setting.sample_size, sample_axes=setting.sample_axes
+        layers,
+        positive(betas),
+        setting.sample_size,
+        sample_axes=setting.sample_axes,
+        groups=groups,
     )
     return output, setting.weight * loss
 
 
 def _collect(
-    apply: Callable[..., PyTree], params: PyTree, X: Array, rows: int | None
+    apply: Callable[..., PyTree], params: PyTree, X: Array, rows: int | None, groups: int = 1
 ) -> tuple[PyTree, dict[str, Array]]:
     """The output, and the pre-activations by layer, the classifier's left out."""
-    output, layers = collect_preactivations(apply, params, X, layout=hidden_kernels(), rows=rows)
+    output, layers = collect_preactivations(
+        apply, params, X, layout=hidden_kernels(), rows=rows, groups=groups
+    )
     # Named by layer, not by kernel: the betas are no kernels.
     return output, {path.removesuffix("/kernel"): layer for path, layer in layers.items()}

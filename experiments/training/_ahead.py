@@ -15,6 +15,7 @@ class Ahead:
     """
 
     def __init__(self, function: Callable[..., Any], **options: Any):
+        self.__wrapped__ = function
         self._jitted = jax.jit(function, **options)
         self._compiled: dict[Any, jax.stages.Compiled] = {}
 

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int, Key
 from experiments._errors import UserError
 from experiments.data import pad_crop_flip
 from experiments.training._keys import run_keys
+from experiments.training._placement import ONE_DEVICE, Placement
 from experiments.training._refresh import Refresh, refreshed_after, refreshed_first
 from experiments.training._state import Metrics, TrainState
 from experiments.training._step import Step
@@ -43,7 +44,10 @@ def make_indexed_step(step: Step, augment: bool = False) -> IndexedStep:
 
 
 def make_epoch(
-    indexed_step: IndexedStep, batch_size: int, refresh: Refresh | None = None
+    indexed_step: IndexedStep,
+    batch_size: int,
+    refresh: Refresh | None = None,
+    placement: Placement = ONE_DEVICE,
 ) -> RunEpoch:
     """An epoch ``(state, X, y) -> (state, mean metrics of its steps)``.
 
@@ -54,6 +58,7 @@ def make_epoch(
         indexed_step: as `make_indexed_step` gives it.
         batch_size: the rows of one step.
         refresh: what is done between steps, if anything is.
+        placement: the devices.
     """
 
     def epoch(state: TrainState, X: Array, y: Array) -> tuple[TrainState, Metrics]:
@@ -65,7 +70,9 @@ def make_epoch(
 
         state = refreshed_first(refresh, state, X, y)
         state, metrics = jax.lax.scan(body, state, jnp.arange(len(order)))
-        return state._replace(epoch=state.epoch + 1), jax.tree.map(jnp.mean, metrics)
+        # The loop may leave the state spread otherwise than its steps do.
+        state = placement.keep(state._replace(epoch=state.epoch + 1))
+        return state, jax.tree.map(jnp.mean, metrics)
 
     return epoch
 

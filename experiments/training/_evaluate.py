@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from experiments.methods import without_betas
+from experiments.training._placement import ONE_DEVICE, Placement
 from experiments.training._state import Metrics, TrainState
 from experiments.training._step import score
 from jaxnorm import attach, clean_parameters, effective
@@ -16,7 +17,10 @@ CHUNK = 512
 
 
 def make_evaluate(
-    apply: Callable[..., tuple[Array, PyTree]], noisy: bool, chunk: int = CHUNK
+    apply: Callable[..., tuple[Array, PyTree]],
+    noisy: bool,
+    chunk: int = CHUNK,
+    placement: Placement = ONE_DEVICE,
 ) -> Callable[[TrainState, Array, Array], Metrics]:
     """An evaluation ``(state, X, y) -> mean metrics`` in evaluation mode, without noise.
 
@@ -24,6 +28,7 @@ def make_evaluate(
         apply: the network, as `jaxnorm.nnx.functionalize` gives it.
         noisy: whether the optimizer injects noise, which evaluation must not see.
         chunk: the rows evaluated at once.
+        placement: the devices that they are spread over.
     """
 
     def evaluate(state: TrainState, X: Array, y: Array) -> Metrics:
@@ -33,14 +38,20 @@ def make_evaluate(
         params = effective(attach(without_betas(params), state.vectors))
 
         def chunk_sums(rows: tuple[Array, Array, Array]) -> Metrics:
-            X, y, present = rows
+            X, y, present = placement.spread_rows(rows)
             logits, _ = apply(params, state.model_state, X, train=False)
             return jax.tree.map(lambda each: jnp.sum(each, where=present), score(logits, y))
 
-        sums = jax.lax.map(chunk_sums, in_chunks(X, y, min(chunk, len(X))))
+        size = round_up(min(chunk, len(X)), placement.data_devices)
+        sums = jax.lax.map(chunk_sums, in_chunks(X, y, size))
         return jax.tree.map(lambda each: each.sum() / len(X), sums)
 
     return evaluate
+
+
+def round_up(count: int, unit: int) -> int:
+    """The smallest multiple of ``unit`` that is at least ``count``."""
+    return -(-count // unit) * unit
 
 
 def in_chunks(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from experiments._errors import UserError
@@ -69,7 +69,7 @@ def fit(
         seed: 0 to 2^32 - 1.
         report: called with each epoch's entry.
     """
-    train, test = jax.device_put((dataset[:2], dataset[2:4]))
+    train, test = trainer.settings.placement.replicate((dataset[:2], dataset[2:4]))
     state = start(trainer, seed, train[0])
     trainer.epoch.compile(state, *train)
     curve, seconds = [], []
@@ -88,7 +88,7 @@ def fit(
 def start(trainer: Trainer, seed: int, X: Float[Array, "rows *shape"]) -> TrainState:
     """The initial state of a run."""
     try:
-        return trainer.init(jnp.asarray(seed, jnp.uint32), X)
+        return trainer.init(np.uint32(seed), X)
     except ValueError as error:
         # The library says in one line which parameter cannot be constrained, and why.
         raise UserError(f"{trainer.recipe.name} does not fit this network: {error}") from error

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Int
 
 from experiments.methods import Recipe, decay_strengths, spread
 from experiments.training._keys import run_keys
+from experiments.training._placement import ONE_DEVICE, Placement
 from experiments.training._state import TrainState
 from jaxnorm import attach, effective
 from jaxnorm.nnx import functionalize
@@ -31,13 +32,16 @@ class Refresh(NamedTuple):
         return ((index + 1) % self.every == 0) | (index + 1 == steps)
 
 
-def make_refresh(model: nnx.Module, recipe: Recipe, batch_size: int) -> Refresh | None:
+def make_refresh(
+    model: nnx.Module, recipe: Recipe, batch_size: int, placement: Placement = ONE_DEVICE
+) -> Refresh | None:
     """The refresh of a method; None if it has nothing to refresh.
 
     Args:
         model: the network, or its structure.
         recipe: the method.
         batch_size: of training.
+        placement: the devices that a sample is spread over.
     """
     population, decay = recipe.population, recipe.gamma_decay
     if population is None:
@@ -49,13 +53,12 @@ def make_refresh(model: nnx.Module, recipe: Recipe, batch_size: int) -> Refresh 
     def run(state: TrainState, X: Array, y: Array, index: Int[Array, ""]) -> TrainState:
         if see is not None:
             weights = effective(attach(state.params, state.vectors))
-            _, model_state = see(
-                weights, state.model_state, spread(X, population.rows), train=False
-            )
+            rows = placement.spread_rows(spread(X, population.rows))
+            _, model_state = see(weights, state.model_state, rows, train=False)
             state = state._replace(model_state=model_state)
         if decay is None:
-            return state
-        batch = spread(X, decay.rows), spread(y, decay.rows)
+            return placement.keep(state)
+        batch = placement.spread_rows((spread(X, decay.rows), spread(y, decay.rows)))
         key = jax.random.fold_in(jax.random.fold_in(run_keys(state.seed)[3], state.epoch), index)
 
         def network(params, model_state, X):
@@ -64,7 +67,7 @@ def make_refresh(model: nnx.Module, recipe: Recipe, batch_size: int) -> Refresh 
         strengths = decay_strengths(
             network, state.params, state.model_state, batch, decay, batch_size, key
         )
-        return state._replace(strengths=strengths)
+        return placement.keep(state._replace(strengths=strengths))
 
     return Refresh(population.every, run)
 

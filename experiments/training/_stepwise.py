@@ -1,7 +1,6 @@
 """An epoch as one call of a compiled step after the other, where a compiled loop is slow."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jaxtyping import Array
@@ -32,21 +31,21 @@ class Stepwise:
 
     def compile(self, state: TrainState, X: Array, y: Array) -> None:
         """Compiles everything that a call needs."""
-        self._step.compile(state, X, y, self._order(state, X), jnp.int32(0))
+        self._step.compile(state, X, y, self._order(state, X), np.int32(0))
         if self._refresh is not None:
-            self._refresh.compile(state, X, y, jnp.int32(0))
+            self._refresh.compile(state, X, y, np.int32(0))
 
     def __call__(self, state: TrainState, X: Array, y: Array) -> tuple[TrainState, Metrics]:
         """The state after the epoch, and the mean metrics of its steps, which are fetched once."""
         order = self._order(state, X)
         collected = []
         if self._refresh is not None and state.epoch == 0:
-            state = self._refresh(state, X, y, jnp.int32(-1))
+            state = self._refresh(state, X, y, np.int32(-1))
         for index in range(len(order)):
-            state, metrics = self._step(state, X, y, order, jnp.int32(index))
+            state, metrics = self._step(state, X, y, order, np.int32(index))
             collected.append(metrics)
             if self._refresh is not None and self._due(index, len(order)):
-                state = self._refresh(state, X, y, jnp.int32(index))
+                state = self._refresh(state, X, y, np.int32(index))
         means = jax.tree.map(lambda *each: np.mean(each), *jax.device_get(collected))
         return state._replace(epoch=state.epoch + 1), means
 

@@ -23,10 +23,13 @@ from experiments.methods import (
 )
 from experiments.models import ACTIVATIONS, ModelSettings, build
 from experiments.training._ahead import Ahead
+from experiments.training._cut import cut
 from experiments.training._epoch import make_epoch, make_indexed_step, steps_per_epoch
 from experiments.training._evaluate import make_evaluate
 from experiments.training._keys import run_keys
+from experiments.training._placement import ONE_DEVICE, Placement
 from experiments.training._refresh import Refresh, make_refresh
+from experiments.training._shard_map import placed
 from experiments.training._state import TrainState
 from experiments.training._step import Step, make_step
 from experiments.training._stepwise import Stepwise, loops_are_slow
@@ -44,6 +47,9 @@ class TrainingSettings(NamedTuple):
         batch_size: the rows of one step.
         augment: whether images are padded, cropped and mirrored.
         constrain_head: whether the methods' constraints include the classifier.
+        placement: the devices.
+        accumulate: the microbatches of a step.
+        dtype: of weights and activations in the network.
     """
 
     model: ModelSettings = ModelSettings()
@@ -52,6 +58,9 @@ class TrainingSettings(NamedTuple):
     batch_size: int = 64
     augment: bool = False
     constrain_head: bool = False
+    placement: Placement = ONE_DEVICE
+    accumulate: int = 1
+    dtype: str = "float32"
 
 
 class Trainer(NamedTuple):
@@ -61,6 +70,7 @@ class Trainer(NamedTuple):
         recipe: the method.
         settings: what it shares with the others.
         layout: which kernels it constrains.
+        network: ``key -> module``, with random parameters, or under `nnx.eval_shape` without.
         init: ``(seed (uint32), X) -> TrainState``.
         step: ``(state, (X, y)) -> (state, metrics)``, pure and not compiled.
         refresh: what is done between steps, or None.
@@ -71,6 +81,7 @@ class Trainer(NamedTuple):
     recipe: Recipe
     settings: TrainingSettings
     layout: Layout
+    network: Callable[[Key[Array, ""]], nnx.Module]
     init: Ahead
     step: Step
     refresh: Refresh | None
@@ -86,9 +97,11 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
             f"{dataset.name} has rows of shape {tuple(shape)} and only images can be augmented; "
             "leave out --augment."
         )
-    layout = constrained_layout(settings.constrain_head)
+    layout, placement = constrained_layout(settings.constrain_head), settings.placement
     steps = settings.epochs * steps_per_epoch(rows, settings.batch_size)
-    network = partial(_network, recipe, settings.model, shape, dataset.num_classes)
+    groups = cut(recipe, placement, settings.batch_size, settings.accumulate, settings.model.groups)
+    sizes = settings.model._replace(groups=groups.batch_norm)
+    network = partial(_network, recipe, sizes, shape, dataset.num_classes)
 
     # Abstract: the structure alone, without computing parameters.
     model = nnx.eval_shape(lambda: network(jax.random.key(0)))
@@ -98,17 +111,27 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
     def optimizer(seed: int | UInt[Array, ""] = 0) -> optax.GradientTransformation:
         return make_optimizer(recipe, settings.optimizer, steps, layout, seed, noise)
 
-    step = make_step(apply, optimizer(), recipe.variance_constancy)
-    refresh = make_refresh(model, recipe, settings.batch_size)
+    step = make_step(
+        apply,
+        optimizer(),
+        recipe.variance_constancy,
+        groups=groups.variance_constancy,
+        axis_name=placement.axis_name,
+        accumulate=settings.accumulate,
+        dtype=settings.dtype,
+    )
+    step = placed(step, placement)
+    refresh = make_refresh(model, recipe, settings.batch_size, placement)
     return Trainer(
         recipe,
         settings,
         layout,
-        init=Ahead(_make_init(network, optimizer, recipe, settings.model, layout)),
+        network,
+        init=Ahead(_make_init(network, optimizer, recipe, settings, layout)),
         step=step,
         refresh=refresh,
         epoch=_epoch_runner(model, step, refresh, settings),
-        evaluate=Ahead(make_evaluate(apply, recipe.noise is not None)),
+        evaluate=Ahead(make_evaluate(apply, recipe.noise is not None, placement=placement)),
     )
 
 
@@ -151,11 +174,11 @@ def _make_init(
     network: Callable[[Array], nnx.Module],
     optimizer: Callable[[UInt[Array, ""]], optax.GradientTransformation],
     recipe: Recipe,
-    model: ModelSettings,
+    settings: TrainingSettings,
     layout: Layout,
 ) -> Callable[[Array, Array], TrainState]:
     """The initial state of a run as a function ``(seed, X)``."""
-    activation = ACTIVATIONS[recipe.activation or model.activation]
+    activation = ACTIVATIONS[recipe.activation or settings.model.activation]
 
     def init(seed: UInt[Array, ""], X: Float[Array, "rows *shape"]) -> TrainState:
         init_key, _, noise_key, _ = run_keys(seed)
@@ -168,7 +191,7 @@ def _make_init(
         noise_seed = jax.random.bits(noise_key, (), jnp.uint32)
         optimizer_state = optimizer(noise_seed).init(params)
         scales = scales_and_biases(params)[0] if recipe.gamma_decay is not None else {}
-        return TrainState(
+        state = TrainState(
             params,
             functional.state,
             optimizer_state,
@@ -177,6 +200,7 @@ def _make_init(
             seed,
             jnp.zeros((), jnp.int32),
         )
+        return settings.placement.keep(state)
 
     return init
 
@@ -188,4 +212,5 @@ def _epoch_runner(
     if loops_are_slow(model):
         return Stepwise(indexed_step, settings.batch_size, refresh)
     # The old state's memory becomes the new one's.
-    return Ahead(make_epoch(indexed_step, settings.batch_size, refresh), donate_argnums=0)
+    epoch = make_epoch(indexed_step, settings.batch_size, refresh, settings.placement)
+    return Ahead(epoch, donate_argnums=0)

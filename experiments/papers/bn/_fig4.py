@@ -17,7 +17,7 @@ from experiments.papers._epochs import epochs
 from experiments.papers._item import Context, Item, Preset, Report
 from experiments.papers._measured import COLUMNS, Measured, at_least, claims, rows
 from experiments.reports import COLOURS, new_figure
-from experiments.training import Trainer, TrainingSettings, TrainState, make_trainer, network_of
+from experiments.training import Trainer, TrainingSettings, TrainState, make_trainer
 from jaxnorm.nnx import fold_batch_norm, functionalize
 
 #: The learning rate after freezing, constant (appendix B.2).
@@ -93,7 +93,7 @@ def _trainer(
 
 def _folded(trainer: Trainer, state: TrainState, data: Dataset) -> PyTree:
     """The parameters of the plain network that computes the same in evaluation."""
-    model = network_of(trainer, data, jax.random.key(0))
+    model = trainer.network(jax.random.key(0))
     variables = nnx.state(model)
     nnx.replace_by_pure_dict(variables, _merged(state.params, state.model_state))
     nnx.update(model, variables)

@@ -18,7 +18,7 @@ from experiments.papers._item import Context, Item, Preset, Report
 from experiments.papers._measured import COLUMNS, Measured, claims, rows
 from experiments.papers.normprop._protocols import halved_every
 from experiments.reports import COLOURS, new_figure
-from experiments.training import TrainingSettings, TrainState, make_trainer, network_of
+from experiments.training import TrainingSettings, TrainState, make_trainer
 from jaxnorm import effective
 from jaxnorm.nnx import functionalize
 
@@ -84,7 +84,7 @@ def _means(
         settings.batch_size,
     )
     trainer = make_trainer(METHODS[method], training, data)
-    inputs = _inputs(network_of(trainer, data))
+    inputs = _inputs(nnx.eval_shape(lambda: trainer.network(jax.random.key(0))))
     X = jax.device_put(data.X_test)
     return np.array([inputs(state, X) for state, _ in epochs(trainer, data, settings.seed)])
 

@@ -1,0 +1,73 @@
+"""How a batch is cut: over devices, into microbatches, and into the groups that methods see."""
+
+import math
+from typing import NamedTuple
+
+from experiments._errors import UserError
+from experiments.methods import Recipe
+from experiments.training._placement import Placement
+
+
+class Groups(NamedTuple):
+    """The contiguous parts of what a step sees, each with statistics of its own.
+
+    Attributes:
+        batch_norm: the ghost batches of batch normalization.
+        variance_constancy: the parts with a pair of samples each, of the variance constancy loss.
+    """
+
+    batch_norm: int
+    variance_constancy: int
+
+
+def cut(
+    recipe: Recipe, placement: Placement, batch_size: int, accumulate: int, groups: int
+) -> Groups:
+    """The groups inside a step, which sees a microbatch: all of it under jit, else the device's.
+
+    Under jit, batch normalization is that of the whole batch, on any number of devices. The
+    variance constancy loss reads rows of every device, since rows of one would have to travel. A
+    number of groups above 1 holds for both, and however the step runs.
+
+    Args:
+        recipe: the method.
+        placement: the devices.
+        batch_size: the rows of a step, of all devices.
+        accumulate: the microbatches of a step.
+        groups: the parts of a whole microbatch that the user wants apart, or 1.
+
+    Raises:
+        UserError: for a batch that cannot be cut so, with sizes that can.
+    """
+    devices = placement.data_devices
+    if placement.axis_name is not None and groups > 1 and groups % devices:
+        raise UserError(
+            f"--ghost-groups {groups} are not the same number on each of {devices} devices; take a "
+            f"multiple of {devices}, or --parallel jit."
+        )
+    _check_divisible(batch_size, accumulate * math.lcm(devices, groups))
+    apart = groups if groups > 1 else devices
+    if recipe.variance_constancy is not None:
+        _check_samples(batch_size // accumulate // apart, recipe.variance_constancy.sample_size)
+    if placement.axis_name is None:
+        return Groups(groups, apart)
+    return Groups(apart // devices, apart // devices)
+
+
+def _check_divisible(batch_size: int, unit: int) -> None:
+    if batch_size % unit:
+        below = batch_size // unit * unit
+        sizes = f"{below} or {below + unit}" if below else str(unit)
+        raise UserError(
+            f"the batch size is {batch_size}; devices, --accumulate and --ghost-groups together "
+            f"want a multiple of {unit}: take --batch-size {sizes}."
+        )
+
+
+def _check_samples(rows: int, sample_size: int) -> None:
+    if rows < 2 * sample_size:
+        raise UserError(
+            f"the variance constancy loss reads {2 * sample_size} rows of each part of the batch, "
+            f"and a part (a device's, or a ghost group) has {rows}; take a larger --batch-size or "
+            "a smaller --sample-size."
+        )

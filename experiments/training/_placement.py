@@ -1,0 +1,103 @@
+"""Where the arrays of training are: on one device, or on a mesh of devices of any processes."""
+
+from typing import Literal, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Int, PyTree
+
+#: The mesh axes: rows are spread over the one, units over the other.
+DATA, MODEL = "data", "model"
+
+#: How a step comes to run on several devices.
+Entry = Literal["jit", "shard_map", "pmap"]
+
+
+class Placement(NamedTuple):
+    """The devices of a run; every array is put on them, and kept there, by a method of this.
+
+    Without a mesh all methods leave arrays as they are, on the one device.
+
+    Attributes:
+        mesh: with the axes ``data`` and ``model``, in this order, or None.
+        entry: how a step runs on it; ``shard_map`` and ``pmap`` spread rows only.
+    """
+
+    mesh: Mesh | None = None
+    entry: Entry = "jit"
+
+    @property
+    def data_devices(self) -> int:
+        """The number of parts that a batch is spread over."""
+        return 1 if self.mesh is None else self.mesh.shape[DATA]
+
+    @property
+    def axis_name(self) -> str | None:
+        """The mapped axis that a step is inside of; None under jit, where it sees all rows."""
+        return None if self.entry == "jit" else DATA
+
+    def replicate(self, tree: PyTree) -> PyTree:
+        """Host arrays that every process holds as a whole, on every device."""
+        if self.mesh is None:
+            return jax.device_put(tree)
+        everywhere = NamedSharding(self.mesh, P())
+        # One process cannot device_put to the devices of another.
+        return jax.tree.map(
+            lambda x: jax.make_array_from_process_local_data(everywhere, np.asarray(x)), tree
+        )
+
+    def own_rows(self, rows: int) -> Int[np.ndarray, " own"]:
+        """Which rows of a batch of so many this process must load."""
+        if self.mesh is None:
+            return np.arange(rows)
+        places = NamedSharding(self.mesh, P(DATA)).addressable_devices_indices_map((rows,))
+        return np.unique(np.concatenate([np.arange(rows)[place] for place in places.values()]))
+
+    def feed(self, own: PyTree, rows: int) -> PyTree:
+        """The batch of so many rows of which each process gives its own, as global arrays."""
+        if self.mesh is None:
+            return jax.device_put(own)
+        over_data = NamedSharding(self.mesh, P(DATA))
+        return jax.tree.map(
+            lambda x: jax.make_array_from_process_local_data(over_data, x, (rows, *x.shape[1:])),
+            own,
+        )
+
+    def spread_rows(self, tree: PyTree) -> PyTree:
+        """Inside jit: rows over the data axis; any number that it does not divide, everywhere."""
+        if self.mesh is None:
+            return tree
+        return jax.tree.map(
+            lambda x: x if len(x) % self.data_devices else self._constrained(x, P(DATA)), tree
+        )
+
+    def state_shardings(self, state: PyTree) -> PyTree:
+        """Where each leaf of a state belongs; of arrays or their shapes, for loading one too.
+
+        The last axis of a leaf is of units, in kernels, scales, what optimizers keep of them and
+        statistics alike, and is spread over the model axis; where that does not divide it (ten
+        classes on four devices) and in scalars, the leaf is everywhere.
+        """
+        devices = self.mesh.shape[MODEL]
+
+        def sharding(leaf: Array) -> NamedSharding:
+            divides = leaf.ndim > 0 and leaf.shape[-1] % devices == 0
+            units = P(*[None] * (leaf.ndim - 1), MODEL)
+            return NamedSharding(self.mesh, units if divides and devices > 1 else P())
+
+        return jax.tree.map(sharding, state)
+
+    def keep(self, state: PyTree) -> PyTree:
+        """Inside jit: a state where it belongs, so that the next step finds it there."""
+        if self.mesh is None:
+            return state
+        return jax.lax.with_sharding_constraint(state, self.state_shardings(state))
+
+    def _constrained(self, x: Array, spec: P) -> Array:
+        return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, spec))
+
+
+#: What a run has that says nothing else.
+ONE_DEVICE = Placement()

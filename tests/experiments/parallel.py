@@ -1,0 +1,56 @@
+"""Toy methods on any placement, the same batches for all, and the comparison of parameters."""
+
+import functools
+import inspect
+
+import jax
+import numpy as np
+
+from experiments.methods import METHODS, Overrides, adjusted
+from experiments.models import ModelSettings
+from experiments.training import Placement, Trainer, TrainingSettings, make_placement, make_trainer
+from tests.experiments.toy import toy_dataset
+from tests.trees import quick_jit
+
+BATCH, STEPS = 32, 3
+DATA = toy_dataset()
+
+
+def placement(entry: str, devices: int, mesh: str = "") -> Placement:
+    return make_placement(entry, mesh, jax.devices()[:devices])
+
+
+def trainer(name: str, where: Placement, groups: int = 1, **settings) -> Trainer:
+    """A method on two layers of eight units, trained by SGD."""
+    model = ModelSettings(depth=2, width=8, groups=groups)
+    recipe = adjusted(METHODS[name], Overrides(sample_size=2))
+    settings = {"batch_size": BATCH, "epochs": 2, **settings}
+    return make_trainer(recipe, TrainingSettings(model, placement=where, **settings), DATA)
+
+
+def batches():
+    """Random rows and their labels, (steps, batch, ...)."""
+    rows = np.random.default_rng(0).integers(0, len(DATA.X_train), (STEPS, BATCH))
+    return DATA.X_train[rows], DATA.y_train[rows]
+
+
+@functools.cache
+def start(names: tuple[str, ...]):
+    """The initial states as one device has them, by method, all of one compiled function."""
+    one = placement("jit", 1)
+    inits = {name: inspect.unwrap(trainer(name, one).init) for name in names}
+    every = quick_jit(lambda *given: {name: init(*given) for name, init in inits.items()})
+    return every(np.uint32(3), DATA.X_train)
+
+
+def put(where: Placement, state):
+    """A state of one device where it belongs."""
+    return state if where.mesh is None else jax.device_put(state, where.state_shardings(state))
+
+
+def assert_same(got, wanted, rtol=2e-5, atol=2e-6):
+    """Equal to float32 rounding: three steps of sums over 32 rows in another order."""
+    for (path, a), b in zip(jax.tree.leaves_with_path(got), jax.tree.leaves(wanted), strict=True):
+        if jax.numpy.issubdtype(b.dtype, jax.dtypes.prng_key):
+            a, b = jax.random.key_data(a), jax.random.key_data(b)
+        np.testing.assert_allclose(a, b, rtol, atol, err_msg=jax.tree_util.keystr(path))

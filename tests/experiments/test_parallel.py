@@ -1,0 +1,110 @@
+"""Three steps of SGD by every entry on any number of devices: the same state as on one.
+
+All methods train in one program, which is compiled once for each way to place it.
+"""
+
+import functools
+import logging
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from experiments.training import fit
+from tests.experiments.parallel import (
+    DATA,
+    STEPS,
+    assert_same,
+    batches,
+    placement,
+    put,
+    start,
+    trainer,
+)
+from tests.trees import quick_jit
+
+NAMES = ("none", "bn", "cwo", "lcw", "normprop", "vcl")
+
+#: The methods in which rows see each other; to the others two devices are what eight are.
+SEE_ROWS = ("bn", "vcl")
+
+#: Ghost batches, and parts that the variance constancy loss reads, on any number of devices.
+GROUPS = 8
+
+
+def train(where, names=NAMES, groups=GROUPS, **settings):
+    """The states that the steps lead to, by method."""
+    steps = {name: trainer(name, where, groups, **settings).step for name in names}
+
+    def step_all(states, batch):
+        return {name: step(states[name], batch)[0] for name, step in steps.items()}
+
+    compiled, (X, y) = quick_jit(step_all), batches()
+    states = put(where, {name: start(NAMES)[name] for name in names})
+    for i in range(STEPS):
+        states = compiled(states, where.replicate((X[i], y[i])))
+    return states
+
+
+@functools.cache
+def on_one_device():
+    return train(placement("jit", 1))
+
+
+WAYS = [(entry, devices) for entry in ("jit", "shard_map", "pmap") for devices in (1, 2, 4, 8)]
+
+
+@pytest.mark.parametrize(("entry", "devices"), WAYS[1:])
+def test_every_way_trains_the_same(entry, devices):
+    names = NAMES if devices == 8 else SEE_ROWS
+    got = train(placement(entry, devices), names)
+    assert_same(got, {name: on_one_device()[name] for name in names})
+
+
+def test_what_is_compared_moves():
+    """Noise, betas and running statistics are in what the other tests compare."""
+    for name, state in on_one_device().items():
+        for before, after in zip(
+            jax.tree.leaves(start(NAMES)[name].params), jax.tree.leaves(state.params), strict=True
+        ):
+            assert not np.allclose(before, after, rtol=0, atol=1e-5), name
+    assert on_one_device()["cwo"].optimizer_state.step == STEPS
+
+
+def test_units_are_spread_over_the_model_axis():
+    got = train(placement("jit", 8, "data=4,model=2"))
+    assert_same(got, on_one_device())
+    state = got["cwo"]
+    scaled = state.params["blocks"][0]["linear"]["kernel"]
+    assert scaled.kernel.sharding.spec == P(None, "model")
+    assert scaled.scale.sharding.spec == P("model")
+    trace = [x for x in jax.tree.leaves(state.optimizer_state) if x.shape == (8, 8)]
+    assert [x.sharding.spec for x in trace] == [P(None, "model")]
+    assert state.params["head"]["kernel"].sharding.spec == P()  # Three classes.
+
+
+def test_one_group_under_jit_is_the_whole_batch_on_any_devices():
+    one = train(placement("jit", 1), ("bn",), groups=1)
+    assert_same(train(placement("jit", 8), ("bn",), groups=1), one)
+    statistics = [states["bn"].model_state for states in (one, on_one_device())]
+    leaves = [np.concatenate(jax.tree.leaves(each)) for each in statistics]
+    assert not np.allclose(*leaves, rtol=1e-3)
+
+
+def test_without_groups_each_device_is_one():
+    one = train(placement("jit", 1), ("bn", "vcl"), groups=4)
+    assert_same(train(placement("shard_map", 4), ("bn", "vcl"), groups=1), one)
+    assert_same(train(placement("jit", 4), ("vcl",), groups=1)["vcl"], one["vcl"])
+
+
+def test_nothing_compiles_in_a_second_epoch_or_run(caplog):
+    subject = trainer("cwo", placement("jit", 8, "data=4,model=2"))
+    fit(subject, DATA, 0)
+    with jax.log_compiles(), caplog.at_level(logging.DEBUG, logger="jax"):
+        run = fit(subject, DATA, 1)
+    assert not [record for record in caplog.records if "Compiling" in record.getMessage()]
+    assert (subject.init.compilations, subject.epoch.compilations) == (1, 1)
+    before = run.state
+    subject.epoch(before, *subject.settings.placement.replicate(DATA[:2]))
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(before.params))

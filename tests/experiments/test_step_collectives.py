@@ -1,0 +1,103 @@
+"""What devices send each other in the training step that the command line runs."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from experiments.training import make_indexed_step
+from jaxnorm import effective
+from tests.devices import collectives, traffic
+from tests.experiments.parallel import BATCH, DATA, placement, trainer
+
+FLOAT = 4  # bytes
+METRICS = 2 * FLOAT
+DEVICES = 8
+
+
+def state_shapes(subject):
+    return jax.eval_shape(inspect.unwrap(subject.init), np.uint32(0), DATA.X_train)
+
+
+def on(shardings, shapes):
+    def put(shape, sharding):
+        return jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=sharding)
+
+    return jax.tree.map(put, shapes, shardings)
+
+
+def batch_shapes(rows=BATCH):
+    return jax.ShapeDtypeStruct((rows, 6), jnp.float32), jax.ShapeDtypeStruct((rows,), jnp.int32)
+
+
+def size(tree):
+    leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
+    return FLOAT * sum(leaf.size for leaf in leaves)
+
+
+@pytest.mark.parametrize("method", ["none", "bn", "cwo", "lcw", "wn", "normprop", "vcl"])
+def test_one_all_reduce_a_step(method):
+    """Of the gradients of plain kernels, running statistics and metrics: no method adds a byte."""
+    where = placement("jit", DEVICES)
+    subject = trainer(method, where, groups=DEVICES)
+    state = state_shapes(subject)
+    sent = traffic(subject.step, on(where.state_shardings(state), state), batch_shapes())
+    assert sent.operations == ["all-reduce"]
+    plain = jax.eval_shape(effective, state.params)
+    assert sent.bytes == size(plain) + size(state.model_state) + METRICS
+
+
+@pytest.mark.parametrize("method", ["bn", "cwo"])
+def test_one_all_reduce_a_step_of_shard_map(method):
+    """Of the gradients of raw parameters, scales among them."""
+    where = placement("shard_map", DEVICES)
+    subject = trainer(method, where)
+    state = state_shapes(subject)
+    sent = traffic(subject.step, on(where.state_shardings(state), state), batch_shapes())
+    assert sent.operations == ["all-reduce"]
+    assert sent.bytes == size(state.params) + size(state.model_state) + METRICS
+
+
+def test_taking_a_batch_out_of_the_data_sends_nothing():
+    """Every device has all rows and takes its own."""
+    where = placement("jit", DEVICES)
+    subject = trainer("none", where)
+    state, everywhere = state_shapes(subject), NamedSharding(where.mesh, P())
+    data = [on(everywhere, x) for x in batch_shapes(len(DATA.X_train))]
+    order = jax.ShapeDtypeStruct((2, BATCH), jnp.int32)
+    state = on(where.state_shardings(state), state)
+    step = make_indexed_step(subject.step)
+    assert collectives(step, state, *data, order, jnp.int32(0)) == ["all-reduce"]
+
+
+def all_reduces_with_a_kernel_split_along_its_fan_in(method):
+    """The second layer's 8 x 8 kernel, and what the optimizer keeps of it; the rest is whole."""
+    mesh = placement("jit", DEVICES, "model=8").mesh
+    subject = trainer(method, placement("jit", 1))
+    state = state_shapes(subject)
+
+    def sharding(leaf):
+        return NamedSharding(mesh, P("model") if leaf.shape == (8, 8) else P())
+
+    shardings = jax.tree.map(sharding, state)
+
+    def step(state, batch):
+        state, metrics = subject.step(state, batch)
+        return jax.lax.with_sharding_constraint(state, shardings), metrics
+
+    return collectives(step, on(shardings, state), batch_shapes()).count("all-reduce")
+
+
+def test_a_kernel_split_along_its_fan_in_costs_two_all_reduces():
+    """cwo: the sum; then the rest of the sum, the squares and the scale's gradient, in one.
+
+    lcw and wn: a sum over the fan-in forward, and one backward.
+    """
+    plain = all_reduces_with_a_kernel_split_along_its_fan_in("none")
+    for method in ("cwo", "lcw", "wn"):
+        more = all_reduces_with_a_kernel_split_along_its_fan_in(method) - plain
+        assert more == 2, method
