@@ -9,6 +9,7 @@ from experiments.training._evaluate import make_evaluate as make_evaluate
 from experiments.training._fit import Epoch as Epoch
 from experiments.training._fit import Run as Run
 from experiments.training._fit import fit as fit
+from experiments.training._fit import start as start
 from experiments.training._mesh import make_placement as make_placement
 from experiments.training._placement import Placement as Placement
 from experiments.training._processes import join as join
