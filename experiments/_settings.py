@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from tyro.conf import arg
 
 from experiments._errors import UserError
-from experiments.data import BUNDLED
+from experiments.data import AUGMENTATIONS, BUNDLED
 from experiments.methods import OptimizerSettings, Overrides
 from experiments.models import ACTIVATIONS, MODELS, ModelSettings
 from experiments.training import TrainingSettings, make_placement
@@ -77,8 +77,10 @@ class Settings:
     """The probes of a gamma decay strength; 1 if left out."""
     constrain_head: bool = False
     """Also constrain the classifier's kernel, which methods leave free otherwise."""
-    augment: bool = False
-    """Shift images by up to an eighth of their side and mirror them, anew in each epoch."""
+    augment: Annotated[
+        str,
+        arg(help=f"How training rows are changed, anew in each epoch: {', '.join(AUGMENTATIONS)}."),
+    ] = "none"
     parallel: Literal["jit", "shard_map", "pmap"] = "jit"
     """How a step runs on several devices: by the compiler, or on each one's rows (pmap: legacy)."""
     mesh: str = ""

@@ -3,6 +3,10 @@
 from experiments.data._augment import crop_and_flip as crop_and_flip
 from experiments.data._augment import draw_crops as draw_crops
 from experiments.data._augment import pad_crop_flip as pad_crop_flip
+from experiments.data._augmentations import AUGMENTATIONS as AUGMENTATIONS
+from experiments.data._augmentations import Augment as Augment
+from experiments.data._augmentations import find_augmentation as find_augmentation
+from experiments.data._augmentations import unchanged as unchanged
 from experiments.data._dataset import Dataset as Dataset
 from experiments.data._describe import describe_sources as describe_sources
 from experiments.data._load import BUNDLED as BUNDLED

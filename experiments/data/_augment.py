@@ -40,3 +40,33 @@ def crop_and_flip(
 
     crops = jax.vmap(crop)(padded, offsets)
     return jnp.where(flips[:, None, None, None], crops[:, :, ::-1], crops)
+
+
+def flip(key: Key[Array, ""], images: Images) -> Images:
+    """Each image mirrored left to right with probability 1/2."""
+    flips = jax.random.bernoulli(key, 0.5, images.shape[:1])
+    return jnp.where(flips[:, None, None, None], images[:, :, ::-1], images)
+
+
+def cutout(key: Key[Array, ""], images: Images, size: int | None = None) -> Images:
+    """Each image with a square of zeros, the mean pixel, around a uniformly drawn pixel.
+
+    Args:
+        key: of the draws.
+        images: standardized.
+        size: the side of the square, of which less is left at the borders; half the image's if
+            left out, which is 16 on CIFAR.
+
+    Source: DeVries and Taylor 2017.
+    """
+    rows, *sides, _ = images.shape
+    size = sides[0] // 2 if size is None else size
+    centres = jax.random.randint(key, (rows, 2), 0, jnp.array([sides]))
+    # Each pixel's place in the hole, from 0 to size - 1.
+    places = [
+        jnp.arange(side)[None] - centres[:, axis, None] + size // 2
+        for axis, side in enumerate(sides)
+    ]
+    tall, wide = ((place >= 0) & (place < size) for place in places)
+    hole = tall[:, :, None] & wide[:, None, :]
+    return jnp.where(hole[..., None], jnp.zeros((), images.dtype), images)

@@ -12,7 +12,7 @@ class Dataset(NamedTuple):
     """A training and a test split, standardized.
 
     Attributes:
-        X_train: float32, (rows, features) or (rows, height, width, channels).
+        X_train: float32, (rows, features), (rows, points, 3) or (rows, height, width, channels).
         y_train: int32 class numbers 0 .. num_classes - 1.
         X_test: as X_train.
         y_test: as y_train.
@@ -35,7 +35,10 @@ Labels = Shaped[np.ndarray, " rows"]
 def make_dataset(
     name: str, train: tuple[Rows, Labels], test: tuple[Rows, Labels], num_classes: int | None = None
 ) -> Dataset:
-    """Checks two splits, standardizes both by the training rows, and gives labels their type."""
+    """Checks two splits, standardizes both by the training rows, and gives labels their type.
+
+    Point clouds keep their coordinates, which have one unit of length and a reader's scale.
+    """
     for part, (X, y) in {"training": train, "test": test}.items():
         _check_split(name, part, X, y)
     if train[0].shape[1:] != test[0].shape[1:]:
@@ -45,7 +48,8 @@ def make_dataset(
         )
     if num_classes is None:
         num_classes = _count_classes(name, train[1], test[1])
-    X_train, X_test = standardize(train[0], test[0])
+    clouds = train[0].ndim == 3
+    X_train, X_test = (train[0], test[0]) if clouds else standardize(train[0], test[0])
     y_train, y_test = train[1].astype(np.int32), test[1].astype(np.int32)
     return Dataset(X_train, y_train, X_test, y_test, name, num_classes)
 
@@ -83,10 +87,10 @@ def split_by_mask(
 def _check_split(name: str, part: str, X: Rows, y: Labels) -> None:
     if len(X) == 0:
         raise UserError(f"{name}: there are no {part} rows; both splits need some.")
-    if X.ndim not in (2, 4):
+    if X.ndim not in (2, 3, 4):
         raise UserError(
             f"{name}: the {part} rows have shape {X.shape}; wanted (rows, features) or "
-            "(rows, height, width[, channels])."
+            "(rows, height, width[, channels]), or point clouds (rows, points, 3)."
         )
     if not np.isfinite(X).all():
         raise UserError(f"{name}: the {part} rows hold NaN or infinity; fill or drop them.")

@@ -9,6 +9,8 @@ FILE.npz    arrays X_train, y_train, X_test, y_test; or X, y with an optional bo
             numeric type; y holds class numbers 0, 1, 2, ... Never unpickled.
 FOLDER      images train|test/CLASS/*.{jpg,png}, all of one size; classes in alphabetical order
 FILE.tar    the same in a tar file (.tar, .tar.gz, .tar.xz, .tar.bz2)
+FOLDER      meshes CLASS/train|test/*.off, as ModelNet40 comes; 1,024 points of each, drawn by the
+            seed uniformly by area, centred and scaled into the unit ball
 
 Columns are standardized on the training rows, images by channel.
 TensorFlow Datasets are not read yet: save them as one of the above."""

@@ -8,6 +8,7 @@ from experiments._errors import UserError, unknown
 from experiments.data._dataset import Dataset
 from experiments.data._digits import load_digits
 from experiments.data._images import load_folder, load_tar
+from experiments.data._meshes import holds_meshes, load_meshes
 from experiments.data._npz import load_npz
 
 #: Datasets that come with the package, by name: ``seed -> dataset``.
@@ -24,7 +25,7 @@ def load(source: str, seed: int) -> Dataset:
 
     Args:
         source: a bundled name, ``FILE.npz``, or a folder or tar file of images
-            ``train|test/CLASS/*.{jpg,png}``.
+            ``train|test/CLASS/*.{jpg,png}``, or a folder of meshes ``CLASS/train|test/*.off``.
         seed: decides the split, where the source leaves it open.
 
     Raises:
@@ -34,7 +35,7 @@ def load(source: str, seed: int) -> Dataset:
         return BUNDLED[source](seed)
     path = Path(source)
     if path.is_dir():
-        return load_folder(path)
+        return load_meshes(path, seed) if holds_meshes(path) else load_folder(path)
     if path.suffix == ".npz" or source.endswith(TARS):
         if not path.is_file():
             raise UserError(f"there is no file {source}; give its path from the current folder.")

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-import jax
 from flax import nnx
 from jaxtyping import Array, Float
 
+from experiments.models._pooling import average_pool_3x3, max_pool_3x3
 from experiments.models._style import Style, conv_block
 
 #: (channels, kernel size, padding) of each convolution, by stage. The last two paddings are the
@@ -15,6 +15,9 @@ STAGES = (
     ((96, 1, 0), (192, 5, 2), (192, 1, 0)),
     ((192, 1, 0), (192, 5, 0), (192, 1, 2)),
 )
+
+#: After the first and the second stage.
+POOLS = (max_pool_3x3, average_pool_3x3)
 
 Images = Float[Array, "rows height width channels"]
 
@@ -64,18 +67,5 @@ class NIN(nnx.Module):
                 x = block(x)
                 outputs.append(x)
             if index < 2:
-                x = outputs[-1] = _POOLS[index](x)
+                x = outputs[-1] = POOLS[index](x)
         return outputs
-
-
-def _reduce(x: Images, start: float, reduction: object) -> Images:
-    """Over 3 x 3 windows at every second position, one position of padding around."""
-    padding = ((0, 0), (1, 1), (1, 1), (0, 0))
-    return jax.lax.reduce_window(x, start, reduction, (1, 3, 3, 1), (1, 2, 2, 1), padding)
-
-
-#: After the first and the second stage.
-_POOLS = (
-    lambda x: _reduce(x, -float("inf"), jax.lax.max),
-    lambda x: _reduce(x, 0.0, jax.lax.add) / 9.0,
-)

@@ -1,5 +1,7 @@
 """Pooling of images."""
 
+from typing import Any
+
 import jax
 from jaxtyping import Array, Float
 
@@ -17,3 +19,18 @@ def max_pool(x: Images) -> Images:
     """The largest of 2 x 2 windows; sides of one pixel are left as they are."""
     window = (1, min(2, x.shape[1]), min(2, x.shape[2]), 1)
     return jax.lax.reduce_window(x, -float("inf"), jax.lax.max, window, window, "VALID")
+
+
+def max_pool_3x3(x: Images) -> Images:
+    """The largest of 3 x 3 windows at every second position, one position of padding around."""
+    return _reduce_3x3(x, -float("inf"), jax.lax.max)
+
+
+def average_pool_3x3(x: Images) -> Images:
+    """The means of the same windows, of zeros around."""
+    return _reduce_3x3(x, 0.0, jax.lax.add) / 9.0
+
+
+def _reduce_3x3(x: Images, start: float, reduction: Any) -> Images:
+    padding = ((0, 0), (1, 1), (1, 1), (0, 0))
+    return jax.lax.reduce_window(x, start, reduction, (1, 3, 3, 1), (1, 2, 2, 1), padding)

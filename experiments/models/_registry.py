@@ -12,14 +12,19 @@ from jaxtyping import Array
 
 from experiments._errors import UserError, unknown
 from experiments.models._activations import ACTIVATIONS
+from experiments.models._cnn4 import CNN4
 from experiments.models._cnn9 import CNN9
+from experiments.models._dgcnn import DGCNN
 from experiments.models._elu11 import ELU11
 from experiments.models._mlp import MLP
 from experiments.models._nin import NIN
 from experiments.models._norms import maker
-from experiments.models._resnet18 import ResNet18
+from experiments.models._resnet18 import resnet18
+from experiments.models._resnet50 import ResNet50
+from experiments.models._resnet110 import ResNet110
 from experiments.models._style import Activation, Style
 from experiments.models._vgg19 import VGG19
+from experiments.models._wrn28x10 import wrn28x10
 from jaxnorm.activations import standardized
 
 #: The name of every network's classifier, which methods leave unconstrained.
@@ -80,15 +85,31 @@ def _images(make: Builder, name: str, side: int) -> Builder:
     return builder
 
 
+def _dgcnn(
+    settings: ModelSettings, shape: Sequence[int], num_classes: int, **rest: Any
+) -> nnx.Module:
+    if len(shape) != 2:
+        raise UserError(
+            f"dgcnn needs point clouds and got rows of shape {tuple(shape)}; wanted (points, "
+            "coordinates)."
+        )
+    return DGCNN(shape, num_classes, channels=settings.channels, **rest)
+
+
 MODELS: Mapping[str, Builder] = MappingProxyType(
     {
         "mlp": _mlp,
+        "cnn4": _images(CNN4, "cnn4", 2),
         "cnn9": _images(CNN9, "cnn9", 4),
         "elu11": _images(ELU11, "elu11", 1),
         "nin": _images(NIN, "nin", 20),
         "sigmoid50": _sigmoid50,
         "vgg19": _images(VGG19, "vgg19", 8),
-        "resnet18": _images(ResNet18, "resnet18", 8),
+        "resnet18": _images(resnet18, "resnet18", 8),
+        "resnet50": _images(ResNet50, "resnet50", 8),
+        "resnet110": _images(ResNet110, "resnet110", 4),
+        "wrn28x10": _images(wrn28x10, "wrn28x10", 4),
+        "dgcnn": _dgcnn,
     }
 )
 

@@ -69,7 +69,7 @@ def settings_of(setting: Protocol) -> TrainingSettings:
         ),
         setting.epochs,
         setting.batch_size,
-        setting.augment != "none",
+        setting.augment,
     )
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from experiments._errors import UserError
-from experiments.data import pad_crop_flip
+from experiments.data import Augment, unchanged
 from experiments.training._keys import run_keys
 from experiments.training._placement import ONE_DEVICE, Placement
 from experiments.training._refresh import Refresh, refreshed_after, refreshed_first
@@ -23,22 +23,20 @@ IndexedStep = Callable[[TrainState, X, Y, Order, Int[Array, ""]], tuple[TrainSta
 RunEpoch = Callable[[TrainState, X, Y], tuple[TrainState, Metrics]]
 
 
-def make_indexed_step(step: Step, augment: bool = False) -> IndexedStep:
-    """A step that takes its own batch out of the data, and augments it if wanted.
+def make_indexed_step(step: Step, augment: Augment = unchanged) -> IndexedStep:
+    """A step that takes its own batch out of the data, and augments it.
 
     Args:
         step: as `make_step` gives it.
-        augment: whether images are padded, cropped and mirrored.
+        augment: what changes the rows of a batch, with a key.
     """
 
     def indexed_step(
         state: TrainState, X: Array, y: Array, order: Order, index: Int[Array, ""]
     ) -> tuple[TrainState, Metrics]:
         rows = order[index]
-        images = X[rows]
-        if augment:
-            images = pad_crop_flip(jax.random.fold_in(epoch_keys(state)[1], index), images)
-        return step(state, (images, y[rows]))
+        key = jax.random.fold_in(epoch_keys(state)[1], index)
+        return step(state, (augment(key, X[rows]), y[rows]))
 
     return indexed_step
 

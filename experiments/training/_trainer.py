@@ -10,8 +10,7 @@ import optax
 from flax import nnx
 from jaxtyping import Array, Float, Key, PyTree, UInt
 
-from experiments._errors import UserError
-from experiments.data import Dataset
+from experiments.data import Augment, Dataset, find_augmentation
 from experiments.methods import (
     OptimizerSettings,
     Recipe,
@@ -45,7 +44,7 @@ class TrainingSettings(NamedTuple):
         optimizer: which optimizer.
         epochs: the number of passes over the training rows.
         batch_size: the rows of one step.
-        augment: whether images are padded, cropped and mirrored.
+        augment: a key of `AUGMENTATIONS`.
         constrain_head: whether the methods' constraints include the classifier.
         placement: the devices.
         accumulate: the microbatches of a step.
@@ -56,7 +55,7 @@ class TrainingSettings(NamedTuple):
     optimizer: OptimizerSettings = OptimizerSettings()
     epochs: int = 1
     batch_size: int = 64
-    augment: bool = False
+    augment: str = "none"
     constrain_head: bool = False
     placement: Placement = ONE_DEVICE
     accumulate: int = 1
@@ -92,11 +91,7 @@ class Trainer(NamedTuple):
 def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -> Trainer:
     """The trainer of a method for datasets of the same shapes as ``dataset``."""
     rows, *shape = dataset.X_train.shape
-    if settings.augment and len(shape) != 3:
-        raise UserError(
-            f"{dataset.name} has rows of shape {tuple(shape)} and only images can be augmented; "
-            "leave out --augment."
-        )
+    augment = find_augmentation(settings.augment, dataset.name, shape)
     layout, placement = constrained_layout(settings.constrain_head), settings.placement
     steps = settings.epochs * steps_per_epoch(rows, settings.batch_size)
     groups = cut(recipe, placement, settings.batch_size, settings.accumulate, settings.model.groups)
@@ -130,7 +125,7 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
         init=Ahead(_make_init(network, optimizer, recipe, settings, layout)),
         step=step,
         refresh=refresh,
-        epoch=_epoch_runner(model, step, refresh, settings),
+        epoch=_epoch_runner(model, step, refresh, settings, augment),
         evaluate=Ahead(make_evaluate(apply, recipe.noise is not None, placement=placement)),
     )
 
@@ -206,9 +201,13 @@ def _make_init(
 
 
 def _epoch_runner(
-    model: nnx.Module, step: Step, refresh: Refresh | None, settings: TrainingSettings
+    model: nnx.Module,
+    step: Step,
+    refresh: Refresh | None,
+    settings: TrainingSettings,
+    augment: Augment,
 ) -> Ahead | Stepwise:
-    indexed_step = make_indexed_step(step, settings.augment)
+    indexed_step = make_indexed_step(step, augment)
     if loops_are_slow(model):
         return Stepwise(indexed_step, settings.batch_size, refresh)
     # The old state's memory becomes the new one's.

@@ -8,15 +8,23 @@ from flax import nnx
 
 from experiments._errors import UserError
 from experiments.models import ModelSettings, build
+from jaxnorm import flax_layout, parameter_count
 from jaxnorm.losses import collect_preactivations
 from jaxnorm.nnx import BatchNorm, functionalize
 
 #: 32 x 32 colour images and ten classes, with batch normalization.
 COUNTS = {
+    # Luo et al. 2019, appendix B: of one pooling 16 x 16 positions are left.
+    "cnn4": 9 * (3 * 32 + 32 * 32 + 32 * 64 + 64 * 64)
+    + 16 * 16 * 64 * 512
+    + 2 * (32 + 32 + 64 + 64 + 512)
+    + 513 * 10,
     # He et al. 2016 on CIFAR: 11.2M; three 1 x 1 shortcuts, pre-activation.
     "resnet18": 11_172_170,
-    # Kernels of 16 convolutions; scales and biases of their 5,504 channels; two dense layers of 512
-    # with theirs; the classifier.
+    # He et al. 2016: 25.6M, here of 10 and not 1,000 classes; 1.7M; Zagoruyko and Komodakis: 36.5M.
+    "resnet50": 25_557_032 - 2_049 * 990,
+    "resnet110": 1_727_962,
+    "wrn28x10": 36_479_194,
     # Of the layers in their papers, 3 to 10 with kernels of 1, 3, 5 and 2: the sums of in x out x
     # size^2, scales and biases, and the classifier.
     "elu11": 192 * (75 + 192)
@@ -32,7 +40,21 @@ COUNTS = {
     + 192 * (25 * 96 + 192 + 192 + 25 * 192 + 192)
     + 2 * (192 + 160 + 96 + 5 * 192)
     + 193 * 10,
+    # Kernels of 16 convolutions; scales and biases of their 5,504 channels; two dense layers of 512
+    # with theirs; the classifier.
     "vgg19": 20_018_880 + 2 * 5_504 + 2 * (512 * 512 + 2 * 512) + 513 * 10,
+}
+
+#: The convolutions and dense layers, projections included; all of them are found by their names.
+KERNELS = {
+    "cnn4": 6,
+    "resnet18": 18 + 3,
+    "resnet50": 50 + 4,
+    "resnet110": 110,
+    "wrn28x10": 26 + 3,
+    "elu11": 11,
+    "nin": 9,
+    "vgg19": 19,
 }
 
 
@@ -44,12 +66,30 @@ def network(name: str, shape: tuple[int, ...], norm: str | None = "bn") -> nnx.M
 @pytest.mark.parametrize("name", COUNTS)
 def test_parameter_counts(name: str) -> None:
     params = functionalize(network(name, (32, 32, 3))).params
-    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == COUNTS[name]
+    assert parameter_count(params) == COUNTS[name]
+    assert (
+        len(jax.tree.leaves(flax_layout(params), is_leaf=lambda x: isinstance(x, tuple)))
+        == (KERNELS[name])
+    )
 
 
-@pytest.mark.parametrize("name", [*COUNTS, "cnn9"])
+#: The deeper networks take seconds to trace; what they consist of is in the others.
+SHALLOW = [name for name in COUNTS if name not in ("resnet50", "resnet110", "wrn28x10")]
+
+
+@pytest.mark.parametrize("name", [*SHALLOW, "cnn9"])
 @pytest.mark.parametrize("norm", [None, "bn", "sl", "pn", "variance-only-bn"])
 def test_logits_of_small_images(name: str, norm: str | None) -> None:
+    check_logits(name, norm)
+
+
+@pytest.mark.parametrize("name", ["resnet50", "resnet110", "wrn28x10"])
+def test_logits_of_deep_networks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("experiments.models._resnet110.UNITS", 2)
+    check_logits(name, None)
+
+
+def check_logits(name: str, norm: str | None) -> None:
     apply, params, state = functionalize(network(name, (20, 20, 1), norm))
     image = jax.ShapeDtypeStruct((2, 20, 20, 1), "float32")
     logits, _ = jax.eval_shape(lambda p, s, x: apply(p, s, x, train=True), params, state, image)

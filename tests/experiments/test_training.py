@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from experiments._errors import UserError
+from experiments.data import pad_crop_flip
 from experiments.methods import METHODS
 from experiments.models import ModelSettings
 from experiments.training import (
@@ -142,7 +143,7 @@ def test_evaluation_in_chunks_drops_no_row(bn):
 
 def test_augmentation_is_part_of_the_step(cwo):
     images = np.random.default_rng(0).normal(size=(32, 8, 8, 1)).astype(np.float32)
-    seen = Ahead(make_indexed_step(lambda state, batch: (state, batch), augment=True))
+    seen = Ahead(make_indexed_step(lambda state, batch: (state, batch), augment=pad_crop_flip))
     state, order = start(cwo, 0), jnp.arange(32).reshape(2, 16)
     arguments = (state, images, np.zeros(32, np.int32), order)
     batches = [np.asarray(seen(*arguments, jnp.int32(i))[1][0]) for i in (0, 0, 1)]
@@ -158,8 +159,8 @@ def test_impossible_settings_are_told():
     data = toy_dataset()
     with pytest.raises(UserError, match="batch size is 71 and there are 70 training rows"):
         make_trainer(METHODS["bn"], SETTINGS._replace(batch_size=71), data)
-    with pytest.raises(UserError, match="only images can be augmented"):
-        make_trainer(METHODS["bn"], SETTINGS._replace(augment=True), data)
+    with pytest.raises(UserError, match="only images can be augmented by flip"):
+        make_trainer(METHODS["bn"], SETTINGS._replace(augment="flip"), data)
     narrow = data._replace(X_train=data.X_train[:, :1], X_test=data.X_test[:, :1])
     with pytest.raises(UserError, match="cwo does not fit this network"):
         fit(make_trainer(METHODS["cwo"], SETTINGS, narrow), narrow, 0)

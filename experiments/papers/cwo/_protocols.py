@@ -16,7 +16,7 @@ CNN = Protocol(
 RESNET = {"model": "resnet110", "learning_rate": 0.2}
 WIDE_RESNET = {"model": "wrn28x10", "learning_rate": 0.2, "weight_decay": 5e-3}
 
-#: Fast AutoAugment with cutout.
+#: Fast AutoAugment's operations with cutout; the sub-policies are drawn, not those published.
 FAST_AA = {"augment": "fast-autoaugment-cutout"}
 
 #: Recipes by the names of the paper.

@@ -1,0 +1,98 @@
+"""Meshes as clouds: where the points lie, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments._errors import UserError
+from experiments.data import describe_sources, load
+from experiments.data._meshes import into_unit_ball, load_meshes, read_off, sample, upright
+
+#: A right triangle of area 2 at z = 0, and one of area 6 at z = 1.
+VERTICES = [(0, 0, 0), (2, 0, 0), (0, 2, 0), (0, 0, 1), (3, 0, 1), (0, 4, 1)]
+FACES = [(0, 1, 2), (3, 4, 5)]
+
+
+def off(header: str = "OFF\n") -> str:
+    lines = [f"{len(VERTICES)} {len(FACES)} 0", *(" ".join(map(str, v)) for v in VERTICES)]
+    return header + "\n".join([*lines, *("3 " + " ".join(map(str, f)) for f in FACES)]) + "\n"
+
+
+def write(folder: Path, text: str = off(), parts: tuple[str, ...] = ("train", "test")) -> Path:
+    for label in ("chair", "bed"):
+        for part in parts:
+            place = folder / label / part
+            place.mkdir(parents=True)
+            for index in range(2):
+                (place / f"{label}_{index}.off").write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("header", ["OFF\n", "OFF"])
+def test_files(tmp_path: Path, header: str) -> None:
+    file = tmp_path / "x.off"
+    file.write_text(off(header))
+    vertices, faces = read_off(file)
+    np.testing.assert_array_equal(vertices, VERTICES)
+    np.testing.assert_array_equal(faces, FACES)
+
+
+def test_points_are_uniform_by_area() -> None:
+    count = 8000
+    points = sample(np.array(VERTICES, float), np.array(FACES), count, np.random.default_rng(0))
+    top = points[:, 2] == 1
+    assert abs(top.mean() - 6 / 8) < 4 * np.sqrt(0.75 * 0.25 / count)
+    x, y = points[top, 0] / 3, points[top, 1] / 4
+    assert (x >= 0).all()
+    assert (y >= 0).all()
+    assert (x + y <= 1 + 1e-12).all()
+    # Mean 1/3, variance 1/18 and covariance -1/36 of the uniform distribution on the triangle.
+    error = 4 * np.sqrt(1 / 18 / top.sum())
+    assert abs(x.mean() - 1 / 3) < error
+    assert abs(y.mean() - 1 / 3) < error
+    assert abs(np.cov(x, y)[0, 1] + 1 / 36) < error * np.sqrt(1 / 18)
+
+
+def test_up_is_the_second_coordinate() -> None:
+    """A rotation, not a reflection, that takes z to y."""
+    turned = upright(np.eye(3))
+    np.testing.assert_array_equal(turned[2], [0, 1, 0])
+    assert np.linalg.det(turned) == 1
+
+
+def test_clouds_fill_the_unit_ball() -> None:
+    cloud = np.random.default_rng(0).normal(size=(50, 3)) + 7
+    got = into_unit_ball(cloud)
+    np.testing.assert_allclose(got.mean(0), 0, atol=1e-12)
+    assert np.linalg.norm(got, axis=1).max() == pytest.approx(1, rel=1e-12)
+    ratio = np.ptp(got, axis=0) / np.ptp(cloud, axis=0)
+    np.testing.assert_allclose(ratio, ratio[0])
+
+
+def test_folder(tmp_path: Path) -> None:
+    data = load(str(write(tmp_path)), seed=3)
+    assert data.X_train.shape == data.X_test.shape == (4, 1024, 3)
+    assert data.X_train.dtype == np.float32
+    np.testing.assert_array_equal(data.y_train, [0, 0, 1, 1])
+    assert data.num_classes == 2
+    np.testing.assert_allclose(np.linalg.norm(data.X_test, axis=-1).max(1), 1, rtol=1e-6)
+    # Two heights, the second coordinates, and no standardization that would stretch them apart.
+    assert all(len(np.unique(cloud[:, 1].round(5))) == 2 for cloud in data.X_train)
+    np.testing.assert_array_equal(data.X_train, load(str(tmp_path), seed=3).X_train)
+    assert not np.array_equal(data.X_train, load(str(tmp_path), seed=4).X_train)
+    assert "CLASS/train|test/*.off" in describe_sources()
+
+
+def test_what_is_no_mesh_is_refused(tmp_path: Path) -> None:
+    for name, text, message in (
+        ("quads", off().replace("3 3 4 5", "4 3 4 5"), "no OFF file of triangles"),
+        ("ply", off("PLY\n"), "no OFF file of triangles"),
+        ("far", off().replace("3 3 4 5", "3 3 4 6"), "no OFF file of triangles"),
+        ("short", off()[:-5], "cannot read the mesh"),
+        ("empty", "", "cannot read the mesh"),
+    ):
+        with pytest.raises(UserError, match=message):
+            load_meshes(write(tmp_path / name, text), 0)
+    with pytest.raises(UserError, match=r"part has no meshes CLASS/test/\*\.off"):
+        load_meshes(write(tmp_path / "part", parts=("train",)), 0)
