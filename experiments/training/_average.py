@@ -28,8 +28,10 @@ def own_keys(tree: PyTree, axis_name: str | None) -> PyTree:
     return jax.tree.map(lambda x: jax.random.fold_in(x, index) if _is_key(x) else x, tree)
 
 
-def shared_keys(tree: PyTree, kept: PyTree) -> PyTree:
-    """The tree with its random keys as they are in ``kept``; counters tell their draws apart."""
+def shared_keys(tree: PyTree, kept: PyTree, axis_name: str | None) -> PyTree:
+    """The tree with the keys of ``kept``, as all devices have them; counters tell draws apart."""
+    if axis_name is None:
+        return tree
     return jax.tree.map(lambda x, old: old if _is_key(old) else x, tree, kept)
 
 

@@ -26,7 +26,8 @@ def cut(
     """The groups inside a step, which sees a microbatch: all of it under jit, else the device's.
 
     Under jit, batch normalization is that of the whole batch, on any number of devices. The
-    variance constancy loss reads rows of every device, since rows of one would have to travel. A
+    variance constancy loss reads rows of every device, since rows of one would have to travel, if
+    each has enough of them. A
     number of groups above 1 holds for both, and however the step runs.
 
     Args:
@@ -46,12 +47,20 @@ def cut(
             f"multiple of {devices}, or --parallel jit."
         )
     _check_divisible(batch_size, accumulate * math.lcm(devices, groups))
-    apart = groups if groups > 1 else devices
+    rows, apart = batch_size // accumulate, groups if groups > 1 else devices
     if recipe.variance_constancy is not None:
-        _check_samples(batch_size // accumulate // apart, recipe.variance_constancy.sample_size)
+        sample_size = recipe.variance_constancy.sample_size
+        if placement.axis_name is None and groups == 1:
+            apart = _parts_of_devices(devices, rows // (2 * sample_size))
+        _check_samples(rows // apart, sample_size)
     if placement.axis_name is None:
         return Groups(groups, apart)
     return Groups(apart // devices, apart // devices)
+
+
+def _parts_of_devices(devices: int, most: int) -> int:
+    """A part on each device; or of several together, if one has too few rows for a sample."""
+    return max((n for n in range(1, devices + 1) if devices % n == 0 and n <= most), default=1)
 
 
 def _check_divisible(batch_size: int, unit: int) -> None:

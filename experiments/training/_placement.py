@@ -1,4 +1,8 @@
-"""Where the arrays of training are: on one device, or on a mesh of devices of any processes."""
+"""Where the arrays of training are: on one device, or on a mesh of devices of any processes.
+
+Data that every process holds enter by ``replicate``; a pipeline loads its process's ``own_rows`` of
+each batch and hands them to ``feed``; a checkpoint is read into ``state_shardings``.
+"""
 
 from typing import Literal, NamedTuple
 

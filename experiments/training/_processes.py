@@ -33,7 +33,7 @@ def join(
     given = (bool(coordinator), processes is not None, process_id is not None)
     if not any(given):
         return
-    if not all(given) or not 0 <= process_id < processes:
+    if not all(given) or ":" not in coordinator or not 0 <= process_id < processes:
         raise UserError(
             f"got --coordinator {coordinator or 'nothing'}, --processes {processes} and "
             f"--process-id {process_id}; wanted HOST:PORT, a number N and one of 0 to N - 1."

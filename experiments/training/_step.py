@@ -81,7 +81,7 @@ def make_step(
         params = optax.apply_updates(state.params, updates)
         state = state._replace(
             params=params,
-            model_state=shared_keys(model_state, state.model_state),
+            model_state=shared_keys(model_state, state.model_state, axis_name),
             optimizer_state=optimizer_state,
             vectors=power_iteration(params, state.vectors),
         )

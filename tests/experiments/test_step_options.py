@@ -101,7 +101,7 @@ def test_devices_drop_different_units_and_keep_one_random_state():
     def draw(rows):
         own = own_keys({**tree, "mean": rows.mean()}, "data")
         bits = jax.random.bits(own["key"], (1,))
-        return bits, shared_keys(average(own, "data"), tree)
+        return bits, shared_keys(average(own, "data"), tree, "data")
 
     where = placement("shard_map", 8)
     mapped = jax.shard_map(
@@ -134,6 +134,8 @@ def test_groups_inside_a_step():
     assert groups("jit", 4, 8) == Groups(8, 8)
     assert groups("shard_map", 8, 1) == Groups(1, 1)
     assert groups("pmap", 4, 8) == Groups(2, 2)
+    # Ten rows each are not to be had of eight devices: four parts, of two devices each.
+    assert groups("jit", 8, 1, "vcl") == Groups(1, 4)
 
 
 WRONG = {
@@ -161,7 +163,8 @@ def test_wrong_meshes(name):
         ("bn", "jit", 72, 2, 1, "want a multiple of 16: take --batch-size 64 or 80"),
         ("bn", "jit", 64, 1, 3, "want a multiple of 24: take --batch-size 48 or 72"),
         ("bn", "shard_map", 64, 1, 4, "take a multiple of 8, or --parallel jit"),
-        ("vcl", "jit", 64, 1, 1, "reads 10 rows of each part .* has 8; take a larger"),
+        ("vcl", "jit", 8, 1, 1, "reads 10 rows of each part .* has 8; take a larger"),
+        ("vcl", "shard_map", 64, 1, 1, "reads 10 rows of each part .* has 8; take a larger"),
     ],
 )
 def test_batches_that_cannot_be_cut(method, entry, batch, accumulate, groups, message):
