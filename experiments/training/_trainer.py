@@ -24,6 +24,7 @@ from experiments.models import ACTIVATIONS, ModelSettings, build
 from experiments.training._ahead import Ahead
 from experiments.training._epoch import make_epoch, make_indexed_step, steps_per_epoch
 from experiments.training._evaluate import make_evaluate
+from experiments.training._guard import NonFinite, guarded
 from experiments.training._keys import run_keys
 from experiments.training._refresh import make_refresh
 from experiments.training._state import TrainState
@@ -43,6 +44,7 @@ class TrainingSettings(NamedTuple):
         batch_size: the rows of one step.
         augment: whether images are padded, cropped and mirrored.
         constrain_head: whether the methods' constraints include the classifier.
+        nonfinite: what is done about a step that would make something not finite.
     """
 
     model: ModelSettings = ModelSettings()
@@ -51,6 +53,7 @@ class TrainingSettings(NamedTuple):
     batch_size: int = 64
     augment: bool = False
     constrain_head: bool = False
+    nonfinite: NonFinite = "record"
 
 
 class Trainer(NamedTuple):
@@ -64,6 +67,7 @@ class Trainer(NamedTuple):
         step: ``(state, (X, y)) -> (state, metrics)``, pure and not compiled.
         epoch: ``(state, X, y) -> (state, metrics)``; it consumes the state.
         evaluate: ``(state, X, y) -> metrics``.
+        apply: the network, as `jaxnorm.nnx.functionalize` gives it.
     """
 
     recipe: Recipe
@@ -73,6 +77,7 @@ class Trainer(NamedTuple):
     step: Step
     epoch: Ahead | Stepwise
     evaluate: Ahead
+    apply: Callable[..., tuple[Array, PyTree]]
 
 
 def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -> Trainer:
@@ -94,6 +99,7 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
     model = nnx.eval_shape(lambda: network(jax.random.key(0)))
     apply = functionalize(model).apply
     step = make_step(apply, optimizer(), recipe.variance_constancy)
+    step = guarded(step, settings.nonfinite)
     return Trainer(
         recipe,
         settings,
@@ -102,6 +108,7 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
         step=step,
         epoch=_epoch_runner(model, step, recipe, settings),
         evaluate=Ahead(make_evaluate(apply, recipe.noise is not None)),
+        apply=apply,
     )
 
 
@@ -155,6 +162,7 @@ def _make_init(
             power_iteration(params),
             jax.tree.map(jnp.zeros_like, scales),
             seed,
+            jnp.zeros((), jnp.int32),
             jnp.zeros((), jnp.int32),
         )
 

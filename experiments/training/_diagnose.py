@@ -1,0 +1,44 @@
+"""Where the first number that is not finite comes from."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, PyTree
+
+from experiments.methods import without_betas
+from experiments.training._epoch import batch_order, make_indexed_step
+from experiments.training._state import TrainState
+from experiments.training._trainer import Trainer
+from jaxnorm import attach, collect_preactivations, effective
+
+
+def first_nonfinite(trainer: Trainer, state: TrainState, X: Array, y: Array, index: int) -> str:
+    """Runs one step's network again, and says which layer is the first that is not finite.
+
+    Args:
+        trainer: of the run.
+        state: the state before that step.
+        X: the training rows.
+        y: their labels.
+        index: of the step in its epoch.
+    """
+    settings = trainer.settings
+    batch_of = make_indexed_step(lambda state, batch: (state, batch), settings.augment)
+    layers: list[str] = []
+
+    def finite_layers(state: TrainState, X: Array, y: Array) -> list[Bool[Array, ""]]:
+        order = batch_order(state, len(X), settings.batch_size)
+        _, (rows, _) = batch_of(state, X, y, order, jnp.int32(index))
+
+        def apply(weights: PyTree, rows: Array) -> tuple[Array, PyTree]:
+            return trainer.apply(weights, state.model_state, rows, train=True)
+
+        weights = effective(attach(without_betas(state.params), state.vectors))
+        _, found = collect_preactivations(apply, weights, rows)
+        layers.extend(found)  # In execution order; a dict that jit returns is sorted.
+        return [jnp.isfinite(each).all() for each in found.values()]
+
+    flags = jax.device_get(jax.jit(finite_layers)(state, X, y))
+    for path, finite in zip(layers, flags, strict=True):
+        if not finite:
+            return f"first in the pre-activations of {path.removesuffix('/kernel')}"
+    return "in the loss or the gradient; all pre-activations are finite"
