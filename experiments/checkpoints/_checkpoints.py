@@ -51,7 +51,7 @@ class Checkpoints:
         Args:
             epoch: the number of finished epochs.
             state: any tree of arrays, sharded or not.
-            record: what else belongs to it, of JSON's types.
+            record: what else belongs to it, of JSON's types: ``config`` and ``history``.
         """
         items = ocp.args.Composite(
             state=ocp.args.StandardSave(flatten(state)), record=ocp.args.JsonSave(record)
@@ -60,11 +60,11 @@ class Checkpoints:
             self._manager.save(epoch, args=items)
 
     def record(self, epoch: int) -> dict[str, Any]:
-        """What was saved beside the state."""
+        """What was saved beside the state of a run: its ``config`` and its ``history``."""
         items = ocp.args.Composite(record=ocp.args.JsonRestore())
         with self._reading(epoch):
             record = self._manager.restore(epoch, args=items).record
-            if not isinstance(record, dict):
+            if not {"config", "history"} <= set(record):
                 raise ValueError("its record is not one of a training run")
         return record
 

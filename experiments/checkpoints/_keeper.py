@@ -37,34 +37,34 @@ class Keeper(NamedTuple):
 
     Attributes:
         checkpoints: the folder.
-        settings: when to save, and from which to resume.
-        config: the settings of the run, which a checkpoint must have been made with.
+        resumed: the epoch to go on from; 0 for the beginning.
+        every: the epochs between two checkpoints.
+        config: the settings of the run, which go with them.
         epochs: the length of the run.
         signal: the number of the signal that came, or 0.
     """
 
     checkpoints: Checkpoints
-    settings: CheckpointSettings
+    resumed: int
+    every: int
     config: dict[str, Any]
     epochs: int
     signal: Callable[[], int]
 
     def begin(self, state: TrainState) -> tuple[TrainState, History]:
         """Where the run starts: the initial state, or the checkpoint's."""
-        epoch = _resumed_epoch(self.checkpoints, self.settings)
-        if epoch is None:
+        if not self.resumed:
             return state, History()
-        record = self.checkpoints.record(epoch)
-        check_config(record.get("config", {}), self.config, self.checkpoints.path(epoch))
-        state = self.checkpoints.state(epoch, state)
-        self.checkpoints.forget_after(epoch)
-        print(f"resumed from {self.checkpoints.path(epoch)}.", file=sys.stderr)
-        return state, History.from_json(record["history"])
+        state = self.checkpoints.state(self.resumed, state)
+        history = History.from_json(self.checkpoints.record(self.resumed)["history"])
+        self.checkpoints.forget_after(self.resumed)
+        print(f"resumed from {self.checkpoints.path(self.resumed)}.", file=sys.stderr)
+        return state, history
 
     def after_epoch(self, state: TrainState, history: History) -> None:
         """Saves if it is time; raises Stopped, when the state is safe, if a signal came."""
         epoch, signal = len(history.curve), self.signal()
-        if signal or epoch % self.settings.every == 0 or epoch == self.epochs:
+        if signal or epoch % self.every == 0 or epoch == self.epochs:
             record = {"config": self.config, "history": history.to_json()}
             self.checkpoints.save(epoch, state, record)
         if signal:
@@ -82,13 +82,21 @@ class Keeper(NamedTuple):
 
 @contextlib.contextmanager
 def keeping(settings: CheckpointSettings, config: dict[str, Any], epochs: int) -> Iterator[Keeper]:
-    """A keeper; leaving waits until what was saved is on disk."""
+    """A keeper; leaving waits until what was saved is on disk.
+
+    Raises:
+        UserError: before any work, if there is nothing to resume from, or of other settings.
+    """
     with noted_signals() as signal, Checkpoints(settings.folder, settings.keep) as checkpoints:
-        yield Keeper(checkpoints, settings, config, epochs, signal)
+        resumed = _resumed_epoch(checkpoints, settings)
+        if resumed:
+            saved = checkpoints.record(resumed)["config"]
+            check_config(saved, config, checkpoints.path(resumed))
+        yield Keeper(checkpoints, resumed, settings.every, config, epochs, signal)
 
 
-def _resumed_epoch(checkpoints: Checkpoints, settings: CheckpointSettings) -> int | None:
-    """The epoch to go on from; None for a start from the beginning."""
+def _resumed_epoch(checkpoints: Checkpoints, settings: CheckpointSettings) -> int:
+    """The epoch to go on from; 0 for the beginning."""
     epochs, wanted = checkpoints.epochs, settings.resume_from
     if wanted is not None:
         if wanted not in epochs:
@@ -102,4 +110,4 @@ def _resumed_epoch(checkpoints: Checkpoints, settings: CheckpointSettings) -> in
             f"{checkpoints.folder} holds checkpoints up to epoch {epochs[-1]}; go on with "
             "--resume, or give another --checkpoint-dir."
         )
-    return epochs[-1] if epochs else None
+    return epochs[-1] if epochs else 0
