@@ -11,7 +11,9 @@ FOLDER      images train|test/CLASS/*.{jpg,png}, all of one size; classes in alp
 FILE.tar    the same in a tar file (.tar, .tar.gz, .tar.xz, .tar.bz2)
 
 Columns are standardized on the training rows, images by channel.
-TensorFlow Datasets are not read yet: save them as one of the above."""
+NAME        any of the TensorFlow Datasets that is prepared in the format array_record, in
+            TFDS_DATA_DIR or ~/tensorflow_datasets; with classes, and rows of one shape. Needs no
+            TensorFlow, but pip install 'jaxnorm[tfds]'. More than 2 GiB are read while training."""
 
 
 def describe_sources() -> str:

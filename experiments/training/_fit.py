@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from experiments._errors import Diverged, UserError
 from experiments.data import Dataset
-from experiments.training._diagnose import first_nonfinite
+from experiments.training._diagnose import batch_of, first_nonfinite
 from experiments.training._epoch import steps_per_epoch
 from experiments.training._guard import mean_of_taken
 from experiments.training._history import Epoch, Keeps, KeepsNothing
@@ -62,7 +62,7 @@ def fit(
     train, test = jax.device_put((dataset[:2], dataset[2:4]))
     state, history = keeper.begin(start(trainer, seed, train[0]))
     trainer.epoch.compile(state, *train)
-    steps = steps_per_epoch(len(dataset.X_train), trainer.settings.batch_size)
+    steps = steps_per_epoch(dataset.train_rows, trainer.settings.batch_size)
     skipped = int(state.skipped)
     for entry in history.curve:
         report(entry)
@@ -89,7 +89,8 @@ def _diverged(
     trainer: Trainer, state: TrainState, train: tuple[Array, Array], number: int, index: int
 ) -> NoReturn:
     """Raises Diverged; the state is the one before the step of that index of that epoch."""
-    where = first_nonfinite(trainer, state._replace(epoch=state.epoch - 1), *train, index)
+    state = state._replace(epoch=state.epoch - 1)
+    where = first_nonfinite(trainer, state, batch_of(trainer, state, *train, index))
     raise Diverged(f"not finite at step {index + 1} of epoch {number}, {where}")
 
 

@@ -30,6 +30,7 @@ from experiments.training._refresh import make_refresh
 from experiments.training._state import TrainState
 from experiments.training._step import Step, make_step
 from experiments.training._stepwise import Stepwise, loops_are_slow
+from experiments.training._streamed import Streamed, StreamedEvaluation
 from jaxnorm import Layout, power_iteration
 from jaxnorm.nnx import functionalize
 
@@ -75,21 +76,21 @@ class Trainer(NamedTuple):
     layout: Layout
     init: Ahead
     step: Step
-    epoch: Ahead | Stepwise
-    evaluate: Ahead
+    epoch: Ahead | Stepwise | Streamed
+    evaluate: Ahead | StreamedEvaluation
     apply: Callable[..., tuple[Array, PyTree]]
 
 
 def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -> Trainer:
     """The trainer of a method for datasets of the same shapes as ``dataset``."""
-    rows, *shape = dataset.X_train.shape
+    shape = dataset.X_train.shape[1:]
     if settings.augment and len(shape) != 3:
         raise UserError(
             f"{dataset.name} has rows of shape {tuple(shape)} and only images can be augmented; "
             "leave out --augment."
         )
     layout = constrained_layout(settings.constrain_head)
-    steps = settings.epochs * steps_per_epoch(rows, settings.batch_size)
+    steps = settings.epochs * steps_per_epoch(dataset.train_rows, settings.batch_size)
     network = partial(_network, recipe, settings.model, shape, dataset.num_classes)
 
     def optimizer(seed: int | UInt[Array, ""] = 0) -> optax.GradientTransformation:
@@ -100,14 +101,15 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
     apply = functionalize(model).apply
     step = make_step(apply, optimizer(), recipe.variance_constancy)
     step = guarded(step, settings.nonfinite)
+    evaluate = make_evaluate(apply, recipe.noise is not None)
     return Trainer(
         recipe,
         settings,
         layout,
         init=Ahead(_make_init(network, optimizer, recipe, settings.model, layout)),
         step=step,
-        epoch=_epoch_runner(model, step, recipe, settings),
-        evaluate=Ahead(make_evaluate(apply, recipe.noise is not None)),
+        epoch=_epoch_runner(model, step, recipe, settings, dataset),
+        evaluate=StreamedEvaluation(evaluate, dataset) if dataset.stream else Ahead(evaluate),
         apply=apply,
     )
 
@@ -170,10 +172,12 @@ def _make_init(
 
 
 def _epoch_runner(
-    model: nnx.Module, step: Step, recipe: Recipe, settings: TrainingSettings
-) -> Ahead | Stepwise:
-    indexed_step = make_indexed_step(step, settings.augment)
+    model: nnx.Module, step: Step, recipe: Recipe, settings: TrainingSettings, dataset: Dataset
+) -> Ahead | Stepwise | Streamed:
     refresh = make_refresh(model, recipe, settings.batch_size)
+    if dataset.stream:
+        return Streamed(step, dataset, settings.batch_size, settings.augment, refresh)
+    indexed_step = make_indexed_step(step, settings.augment)
     if loops_are_slow(model):
         return Stepwise(indexed_step, settings.batch_size, refresh)
     # The old state's memory becomes the new one's.

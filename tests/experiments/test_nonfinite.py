@@ -1,6 +1,7 @@
 """Steps that are not finite: where the run stops, what is skipped, and what compare makes of it."""
 
 import csv
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ from experiments.training import (
     guarded,
     make_trainer,
 )
+from experiments.training._diagnose import first_nonfinite
 from experiments.training._guard import mean_of_taken
 from tests.experiments.toy import save_toy, start, toy_dataset
 
@@ -59,11 +61,19 @@ def test_a_run_stops_at_the_step_and_names_the_layer():
         fit(trainer("stop"), with_outlier(3e38)[0], 0)
     expected = "not finite at step 3 of epoch 1, first in the pre-activations of blocks/0/linear"
     assert str(error.value) == expected
-    # The loss of a row of 1e25 is finite, and so is all that leads to it; but not the gradient,
-    # a product of two of them, in a network whose first layer passes it on to the second.
-    huge = toy_dataset()._replace(X_train=np.full((70, 6), 1e25, np.float32))
-    with pytest.raises(Diverged, match="at step 1 of epoch 1, in the loss or the gradient"):
-        fit(trainer("stop"), huge, 0)
+
+
+def test_the_first_layer_in_execution_order_is_named():
+    data, healthy = toy_dataset(), start(trainer("stop"), 0)
+    X, y = jax.device_put(data[:2])
+    everything_finite = "in the loss or the gradient; all pre-activations are finite"
+    assert first_nonfinite(trainer("stop"), healthy, (X, y)) == everything_finite
+    for broken in (["head"], ["blocks", 1, "linear"], ["blocks", 0, "linear"]):
+        params = jax.tree.map(lambda x: x, healthy.params)
+        layer = functools.reduce(lambda tree, key: tree[key], broken, params)
+        layer["kernel"] = layer["kernel"].at[0, 0].set(jnp.inf)
+        found = first_nonfinite(trainer("stop"), healthy._replace(params=params), (X, y))
+        assert found == f"first in the pre-activations of {'/'.join(map(str, broken))}"
 
 
 def test_skipping_is_training_without_those_steps():
