@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -97,6 +99,7 @@ class Checkpoints:
         try:
             yield
         except Exception as error:  # Orbax, TensorStore and JSON each have their own.
+            _let_reads_end()
             before = [one for one in self.epochs if one < epoch]
             way_out = (
                 f"--resume-from {before[-1]} takes the one before it"
@@ -108,3 +111,10 @@ class Checkpoints:
                 f"cannot read the checkpoint {self.path(epoch)}, which is damaged or of another "
                 f"program; {way_out}. ({type(error).__name__}: {reason})"
             ) from error
+
+
+def _let_reads_end() -> None:
+    """Keeps TensorStore's other reads off stderr, which fail on Orbax's closed event loop."""
+    before, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+    time.sleep(0.5)
+    sys.unraisablehook = before

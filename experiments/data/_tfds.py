@@ -30,9 +30,9 @@ def load_tfds(name: str) -> Dataset | None:
     tfds = _library("tensorflow_datasets", name)
     try:
         builder = tfds.builder(name, data_dir=os.environ.get("TFDS_DATA_DIR"))
-    except tfds.core.DatasetNotFoundError:
+    except ValueError:  # No such name, or nothing that could be one.
         return None
-    except (ValueError, RuntimeError, OSError) as error:
+    except (RuntimeError, OSError) as error:
         raise UserError(f"cannot open the TensorFlow dataset {name}: {error}") from error
     splits = builder.info.splits
     test = next((part for part in ("test", "validation") if part in splits), None)

@@ -135,13 +135,6 @@ def test_the_test_rows_are_evaluated_in_parts_of_any_size(streamed):
     assert sizes == [8, 8, 5]
 
 
-def test_a_set_of_the_catalogue():
-    with tfds.testing.mock_data(num_examples=5):
-        data = load("mnist", 0)
-    assert data.X_train.shape == (5, 28, 28, 1)
-    assert data.num_classes == 10
-
-
 def test_what_cannot_be_read_is_said_in_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     expected = {
