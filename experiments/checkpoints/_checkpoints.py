@@ -101,11 +101,9 @@ class Checkpoints:
         except Exception as error:  # Orbax, TensorStore and JSON each have their own.
             _let_reads_end()
             before = [one for one in self.epochs if one < epoch]
-            way_out = (
-                f"--resume-from {before[-1]} takes the one before it"
-                if before
-                else ("there is none before it: take another --checkpoint-dir")
-            )
+            way_out = "there is none before it: take another --checkpoint-dir"
+            if before:
+                way_out = f"--resume-from {before[-1]} takes the one before it"
             reason = " ".join(str(error).split())[:300]
             raise UserError(
                 f"cannot read the checkpoint {self.path(epoch)}, which is damaged or of another "
