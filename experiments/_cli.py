@@ -10,10 +10,12 @@ from typing import Annotated
 import tyro
 from tyro.conf import Positional, arg, subcommand
 
-from experiments._compare import compare, train
-from experiments._errors import UserError
+from experiments._compare import compare
+from experiments._errors import Diverged, UserError
 from experiments._settings import Settings
+from experiments._train import train
 from experiments.bench import BENCHMARKS, find_benchmark
+from experiments.checkpoints import CheckpointSettings, Stopped
 from experiments.data import describe_sources
 from experiments.methods import METHODS, find_methods
 from experiments.papers import ITEMS, PresetName, collect, find_items, items_table, run_item
@@ -62,6 +64,21 @@ class Train(Settings):
     """The seed of the split, the initialization, the batches and the noise."""
     out: Path = Path("results/train")
     """The folder to write to; made if it does not exist."""
+    checkpoint_dir: str | None = None
+    """The folder for checkpoints, one folder in it an epoch. With it, SIGTERM and Ctrl-C end the
+    run after the epoch that runs, and save it first; a second one ends it at once."""
+    checkpoint_every: int = 1
+    """The epochs between two checkpoints; the last epoch is always saved."""
+    keep: int = 3
+    """The checkpoints that stay, the newest."""
+    resume: bool = False
+    """Go on from the newest checkpoint; from the beginning if there is none. All settings that
+    change numbers must be the checkpoint's; the devices may be others."""
+    resume_from: int | None = None
+    """Go on from the checkpoint of this epoch, and delete the later ones."""
+    skip_nonfinite: bool = False
+    """Leave out, and count, updates that would make something NaN or infinite; without this the
+    run stops at the first, and says where it began."""
 
     def run(self, command: str) -> None:
         """Runs the command."""
@@ -72,7 +89,21 @@ class Train(Settings):
             )
         if not 0 <= self.seed < 2**32:
             raise UserError(f"--seed is {self.seed}; wanted 0 to {2**32 - 1}.")
-        train(self, recipes[0], self.seed, self.out)
+        nonfinite = "skip" if self.skip_nonfinite else "stop"
+        train(self, recipes[0], self.seed, self.out, self._checkpoints(), nonfinite)
+
+    def _checkpoints(self) -> CheckpointSettings | None:
+        for name in ("checkpoint_every", "keep"):
+            if getattr(self, name) < 1:
+                flag = f"--{name.replace('_', '-')}"
+                raise UserError(f"{flag} is {getattr(self, name)}; wanted 1 or more.")
+        if self.checkpoint_dir is None:
+            if self.resume or self.resume_from is not None:
+                raise UserError("to resume, give the --checkpoint-dir to resume from.")
+            return None
+        return CheckpointSettings(
+            self.checkpoint_dir, self.keep, self.checkpoint_every, self.resume, self.resume_from
+        )
 
 
 @dataclass(frozen=True)
@@ -175,7 +206,11 @@ DESCRIPTION = "Train deep networks with and without batch normalization, and com
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command line; returns 0, or 2 after one line on stderr for a user's error."""
+    """Runs a command line and returns the exit status.
+
+    That is 0; after one line on stderr 2 for a user's error, 1 for a run that diverged, and 128 +
+    the signal's number for one that was stopped.
+    """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     command = tyro.cli(
         Command, args=arguments, prog="python -m experiments", description=DESCRIPTION
@@ -185,6 +220,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except Diverged as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    except Stopped as stopped:
+        print(stopped, file=sys.stderr)
+        return stopped.status
     except KeyboardInterrupt:
         print("stopped; the files hold the runs that were finished.", file=sys.stderr)
         return 130

@@ -60,15 +60,6 @@ def compare(
     print(f"\n{NOTE}\nWritten to {out}: results.csv, curves.csv, curves.png, table.md.")
 
 
-def train(settings: Settings, recipe: Recipe, seed: int, out: Path) -> None:
-    """Trains one method under one seed; writes results.csv and curves.csv, and prints a table."""
-    runs = run_all(settings, [recipe], [seed], out)
-    if not writes():
-        return
-    show_table(comparison_table(runs))
-    print(f"\nWritten to {out}: results.csv, curves.csv.")
-
-
 def run_all(
     settings: Settings, recipes: Sequence[Recipe], seeds: Sequence[int], out: Path
 ) -> list[Run]:
@@ -90,10 +81,10 @@ def run_all(
         for recipe in recipes:
             for seed in seeds:
                 trainer = trainer_for(recipe, datasets[seed])
-                say_epoch = _reporter(f"{recipe.name}, seed {seed}", training.epochs, advance)
+                say_epoch = reporter(f"{recipe.name}, seed {seed}", training.epochs, advance)
                 run = fit(trainer, datasets[seed], seed, say_epoch)
                 runs.append(run._replace(state=None))
-                say(_summary(run))
+                say(summary(run))
                 if writes():
                     write_results(out / "results.csv", runs)
                     write_curves(out / "curves.csv", runs)
@@ -113,11 +104,13 @@ def _trainers(training: TrainingSettings) -> Callable[[Recipe, Dataset], Trainer
     return trainer_for
 
 
-def _reporter(name: str, epochs: int, advance: Advance) -> Callable[[Epoch], None]:
+def reporter(name: str, epochs: int, advance: Advance) -> Callable[[Epoch], None]:
+    """Moves the progress bar at each epoch of the run of that name."""
     return lambda entry: advance(f"{name}, epoch {entry.epoch} of {epochs}")
 
 
-def _summary(run: Run) -> str:
+def summary(run: Run) -> str:
+    """A finished run in a line."""
     last = run.curve[-1]
     return (
         f"{run.method}, seed {run.seed}: test accuracy {100 * last.test_accuracy:.2f}%, "

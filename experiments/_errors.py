@@ -8,6 +8,10 @@ class UserError(ValueError):
     """A wrong input; the command line prints its one line and exits with status 2."""
 
 
+class Diverged(ArithmeticError):
+    """A run that met a number that is not finite; the command line exits with status 1."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """The error for a name that does not exist, with the names near to it."""
     names = list(known)

@@ -1,6 +1,6 @@
 """The one form in which every dataset reaches training, and the steps that lead to it."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
@@ -18,6 +18,9 @@ class Dataset(NamedTuple):
         y_test: as y_train.
         name: what the user called it.
         num_classes: one more than the largest class number of the training rows.
+        stream: if there are more rows than memory: what reads them. The arrays are a sample then.
+        mean: of the columns or channels of streamed rows, which come as they are stored.
+        scale: their deviation, or 1.
     """
 
     X_train: Float[np.ndarray, "rows *shape"]
@@ -26,6 +29,14 @@ class Dataset(NamedTuple):
     y_test: Int[np.ndarray, " test_rows"]
     name: str
     num_classes: int
+    stream: Any = None
+    mean: np.ndarray | None = None
+    scale: np.ndarray | None = None
+
+    @property
+    def train_rows(self) -> int:
+        """The number of training rows."""
+        return len(self.X_train) if self.stream is None else len(self.stream.train)
 
 
 Rows = Shaped[np.ndarray, "rows *shape"]
@@ -59,14 +70,19 @@ def standardize(train: Rows, test: Rows) -> tuple[Rows, Rows]:
 
     A column that is constant on the training rows is only centred.
     """
+    mean, scale = deviations(train)
+    train, test = ((X.astype(np.float32) - mean) / scale for X in (train, test))
+    return train, test
+
+
+def deviations(train: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """The mean and the deviation of each column or channel; 1 for the deviation of a constant."""
     axes = tuple(range(train.ndim - 1))
     mean = train.mean(axes, dtype=np.float64).astype(np.float32)
     # Centre first: the deviation of a large constant column is then exactly zero.
-    train, test = (X.astype(np.float32) - mean for X in (train, test))
-    deviation = np.sqrt(np.square(train).mean(axes, dtype=np.float64))
+    deviation = np.sqrt(np.square(train.astype(np.float32) - mean).mean(axes, dtype=np.float64))
     varies = deviation > 1e-6 * np.abs(mean)
-    scale = np.where(varies, deviation, 1.0).astype(np.float32)
-    return train / scale, test / scale
+    return mean, np.where(varies, deviation, 1.0).astype(np.float32)
 
 
 def split_by_seed(X: Rows, y: Labels, seed: int) -> tuple[tuple[Rows, Labels], tuple[Rows, Labels]]:

@@ -13,7 +13,9 @@ FOLDER      meshes CLASS/train|test/*.off, as ModelNet40 comes; 1,024 points of 
             seed uniformly by area, centred and scaled into the unit ball
 
 Columns are standardized on the training rows, images by channel.
-TensorFlow Datasets are not read yet: save them as one of the above."""
+NAME        any of the TensorFlow Datasets that is prepared in the format array_record, in
+            TFDS_DATA_DIR or ~/tensorflow_datasets; with classes, and rows of one shape. Needs no
+            TensorFlow, but pip install 'jaxnorm[tfds]'. More than 2 GiB are read while training."""
 
 
 def describe_sources() -> str:

@@ -1,5 +1,6 @@
 """From what the user wrote after ``--dataset`` to a dataset."""
 
+import difflib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -10,6 +11,7 @@ from experiments.data._digits import load_digits
 from experiments.data._images import load_folder, load_tar
 from experiments.data._meshes import holds_meshes, load_meshes
 from experiments.data._npz import load_npz
+from experiments.data._tfds import load_tfds
 
 #: Datasets that come with the package, by name: ``seed -> dataset``.
 BUNDLED: Mapping[str, Callable[[int], Dataset]] = MappingProxyType({"digits": load_digits})
@@ -24,8 +26,9 @@ def load(source: str, seed: int) -> Dataset:
     seed are compared on the same rows.
 
     Args:
-        source: a bundled name, ``FILE.npz``, or a folder or tar file of images
-            ``train|test/CLASS/*.{jpg,png}``, or a folder of meshes ``CLASS/train|test/*.off``.
+        source: a bundled name, ``FILE.npz``, a folder or tar file of images
+            ``train|test/CLASS/*.{jpg,png}``, a folder of meshes ``CLASS/train|test/*.off``, or the
+            name of a TensorFlow dataset.
         seed: decides the split, where the source leaves it open.
 
     Raises:
@@ -40,8 +43,14 @@ def load(source: str, seed: int) -> Dataset:
         if not path.is_file():
             raise UserError(f"there is no file {source}; give its path from the current folder.")
         return load_npz(path, seed) if path.suffix == ".npz" else load_tar(path)
-    if len(path.parts) > 1:
+    if path.is_absolute() or source.startswith("."):
         raise UserError(
             f"there is no folder {source}, and no reader but for .npz, tar and folders."
         )
-    raise unknown("dataset", source, [*BUNDLED, "FILE.npz", "a folder or tar of images"])
+    sources = [*BUNDLED, "FILE.npz", "a folder or tar of images", "TensorFlow Datasets"]
+    if difflib.get_close_matches(source, BUNDLED):
+        raise unknown("dataset", source, sources)
+    found = load_tfds(source)
+    if found is None:
+        raise unknown("dataset", source, sources)
+    return found

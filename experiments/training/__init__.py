@@ -6,10 +6,15 @@ from experiments.training._epoch import make_epoch as make_epoch
 from experiments.training._epoch import make_indexed_step as make_indexed_step
 from experiments.training._epoch import steps_per_epoch as steps_per_epoch
 from experiments.training._evaluate import make_evaluate as make_evaluate
-from experiments.training._fit import Epoch as Epoch
 from experiments.training._fit import Run as Run
 from experiments.training._fit import fit as fit
 from experiments.training._fit import start as start
+from experiments.training._guard import NonFinite as NonFinite
+from experiments.training._guard import guarded as guarded
+from experiments.training._history import Epoch as Epoch
+from experiments.training._history import History as History
+from experiments.training._history import Keeps as Keeps
+from experiments.training._history import KeepsNothing as KeepsNothing
 from experiments.training._mesh import make_placement as make_placement
 from experiments.training._placement import Placement as Placement
 from experiments.training._processes import join as join

@@ -3,36 +3,21 @@
 import statistics
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from experiments._errors import UserError
+from experiments._errors import Diverged, UserError
 from experiments.data import Dataset
+from experiments.training._diagnose import batch_of, first_nonfinite
 from experiments.training._epoch import steps_per_epoch
+from experiments.training._guard import mean_of_taken
+from experiments.training._history import Epoch, Keeps, KeepsNothing
 from experiments.training._state import TrainState
 from experiments.training._trainer import Trainer
 from jaxnorm import parameter_count
-
-
-class Epoch(NamedTuple):
-    """The curves' entry of one epoch.
-
-    Attributes:
-        epoch: counted from 1.
-        train_loss: the mean over the epoch's steps, as the network was while it trained.
-        train_accuracy: likewise; a fraction.
-        test_loss: after the epoch, in evaluation mode.
-        test_accuracy: likewise; a fraction.
-    """
-
-    epoch: int
-    train_loss: float
-    train_accuracy: float
-    test_loss: float
-    test_accuracy: float
 
 
 class Run(NamedTuple):
@@ -60,6 +45,7 @@ def fit(
     dataset: Dataset,
     seed: int,
     report: Callable[[Epoch], None] = lambda entry: None,
+    keeper: Keeps = KeepsNothing(),  # noqa: B008
 ) -> Run:
     """Trains a method under a seed.
 
@@ -68,21 +54,44 @@ def fit(
         dataset: the two splits.
         seed: 0 to 2^32 - 1.
         report: called with each epoch's entry.
+        keeper: decides where the run starts, and is shown the state after each epoch.
+
+    Raises:
+        Diverged: if the settings say so, with the step and the layer, when something is not finite.
     """
     train, test = trainer.settings.placement.replicate((dataset[:2], dataset[2:4]))
-    state = start(trainer, seed, train[0])
+    state, history = keeper.begin(start(trainer, seed, train[0]))
     trainer.epoch.compile(state, *train)
-    curve, seconds = [], []
-    for number in range(1, trainer.settings.epochs + 1):
+    steps = steps_per_epoch(dataset.train_rows, trainer.settings.batch_size)
+    skipped = int(state.skipped)
+    for entry in history.curve:
+        report(entry)
+    for number in range(len(history.curve) + 1, trainer.settings.epochs + 1):
         began = time.perf_counter()
         state, trained = jax.block_until_ready(trainer.epoch(state, *train))
-        seconds.append(time.perf_counter() - began)
-        measured = jax.device_get((*trained, *trainer.evaluate(state, *test)))
-        curve.append(Epoch(number, *map(float, measured)))
-        report(curve[-1])
-    steps = steps_per_epoch(len(dataset.X_train), trainer.settings.batch_size)
-    step_ms = 1e3 * statistics.median(seconds) / steps
-    return Run(trainer.recipe.name, seed, curve, step_ms, parameter_count(state.params), state)
+        seconds = time.perf_counter() - began
+        *measured, total = jax.device_get(
+            (*trained, *trainer.evaluate(state, *test), state.skipped)
+        )
+        left_out, skipped = int(total) - skipped, int(total)
+        if left_out and trainer.settings.nonfinite == "stop":
+            _diverged(trainer, state, train, number, steps - left_out)
+        measured[:2] = (mean_of_taken(mean, left_out, steps) for mean in measured[:2])
+        history = history.after(Epoch(number, *map(float, measured)), seconds)
+        report(history.curve[-1])
+        keeper.after_epoch(state, history)
+    step_ms = 1e3 * statistics.median(history.seconds) / steps
+    parameters = parameter_count(state.params)
+    return Run(trainer.recipe.name, seed, list(history.curve), step_ms, parameters, state)
+
+
+def _diverged(
+    trainer: Trainer, state: TrainState, train: tuple[Array, Array], number: int, index: int
+) -> NoReturn:
+    """Raises Diverged; the state is the one before the step of that index of that epoch."""
+    state = state._replace(epoch=state.epoch - 1)
+    where = first_nonfinite(trainer, state, batch_of(trainer, state, *train, index))
+    raise Diverged(f"not finite at step {index + 1} of epoch {number}, {where}")
 
 
 def start(trainer: Trainer, seed: int, X: Float[Array, "rows *shape"]) -> TrainState:

@@ -16,6 +16,7 @@ class TrainState(NamedTuple):
         strengths: of gamma decay, one for each scale; usually there are none.
         seed: of the run; with ``epoch`` it determines every batch.
         epoch: the number of finished epochs.
+        skipped: the updates that were left out because something was not finite.
     """
 
     params: PyTree
@@ -25,6 +26,7 @@ class TrainState(NamedTuple):
     strengths: PyTree
     seed: UInt[Array, ""]
     epoch: Int[Array, ""]
+    skipped: Int[Array, ""]
 
 
 class Metrics(NamedTuple):

@@ -25,6 +25,7 @@ from experiments.training._ahead import Ahead
 from experiments.training._cut import cut
 from experiments.training._epoch import make_epoch, make_indexed_step, steps_per_epoch
 from experiments.training._evaluate import make_evaluate
+from experiments.training._guard import NonFinite, guarded
 from experiments.training._keys import run_keys
 from experiments.training._placement import ONE_DEVICE, Placement
 from experiments.training._refresh import Refresh, make_refresh
@@ -32,6 +33,7 @@ from experiments.training._shard_map import placed
 from experiments.training._state import TrainState
 from experiments.training._step import Step, make_step
 from experiments.training._stepwise import Stepwise, loops_are_slow
+from experiments.training._streamed import Streamed, StreamedEvaluation
 from jaxnorm import Layout, power_iteration
 from jaxnorm.nnx import functionalize
 
@@ -49,6 +51,7 @@ class TrainingSettings(NamedTuple):
         placement: the devices.
         accumulate: the microbatches of a step.
         dtype: of weights and activations in the network.
+        nonfinite: what is done about a step that would make something not finite.
     """
 
     model: ModelSettings = ModelSettings()
@@ -60,6 +63,7 @@ class TrainingSettings(NamedTuple):
     placement: Placement = ONE_DEVICE
     accumulate: int = 1
     dtype: str = "float32"
+    nonfinite: NonFinite = "record"
 
 
 class Trainer(NamedTuple):
@@ -75,6 +79,7 @@ class Trainer(NamedTuple):
         refresh: what is done between steps, or None.
         epoch: ``(state, X, y) -> (state, metrics)``; it consumes the state.
         evaluate: ``(state, X, y) -> metrics``.
+        apply: the network, as `jaxnorm.nnx.functionalize` gives it.
     """
 
     recipe: Recipe
@@ -84,16 +89,17 @@ class Trainer(NamedTuple):
     init: Ahead
     step: Step
     refresh: Refresh | None
-    epoch: Ahead | Stepwise
-    evaluate: Ahead
+    epoch: Ahead | Stepwise | Streamed
+    evaluate: Ahead | StreamedEvaluation
+    apply: Callable[..., tuple[Array, PyTree]]
 
 
 def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -> Trainer:
     """The trainer of a method for datasets of the same shapes as ``dataset``."""
-    rows, *shape = dataset.X_train.shape
+    shape = dataset.X_train.shape[1:]
     augment = find_augmentation(settings.augment, dataset.name, shape)
     layout, placement = constrained_layout(settings.constrain_head), settings.placement
-    steps = settings.epochs * steps_per_epoch(rows, settings.batch_size)
+    steps = settings.epochs * steps_per_epoch(dataset.train_rows, settings.batch_size)
     groups = cut(recipe, placement, settings.batch_size, settings.accumulate, settings.model.groups)
     sizes = settings.model._replace(groups=groups.batch_norm)
     network = partial(_network, recipe, sizes, shape, dataset.num_classes)
@@ -115,8 +121,10 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
         accumulate=settings.accumulate,
         dtype=settings.dtype,
     )
-    step = placed(step, placement)
+    # Guarded outside: there all devices have the same metrics.
+    step = guarded(placed(step, placement), settings.nonfinite)
     refresh = make_refresh(model, recipe, settings.batch_size, placement)
+    evaluate = make_evaluate(apply, recipe.noise is not None, placement=placement)
     return Trainer(
         recipe,
         settings,
@@ -125,8 +133,11 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
         init=Ahead(_make_init(network, optimizer, recipe, settings, layout)),
         step=step,
         refresh=refresh,
-        epoch=_epoch_runner(model, step, refresh, settings, augment),
-        evaluate=Ahead(make_evaluate(apply, recipe.noise is not None, placement=placement)),
+        epoch=_epoch_runner(model, step, refresh, settings, augment, dataset),
+        evaluate=(
+            StreamedEvaluation(evaluate, dataset, placement) if dataset.stream else Ahead(evaluate)
+        ),
+        apply=apply,
     )
 
 
@@ -194,6 +205,7 @@ def _make_init(
             jax.tree.map(jnp.zeros_like, scales),
             seed,
             jnp.zeros((), jnp.int32),
+            jnp.zeros((), jnp.int32),
         )
         return settings.placement.keep(state)
 
@@ -206,7 +218,10 @@ def _epoch_runner(
     refresh: Refresh | None,
     settings: TrainingSettings,
     augment: Augment,
-) -> Ahead | Stepwise:
+    dataset: Dataset,
+) -> Ahead | Stepwise | Streamed:
+    if dataset.stream:
+        return Streamed(step, dataset, settings.batch_size, augment, refresh, settings.placement)
     indexed_step = make_indexed_step(step, augment)
     if loops_are_slow(model):
         return Stepwise(indexed_step, settings.batch_size, refresh)

@@ -2,21 +2,17 @@
 
 import csv
 
-import numpy as np
 import pytest
 
 from experiments._cli import main
-from tests.experiments.toy import toy_dataset
+from tests.experiments.toy import save_toy
 
 TINY = ["--depth", "1", "--width", "8", "--epochs", "2", "--batch-size", "16"]
 
 
 @pytest.fixture(scope="module")
 def npz(tmp_path_factory):
-    path = tmp_path_factory.mktemp("data") / "toy.npz"
-    data = toy_dataset()
-    np.savez(path, X=np.concatenate([data[0], data[2]]), y=np.concatenate([data[1], data[3]]))
-    return str(path)
+    return save_toy(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")

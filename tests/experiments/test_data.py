@@ -153,6 +153,9 @@ def test_wrong_images_are_named(tmp_path):
     make_images(tmp_path / "untested", skip=[("test", "a"), ("test", "b")])
     with pytest.raises(UserError, match="no images test/CLASS"):
         load(str(tmp_path / "untested"), 0)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="empty has no images train/CLASS"):
+        load(str(tmp_path / "empty"), 0)
     make_images(tmp_path / "unseen", skip=[("train", "b")])
     with pytest.raises(UserError, match="has no training images"):
         load(str(tmp_path / "unseen"), 0)

@@ -1,6 +1,7 @@
 """A tiny dataset, and methods trained on it once for all tests."""
 
 import functools
+from pathlib import Path
 
 import numpy as np
 
@@ -18,6 +19,14 @@ def toy_dataset(seed: int = 0, rows: int = 70) -> Dataset:
     y = random.integers(0, 3, rows + 23).astype(np.int32)
     X = (random.normal(size=(len(y), 6)) + 4.0 * np.eye(3, 6)[y]).astype(np.float32)
     return Dataset(X[:rows], y[:rows], X[rows:], y[rows:], "toy", 3)
+
+
+def save_toy(folder: Path) -> str:
+    """The toy dataset as a file; the path of it."""
+    data = toy_dataset()
+    path = folder / "toy.npz"
+    np.savez(path, X=np.concatenate([data[0], data[2]]), y=np.concatenate([data[1], data[3]]))
+    return str(path)
 
 
 @functools.cache

@@ -1,0 +1,57 @@
+"""Signals that ask a run to end: noted at once, obeyed when its state is whole."""
+
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+#: Sent by schedulers before they take a machine away, and by Ctrl-C.
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Stopped(Exception):
+    """A signal ended the run after its state was saved.
+
+    Attributes:
+        status: what the process should exit with, 128 + the signal's number.
+    """
+
+    def __init__(self, number: int, message: str):
+        super().__init__(message)
+        self.status = 128 + number
+
+
+@contextlib.contextmanager
+def noted_signals() -> Iterator[Callable[[], int]]:
+    """Gives a function that returns the number of the signal that came, or 0.
+
+    All processes of a distributed run get the same answer, which they must ask for together. A
+    second signal ends the process as it does without this.
+    """
+    noted = 0
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal noted
+        noted = number
+        restore()
+
+    def answer() -> int:
+        if jax.process_count() == 1:
+            return noted
+        return int(np.max(multihost_utils.process_allgather(np.int32(noted))))
+
+    for number in SIGNALS:
+        signal.signal(number, note)
+    try:
+        yield answer
+    finally:
+        restore()

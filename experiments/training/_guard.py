@@ -1,0 +1,48 @@
+"""What a step does when its loss, or anything it would leave behind, is not finite."""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, PyTree
+
+from experiments.training._state import Metrics, TrainState
+from experiments.training._step import Batch, Step
+
+#: ``record``: the run goes on with what it got. ``stop``: the state stays what it was before the
+#: first such step. ``skip``: it stays so for this step, and the next one counts again.
+NonFinite = Literal["record", "stop", "skip"]
+
+
+def guarded(step: Step, nonfinite: NonFinite) -> Step:
+    """A step whose state stays finite; ``state.skipped`` counts the updates that were left out.
+
+    All on the device: a selection of the old or the new state, which XLA fuses with the update.
+
+    Args:
+        step: as `make_step` gives it. On several devices it must return the same metrics on all.
+        nonfinite: what is done.
+    """
+    if nonfinite == "record":
+        return step
+
+    def guarded_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+        new, metrics = step(state, batch)
+        takes = jnp.isfinite(metrics.loss) & all_finite(new)
+        if nonfinite == "stop":
+            takes &= state.skipped == 0
+        old = (state._replace(skipped=state.skipped + 1), jax.tree.map(jnp.zeros_like, metrics))
+        return jax.tree.map(lambda new, old: jnp.where(takes, new, old), (new, metrics), old)
+
+    return guarded_step
+
+
+def all_finite(tree: PyTree) -> Bool[Array, ""]:
+    """Whether every floating-point number in a tree is finite."""
+    leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.inexact)]
+    return jnp.all(jnp.stack([jnp.isfinite(x).all() for x in leaves]))
+
+
+def mean_of_taken(mean: float, skipped: int, steps: int) -> float:
+    """The mean over the steps that were taken, of a mean in which skipped ones count as 0."""
+    return mean * steps / (steps - skipped) if skipped < steps else float("nan")

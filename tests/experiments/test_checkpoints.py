@@ -1,0 +1,189 @@
+"""Checkpoints: what is saved comes back, on other devices too, and what is wrong is said."""
+
+import shutil
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from experiments._cli import main
+from experiments._errors import UserError
+from experiments.checkpoints import Checkpoints, check_config, flatten, unflatten
+from jaxnorm import clean_parameters, constraint_drift
+from tests.experiments.toy import after_an_epoch, save_toy, toy_trainer
+
+
+@pytest.fixture(scope="module")
+def state():
+    """A state with nodes, noise, and a random key as dropout keeps one."""
+    state = after_an_epoch(toy_trainer("cwo"))
+    return state._replace(model_state={"dropout": {"key": jax.random.key(3)}})
+
+
+def assert_same(one, other):
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    for (name, a), b in zip(flatten(one).items(), flatten(other).values(), strict=True):
+        assert a.dtype == b.dtype, name
+        np.testing.assert_array_equal(a, b, strict=True)
+
+
+def test_flat_names_are_paths_and_come_back(state):
+    flat = flatten(state)
+    assert "params.blocks.0.linear.kernel.scale" in flat
+    assert flat["model_state.dropout.key"].dtype == jnp.uint32
+    assert_same(unflatten(flat, state), state)
+    with pytest.raises(ValueError, match="share a path"):
+        flatten({"a": {"b": jnp.ones(1)}, "a.b": jnp.ones(1)})
+
+
+def test_what_is_saved_is_the_state_before_its_memory_is_reused(tmp_path):
+    @jax.jit
+    def first():
+        return jnp.arange(1 << 20, dtype=jnp.float32)
+
+    step = jax.jit(lambda x: x + 1, donate_argnums=0)
+    x = first()
+    with Checkpoints(str(tmp_path / "new"), keep=2) as checkpoints:
+        for epoch in range(1, 5):
+            x = step(x)
+            checkpoints.save(epoch, {"x": x}, {"config": {}, "history": [float("nan"), 0.1]})
+            for _ in range(3):
+                x = step(x)
+    with Checkpoints(str(tmp_path / "new")) as checkpoints:
+        assert checkpoints.epochs == [3, 4]
+        saved = checkpoints.state(4, {"x": first()})
+        np.testing.assert_array_equal(saved["x"], np.arange(1 << 20) + 13.0)
+        np.testing.assert_array_equal(checkpoints.record(4)["history"], [np.nan, 0.1])
+
+
+def sharded(state, devices):
+    """The state with the units of each kernel spread over so many devices, and the rest on all."""
+    mesh = Mesh(jax.devices()[:devices], "model")
+
+    def place(leaf):
+        units = leaf.ndim == 2 and leaf.shape[1] == 8
+        spec = PartitionSpec(None, "model") if units else PartitionSpec()
+        return jax.device_put(leaf, NamedSharding(mesh, spec))
+
+    return jax.tree.map(place, state)
+
+
+@pytest.fixture(scope="module")
+def saved_on_eight(state, tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("eight"))
+    with Checkpoints(folder) as checkpoints:
+        checkpoints.save(1, sharded(state, 8), {})
+    return folder
+
+
+@pytest.mark.parametrize("devices", [1, 2, 4])
+def test_saved_on_eight_devices_and_restored_on_fewer(state, saved_on_eight, devices):
+    like = sharded(jax.tree.map(jnp.zeros_like, state), devices)
+    with Checkpoints(saved_on_eight) as checkpoints:
+        restored = checkpoints.state(1, like)
+    assert_same(restored, state)
+    kernel = restored.params["blocks"][1]["linear"]["kernel"].kernel
+    assert len(kernel.sharding.device_set) == devices
+    assert kernel.sharding.shard_shape(kernel.shape) == (8, 8 // devices)
+    clean = clean_parameters(restored.optimizer_state, restored.params)
+    drift = constraint_drift(clean, toy_trainer("cwo").layout)
+    assert max(map(float, drift.values())) < 1e-5
+
+
+def test_every_setting_that_differs_is_named():
+    check_config({"a": 1, "b": 2.5}, {"a": 1, "b": 2.5}, "here")
+    with pytest.raises(UserError, match="here/7 is of other settings") as error:
+        check_config({"a": 1, "b_c": 2, "d": 3}, {"a": 1, "b_c": 4, "e": 5}, "here/7")
+    for part in ("b-c 2 there and 4 here", "d 3 there", "e not a setting there and 5 here"):
+        assert part in str(error.value)
+    assert "a 1" not in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The command line of a run of three epochs that has been done, and its folder."""
+    folder = tmp_path_factory.mktemp("trained")
+    command = ["train", "--dataset", save_toy(folder), "--method", "none", "--depth", "1"]
+    command += ["--width", "4", "--batch-size", "16", "--epochs", "3", "--out", str(folder / "out")]
+    assert main([*command, "--checkpoint-dir", str(folder / "checkpoints"), "--keep", "2"]) == 0
+    return command, folder
+
+
+@pytest.fixture
+def again(trained, tmp_path, capsys):
+    """Runs that command with more flags on a copy of its checkpoints; its status and stderr."""
+    command, folder = trained
+    shutil.copytree(folder / "checkpoints", tmp_path / "checkpoints")
+
+    def run(*more: str) -> tuple[int, str]:
+        status = main([*command, "--checkpoint-dir", str(tmp_path / "checkpoints"), *more])
+        return status, capsys.readouterr().err
+
+    return run
+
+
+def test_resuming_needs_to_be_asked_for_and_the_same_settings(again, tmp_path):
+    status, err = again()
+    assert status == 2
+    assert "holds checkpoints up to epoch 3; go on with --resume" in err
+    status, err = again("--resume", "--width", "5", "--learning-rate", "0.01")
+    assert status == 2
+    assert err.count("\n") == 1
+    assert "checkpoints/3 is of other settings: learning-rate 0.05 there and 0.01 here; " in err
+    assert "width 4 there and 5 here." in err
+    status, err = again("--resume-from", "1")
+    assert status == 2
+    assert "--resume-from is 1; the checkpoints" in err
+
+
+def test_a_finished_run_is_only_written_again(again, trained):
+    results = trained[1] / "out" / "results.csv"
+    before = results.read_text()
+    results.unlink()
+    status, err = again("--resume", "--keep", "1")
+    assert (status, results.read_text()) == (0, before)
+    assert "checkpoints/3." in err
+
+
+def largest_file(folder: Path) -> Path:
+    return max((f for f in folder.rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
+
+
+DAMAGES = {
+    "truncated": lambda folder: largest_file(folder / "state" / "d").write_bytes(b"\0"),
+    "unreadable": lambda folder: (folder / "record" / "metadata").write_text('{"config'),
+    "foreign": lambda folder: (folder / "record" / "metadata").write_text("[1, 2]"),
+    "missing": lambda folder: shutil.rmtree(folder / "state"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_is_named_and_another_used_only_if_asked(again, tmp_path, damage):
+    DAMAGES[damage](tmp_path / "checkpoints" / "3")
+    status, err = again("--resume")
+    assert status == 2
+    assert f"cannot read the checkpoint {tmp_path}/checkpoints/3" in err
+    assert "--resume-from 2 takes the one before it" in err
+    assert err.count("\n") == 1
+    if damage == "truncated":
+        status, err = again("--resume-from", "2")
+        assert status == 0, err
+        assert sorted(f.name for f in (tmp_path / "checkpoints").iterdir()) == ["2", "3"]
+
+
+def test_impossible_flags_are_told(trained, tmp_path, capsys):
+    command, _ = trained
+    wrong = {
+        "--resume": "give the --checkpoint-dir",
+        "--checkpoint-dir /dev/null/below": "cannot write checkpoints to /dev/null/below",
+        f"--checkpoint-dir {tmp_path} --keep 0": "--keep is 0",
+        f"--checkpoint-dir {tmp_path} --checkpoint-every 0": "--checkpoint-every is 0",
+    }
+    for flags, message in wrong.items():
+        assert main([*command, *flags.split()]) == 2
+        err = capsys.readouterr().err
+        assert message in err
+        assert err.count("\n") == 1

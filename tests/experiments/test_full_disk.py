@@ -1,0 +1,52 @@
+"""A full disk: one line, what was there stays, and nothing is half written."""
+
+import contextlib
+import resource
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments._errors import UserError
+from experiments.checkpoints import Checkpoints
+from experiments.reports import write_whole
+
+
+@contextlib.contextmanager
+def full_disk(room):
+    """Lets no file of this process grow beyond so many bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_file_is_whole_or_as_it_was(tmp_path):
+    path = tmp_path / "results.csv"
+    write_whole(path, "before")
+    with full_disk(4096), pytest.raises(UserError, match=r"cannot write .*results.csv") as error:
+        write_whole(path, "x" * 10_000)
+    assert "\n" not in str(error.value)
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_checkpoint_is_whole_or_not_there(tmp_path):
+    state = {"x": jnp.arange(1 << 16, dtype=jnp.float32)}
+    record = {"config": {}, "history": []}
+    with Checkpoints(str(tmp_path)) as checkpoints:
+        checkpoints.save(1, state, record)
+    with (
+        full_disk(4096),
+        pytest.raises(UserError, match="cannot write checkpoints to") as error,
+        Checkpoints(str(tmp_path)) as checkpoints,
+    ):
+        checkpoints.save(2, state, record)
+    assert "free it or change --checkpoint-dir" in str(error.value)
+    with Checkpoints(str(tmp_path)) as checkpoints:
+        assert checkpoints.epochs == [1]
+        blank = {"x": jnp.zeros(1 << 16)}
+        np.testing.assert_array_equal(checkpoints.state(1, blank)["x"], state["x"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1"]

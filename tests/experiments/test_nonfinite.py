@@ -1,0 +1,157 @@
+"""Steps that are not finite: where the run stops, what is skipped, and what compare makes of it."""
+
+import csv
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments._cli import main
+from experiments._errors import Diverged
+from experiments.methods import METHODS
+from experiments.models import ModelSettings
+from experiments.training import (
+    Ahead,
+    Metrics,
+    TrainingSettings,
+    batch_order,
+    fit,
+    guarded,
+    make_trainer,
+)
+from experiments.training._diagnose import first_nonfinite
+from experiments.training._guard import mean_of_taken
+from tests.experiments.toy import save_toy, start, toy_dataset
+
+SETTINGS = TrainingSettings(ModelSettings(depth=2, width=4), epochs=2, batch_size=16)
+
+
+def with_outlier(size):
+    """The toy data with one row of that size, and that row's step in the first epoch, from 0."""
+    data = toy_dataset()
+    X = data.X_train.copy()
+    row = int(orders()[0][2, 5])
+    X[row] = size
+    return data._replace(X_train=X), row
+
+
+def orders():
+    """The batches of the two epochs, from the seed alone."""
+    state = start(trainer("record"), 0)
+    later = state._replace(epoch=state.epoch + 1)
+    return [np.asarray(batch_order(each, 70, 16)) for each in (state, later)]
+
+
+MADE = {}
+
+
+def trainer(nonfinite):
+    """One trainer for each choice: what it compiles, all tests share."""
+    if nonfinite not in MADE:
+        settings = SETTINGS._replace(nonfinite=nonfinite)
+        MADE[nonfinite] = make_trainer(METHODS["none"], settings, toy_dataset())
+    return MADE[nonfinite]
+
+
+def test_a_run_stops_at_the_step_and_names_the_layer():
+    # 6 x 3e38 x a weight overflows in the first layer's product.
+    with pytest.raises(Diverged) as error:
+        fit(trainer("stop"), with_outlier(3e38)[0], 0)
+    expected = "not finite at step 3 of epoch 1, first in the pre-activations of blocks/0/linear"
+    assert str(error.value) == expected
+
+
+def test_the_first_layer_in_execution_order_is_named():
+    data, healthy = toy_dataset(), start(trainer("stop"), 0)
+    X, y = jax.device_put(data[:2])
+    everything_finite = "in the loss or the gradient; all pre-activations are finite"
+    assert first_nonfinite(trainer("stop"), healthy, (X, y)) == everything_finite
+    for broken in (["head"], ["blocks", 1, "linear"], ["blocks", 0, "linear"]):
+        params = jax.tree.map(lambda x: x, healthy.params)
+        layer = functools.reduce(lambda tree, key: tree[key], broken, params)
+        layer["kernel"] = layer["kernel"].at[0, 0].set(jnp.inf)
+        found = first_nonfinite(trainer("stop"), healthy._replace(params=params), (X, y))
+        assert found == f"first in the pre-activations of {'/'.join(map(str, broken))}"
+
+
+def test_skipping_is_training_without_those_steps():
+    data, row = with_outlier(3e38)
+    skipping, step = trainer("skip"), Ahead(trainer("record").step)
+    run = fit(skipping, data, 0)
+    state, losses = start(trainer("record"), 0), []
+    for order in orders():
+        taken = [rows for rows in order if row not in rows]
+        losses.append([])
+        for rows in taken:
+            state, metrics = step(state, (data.X_train[rows], data.y_train[rows]))
+            losses[-1].append(float(metrics.loss))
+    skipped = sum(row in order for order in orders())
+    assert int(run.state.skipped) == skipped >= 1
+    assert [len(each) for each in losses] == [4 - (row in order) for order in orders()]
+    for entry, epoch in zip(run.curve, losses, strict=True):
+        assert entry.train_loss == pytest.approx(np.mean(epoch), rel=1e-5)
+    for mine, theirs in zip(
+        jax.tree.leaves(run.state.params), jax.tree.leaves(state.params), strict=True
+    ):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_a_guard_changes_no_finite_run():
+    data = toy_dataset()
+    curves = [fit(trainer(choice), data, 1).curve for choice in ("record", "stop", "skip")]
+    for curve in curves[1:]:
+        np.testing.assert_allclose(curve, curves[0], rtol=1e-5)
+
+
+def test_the_mean_leaves_out_what_was_skipped():
+    assert mean_of_taken((1.0 + 0.0 + 2.0) / 3, 1, 3) == pytest.approx(1.5)
+    assert np.isnan(mean_of_taken(0.0, 3, 3))
+
+
+def test_a_key_in_the_state_is_kept_too():
+    state = start(trainer("record"), 0)._replace(model_state={"key": jax.random.key(1)})
+
+    def advance(state, batch):
+        metrics = Metrics(batch, batch)
+        return state._replace(model_state={"key": jax.random.key(2)}), metrics
+
+    step = jax.jit(guarded(advance, "skip"))
+    for factor, key, skipped in ((1.0, 2, 0), (np.nan, 1, 1)):
+        after, _ = step(state, jnp.float32(factor))
+        assert after.model_state["key"] == jax.random.key(key)
+        assert int(after.skipped) == skipped
+
+
+@pytest.fixture(scope="module")
+def npz(tmp_path_factory):
+    return save_toy(tmp_path_factory.mktemp("data"))
+
+
+FLAGS = ["--depth", "1", "--width", "4", "--batch-size", "16", "--epochs", "2"]
+
+
+def test_train_exits_with_1_and_one_line_or_goes_on(npz, tmp_path, capsys):
+    # Weights of 1e38 after the first step: the second step's products overflow.
+    command = ["train", "--dataset", npz, "--method", "none", *FLAGS, "--learning-rate", "1e38"]
+    command += ["--out", str(tmp_path / "out"), "--checkpoint-dir", str(tmp_path / "saved")]
+    assert main(command) == 1
+    err = capsys.readouterr().err
+    assert "none, seed 0: not finite at step" in err
+    assert "The last good checkpoint: none." in err
+    assert err.count("\n") == 1
+    assert not list((tmp_path / "out").iterdir())
+    assert main([*command, "--skip-nonfinite", "--resume"]) == 0
+    captured = capsys.readouterr()
+    assert "Updates left out, as something was not finite: " in captured.out
+
+
+def test_compare_records_a_diverged_run_and_goes_on(npz, tmp_path, capsys):
+    command = ["compare", "--dataset", npz, "--methods", "none", "--seeds", "2", *FLAGS]
+    assert main([*command, "--learning-rate", "1e38", "--out", str(tmp_path)]) == 0
+    with (tmp_path / "results.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["seed"] for row in rows] == ["0", "1"]
+    assert all(np.isnan(float(row["train_loss"])) for row in rows)
+    assert "nan" in (tmp_path / "table.md").read_text()

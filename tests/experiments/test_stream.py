@@ -1,0 +1,153 @@
+"""TensorFlow Datasets without TensorFlow: read whole, or in batches while training."""
+
+import sys
+
+import jax
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+from experiments._cli import main
+from experiments._errors import UserError
+from experiments.data import _tfds, load
+from experiments.methods import METHODS
+from experiments.models import ModelSettings
+from experiments.training import Ahead, TrainingSettings, fit, make_trainer
+from experiments.training._diagnose import batch_of
+
+RANDOM = np.random.default_rng(0)
+IMAGES = {
+    part: RANDOM.integers(0, 256, (rows, 4, 4, 1), dtype=np.uint8)
+    for part, rows in (("train", 50), ("test", 21))
+}
+LABELS = {part: RANDOM.integers(0, 3, len(images)) for part, images in IMAGES.items()}
+
+
+class TinyPictures(tfds.core.GeneratorBasedBuilder):
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        image = tfds.features.Tensor(shape=(4, 4, 1), dtype=np.uint8)
+        features = {"image": image, "label": tfds.features.ClassLabel(num_classes=3)}
+        return tfds.core.DatasetInfo(
+            builder=self,
+            features=tfds.features.FeaturesDict(features),
+            supervised_keys=("image", "label"),
+        )
+
+    def _split_generators(self, dl_manager):
+        return {part: self._generate_examples(part) for part in IMAGES}
+
+    def _generate_examples(self, part):
+        for i, (image, label) in enumerate(zip(IMAGES[part], LABELS[part], strict=True)):
+            yield i, {"image": image, "label": int(label)}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A folder with the set, written once; no TensorFlow takes part."""
+    folder = str(tmp_path_factory.mktemp("tfds"))
+    TinyPictures(data_dir=folder, file_format="array_record").download_and_prepare()
+    return folder
+
+
+@pytest.fixture
+def whole(prepared, monkeypatch):
+    """The set as it comes if it is small."""
+    monkeypatch.setenv("TFDS_DATA_DIR", prepared)
+    return load("tiny_pictures", 0)
+
+
+@pytest.fixture
+def streamed(whole, monkeypatch):
+    """The same set, as if it were too large."""
+    monkeypatch.setattr(_tfds, "IN_MEMORY_BYTES", 0)
+    return load("tiny_pictures", 0)
+
+
+def sorted_rows(X, y):
+    """Rows and labels in an order that does not depend on the file's."""
+    rows = np.column_stack([X.reshape(len(X), -1), y])
+    return rows[np.lexsort(rows.T)]
+
+
+def test_a_small_set_is_read_whole(whole):
+    assert "tensorflow" not in sys.modules
+    assert whole.num_classes == 3
+    mean, deviation = IMAGES["train"].mean(), IMAGES["train"].std()
+    for part, X, y in (("train", whole.X_train, whole.y_train), ("test", *whole[2:4])):
+        expected = sorted_rows((IMAGES[part] - mean) / deviation, LABELS[part])
+        np.testing.assert_allclose(sorted_rows(X, y), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_an_epoch_reads_each_row_once_in_an_order_of_its_own(whole, streamed):
+    assert streamed.train_rows == 50
+
+    def epoch(seed, number):
+        return [jax.device_get(batch) for batch in streamed.stream.batches(seed, number, 16)]
+
+    first, again, later, other = epoch(1, 0), epoch(1, 0), epoch(1, 1), epoch(2, 0)
+    assert [len(y) for _, y in first] == [16, 16, 16]
+    for one, same in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one[0], same[0])
+    for different in (later, other):
+        assert not np.array_equal(first[0][0], different[0][0])
+    rows = np.concatenate([X.reshape(len(X), -1) for X, _ in first])
+    assert len(np.unique(rows, axis=0)) == 48
+    assert {row.tobytes() for row in rows} <= {x.tobytes() for x in IMAGES["train"]}
+
+
+def test_two_processes_share_each_batch(streamed, monkeypatch):
+    alone = [X for X, _ in streamed.stream.batches(0, 0, 16)]
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    halves = []
+    for index in (0, 1):
+        monkeypatch.setattr(jax, "process_index", lambda index=index: index)
+        halves.append([X for X, _ in streamed.stream.batches(0, 0, 16)])
+    for whole_batch, one, two in zip(alone, *halves, strict=True):
+        assert len(one) == len(two) == 8
+        np.testing.assert_array_equal(np.concatenate([one, two]), whole_batch)
+
+
+def test_streamed_training_is_training_on_the_same_batches(whole, streamed):
+    settings = TrainingSettings(ModelSettings(depth=1, width=4), epochs=2, batch_size=16)
+    trainer = make_trainer(METHODS["none"], settings, streamed)
+    run = fit(trainer, streamed, 3)
+    in_memory = make_trainer(METHODS["none"], settings, whole)
+    step = Ahead(in_memory.step)
+    state = in_memory.init(np.uint32(3), whole.X_train)
+    for number in range(2):
+        order = np.random.default_rng([3, number]).permutation(50)[:48].reshape(3, 16)
+        seen = batch_of(trainer, state._replace(epoch=np.int32(number)), None, None, 2)
+        np.testing.assert_allclose(seen[0], whole.X_train[order[2]], rtol=1e-5, atol=1e-6)
+        for rows in order:
+            state, _ = step(state, (whole.X_train[rows], whole.y_train[rows]))
+        expected = in_memory.evaluate(state, whole.X_test, whole.y_test)
+        assert run.curve[number].test_loss == pytest.approx(float(expected.loss), rel=1e-4)
+    for mine, theirs in zip(
+        jax.tree.leaves(run.state.params), jax.tree.leaves(state.params), strict=True
+    ):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_the_test_rows_are_evaluated_in_parts_of_any_size(streamed):
+    sizes = [len(y) for _, y in streamed.stream.test_batches(8)]
+    assert sizes == [8, 8, 5]
+
+
+def test_what_cannot_be_read_is_said_in_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    expected = {
+        "mnist": f"there are none in {tmp_path}",
+        "tinier_pictures": "there is no dataset 'tinier_pictures'",
+        "rows/of/nothing": "there is no dataset 'rows/of/nothing'",
+    }
+    for name, message in expected.items():
+        with pytest.raises(UserError, match=message) as error:
+            load(name, 0)
+        assert "\n" not in str(error.value)
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    assert main(["train", "--dataset", "mnist", "--out", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert "pip install 'jaxnorm[tfds]'" in err
+    assert err.count("\n") == 1
