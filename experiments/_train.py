@@ -18,7 +18,7 @@ from experiments.reports import (
     write_curves,
     write_results,
 )
-from experiments.training import Keeps, KeepsNothing, NonFinite, fit, make_trainer, writes
+from experiments.training import Keeps, KeepsNothing, NonFinite, fit, join, make_trainer, writes
 
 
 def train(
@@ -39,14 +39,16 @@ def train(
         checkpoints: where they go, and from which to resume; None for none.
         nonfinite: what is done about a step that would make something not finite.
     """
+    join(settings.coordinator, settings.processes, settings.process_id)
     training = settings.training()._replace(nonfinite=nonfinite)
     recipe = adjusted(recipe, settings.overrides())
-    prepare_folder(out)
+    if writes():
+        prepare_folder(out)
     dataset = load(settings.dataset, seed)
     trainer = make_trainer(recipe, training, dataset)
     config = config_of(settings, *dataset[:4])
     with (
-        progress(training.epochs) as (advance, say),
+        progress(training.epochs, writes()) as (advance, say),
         _kept(checkpoints, config, training.epochs) as keeper,
     ):
         report = reporter(f"{recipe.name}, seed {seed}", training.epochs, advance)
