@@ -12,6 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nbformat
@@ -34,21 +35,26 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="such as 02_lcw; all notebooks if left out")
     parser.add_argument("--write", action="store_true", help="store the outputs in the notebooks")
     parser.add_argument("--timeout", type=int, default=600, help="seconds a cell may take (600)")
+    parser.add_argument("--jobs", type=int, default=1, help="notebooks at a time (1)")
     chosen = parser.parse_args()
     # The kernels import this checkout, whatever else is installed.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(FOLDER.parent), *_given_path()])
-    failed = 0
-    for path in _paths(parser, chosen.names):
-        began = time.perf_counter()
-        notebook = cleaned(nbformat.read(path, as_version=4))
-        error = execute(notebook, chosen.timeout)
-        print(f"{path.stem}: {time.perf_counter() - began:.0f} s", flush=True)
-        if error:
-            failed += 1
-            print(f"FAILED: {path.name}, {error}", file=sys.stderr, flush=True)
-        elif chosen.write:
-            nbformat.write(smaller(cleaned(notebook)), path)
-    return failed
+    paths = _paths(parser, chosen.names)
+    with ThreadPoolExecutor(chosen.jobs) as pool:
+        return sum(pool.map(lambda path: not run(path, chosen.timeout, chosen.write), paths))
+
+
+def run(path: Path, timeout: int, write: bool) -> bool:
+    """Executes one notebook, prints its time, stores it if wanted; whether it went well."""
+    began = time.perf_counter()
+    notebook = cleaned(nbformat.read(path, as_version=4))
+    error = execute(notebook, timeout)
+    print(f"{path.stem}: {time.perf_counter() - began:.0f} s", flush=True)
+    if error:
+        print(f"FAILED: {path.name}, {error}", file=sys.stderr, flush=True)
+    elif write:
+        nbformat.write(smaller(cleaned(notebook)), path)
+    return not error
 
 
 def execute(notebook: NotebookNode, timeout: int) -> str:
