@@ -7,8 +7,8 @@ from jaxtyping import Array, Bool, PyTree
 from experiments.data import find_augmentation
 from experiments.methods import without_betas
 from experiments.training._epoch import batch_order, make_indexed_step
+from experiments.training._loss import Batch
 from experiments.training._state import TrainState
-from experiments.training._step import Batch
 from experiments.training._streamed import Streamed
 from experiments.training._trainer import Trainer
 from jaxnorm import attach, collect_preactivations, effective

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from experiments.methods import without_betas
+from experiments.training._loss import score
 from experiments.training._placement import ONE_DEVICE, Placement
 from experiments.training._state import Metrics, TrainState
-from experiments.training._step import score
 from jaxnorm import attach, clean_parameters, effective
 
 #: The rows that are evaluated at once; it bounds the memory of activations.

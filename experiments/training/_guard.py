@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
+from experiments.training._loss import Batch
 from experiments.training._state import Metrics, TrainState
-from experiments.training._step import Batch, Step
+from experiments.training._step import Step
 
 #: ``record``: the run goes on with what it got. ``stop``: the state stays what it was before the
 #: first such step. ``skip``: it stays so for this step, and the next one counts again.

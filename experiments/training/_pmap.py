@@ -2,9 +2,10 @@
 
 import jax
 
+from experiments.training._loss import Batch
 from experiments.training._placement import DATA, Placement
 from experiments.training._state import Metrics, TrainState
-from experiments.training._step import Batch, Step
+from experiments.training._step import Step
 
 
 def pmapped(step: Step, placement: Placement) -> Step:

@@ -3,10 +3,11 @@
 import jax
 from jax.sharding import PartitionSpec as P
 
+from experiments.training._loss import Batch
 from experiments.training._placement import DATA, Placement
 from experiments.training._pmap import pmapped
 from experiments.training._state import Metrics, TrainState
-from experiments.training._step import Batch, Step
+from experiments.training._step import Step
 
 
 def placed(step: Step, placement: Placement) -> Step:

@@ -6,21 +6,15 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, PyTree
 
-from experiments.methods import (
-    BETAS,
-    VarianceConstancy,
-    forward_with_loss,
-    scales_and_biases,
-    without_betas,
-)
+from experiments.methods import VarianceConstancy
 from experiments.training._accumulate import accumulated
 from experiments.training._average import average, own_keys, shared_keys
+from experiments.training._loss import Batch, make_loss
 from experiments.training._state import Metrics, TrainState
-from jaxnorm import attach, effective, gamma_decay, power_iteration
+from jaxnorm import power_iteration
 
-Batch = tuple[Float[Array, "rows *shape"], Int[Array, " rows"]]
 Step = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
 
 
@@ -48,29 +42,10 @@ def make_step(
             losses are float32.
     """
 
-    def loss_of(params: PyTree, state: TrainState, batch: Batch):
-        X, y = batch
-        weights = effective(attach(without_betas(params), state.vectors))
-        weights, X = jax.tree.map(lambda x: x.astype(dtype), (weights, X))
-
-        def forward(weights: PyTree, X: Array) -> tuple[Array, PyTree]:
-            return apply(weights, state.model_state, X, train=True)
-
-        if variance_constancy is None:
-            (logits, model_state), extra = forward(weights, X), jnp.float32(0)
-        else:
-            (logits, model_state), extra = forward_with_loss(
-                forward, weights, params[BETAS], variance_constancy, X, groups
-            )
-        if state.strengths:
-            extra = extra + gamma_decay(scales_and_biases(params)[0], state.strengths)
-        metrics = jax.tree.map(jnp.mean, score(logits.astype(jnp.float32), y))
-        return metrics.loss + extra, (model_state, metrics)
+    loss = make_loss(apply, variance_constancy, groups, dtype)
 
     def measure(state: TrainState, batch: Batch) -> tuple[PyTree, tuple[PyTree, Metrics]]:
-        gradient, (model_state, metrics) = jax.grad(loss_of, has_aux=True)(
-            state.params, state, batch
-        )
+        gradient, (model_state, metrics) = jax.grad(loss, has_aux=True)(state.params, state, batch)
         return model_state, (gradient, metrics)
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
@@ -88,11 +63,3 @@ def make_step(
         return state, metrics
 
     return step
-
-
-def score(logits: Float[Array, "rows classes"], labels: Int[Array, " rows"]) -> Metrics:
-    """Each row's cross-entropy, and 1 where the largest logit is the label's, else 0."""
-    return Metrics(
-        optax.softmax_cross_entropy_with_integer_labels(logits, labels),
-        (logits.argmax(-1) == labels).astype(jnp.float32),
-    )

@@ -112,17 +112,7 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
     def optimizer(seed: int | UInt[Array, ""] = 0) -> optax.GradientTransformation:
         return make_optimizer(recipe, settings.optimizer, steps, layout, seed, noise)
 
-    step = make_step(
-        apply,
-        optimizer(),
-        recipe.variance_constancy,
-        groups=groups.variance_constancy,
-        axis_name=placement.axis_name,
-        accumulate=settings.accumulate,
-        dtype=settings.dtype,
-    )
-    # Guarded outside: there all devices have the same metrics.
-    step = guarded(placed(step, placement), settings.nonfinite)
+    step = _step(apply, optimizer(), recipe, settings, groups.variance_constancy)
     refresh = make_refresh(model, recipe, settings.batch_size, placement)
     evaluate = make_evaluate(apply, recipe.noise is not None, placement=placement)
     return Trainer(
@@ -139,6 +129,27 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
         ),
         apply=apply,
     )
+
+
+def _step(
+    apply: Callable[..., tuple[Array, PyTree]],
+    optimizer: optax.GradientTransformation,
+    recipe: Recipe,
+    settings: TrainingSettings,
+    groups: int,
+) -> Step:
+    """The step on the run's devices."""
+    step = make_step(
+        apply,
+        optimizer,
+        recipe.variance_constancy,
+        groups=groups,
+        axis_name=settings.placement.axis_name,
+        accumulate=settings.accumulate,
+        dtype=settings.dtype,
+    )
+    # Guarded outside: there all devices have the same metrics.
+    return guarded(placed(step, settings.placement), settings.nonfinite)
 
 
 def _noise(recipe: Recipe, model: nnx.Module, shape: Sequence[int]) -> PyTree:
