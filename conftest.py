@@ -7,6 +7,10 @@ import itertools
 import os
 from collections.abc import Callable, Iterator
 
+# Tests compile much and compute little: LLVM's optimizations cost more than they save. XLA's own
+# passes, fusion and partitioning among them, run as ever. For subprocesses too, so before JAX.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+
 import hypothesis
 import jax
 import pytest

@@ -18,7 +18,8 @@ def draw_curves(path: Path, runs: Sequence[Run], title: str) -> None:
     loss, accuracy = figure.axes
     losses = _draw(loss, runs, "train_loss", 1.0)
     accuracies = _draw(accuracy, runs, "test_accuracy", 100.0)
-    if all((line[np.isfinite(line)] > 0).all() for line in losses.values()):
+    drawn = np.concatenate([line[np.isfinite(line)] for line in losses.values()])
+    if drawn.size and drawn.min() > 0:
         loss.set_yscale("log")
     _label(loss, losses, "training loss (cross-entropy, nats)")
     _label(accuracy, accuracies, "test accuracy (%)")

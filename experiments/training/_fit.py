@@ -13,7 +13,7 @@ from experiments._errors import Diverged, UserError
 from experiments.data import Dataset
 from experiments.training._diagnose import batch_of, first_nonfinite
 from experiments.training._epoch import steps_per_epoch
-from experiments.training._guard import mean_of_taken
+from experiments.training._guard import is_finite, mean_of_taken
 from experiments.training._history import Epoch, Keeps, KeepsNothing
 from experiments.training._state import TrainState
 from experiments.training._trainer import Trainer
@@ -66,16 +66,19 @@ def fit(
     skipped = int(state.skipped)
     for entry in history.curve:
         report(entry)
+    stops = trainer.settings.nonfinite == "stop"
     for number in range(len(history.curve) + 1, trainer.settings.epochs + 1):
+        # The epoch consumes its state; what stops it is looked for from a copy.
+        before = jax.tree.map(lambda leaf: leaf.copy(), state) if stops else state
         began = time.perf_counter()
         state, trained = jax.block_until_ready(trainer.epoch(state, *train))
         seconds = time.perf_counter() - began
+        if stops and not is_finite((state, trained)):
+            _diverged(trainer, before, train, number, steps)
         *measured, total = jax.device_get(
             (*trained, *trainer.evaluate(state, *test), state.skipped)
         )
         left_out, skipped = int(total) - skipped, int(total)
-        if left_out and trainer.settings.nonfinite == "stop":
-            _diverged(trainer, state, train, number, steps - left_out)
         measured[:2] = (mean_of_taken(mean, left_out, steps) for mean in measured[:2])
         history = history.after(Epoch(number, *map(float, measured)), seconds)
         report(history.curve[-1])
@@ -86,9 +89,11 @@ def fit(
 
 
 def _diverged(
-    trainer: Trainer, state: TrainState, train: tuple[Array, Array], number: int, index: int
+    trainer: Trainer, before: TrainState, train: tuple[Array, Array], number: int, steps: int
 ) -> NoReturn:
-    """Raises Diverged; the state is the one before the step of that index of that epoch."""
+    """Raises Diverged, after running the epoch again up to the step that is not finite."""
+    state, _ = trainer.careful_epoch(before, *train)
+    index = steps - max(1, int(state.skipped))
     state = state._replace(epoch=state.epoch - 1)
     where = first_nonfinite(trainer, state, batch_of(trainer, state, *train, index))
     raise Diverged(f"not finite at step {index + 1} of epoch {number}, {where}")

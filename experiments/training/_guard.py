@@ -10,27 +10,26 @@ from experiments.training._loss import Batch
 from experiments.training._state import Metrics, TrainState
 from experiments.training._step import Step
 
-#: ``record``: the run goes on with what it got. ``stop``: the state stays what it was before the
-#: first such step. ``skip``: it stays so for this step, and the next one counts again.
+#: ``record``: the run goes on with what it got. ``stop``: it ends, and says where. ``skip``: the
+#: update is left out.
 NonFinite = Literal["record", "stop", "skip"]
 
 
-def guarded(step: Step, nonfinite: NonFinite) -> Step:
+def guarded(step: Step, goes_on: bool = True) -> Step:
     """A step whose state stays finite; ``state.skipped`` counts the updates that were left out.
 
-    All on the device: a selection of the old or the new state, which XLA fuses with the update.
+    All on the device: a selection of the old or the new state. It keeps both, and so costs more
+    than a step that updates in place.
 
     Args:
         step: as `make_step` gives it. On several devices it must return the same metrics on all.
-        nonfinite: what is done.
+        goes_on: whether a step after one that was left out counts again.
     """
-    if nonfinite == "record":
-        return step
 
     def guarded_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         new, metrics = step(state, batch)
         takes = jnp.isfinite(metrics.loss) & all_finite(new)
-        if nonfinite == "stop":
+        if not goes_on:
             takes &= state.skipped == 0
         old = (state._replace(skipped=state.skipped + 1), jax.tree.map(jnp.zeros_like, metrics))
         return jax.tree.map(lambda new, old: jnp.where(takes, new, old), (new, metrics), old)
@@ -42,6 +41,12 @@ def all_finite(tree: PyTree) -> Bool[Array, ""]:
     """Whether every floating-point number in a tree is finite."""
     leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.inexact)]
     return jnp.all(jnp.stack([jnp.isfinite(x).all() for x in leaves]))
+
+
+@jax.jit
+def is_finite(tree: PyTree) -> Bool[Array, ""]:
+    """Compiled, for use between epochs."""
+    return all_finite(tree)
 
 
 def mean_of_taken(mean: float, skipped: int, steps: int) -> float:

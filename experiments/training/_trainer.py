@@ -78,6 +78,7 @@ class Trainer(NamedTuple):
         step: ``(state, (X, y)) -> (state, metrics)``, pure and not compiled.
         refresh: what is done between steps, or None.
         epoch: ``(state, X, y) -> (state, metrics)``; it consumes the state.
+        careful_epoch: the same, up to the first step that is not finite.
         evaluate: ``(state, X, y) -> metrics``.
         apply: the network, as `jaxnorm.nnx.functionalize` gives it.
     """
@@ -90,6 +91,7 @@ class Trainer(NamedTuple):
     step: Step
     refresh: Refresh | None
     epoch: Ahead | Stepwise | Streamed
+    careful_epoch: Ahead | Stepwise | Streamed
     evaluate: Ahead | StreamedEvaluation
     apply: Callable[..., tuple[Array, PyTree]]
 
@@ -114,6 +116,10 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
 
     step = _step(apply, optimizer(), recipe, settings, groups.variance_constancy)
     refresh = make_refresh(model, recipe, settings.batch_size, placement)
+
+    def epoch_of(step: Step) -> Ahead | Stepwise | Streamed:
+        return _epoch_runner(model, step, refresh, settings, augment, dataset)
+
     evaluate = make_evaluate(apply, recipe.noise is not None, placement=placement)
     return Trainer(
         recipe,
@@ -123,7 +129,8 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
         init=Ahead(_make_init(network, optimizer, recipe, settings, layout)),
         step=step,
         refresh=refresh,
-        epoch=_epoch_runner(model, step, refresh, settings, augment, dataset),
+        epoch=epoch_of(step),
+        careful_epoch=epoch_of(guarded(step, goes_on=False)),
         evaluate=(
             StreamedEvaluation(evaluate, dataset, placement) if dataset.stream else Ahead(evaluate)
         ),
@@ -148,8 +155,9 @@ def _step(
         accumulate=settings.accumulate,
         dtype=settings.dtype,
     )
+    step = placed(step, settings.placement)
     # Guarded outside: there all devices have the same metrics.
-    return guarded(placed(step, settings.placement), settings.nonfinite)
+    return guarded(step) if settings.nonfinite == "skip" else step
 
 
 def _noise(recipe: Recipe, model: nnx.Module, shape: Sequence[int]) -> PyTree:

@@ -117,7 +117,7 @@ def test_a_key_in_the_state_is_kept_too():
         metrics = Metrics(batch, batch)
         return state._replace(model_state={"key": jax.random.key(2)}), metrics
 
-    step = jax.jit(guarded(advance, "skip"))
+    step = jax.jit(guarded(advance))
     for factor, key, skipped in ((1.0, 2, 0), (np.nan, 1, 1)):
         after, _ = step(state, jnp.float32(factor))
         assert after.model_state["key"] == jax.random.key(key)
