@@ -88,7 +88,7 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
         )
     layout = constrained_layout(settings.constrain_head)
     steps = settings.epochs * steps_per_epoch(rows, settings.batch_size)
-    network = partial(_network, recipe, settings.model, shape, dataset.num_classes)
+    network = partial(network_of, recipe, settings.model, shape, dataset.num_classes)
 
     # Abstract: the structure alone, without computing parameters.
     model = nnx.eval_shape(lambda: network(jax.random.key(0)))
@@ -104,7 +104,7 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
         recipe,
         settings,
         layout,
-        init=Ahead(_make_init(network, optimizer, recipe, settings.model, layout)),
+        init=Ahead(make_init(network, optimizer, recipe, settings.model, layout)),
         step=step,
         refresh=refresh,
         epoch=_epoch_runner(model, step, refresh, settings),
@@ -125,7 +125,7 @@ def _noise(recipe: Recipe, model: nnx.Module, shape: Sequence[int]) -> PyTree:
     return growing_noise(recipe.noise, logits, functional.params, x)
 
 
-def _network(
+def network_of(
     recipe: Recipe,
     model: ModelSettings,
     shape: Sequence[int],
@@ -147,7 +147,7 @@ def _network(
     )
 
 
-def _make_init(
+def make_init(
     network: Callable[[Array], nnx.Module],
     optimizer: Callable[[UInt[Array, ""]], optax.GradientTransformation],
     recipe: Recipe,
