@@ -41,7 +41,7 @@ class OptimizerSettings(NamedTuple):
 def make_optimizer(
     recipe: Recipe,
     settings: OptimizerSettings,
-    steps: int,
+    steps: int | Int[Array, ""],
     layout: Layout,
     seed: int | Int[Array, ""] = 0,
     noise: PyTree = None,
@@ -74,11 +74,12 @@ def make_optimizer(
     return jaxnorm.noise_injection(optimizer, stddev, seed=seed)
 
 
-def schedule_of(settings: OptimizerSettings, steps: int) -> Schedule:
-    """The learning rate at each step."""
+def schedule_of(settings: OptimizerSettings, steps: int | Int[Array, ""]) -> Schedule:
+    """The learning rate at each step; with drops, steps and rate may be traced."""
     if not settings.drops:
         return cosine(settings.learning_rate, steps)
-    starts = jnp.array([round(fraction * steps) for fraction, _ in settings.drops])
+    fractions = jnp.array([fraction for fraction, _ in settings.drops])
+    starts = jnp.round(fractions * jnp.asarray(steps, jnp.float32)).astype(jnp.int32)
     rates = settings.learning_rate * jnp.array([1.0, *(factor for _, factor in settings.drops)])
     return lambda step: rates[(step >= starts).sum()]
 

@@ -36,10 +36,13 @@ class MLP(nnx.Module):
         self.blocks = nnx.List(
             dense_block(before, after, style, rngs) for before, after in itertools.pairwise(widths)
         )
+        rate = style.head_dropout
+        self.head_dropout = nnx.Dropout(rate, rngs=rngs) if rate else None
         self.head = nnx.Linear(widths[-1], num_classes, rngs=rngs)
 
     def __call__(self, x: Float[Array, "rows *shape"]) -> Float[Array, "rows classes"]:
         x = x.reshape(len(x), -1)
         for block in self.blocks:
             x = block(x)
+        x = x if self.head_dropout is None else self.head_dropout(x)
         return self.head(x)

@@ -41,6 +41,8 @@ class ModelSettings(NamedTuple):
         width: the units of each.
         channels: the channels of a convolutional network's first stage, of 64 in the papers.
         groups: the parts of the batch that batch normalization sees apart (ghost batches).
+        alpha_dropout: the rate of alpha dropout after each activation.
+        head_dropout: the rate of dropout before the classifier of the mlp.
     """
 
     name: str = "mlp"
@@ -49,6 +51,8 @@ class ModelSettings(NamedTuple):
     width: int = 256
     channels: int = 64
     groups: int = 1
+    alpha_dropout: float = 0.0
+    head_dropout: float = 0.0
 
 
 #: ``(settings, shape, num_classes, style=, rngs=) -> module``.
@@ -172,6 +176,8 @@ def build(
         _activation(activation, standardize),
         maker(post_norm, settings.groups),
         dropout,
+        settings.alpha_dropout,
+        settings.head_dropout,
     )
     network = MODELS[settings.name](settings, shape, num_classes, style=style, rngs=rngs)
     make_input_norm = maker(input_norm, settings.groups)

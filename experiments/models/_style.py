@@ -7,6 +7,7 @@ import jax
 from flax import nnx
 from jaxtyping import Array, Float
 
+from experiments.models._alpha_dropout import AlphaDropout
 from experiments.models._norms import MakeNorm
 
 Values = Float[Array, "rows *shape"]
@@ -21,12 +22,17 @@ class Style(NamedTuple):
         activation: the nonlinearity.
         post_norm: a maker of the normalizer after each activation, or None.
         dropout: the rate at which each output is dropped in training.
+        alpha_dropout: likewise, by `AlphaDropout`.
+        head_dropout: the rate at which what the classifier of a fully connected network is given
+            is dropped in training.
     """
 
     norm: MakeNorm | None = None
     activation: Activation = jax.nn.relu
     post_norm: MakeNorm | None = None
     dropout: float = 0.0
+    alpha_dropout: float = 0.0
+    head_dropout: float = 0.0
 
     @property
     def use_bias(self) -> bool:
@@ -35,7 +41,12 @@ class Style(NamedTuple):
 
     @property
     def kernel_init(self) -> nnx.Initializer:
-        """Glorot and Bengio's weights for saturating activations, else He et al.'s."""
+        """Glorot and Bengio's weights for saturating activations, else He et al.'s.
+
+        SELU keeps the variance of its inputs with LeCun's, and not with twice theirs.
+        """
+        if self.activation is jax.nn.selu:
+            return nnx.initializers.lecun_normal()
         saturating = self.activation in (jax.nn.sigmoid, jax.nn.tanh)
         return nnx.initializers.glorot_normal() if saturating else nnx.initializers.he_normal()
 
@@ -54,9 +65,12 @@ class Nonlinearity(nnx.Module):
         self.activation = style.activation
         self.post_norm = None if style.post_norm is None else style.post_norm(width, rngs)
         self.dropout = nnx.Dropout(style.dropout, rngs=rngs) if style.dropout else None
+        alpha = style.alpha_dropout
+        self.alpha_dropout = AlphaDropout(alpha, rngs=rngs) if alpha else None
 
     def __call__(self, x: Values) -> Values:
-        for layer in (self.norm, self.activation, self.post_norm, self.dropout):
+        layers = (self.norm, self.activation, self.post_norm, self.dropout, self.alpha_dropout)
+        for layer in layers:
             x = x if layer is None else layer(x)
         return x
 

@@ -27,16 +27,22 @@ from experiments.papers.normprop import _figures as normprop_figures
 from experiments.papers.normprop import _jacobian as normprop_jacobian
 from experiments.papers.normprop import _speed as normprop_speed
 from experiments.papers.normprop import _tab1 as normprop_tab1
+from experiments.papers.vcl import _fig1 as vcl_fig1
 from experiments.papers.vcl import _fig2 as vcl_fig2
 from experiments.papers.vcl import _tab1 as vcl_tab1
 from experiments.papers.vcl import _tab2 as vcl_tab2
 from experiments.papers.vcl import _tab3 as vcl_tab3
+from experiments.papers.vcl import _uci as vcl_uci
 
 _ALL: tuple[Item, ...] = (
+    vcl_fig1.ITEM,
     vcl_fig2.ITEM,
     vcl_tab1.ITEM,
     vcl_tab2.ITEM,
     vcl_tab3.ITEM,
+    vcl_uci.TAB4_ITEM,
+    vcl_uci.TAB5_ITEM,
+    vcl_uci.FIG3_ITEM,
     lcw_fig1.ITEM,
     lcw_fig2.ITEM,
     lcw_fig3.ITEM,

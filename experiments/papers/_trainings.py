@@ -1,23 +1,18 @@
 """Training every cell of a grid under every seed, and keeping what is finished."""
 
 import functools
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments._errors import UserError
 from experiments.data import Dataset
 from experiments.methods import METHODS, OptimizerSettings, Overrides, adjusted
 from experiments.models import ModelSettings
 from experiments.papers._data import load_data
 from experiments.papers._grid import Cell, Grid, Protocol
 from experiments.papers._item import Context
-from experiments.reports import write_whole
+from experiments.papers._kept import RUNS, read_kept, write_kept
 from experiments.training import Epoch, Run, Trainer, TrainingSettings, fit, make_trainer
-
-#: Finished runs, in the folder of the report.
-RUNS = "runs.json"
 
 
 class Trained(NamedTuple):
@@ -75,17 +70,8 @@ def settings_of(setting: Protocol) -> TrainingSettings:
 
 def read_runs(path: Path, protocol: Protocol) -> dict[tuple[str, int], Run]:
     """The finished runs of a folder; raises UserError if they followed another protocol."""
-    if not path.exists():
-        return {}
-    stored = json.loads(path.read_text())
-    mine = json.loads(json.dumps(protocol._asdict()))
-    if stored["protocol"] != mine:
-        differing = [name for name in mine if stored["protocol"].get(name) != mine[name]]
-        raise UserError(
-            f"{path} holds runs of another protocol ({', '.join(differing)} differ); give another "
-            "--out, or remove it."
-        )
-    return {(entry["cell"], entry["seed"]): _run(entry) for entry in stored["runs"]}
+    kept = read_kept(path, protocol._asdict())
+    return {(entry["cell"], entry["seed"]): _run(entry) for entry in kept}
 
 
 def write_runs(path: Path, protocol: Protocol, trained: list[Trained]) -> None:
@@ -101,7 +87,7 @@ def write_runs(path: Path, protocol: Protocol, trained: list[Trained]) -> None:
         }
         for each in trained
     ]
-    write_whole(path, json.dumps({"protocol": protocol._asdict(), "runs": entries}))
+    write_kept(path, protocol._asdict(), entries)
 
 
 def _run(entry: dict) -> Run:

@@ -104,7 +104,7 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
     steps = settings.epochs * steps_per_epoch(dataset.train_rows, settings.batch_size)
     groups = cut(recipe, placement, settings.batch_size, settings.accumulate, settings.model.groups)
     sizes = settings.model._replace(groups=groups.batch_norm)
-    network = partial(_network, recipe, sizes, shape, dataset.num_classes)
+    network = partial(network_of, recipe, sizes, shape, dataset.num_classes)
 
     # Abstract: the structure alone, without computing parameters.
     model = nnx.eval_shape(lambda: network(jax.random.key(0)))
@@ -126,7 +126,7 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
         settings,
         layout,
         network,
-        init=Ahead(_make_init(network, optimizer, recipe, settings, layout)),
+        init=Ahead(make_init(network, optimizer, recipe, settings, layout)),
         step=step,
         refresh=refresh,
         epoch=epoch_of(step),
@@ -173,7 +173,7 @@ def _noise(recipe: Recipe, model: nnx.Module, shape: Sequence[int]) -> PyTree:
     return growing_noise(recipe.noise, logits, functional.params, x)
 
 
-def _network(
+def network_of(
     recipe: Recipe,
     model: ModelSettings,
     shape: Sequence[int],
@@ -195,7 +195,7 @@ def _network(
     )
 
 
-def _make_init(
+def make_init(
     network: Callable[[Array], nnx.Module],
     optimizer: Callable[[UInt[Array, ""]], optax.GradientTransformation],
     recipe: Recipe,

@@ -1,0 +1,117 @@
+"""Many small trainings in one program: each is the ordinary training, whatever the padding."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from experiments.data import Dataset
+from experiments.methods import (
+    METHODS,
+    OptimizerSettings,
+    Overrides,
+    adjusted,
+    constrained_layout,
+    make_optimizer,
+)
+from experiments.models import ModelSettings
+from experiments.models._alpha_dropout import AlphaDropout
+from experiments.training import Sizes, TrainingSettings, make_sweep, padded, sizes_of
+from experiments.training._evaluate import make_evaluate
+from experiments.training._step import make_step
+from experiments.training._sweep import as_unpadded, padded_order
+from experiments.training._trainer import make_init, network_of
+from jaxnorm.nnx import functionalize
+from tests.experiments.toy import toy_dataset
+
+RATES = (0.02, 0.05)
+SETTINGS = TrainingSettings(
+    ModelSettings(activation="elu", depth=1, width=8, head_dropout=0.5),
+    OptimizerSettings("sgd", 0.0, 0.0, ((0.5, 0.1),)),
+    epochs=2,
+    batch_size=12,
+)
+TIGHT, ROOMY = Sizes(56, 14, 23, 6, 3), Sizes(70, 19, 40, 9, 5)
+VCL = adjusted(METHODS["vcl"], Overrides(sample_size=6))
+
+
+def splits() -> list[Dataset]:
+    return [toy_dataset(seed) for seed in (0, 1)]
+
+
+def test_sizes():
+    assert sizes_of(toy_dataset(), 0.2) == TIGHT
+    assert TIGHT.joined(Sizes(1, 99, 1, 1, 1)) == TIGHT._replace(validation=99)
+    data = padded(splits(), 0.2, ROOMY)
+    assert data.train.X.shape == (2, 70, 9)
+    first = splits()[1]
+    np.testing.assert_array_equal(data.validation.X[1, :14, :6], first.X_train[56:])
+    assert not data.validation.X[1, 14:].any()
+    assert not data.test.X[..., 6:].any()
+
+
+def test_a_sweep_is_the_ordinary_training():
+    """One of its four runs, step by step, with unpadded arrays and the other evaluation."""
+    arguments = padded(splits(), 0.2, ROOMY), jnp.arange(2, dtype=jnp.uint32), jnp.array(RATES)
+    curve = jax.device_get(make_sweep(VCL, SETTINGS, ROOMY)(*arguments))
+    seed, rate, data = jnp.uint32(1), RATES[1], splits()[1]
+    sizes = Sizes(*map(np.int32, TIGHT))
+    network = functools.partial(network_of, VCL, SETTINGS.model, (6,), 3)
+    apply = functionalize(network(jax.random.key(0))).apply
+    layout, steps = constrained_layout(), 2 * (56 // 12)
+    tx = make_optimizer(VCL, SETTINGS.optimizer._replace(learning_rate=rate), steps, layout)
+    step = jax.jit(make_step(apply, tx, VCL.variance_constancy))
+    init = make_init(network, lambda seed: tx, VCL, SETTINGS.model, layout)
+    state = as_unpadded(init(seed, data.X_train), seed, sizes)
+    evaluate = jax.jit(make_evaluate(apply, noisy=False))
+    losses, curves = [], []
+    for epoch in range(2):
+        order = np.asarray(padded_order(state, 56, sizes.train))
+        assert sorted(order) == list(range(56))
+        for rows in order[:48].reshape(4, 12):
+            state, metrics = step(state, (data.X_train[rows], data.y_train[rows]))
+            losses.append(metrics.loss)
+        state = state._replace(epoch=jnp.int32(epoch + 1))
+        parts = (data.X_train[56:], data.y_train[56:]), (data.X_test, data.y_test)
+        errors = [1 - evaluate(state, *part).accuracy for part in parts]
+        curves.append((np.mean(losses[-4:]), *errors))
+    # Only the order of sums differs, and with it the last digits after some steps.
+    got = np.stack([each[1, 1] for each in curve], -1)
+    np.testing.assert_allclose(got, curves, rtol=1e-4)
+
+
+def test_padded_rows_never_lead_the_order():
+    state = type("State", (), {"seed": jnp.uint32(3), "epoch": jnp.int32(0)})
+    small, large = (np.asarray(padded_order(state, n, jnp.int32(20))) for n in (20, 33))
+    np.testing.assert_array_equal(large[:20], small)
+    assert sorted(large[20:]) == list(range(20, 33))
+
+
+def test_first_and_last_weights_have_the_data_s_own_sizes():
+    """LeCun's and He's variances, 1 and 2 over the fan-in, whatever the arrays hold."""
+    model = ModelSettings(activation="relu", depth=1, width=400)
+    network = functools.partial(network_of, METHODS["none"], model, (90,), 50)
+    tx = make_optimizer(METHODS["none"], SETTINGS.optimizer, 1, constrained_layout())
+    init = make_init(network, lambda seed: tx, METHODS["none"], model, constrained_layout())
+    sizes = Sizes(*map(np.int32, (9, 9, 9, 30, 10)))
+    params = as_unpadded(init(jnp.uint32(0), jnp.zeros((9, 90))), jnp.uint32(0), sizes).params
+    first, head = params["blocks"][0]["linear"]["kernel"][:30], params["head"]["kernel"][:, :10]
+    # A truncated normal's sample variance of n numbers is off by less than sqrt(2 / n), about.
+    assert float(first.var() * 30 / 2) == pytest.approx(1, abs=4 * (2 / 12000) ** 0.5)
+    assert float(head.var() * 400) == pytest.approx(1, abs=4 * (2 / 4000) ** 0.5)
+
+
+def test_alpha_dropout_keeps_mean_and_variance(key):
+    layer = AlphaDropout(0.3, rngs=nnx.Rngs(dropout=key()))
+    x = jax.random.normal(key(), (200_000,))
+    y = np.asarray(layer(x), np.float64)
+    # Five standard errors of the mean and (kurtosis below 4) of the variance.
+    assert y.mean() == pytest.approx(0, abs=5 / 200_000**0.5)
+    assert y.var() == pytest.approx(1, abs=5 * (3 / 200_000) ** 0.5)
+    counts = np.unique(y, return_counts=True)[1]
+    assert counts.max() / len(y) == pytest.approx(0.3, abs=5 * (0.21 / 200_000) ** 0.5)
+    layer.eval()
+    np.testing.assert_array_equal(layer(x), x)

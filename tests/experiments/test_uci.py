@@ -1,0 +1,113 @@
+"""The UCI experiments: what validation chooses, wins, profiles, and going on after a stop."""
+
+import json
+
+import numpy as np
+import pytest
+
+from experiments._cli import main
+from experiments._errors import UserError
+from experiments.papers import Context
+from experiments.papers.vcl import _uci_train
+from experiments.papers.vcl._uci import claims_of
+from experiments.papers.vcl._uci_presets import PRESETS
+from experiments.papers.vcl._uci_reported import TAB4, TAB5
+from experiments.papers.vcl._uci_tables import profile, wins
+from experiments.papers.vcl._uci_train import Settings, select, train_all
+
+ERRORS = np.array(
+    [
+        [0.10, 0.20, 0.1004],  # tied at three digits
+        [0.30, 0.25, 0.20],
+        [0.50, 0.50, 0.50],  # no win
+        [0.40, 0.28, 0.30],
+    ]
+)
+
+
+def test_wins_count_ties_and_no_constant_sets():
+    np.testing.assert_array_equal(wins(ERRORS), [1, 1, 2])
+
+
+def test_profile():
+    """Accuracies 0.9 0.8 0.9 | 0.7 0.75 0.8 | 0.5 0.5 0.5 | 0.6 0.72 0.7 over their best."""
+    got = profile(np.round(ERRORS, 3), np.array([1.0, 0.95, 0.88, 0.8]))
+    expected = [[0.5, 0.5, 0.75], [0.5, 0.5, 1.0], [0.5, 1.0, 1.0], [1.0, 1.0, 1.0]]
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_the_window_chooses_run_and_epoch():
+    """Means of two: 4.5 3.5 2.5 | 5 1.5 4.5; a window longer than the training is all of it."""
+    validation = np.array([[[5.0, 4, 3, 2], [9.0, 1, 2, 7]]])
+    assert select(validation, 2) == ((0, 1, 2), 1.5)
+    assert select(validation, 9) == ((0, 0, 3), 3.5)
+
+
+def test_the_paper_s_table_4_is_inside_its_number_of_sets():
+    assert all(sum(counts) >= 44 and max(counts) <= 44 for counts in TAB4.values())
+    assert all(len(row) == 9 and 0 <= min(row) <= max(row) < 1 for row in TAB5.values())
+
+
+def test_claims_follow_the_wins():
+    """In three sets of six VCL is best, in two BN, in one nothing; and the other way round."""
+    errors = np.tile(np.eye(3)[[2, 2, 2, 1, 1, 0]] * -0.1 + 0.3, 3)
+    assert [c.holds for c in claims_of(errors, Settings())][:7] == [True] * 7
+    # SELU and ELU give way to ReLU where VCL is best.
+    flipped = errors[:, ::-1] + [0, 0, 0, 0.01, 0, 0, 0.01, 0, 0]
+    assert [c.holds for c in claims_of(flipped, Settings())][:7] == [False] * 7
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two small data sets as files, of which one has splits and one has none."""
+    random = np.random.default_rng(0)
+    root = tmp_path_factory.mktemp("data")
+    for name, rows, features, classes in (("one", 90, 5, 2), ("two", 80, 7, 4)):
+        y = np.arange(rows, dtype=np.int32) % classes
+        X = random.normal(size=(rows, features)) + 3 * np.eye(classes, features)[y]
+        masks = {"test4": random.permuted(np.arange(4 * rows).reshape(4, rows) % 4 == 0, axis=1)}
+        np.savez(root / f"{name}.npz", X=X, y=y, **(masks if name == "one" else {}))
+    return root
+
+
+TINY = PRESETS["smoke"].settings._replace(normalizations=("none",), depths=(1,))
+
+
+def context(folder, out):
+    return Context(folder, out, lambda fraction, what: None)
+
+
+def test_a_stopped_run_goes_on(folder, tmp_path, monkeypatch):
+    trained = []
+
+    def counted(settings, programs, pair):
+        trained.append(pair)
+        if len(trained) == 2:
+            raise KeyboardInterrupt
+        return train(settings, programs, pair)
+
+    train = _uci_train._train
+    monkeypatch.setattr(_uci_train, "_train", counted)
+    with pytest.raises(KeyboardInterrupt):
+        train_all(TINY, context(folder, tmp_path))
+    assert {run["dataset"] for run in json.loads((tmp_path / "runs.json").read_text())["runs"]} == {
+        "one"
+    }
+    chosen = train_all(TINY, context(folder, tmp_path))
+    assert [pair[0] for pair in trained] == ["one", "two", "two"]
+    assert [(c.dataset, c.seed) for c in chosen] == [("one", 0), ("one", 1), ("two", 0), ("two", 1)]
+    assert {(c.epoch, c.depth, c.learning_rate) for c in chosen} == {(3, 1, 0.01)}
+    assert all(0 <= c.test_error <= 1 for c in chosen), [c.test_error for c in chosen]
+    assert train_all(TINY, context(folder, tmp_path)) == chosen
+    assert len(trained) == 3
+    with pytest.raises(UserError, match=r"another protocol \(width differ\)"):
+        train_all(TINY._replace(width=9), context(folder, tmp_path))
+
+
+def test_without_data_one_line_says_what_is_wanted(tmp_path, capsys):
+    for item in ("vcl/tab4", "vcl/fig1"):
+        assert main(["paper", item, "--out", str(tmp_path)]) == 2
+        printed = capsys.readouterr().err.splitlines()
+        assert len(printed) == 1
+        assert "--data-dir" in printed[0]
+        assert "archive.ics.uci.edu" in printed[0]
