@@ -33,3 +33,4 @@ from experiments.training._sweep import make_sweep as make_sweep
 from experiments.training._trainer import Trainer as Trainer
 from experiments.training._trainer import TrainingSettings as TrainingSettings
 from experiments.training._trainer import make_trainer as make_trainer
+from experiments.training._trainer import network_of as network_of
