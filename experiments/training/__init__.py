@@ -16,14 +16,14 @@ from experiments.training._history import History as History
 from experiments.training._history import Keeps as Keeps
 from experiments.training._history import KeepsNothing as KeepsNothing
 from experiments.training._mesh import make_placement as make_placement
-from experiments.training._placement import Placement as Placement
-from experiments.training._processes import join as join
-from experiments.training._processes import writes as writes
 from experiments.training._padded import Padded as Padded
 from experiments.training._padded import Part as Part
 from experiments.training._padded import Sizes as Sizes
 from experiments.training._padded import padded as padded
 from experiments.training._padded import sizes_of as sizes_of
+from experiments.training._placement import Placement as Placement
+from experiments.training._processes import join as join
+from experiments.training._processes import writes as writes
 from experiments.training._state import Metrics as Metrics
 from experiments.training._state import TrainState as TrainState
 from experiments.training._step import make_step as make_step
@@ -33,4 +33,3 @@ from experiments.training._sweep import make_sweep as make_sweep
 from experiments.training._trainer import Trainer as Trainer
 from experiments.training._trainer import TrainingSettings as TrainingSettings
 from experiments.training._trainer import make_trainer as make_trainer
-from experiments.training._trainer import network_of as network_of

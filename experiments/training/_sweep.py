@@ -78,7 +78,7 @@ def make_run(
         )
         seen = partial(_masked, apply, data.sizes.classes)
         step = make_step(seen, optimizer, recipe.variance_constancy)
-        init = make_init(network, lambda seed: optimizer, recipe, settings.model, layout)
+        init = make_init(network, lambda seed: optimizer, recipe, settings, layout)
         state = as_unpadded(init(seed, data.train.X), seed, data.sizes)
 
         def epoch(state: TrainState, _: None) -> tuple[TrainState, Curve]:

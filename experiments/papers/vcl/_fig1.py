@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from flax import nnx
-from jaxtyping import Float
+from jaxtyping import Array, Float, PyTree
 from matplotlib.figure import Figure
 
 from experiments._errors import UserError
@@ -16,9 +15,7 @@ from experiments.methods import (
     METHODS,
     OptimizerSettings,
     Overrides,
-    Recipe,
     adjusted,
-    constrained_layout,
     without_betas,
 )
 from experiments.models import ModelSettings
@@ -26,9 +23,8 @@ from experiments.papers._data import find
 from experiments.papers._item import Claim, Context, Item, Preset, Report
 from experiments.papers.vcl._uci_data import split
 from experiments.reports import COLOURS, new_figure, spread
-from experiments.training import TrainingSettings, fit, make_trainer, network_of
+from experiments.training import Trainer, TrainingSettings, TrainState, fit, make_trainer
 from jaxnorm.losses import collect_preactivations
-from jaxnorm.nnx import functionalize
 from jaxnorm.statistics import kurtosis
 
 #: What is drawn, and a control: a network without either.
@@ -98,8 +94,8 @@ def measure(settings: Settings, method: str, data: Dataset, seed: int) -> Measur
     )
     optimizer = OptimizerSettings("sgd", settings.learning_rate, 0.0, settings.drops)
     training = TrainingSettings(model, optimizer, settings.epochs, settings.batch_size)
-    state = fit(make_trainer(recipe, training, data), data, seed).state
-    layers = _preactivations(recipe, model, data, state.params, state.model_state)
+    trainer = make_trainer(recipe, training, data)
+    layers = _preactivations(trainer, fit(trainer, data, seed).state, data.X_test)
     return Measured(method, seed, layers, [np.asarray(kurtosis(x, 0)) for x in layers])
 
 
@@ -143,20 +139,16 @@ def draw(settings: Settings, found: Sequence[Measured]) -> Figure:
 
 
 def _preactivations(
-    recipe: Recipe, model: ModelSettings, data: Dataset, params, model_state
+    trainer: Trainer, state: TrainState, X: Float[np.ndarray, "rows features"]
 ) -> list[Float[np.ndarray, "rows units"]]:
-    shape = data.X_test.shape[1:]
-    network = nnx.eval_shape(
-        lambda: network_of(recipe, model, shape, data.num_classes, jax.random.key(0))
-    )
-    apply = functionalize(network).apply
+    def evaluated(params: PyTree, X: Array) -> tuple[Array, PyTree]:
+        return trainer.apply(params, state.model_state, X, train=False)
 
     @jax.jit
-    def hidden(params, X):
-        evaluated = lambda params, X: apply(params, model_state, X, train=False)  # noqa: E731
-        return collect_preactivations(evaluated, params, X, layout=constrained_layout())[1]
+    def hidden(params: PyTree, X: Array) -> dict[str, Array]:
+        return collect_preactivations(evaluated, params, X, layout=trainer.layout)[1]
 
-    layers = hidden(without_betas(params), data.X_test)
+    layers = hidden(without_betas(state.params), X)
     # In the order of a network's blocks: a dict that left jit is sorted by name.
     in_order = sorted(layers.items(), key=lambda entry: int(entry[0].split("/")[1]))
     return [np.asarray(layer) for _, layer in in_order]
