@@ -49,6 +49,12 @@ def make_sweep(recipe: Recipe, settings: TrainingSettings, capacity: Sizes) -> A
         settings: of an mlp; the learning rate is an argument of the runs instead.
         capacity: the sizes of the arrays.
     """
+    parts = recipe.reparametrization, recipe.noise, recipe.population, recipe.initializer
+    if recipe.constrained or any(part is not None for part in parts):
+        raise ValueError(
+            f"a sweep trains plain kernels with one step after the other, which {recipe.name} does "
+            "not; use make_trainer."
+        )
     run = make_run(recipe, settings, capacity)
     each_rate = jax.vmap(run, (None, None, 0))
     return Ahead(jax.vmap(each_rate, (Padded(0, 0, 0, None), 0, None)))

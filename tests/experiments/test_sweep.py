@@ -64,7 +64,7 @@ def test_a_sweep_is_the_ordinary_training():
     layout, steps = constrained_layout(), 2 * (56 // 12)
     tx = make_optimizer(VCL, SETTINGS.optimizer._replace(learning_rate=rate), steps, layout)
     step = jax.jit(make_step(apply, tx, VCL.variance_constancy))
-    init = make_init(network, lambda seed: tx, VCL, SETTINGS.model, layout)
+    init = make_init(network, lambda seed: tx, VCL, SETTINGS, layout)
     state = as_unpadded(init(seed, data.X_train), seed, sizes)
     evaluate = jax.jit(make_evaluate(apply, noisy=False))
     losses, curves = [], []
@@ -94,8 +94,9 @@ def test_first_and_last_weights_have_the_data_s_own_sizes():
     """LeCun's and He's variances, 1 and 2 over the fan-in, whatever the arrays hold."""
     model = ModelSettings(activation="relu", depth=1, width=400)
     network = functools.partial(network_of, METHODS["none"], model, (90,), 50)
+    training = SETTINGS._replace(model=model)
     tx = make_optimizer(METHODS["none"], SETTINGS.optimizer, 1, constrained_layout())
-    init = make_init(network, lambda seed: tx, METHODS["none"], model, constrained_layout())
+    init = make_init(network, lambda seed: tx, METHODS["none"], training, constrained_layout())
     sizes = Sizes(*map(np.int32, (9, 9, 9, 30, 10)))
     params = as_unpadded(init(jnp.uint32(0), jnp.zeros((9, 90))), jnp.uint32(0), sizes).params
     first, head = params["blocks"][0]["linear"]["kernel"][:30], params["head"]["kernel"][:, :10]
@@ -115,3 +116,9 @@ def test_alpha_dropout_keeps_mean_and_variance(key):
     assert counts.max() / len(y) == pytest.approx(0.3, abs=5 * (0.21 / 200_000) ** 0.5)
     layer.eval()
     np.testing.assert_array_equal(layer(x), x)
+
+
+@pytest.mark.parametrize("name", ["cwo", "lcw", "pn"])
+def test_methods_that_do_more_are_refused(name):
+    with pytest.raises(ValueError, match=f"which {name} does not"):
+        make_sweep(METHODS[name], SETTINGS, ROOMY)

@@ -8,7 +8,7 @@ import pytest
 from experiments._cli import main
 from experiments._errors import UserError
 from experiments.papers import Context
-from experiments.papers.vcl import _uci_train
+from experiments.papers.vcl import _fig1, _uci_train
 from experiments.papers.vcl._uci import claims_of
 from experiments.papers.vcl._uci_presets import PRESETS
 from experiments.papers.vcl._uci_reported import TAB4, TAB5
@@ -55,6 +55,21 @@ def test_claims_follow_the_wins():
     # SELU and ELU give way to ReLU where VCL is best.
     flipped = errors[:, ::-1] + [0, 0, 0, 0.01, 0, 0, 0.01, 0, 0]
     assert [c.holds for c in claims_of(flipped, Settings())][:7] == [False] * 7
+
+
+def test_figure_1_compares_medians_over_layers_and_seeds():
+    def measured(method, *peaks):
+        return _fig1.Measured(method, 0, [], [np.array(layer) for layer in peaks])
+
+    found = [
+        measured("bn", [5.0, 4, 90], [3.0, 3, 3]),
+        measured("vcl", [4.5, 1.5, 3], [3.0, 9, 9]),
+        measured("none", [4.0, 4, 4], [4.0, 4, 4]),
+    ]
+    first, second, flat = _fig1.claims_of(found)
+    assert (first.holds, second.holds, flat.holds) == (True, False, None)
+    assert first.ours == "VCL 3.00, BN 5.00; none 4.00"
+    assert flat.ours == "VCL 16.7%, BN 0.0%"
 
 
 @pytest.fixture(scope="module")
