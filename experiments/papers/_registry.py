@@ -14,6 +14,7 @@ from experiments.papers.cwo import _tab1 as cwo_tab1
 from experiments.papers.cwo import _tab2 as cwo_tab2
 from experiments.papers.cwo import _tab3 as cwo_tab3
 from experiments.papers.cwo import _tab4 as cwo_tab4
+from experiments.papers.cwo import _tab5 as cwo_tab5
 from experiments.papers.cwo import _tab6 as cwo_tab6
 from experiments.papers.lcw import _fig1 as lcw_fig1
 from experiments.papers.lcw import _fig2 as lcw_fig2
@@ -55,6 +56,7 @@ _ALL: tuple[Item, ...] = (
     cwo_tab3.ITEM,
     cwo_tab4.TAB4,
     cwo_tab4.FIG2,
+    cwo_tab5.ITEM,
     cwo_tab6.ITEM,
     normprop_jacobian.ITEM,
     normprop_bound.ITEM,
