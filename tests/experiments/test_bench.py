@@ -9,6 +9,9 @@ import pytest
 from experiments._cli import main
 from experiments.bench import _effective, _lcw, _peers
 
+#: Each test here takes many seconds.
+pytestmark = pytest.mark.slow
+
 
 def rows_of(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as file:

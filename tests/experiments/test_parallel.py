@@ -24,6 +24,9 @@ from tests.experiments.parallel import (
 )
 from tests.trees import quick_jit
 
+#: Each test here takes many seconds.
+pytestmark = pytest.mark.slow
+
 NAMES = ("none", "bn", "cwo", "lcw", "normprop", "vcl")
 
 #: The methods in which rows see each other; to the others two devices are what eight are.

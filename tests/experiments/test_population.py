@@ -12,6 +12,9 @@ from experiments.training._refresh import Refresh
 from jaxnorm import effective, standardized
 from tests.experiments.toy import SETTINGS, start, toy_dataset, toy_trainer
 
+#: Each test here takes many seconds.
+pytestmark = pytest.mark.slow
+
 
 def population_of(params, X):
     """The mean and variance of each hidden layer's product, layer by layer, in float64."""

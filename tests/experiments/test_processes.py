@@ -16,6 +16,9 @@ from experiments.training._processes import is_of_a_cluster
 from tests.experiments.parallel import DATA, placement
 from tests.experiments.two_processes import flags, train_on_own_rows
 
+#: Each test here takes many seconds.
+pytestmark = pytest.mark.slow
+
 #: Seconds after which a process that waits for the other in vain is ended.
 PATIENCE = 240
 

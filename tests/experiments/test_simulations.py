@@ -14,6 +14,9 @@ from jaxnorm.theory.batch_norm import (
     solve_order_parameters,
 )
 
+#: Each test here takes many seconds.
+pytestmark = pytest.mark.slow
+
 INPUTS, BATCH, NOISE, SEEDS = 128, 32, 0.25, 12
 SAMPLES = np.array([64, 115, 230])
 LOADS = SAMPLES / INPUTS

@@ -14,6 +14,9 @@ from jaxnorm import effective
 from tests.devices import collectives, traffic
 from tests.experiments.parallel import BATCH, DATA, placement, trainer
 
+#: Each test here takes many seconds.
+pytestmark = pytest.mark.slow
+
 FLOAT = 4  # bytes
 METRICS = 2 * FLOAT
 DEVICES = 8
