@@ -26,9 +26,8 @@ def cut(
     """The groups inside a step, which sees a microbatch: all of it under jit, else the device's.
 
     Under jit, batch normalization is that of the whole batch, on any number of devices. The
-    variance constancy loss reads rows of every device, since rows of one would have to travel, if
-    each has enough of them. A
-    number of groups above 1 holds for both, and however the step runs.
+    variance constancy loss reads rows of every device, if each has enough of them, since rows of
+    one would have to travel. A number of groups above 1 holds for both, and however the step runs.
 
     Args:
         recipe: the method.
