@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 from matplotlib.figure import Figure
@@ -96,7 +97,7 @@ def measure(settings: Settings, method: str, data: Dataset, seed: int) -> Measur
     training = TrainingSettings(model, optimizer, settings.epochs, settings.batch_size)
     trainer = make_trainer(recipe, training, data)
     layers = _preactivations(trainer, fit(trainer, data, seed).state, data.X_test)
-    return Measured(method, seed, layers, [np.asarray(kurtosis(x, 0)) for x in layers])
+    return Measured(method, seed, layers, [np.asarray(kurtosis(jnp.asarray(x), 0)) for x in layers])
 
 
 def claims_of(found: Sequence[Measured]) -> list[Claim]:
