@@ -23,6 +23,8 @@ class Protocol(NamedTuple):
         drops: (fraction of training, factor on the initial rate) from then on; empty for half a
             cosine to 0.
         weight_decay: on kernels.
+        growing_noise: the noise of the last layer for methods with noise, growing from layer to
+            layer; 0 for the methods' own, the same in every layer.
         augment: how images are augmented, by name; none for not at all.
         rows: the training rows that are used, or 0 for all.
         test_rows: the test rows that are used, or 0 for all.
@@ -42,6 +44,7 @@ class Protocol(NamedTuple):
     learning_rate: float = 0.1
     drops: tuple[tuple[float, float], ...] = ()
     weight_decay: float = 5e-4
+    growing_noise: float = 0.0
     augment: str = "none"
     rows: int = 0
     test_rows: int = 0

@@ -11,10 +11,6 @@ SMOKE_LABEL = (
     "one epoch of a few hundred enlarged digits, narrow networks, one seed: it shows that the item "
     "runs, and nothing else"
 )
-CPU_LABEL = (
-    "{rows} training and {test_rows} test images, networks of a quarter of the width, {epochs} "
-    "epochs, {seeds} seeds"
-)
 
 
 def presets(
@@ -42,9 +38,21 @@ def presets(
     reduced = full._replace(**(CPU | dict(cpu)))
     return {
         "smoke": Preset(tiny, "30 s on 2 CPU cores", SMOKE_LABEL),
-        "cpu": Preset(reduced, cpu_cost, CPU_LABEL.format(**reduced._asdict())),
+        "cpu": Preset(reduced, cpu_cost, _differences(full, reduced)),
         "full": Preset(full, full_cost),
     }
+
+
+def _differences(full: Protocol, reduced: Protocol) -> str:
+    """Every field in which a protocol differs from the paper's, with its value."""
+    pairs = zip(full._asdict().items(), reduced, strict=True)
+    return ", ".join(_shown(name, value) for (name, paper), value in pairs if value != paper)
+
+
+def _shown(name: str, value: Any) -> str:
+    if name == "drops" and not value:
+        return "half a cosine for the learning rate"
+    return f"{name.replace('_', ' ')} {'; '.join(value) if isinstance(value, tuple) else value}"
 
 
 #: What the smoke presets of image networks have in common.

@@ -2,11 +2,12 @@
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from experiments.data import Dataset
-from experiments.methods import METHODS, OptimizerSettings, Overrides, adjusted
+from experiments.methods import METHODS, OptimizerSettings, Overrides, Recipe, adjusted
 from experiments.models import ModelSettings
 from experiments.papers._data import load_data
 from experiments.papers._grid import Cell, Grid, Protocol
@@ -27,7 +28,7 @@ def train_grid(grid: Grid, protocol: Protocol, context: Context) -> list[Trained
     """All runs of a grid; those that an earlier call with the same protocol finished are kept."""
     kept = read_runs(context.out / RUNS, protocol)
     trained: list[Trained] = []
-    trainer_for, dataset_for = _trainers(), _datasets(context.data_dir)
+    trainer_for, dataset_for = _trainers(), _datasets(context.data_dir, protocol.seeds)
     cells = chosen(grid, protocol)
     total = len(cells) * protocol.seeds
     for cell in cells:
@@ -51,6 +52,14 @@ def chosen(grid: Grid, protocol: Protocol) -> list[Cell]:
         if (not protocol.only_rows or cell.row in protocol.only_rows)
         and (not protocol.only_columns or cell.column in protocol.only_columns)
     ]
+
+
+def recipe_of(cell: Cell, setting: Protocol) -> Recipe:
+    """The method of a cell, with what the cell and the protocol change of it."""
+    recipe = METHODS[cell.method]
+    if setting.growing_noise and recipe.noise is not None:
+        recipe = replace(recipe, noise=setting.growing_noise, noise_grows=True)
+    return adjusted(recipe, Overrides(**cell.overrides))
 
 
 def settings_of(setting: Protocol) -> TrainingSettings:
@@ -95,9 +104,9 @@ def _run(entry: dict) -> Run:
     return Run(entry["method"], entry["seed"], curve, entry["step_ms"], entry["parameters"], None)
 
 
-def _datasets(data_dir: Path | None) -> Callable[[str, int, int, int], Dataset]:
-    """Loads each dataset once for a seed."""
-    return functools.lru_cache(maxsize=2)(
+def _datasets(data_dir: Path | None, seeds: int) -> Callable[[str, int, int, int], Dataset]:
+    """Loads each dataset once for a seed: the cells come one after the other, each in all seeds."""
+    return functools.lru_cache(maxsize=seeds)(
         lambda name, seed, rows, test_rows: load_data(data_dir, name, seed, rows, test_rows)
     )
 
@@ -110,8 +119,7 @@ def _trainers() -> Callable[[Cell, Protocol, Dataset], Trainer]:
         key = (cell.name, data.X_train.shape, data.num_classes)
         if key not in made:
             made.clear()  # Cells come one after the other; their programs need not be kept.
-            recipe = adjusted(METHODS[cell.method], Overrides(**cell.overrides))
-            made[key] = make_trainer(recipe, settings_of(setting), data)
+            made[key] = make_trainer(recipe_of(cell, setting), settings_of(setting), data)
         return made[key]
 
     return trainer_for

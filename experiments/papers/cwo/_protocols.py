@@ -12,9 +12,13 @@ CNN = Protocol(
     augment="crop-flip",
 )
 
-#: What other networks change of it.
-RESNET = {"model": "resnet110", "learning_rate": 0.2}
-WIDE_RESNET = {"model": "wrn28x10", "learning_rate": 0.2, "weight_decay": 5e-3}
+#: What other networks change of it. Where there are residual branches, the noise grows with depth;
+#: in a plain network a noise of that size diverges.
+RESNET = {"model": "resnet110", "learning_rate": 0.2, "growing_noise": 1.0}
+WIDE_RESNET = RESNET | {"model": "wrn28x10", "weight_decay": 5e-3}
+
+#: What the reduced presets train in the place of a residual network.
+PLAIN = {"model": "cnn9", "growing_noise": 0.0}
 
 #: Fast AutoAugment's operations with cutout; the sub-policies are drawn, not those published.
 FAST_AA = {"augment": "fast-autoaugment-cutout"}

@@ -3,11 +3,7 @@
 from experiments.papers._grid import Cell, Grid, Ordering
 from experiments.papers._grid_report import grid_item
 from experiments.papers._presets import presets
-from experiments.papers.cwo._protocols import CNN, WIDE_RESNET
-
-#: The paper's sigma in residual networks is 1, growing with depth. In a plain network without
-#: branches a noise of that size diverges; the methods' own default is used in the reduced presets.
-_SIGMA = 1.0
+from experiments.papers.cwo._protocols import CNN, PLAIN, WIDE_RESNET
 
 #: (parts, recipe without noise, with noise) and errors: CIFAR-10 without, with; CIFAR-100 likewise.
 _ROWS = (
@@ -44,8 +40,8 @@ ITEM = grid_item(
         CNN._replace(**WIDE_RESNET),
         smoke_rows=("both", "both + noise"),
         smoke_columns=("CIFAR-10",),
-        smoke={"model": "cnn9", "augment": "none"},
-        cpu={"model": "cnn9", "learning_rate": 0.05, "only_columns": ("CIFAR-10",)},
+        smoke={**PLAIN, "augment": "none"},
+        cpu={**PLAIN, "learning_rate": 0.05, "only_columns": ("CIFAR-10",)},
         cpu_cost="25 min on 2 CPU cores",
         full_cost="10 GPU hours a run (estimated)",
     ),

@@ -43,6 +43,7 @@ ITEM = grid_item(
         # Fifty layers take two minutes to compile.
         smoke={"model": "mlp", "activation": "sigmoid", "width": 32, "augment": "none"},
         cpu={
+            "channels": _FULL.channels,  # There are none.
             "only_columns": ("CIFAR-10",),
             "augment": "none",
             "epochs": 20,
