@@ -12,7 +12,8 @@ from experiments.papers import ITEMS, Context
 from experiments.papers._data import enlarged, find, load_data, subset
 from experiments.papers._grid import Cell, Grid, Ordering, Protocol
 from experiments.papers._grid_report import report_of
-from experiments.papers._trainings import RUNS, Trained, chosen, train_grid
+from experiments.papers._presets import presets
+from experiments.papers._trainings import RUNS, Trained, chosen, recipe_of, train_grid
 from experiments.training import Epoch, Run
 from tests.experiments.toy import toy_dataset
 
@@ -54,6 +55,31 @@ def test_every_cell_of_every_item_is_spelt_right():
             assert {ordering.better, ordering.worse} <= rows, name
         for preset in item.presets.values():
             assert len(chosen(grid, preset.settings)) >= 2, name
+
+
+def test_the_noise_grows_where_the_protocol_says_so():
+    growing = PROTOCOL._replace(growing_noise=1.0)
+    noisy, quiet = Cell("noisy", "cwo"), Cell("quiet", "cwo-centre-sphere")
+    assert (recipe_of(noisy, growing).noise, recipe_of(noisy, growing).noise_grows) == (1.0, True)
+    assert recipe_of(noisy, PROTOCOL) == METHODS["cwo"]
+    assert recipe_of(quiet, growing) == METHODS["cwo-centre-sphere"]
+    set_here = noisy._replace(overrides={"noise": 0.5})
+    assert recipe_of(set_here, growing).noise == 0.5
+
+
+def test_a_reduced_preset_says_in_what_it_differs():
+    made = presets(
+        Protocol(drops=((0.5, 0.1),), seeds=3),
+        smoke_rows=("BN",),
+        cpu={"drops": (), "only_rows": ("BN", "WN")},
+        cpu_cost="",
+        full_cost="",
+    )
+    assert made["cpu"].label == (
+        "channels 16, epochs 10, batch size 64, half a cosine for the learning rate, rows 2000, "
+        "test rows 2000, only rows BN; WN"
+    )
+    assert not made["full"].label
 
 
 def test_finished_runs_are_kept_and_another_protocol_is_refused(tmp_path):
