@@ -69,7 +69,7 @@ def run_all(
     """
     join(settings.coordinator, settings.processes, settings.process_id)
     training = settings.training()
-    recipes = [adjusted(recipe, settings.overrides()) for recipe in recipes]
+    recipes = [adjusted(recipe, settings) for recipe in recipes]
     if writes():
         prepare_folder(out)
     datasets = {seed: load(settings.dataset, seed) for seed in seeds}

@@ -13,8 +13,8 @@ from experiments.training import TrainingSettings, make_placement
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is trained, and how; the same for every method.
+class Task:
+    """What is trained, on what, and with which optimizer.
 
     The defaults of the optimizer were chosen on the digits' splits 100 to 104, which ``compare``
     does not use unless asked for more than a hundred seeds: at a learning rate of 0.1 and more,
@@ -57,24 +57,13 @@ class Settings:
     see apart. With 1, batch normalization sees the whole batch under --parallel jit, on any number
     of devices, and each device's rows under shard_map and pmap, as jit does with as many groups as
     devices; the loss has a part on each device."""
-    noise: float | None = None
-    """The noise's standard deviation, in the methods that inject noise, in place of their own."""
-    dropout: float | None = None
-    """The rate of dropout, in the methods that have it, in place of their own."""
-    sample_size: int | None = None
-    """n of the variance constancy loss: 2n rows of each batch are read; 5 if left out."""
-    vcl_weight: float | None = None
-    """What the variance constancy loss is multiplied by; 0.01 if left out."""
-    vcl_clip: float | None = None
-    """The largest norm of a layer's gradient with that loss; 1 if left out."""
-    vcl_per_channel: bool | None = None
-    """Whether a unit of that loss is a channel, and not a channel at a position."""
-    refresh_every: int | None = None
-    """The steps between refreshes of population statistics and decay strengths; else 10."""
-    population_rows: int | None = None
-    """The rows that population statistics are taken of; 10,000 (or all) if left out."""
-    probes: int | None = None
-    """The probes of a gamma decay strength; 1 if left out."""
+
+
+# The flags of the last base come first.
+@dataclass(frozen=True)
+class Settings(Overrides, Task):
+    """What is trained, and how; the same for every method."""
+
     constrain_head: bool = False
     """Also constrain the classifier's kernel, which methods leave free otherwise."""
     augment: Annotated[
@@ -122,10 +111,6 @@ class Settings:
             self.accumulate,
             self.dtype,
         )
-
-    def overrides(self) -> Overrides:
-        """What the user sets in the place of a recipe's own settings."""
-        return Overrides(**{name: getattr(self, name) for name in Overrides._fields})
 
 
 #: The smallest values that make sense.

@@ -41,7 +41,7 @@ def train(
     """
     join(settings.coordinator, settings.processes, settings.process_id)
     training = settings.training()._replace(nonfinite=nonfinite)
-    recipe = adjusted(recipe, settings.overrides())
+    recipe = adjusted(recipe, settings)
     if writes():
         prepare_folder(out)
     dataset = load(settings.dataset, seed)

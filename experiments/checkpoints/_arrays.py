@@ -9,6 +9,8 @@ from typing import Any
 import jax
 from jaxtyping import Array, PyTree
 
+from experiments.training import is_key
+
 
 def flatten(state: PyTree) -> dict[str, Array]:
     """The leaves by their path, such as ``params.head.kernel``; random keys as their bits."""
@@ -24,11 +26,9 @@ def unflatten(flat: dict[str, Array], like: PyTree) -> PyTree:
 
     def leaf(path: Any, old: Array) -> Array:
         value = flat[_name(path)]
-        return (
-            jax.random.wrap_key_data(value, impl=jax.random.key_impl(old))
-            if _is_key(old)
-            else value
-        )
+        if not is_key(old):
+            return value
+        return jax.random.wrap_key_data(value, impl=jax.random.key_impl(old))
 
     return jax.tree.map_with_path(leaf, like)
 
@@ -45,9 +45,5 @@ def _name(path: Any) -> str:
     return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
-def _is_key(leaf: Array) -> bool:
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
 def _bits(leaf: Array) -> Array:
-    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+    return jax.random.key_data(leaf) if is_key(leaf) else leaf

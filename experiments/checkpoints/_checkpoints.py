@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import orbax.checkpoint as ocp
 from jaxtyping import PyTree
 
 from experiments._errors import UserError
@@ -26,7 +25,11 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str, keep: int = 3):
+        # Its import takes a third of a second, which only runs with checkpoints need.
+        import orbax.checkpoint as ocp
+
         self.folder = folder if "://" in folder else os.path.abspath(folder)
+        self._args = ocp.args
         options = ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True)
         with self._writing():
             self._manager = ocp.CheckpointManager(self.folder, options=options)
@@ -55,15 +58,15 @@ class Checkpoints:
             state: any tree of arrays, sharded or not.
             record: what else belongs to it, of JSON's types: ``config`` and ``history``.
         """
-        items = ocp.args.Composite(
-            state=ocp.args.StandardSave(flatten(state)), record=ocp.args.JsonSave(record)
+        items = self._args.Composite(
+            state=self._args.StandardSave(flatten(state)), record=self._args.JsonSave(record)
         )
         with self._writing():
             self._manager.save(epoch, args=items)
 
     def record(self, epoch: int) -> dict[str, Any]:
         """What was saved beside the state of a run: its ``config`` and its ``history``."""
-        items = ocp.args.Composite(record=ocp.args.JsonRestore())
+        items = self._args.Composite(record=self._args.JsonRestore())
         with self._reading(epoch):
             record = self._manager.restore(epoch, args=items).record
             if not {"config", "history"} <= set(record):
@@ -72,7 +75,7 @@ class Checkpoints:
 
     def state(self, epoch: int, like: PyTree) -> PyTree:
         """The state as it was saved, on the devices and with the shardings of ``like``."""
-        items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract(like)))
+        items = self._args.Composite(state=self._args.StandardRestore(abstract(like)))
         with self._reading(epoch):
             return unflatten(self._manager.restore(epoch, args=items).state, like)
 

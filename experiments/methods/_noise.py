@@ -6,6 +6,7 @@ import jax
 from jaxtyping import Array, Float, PyTree
 
 from experiments.methods._hidden import hidden_kernels
+from experiments.methods._paths import map_by_path
 from jaxnorm import collect_preactivations
 
 
@@ -30,8 +31,4 @@ def growing_noise(
 
     jax.eval_shape(run, params, x)
     levels = {path: stddev * (number + 1) / len(order) for number, path in enumerate(order)}
-
-    def level(path: tuple[jax.tree_util.KeyEntry, ...], _: Array) -> float | None:
-        return levels.get(jax.tree_util.keystr(path, simple=True, separator="/"))
-
-    return jax.tree.map_with_path(level, params)
+    return map_by_path(lambda path, _: levels.get(path), params)

@@ -1,35 +1,32 @@
 """A user's own settings in the place of a recipe's, where the recipe has such a part."""
 
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from experiments.methods._recipe import Recipe
 
 
-class Overrides(NamedTuple):
-    """Settings of parts of methods; None keeps what the recipe says.
-
-    Attributes:
-        noise: the standard deviation of the noise on the scales.
-        dropout: the rate.
-        sample_size: n of the variance constancy loss.
-        vcl_weight: what that loss is multiplied by.
-        vcl_clip: the largest norm of a layer's gradient with it.
-        vcl_per_channel: whether its unit is a channel, not a channel at a position.
-        refresh_every: the steps between refreshes of population statistics and decay strengths.
-        population_rows: the rows that they are taken of.
-        probes: the probes of a decay strength.
-    """
+@dataclass(frozen=True)
+class Overrides:
+    """Settings of parts of methods; None keeps what the recipe says."""
 
     noise: float | None = None
+    """The noise's standard deviation, in the methods that inject noise, in place of their own."""
     dropout: float | None = None
+    """The rate of dropout, in the methods that have it, in place of their own."""
     sample_size: int | None = None
+    """n of the variance constancy loss: 2n rows of each batch are read; 5 if left out."""
     vcl_weight: float | None = None
+    """What the variance constancy loss is multiplied by; 0.01 if left out."""
     vcl_clip: float | None = None
+    """The largest norm of a layer's gradient with that loss; 1 if left out."""
     vcl_per_channel: bool | None = None
+    """Whether a unit of that loss is a channel, and not a channel at a position."""
     refresh_every: int | None = None
+    """The steps between refreshes of population statistics and decay strengths; else 10."""
     population_rows: int | None = None
+    """The rows that population statistics are taken of; 10,000 (or all) if left out."""
     probes: int | None = None
+    """The probes of a gamma decay strength; 1 if left out."""
 
 
 def adjusted(recipe: Recipe, overrides: Overrides) -> Recipe:

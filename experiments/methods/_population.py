@@ -9,6 +9,7 @@ import optax
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from experiments.methods._hidden import hidden_kernels
+from experiments.methods._paths import by_path, replaced
 from experiments.models import HEAD
 from jaxnorm import (
     affine_gamma_decay_strength,
@@ -152,18 +153,3 @@ def _in_parts(batch: PyTree, count: int) -> PyTree:
         return rows[: count * size].reshape(count, size, *rows.shape[1:])
 
     return jax.tree.map(split, batch)
-
-
-def by_path(tree: PyTree) -> dict[str, Array]:
-    """The leaves by their /-joined paths."""
-    leaves = jax.tree.leaves_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
-
-
-def replaced(tree: PyTree, values: dict[str, Array]) -> PyTree:
-    """The tree with the leaves at some paths replaced."""
-
-    def value(path: tuple[jax.tree_util.KeyEntry, ...], leaf: Array) -> Array:
-        return values.get(jax.tree_util.keystr(path, simple=True, separator="/"), leaf)
-
-    return jax.tree.map_with_path(value, tree)

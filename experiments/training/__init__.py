@@ -15,6 +15,7 @@ from experiments.training._history import Epoch as Epoch
 from experiments.training._history import History as History
 from experiments.training._history import Keeps as Keeps
 from experiments.training._history import KeepsNothing as KeepsNothing
+from experiments.training._keys import is_key as is_key
 from experiments.training._mesh import make_placement as make_placement
 from experiments.training._padded import Padded as Padded
 from experiments.training._padded import Part as Part

@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from experiments.training._keys import is_key
+
 
 def average(tree: PyTree, axis_name: str | None) -> PyTree:
     """The mean over devices of every floating-point leaf, all in one all-reduce.
@@ -25,15 +27,11 @@ def own_keys(tree: PyTree, axis_name: str | None) -> PyTree:
     if axis_name is None:
         return tree
     index = jax.lax.axis_index(axis_name)
-    return jax.tree.map(lambda x: jax.random.fold_in(x, index) if _is_key(x) else x, tree)
+    return jax.tree.map(lambda x: jax.random.fold_in(x, index) if is_key(x) else x, tree)
 
 
 def shared_keys(tree: PyTree, kept: PyTree, axis_name: str | None) -> PyTree:
     """The tree with the keys of ``kept``, as all devices have them; counters tell draws apart."""
     if axis_name is None:
         return tree
-    return jax.tree.map(lambda x, old: old if _is_key(old) else x, tree, kept)
-
-
-def _is_key(leaf: Array) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jax.tree.map(lambda x, old: old if is_key(old) else x, tree, kept)

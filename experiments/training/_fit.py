@@ -13,7 +13,7 @@ from experiments._errors import Diverged, UserError
 from experiments.data import Dataset
 from experiments.training._diagnose import batch_of, first_nonfinite
 from experiments.training._epoch import steps_per_epoch
-from experiments.training._guard import is_finite, mean_of_taken
+from experiments.training._guard import all_finite, mean_of_taken
 from experiments.training._history import Epoch, Keeps, KeepsNothing
 from experiments.training._state import TrainState
 from experiments.training._trainer import Trainer
@@ -73,7 +73,7 @@ def fit(
         began = time.perf_counter()
         state, trained = jax.block_until_ready(trainer.epoch(state, *train))
         seconds = time.perf_counter() - began
-        if stops and not is_finite((state, trained)):
+        if stops and not all_finite((state, trained)):
             _diverged(trainer, before, train, number, steps)
         *measured, total = jax.device_get(
             (*trained, *trainer.evaluate(state, *test), state.skipped)

@@ -37,16 +37,11 @@ def guarded(step: Step, goes_on: bool = True) -> Step:
     return guarded_step
 
 
+@jax.jit
 def all_finite(tree: PyTree) -> Bool[Array, ""]:
     """Whether every floating-point number in a tree is finite."""
     leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.inexact)]
     return jnp.all(jnp.stack([jnp.isfinite(x).all() for x in leaves]))
-
-
-@jax.jit
-def is_finite(tree: PyTree) -> Bool[Array, ""]:
-    """Compiled, for use between epochs."""
-    return all_finite(tree)
 
 
 def mean_of_taken(mean: float, skipped: int, steps: int) -> float:

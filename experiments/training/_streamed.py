@@ -12,6 +12,7 @@ from experiments.data import Augment, Dataset, unchanged
 from experiments.training._ahead import Ahead
 from experiments.training._epoch import epoch_keys, steps_per_epoch
 from experiments.training._evaluate import CHUNK
+from experiments.training._loop import Loop
 from experiments.training._placement import ONE_DEVICE, Placement
 from experiments.training._refresh import Refresh
 from experiments.training._state import Metrics, TrainState
@@ -42,31 +43,18 @@ class Streamed:
         self._dataset, self._batch_size, self._augment = dataset, batch_size, augment
         self._placement = placement
         self._steps = steps_per_epoch(dataset.train_rows, batch_size)
-        self._step = Ahead(self._of_stored(step), donate_argnums=0)
-        self._due = None if refresh is None else refresh.is_due
-        self._refresh = None if refresh is None else Ahead(refresh.run, donate_argnums=0)
+        self._loop = Loop(self._of_stored(step), refresh)
 
     def compile(self, state: TrainState, X: Array, y: Array) -> None:
         """Compiles everything that a call needs."""
         own = self._placement.own_rows(self._batch_size)
         batch = self._placement.feed(self._dataset.stream.train[own], self._batch_size)
-        self._step.compile(state, *batch, jnp.int32(0))
-        if self._refresh is not None:
-            self._refresh.compile(state, X, y, jnp.int32(0))
+        self._loop.compile(state, X, y, batch)
 
     def __call__(self, state: TrainState, X: Array, y: Array) -> tuple[TrainState, Metrics]:
-        """The state after the epoch, and the mean metrics of its steps, which are fetched once."""
-        seed, epoch = int(state.seed), int(state.epoch)
-        if self._refresh is not None and epoch == 0:
-            state = self._refresh(state, X, y, jnp.int32(-1))
-        collected = []
-        for index, batch in enumerate(self._batches(seed, epoch)):
-            state, metrics = self._step(state, *batch, jnp.int32(index))
-            collected.append(metrics)
-            if self._refresh is not None and self._due(index, self._steps):
-                state = self._refresh(state, X, y, jnp.int32(index))
-        means = jax.tree.map(lambda *each: np.mean(each), *jax.device_get(collected))
-        return state._replace(epoch=state.epoch + 1), means
+        """The state after the epoch, and the mean metrics of its steps."""
+        batches = self._batches(int(state.seed), int(state.epoch))
+        return self._loop(state, X, y, batches, self._steps)
 
     def batch(self, state: TrainState, index: int) -> tuple[Array, Array]:
         """The batch of a step, as the network sees it."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._prefix import Setting, setting_per_leaf
-from jaxnorm.losses._gamma_decay_strength import strength_of_forms
+from jaxnorm.losses._gamma_decay_strength import probe_keys, strengths_of_forms
 
 
 def affine_gamma_decay_strength(
@@ -73,16 +73,13 @@ def affine_gamma_decay_strength(
 
     Source: Luo et al. 2019, appendix C.4; in this form, ours.
     """
-    if probes < 1:
-        raise ValueError(f"probes={probes}; wanted at least 1.")
+    keys = probe_keys(key, probes, axis_name)
     leaves, structure = jax.tree.leaves(scales), _structure(scales)
     if _structure(biases) != structure:
         raise ValueError(
             f"biases have the structure {_structure(biases)} and scales {structure}; "
             "wanted one bias a scale."
         )
-    if axis_name is not None:
-        key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
     shifts = [
         (jnp.asarray(mean, leaf.dtype), jnp.asarray(stddev, leaf.dtype))
         for leaf, mean, stddev in zip(
@@ -92,14 +89,8 @@ def affine_gamma_decay_strength(
             strict=True,
         )
     ]
-    forms = _forms(loss, scales, biases, samples, shifts, jax.random.split(key, probes))
-    spread = setting_per_leaf(excess_kurtosis, scales, "excess_kurtosis")
-    sizes = setting_per_leaf(batch_size, scales, "batch_size")
-    strengths = [
-        strength_of_forms(form, rho, size, axis_name, nonnegative)
-        for form, rho, size in zip(forms, spread, sizes, strict=True)
-    ]
-    return jax.tree.unflatten(structure, strengths)
+    forms = _forms(loss, scales, biases, samples, shifts, keys)
+    return strengths_of_forms(forms, scales, batch_size, excess_kurtosis, axis_name, nonnegative)
 
 
 def _forms(

@@ -71,12 +71,9 @@ def gamma_decay_strength(
     Source: Luo et al. 2019, appendix C.4. The diagonal of the Hessian, as printed, is right for
     dense layers only: on a convolution it had the wrong sign.
     """
-    if probes < 1:
-        raise ValueError(f"probes={probes}; wanted at least 1.")
+    keys = probe_keys(key, probes, axis_name)
     directions = [_checked(leaf) for leaf in jax.tree.leaves(normalized)]
     structure = jax.tree.structure(normalized)
-    if axis_name is not None:
-        key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
     curvature = _curvature(loss_of_perturbations, directions, structure)
 
     def probe(key: Array) -> list[tuple[Any, Any]]:
@@ -85,14 +82,10 @@ def gamma_decay_strength(
         shifted = [jnp.broadcast_to(s, u.shape) for u, s in zip(directions, signs, strict=True)]
         return list(zip(curvature(scaled), curvature(shifted), strict=True))
 
-    forms = jax.lax.map(probe, jax.random.split(key, probes))
-    spread = setting_per_leaf(excess_kurtosis, normalized, "excess_kurtosis")
-    sizes = setting_per_leaf(batch_size, normalized, "batch_size")
-    strengths = [
-        strength_of_forms(form, rho, size, axis_name, nonnegative)
-        for form, rho, size in zip(forms, spread, sizes, strict=True)
-    ]
-    return jax.tree.unflatten(structure, strengths)
+    forms = jax.lax.map(probe, keys)
+    return strengths_of_forms(
+        forms, normalized, batch_size, excess_kurtosis, axis_name, nonnegative
+    )
 
 
 def _checked(u: Any) -> Float[Array, "samples ... units"]:
@@ -132,11 +125,37 @@ def _signs(key: Array, like: list[Any]) -> list[Any]:
     ]
 
 
-def strength_of_forms(
-    forms: tuple[Any, Any], rho: Any, size: Any, axis_name: Any, nonnegative: bool
+def probe_keys(key: Array, probes: int, axis_name: Hashable | None) -> Array:
+    """A key for each probe, and under pmap and shard_map for each device."""
+    if probes < 1:
+        raise ValueError(f"probes={probes}; wanted at least 1.")
+    if axis_name is not None:
+        key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
+    return jax.random.split(key, probes)
+
+
+def strengths_of_forms(
+    forms: list[tuple[Any, Any]],
+    layers: PyTree,
+    batch_size: Setting,
+    excess_kurtosis: Setting,
+    axis_name: Hashable | None,
+    nonnegative: bool,
+) -> PyTree:
+    """The second-order forms of each layer's scales and shifts, (probes, units), put together."""
+    spread = setting_per_leaf(excess_kurtosis, layers, "excess_kurtosis")
+    sizes = setting_per_leaf(batch_size, layers, "batch_size")
+    strengths = [
+        _strength(form, rho, size, axis_name, nonnegative)
+        for form, rho, size in zip(forms, spread, sizes, strict=True)
+    ]
+    return jax.tree.unflatten(jax.tree.structure(layers), strengths)
+
+
+def _strength(
+    form: tuple[Any, Any], rho: Any, size: Any, axis_name: Hashable | None, nonnegative: bool
 ) -> Float[Array, " units"]:
-    """The second-order forms of a unit's scale and shift, of every probe, put together."""
-    by_scale, by_shift = (form.mean(0) for form in forms)
+    by_scale, by_shift = (each.mean(0) for each in form)
     spread = (jnp.asarray(rho, by_scale.dtype) + 2) / 4
     strength = (spread * by_scale + by_shift) / 2 / jnp.asarray(size, by_scale.dtype)
     average = strength if axis_name is None else jax.lax.pmean(strength, axis_name)

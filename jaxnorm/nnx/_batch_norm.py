@@ -9,9 +9,12 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from jaxnorm.nnx._statistics import Statistic, check_features, normalize, sample_axes
-from jaxnorm.statistics import Moments, batch_moments
+from jaxnorm.statistics import batch_moments
 
 Values = Float[Array, "..."]
+
+#: Of the mean and the variance, or of gamma and beta: what the layer has.
+Pair = tuple[Values | None, Values | None]
 
 
 class BatchNorm(nnx.Module):
@@ -114,20 +117,20 @@ class BatchNorm(nnx.Module):
         check_features(x, self.num_features)
         running = self.use_running_average if use_running_average is None else use_running_average
         groups = 1 if running else self.groups
-        moments = self._running() if running else self._batch(x)
-        mean = moments.mean if self.use_mean else None
-        variance = moments.variance if self.use_variance else None
+        mean, variance = self._running() if running else self._batch(x)
         affine = self._affine()
         return normalize(x, mean, variance, self.epsilon, *affine, groups).astype(x.dtype)
 
-    def _batch(self, x: Values) -> Moments:
-        """The batch's statistics, which the running ones follow."""
+    def _batch(self, x: Values) -> Pair:
+        """The batch's statistics that are used, which the running ones follow."""
         moments = batch_moments(x, sample_axes(x), axis_name=self.axis_name, groups=self.groups)
         if self.update_statistics:
             for kept, new in ((self.mean, moments.mean), (self.var, moments.variance)):
                 if kept is not None:
                     self._follow(kept, new if self.groups == 1 else new.mean(0))
-        return moments
+        mean = moments.mean if self.use_mean else None
+        variance = moments.variance if self.use_variance else None
+        return mean, variance
 
     def _follow(self, kept: Statistic, new: Values) -> None:
         old = kept[...]
@@ -135,13 +138,13 @@ class BatchNorm(nnx.Module):
         followed = self.momentum * old + (1 - self.momentum) * new
         kept[...] = jnp.where(jnp.isfinite(new), followed, old)
 
-    def _running(self) -> Moments:
-        mean = jnp.zeros(self.num_features) if self.mean is None else self.mean[...]
-        variance = jnp.ones(self.num_features) if self.var is None else self.var[...]
-        return Moments(mean, variance, jnp.ones(()))
+    def _running(self) -> Pair:
+        return _value(self.mean), _value(self.var)
 
-    def _affine(self) -> tuple[Values | None, Values | None]:
-        values = [None if p is None else p[...] for p in (self.scale, self.bias)]
-        if not self.train_affine:
-            values = [None if v is None else jax.lax.stop_gradient(v) for v in values]
-        return values[0], values[1]
+    def _affine(self) -> Pair:
+        values = _value(self.scale), _value(self.bias)
+        return values if self.train_affine else jax.lax.stop_gradient(values)
+
+
+def _value(variable: nnx.Variable[Any] | None) -> Values | None:
+    return None if variable is None else variable[...]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.methods import METHODS, Overrides, adjusted
-from experiments.methods._population import by_path
+from experiments.methods._paths import by_path
 from experiments.training import Ahead, Stepwise, make_evaluate, make_indexed_step, make_trainer
 from experiments.training._refresh import Refresh
 from jaxnorm import effective, standardized

@@ -6,11 +6,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from experiments.data import Dataset, load
+from experiments.papers._data import find
 
 
 def dataset(data_dir: Path | None) -> Dataset:
-    """The images in a folder, or the bundled digits."""
-    return load("digits" if data_dir is None else str(data_dir), 0)
+    """CIFAR-10 in a folder, or the bundled digits as they are."""
+    return load("digits" if data_dir is None else find(data_dir, "cifar10"), 0)
 
 
 def inputs(data_dir: Path | None, samples: int) -> Float[Array, "samples features"]:
