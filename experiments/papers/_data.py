@@ -1,5 +1,6 @@
 """Where an item's data come from: a folder of the user's, or the bundled digits."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,13 @@ def load_data(data_dir: Path | None, name: str, seed: int, rows: int, test_rows:
     """
     data = enlarged(load("digits", seed)) if data_dir is None else load(find(data_dir, name), seed)
     return subset(data, rows, test_rows, seed)
+
+
+def described(data_dir: Path | None, names: Iterable[str]) -> str:
+    """What is really trained on where a table says ``names``."""
+    if data_dir is None:
+        return BUNDLED
+    return ", ".join(dict.fromkeys(Path(find(data_dir, name)).name for name in names))
 
 
 def find(data_dir: Path, name: str) -> str:

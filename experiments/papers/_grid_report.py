@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
+from experiments.papers._data import described
 from experiments.papers._grid import Cell, Grid, Ordering, Protocol
 from experiments.papers._item import Claim, Context, Item, Preset, PresetName, Report
-from experiments.papers._trainings import Trained, train_grid
+from experiments.papers._trainings import Trained, chosen, train_grid
 from experiments.reports import COLOURS, STYLES, new_figure, spread
 
 #: The columns of results.csv; accuracies are fractions.
@@ -38,7 +39,9 @@ def grid_item(
     """An item whose report is a table of trainings."""
 
     def run(protocol: Protocol, context: Context) -> Report:
-        return report_of(grid, train_grid(grid, protocol, context), notes)
+        names = [cell.dataset for cell in chosen(grid, protocol)]
+        data = f"Trained and tested on: {described(context.data_dir, names)}."
+        return report_of(grid, train_grid(grid, protocol, context), (data, *notes))
 
     return Item(name, title, reported, run, presets)
 

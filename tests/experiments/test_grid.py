@@ -9,7 +9,7 @@ from experiments._errors import UserError
 from experiments.methods import METHODS, Overrides
 from experiments.models import ACTIVATIONS
 from experiments.papers import ITEMS, Context
-from experiments.papers._data import enlarged, find, load_data, subset
+from experiments.papers._data import described, enlarged, find, load_data, subset
 from experiments.papers._grid import Cell, Grid, Ordering, Protocol
 from experiments.papers._grid_report import report_of
 from experiments.papers._presets import presets
@@ -130,8 +130,11 @@ def test_data_are_found_by_name_or_alone(tmp_path):
     np.savez(tmp_path / "cifar10.npz", X=data.X_train, y=data.y_train)
     assert find(tmp_path, "cifar10") == find(tmp_path, "") == str(tmp_path / "cifar10.npz")
     assert load_data(tmp_path, "cifar10", 0, 20, 5).X_train.shape == (20, 6)
+    assert described(tmp_path, ["cifar10", "cifar10"]) == "cifar10.npz"
     (tmp_path / "train").mkdir()
     assert find(tmp_path, "anything") == str(tmp_path)
+    assert described(tmp_path, ["cifar10", "cifar100"]) == tmp_path.name
+    assert "digits" in described(None, ["cifar10"])
 
 
 def test_rows_are_chosen_by_the_seed():
