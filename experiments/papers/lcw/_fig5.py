@@ -44,6 +44,7 @@ ITEM = grid_item(
         smoke={"model": "mlp", "activation": "sigmoid", "width": 32, "augment": "none"},
         cpu={
             "channels": _FULL.channels,  # There are none.
+            "only_rows": ("LCW", "BN", "SL", "WN", "CWN", "SN", "BN+LCW"),
             "only_columns": ("CIFAR-10",),
             "augment": "none",
             "epochs": 20,

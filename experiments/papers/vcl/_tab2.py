@@ -99,6 +99,7 @@ ITEM = grid_item(
                 "ReLU+vcl (n = 5)",
             ),
             "only_columns": ("CIFAR-10",),
+            "epochs": 6,
         },
         cpu_cost="15 min on 2 CPU cores",
         full_cost="2 GPU hours a run (estimated)",
