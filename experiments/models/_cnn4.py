@@ -37,12 +37,12 @@ class CNN4(nnx.Module):
     ):
         height, width, before = shape
         unit, blocks = max(1, channels // 2), []
-        for factor in WIDTHS:
-            blocks.append(conv_block(before, unit * factor, style, rngs))
+        for layer, factor in enumerate(WIDTHS, 1):
+            blocks.append(conv_block(before, unit * factor, style.at(layer), rngs))
             before = unit * factor
         self.blocks = nnx.List(blocks)
         flat = max(1, height // 2) * max(1, width // 2) * before
-        self.dense = dense_block(flat, DENSE * unit, style, rngs)
+        self.dense = dense_block(flat, DENSE * unit, style.at(len(WIDTHS) + 1), rngs)
         self.head = nnx.Linear(DENSE * unit, num_classes, rngs=rngs)
 
     def __call__(

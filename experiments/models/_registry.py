@@ -43,6 +43,7 @@ class ModelSettings(NamedTuple):
         groups: the parts of the batch that batch normalization sees apart (ghost batches).
         alpha_dropout: the rate of alpha dropout after each activation.
         head_dropout: the rate of dropout before the classifier of the mlp.
+        norm_at: the one layer of cnn4, counted from 1, that is normalized; 0 for all.
     """
 
     name: str = "mlp"
@@ -53,6 +54,7 @@ class ModelSettings(NamedTuple):
     groups: int = 1
     alpha_dropout: float = 0.0
     head_dropout: float = 0.0
+    norm_at: int = 0
 
 
 #: ``(settings, shape, num_classes, style=, rngs=) -> module``.
@@ -178,6 +180,7 @@ def build(
         dropout,
         settings.alpha_dropout,
         settings.head_dropout,
+        settings.norm_at,
     )
     network = MODELS[settings.name](settings, shape, num_classes, style=style, rngs=rngs)
     make_input_norm = maker(input_norm, settings.groups)

@@ -25,6 +25,7 @@ class Style(NamedTuple):
         alpha_dropout: likewise, by `AlphaDropout`.
         head_dropout: the rate at which what the classifier of a fully connected network is given
             is dropped in training.
+        norm_at: the one layer, counted from 1, that `at` leaves its normalizers; 0 for all.
     """
 
     norm: MakeNorm | None = None
@@ -33,6 +34,11 @@ class Style(NamedTuple):
     dropout: float = 0.0
     alpha_dropout: float = 0.0
     head_dropout: float = 0.0
+    norm_at: int = 0
+
+    def at(self, layer: int) -> "Style":
+        """The style of one layer, counted from 1."""
+        return self if self.norm_at in (0, layer) else self._replace(norm=None, post_norm=None)
 
     @property
     def use_bias(self) -> bool:

@@ -7,6 +7,7 @@ from experiments._errors import unknown
 from experiments.papers._item import Item
 from experiments.papers.bn import _fig1a as bn_fig1a
 from experiments.papers.bn import _fig1b as bn_fig1b
+from experiments.papers.bn import _fig2ef as bn_fig2ef
 from experiments.papers.bn import _fig4 as bn_fig4
 from experiments.papers.bn import _tab1 as bn_tab1
 from experiments.papers.bn import _trainings as bn_trainings
@@ -71,6 +72,7 @@ _ALL: tuple[Item, ...] = (
     bn_tab1.ITEM,
     bn_trainings.FIG2AB,
     bn_trainings.FIG2CD,
+    bn_fig2ef.ITEM,
     bn_trainings.FIG2GH,
     bn_trainings.FIG3,
     bn_fig4.ITEM,
