@@ -11,6 +11,9 @@ FOLDER      images train|test/CLASS/*.{jpg,png}, all of one size; classes in alp
 FILE.tar    the same in a tar file (.tar, .tar.gz, .tar.xz, .tar.bz2)
 FOLDER      meshes CLASS/train|test/*.off, as ModelNet40 comes; 1,024 points of each, drawn by the
             seed uniformly by area, centred and scaled into the unit ball
+FOLDER      point clouds in HDF5 files with data (rows, points, 3) and label (rows, 1), as
+            ModelNet40 is passed on, named in train_files.txt and test_files.txt; the first 1,024
+            points of each
 
 Columns are standardized on the training rows, images by channel.
 NAME        any of the TensorFlow Datasets that is prepared in the format array_record, in

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from experiments._errors import UserError, unknown
 from experiments.data._dataset import Dataset
 from experiments.data._digits import load_digits
+from experiments.data._hdf5 import holds_clouds, load_clouds
 from experiments.data._images import load_folder, load_tar
 from experiments.data._meshes import holds_meshes, load_meshes
 from experiments.data._npz import load_npz
@@ -27,8 +28,9 @@ def load(source: str, seed: int) -> Dataset:
 
     Args:
         source: a bundled name, ``FILE.npz``, a folder or tar file of images
-            ``train|test/CLASS/*.{jpg,png}``, a folder of meshes ``CLASS/train|test/*.off``, or the
-            name of a TensorFlow dataset.
+            ``train|test/CLASS/*.{jpg,png}``, a folder of meshes ``CLASS/train|test/*.off`` or of
+            HDF5 files that ``train_files.txt`` and ``test_files.txt`` name, or the name of a
+            TensorFlow dataset.
         seed: decides the split, where the source leaves it open.
 
     Raises:
@@ -38,6 +40,8 @@ def load(source: str, seed: int) -> Dataset:
         return BUNDLED[source](seed)
     path = Path(source)
     if path.is_dir():
+        if holds_clouds(path):
+            return load_clouds(path)
         return load_meshes(path, seed) if holds_meshes(path) else load_folder(path)
     if path.suffix == ".npz" or source.endswith(TARS):
         if not path.is_file():
