@@ -82,6 +82,15 @@ def test_a_reduced_preset_says_in_what_it_differs():
     assert not made["full"].label
 
 
+def test_no_cell_of_a_smoke_preset_undoes_its_sizes():
+    """What a cell changes has the last word: 500 epochs there would be trained in smoke too."""
+    sizes = {"epochs", "channels", "rows", "test_rows", "seeds"}
+    for name, grid, item in grids():
+        for preset in ("smoke", "cpu"):
+            for cell in chosen(grid, item.presets[preset].settings):
+                assert not sizes & cell.changes.keys(), (name, preset, cell.name)
+
+
 def test_finished_runs_are_kept_and_another_protocol_is_refused(tmp_path):
     seen = []
     context = Context(None, tmp_path, lambda fraction, what: seen.append((fraction, what)))

@@ -5,6 +5,9 @@ from experiments.papers._grid_report import grid_item
 from experiments.papers._presets import presets
 from experiments.papers.normprop._protocols import FIGURES
 
+#: The network in network is that of the smoke preset of table 1.
+_SMOKE = {"model": "mlp", "width": 32}
+
 _RATES = {50: 0.05, 100: 0.08}
 
 FIG1 = grid_item(
@@ -28,6 +31,7 @@ FIG1 = grid_item(
     presets(
         FIGURES,
         smoke_rows=("global, batch 50", "batch, batch 50"),
+        smoke=_SMOKE,
         cpu={"epochs": 8},
         cpu_cost="10 min on 2 CPU cores",
         full_cost="1 GPU hour a run (estimated)",
@@ -48,6 +52,7 @@ FIG3 = grid_item(
     presets(
         FIGURES,
         smoke_rows=("NormProp", "BN"),
+        smoke=_SMOKE,
         cpu={"epochs": 8},
         cpu_cost="5 min on 2 CPU cores",
         full_cost="1 GPU hour a run (estimated)",
@@ -77,7 +82,7 @@ FIG4 = grid_item(
     presets(
         FIGURES,
         smoke_rows=("batch 1", "batch 50"),
-        smoke={"rows": 64},
+        smoke=_SMOKE | {"rows": 64},
         cpu={"epochs": 4, "rows": 1000},
         cpu_cost="20 min on 2 CPU cores",
         full_cost="1 GPU hour a run, a day for single samples (estimated)",
