@@ -59,9 +59,10 @@ def speed_item(
 
     presets: dict[PresetName, Preset] = {
         "smoke": Preset(
-            full._replace(channels=4, batch_size=16, repeats=2),
+            full._replace(model="cnn4", channels=4, batch_size=16, repeats=2),
             "20 s on 2 CPU cores",
-            "narrow networks and two rounds: it shows that the item runs, and nothing else",
+            "a narrow network of four convolutions and two rounds: it shows that the item runs, "
+            "and nothing else",
         ),
         "cpu": Preset(
             full._replace(channels=16, batch_size=64, repeats=10),

@@ -173,7 +173,7 @@ ITEM = Item(
         ),
         "cpu": Preset(
             Settings((1, 4, 5), (16, 64, 256), 16, 10, 0.025, rows=2048, test_rows=2000),
-            "15 min on 2 CPU cores",
+            "20 min on 2 CPU cores (estimated)",
             "2048 training and 2000 test images, networks of a quarter of the width, BN at three "
             "of five layers, batches up to 256, 10 epochs, 3 seeds",
         ),

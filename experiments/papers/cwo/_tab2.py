@@ -3,7 +3,7 @@
 from experiments.papers._grid import Cell, Grid, Ordering
 from experiments.papers._grid_report import grid_item
 from experiments.papers._presets import presets
-from experiments.papers.cwo._protocols import CNN, FAST_AA, PLAIN, WIDE_RESNET
+from experiments.papers.cwo._protocols import CNN, FAST_AA, PLAIN, SMOKE, WIDE_RESNET
 
 _FULL = CNN._replace(**WIDE_RESNET, **FAST_AA)
 
@@ -46,7 +46,7 @@ ITEM = grid_item(
         _FULL,
         smoke_rows=("Ours, B = 16", "BN, B = 16"),
         smoke_columns=("CIFAR-10",),
-        smoke={**PLAIN, "augment": "none"},
+        smoke=SMOKE,
         cpu={**PLAIN, "augment": "crop-flip", "only_columns": ("CIFAR-10",)},
         cpu_cost="30 min on 2 CPU cores",
         full_cost="10 GPU hours a run, more for small batches (estimated)",

@@ -3,7 +3,7 @@
 from experiments.papers._grid import Cell, Grid, Ordering
 from experiments.papers._grid_report import grid_item
 from experiments.papers._presets import presets
-from experiments.papers.cwo._protocols import CNN, PLAIN, WIDE_RESNET
+from experiments.papers.cwo._protocols import CNN, PLAIN, SMOKE, WIDE_RESNET
 
 #: (parts, recipe without noise, with noise) and errors: CIFAR-10 without, with; CIFAR-100 likewise.
 _ROWS = (
@@ -40,7 +40,7 @@ ITEM = grid_item(
         CNN._replace(**WIDE_RESNET),
         smoke_rows=("both", "both + noise"),
         smoke_columns=("CIFAR-10",),
-        smoke={**PLAIN, "augment": "none"},
+        smoke=SMOKE,
         cpu={**PLAIN, "learning_rate": 0.05, "epochs": 6, "only_columns": ("CIFAR-10",)},
         cpu_cost="25 min on 2 CPU cores",
         full_cost="10 GPU hours a run (estimated)",

@@ -56,7 +56,7 @@ def _item(name: str, title: str, column: str):
             CNN._replace(**WIDE_RESNET | {"growing_noise": 0.0}, only_columns=(column,)),
             smoke_rows=("constant, sigma = 0.4", "linear, sigma = 0.4"),
             smoke_columns=(column,),
-            smoke={"model": "cnn9", "augment": "none"},
+            smoke={"model": "cnn4", "augment": "none"},
             cpu={"model": "resnet18", "learning_rate": 0.05, "epochs": 5},
             cpu_cost="1 h on 2 CPU cores",
             full_cost="10 GPU hours a run (estimated)",

@@ -40,7 +40,7 @@ ITEM = grid_item(
     presets(
         _FULL,
         smoke_rows=("Ours", "Plain"),
-        smoke={"model": "cnn9", "augment": "none"},
+        smoke={"model": "cnn4", "augment": "none"},
         cpu={"model": "resnet18", "augment": "crop-flip", "learning_rate": 0.05, "epochs": 5},
         cpu_cost="1 h on 2 CPU cores; any folder of small images",
         full_cost="days on 8 GPUs (estimated)",

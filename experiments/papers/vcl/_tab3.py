@@ -28,6 +28,7 @@ ITEM = grid_item(
             drops=((0.2, 0.4), (0.4, 0.04), (0.72, 0.004)),
         ),
         smoke_rows=("ELU", "ELU+vcl (n = 2)"),
+        smoke={"model": "cnn4"},
         cpu={"epochs": 5},
         cpu_cost="15 min on 2 CPU cores; any folder of small images",
         full_cost="10 GPU hours a run (estimated)",
