@@ -166,7 +166,7 @@ ITEM = Item(
     run,
     {
         "smoke": Preset(
-            Settings((4, 5), (32, 64), channels=4, epochs=1, rows=256, test_rows=64, seeds=1),
+            Settings((4,), (32, 64), channels=4, epochs=1, rows=256, test_rows=64, seeds=1),
             "30 s on 2 CPU cores",
             "one epoch of a few hundred enlarged digits, narrow networks, one seed: it shows that "
             "the item runs, and nothing else",
