@@ -20,7 +20,7 @@ WIDE_RESNET = RESNET | {"model": "wrn28x10", "weight_decay": 5e-3}
 #: What the reduced presets train in the place of a residual network.
 PLAIN = {"model": "cnn9", "growing_noise": 0.0}
 
-#: And in smoke presets, where what takes the time is to compile.
+#: Likewise in smoke presets, of which compilation takes the most time.
 SMOKE = PLAIN | {"model": "cnn4", "augment": "none"}
 
 #: Fast AutoAugment's operations with cutout; the sub-policies are drawn, not those published.
