@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
+from matplotlib.figure import Figure
 
 from experiments.data import Dataset
 from experiments.methods import METHODS, OptimizerSettings, scales_and_biases
@@ -140,7 +141,7 @@ def values_of(
     return np.array([[by_place[size, seed] for seed in seeds] for size in settings.batch_sizes])
 
 
-def _drawn(settings: Settings, points: Sequence[Point]):
+def _drawn(settings: Settings, points: Sequence[Point]) -> Figure:
     """Means over seeds, and from the least to the largest."""
     figure = new_figure(len(MEASURES))
     for axes, (measure, name) in zip(figure.axes, MEASURES.items(), strict=True):
