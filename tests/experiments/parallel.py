@@ -63,6 +63,12 @@ def train(where: Placement, names: tuple[str, ...] = NAMES, groups: int = GROUPS
     return states
 
 
+@functools.cache
+def on_one_device():
+    """What every other way must lead to."""
+    return train(placement("jit", 1))
+
+
 def put(where: Placement, state):
     """A state of one device, which every process has, where it belongs."""
     return state if where.mesh is None else jax.device_put(state, where.state_shardings(state))

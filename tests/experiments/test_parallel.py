@@ -3,7 +3,6 @@
 All methods train in one program, which is compiled once for each way to place it.
 """
 
-import functools
 import logging
 
 import jax
@@ -18,6 +17,7 @@ from tests.experiments.parallel import (
     NAMES,
     STEPS,
     assert_same,
+    on_one_device,
     placement,
     start,
     train,
@@ -26,11 +26,6 @@ from tests.experiments.parallel import (
 
 #: Each test here takes many seconds.
 pytestmark = pytest.mark.slow
-
-
-@functools.cache
-def on_one_device():
-    return train(placement("jit", 1))
 
 
 WAYS = [(entry, devices) for entry in ("jit", "shard_map", "pmap") for devices in (1, 2, 4, 8)]
