@@ -25,7 +25,7 @@ from tests.experiments.two_processes import ENTRIES, flags
 pytestmark = pytest.mark.slow
 
 #: Seconds after which a process that waits for the other in vain is ended.
-PATIENCE = 240
+PATIENCE = 480
 
 
 @pytest.fixture(scope="module")
