@@ -27,7 +27,7 @@ from experiments.training import (
 )
 
 #: What a call of each way runs, and the steps of an epoch on random images.
-EPOCHS, STEPS = 4, 8
+EPOCHS, STEPS = 3, 8
 LOOP, EPOCH, DEVICE = "loop", "epoch", "epoch and evaluation"
 
 #: Each way, and the one whose time its own is divided by.
