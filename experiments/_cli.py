@@ -111,16 +111,18 @@ class Bench:
     """Measure what a method costs. Without a name: list the benchmarks.
 
     step: times of single compiled training steps, of all methods in turn in one run, and the
-    operations and memory traffic that the compiler counts.
+    operations and memory traffic that the compiler counts. throughput: steps a second of an epoch
+    as train runs it, and of a Python loop of the same step. scaling: what the devices of a compiled
+    step send each other, on 1, 2, 4 and 8 of them (on a CPU with JAX_NUM_CPU_DEVICES=8).
     """
 
     name: Annotated[Positional[str], arg(help=f"The benchmark: {', '.join(BENCHMARKS)}.")] = ""
     model: str = "cnn9"
-    """The network, on random 32 x 32 colour images."""
+    """The network, on random 32 x 32 colour images; throughput has the digits for the mlp."""
     methods: str = "none,cwo,bn"
     """Methods, comma-separated. The baseline none is always measured, and twice, as a control."""
     batch_size: int = 128
-    """The rows of a step."""
+    """The rows of a step; in scaling, of each device."""
     channels: int = 64
     """The channels of cnn9's first stage."""
     depth: int = 3
@@ -128,9 +130,9 @@ class Bench:
     width: int = 256
     """The units of each hidden layer of the mlp."""
     repeats: int = 20
-    """The rounds; in each, every method takes one step."""
+    """The rounds; in each, everything that is compared runs once."""
     out: Path = Path("results/bench")
-    """The folder for NAME.csv; made if it does not exist."""
+    """The folder for the .csv files; made if it does not exist."""
 
     def run(self, command: str) -> None:
         """Runs the command."""

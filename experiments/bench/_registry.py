@@ -8,7 +8,9 @@ from experiments._errors import unknown
 from experiments.bench._effective import bench_effective
 from experiments.bench._lcw import bench_lcw
 from experiments.bench._peers import bench_peers
+from experiments.bench._scaling import bench_scaling
 from experiments.bench._step import bench_step
+from experiments.bench._throughput import bench_throughput
 
 #: ``flags -> None``; the flags are those of the command ``bench``.
 BENCHMARKS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
@@ -17,6 +19,8 @@ BENCHMARKS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
         "lcw": bench_lcw,
         "effective": bench_effective,
         "peers": bench_peers,
+        "throughput": bench_throughput,
+        "scaling": bench_scaling,
     }
 )
 
@@ -32,4 +36,4 @@ def find_benchmark(name: str) -> Callable[[Any], None]:
 
 def _list(flags: Any) -> None:
     for name, benchmark in BENCHMARKS.items():
-        print(f"{name:<11}{(benchmark.__doc__ or '').splitlines()[0]}")
+        print(f"{name:<12}{(benchmark.__doc__ or '').splitlines()[0]}")

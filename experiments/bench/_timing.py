@@ -21,19 +21,20 @@ class Ratio(NamedTuple):
 def times_in_turn(
     subjects: Mapping[str, Callable[[], object]], repeats: int
 ) -> dict[str, list[float]]:
-    """Milliseconds of each call, A B C A B C ...: what slows the machine slows all of them.
+    """Milliseconds of each call, A B C B C A ...: what slows the machine slows all of them.
 
-    Each subject is called once before, and its results are waited for.
+    Each subject is called once before, and its results are waited for. Each round begins with
+    another one, so that none always runs first.
     """
     times: dict[str, list[float]] = {name: [] for name in subjects}
     with progress(len(subjects) * (repeats + 1)) as (advance, _):
         for name, subject in subjects.items():
             jax.block_until_ready(subject())
             advance(f"warmed up {name}")
-        for _ in range(repeats):
-            for name, subject in subjects.items():
+        for first in range(repeats):
+            for name in np.roll(list(subjects), -first).tolist():
                 began = time.perf_counter()
-                jax.block_until_ready(subject())
+                jax.block_until_ready(subjects[name]())
                 times[name].append(1e3 * (time.perf_counter() - began))
                 advance(name)
     return times

@@ -13,7 +13,7 @@ from experiments._errors import Diverged, UserError
 from experiments.data import Dataset
 from experiments.training._diagnose import batch_of, first_nonfinite
 from experiments.training._epoch import steps_per_epoch
-from experiments.training._guard import all_finite, mean_of_taken
+from experiments.training._guard import all_finite, copied, mean_of_taken
 from experiments.training._history import Epoch, Keeps, KeepsNothing
 from experiments.training._state import TrainState
 from experiments.training._trainer import Trainer
@@ -69,7 +69,7 @@ def fit(
     stops = trainer.settings.nonfinite == "stop"
     for number in range(len(history.curve) + 1, trainer.settings.epochs + 1):
         # The epoch consumes its state; what stops it is looked for from a copy.
-        before = jax.tree.map(lambda leaf: leaf.copy(), state) if stops else state
+        before = copied(state) if stops else state
         began = time.perf_counter()
         state, trained = jax.block_until_ready(trainer.epoch(state, *train))
         seconds = time.perf_counter() - began

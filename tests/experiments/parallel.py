@@ -13,6 +13,12 @@ from tests.experiments.toy import toy_dataset
 from tests.trees import quick_jit
 
 BATCH, STEPS = 32, 3
+
+NAMES = ("none", "bn", "cwo", "lcw", "normprop", "vcl")
+
+#: Ghost batches, and parts that the variance constancy loss reads, on any number of devices.
+GROUPS = 8
+
 DATA = toy_dataset()
 
 
@@ -43,8 +49,28 @@ def start(names: tuple[str, ...]):
     return every(np.uint32(3), DATA.X_train)
 
 
+def train(where: Placement, names: tuple[str, ...] = NAMES, groups: int = GROUPS):
+    """The states that the steps lead to, by method; each process feeds the rows of its own."""
+    steps = {name: trainer(name, where, groups).step for name in names}
+
+    def step_all(states, batch):
+        return {name: step(states[name], batch)[0] for name, step in steps.items()}
+
+    compiled, own = quick_jit(step_all), where.own_rows(BATCH)
+    states = put(where, {name: start(NAMES)[name] for name in names})
+    for X, y in zip(*batches(), strict=True):
+        states = compiled(states, where.feed((X[own], y[own]), BATCH))
+    return states
+
+
+@functools.cache
+def on_one_device():
+    """What every other way must lead to."""
+    return train(placement("jit", 1))
+
+
 def put(where: Placement, state):
-    """A state of one device where it belongs."""
+    """A state of one device, which every process has, where it belongs."""
     return state if where.mesh is None else jax.device_put(state, where.state_shardings(state))
 
 

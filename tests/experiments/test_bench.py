@@ -1,16 +1,20 @@
 """The benchmarks run and write what they print, at sizes that take no time."""
 
 import csv
+from collections import defaultdict
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 from experiments._cli import main
-from experiments.bench import _effective, _lcw, _peers
+from experiments.bench import _effective, _lcw, _peers, _throughput
 
 #: Each test here takes many seconds.
 pytestmark = pytest.mark.slow
+
+FLOAT = 4  # bytes
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -56,3 +60,37 @@ def test_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["bench", "peers", "--repeats", "2", "--out", str(tmp_path)]) == 0
     layers = [row["layer"] for row in rows_of(tmp_path / "peers.csv")]
     assert {"plain dense", "jaxnorm WeightNormalized", "linen.WeightNorm"} <= set(layers)
+
+
+def test_throughput(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_throughput, "EPOCHS", 2)
+    sizes = ["--model", "mlp", "--depth", "1", "--width", "4", "--batch-size", "600"]
+    command = ["bench", "throughput", *sizes, "--methods", "none", "--repeats", "1"]
+    assert main([*command, "--out", str(tmp_path)]) == 0
+    rows = rows_of(tmp_path / "throughput_mlp.csv")
+    assert {row["way"]: row["base"] for row in rows} == _throughput.BASES
+    assert all(float(row["steps_per_s"]) > 0 for row in rows)
+
+
+def test_bytes_a_device_do_not_depend_on_the_devices(tmp_path: Path) -> None:
+    """By each entry, with so many rows a device; test_step_collectives says what they are."""
+    width, counts = 2, (2, 4, 8)
+    sizes = ["--model", "mlp", "--depth", "1", "--width", str(width), "--batch-size", "16"]
+    command = ["bench", "scaling", *sizes, "--methods", "none,bn,cwo,vcl"]
+    assert main([*command, "--out", str(tmp_path)]) == 0
+    found = defaultdict(dict)
+    for row in rows_of(tmp_path / "scaling.csv"):
+        found[row["method"], row["parallel"]][int(row["devices"])] = int(row["bytes_per_device"])
+    assert len(found) == 8
+    # The first row, by which a whole batch is shifted: the compiler sends it twice from four on.
+    found["bn", "jit"][2] += FLOAT * width
+    for way, sent in found.items():
+        assert sent[2] == sent[4] == sent[8] > 0, way
+    parameters = 32 * 32 * 3 * width + width + width * 10 + 10
+    assert found["none", "jit"] == {1: 0, **dict.fromkeys(counts, FLOAT * (parameters + 2))}
+
+
+def test_scaling_wants_devices(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(jax, "devices", lambda: jax.local_devices()[:1])
+    assert main(["bench", "scaling"]) == 2
+    assert "JAX_NUM_CPU_DEVICES=8" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 All methods train in one program, which is compiled once for each way to place it.
 """
 
-import functools
 import logging
 
 import jax
@@ -14,45 +13,19 @@ from jax.sharding import PartitionSpec as P
 from experiments.training import fit
 from tests.experiments.parallel import (
     DATA,
+    GROUPS,
+    NAMES,
     STEPS,
     assert_same,
-    batches,
+    on_one_device,
     placement,
-    put,
     start,
+    train,
     trainer,
 )
-from tests.trees import quick_jit
 
 #: Each test here takes many seconds.
 pytestmark = pytest.mark.slow
-
-NAMES = ("none", "bn", "cwo", "lcw", "normprop", "vcl")
-
-#: The methods in which rows see each other; to the others two devices are what eight are.
-SEE_ROWS = ("bn", "vcl")
-
-#: Ghost batches, and parts that the variance constancy loss reads, on any number of devices.
-GROUPS = 8
-
-
-def train(where, names=NAMES, groups=GROUPS):
-    """The states that the steps lead to, by method."""
-    steps = {name: trainer(name, where, groups).step for name in names}
-
-    def step_all(states, batch):
-        return {name: step(states[name], batch)[0] for name, step in steps.items()}
-
-    compiled, (X, y) = quick_jit(step_all), batches()
-    states = put(where, {name: start(NAMES)[name] for name in names})
-    for i in range(STEPS):
-        states = compiled(states, where.replicate((X[i], y[i])))
-    return states
-
-
-@functools.cache
-def on_one_device():
-    return train(placement("jit", 1))
 
 
 WAYS = [(entry, devices) for entry in ("jit", "shard_map", "pmap") for devices in (1, 2, 4, 8)]
@@ -60,11 +33,9 @@ WAYS = [(entry, devices) for entry in ("jit", "shard_map", "pmap") for devices i
 
 @pytest.mark.parametrize(("entry", "devices"), WAYS[1:])
 def test_every_way_trains_the_same(entry, devices):
-    names = NAMES if devices == 8 else SEE_ROWS
     # On as many devices as there are groups, those on their own rows need no groups.
     groups = 1 if devices == GROUPS and entry != "jit" else GROUPS
-    got = train(placement(entry, devices), names, groups)
-    assert_same(got, {name: on_one_device()[name] for name in names})
+    assert_same(train(placement(entry, devices), groups=groups), on_one_device())
 
 
 def test_what_is_compared_moves():

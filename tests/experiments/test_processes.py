@@ -1,11 +1,16 @@
-"""Two processes of two devices each, over the loopback interface, train as one process does."""
+"""Two processes of two devices each, over the loopback interface, train as one process does.
+
+In the end one of them is sent a signal, and both leave.
+"""
 
 import csv
 import os
+import signal
 import socket
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 
@@ -13,19 +18,19 @@ from experiments._cli import main
 from experiments._errors import UserError
 from experiments.training import join
 from experiments.training._processes import is_of_a_cluster
-from tests.experiments.parallel import DATA, placement
-from tests.experiments.two_processes import flags, train_on_own_rows
+from tests.experiments.parallel import DATA, assert_same, on_one_device, placement
+from tests.experiments.two_processes import ENTRIES, flags
 
 #: Each test here takes many seconds.
 pytestmark = pytest.mark.slow
 
 #: Seconds after which a process that waits for the other in vain is ended.
-PATIENCE = 240
+PATIENCE = 480
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """What two processes wrote; their outputs are in out0.txt and out1.txt."""
+    """What two processes wrote; what they printed is in out0.txt, err0.txt and the other's."""
     folder = tmp_path_factory.mktemp("two")
     test = np.arange(len(DATA.X_train) + len(DATA.X_test)) >= len(DATA.X_train)
     X, y = np.concatenate([DATA.X_train, DATA.X_test]), np.concatenate([DATA.y_train, DATA.y_test])
@@ -50,9 +55,10 @@ def folder(tmp_path_factory):
         for process in started:
             process.kill()
     for process, (_, errors) in zip(started, outputs, strict=True):
-        assert process.returncode == 0, errors
-    for number, (printed, _) in enumerate(outputs):
+        assert process.returncode == 128 + signal.SIGTERM, errors
+    for number, (printed, errors) in enumerate(outputs):
         (folder / f"out{number}.txt").write_text(printed)
+        (folder / f"err{number}.txt").write_text(errors)
     return folder
 
 
@@ -78,12 +84,21 @@ def test_one_process_writes(folder):
     assert not [line for line in lines if not line.startswith("[Gloo]")]
 
 
-def test_each_process_feeds_its_own_rows(folder):
-    wanted = train_on_own_rows()
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_each_process_feeds_its_own_rows(folder, entry):
+    """All methods, to the state of one device."""
+    wanted = on_one_device()
     for number in range(2):
-        with np.load(folder / f"parameters{number}.npz") as got:
-            for name, leaf in zip(got.files, wanted, strict=True):
-                np.testing.assert_allclose(got[name], leaf, rtol=2e-5, atol=2e-6)
+        with np.load(folder / f"{entry}{number}.npz") as got:
+            assert_same(jax.tree.unflatten(jax.tree.structure(wanted), got.values()), wanted)
+
+
+def test_a_signal_to_one_process_stops_both_after_the_same_epoch(folder):
+    said = [(folder / f"err{number}.txt").read_text() for number in range(2)]
+    stops = [[line for line in text.splitlines() if "stopped by a signal" in line] for text in said]
+    epochs = sorted(int(path.name) for path in (folder / "kept").iterdir())
+    end = f"stopped by a signal after epoch {epochs[-1]} of 1000; saved as {folder / 'kept'}"
+    assert stops == [[f"{end}/{epochs[-1]}: --resume goes on from there."]] * 2
 
 
 def test_one_process_has_all_rows():

@@ -3,20 +3,27 @@
 The arguments are its number, the coordinator's address, and the folder of the data and results.
 """
 
+import os
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
 import jax
 import numpy as np
 
 from experiments._cli import main
-from experiments.training import Ahead, make_placement
-from tests.experiments.parallel import BATCH, DATA, batches, trainer
+from experiments.training import make_placement
+from tests.experiments.parallel import BATCH, train
 
-SIZES = ["--depth", "1", "--width", "8", "--epochs", "2", "--batch-size", "16"]
+#: pmap is for the devices of one process.
+ENTRIES = ("jit", "shard_map")
+
+SIZES = ["--depth", "1", "--width", "8", "--batch-size", "16"]
 
 
-def flags(folder: Path, out: str) -> list[str]:
+def flags(folder: Path, out: str, epochs: int = 2) -> list[str]:
     return [
         "train",
         "--method",
@@ -25,32 +32,47 @@ def flags(folder: Path, out: str) -> list[str]:
         str(folder / "toy.npz"),
         "--out",
         str(folder / out),
+        "--epochs",
+        str(epochs),
         *SIZES,
     ]
 
 
-def train_on_own_rows() -> list[np.ndarray]:
-    """The parameters after steps with bn, for which each process loads its own rows only."""
-    where = make_placement()
-    subject, own = trainer("bn", where), where.own_rows(BATCH)
-    assert len(own) == BATCH // jax.process_count()
-    state = subject.init(np.uint32(3), where.replicate(DATA.X_train))
-    step = Ahead(subject.step, donate_argnums=0)
-    for X, y in zip(*batches(), strict=True):
-        state, _ = step(state, where.feed((X[own], y[own]), BATCH))
-    return jax.device_get(jax.tree.leaves(state.params))
+def train_all(folder: Path, number: str) -> None:
+    """Writes the states that all methods lead to, by either entry that spans processes."""
+    for entry in ENTRIES:
+        where = make_placement(entry)
+        assert len(where.own_rows(BATCH)) == BATCH // 2
+        leaves = jax.device_get(jax.tree.leaves(train(where)))
+        np.savez(folder / f"{entry}{number}.npz", *leaves)
 
 
-def run(number: str, coordinator: str, folder: Path) -> None:
+def train_until_the_other_is_asked_to_leave(folder: Path, number: str) -> int:
+    """The exit status of a run of which process 1 alone gets a signal."""
+    kept = folder / "kept"
+    if number == "1":
+        threading.Thread(target=ask_to_leave_after, args=(kept / "1",), daemon=True).start()
+    return main([*flags(folder, "stopped", 1000), "--checkpoint-dir", str(kept)])
+
+
+def ask_to_leave_after(checkpoint: Path) -> None:
+    """Sends this process a SIGTERM once that checkpoint is there."""
+    while not checkpoint.exists():
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def run(number: str, coordinator: str, folder: Path) -> int:
     """By the command line first, which is what connects the two."""
     connect = ["--coordinator", coordinator, "--processes", "2", "--process-id", number]
     assert main([*flags(folder, f"process{number}"), *connect]) == 0
     assert (jax.process_count(), jax.device_count()) == (2, 4)
-    np.savez(folder / f"parameters{number}.npz", *train_on_own_rows())
+    train_all(folder, number)
+    return train_until_the_other_is_asked_to_leave(folder, number)
 
 
 if __name__ == "__main__":
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", 2)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    run(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    sys.exit(run(sys.argv[1], sys.argv[2], Path(sys.argv[3])))

@@ -1,0 +1,150 @@
+"""Steps a second of an epoch as `train` runs it, and what of that time is the host's alone."""
+
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments._errors import UserError
+from experiments.bench._step import random_batch
+from experiments.bench._timing import ratio, times_in_turn
+from experiments.checkpoints import CheckpointSettings, keeping
+from experiments.data import Dataset, load
+from experiments.methods import Recipe, find_methods
+from experiments.models import ModelSettings
+from experiments.reports import prepare_folder, show_table, write_csv
+from experiments.training import (
+    Stepwise,
+    Trainer,
+    TrainingSettings,
+    fit,
+    make_trainer,
+    start,
+    steps_per_epoch,
+)
+
+#: What a call of each way runs, and the steps of an epoch on random images.
+EPOCHS, STEPS = 3, 8
+LOOP, EPOCH, DEVICE = "loop", "epoch", "epoch and evaluation"
+
+#: Each way, and the one whose time its own is divided by.
+BASES = {
+    LOOP: LOOP,
+    "loop (control)": LOOP,
+    EPOCH: LOOP,
+    DEVICE: DEVICE,
+    "fit": DEVICE,
+    "fit, saving": DEVICE,
+}
+COLUMNS = ("method", "way", "steps_per_s", "base", "ratio", "ratio_low", "ratio_high")
+HEADER = ("method", "way", "steps a second", "time ratio", "to")
+
+
+def bench_throughput(flags: Any) -> None:
+    """Steps a second of `train`'s epoch against a Python loop of the step, and of all of `fit`."""
+    if flags.repeats < 1 or flags.batch_size < 1:
+        raise UserError("--repeats and --batch-size must be 1 or more.")
+    prepare_folder(flags.out)
+    data = _data(flags.model, flags.batch_size)
+    model = ModelSettings(
+        flags.model, depth=flags.depth, width=flags.width, channels=flags.channels
+    )
+    settings = TrainingSettings(model, epochs=EPOCHS, batch_size=flags.batch_size, nonfinite="stop")
+    rows: list[tuple[Any, ...]] = []
+    for recipe in find_methods(flags.methods):
+        trainer = make_trainer(recipe, settings, data)
+        rows += _rows(recipe, trainer, data, flags.repeats)
+    write_csv(flags.out / f"throughput_{flags.model}.csv", COLUMNS, rows)
+    show_table((HEADER, [_shown(row) for row in rows]))
+    runs = "a call a step" if isinstance(trainer.epoch, Stepwise) else "one compiled scan"
+    print(
+        f"\n{EPOCHS} epochs of {_steps(trainer, data)} steps in each of {flags.repeats} rounds; "
+        f"train's epoch is {runs} here."
+    )
+    print(f"Written to {flags.out}: throughput_{flags.model}.csv.")
+
+
+def _data(model: str, batch_size: int) -> Dataset:
+    """The digits, as `compare` has them, for the mlp; random images for the others."""
+    if model == "mlp":
+        return load("digits", 0)
+    X, y = map(np.asarray, random_batch((STEPS + 1) * batch_size))
+    few = slice(batch_size)
+    rest = slice(batch_size, None)
+    return Dataset(X[rest], y[rest], X[few], y[few], "random images", 1 + int(y.max()))
+
+
+def ways(trainer: Trainer, data: Dataset) -> dict[str, Callable[[], object]]:
+    """What to time: each call trains for ``EPOCHS`` epochs from the same start."""
+    step = jax.jit(trainer.step, donate_argnums=0)
+    train, test = jax.device_put((data[:2], data[2:4]))
+
+    def loop() -> object:
+        """As one would write it: batches are cut on the host, metrics are fetched in the end."""
+        state, collected = start(trainer, 0, train[0]), []
+        for batch in _batches(data, trainer.settings.batch_size):
+            state, metrics = step(state, batch)
+            collected.append(metrics)
+        return state, jax.device_get(collected)
+
+    def epoch() -> object:
+        state, collected = start(trainer, 0, train[0]), []
+        for _ in range(EPOCHS):
+            state, metrics = trainer.epoch(state, *train)
+            collected.append(metrics)
+        return state, jax.device_get(collected)
+
+    def epoch_and_evaluation() -> object:
+        """Nothing is waited for before the end."""
+        state, collected = start(trainer, 0, train[0]), []
+        for _ in range(EPOCHS):
+            state, metrics = trainer.epoch(state, *train)
+            collected.append((metrics, trainer.evaluate(state, *test)))
+        return state, jax.device_get(collected)
+
+    def fit_saving() -> object:
+        """With a checkpoint an epoch, the last of which is waited for."""
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            keeping(CheckpointSettings(folder), {}, EPOCHS) as keeper,
+        ):
+            return fit(trainer, data, 0, keeper=keeper).state
+
+    run = (loop, loop, epoch, epoch_and_evaluation, lambda: fit(trainer, data, 0).state, fit_saving)
+    return dict(zip(BASES, run, strict=True))
+
+
+def _batches(data: Dataset, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    random = np.random.default_rng(0)
+    for _ in range(EPOCHS):
+        order = random.permutation(data.train_rows)
+        for first in range(0, data.train_rows - size + 1, size):
+            rows = order[first : first + size]
+            yield data.X_train[rows], data.y_train[rows]
+
+
+def _rows(recipe: Recipe, trainer: Trainer, data: Dataset, repeats: int) -> list[tuple[Any, ...]]:
+    times = times_in_turn(ways(trainer, data), repeats)
+    steps = EPOCHS * _steps(trainer, data)
+    return [
+        (
+            recipe.name,
+            way,
+            f"{1e3 * steps / statistics.median(times[way]):.4g}",
+            base,
+            *(f"{x:.4f}" for x in ratio(times[way], times[base])),
+        )
+        for way, base in BASES.items()
+    ]
+
+
+def _steps(trainer: Trainer, data: Dataset) -> int:
+    return steps_per_epoch(data.train_rows, trainer.settings.batch_size)
+
+
+def _shown(row: tuple[Any, ...]) -> tuple[str, ...]:
+    method, way, steps, base, middle, low, high = row
+    return method, way, steps, f"{middle} [{low}, {high}]", base
