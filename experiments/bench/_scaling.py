@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments._errors import UserError
 from experiments._traffic import Traffic, traffic_of
-from experiments.bench._step import CLASSES, IMAGE
+from experiments.bench._step import CLASSES, IMAGE, model_of
 from experiments.data import Dataset
 from experiments.methods import Recipe, find_methods
 from experiments.models import ModelSettings
@@ -33,9 +33,7 @@ def bench_scaling(flags: Any) -> None:
             f"environment variable JAX_NUM_CPU_DEVICES={DEVICES[-1]}."
         )
     prepare_folder(flags.out)
-    model = ModelSettings(
-        flags.model, depth=flags.depth, width=flags.width, channels=flags.channels
-    )
+    model = model_of(flags)
     rows = [
         (recipe.name, entry, count, count * flags.batch_size, *_shown(sent))
         for recipe in find_methods(flags.methods)

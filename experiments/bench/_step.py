@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments._errors import UserError
 from experiments._progress import progress
-from experiments.bench._timing import counted, ratio
+from experiments.bench._timing import counted, in_turn, ratio
 from experiments.data import Dataset
 from experiments.methods import METHODS, OptimizerSettings, Recipe, find_methods
 from experiments.models import ModelSettings
@@ -55,15 +55,11 @@ class Subject(NamedTuple):
 
 def bench_step(flags: Any) -> None:
     """Times of single training steps against none's, interleaved, with none twice as a control."""
-    if flags.repeats < 1 or flags.batch_size < 1:
-        raise UserError("--repeats and --batch-size must be 1 or more.")
+    check_sizes(flags)
     prepare_folder(flags.out)
     recipes = [recipe for recipe in find_methods(flags.methods) if recipe.name != BASELINE]
-    model = ModelSettings(
-        flags.model, depth=flags.depth, width=flags.width, channels=flags.channels
-    )
     batch = random_batch(flags.batch_size)
-    costs = measure_steps(recipes, model, batch, flags.repeats)
+    costs = measure_steps(recipes, model_of(flags), batch, flags.repeats)
     write_csv(
         flags.out / "step.csv", COLUMNS, [(c[0], *(f"{x:.5g}" for x in c[1:])) for c in costs]
     )
@@ -72,6 +68,17 @@ def bench_step(flags: Any) -> None:
         f"\nRatios are medians over {flags.repeats} rounds [quartiles]; the control says how much"
     )
     print(f"of a ratio is noise. Written to {flags.out}: step.csv.")
+
+
+def check_sizes(flags: Any) -> None:
+    """Raises UserError where there is nothing to measure."""
+    if flags.repeats < 1 or flags.batch_size < 1:
+        raise UserError("--repeats and --batch-size must be 1 or more.")
+
+
+def model_of(flags: Any) -> ModelSettings:
+    """The network that the flags name."""
+    return ModelSettings(flags.model, depth=flags.depth, width=flags.width, channels=flags.channels)
 
 
 def random_batch(rows: int) -> tuple[jax.Array, jax.Array]:
@@ -87,11 +94,7 @@ def measure_steps(
     batch: tuple[jax.Array, jax.Array],
     repeats: int,
 ) -> list[StepCost]:
-    """The costs of the baseline, the recipes and the control, measured in turn.
-
-    Whatever slows the machine down for a while then slows all of them, and the ratios within a
-    round stay. Each round has an order of its own: who runs after whom matters.
-    """
+    """The costs of the baseline, the recipes and the control, in the order of `in_turn`."""
     everyone = {BASELINE: METHODS[BASELINE], **{r.name: r for r in recipes}}
     everyone[CONTROL] = METHODS[BASELINE]
     times: dict[str, list[float]] = {name: [] for name in everyone}
@@ -100,12 +103,10 @@ def measure_steps(
         for name, recipe in everyone.items():
             subjects[name] = prepare(recipe, model, batch)
             advance(f"compiled {name}")
-        order = np.random.default_rng(0)
-        for _ in range(repeats):
-            for name in order.permutation(list(subjects)).tolist():
-                subjects[name], seconds = timed(subjects[name], batch)
-                times[name].append(1e3 * seconds)
-                advance(name)
+        for name in in_turn(subjects, repeats):
+            subjects[name], seconds = timed(subjects[name], batch)
+            times[name].append(1e3 * seconds)
+            advance(name)
     return [_cost(name, times, subject.compiled) for name, subject in subjects.items()]
 
 

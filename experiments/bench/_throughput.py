@@ -8,13 +8,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments._errors import UserError
-from experiments.bench._step import random_batch
+from experiments.bench._step import CLASSES, check_sizes, model_of, random_batch
 from experiments.bench._timing import ratio, times_in_turn
 from experiments.checkpoints import CheckpointSettings, keeping
 from experiments.data import Dataset, load
 from experiments.methods import Recipe, find_methods
-from experiments.models import ModelSettings
 from experiments.reports import prepare_folder, show_table, write_csv
 from experiments.training import (
     Stepwise,
@@ -45,14 +43,12 @@ HEADER = ("method", "way", "steps a second", "time ratio", "to")
 
 def bench_throughput(flags: Any) -> None:
     """Steps a second of `train`'s epoch against a Python loop of the step, and of all of `fit`."""
-    if flags.repeats < 1 or flags.batch_size < 1:
-        raise UserError("--repeats and --batch-size must be 1 or more.")
+    check_sizes(flags)
     prepare_folder(flags.out)
     data = _data(flags.model, flags.batch_size)
-    model = ModelSettings(
-        flags.model, depth=flags.depth, width=flags.width, channels=flags.channels
+    settings = TrainingSettings(
+        model_of(flags), epochs=EPOCHS, batch_size=flags.batch_size, nonfinite="stop"
     )
-    settings = TrainingSettings(model, epochs=EPOCHS, batch_size=flags.batch_size, nonfinite="stop")
     rows: list[tuple[Any, ...]] = []
     for recipe in find_methods(flags.methods):
         trainer = make_trainer(recipe, settings, data)
@@ -74,7 +70,7 @@ def _data(model: str, batch_size: int) -> Dataset:
     X, y = map(np.asarray, random_batch((STEPS + 1) * batch_size))
     few = slice(batch_size)
     rest = slice(batch_size, None)
-    return Dataset(X[rest], y[rest], X[few], y[few], "random images", 1 + int(y.max()))
+    return Dataset(X[rest], y[rest], X[few], y[few], "random images", CLASSES)
 
 
 def ways(trainer: Trainer, data: Dataset) -> dict[str, Callable[[], object]]:
@@ -90,19 +86,12 @@ def ways(trainer: Trainer, data: Dataset) -> dict[str, Callable[[], object]]:
             collected.append(metrics)
         return state, jax.device_get(collected)
 
-    def epoch() -> object:
-        state, collected = start(trainer, 0, train[0]), []
-        for _ in range(EPOCHS):
-            state, metrics = trainer.epoch(state, *train)
-            collected.append(metrics)
-        return state, jax.device_get(collected)
-
-    def epoch_and_evaluation() -> object:
+    def epochs(evaluates: bool) -> object:
         """Nothing is waited for before the end."""
         state, collected = start(trainer, 0, train[0]), []
         for _ in range(EPOCHS):
             state, metrics = trainer.epoch(state, *train)
-            collected.append((metrics, trainer.evaluate(state, *test)))
+            collected.append((metrics, trainer.evaluate(state, *test) if evaluates else ()))
         return state, jax.device_get(collected)
 
     def fit_saving() -> object:
@@ -113,7 +102,14 @@ def ways(trainer: Trainer, data: Dataset) -> dict[str, Callable[[], object]]:
         ):
             return fit(trainer, data, 0, keeper=keeper).state
 
-    run = (loop, loop, epoch, epoch_and_evaluation, lambda: fit(trainer, data, 0).state, fit_saving)
+    run = (
+        loop,
+        loop,
+        lambda: epochs(evaluates=False),
+        lambda: epochs(evaluates=True),
+        lambda: fit(trainer, data, 0).state,
+        fit_saving,
+    )
     return dict(zip(BASES, run, strict=True))
 
 

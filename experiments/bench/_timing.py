@@ -1,7 +1,7 @@
 """Times of several functions, taken in turn."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import jax
@@ -18,25 +18,33 @@ class Ratio(NamedTuple):
     high: float
 
 
+def in_turn(names: Iterable[str], rounds: int) -> Iterator[str]:
+    """Every name once a round, each round in an order of its own: who runs after whom matters.
+
+    What slows the machine down for a while slows all of them, and the ratios within a round stay.
+    """
+    random, everyone = np.random.default_rng(0), list(names)
+    for _ in range(rounds):
+        yield from random.permutation(everyone).tolist()
+
+
 def times_in_turn(
     subjects: Mapping[str, Callable[[], object]], repeats: int
 ) -> dict[str, list[float]]:
-    """Milliseconds of each call, A B C B C A ...: what slows the machine slows all of them.
+    """Milliseconds of each call, in the order of `in_turn`.
 
-    Each subject is called once before, and its results are waited for. Each round begins with
-    another one, so that none always runs first.
+    Each subject is called once before, and its results are waited for.
     """
     times: dict[str, list[float]] = {name: [] for name in subjects}
     with progress(len(subjects) * (repeats + 1)) as (advance, _):
         for name, subject in subjects.items():
             jax.block_until_ready(subject())
             advance(f"warmed up {name}")
-        for first in range(repeats):
-            for name in np.roll(list(subjects), -first).tolist():
-                began = time.perf_counter()
-                jax.block_until_ready(subjects[name]())
-                times[name].append(1e3 * (time.perf_counter() - began))
-                advance(name)
+        for name in in_turn(subjects, repeats):
+            began = time.perf_counter()
+            jax.block_until_ready(subjects[name]())
+            times[name].append(1e3 * (time.perf_counter() - began))
+            advance(name)
     return times
 
 

@@ -15,6 +15,7 @@ from experiments.models import ModelSettings
 from experiments.papers._data import load_data
 from experiments.papers._item import Claim, Context, Item, Preset, Report
 from experiments.papers._kept import RUNS, read_kept, write_kept
+from experiments.papers._presets import SMOKE_LABEL
 from experiments.reports import COLOURS, new_figure, spread
 from experiments.training import Run, TrainingSettings, fit, make_trainer
 
@@ -169,8 +170,7 @@ ITEM = Item(
         "smoke": Preset(
             Settings((4,), (32, 64), channels=4, epochs=1, rows=256, test_rows=64, seeds=1),
             "30 s on 2 CPU cores",
-            "one epoch of a few hundred enlarged digits, narrow networks, one seed: it shows that "
-            "the item runs, and nothing else",
+            SMOKE_LABEL,
         ),
         "cpu": Preset(
             Settings((1, 4, 5), (16, 64, 256), 16, 10, 0.025, rows=2048, test_rows=2000),

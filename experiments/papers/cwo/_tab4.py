@@ -3,7 +3,7 @@
 from experiments.papers._grid import Cell, Grid, Ordering
 from experiments.papers._grid_report import grid_item
 from experiments.papers._presets import presets
-from experiments.papers.cwo._protocols import CNN, WIDE_RESNET
+from experiments.papers.cwo._protocols import CNN, SMOKE, WIDE_RESNET
 
 #: sigma, the error on CIFAR-10 and on CIFAR-100 (which the paper does not have for 0.4).
 _CONSTANT = (
@@ -56,7 +56,7 @@ def _item(name: str, title: str, column: str):
             CNN._replace(**WIDE_RESNET | {"growing_noise": 0.0}, only_columns=(column,)),
             smoke_rows=("constant, sigma = 0.4", "linear, sigma = 0.4"),
             smoke_columns=(column,),
-            smoke={"model": "cnn4", "augment": "none"},
+            smoke=SMOKE,
             cpu={"model": "resnet18", "learning_rate": 0.05, "epochs": 5},
             cpu_cost="1 h on 2 CPU cores",
             full_cost="10 GPU hours a run (estimated)",
