@@ -61,9 +61,9 @@ class Keeper(NamedTuple):
         print(f"resumed from {self.checkpoints.path(self.resumed)}.", file=sys.stderr)
         return state, history
 
-    def after_epoch(self, state: TrainState, history: History) -> None:
+    def after_epoch(self, state: TrainState, history: History, signal: int) -> None:
         """Saves if it is time; raises Stopped, when the state is safe, if a signal came."""
-        epoch, signal = len(history.curve), self.signal()
+        epoch = len(history.curve)
         if signal or epoch % self.every == 0 or epoch == self.epochs:
             record = {"config": self.config, "history": history.to_json()}
             self.checkpoints.save(epoch, state, record)

@@ -6,6 +6,10 @@ from typing import Any
 import jax
 
 
+def nothing() -> None:
+    """What the host does while the device computes, if there is nothing to do."""
+
+
 class Ahead:
     """A jitted function that can be compiled without being called; once for each set of shapes.
 

@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, NoReturn
 
 import jax
@@ -11,10 +12,11 @@ from jaxtyping import Array, Float
 
 from experiments._errors import Diverged, UserError
 from experiments.data import Dataset
+from experiments.training._ahead import nothing
 from experiments.training._diagnose import batch_of, first_nonfinite
 from experiments.training._epoch import steps_per_epoch
 from experiments.training._guard import all_finite, copied, mean_of_taken
-from experiments.training._history import Epoch, Keeps, KeepsNothing
+from experiments.training._history import Epoch, History, Keeps, KeepsNothing
 from experiments.training._state import TrainState
 from experiments.training._trainer import Trainer
 from jaxnorm import parameter_count
@@ -49,12 +51,15 @@ def fit(
 ) -> Run:
     """Trains a method under a seed.
 
+    What the host does with an epoch's results, reporting and saving, it does while the device is at
+    the next epoch. Only whether to go on is decided in between.
+
     Args:
         trainer: of the method, for the dataset's shapes.
         dataset: the two splits.
         seed: 0 to 2^32 - 1.
         report: called with each epoch's entry.
-        keeper: decides where the run starts, and is shown the state after each epoch.
+        keeper: decides where the run starts, is shown the state after each epoch, and may end it.
 
     Raises:
         Diverged: if the settings say so, with the step and the layer, when something is not finite.
@@ -67,25 +72,38 @@ def fit(
     for entry in history.curve:
         report(entry)
     stops = trainer.settings.nonfinite == "stop"
+    # An epoch consumes its state: what is saved, or searched for what stops it, is a copy.
+    kept, record = copied(state), nothing
     for number in range(len(history.curve) + 1, trainer.settings.epochs + 1):
-        # The epoch consumes its state; what stops it is looked for from a copy.
-        before = copied(state) if stops else state
         began = time.perf_counter()
-        state, trained = jax.block_until_ready(trainer.epoch(state, *train))
+        state, trained = trainer.epoch(state, *train, meanwhile=record)
+        jax.block_until_ready(trained)
         seconds = time.perf_counter() - began
         if stops and not all_finite((state, trained)):
-            _diverged(trainer, before, train, number, steps)
+            _diverged(trainer, kept, train, number, steps)
+        kept = copied(state)
         *measured, total = jax.device_get(
             (*trained, *trainer.evaluate(state, *test), state.skipped)
         )
         left_out, skipped = int(total) - skipped, int(total)
         measured[:2] = (mean_of_taken(mean, left_out, steps) for mean in measured[:2])
         history = history.after(Epoch(number, *map(float, measured)), seconds)
-        report(history.curve[-1])
-        keeper.after_epoch(state, history)
+        signal = keeper.signal()
+        record = partial(_record, report, keeper, kept, history, signal)
+        if signal:
+            break
+    record()
     step_ms = 1e3 * statistics.median(history.seconds) / steps
     parameters = parameter_count(state.params)
     return Run(trainer.recipe.name, seed, list(history.curve), step_ms, parameters, state)
+
+
+def _record(
+    report: Callable[[Epoch], None], keeper: Keeps, state: TrainState, history: History, signal: int
+) -> None:
+    """What the host does with an epoch's results."""
+    report(history.curve[-1])
+    keeper.after_epoch(state, history, signal)
 
 
 def _diverged(

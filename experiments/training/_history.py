@@ -57,8 +57,12 @@ class Keeps(Protocol):
         """From the initial state to where the run starts."""
 
     @property
-    def after_epoch(self) -> Callable[[TrainState, History], None]:
-        """Called after each epoch, while the state is still whole."""
+    def signal(self) -> Callable[[], int]:
+        """Called after each epoch; anything but 0 asks the run to end."""
+
+    @property
+    def after_epoch(self) -> Callable[[TrainState, History, int], None]:
+        """Called with the state after each epoch and the signal, as a rule during the next one."""
 
     @property
     def last(self) -> Callable[[], str]:
@@ -72,7 +76,11 @@ class KeepsNothing:
         """The beginning."""
         return state, History()
 
-    def after_epoch(self, state: TrainState, history: History) -> None:
+    def signal(self) -> int:
+        """That the run goes on."""
+        return 0
+
+    def after_epoch(self, state: TrainState, history: History, signal: int) -> None:
         """Nothing."""
 
     def last(self) -> str:

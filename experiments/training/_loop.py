@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from experiments.training._ahead import Ahead
+from experiments.training._ahead import Ahead, nothing
 from experiments.training._refresh import Refresh
 from experiments.training._state import Metrics, TrainState
 
@@ -39,6 +39,7 @@ class Loop:
         y: Array,
         batches: Iterable[tuple[Array, ...]],
         steps: int,
+        meanwhile: Callable[[], None] = nothing,
     ) -> tuple[TrainState, Metrics]:
         """The state after the epoch, and the mean metrics of its steps, which are fetched once.
 
@@ -48,6 +49,7 @@ class Loop:
             y: their labels.
             batches: what the step takes beside the state and the index.
             steps: their number.
+            meanwhile: called once, when the device has the first step to do.
         """
         refresh, collected = self._refresh, []
         if refresh is not None and int(state.epoch) == 0:
@@ -55,6 +57,8 @@ class Loop:
         for index, batch in enumerate(batches):
             state, metrics = self.step(state, *batch, np.int32(index))
             collected.append(metrics)
+            if index == 0:
+                meanwhile()
             if refresh is not None and refresh.is_due(index, steps):
                 state = refresh.run(state, X, y, np.int32(index))
         means = jax.tree.map(lambda *each: np.mean(each), *jax.device_get(collected))

@@ -1,10 +1,12 @@
 """An epoch as one call of a compiled step after the other, where a compiled loop is slow."""
 
+from collections.abc import Callable
+
 import jax
 from flax import nnx
 from jaxtyping import Array
 
-from experiments.training._ahead import Ahead
+from experiments.training._ahead import Ahead, nothing
 from experiments.training._epoch import IndexedStep, batch_order
 from experiments.training._loop import Loop
 from experiments.training._refresh import Refresh
@@ -12,7 +14,7 @@ from experiments.training._state import Metrics, TrainState
 
 
 class Stepwise:
-    """The same function as ``Ahead(make_epoch(...))``, without the scan.
+    """The same function as ``Scanned(make_epoch(...))``, without the scan.
 
     XLA on the CPU computes the gradients of convolutions inside a loop 10 to 50 times slower than
     outside (https://github.com/jax-ml/jax/issues/12868), which is far more than a call costs.
@@ -31,10 +33,12 @@ class Stepwise:
         """Compiles everything that a call needs."""
         self._loop.compile(state, X, y, (X, y, self._order(state, X)))
 
-    def __call__(self, state: TrainState, X: Array, y: Array) -> tuple[TrainState, Metrics]:
+    def __call__(
+        self, state: TrainState, X: Array, y: Array, meanwhile: Callable[[], None] = nothing
+    ) -> tuple[TrainState, Metrics]:
         """The state after the epoch, and the mean metrics of its steps."""
         order = self._order(state, X)
-        return self._loop(state, X, y, [(X, y, order)] * len(order), len(order))
+        return self._loop(state, X, y, [(X, y, order)] * len(order), len(order), meanwhile)
 
     @property
     def compilations(self) -> int:

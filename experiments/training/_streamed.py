@@ -1,7 +1,7 @@
 """An epoch and an evaluation over rows that are read while they are used."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from experiments.data import Augment, Dataset, unchanged
-from experiments.training._ahead import Ahead
+from experiments.training._ahead import Ahead, nothing
 from experiments.training._epoch import epoch_keys, steps_per_epoch
 from experiments.training._evaluate import CHUNK
 from experiments.training._loop import Loop
@@ -51,10 +51,12 @@ class Streamed:
         batch = self._placement.feed(self._dataset.stream.train[own], self._batch_size)
         self._loop.compile(state, X, y, batch)
 
-    def __call__(self, state: TrainState, X: Array, y: Array) -> tuple[TrainState, Metrics]:
+    def __call__(
+        self, state: TrainState, X: Array, y: Array, meanwhile: Callable[[], None] = nothing
+    ) -> tuple[TrainState, Metrics]:
         """The state after the epoch, and the mean metrics of its steps."""
         batches = self._batches(int(state.seed), int(state.epoch))
-        return self._loop(state, X, y, batches, self._steps)
+        return self._loop(state, X, y, batches, self._steps, meanwhile)
 
     def batch(self, state: TrainState, index: int) -> tuple[Array, Array]:
         """The batch of a step, as the network sees it."""

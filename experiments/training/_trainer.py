@@ -29,6 +29,7 @@ from experiments.training._guard import NonFinite, guarded
 from experiments.training._keys import run_keys
 from experiments.training._placement import ONE_DEVICE, Placement
 from experiments.training._refresh import Refresh, make_refresh
+from experiments.training._scanned import Scanned
 from experiments.training._shard_map import placed
 from experiments.training._state import TrainState
 from experiments.training._step import Step, make_step
@@ -77,7 +78,8 @@ class Trainer(NamedTuple):
         init: ``(seed (uint32), X) -> TrainState``.
         step: ``(state, (X, y)) -> (state, metrics)``, pure and not compiled.
         refresh: what is done between steps, or None.
-        epoch: ``(state, X, y) -> (state, metrics)``; it consumes the state.
+        epoch: ``(state, X, y) -> (state, metrics)``; it consumes the state, and calls ``meanwhile``
+            when the device has work.
         careful_epoch: the same, up to the first step that is not finite.
         evaluate: ``(state, X, y) -> metrics``.
         apply: the network, as `jaxnorm.nnx.functionalize` gives it.
@@ -90,8 +92,8 @@ class Trainer(NamedTuple):
     init: Ahead
     step: Step
     refresh: Refresh | None
-    epoch: Ahead | Stepwise | Streamed
-    careful_epoch: Ahead | Stepwise | Streamed
+    epoch: Scanned | Stepwise | Streamed
+    careful_epoch: Scanned | Stepwise | Streamed
     evaluate: Ahead | StreamedEvaluation
     apply: Callable[..., tuple[Array, PyTree]]
 
@@ -117,7 +119,7 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
     step = _step(apply, optimizer(), recipe, settings, groups.variance_constancy)
     refresh = make_refresh(model, recipe, settings.batch_size, placement)
 
-    def epoch_of(step: Step) -> Ahead | Stepwise | Streamed:
+    def epoch_of(step: Step) -> Scanned | Stepwise | Streamed:
         return _epoch_runner(model, step, refresh, settings, augment, dataset)
 
     evaluate = make_evaluate(apply, recipe.noise is not None, placement=placement)
@@ -238,12 +240,10 @@ def _epoch_runner(
     settings: TrainingSettings,
     augment: Augment,
     dataset: Dataset,
-) -> Ahead | Stepwise | Streamed:
+) -> Scanned | Stepwise | Streamed:
     if dataset.stream:
         return Streamed(step, dataset, settings.batch_size, augment, refresh, settings.placement)
     indexed_step = make_indexed_step(step, augment)
     if loops_are_slow(model):
         return Stepwise(indexed_step, settings.batch_size, refresh)
-    # The old state's memory becomes the new one's.
-    epoch = make_epoch(indexed_step, settings.batch_size, refresh, settings.placement)
-    return Ahead(epoch, donate_argnums=0)
+    return Scanned(make_epoch(indexed_step, settings.batch_size, refresh, settings.placement))
