@@ -159,6 +159,8 @@ class Paper:
     """The folder of the paper's data, for items that need some."""
     out: Path | None = None
     """The folder to write to; results/PAPER/ITEM if left out. Of all: the one above them."""
+    jobs: int = 1
+    """Trainings of a table at once, each in a process with its share of the cores and GPUs."""
 
     def run(self, command: str) -> None:
         """Runs the command."""
@@ -169,7 +171,7 @@ class Paper:
         for item in items:
             alone = len(items) == 1 and self.out is not None
             out = self.out if alone else (self.out or Path("results")) / item.name
-            run_item(item, self.preset, self.data_dir, out, command)
+            run_item(item, self.preset, self.data_dir, out, command, self.jobs)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from tyro.conf import arg
 
 from experiments._errors import UserError
-from experiments.data import AUGMENTATIONS, BUNDLED
+from experiments.data import AUGMENTATIONS, BUNDLED, POLICIES, POLICIES_FILE
 from experiments.methods import OptimizerSettings, Overrides
 from experiments.models import ACTIVATIONS, MODELS, ModelSettings
 from experiments.training import TrainingSettings, make_placement
@@ -68,7 +68,10 @@ class Settings(Overrides, Task):
     """Also constrain the classifier's kernel, which methods leave free otherwise."""
     augment: Annotated[
         str,
-        arg(help=f"How training rows are changed, anew in each epoch: {', '.join(AUGMENTATIONS)}."),
+        arg(
+            help=f"How training rows are changed, anew in each epoch: {', '.join(AUGMENTATIONS)}. "
+            f"{POLICIES}:{POLICIES_FILE} takes its authors' sub-policies."
+        ),
     ] = "none"
     parallel: Literal["jit", "shard_map", "pmap"] = "jit"
     """How a step runs on several devices: by the compiler, or on each one's rows (pmap: legacy)."""

@@ -1,6 +1,7 @@
 """The augmentations by name."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -10,7 +11,8 @@ from jaxtyping import Array, Float, Key
 from experiments._errors import UserError, unknown
 from experiments.data._augment import cutout, flip, pad_crop_flip
 from experiments.data._clouds import rotate_and_jitter, scale_shift_and_jitter
-from experiments.data._policies import fast_autoaugment
+from experiments.data._policies import Policies, fast_autoaugment
+from experiments.data._published import read_policies
 from experiments.data._resized_crop import resized_crop_flip
 
 Rows = Float[Array, "rows *shape"]
@@ -52,13 +54,20 @@ def _images(*functions: Augment) -> Augmentation:
     return Augmentation(functions[0] if len(functions) == 1 else in_turn(*functions), 3, "images")
 
 
+def _with_policies(policies: Policies | None) -> Augmentation:
+    return _images(partial(fast_autoaugment, policies=policies), pad_crop_flip, cutout)
+
+
+#: The one whose name may be followed by ``:FILE``, in which published sub-policies are.
+POLICIES = "fast-autoaugment-cutout"
+
 AUGMENTATIONS: Mapping[str, Augmentation] = MappingProxyType(
     {
         "none": Augmentation(unchanged, None, "rows"),
         "flip": _images(flip),
         "crop-flip": _images(pad_crop_flip),
         "crop-flip-cutout": _images(pad_crop_flip, cutout),
-        "fast-autoaugment-cutout": _images(fast_autoaugment, pad_crop_flip, cutout),
+        POLICIES: _with_policies(None),
         "resized-crop-flip": _images(resized_crop_flip),
         "points": Augmentation(rotate_and_jitter, 2, "point clouds"),
         "points-scaled": Augmentation(scale_shift_and_jitter, 2, "point clouds"),
@@ -68,9 +77,12 @@ AUGMENTATIONS: Mapping[str, Augmentation] = MappingProxyType(
 
 def find_augmentation(name: str, dataset: str, shape: Sequence[int]) -> Augment:
     """The augmentation of a name, for rows of a shape; raises UserError if it is none for them."""
-    if name not in AUGMENTATIONS:
+    kind, _, place = name.partition(":")
+    if kind not in AUGMENTATIONS:
         raise unknown("augmentation", name, AUGMENTATIONS)
-    augmentation = AUGMENTATIONS[name]
+    if place and kind != POLICIES:
+        raise UserError(f"{kind} takes no file, and {place!r} was given; {POLICIES} takes one.")
+    augmentation = _with_policies(read_policies(place)) if place else AUGMENTATIONS[kind]
     if augmentation.rank not in (None, len(shape)):
         raise UserError(
             f"{dataset} has rows of shape {tuple(shape)} and only {augmentation.kind} can be "

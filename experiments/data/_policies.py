@@ -33,7 +33,7 @@ def fast_autoaugment(
 
     Without policies, each image's is drawn from the space that Fast AutoAugment searches:
     operations, probabilities and levels are uniform. The policies that the paper's search found are
-    published as code, and not part of this package.
+    published as code, which `read_policies` reads; they are not part of this package.
 
     Black and white are each channel's least and largest value in the batch: standardization has
     forgotten the images' own. Images stay standardized, rounded to the 256 levels between.

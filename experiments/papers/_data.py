@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments._errors import UserError
-from experiments.data import Dataset, load
+from experiments.data import POLICIES_FILE, POLICIES_SOURCE, Dataset, load
 
 #: How the files of a dataset may end.
 ENDINGS = ("", ".npz", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
@@ -37,6 +37,21 @@ def described(data_dir: Path | None, names: Iterable[str]) -> str:
     if data_dir is None:
         return BUNDLED
     return ", ".join(dict.fromkeys(Path(find(data_dir, name)).name for name in names))
+
+
+def published_policies(data_dir: Path | None) -> str:
+    """The name of the file with the sub-policies of Fast AutoAugment, if it lies in the folder."""
+    return POLICIES_FILE if data_dir is not None and (data_dir / POLICIES_FILE).exists() else ""
+
+
+def said_of_policies(file: str) -> str:
+    """For a report: whose sub-policies were taken, and how to get those of the paper."""
+    if file:
+        return f"Fast AutoAugment's sub-policies: those of {file} ({POLICIES_SOURCE})."
+    return (
+        "Fast AutoAugment's sub-policies: drawn uniformly from those that it searches. For the "
+        f"published ones, put {POLICIES_FILE} into --data-dir ({POLICIES_SOURCE})."
+    )
 
 
 def find(data_dir: Path, name: str) -> str:

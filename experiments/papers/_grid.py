@@ -26,6 +26,8 @@ class Protocol(NamedTuple):
         growing_noise: the noise of the last layer for methods with noise, growing from layer to
             layer; 0 for the methods' own, the same in every layer.
         augment: how images are augmented, by name; none for not at all.
+        policies: the file in --data-dir with published sub-policies of Fast AutoAugment, where the
+            augmentation has them; empty for sub-policies that are drawn.
         rows: the training rows that are used, or 0 for all.
         test_rows: the test rows that are used, or 0 for all.
         seeds: the number of seeds.
@@ -46,6 +48,7 @@ class Protocol(NamedTuple):
     weight_decay: float = 5e-4
     growing_noise: float = 0.0
     augment: str = "none"
+    policies: str = ""
     rows: int = 0
     test_rows: int = 0
     seeds: int = 3

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.papers._data import described
+from experiments.data import POLICIES
+from experiments.papers._data import described, published_policies, said_of_policies
 from experiments.papers._grid import Cell, Grid, Ordering, Protocol
 from experiments.papers._item import Claim, Context, Item, Preset, PresetName, Report
 from experiments.papers._trainings import Trained, chosen, train_grid
@@ -39,9 +40,13 @@ def grid_item(
     """An item whose report is a table of trainings."""
 
     def run(protocol: Protocol, context: Context) -> Report:
-        names = [cell.dataset for cell in chosen(grid, protocol)]
-        data = f"Trained and tested on: {described(context.data_dir, names)}."
-        return report_of(grid, train_grid(grid, protocol, context), (data, *notes))
+        cells = chosen(grid, protocol)
+        names = described(context.data_dir, [cell.dataset for cell in cells])
+        said = [f"Trained and tested on: {names}."]
+        if any(protocol._replace(**cell.changes).augment == POLICIES for cell in cells):
+            protocol = protocol._replace(policies=published_policies(context.data_dir))
+            said.append(said_of_policies(protocol.policies))
+        return report_of(grid, train_grid(grid, protocol, context), (*said, *notes))
 
     return Item(name, title, reported, run, presets)
 

@@ -66,11 +66,13 @@ class Context(NamedTuple):
         data_dir: the folder of the paper's data, or None.
         out: the folder of the report; an item may keep unfinished work in it.
         advance: ``advance(fraction, what)``: for the progress bar, the part that is done (0 to 1).
+        jobs: how many trainings of a table run at once.
     """
 
     data_dir: Path | None
     out: Path
     advance: Callable[[float, str], None]
+    jobs: int = 1
 
 
 @dataclass(frozen=True)

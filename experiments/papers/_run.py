@@ -22,7 +22,7 @@ TICKS = 100
 
 
 def run_item(
-    item: Item, preset: PresetName, data_dir: Path | None, out: Path, command: str
+    item: Item, preset: PresetName, data_dir: Path | None, out: Path, command: str, jobs: int = 1
 ) -> Report:
     """Runs one preset of an item, writes report.md, results.csv and pictures, prints the claims.
 
@@ -32,13 +32,14 @@ def run_item(
         data_dir: the folder of the paper's data, for items that need one.
         out: the folder to write to.
         command: what the user typed, for the report.
+        jobs: how many trainings of a table run at once.
     """
     chosen = item.presets[preset]
     if data_dir is not None and not data_dir.is_dir():
         raise UserError(f"--data-dir {data_dir} is not a folder; give the folder of the data.")
     prepare_folder(out)
     with progress(TICKS) as (advance, _):
-        report = item.run(chosen.settings, Context(data_dir, out, _ticker(advance)))
+        report = item.run(chosen.settings, Context(data_dir, out, _ticker(advance), jobs))
     write_csv(out / "results.csv", report.columns, report.rows)
     for name, figure in report.figures.items():
         write_whole(out / f"{name}.png", picture(figure))

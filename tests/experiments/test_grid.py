@@ -13,7 +13,8 @@ from experiments.papers._data import described, enlarged, find, load_data, subse
 from experiments.papers._grid import Cell, Grid, Ordering, Protocol
 from experiments.papers._grid_report import report_of
 from experiments.papers._presets import presets
-from experiments.papers._trainings import RUNS, Trained, chosen, recipe_of, train_grid
+from experiments.papers._training import recipe_of
+from experiments.papers._trainings import RUNS, Trained, chosen, train_grid
 from experiments.training import Epoch, Run
 from tests.experiments.toy import toy_dataset
 

@@ -23,7 +23,7 @@ PLAIN = {"model": "cnn9", "growing_noise": 0.0}
 #: Likewise in smoke presets, of which compilation takes the most time.
 SMOKE = PLAIN | {"model": "cnn4", "augment": "none"}
 
-#: Fast AutoAugment's operations with cutout; the sub-policies are drawn, not those published.
+#: Fast AutoAugment with cutout; with the published sub-policies if --data-dir has them.
 FAST_AA = {"augment": "fast-autoaugment-cutout"}
 
 #: Recipes by the names of the paper.

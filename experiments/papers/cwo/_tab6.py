@@ -3,6 +3,7 @@
 from experiments.papers._grid import Cell, Grid, Ordering, Protocol
 from experiments.papers._grid_report import grid_item
 from experiments.papers._presets import presets
+from experiments.papers.cwo._protocols import SMOKE
 
 #: Top-1 accuracies; those of the rivals are the paper's citations.
 _ACCURACIES = {
@@ -22,6 +23,7 @@ _FULL = Protocol(
     learning_rate=0.1,
     drops=((0.3, 0.1), (0.6, 0.01), (0.9, 0.001)),
     weight_decay=1e-4,
+    growing_noise=1.0,
     augment="resized-crop-flip",
     seeds=1,
 )
@@ -40,7 +42,7 @@ ITEM = grid_item(
     presets(
         _FULL,
         smoke_rows=("Ours", "Plain"),
-        smoke={"model": "cnn4", "augment": "none"},
+        smoke=SMOKE,
         cpu={"model": "resnet18", "augment": "crop-flip", "learning_rate": 0.05, "epochs": 5},
         cpu_cost="1 h on 2 CPU cores; any folder of small images",
         full_cost="days on 8 GPUs (estimated)",

@@ -1,0 +1,101 @@
+"""Published sub-policies: read from a file of code that is not run, and used where they lie."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments._errors import UserError
+from experiments.data import POLICIES, POLICIES_FILE, find_augmentation
+from experiments.data._operations import OPERATIONS
+from experiments.data._published import read_policies
+from experiments.papers._data import published_policies, said_of_policies
+from experiments.papers._grid import Protocol
+from experiments.papers._training import settings_of
+
+#: In the forms of the published file: nested lists of lists or tuples, assigned or returned.
+ARCHIVE = """
+import a_module_that_is_not_installed
+
+def fa_reduced_cifar10():
+    p = [[[["Invert", 1.0, 0.0], ["Rotate", 0.0, 0.2]]], [[["Invert", 1, 1.0], ["Cutout", 0, 1]]]]
+    return p
+
+def others():
+    first = [[('Color', 0.5, 0.75), ('ShearX', 0.125, 0.5)]]
+    second = [[('Solarize', 0.0, 1.0), ('Color', 1.0, 0.0)]]
+    return first + second
+
+def wrong_name():
+    return [[["Inverse", 1.0, 0.0], ["Rotate", 0.0, 0.25]]]
+
+def wrong_level():
+    return [[["Invert", 1.0, 7], ["Rotate", 0.0, 0.25]]]
+
+def computed():
+    return [one() for one in range(3)], [[["Invert", level, 0.0], ["Rotate", 0.0, 0.25]]]
+
+def unknown_level():
+    return [[["Invert", level, 0.0], ["Rotate", 0.0, 0.25]]]
+"""
+
+
+@pytest.fixture
+def archive(tmp_path):
+    (tmp_path / POLICIES_FILE).write_text(ARCHIVE)
+    return tmp_path / POLICIES_FILE
+
+
+def test_the_lists_of_a_function_are_read(archive):
+    found, names = read_policies(f"{archive}#others"), list(OPERATIONS)
+    places = [
+        [names.index(one) for one in two] for two in (("Color", "ShearX"), ("Solarize", "Color"))
+    ]
+    np.testing.assert_array_equal(found.operations, places)
+    np.testing.assert_array_equal(found.probabilities, [[0.5, 0.125], [0.0, 1.0]])
+    np.testing.assert_array_equal(found.levels, [[0.75, 0.5], [1.0, 0.0]])
+    assert found.operations.dtype == jnp.int32
+    assert read_policies(str(archive)).operations.shape == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("nowhere.py", "cannot read sub-policies from .*published: https"),
+        (f"{POLICIES_FILE}#missing", "no function in .*'missing'.*fa_reduced_cifar10, others"),
+        (f"{POLICIES_FILE}#wrong_name", "'Inverse': did you mean 'Invert'"),
+        (f"{POLICIES_FILE}#wrong_level", r"from 0 to 1; got \[1.0, 7\]"),
+        (f"{POLICIES_FILE}#computed", "holds no pairs"),
+        (f"{POLICIES_FILE}#unknown_level", "cannot read sub-policies"),
+    ],
+)
+def test_what_is_no_list_of_sub_policies_is_said(archive, place, message):
+    with pytest.raises(UserError, match=message):
+        read_policies(str(archive.parent / place))
+
+
+def test_an_augmentation_with_a_file_chooses_from_it(archive):
+    """Both sub-policies of the file invert every image, and change nothing else of it."""
+    images = np.random.default_rng(0).normal(size=(4, 8, 8, 3)).astype(np.float32)
+    augment = find_augmentation(f"{POLICIES}:{archive}", "images", (8, 8, 3))
+    black, white = images.min((0, 1, 2)), images.max((0, 1, 2))
+    changed = np.asarray(jax.jit(augment)(jax.random.key(1), jnp.asarray(images)))
+    inverted = black + white - images
+    # Cropped, flipped and cut out after that: zeros, or levels of the inverted images.
+    kept = changed[changed != 0]
+    nearest = np.abs(kept[:, None] - inverted.ravel()).min(1)
+    assert kept.size > 100
+    assert nearest.max() < 0.51 * (white - black).max() / 255
+    with pytest.raises(UserError, match="flip takes no file"):
+        find_augmentation(f"flip:{archive}", "images", (8, 8, 3))
+
+
+def test_a_table_takes_them_from_the_data_folder(archive, tmp_path):
+    protocol = Protocol(augment=POLICIES, policies=published_policies(tmp_path))
+    assert protocol.policies == POLICIES_FILE
+    assert settings_of(protocol, tmp_path).augment == f"{POLICIES}:{archive}"
+    assert settings_of(protocol._replace(augment="flip"), tmp_path).augment == "flip"
+    assert published_policies(None) == published_policies(tmp_path / "other") == ""
+    assert settings_of(Protocol(augment=POLICIES), tmp_path).augment == POLICIES
+    assert said_of_policies(POLICIES_FILE).startswith("Fast AutoAugment's sub-policies: those of")
+    assert "drawn" in said_of_policies("")
