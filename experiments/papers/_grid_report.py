@@ -141,5 +141,5 @@ def _figures(trained: Sequence[Trained]) -> dict[str, Figure]:
                 ax.plot(epochs, lines.mean(0), marker=marker, **style)
         axes[0].set(xlabel="epoch", ylabel="training loss (nats)", yscale="log", title=column)
         axes[1].set(xlabel="epoch", ylabel="test accuracy (%)", title=column)
-        axes[1].legend(loc="lower right", fontsize=8, ncols=2)
+        axes[1].legend(loc="best", fontsize=8, ncols=2)
     return {"curves": figure}

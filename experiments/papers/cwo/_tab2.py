@@ -48,7 +48,7 @@ ITEM = grid_item(
         smoke_columns=("CIFAR-10",),
         smoke=SMOKE,
         cpu={**PLAIN, "augment": "crop-flip", "only_columns": ("CIFAR-10",)},
-        cpu_cost="30 min on 2 CPU cores",
+        cpu_cost="30 min on 2 CPU cores (estimated)",
         full_cost="10 GPU hours a run, more for small batches (estimated)",
     ),
 )

@@ -58,7 +58,7 @@ def _item(name: str, title: str, column: str):
             smoke_columns=(column,),
             smoke=SMOKE,
             cpu={"model": "resnet18", "learning_rate": 0.05, "epochs": 5},
-            cpu_cost="1 h on 2 CPU cores",
+            cpu_cost="1 h on 2 CPU cores (estimated)",
             full_cost="10 GPU hours a run (estimated)",
         ),
     )

@@ -39,7 +39,7 @@ ITEM = grid_item(
         smoke_rows=("Ours", "GN"),
         smoke={"model": "mlp", "width": 32, "augment": "none"},
         cpu={"rows": 400, "test_rows": 200, "epochs": 5, "batch_size": 16},
-        cpu_cost="30 min on 2 CPU cores; meshes or HDF5 files in --data-dir",
+        cpu_cost="30 min on 2 CPU cores (estimated); meshes or HDF5 files in --data-dir",
         full_cost="5 GPU hours a run (estimated)",
     ),
 )

@@ -44,7 +44,7 @@ ITEM = grid_item(
         smoke_rows=("Ours", "Plain"),
         smoke=SMOKE,
         cpu={"model": "resnet18", "augment": "crop-flip", "learning_rate": 0.05, "epochs": 5},
-        cpu_cost="1 h on 2 CPU cores; any folder of small images",
+        cpu_cost="1 h on 2 CPU cores (estimated); any folder of small images",
         full_cost="days on 8 GPUs (estimated)",
     ),
 )

@@ -52,7 +52,7 @@ ITEM = grid_item(
             "drops": (),
             "batch_size": 128,
         },
-        cpu_cost="15 min on 2 CPU cores",
+        cpu_cost="15 min on 2 CPU cores with --jobs 2",
         full_cost="20 min on one GPU a run (estimated)",
     ),
 )

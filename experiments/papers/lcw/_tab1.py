@@ -72,7 +72,7 @@ def _item(
             smoke_columns=(column,),
             smoke={"model": smoke_model},
             cpu={"only_rows": ("VGG19", "VGG19+LCW", "VGG19+WN"), "epochs": 5},
-            cpu_cost="30 min on 2 CPU cores",
+            cpu_cost="30 min on 2 CPU cores (estimated)",
             full_cost="2 GPU hours a run (estimated)",
         ),
     )

@@ -33,7 +33,7 @@ FIG1 = grid_item(
         smoke_rows=("global, batch 50", "batch, batch 50"),
         smoke=_SMOKE,
         cpu={"epochs": 8},
-        cpu_cost="10 min on 2 CPU cores",
+        cpu_cost="10 min on 2 CPU cores (estimated)",
         full_cost="1 GPU hour a run (estimated)",
     ),
 )
@@ -54,7 +54,7 @@ FIG3 = grid_item(
         smoke_rows=("NormProp", "BN"),
         smoke=_SMOKE,
         cpu={"epochs": 8},
-        cpu_cost="5 min on 2 CPU cores",
+        cpu_cost="5 min on 2 CPU cores (estimated)",
         full_cost="1 GPU hour a run (estimated)",
     ),
 )
@@ -84,7 +84,7 @@ FIG4 = grid_item(
         smoke_rows=("batch 1", "batch 50"),
         smoke=_SMOKE | {"rows": 64},
         cpu={"epochs": 4, "rows": 1000},
-        cpu_cost="20 min on 2 CPU cores",
+        cpu_cost="20 min on 2 CPU cores (estimated)",
         full_cost="1 GPU hour a run, a day for single samples (estimated)",
     ),
     notes=("Learning rates for 1 and 200 samples are not in the paper; these were assumed.",),

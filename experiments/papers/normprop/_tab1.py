@@ -49,7 +49,7 @@ ITEM = grid_item(
         smoke_rows=("NormProp", "BN"),
         smoke_columns=("CIFAR-10",),
         cpu={"only_columns": ("CIFAR-10", "CIFAR-10, flips"), "epochs": 6},
-        cpu_cost="10 min on 2 CPU cores",
+        cpu_cost="15 min on 2 CPU cores with --jobs 2",
         full_cost="2 GPU hours a run (estimated)",
     ),
     notes=("Weight decay: the paper says 0.0005 to 0.005; the lower end is taken.",),

@@ -101,7 +101,7 @@ ITEM = grid_item(
             "only_columns": ("CIFAR-10",),
             "epochs": 6,
         },
-        cpu_cost="15 min on 2 CPU cores",
+        cpu_cost="20 min on 2 CPU cores with --jobs 2",
         full_cost="2 GPU hours a run (estimated)",
     ),
     notes=(

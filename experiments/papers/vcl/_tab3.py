@@ -30,7 +30,7 @@ ITEM = grid_item(
         smoke_rows=("ELU", "ELU+vcl (n = 2)"),
         smoke={"model": "cnn4"},
         cpu={"epochs": 5},
-        cpu_cost="15 min on 2 CPU cores; any folder of small images",
+        cpu_cost="15 min on 2 CPU cores (estimated); any folder of small images",
         full_cost="10 GPU hours a run (estimated)",
     ),
 )
