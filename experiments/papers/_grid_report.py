@@ -57,12 +57,23 @@ def report_of(grid: Grid, trained: Sequence[Trained], notes: Sequence[str] = ())
         *(claim for ordering in grid.orderings for claim in _judged(ordering, trained)),
         *(_shown(grid, cell, trained) for cell in cells_of(trained)),
     ]
-    return Report(claims, COLUMNS, [_row(each) for each in trained], _figures(trained), notes)
+    rows = [_row(each) for each in trained]
+    return Report(claims, COLUMNS, rows, _figures(trained), (*notes, *_diverged(trained)))
 
 
 def cells_of(trained: Sequence[Trained]) -> list[Cell]:
     """The cells that were trained, in their order."""
     return list({each.cell.name: each.cell for each in trained}.values())
+
+
+def _diverged(trained: Sequence[Trained]) -> list[str]:
+    """Which cells ended with a loss that is not finite, and under how many seeds, in a sentence."""
+    losses = {cell.name: values(trained, cell, "train_loss") for cell in cells_of(trained)}
+    lost = {name: np.sum(~np.isfinite(loss)) for name, loss in losses.items()}
+    said = [
+        f"{name} ({count} of {len(losses[name])} seeds)" for name, count in lost.items() if count
+    ]
+    return [f"Training diverged: {'; '.join(said)}."] if said else []
 
 
 def values(trained: Sequence[Trained], cell: Cell, measure: str) -> np.ndarray:

@@ -133,6 +133,14 @@ def test_orderings_are_judged_over_paired_seeds():
     assert len(report.figures["curves"].axes) == 2
 
 
+def test_what_diverged_is_said():
+    runs = trained([(0.5, 0.6), (0.1, 0.1)])
+    assert not report_of(GRID, runs).notes
+    lost = runs[2].run._replace(curve=[Epoch(1, float("nan"), 0.1, float("nan"), 0.1)])
+    report = report_of(GRID, [*runs[:2], runs[2]._replace(run=lost), runs[3]], ("A note.",))
+    assert report.notes == ("A note.", "Training diverged: normalized, small (1 of 2 seeds).")
+
+
 def test_data_are_found_by_name_or_alone(tmp_path):
     with pytest.raises(UserError, match="holds no dataset 'cifar10'"):
         find(tmp_path, "cifar10")
