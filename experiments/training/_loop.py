@@ -11,6 +11,10 @@ from experiments.training._ahead import Ahead, nothing
 from experiments.training._refresh import Refresh
 from experiments.training._state import Metrics, TrainState
 
+#: How many steps the device is given before the host turns to something else: enough to be busy for
+#: a while, and fewer than JAX lets be under way.
+AHEAD = 8
+
 
 class Loop:
     """A step and a refresh, compiled each on its own; both consume the state.
@@ -49,7 +53,7 @@ class Loop:
             y: their labels.
             batches: what the step takes beside the state and the index.
             steps: their number.
-            meanwhile: called once, when the device has the first step to do.
+            meanwhile: called once, when the device has the first steps to do.
         """
         refresh, collected = self._refresh, []
         if refresh is not None and int(state.epoch) == 0:
@@ -57,7 +61,7 @@ class Loop:
         for index, batch in enumerate(batches):
             state, metrics = self.step(state, *batch, np.int32(index))
             collected.append(metrics)
-            if index == 0:
+            if index + 1 == min(AHEAD, steps):
                 meanwhile()
             if refresh is not None and refresh.is_due(index, steps):
                 state = refresh.run(state, X, y, np.int32(index))

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.training import Ahead, KeepsNothing, Stepwise, fit, make_indexed_step
+from experiments.training import Ahead, KeepsNothing, Stepwise, _loop, fit, make_indexed_step
 from tests.experiments.toy import start, toy_dataset, toy_trainer
 
 STEPS, EPOCHS = 4, 3
@@ -47,13 +47,14 @@ def log(monkeypatch):
     return names
 
 
-def test_results_are_recorded_once_the_next_epoch_has_begun(trainer, log):
+def test_results_are_recorded_once_the_next_epoch_has_begun(trainer, log, monkeypatch):
+    monkeypatch.setattr(_loop, "AHEAD", 3)
     fit(trainer, toy_dataset(), 0, lambda entry: log.append("reports"), Seen(log))
     work = [name for name in log if name in ("epoch", "indexed_step", "reports", "saves")]
     host = ["reports", "saves"]
     first, rest = ["epoch"], []
     if isinstance(trainer.epoch, Stepwise):
-        first, rest = ["indexed_step"], ["indexed_step"] * (STEPS - 1)
+        first, rest = ["indexed_step"] * 3, ["indexed_step"] * (STEPS - 3)
     assert work == [*first, *rest, *(EPOCHS - 1) * [*first, *host, *rest], *host]
 
 
