@@ -77,16 +77,28 @@ def _data(model: str, batch_size: int) -> Dataset:
 
 def ways(trainer: Trainer, data: Dataset) -> dict[str, Callable[[], object]]:
     """What to time: each call trains for ``EPOCHS`` epochs from the same start."""
+    loop, epochs = _loop(trainer, data), _epochs(trainer, data)
+    run = (loop, loop, lambda: epochs(False), lambda: epochs(True), *_fits(trainer, data, epochs))
+    return dict(zip(BASES, run, strict=True))
+
+
+def _loop(trainer: Trainer, data: Dataset) -> Callable[[], object]:
     step = jax.jit(trainer.step, donate_argnums=0)
-    train, test = jax.device_put((data[:2], data[2:4]))
+    X = jax.device_put(data.X_train)
 
     def loop() -> object:
         """As one would write it: batches are cut on the host, metrics are fetched in the end."""
-        state, collected = start(trainer, 0, train[0]), []
+        state, collected = start(trainer, 0, X), []
         for batch in _batches(data, trainer.settings.batch_size):
             state, metrics = step(state, batch)
             collected.append(metrics)
         return state, jax.device_get(collected)
+
+    return loop
+
+
+def _epochs(trainer: Trainer, data: Dataset) -> Callable[[bool], object]:
+    train, test = jax.device_put((data[:2], data[2:4]))
 
     def epochs(evaluates: bool) -> object:
         """Nothing is waited for before the end."""
@@ -96,7 +108,18 @@ def ways(trainer: Trainer, data: Dataset) -> dict[str, Callable[[], object]]:
             collected.append((metrics, trainer.evaluate(state, *test) if evaluates else ()))
         return state, jax.device_get(collected)
 
-    def fit_saving() -> object:
+    return epochs
+
+
+def _fits(
+    trainer: Trainer, data: Dataset, epochs: Callable[[bool], object]
+) -> tuple[Callable[[], object], ...]:
+    jax.block_until_ready(epochs(False))
+    began = time.perf_counter()
+    jax.block_until_ready(epochs(False))
+    half = (time.perf_counter() - began) / EPOCHS / 2
+
+    def saving() -> object:
         """With a checkpoint an epoch, the last of which is waited for."""
         with (
             tempfile.TemporaryDirectory() as folder,
@@ -104,25 +127,11 @@ def ways(trainer: Trainer, data: Dataset) -> dict[str, Callable[[], object]]:
         ):
             return fit(trainer, data, 0, keeper=keeper).state
 
-    jax.block_until_ready(epochs(evaluates=False))
-    began = time.perf_counter()
-    jax.block_until_ready(epochs(evaluates=False))
-    half = (time.perf_counter() - began) / EPOCHS / 2
-
-    def fit_waiting() -> object:
+    def waiting() -> object:
         """With half an epoch's time to wait after each; the last has nothing to hide behind."""
         return fit(trainer, data, 0, report=lambda entry: time.sleep(half)).state
 
-    run = (
-        loop,
-        loop,
-        lambda: epochs(evaluates=False),
-        lambda: epochs(evaluates=True),
-        lambda: fit(trainer, data, 0).state,
-        fit_saving,
-        fit_waiting,
-    )
-    return dict(zip(BASES, run, strict=True))
+    return lambda: fit(trainer, data, 0).state, saving, waiting
 
 
 def _batches(data: Dataset, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
