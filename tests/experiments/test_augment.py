@@ -18,6 +18,9 @@ from experiments.data._augment import cutout, flip
 from experiments.data._clouds import jitter, rotate, scale_shift_and_jitter
 from experiments.data._resized_crop import draw_resized_crops, resized_crop
 
+# Compilations of arithmetic, one a test: not what another JAX would break.
+pytestmark = pytest.mark.slow
+
 
 def crop_by_hand(image, top, left, flip, padding):
     height, width, _ = image.shape

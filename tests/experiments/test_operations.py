@@ -11,6 +11,9 @@ from PIL import Image, ImageEnhance, ImageOps
 from experiments.data._operations import OPERATIONS
 from experiments.data._policies import Policies, apply_policy, fast_autoaugment
 
+# Compilations of arithmetic, one a test: not what another JAX would break.
+pytestmark = pytest.mark.slow
+
 SIDE = 16
 #: Pillow truncates what is computed in fractions, and its luminance is in 16-bit integers.
 ONE_LEVEL = 1.01
