@@ -30,8 +30,9 @@ def train_grid(grid: Grid, protocol: Protocol, context: Context) -> list[Trained
     missing = [(cell, seed) for cell, seed in tasks if (cell.name, seed) not in runs]
     for (cell, seed), run in finished(missing, protocol, context.data_dir, context.jobs):
         runs[cell.name, seed] = run
-        write_runs(context.out / RUNS, protocol, trained())
-        context.advance(len(trained()) / len(tasks), f"{cell.name}, seed {seed}")
+        done = trained()
+        write_runs(context.out / RUNS, protocol, done)
+        context.advance(len(done) / len(tasks), f"{cell.name}, seed {seed}")
     return trained()
 
 

@@ -1,6 +1,7 @@
 """Tables of trainings: which cells, kept runs, orderings over paired seeds."""
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -56,6 +57,13 @@ def test_every_cell_of_every_item_is_spelt_right():
             assert {ordering.better, ordering.worse} <= rows, name
         for preset in item.presets.values():
             assert len(chosen(grid, preset.settings)) >= 2, name
+
+
+def test_cells_can_be_sent_to_a_process():
+    found = [grid for _, grid, _ in grids()]
+    assert found
+    for grid in found:
+        assert pickle.loads(pickle.dumps(grid.cells)) == grid.cells
 
 
 def test_the_noise_grows_where_the_protocol_says_so():

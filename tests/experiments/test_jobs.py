@@ -1,14 +1,13 @@
 """Trainings of a table in several processes: the same runs, whoever makes them."""
 
 import os
-import pickle
 
 import numpy as np
 import pytest
 
 from experiments._cli import main
 from experiments._errors import UserError
-from experiments.papers import ITEMS, Context
+from experiments.papers import Context
 from experiments.papers._grid import Cell, Grid, Protocol
 from experiments.papers._jobs import finished, share, take_share
 from experiments.papers._trainings import train_grid
@@ -51,14 +50,6 @@ def test_a_process_keeps_to_its_share(monkeypatch):
     take_share(1, 2)
     assert kept == [[1, 3]]
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "2"
-
-
-def test_cells_can_be_sent_to_a_process():
-    cells = [c.cell_contents for item in ITEMS.values() for c in item.run.__closure__ or ()]
-    grids = [grid for grid in cells if isinstance(grid, Grid)]
-    assert grids
-    for grid in grids:
-        assert pickle.loads(pickle.dumps(grid.cells)) == grid.cells
 
 
 def test_there_is_at_least_one_job(capsys, tmp_path):

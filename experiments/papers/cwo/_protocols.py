@@ -1,5 +1,6 @@
 """What the trainings of Ikami et al. 2021 have in common (sections 4.1.1, 4.2.1 and 4.3.1)."""
 
+from experiments.data import POLICIES
 from experiments.papers._grid import Protocol
 
 #: The paper names learning rates and decays for its own method; the rivals get the same.
@@ -24,7 +25,7 @@ PLAIN = {"model": "cnn9", "growing_noise": 0.0}
 SMOKE = PLAIN | {"model": "cnn4", "augment": "none"}
 
 #: Fast AutoAugment with cutout; with the published sub-policies if --data-dir has them.
-FAST_AA = {"augment": "fast-autoaugment-cutout"}
+FAST_AA = {"augment": POLICIES}
 
 #: Recipes by the names of the paper.
 METHODS = {"Ours": "cwo", "BN": "bn", "GN": "gn", "WS+BN": "ws+bn", "WS+GN": "ws+gn"}
