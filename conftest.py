@@ -3,6 +3,7 @@
 This file is at the root, not in `tests/`, because the doctests of `jaxnorm/` run under it too.
 """
 
+import gc
 import itertools
 import os
 from collections.abc import Callable, Iterator
@@ -15,6 +16,12 @@ import hypothesis
 import jax
 import pytest
 
+# The CPU's fusion emitters lower each fusion by a pipeline of MLIR's, a third of all compile time;
+# without them XLA lowers the same fusions itself. Later releases refuse to start with this flag.
+if jax.__version_info__ < (0, 11):
+    flags = os.environ.get("XLA_FLAGS", "")
+    os.environ["XLA_FLAGS"] = f"--xla_cpu_use_fusion_emitters=false {flags}"
+
 # Eight fake CPU devices, also where there is an accelerator; JAX_PLATFORMS chooses otherwise.
 # `jax_num_cpu_devices` raises if a backend runs already: settings that come too late are seen.
 jax.config.update("jax_platforms", os.environ.get("JAX_PLATFORMS") or "cpu")
@@ -25,6 +32,14 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # The same few examples in every run; no deadline, because a first call compiles.
 hypothesis.settings.register_profile("jaxnorm", derandomize=True, deadline=None, max_examples=20)
 hypothesis.settings.load_profile("jaxnorm")
+
+# What imports leave lives to the end: no collection of garbage walks through it again.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

@@ -3,10 +3,15 @@
 from jaxnorm import activations as activations
 from jaxnorm import initializers as initializers
 from jaxnorm import losses as losses
+from jaxnorm import noise as noise
 from jaxnorm import reparam as reparam
 from jaxnorm import statistics as statistics
 from jaxnorm import theory as theory
 from jaxnorm import transforms as transforms
+from jaxnorm._constrain import constrain as constrain
+from jaxnorm._constrain import linearly_constrain as linearly_constrain
+from jaxnorm._constrain import propagate_normalization as propagate_normalization
+from jaxnorm._describe import describe as describe
 from jaxnorm._layout import Layout as Layout
 from jaxnorm._layout import exclude as exclude
 from jaxnorm._layout import flax_layout as flax_layout
@@ -14,6 +19,7 @@ from jaxnorm._layout import layout_from_rules as layout_from_rules
 from jaxnorm._layout import torch_layout as torch_layout
 from jaxnorm._project import constraint_drift as constraint_drift
 from jaxnorm._project import project as project
+from jaxnorm._traced_layout import traced_layout as traced_layout
 from jaxnorm._unit import center as center
 from jaxnorm._unit import project_to_sphere as project_to_sphere
 from jaxnorm.activations import gaussian_moments as gaussian_moments
@@ -32,6 +38,8 @@ from jaxnorm.losses import positive as positive
 from jaxnorm.losses import total_variance_constancy as total_variance_constancy
 from jaxnorm.losses import variance_constancy_loss as variance_constancy_loss
 from jaxnorm.losses import with_first_rows as with_first_rows
+from jaxnorm.noise import linear_stddev as linear_stddev
+from jaxnorm.noise import with_scale_noise as with_scale_noise
 from jaxnorm.reparam import CenteredWeightNormalized as CenteredWeightNormalized
 from jaxnorm.reparam import LinearlyConstrained as LinearlyConstrained
 from jaxnorm.reparam import Reparametrization as Reparametrization

@@ -1,8 +1,9 @@
 """Axis arithmetic: which axes of an array are fan-in, written so that it survives vmap and scan."""
 
 import math
+import operator
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, SupportsIndex
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -10,13 +11,22 @@ from jaxtyping import Array, Float
 from jaxnorm._node import Axes
 
 
-def negative_axes(axes: int | Iterable[int], ndim: int, name: str = "array") -> Axes:
+def negative_axes(
+    axes: SupportsIndex | Iterable[SupportsIndex], ndim: int, name: str = "array"
+) -> Axes:
     """``axes`` of an array of rank ``ndim`` as sorted negative numbers.
 
     Negative axes stay right when ``jax.vmap`` or a scan adds leading axes. Raises ValueError for
-    axes that are repeated or out of range; ``name`` is the array's name in the message.
+    axes that are repeated or out of range, TypeError for what is no integer; ``name`` is the
+    array's name in the message.
     """
-    given = (axes,) if isinstance(axes, int) else tuple(axes)
+    try:
+        given = tuple(map(operator.index, axes if isinstance(axes, Iterable) else (axes,)))
+    except TypeError:
+        raise TypeError(
+            f"the fan-in axes of {name} were given as {axes!r}; wanted an integer, or several in a "
+            "tuple."
+        ) from None
     result = tuple(sorted(axis - ndim if axis >= 0 else axis for axis in given))
     outside = [axis for axis in given if not -ndim <= axis < ndim]
     if outside or len(set(result)) < len(result) or not result:

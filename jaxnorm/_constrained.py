@@ -9,10 +9,10 @@ from jaxtyping import PyTree
 from jaxnorm._axes import negative_axes
 from jaxnorm._layout import Layout, is_axes
 from jaxnorm._node import Axes
-from jaxnorm._paths import is_absent, leaves, rebuild
+from jaxnorm._paths import Path, is_absent, leaves, listed, rebuild
 
 #: ``(path, leaf, axes)``, with None for axes where there is nothing to constrain.
-Constrained = tuple[str, Any, Axes | None]
+Constrained = tuple[Path, Any, Axes | None]
 
 
 def constrained_leaves(layout: Layout, tree: PyTree) -> list[Constrained]:
@@ -20,19 +20,24 @@ def constrained_leaves(layout: Layout, tree: PyTree) -> list[Constrained]:
 
     Raises ValueError if the layout's result does not fit the tree, or if it constrains nothing.
     """
+    return axes_of_leaves(layout, tree, some=True)
+
+
+def axes_of_leaves(layout: Layout, tree: PyTree, some: bool = False) -> list[Constrained]:
+    """The same, and raises for a layout that constrains nothing only if there must be ``some``."""
     named = leaves(tree)
     axes = jax.tree.leaves(layout(tree), is_leaf=is_axes)
-    paths = ", ".join(path for path, _ in named) or "(there are none)"
+    paths = listed(path for path, _ in named) or "(there are none)"
     if len(axes) != len(named):
         raise ValueError(
             f"the layout returned {len(axes)} entries for the {len(named)} parameters {paths}; "
             "wanted a tree of the parameters' structure, with axes or None at each leaf."
         )
-    if all(entry is None for entry in axes):
+    if some and all(entry is None for entry in axes):
         raise ValueError(
             f"the layout constrains no parameter, so this would do nothing. The paths are: {paths}."
             " Pass a layout that knows these names: layout_from_rules([(regex, axes), ...]), "
-            "torch_layout, or jaxnorm.nnx.layout(model)."
+            "torch_layout, or traced_layout(apply, params, *inputs), which needs no names."
         )
     return [
         (path, leaf, _usable(path, leaf, entry))
@@ -55,7 +60,7 @@ def map_constrained(
     )
 
 
-def _usable(path: str, leaf: Any, axes: Any) -> Axes | None:
+def _usable(path: Path, leaf: Any, axes: Any) -> Axes | None:
     if not is_axes(axes):
         raise TypeError(
             f"the layout returned {axes!r} for the leaf {path!r}; wanted a tuple of ints, or None."

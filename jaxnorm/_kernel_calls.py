@@ -14,6 +14,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._bias import bias_additions
+from jaxnorm._paths import Path
 
 #: Primitives that only wrap other equations, and where they keep them.
 _CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
@@ -27,7 +28,11 @@ _VIEWS = (
     "broadcast_in_dim",
     "copy",
     "copy_p",
+    "pvary",
+    "pcast",
 )
+#: Those of them that leave its axes in their places.
+_SAME_AXES = ("convert_element_type", "copy", "copy_p", "pvary", "pcast")
 
 
 class KernelCall(NamedTuple):
@@ -38,11 +43,13 @@ class KernelCall(NamedTuple):
         output: the pre-activations, without the bias unless it was asked for.
         unit_axes: the axes of ``output`` that count units, in the kernel's order; None if the model
             reshaped or transposed the kernel before using it.
+        units: the axes of ``output`` that count units, in whatever order.
     """
 
-    path: str
+    path: Path
     output: Float[Array, "..."]
     unit_axes: tuple[int, ...] | None
+    units: tuple[int, ...]
 
 
 #: What is called with each use, in execution order; its result replaces the output.
@@ -52,13 +59,13 @@ Visit = Callable[[KernelCall], Float[Array, "..."]]
 class _View(NamedTuple):
     """A variable that holds a kernel, and whether its axes are the kernel's."""
 
-    path: str
+    path: Path
     same_axes: bool
 
 
 def visit_kernels(
     apply: Callable[..., Any],
-    kernels: dict[str, Any],
+    kernels: dict[Path, Any],
     inputs: tuple[Any, ...],
     visit: Visit,
     with_bias: bool = False,
@@ -156,7 +163,7 @@ def _evaluate(
         return results, [None] * len(results)
     if name in _VIEWS:
         view = held[0]
-        same = view is not None and view.same_axes and name == "convert_element_type"
+        same = view is not None and view.same_axes and name in _SAME_AXES
         return results, [None if view is None else _View(view.path, same)]
     units = _UNIT_AXES.get(name)
     if units is not None:
@@ -170,7 +177,8 @@ def _call(
     side = 0 if held[0] is not None else 1
     view = held[side]
     assert view is not None
-    return KernelCall(view.path, output, tuple(units(equation, side)) if view.same_axes else None)
+    axes = tuple(units(equation, side))
+    return KernelCall(view.path, output, axes if view.same_axes else None, axes)
 
 
 def inner_jaxpr(equation: Any) -> ClosedJaxpr | None:

@@ -7,17 +7,18 @@ import jax
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._constrained import constrained_leaves
+from jaxnorm._doubts import undoubted
 from jaxnorm._kernel_calls import KernelCall, visit_kernels
 from jaxnorm._layout import Layout
 from jaxnorm._node import Axes
-from jaxnorm._paths import entries, is_node, rebuild_entries
+from jaxnorm._paths import Path, entries, is_node, listed, rebuild_entries
 from jaxnorm.reparam._effective import effective
 
 #: ``apply(params, *inputs)``: the model as a function of its plain parameters.
 Apply = Callable[..., Any]
 
 #: What each kernel is multiplied by: a scalar, or one value per unit in the kernel's rank.
-Factors = dict[str, Float[Array, "..."]]
+Factors = dict[Path, Float[Array, "..."]]
 
 
 def run_layers(
@@ -30,15 +31,15 @@ def run_layers(
 ) -> Any:
     """The model's output, with ``visit`` at each kernel that the layout knows."""
     plain = effective(params)
-    fan_in_axes = kernel_axes(plain, layout)
+    fan_in_axes = kernel_axes(undoubted(plain), layout)
     kernels = {path: leaf for path, leaf in entries(plain) if path in fan_in_axes}
-    seen: set[str] = set()
+    seen: set[Path] = set()
 
     def visit_and_note(call: KernelCall) -> Float[Array, "..."]:
         seen.add(call.path)
         return visit(call)
 
-    def run(kernels: dict[str, Any], *inputs: Any) -> Any:
+    def run(kernels: dict[Path, Any], *inputs: Any) -> Any:
         merged = [kernels.get(path, entry) for path, entry in entries(plain)]
         return apply(rebuild_entries(plain, merged), *inputs)
 
@@ -46,13 +47,13 @@ def run_layers(
     unused = sorted(set(kernels) - seen)
     if unused:
         raise ValueError(
-            f"the model does not multiply its input by the kernels {', '.join(unused)} as they "
+            f"the model does not multiply its input by the kernels {listed(unused)} as they "
             "are, so their pre-activations cannot be measured. Leave them out of the layout."
         )
     return output
 
 
-def kernel_axes(plain: PyTree, layout: Layout) -> dict[str, Axes]:
+def kernel_axes(plain: PyTree, layout: Layout) -> dict[Path, Axes]:
     """The fan-in axes of each kernel by path."""
     return {path: axes for path, _, axes in constrained_leaves(layout, plain) if axes is not None}
 

@@ -16,8 +16,18 @@ import optax
 from jaxtyping import PyTree
 
 from jaxnorm._axes import negative_axes
+from jaxnorm._doubts import Doubt, Passed, doubt_flax, doubt_torch, is_array, warn
 from jaxnorm._node import Axes
-from jaxnorm._paths import entries, flat_leaves, is_absent, is_node, rebuild, rebuild_entries
+from jaxnorm._paths import (
+    Path,
+    entries,
+    flat_leaves,
+    is_absent,
+    is_node,
+    listed,
+    rebuild,
+    rebuild_entries,
+)
 
 #: ``params -> tree of axes``.
 Layout = Callable[[PyTree], PyTree]
@@ -25,7 +35,7 @@ Layout = Callable[[PyTree], PyTree]
 Rules = list[tuple[re.Pattern[str], int | Iterable[int] | None]]
 
 #: ``(path, entry) -> fan-in axes``, or None for what is no kernel. Also asked of absent leaves.
-Select = Callable[[str, Any], Axes | None]
+Select = Callable[[Path, Any], Axes | None]
 
 
 def flax_layout(params: PyTree) -> PyTree:
@@ -34,9 +44,9 @@ def flax_layout(params: PyTree) -> PyTree:
     Leaves of fewer than two axes are no kernels. Right for (in, out) and for convolutions of any
     rank (H, W, in, out), grouped and depthwise ones included, since their ``in`` is already per
     group. Works on ``nnx.state(model)``, inside ``nnx.Optimizer``, on pure dicts and on Linen's
-    trees alike. Kernels of more axes need `layout_from_rules` or `jaxnorm.nnx.layout`: stacked ones
-    (``nn.scan``), attention projections (in, heads, head size), and convolutions with
-    ``transpose_kernel``.
+    trees alike. Kernels of more axes need `traced_layout`, `jaxnorm.nnx.layout` or
+    `layout_from_rules`: stacked ones (``nn.scan``), attention projections (in, heads, head size),
+    and convolutions with ``transpose_kernel``.
 
     Args:
         params: a tree of arrays, or of their shapes.
@@ -44,14 +54,16 @@ def flax_layout(params: PyTree) -> PyTree:
     Returns:
         A tree of the same structure: a tuple of negative axes at each kernel, None elsewhere.
 
+    Warns:
+        UserWarning: once a leaf, where a name, the number of axes or the shape of the bias beside
+            it says that the rule is wrong there: the kernels above, and LoRA factors.
+
     Example:
         >>> import jax.numpy as jnp
         >>> flax_layout({"conv": {"kernel": jnp.ones((3, 3, 8, 16)), "bias": jnp.ones(16)}})
         {'conv': {'bias': None, 'kernel': (-4, -3, -2)}}
     """
-    return layout_by(lambda path, entry: _all_but(-1, entry) if _last(path) == "kernel" else None)(
-        params
-    )
+    return _by_name("kernel", -1, doubt_flax)(params)
 
 
 def torch_layout(params: PyTree) -> PyTree:
@@ -63,14 +75,18 @@ def torch_layout(params: PyTree) -> PyTree:
     Returns:
         A tree of the same structure: a tuple of negative axes at each kernel, None elsewhere.
 
+    Warns:
+        UserWarning: once a leaf, where a name, the number of axes or the shape of the bias beside
+            it says that the rule is wrong there: embeddings, a normalization's scale of two axes or
+            more, stacked layers, PyTorch's transposed convolutions; recurrent cells
+            (``weight_ih``) and LoRA factors, which it leaves free.
+
     Example:
         >>> import jax.numpy as jnp
         >>> torch_layout({"weight": jnp.ones((16, 8, 3, 3)), "bias": jnp.ones(16)})
         {'bias': None, 'weight': (-3, -2, -1)}
     """
-    return layout_by(lambda path, entry: _all_but(0, entry) if _last(path) == "weight" else None)(
-        params
-    )
+    return _by_name("weight", 0, doubt_torch)(params)
 
 
 def layout_from_rules(rules: Sequence[tuple[str, int | Iterable[int] | None]]) -> Layout:
@@ -92,7 +108,7 @@ def layout_from_rules(rules: Sequence[tuple[str, int | Iterable[int] | None]]) -
         >>> layout_from_rules([("head", None), ("qkv/kernel$", 0)])(params)
         {'head': {'kernel': None}, 'qkv': {'kernel': (-3,)}}
     """
-    compiled = [(re.compile(pattern), axes) for pattern, axes in rules]
+    compiled = [(_compiled(pattern), axes) for pattern, axes in rules]
 
     def layout(params: PyTree) -> PyTree:
         _check_rules(compiled, params)
@@ -118,17 +134,18 @@ def exclude(*patterns: str, layout: Layout = flax_layout) -> Layout:
         >>> exclude("^head/")(params)
         {'body': {'kernel': (-2,)}, 'head': {'kernel': None}}
     """
-    rules: Rules = [(re.compile(pattern), None) for pattern in patterns]
+    rules: Rules = [(_compiled(pattern), None) for pattern in patterns]
 
     def without(params: PyTree) -> PyTree:
         _check_rules(rules, params)
-        axes = jax.tree.leaves(layout(params), is_leaf=is_axes)
-        # A node is one entry, named by its kernel: what is said of it holds for all its leaves.
-        hidden = [
-            any(pattern.search(path) for pattern, _ in rules)
+        named = [
+            (entry, any(pattern.search(str(path)) for pattern, _ in rules))
             for path, entry in entries(params)
-            for _ in flat_leaves(entry)
         ]
+        seen = [Passed(entry) if hide and is_array(entry) else entry for entry, hide in named]
+        axes = jax.tree.leaves(layout(rebuild_entries(params, seen)), is_leaf=is_axes)
+        # A node is one entry, named by its kernel: what is said of it holds for all its leaves.
+        hidden = [hide for entry, hide in named for _ in flat_leaves(entry)]
         kept = [None if hide else own for hide, own in zip(hidden, axes, strict=True)]
         return rebuild(params, kept)
 
@@ -141,14 +158,26 @@ def is_axes(x: Any) -> bool:
     return x is None or isinstance(x, optax.MaskedNode) or is_tuple_of_ints
 
 
-def layout_by(select: Select) -> Layout:
+def layout_by(select: Select, doubt: Doubt | None = None) -> Layout:
     """The layout that asks ``select(path, entry)`` for the axes of each array or node."""
 
     def layout(params: PyTree) -> PyTree:
-        axes = [_spell_out(entry, select(path, entry)) for path, entry in entries(params)]
+        named = entries(params)
+        if doubt is not None:
+            warn(named, doubt)
+        axes = [_spell_out(entry, select(path, entry)) for path, entry in named]
         return rebuild_entries(params, axes)
 
     return layout
+
+
+def _by_name(name: str, unit_axis: int, doubt: Doubt) -> Layout:
+    """Of the leaves of this name, all axes but one."""
+
+    def select(path: Path, entry: Any) -> Axes | None:
+        return _all_but(unit_axis, entry) if path.name == name else None
+
+    return layout_by(select, doubt)
 
 
 def _spell_out(entry: Any, axes: Axes | None) -> Any:
@@ -170,15 +199,21 @@ def _all_but(unit_axis: int, entry: Any) -> Axes | None:
     return tuple(axis for axis in range(-entry.ndim, 0) if axis != unit)
 
 
-def _last(path: str) -> str:
-    return path.rsplit("/", maxsplit=1)[-1]
-
-
-def _first_match(rules: Rules, path: str, entry: Any) -> Axes | None:
-    axes = next((axes for pattern, axes in rules if pattern.search(path)), None)
+def _first_match(rules: Rules, path: Path, entry: Any) -> Axes | None:
+    axes = next((axes for pattern, axes in rules if pattern.search(str(path))), None)
     if axes is None or is_absent(entry) or is_node(entry):
         return None if axes is None else ()
     return negative_axes(axes, entry.ndim, f"the leaf {path!r} of shape {tuple(entry.shape)}")
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except (re.error, TypeError) as error:
+        raise ValueError(
+            f"the layout rule {pattern!r} is no regular expression ({error}); wanted one that is "
+            "searched for in paths: re.escape(name) makes one of a name."
+        ) from None
 
 
 def _check_rules(rules: Rules, params: PyTree) -> None:
@@ -188,8 +223,8 @@ def _check_rules(rules: Rules, params: PyTree) -> None:
         return
     paths = [path for path, _ in named]
     for pattern, _ in rules:
-        if not any(pattern.search(path) for path in paths):
+        if not any(pattern.search(str(path)) for path in paths):
             raise ValueError(
                 f"the layout rule {pattern.pattern!r} matches no parameter. The paths are: "
-                f"{', '.join(paths)}. Mend the expression, or drop the rule."
+                f"{listed(paths)}. Mend the expression, or drop the rule."
             )

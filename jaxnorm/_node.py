@@ -2,8 +2,8 @@
 
 import abc
 import dataclasses
-from collections.abc import Iterable
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
 
 import jax
 from jaxtyping import Array, Float
@@ -14,12 +14,46 @@ Axes = tuple[int, ...]
 NodeType = TypeVar("NodeType", bound="type[Reparametrization]")
 
 
-class Reparametrization(abc.ABC):
+#: What only an array has, asked of a node where `effective` was forgotten.
+_OF_ARRAYS = ("shape", "dtype", "ndim", "size", "T", "mT", "at", "astype", "reshape", "sum", "mean")
+
+
+def _forgotten(node: "Reparametrization", use: str) -> str:
+    return (
+        f"{use} was asked of a {type(node).__name__}, which holds the raw parameters of a "
+        "kernel and is no array; call jaxnorm.effective(params) at the top of the loss and use its "
+        "result."
+    )
+
+
+def _refusing(use: str) -> Callable[..., NoReturn]:
+    """A method that says what to call first."""
+
+    def refuse(self: "Reparametrization", *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(_forgotten(self, use))
+
+    return refuse
+
+
+class _NoArray:
+    """The ways to use an object as an array; each says in one sentence what was forgotten."""
+
+    __array__ = __jax_array__ = _refusing("an array")
+    __getitem__ = _refusing("an entry")
+    __matmul__ = __rmatmul__ = _refusing("a matrix product")
+    __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refusing("a product")
+    __add__ = __radd__ = __sub__ = __rsub__ = __neg__ = _refusing("a sum")
+
+
+class Reparametrization(_NoArray, abc.ABC):
     """Raw parameters from which a kernel is computed.
 
     A subclass is a frozen dataclass whose array fields are pytree children and whose
     ``fan_in_axes`` are static. The fields named in ``kernel_fields`` have the kernel's own shape,
     so constraints on the kernel's fan-in axes apply to them; the others are per unit.
+
+    Any library that keeps pytrees keeps nodes; ``flax.serialization`` knows them once
+    ``jaxnorm.nnx`` is imported.
     """
 
     #: Names of the fields that are shaped as the kernel is.
@@ -47,18 +81,30 @@ class Reparametrization(abc.ABC):
 
     def parameter_count(self) -> int:
         """The number of free parameters."""
-        values = (getattr(self, name) for name in self._array_fields())
         return sum(
             value.parameter_count()
             if isinstance(value, Reparametrization)
             else sum(leaf.size for leaf in jax.tree.leaves(value))
-            for value in values
+            for value in self.arrays().values()
         )
+
+    def arrays(self) -> dict[str, Any]:
+        """The array fields by name; a nested node is one of them."""
+        return {name: getattr(self, name) for name in self._array_fields()}
+
+    def replaced(self, **values: Any) -> "Reparametrization":
+        """The same node with other arrays."""
+        return dataclasses.replace(self, **values)  # type: ignore[type-var]  # all are dataclasses
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_ARRAYS:
+            raise AttributeError(_forgotten(self, f"its .{name}"))
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def with_axes(self, matched: bool) -> "Reparametrization":
         """This node with its fan-in axes (or None) in the place of each array, as a layout says."""
         axes = {name: self._field_axes(name, matched) for name in self._array_fields()}
-        return dataclasses.replace(self, **axes)  # type: ignore[type-var]  # all are dataclasses
+        return self.replaced(**axes)
 
     def _field_axes(self, name: str, matched: bool) -> Any:
         value = getattr(self, name)

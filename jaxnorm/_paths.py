@@ -1,5 +1,6 @@
-"""The names of leaves: ``/``-joined paths that are the same in every kind of parameter tree."""
+"""The names of leaves: paths of keys that are the same in every kind of parameter tree."""
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -7,6 +8,31 @@ import optax
 from jaxtyping import PyTree
 
 from jaxnorm._node import Reparametrization
+
+
+class Path(tuple[str, ...]):
+    """The keys from a tree's root to a leaf, as strings: two leaves never share one.
+
+    It prints as they are joined, ``encoder/0/kernel``, which is what regular expressions see and
+    messages say; there a key with a ``/`` in it looks like two.
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "/".join(self)
+
+    def __repr__(self) -> str:
+        return repr(str(self))
+
+    @property
+    def name(self) -> str:
+        """The last key; empty for a tree that is a leaf itself."""
+        return self[-1] if self else ""
+
+    def beside(self, name: str) -> "Path":
+        """The path of another leaf of the same parent."""
+        return Path((*self[:-1], name))
 
 
 def is_absent(x: Any) -> bool:
@@ -24,24 +50,41 @@ def is_entry(x: Any) -> bool:
     return is_absent(x) or is_node(x)
 
 
-def join(path: tuple[Any, ...]) -> str:
-    """``encoder/0/kernel``, whether by dict, list or attribute.
+def is_box(x: Any) -> bool:
+    """Whether ``x`` is an NNX Variable or a box of Linen's (a partitioned parameter), by its name.
 
-    A trailing ``.value`` is left out: it is the box of an NNX Variable or of a Linen partitioned
-    parameter, not a name.
+    Their field ``value`` is no part of a path; anybody else's is. Flax is not imported for it.
     """
-    if path and path[-1] == jax.tree_util.GetAttrKey("value"):
-        path = path[:-1]
-    return jax.tree_util.keystr(path, simple=True, separator="/")
+    return any(
+        kind.__name__ in ("Variable", "VariableState", "AxisMetadata")
+        and kind.__module__.partition(".")[0] == "flax"
+        for kind in type(x).__mro__
+    )
 
 
-def entries(tree: PyTree) -> list[tuple[str, Any]]:
+def entries(tree: PyTree, is_leaf: Callable[[Any], bool] = is_entry) -> list[tuple[Path, Any]]:
     """Every entry of ``tree`` with its path; arrays, absent leaves, and nodes as one entry each."""
-    flat, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_entry)
-    return [(join(path), entry) for path, entry in flat]
+    return [(Path(keys), entry) for keys, entry in _walk(tree, is_leaf)]
 
 
-def leaves(tree: PyTree) -> list[tuple[str, Any]]:
+def listed(paths: Iterable[Path]) -> str:
+    """The joined paths one after the other, for messages."""
+    return ", ".join(map(str, paths))
+
+
+def unique_names(paths: list[Path]) -> list[str]:
+    """The joined paths, for results that are named by them. Raises where two look the same."""
+    names = [str(path) for path in paths]
+    for path, name in zip(paths, names, strict=True):
+        if names.count(name) > 1:
+            raise ValueError(
+                f"two parameters are called {name!r}, because a key has a '/' in it ({tuple(path)} "
+                "is one of them), and the result is named by these paths; rename one of the keys."
+            )
+    return names
+
+
+def leaves(tree: PyTree) -> list[tuple[Path, Any]]:
     """Every leaf of ``tree`` with its path, absent ones included; nodes are opened.
 
     A node's leaves are named by the node's path and their field: ``dense/kernel/scale``.
@@ -64,9 +107,25 @@ def rebuild_entries(tree: PyTree, values: list[Any]) -> PyTree:
     return jax.tree.unflatten(jax.tree.structure(tree, is_leaf=is_entry), values)
 
 
-def _open(path: str, entry: Any) -> list[tuple[str, Any]]:
+def _open(path: Path, entry: Any) -> list[tuple[Path, Any]]:
     """The leaves of one entry: itself, or those of a node."""
     if not is_node(entry):
         return [(path, entry)]
-    flat, _ = jax.tree_util.tree_flatten_with_path(entry, is_leaf=is_absent)
-    return [(f"{path}/{join(inner)}", leaf) for inner, leaf in flat]
+    return [(Path((*path, *inner)), leaf) for inner, leaf in _walk(entry, is_absent)]
+
+
+def _walk(tree: PyTree, is_leaf: Callable[[Any], bool]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The leaves of ``tree`` with the keys to them, those into boxes left out."""
+
+    def stop(x: Any) -> bool:
+        return is_leaf(x) or (is_box(x) and x is not tree)
+
+    flat, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=stop)
+    for path, entry in flat:
+        in_box = is_box(tree) and path[:1] == (jax.tree_util.GetAttrKey("value"),)
+        kept = path[1:] if in_box else path
+        keys = tuple(jax.tree_util.keystr((key,), simple=True) for key in kept)
+        if is_box(entry) and entry is not tree:
+            yield from ((keys + inner, x) for inner, x in _walk(entry, is_leaf))
+        else:
+            yield keys, entry

@@ -3,12 +3,22 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from jaxnorm._paths import entries, leaves
+from jaxnorm._checks import FINITE, NONNEGATIVE, POSITIVE, check_number
+from jaxnorm._paths import Path, entries, is_absent, leaves, listed
 
 #: A number, None, or a pytree prefix of them.
 Setting = Any
+
+#: What the numbers of a setting may be; squared radii matter, and are checked, at kernels alone.
+RANGES = {
+    "stddev": NONNEGATIVE,
+    "stddevs": NONNEGATIVE,
+    "batch_size": POSITIVE,
+    **dict.fromkeys(("means", "strengths", "excess_kurtosis"), FINITE),
+}
 
 
 def setting_per_leaf(setting: Setting, tree: PyTree, name: str) -> list[Any]:
@@ -16,22 +26,31 @@ def setting_per_leaf(setting: Setting, tree: PyTree, name: str) -> list[Any]:
 
     ``setting`` is matched by path, not by structure, so that it stays right where a mask has
     replaced or left out a part of ``tree``. Raises ValueError, with the path, for a leaf that has
-    no setting.
+    no setting, and for a number that the setting cannot be; TypeError for what is no number.
     """
+    check_setting(setting, name)
     given = dict(entries(setting))
     return [_setting_at(path, given, name) for path, _ in leaves(tree)]
 
 
-def _setting_at(path: str, given: dict[str, Any], name: str) -> Any:
+def check_setting(setting: Setting, name: str) -> None:
+    """Raises for settings that are no numbers of their range; those of arrays are not looked at."""
+    wanted = RANGES.get(name)
+    for path, value in entries(setting):
+        if wanted is not None and not is_absent(value) and not jnp.ndim(value):
+            of_path = f": mend that of {path!r}" if path else ""
+            check_number(value, wanted, name, f"or a tree of them{of_path}")
+
+
+def _setting_at(path: Path, given: dict[Path, Any], name: str) -> Any:
     """The setting that reaches a leaf: that of the longest prefix of its path."""
-    parts = path.split("/")
-    for length in range(len(parts), -1, -1):
-        prefix = "/".join(parts[:length])
+    for length in range(len(path), -1, -1):
+        prefix = Path(path[:length])
         if prefix in given:
             return given[prefix]
     raise ValueError(
         f"{name} has no entry for the parameter {path!r}; it has entries for "
-        f"{', '.join(given) or 'nothing'}. Wanted one number (or None) for all parameters, or a "
+        f"{listed(given) or 'nothing'}. Wanted one number (or None) for all parameters, or a "
         "tree of them that reaches every leaf, as a pytree prefix does."
     )
 

@@ -15,6 +15,7 @@ from jaxnorm._unit import check_sphere, check_squared_radius, project_to_sphere,
 
 def project(
     params: PyTree,
+    *,
     layout: Layout = flax_layout,
     squared_radius: Setting = 2.0,
     centered: bool = True,
@@ -61,7 +62,7 @@ def project(
 
 
 def constraint_drift(
-    params: PyTree, layout: Layout = flax_layout, squared_radius: Setting = 2.0
+    params: PyTree, *, layout: Layout = flax_layout, squared_radius: Setting = 2.0
 ) -> dict[str, Float[Array, ""]]:
     """How far the kernels are from the centered sphere: a metric to log.
 

@@ -12,12 +12,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._axes import fan_in, negative_axes
+from jaxnorm._checks import POSITIVE, check_number
 from jaxnorm._node import Axes
 
 Weights = Float[Array, "..."]
 
 #: A unit whose deviations are this many rounding errors of its mean, or less, counts as constant.
 ROUNDING_ERRORS = 8
+
+RADIUS_EXAMPLE = "the paper's c = 2 for example"
 
 
 def widen(array: Weights, *others: Weights) -> Weights:
@@ -148,14 +151,12 @@ def squared_norm(wide: Weights, axes: Axes) -> Float[Array, "..."]:
 
 
 def check_squared_radius(squared_radius: Any, name: str) -> None:
-    """Raises ValueError for a radius that is no positive number; traced ones are not looked at."""
-    if squared_radius is None or (
-        isinstance(squared_radius, (int, float)) and not squared_radius > 0
-    ):
+    """Raises for a radius that is no positive number; traced ones are not looked at."""
+    if squared_radius is None:
         raise ValueError(
-            f"squared_radius is {squared_radius} for {name}; wanted a positive number, the paper's "
-            "c = 2 for example."
+            f"squared_radius is None for {name}; wanted a positive number, {RADIUS_EXAMPLE}."
         )
+    check_number(squared_radius, POSITIVE, f"squared_radius for {name}", RADIUS_EXAMPLE)
 
 
 def check_sphere(weights: Any, axes: Axes, centered: bool, name: str) -> None:

@@ -9,7 +9,10 @@ from jax.sharding import AxisType
 from experiments._traffic import Traffic, traffic_of
 from tests.trees import QUICK
 
-DEVICES = pytest.mark.parametrize("devices", [1, 2, 4, 8])
+#: On four, in the default run: several devices, with several groups of rows on each.
+DEVICES = pytest.mark.parametrize(
+    "devices", [4, *(pytest.param(count, marks=pytest.mark.slow) for count in (1, 2, 8))]
+)
 BOTH = pytest.mark.parametrize(
     "axis_type", [AxisType.Auto, AxisType.Explicit], ids=["auto", "explicit"]
 )

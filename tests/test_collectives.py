@@ -113,7 +113,7 @@ TABLE = (
         "normprop",
         activation=standardized(jax.nn.relu),
         into=WeightNormalized,
-        projected=sphere_projection(1.0, centered=False),
+        projected=sphere_projection(squared_radius=1.0, centered=False),
     ),
     Row("vcl", variance_constancy=0.01),
     Row("ghost_bn", norm=lambda axis_name, groups: BatchNorm(WIDTH, groups=groups)),
@@ -125,6 +125,14 @@ TABLE = (
         under_shard_map=1 + 2 * LAYERS,
     ),
 )
+
+
+#: Of what works on kernels alone, in the default run, what has most parts: cwo.
+KERNELS = ("lcw", "cwn_ws_wn")
+ROWS = [
+    pytest.param(row, marks=[pytest.mark.slow] if row.name in KERNELS else [], id=row.name)
+    for row in TABLE
+]
 
 
 class Step(NamedTuple):
@@ -186,7 +194,7 @@ def is_bn(row: Row) -> bool:
     return row.name == "bn"
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", ROWS)
 def test_under_jit(row: Row) -> None:
     """Gradients of plain kernels travel, whatever they are made of: nodes add nothing.
 
@@ -202,7 +210,7 @@ def test_under_jit(row: Row) -> None:
         assert sent.bytes == gradients + size(step.state)
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", ROWS)
 def test_under_shard_map(row: Row) -> None:
     """Gradients of the raw parameters travel, the nodes' scales among them: O(units) bytes more.
 

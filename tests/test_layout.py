@@ -126,10 +126,11 @@ def test_masked_rules_need_not_match() -> None:
 def test_stacked_kernels_are_projected_layer_by_layer() -> None:
     """What `nn.scan` makes: a leading layer axis, which `flax_layout` cannot know."""
     params = {"scan": {"kernel": normal(0, 5, 4, 3), "bias": normal(1, 5, 3)}}
-    kernel = project(params, layout_from_rules([("scan/kernel$", 1)]))["scan"]["kernel"]
+    kernel = project(params, layout=layout_from_rules([("scan/kernel$", 1)]))["scan"]["kernel"]
     for layer, before in zip(kernel, params["scan"]["kernel"], strict=True):
         np.testing.assert_allclose(layer, oracles.projected(before, (-2,), 2.0, True), **FLOAT32)
-    assert flax_layout(params)["scan"]["kernel"] == (-3, -2)
+    with pytest.warns(UserWarning, match="'scan/kernel' .*several layers, stacked"):
+        assert flax_layout(params)["scan"]["kernel"] == (-3, -2)
 
 
 def test_a_rule_for_a_kernel_never_touches_its_scale() -> None:
@@ -142,7 +143,7 @@ def test_a_rule_for_a_kernel_never_touches_its_scale() -> None:
     np.testing.assert_array_equal(landed["scan"]["kernel"].scale, updates["scan"]["kernel"].scale)
     stepped = optax.apply_updates(params, landed)
     np.testing.assert_array_equal(
-        project(stepped, layout)["scan"]["kernel"].scale, jnp.full((5, 3), 2.1)
+        project(stepped, layout=layout)["scan"]["kernel"].scale, jnp.full((5, 3), 2.1)
     )
     sums, norms = oracles.sums_and_squared_norms(stepped["scan"]["kernel"].kernel, (-2,))
     np.testing.assert_allclose(sums, 0, **FLOAT32)
@@ -171,7 +172,7 @@ def test_what_would_do_nothing_raises_with_the_paths(name: str) -> None:
 
 def test_any_callable_is_a_layout() -> None:
     params = {"w": normal(0, 4, 3), "b": normal(1, 3)}
-    landed = project(params, lambda tree: {"w": (1,), "b": None})
+    landed = project(params, layout=lambda tree: {"w": (1,), "b": None})
     np.testing.assert_allclose(
         landed["w"], oracles.projected(params["w"], (-1,), 2.0, True), **FLOAT32
     )
@@ -191,4 +192,4 @@ def test_any_callable_is_a_layout() -> None:
 def test_a_layout_of_a_wrong_form_raises(result: Any, message: str) -> None:
     params = {"w": normal(0, 4, 3), "b": normal(1, 3)}
     with pytest.raises((ValueError, TypeError), match=message):
-        project(params, lambda tree: result)
+        project(params, layout=lambda tree: result)

@@ -91,6 +91,21 @@ def test_drift_of_mixed_types_is_measured_in_the_widest() -> None:
         np.testing.assert_allclose(drift["sum"], 2 + 2e-12, rtol=1e-15)
 
 
+def test_the_drift_of_bfloat16_kernels_is_measured_wide() -> None:
+    """Of numbers whose sums and squares bfloat16 would round to 8 bits; against float64."""
+    params = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), project(tree()))
+    measures = [oracles.sums_and_squared_norms(*kernel) for kernel in kernels(params).values()]
+    drift = constraint_drift(params)
+    wanted = {
+        "sum": max(np.abs(sums).max() for sums, _ in measures),
+        "squared_norm": max(np.abs(norms - 2).max() for _, norms in measures),
+    }
+    for name, value in wanted.items():
+        assert drift[name].dtype == jnp.float32
+        # The squares sum to 2, which float32 takes off again to 2e-7.
+        np.testing.assert_allclose(drift[name], value, rtol=1e-5, atol=1e-6)
+
+
 def test_project_keeps_half_precision() -> None:
     params = {"kernel": normal(0, 16, 4).astype(jnp.bfloat16)}
     landed = project(params)["kernel"]
@@ -109,7 +124,7 @@ def test_a_traced_radius() -> None:
 
 CALLS = {
     "project": lambda params, radii: project(params, squared_radius=radii),
-    "sphere_projection": lambda params, radii: sphere_projection(radii).init(params),
+    "sphere_projection": lambda params, radii: sphere_projection(squared_radius=radii).init(params),
 }
 
 
@@ -143,7 +158,7 @@ def test_a_prefix_stays_right_under_a_mask() -> None:
     """A mask replaces whole leaves: a prefix that was matched by position would shift."""
     radii = {"conv": 0.5, "dense": 4.0, "scaled": 8.0}
     mask = {"conv": False, "dense": True, "scaled": True}
-    tx = optax.masked(sphere_projection(radii), mask)
+    tx = optax.masked(sphere_projection(squared_radius=radii), mask)
     params, step = tree(), jax.tree.map(lambda x: 0.1 * x, tree())
     updates, _ = tx.update(step, tx.init(params), params)
     landed = kernels(optax.apply_updates(params, updates))

@@ -22,6 +22,11 @@ def is_jax_function(activation: Activation) -> bool:
 
 def traced_parameters(activation: Activation) -> list[Any]:
     """The traced arrays that the activation closes over, as a learned slope inside jit or grad."""
+    if not callable(activation):
+        raise TypeError(
+            f"the activation is {activation!r}; wanted a function of arrays: jax.nn.relu, for "
+            "example."
+        )
     with _implicit_promotion():
         closed = jax.make_jaxpr(activation)(jax.ShapeDtypeStruct((1, 1), jnp.float32))
     return [const for const in closed.consts if isinstance(const, jax.core.Tracer)]
@@ -37,27 +42,49 @@ def on_host(activation: Activation, x: Float64[np.ndarray, " nodes"]) -> Float64
     return np.asarray(_per_node(values, activation))
 
 
+def check_elementwise(activation: Activation) -> None:
+    """Raises ValueError where a value depends on another's input, as a softmax does."""
+    nodes = np.array([-1.0, 2.0])
+    values = on_host(activation, nodes)
+    if values.ndim > 1:  # A parameter for each channel: a row of nodes would not meet them.
+        return
+    with _float64_on_host():
+        row = np.asarray(jax.jit(activation)(nodes[None]), np.float64)
+    if not np.allclose(row.ravel(), values, rtol=1e-6, atol=1e-12, equal_nan=True):
+        raise ValueError(
+            f"the activation {activation!r} makes {values.tolist()} of a column {nodes.tolist()} "
+            f"and {row.ravel().tolist()} of a row; wanted an elementwise function: leave what "
+            "mixes units out of it."
+        )
+
+
 def slope(activation: Activation) -> Activation:
     """The function f'; the derivative along an array of ones, since f is elementwise."""
     return lambda x: jax.jvp(activation, (x,), (jnp.ones_like(x),))[1]
 
 
-def traced(activation: Activation, x: Float[Array, " nodes"]) -> Float[Array, "..."]:
-    """f(x) as part of the surrounding trace, of the shape that `on_host` gives."""
+def traced_columns(
+    activation: Activation, x: Float[Array, "nodes _"]
+) -> Float[Array, "nodes channels"]:
+    """f(x) as part of the surrounding trace, with one column a channel; x has as many, or one."""
     with _implicit_promotion():
-        values = activation(x[:, None])
-    result: Float[Array, ...] = _per_node(values, activation)
-    return result
+        values = activation(x)
+    _check_rank(values, activation)
+    return jnp.broadcast_to(values, (x.shape[0], values.shape[1])).astype(x.dtype)
 
 
 def _per_node(values: Any, activation: Activation) -> Any:
-    """One value a node, or one row of channels; raises for anything else."""
+    """One value a node, or one row of channels."""
+    _check_rank(values, activation)
+    return values[:, 0] if values.shape[1] == 1 else values
+
+
+def _check_rank(values: Any, activation: Activation) -> None:
     if values.ndim != 2:
         raise ValueError(
             f"the activation {activation!r} turned an array of 2 axes into one of {values.ndim}; "
             "wanted an elementwise function, whose parameters are scalars or one a channel."
         )
-    return values[:, 0] if values.shape[1] == 1 else values
 
 
 @contextlib.contextmanager

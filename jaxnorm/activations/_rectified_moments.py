@@ -42,9 +42,10 @@ def rectified_moments(scale: float | Values, bias: float | Values) -> tuple[Valu
         sample in 1e16 is above zero. Deeper in the dead region (-14, say) it stays there: finite
         when divided by, and with the gradient 1e-9 towards the scale and 0 towards the bias.
 
-    Differentiable everywhere. At scale 0 the mean is relu(bias), the standard deviation 0 (do not
-    divide by it), and the gradients are the limits from positive scales; with the bias 0 as well
-    they are those of bias / scale = 0. Elementwise: the same under jit, pmap and shard_map.
+    Differentiable everywhere, and to any order where the scale is not 0. At scale 0 the mean is
+    relu(bias), the standard deviation 0 (do not divide by it), and the gradients are the limits
+    from positive scales; with the bias 0 as well they are those of bias / scale = 0. Elementwise:
+    the same under jit, pmap and shard_map.
 
     Example:
         >>> mean, std = rectified_moments(1.0, jnp.array([0.0, 14.0, -14.0]))
@@ -62,8 +63,8 @@ def rectified_moments(scale: float | Values, bias: float | Values) -> tuple[Valu
 
 @jax.custom_jvp
 def _moments(scale: Values, bias: Values) -> tuple[Values, Values]:
-    tails = _tails(scale, bias)
     size = jnp.abs(scale)
+    tails = _tails(_ratio(scale, bias))
     return jnp.maximum(bias, 0) + size * tails.first, size * _relative_std(tails)
 
 
@@ -71,21 +72,60 @@ def _moments(scale: Values, bias: Values) -> tuple[Values, Values]:
 def _moments_jvp(primals: Any, tangents: Any) -> Any:
     """By the moments' own closed forms: autodiff would stumble over |bias| and relu at bias 0."""
     scale, bias = primals
-    tails = _tails(scale, bias)
-    std = _relative_std(tails)
-    relative_mean = jnp.maximum(tails.u, 0) + tails.first
-    above = jnp.where(tails.u > 0, 1 - tails.zeroth, tails.zeroth)
-    below = jnp.where(tails.u > 0, tails.zeroth, 1 - tails.zeroth)
-    at_floor = std <= STD_FLOOR
-    std_by_bias = jnp.where(at_floor, 0, relative_mean * below / std)
-    std_by_scale = jnp.where(at_floor, STD_FLOOR, (above - relative_mean * tails.density) / std)
+    unit = _Unit(*_unit(_ratio(scale, bias)))
     by_scale, by_bias = jnp.where(scale < 0, -tangents[0], tangents[0]), tangents[1]
-    mean_tangent = tails.density * by_scale + above * by_bias
-    return _moments(scale, bias), (mean_tangent, std_by_scale * by_scale + std_by_bias * by_bias)
+    mean_tangent = unit.density * by_scale + unit.above * by_bias
+    std_tangent = _std_by_scale(unit) * by_scale + _std_by_bias(unit) * by_bias
+    return _moments(scale, bias), (mean_tangent, std_tangent)
+
+
+class _Unit(NamedTuple):
+    """Of relu(Z + u), Z ~ N(0, 1): phi(u), Phi(u), Phi(-u), the mean and the deviation."""
+
+    density: Values
+    above: Values
+    below: Values
+    mean: Values
+    std: Values
+
+
+@jax.custom_jvp
+def _unit(u: Values) -> tuple[Values, ...]:
+    """The fields of `_Unit`; a plain tuple."""
+    tails = _tails(u)
+    above = jnp.where(u > 0, 1 - tails.zeroth, tails.zeroth)
+    below = jnp.where(u > 0, tails.zeroth, 1 - tails.zeroth)
+    mean = jnp.maximum(u, 0) + tails.first
+    return tails.density, above, below, mean, _relative_std(tails)
+
+
+@_unit.defjvp
+def _unit_jvp(primals: Any, tangents: Any) -> Any:
+    """In terms of the function itself: derivatives of any order are right, at u = 0 too."""
+    (u,), (tangent,) = primals, tangents
+    values = _unit(u)
+    unit = _Unit(*values)
+    slopes = (-u * unit.density, unit.density, -unit.density, unit.above, _std_by_bias(unit))
+    return values, tuple(slope * tangent for slope in slopes)
+
+
+def _std_by_bias(unit: _Unit) -> Values:
+    return jnp.where(unit.std <= STD_FLOOR, 0, unit.mean * unit.below / unit.std)
+
+
+def _std_by_scale(unit: _Unit) -> Values:
+    slope = (unit.above - unit.mean * unit.density) / unit.std
+    return jnp.where(unit.std <= STD_FLOOR, STD_FLOOR, slope)
+
+
+def _ratio(scale: Values, bias: Values) -> Values:
+    """The ratio u = bias / |scale|; FARTHEST takes the place of infinity."""
+    tiny = jnp.finfo(scale.dtype).tiny
+    return jnp.clip(bias / jnp.maximum(jnp.abs(scale), tiny), -FARTHEST, FARTHEST)
 
 
 class _Tails(NamedTuple):
-    """u = bias / scale, phi(u), and the first E max(Z - |u|, 0)^n for n = 0, 1 and 2."""
+    """u, phi(u), and the first E max(Z - |u|, 0)^n for n = 0, 1 and 2."""
 
     u: Values
     density: Values
@@ -94,15 +134,12 @@ class _Tails(NamedTuple):
     second: Values
 
 
-def _tails(scale: Values, bias: Values) -> _Tails:
+def _tails(u: Values) -> _Tails:
     """The tail beyond |u|: phi(u) times the integral of x^n exp(-x^2 / 2 - |u| x) over x > 0.
 
     Every term is positive, so nothing cancels. Nodes are stretched by 1 / (1 + |u|), which keeps
-    the integrand one smooth hump for any u; FARTHEST takes the place of infinity.
+    the integrand one smooth hump for any u.
     """
-    size = jnp.abs(scale)
-    tiny = jnp.finfo(scale.dtype).tiny
-    u = jnp.clip(bias / jnp.maximum(size, tiny), -FARTHEST, FARTHEST)
     t = jnp.abs(u)[..., None]
     stretch = 1 / (1 + t)
     axes = (1,) * u.ndim

@@ -10,8 +10,9 @@ from jaxnorm._axes import per_unit
 from jaxnorm._kernel_calls import KernelCall
 from jaxnorm._layerwise import Apply, kernel_axes, rescaled, run_layers
 from jaxnorm._layout import Layout, flax_layout
-from jaxnorm._paths import entries, rebuild_entries
-from jaxnorm._unit import rounding_floor, widen
+from jaxnorm._paths import Path, entries, rebuild_entries
+from jaxnorm._unit import widen
+from jaxnorm.initializers._one_over_deviation import one_over_deviation
 from jaxnorm.reparam._effective import effective
 
 #: The mean of each unit's pre-activations, and one over their standard deviation.
@@ -26,7 +27,7 @@ def data_dependent_init(
     w_i <- w_i / s_i and b_i <- -m_i / s_i, m_i and s_i the mean and standard deviation of w_i'x
     over samples and positions, layer by layer in execution order: each layer sees what the layers
     before it make after their own initialization. The bias is the leaf named ``bias`` beside the
-    kernel; a layer without one only gets its variance.
+    kernel, of one value a unit in any shape; a layer without one only gets its variance.
 
     Args:
         apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters;
@@ -41,8 +42,9 @@ def data_dependent_init(
         a kernel that is used twice is initialized by its first use.
 
     Raises:
-        ValueError: as `variance_preserving_init` does, and for a kernel that the model reshapes or
-            transposes before it uses it, whose units cannot be told apart.
+        ValueError: as `variance_preserving_init` does, for a kernel that the model reshapes or
+            transposes before it uses it, whose units cannot be told apart, and for a bias that does
+            not have one value a unit.
 
     Example:
         >>> import jax
@@ -57,41 +59,48 @@ def data_dependent_init(
     """
     plain = effective(params)
     old_biases = _biases(plain)
-    moments: dict[str, Moments] = {}
+    moments: dict[Path, Moments] = {}
 
     def visit(call: KernelCall) -> Float[Array, "..."]:
         sample_axes = _sample_axes(call)
-        mean, factor = moments.setdefault(call.path, _moments(call.output, sample_axes))
+        if call.path not in moments:
+            moments[call.path] = _moments(call, sample_axes)
+        mean, factor = moments[call.path]
         output = widen(call.output) * jnp.expand_dims(factor, sample_axes)
-        old_bias = old_biases.get(_bias_path(call.path))
+        old_bias = old_biases.get(call.path.beside("bias"))
         if old_bias is not None:
             # The model adds the old bias next: what it must come to is -mean * factor.
-            shift = mean * factor + widen(old_bias, mean)
+            shift = mean * factor + _per_unit(old_bias, mean, call.path)
             output = output - jnp.expand_dims(shift, sample_axes)
         return output.astype(call.output.dtype)
 
     run_layers(apply, params, inputs, layout, visit)
     axes = kernel_axes(plain, layout)
     factors = {path: per_unit(factor, axes[path]) for path, (_, factor) in moments.items()}
-    biases = {_bias_path(path): -mean * factor for path, (mean, factor) in moments.items()}
+    biases = {path.beside("bias"): -mean * factor for path, (mean, factor) in moments.items()}
     return _with_biases(rescaled(params, factors), biases)
 
 
-def _bias_path(path: str) -> str:
-    """The leaf ``bias`` beside a kernel."""
-    parent, slash, _ = path.rpartition("/")
-    return f"{parent}{slash}bias"
+def _biases(plain: PyTree) -> dict[Path, Any]:
+    return {path: leaf for path, leaf in entries(plain) if path.name == "bias"}
 
 
-def _biases(plain: PyTree) -> dict[str, Any]:
-    return {path: leaf for path, leaf in entries(plain) if path.rpartition("/")[2] == "bias"}
+def _per_unit(bias: Any, mean: Float[Array, "..."], path: Path) -> Float[Array, "..."]:
+    """A bias in the shape of the units, whatever axes of size 1 its library gives it."""
+    if bias.size != mean.size:
+        raise ValueError(
+            f"the bias {path.beside('bias')!r} of shape {tuple(bias.shape)} does not have one "
+            f"value for each of the {mean.size} units of the kernel beside it. Correct the "
+            "kernel's axes in the layout, or leave it out."
+        )
+    return widen(bias, mean).reshape(mean.shape)
 
 
-def _with_biases(params: PyTree, biases: dict[str, Float[Array, "..."]]) -> PyTree:
-    def replaced(path: str, entry: Any) -> Any:
+def _with_biases(params: PyTree, biases: dict[Path, Float[Array, "..."]]) -> PyTree:
+    def replaced(path: Path, entry: Any) -> Any:
         if path not in biases:
             return entry
-        return jax.tree.map(lambda leaf: biases[path].astype(leaf.dtype), entry)
+        return jax.tree.map(lambda leaf: biases[path].reshape(leaf.shape).astype(leaf.dtype), entry)
 
     return rebuild_entries(params, [replaced(path, entry) for path, entry in entries(params)])
 
@@ -106,9 +115,8 @@ def _sample_axes(call: KernelCall) -> tuple[int, ...]:
     return tuple(axis for axis in range(call.output.ndim) if axis not in call.unit_axes)
 
 
-def _moments(output: Float[Array, "..."], sample_axes: tuple[int, ...]) -> Moments:
+def _moments(call: KernelCall, sample_axes: tuple[int, ...]) -> Moments:
     """The mean of each unit, and one over its standard deviation (1 where that is zero)."""
-    wide = widen(output)
+    wide = widen(call.output)
     mean, variance = wide.mean(sample_axes), wide.var(sample_axes)
-    varies = variance > rounding_floor(mean)
-    return mean, 1 / jnp.sqrt(jnp.where(varies, variance, 1.0))
+    return mean, one_over_deviation(mean, variance, call.path)

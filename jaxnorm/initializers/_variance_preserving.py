@@ -2,13 +2,13 @@
 
 from typing import Any
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._kernel_calls import KernelCall
 from jaxnorm._layerwise import Apply, Factors, rescaled, run_layers
 from jaxnorm._layout import Layout, flax_layout
-from jaxnorm._unit import rounding_floor, widen
+from jaxnorm._unit import widen
+from jaxnorm.initializers._one_over_deviation import one_over_deviation
 
 
 def variance_preserving_init(
@@ -36,7 +36,8 @@ def variance_preserving_init(
 
     Raises:
         ValueError: if the layout constrains nothing, or knows a kernel that the model does not
-            multiply its input by, or uses inside a loop.
+            multiply its input by, or uses inside a loop; for pre-activations that are infinite or
+            NaN. Under jit, where values are not known, their kernel becomes NaN instead.
 
     Example:
         >>> import jax
@@ -51,15 +52,15 @@ def variance_preserving_init(
     factors: Factors = {}
 
     def visit(call: KernelCall) -> Float[Array, "..."]:
-        factor = factors.setdefault(call.path, _factor(call.output))
+        if call.path not in factors:
+            factors[call.path] = _factor(call)
+        factor = factors[call.path]
         return call.output * factor.astype(call.output.dtype)
 
     run_layers(apply, params, inputs, layout, visit)
     return rescaled(params, factors)
 
 
-def _factor(output: Float[Array, "..."]) -> Float[Array, ""]:
-    wide = widen(output)
-    variance = wide.var()
-    varies = variance > rounding_floor(wide.mean())
-    return 1 / jnp.sqrt(jnp.where(varies, variance, 1.0))
+def _factor(call: KernelCall) -> Float[Array, ""]:
+    wide = widen(call.output)
+    return one_over_deviation(wide.mean(), wide.var(), call.path)

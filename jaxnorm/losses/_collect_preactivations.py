@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, PyTree
 from jaxnorm._kernel_calls import KernelCall
 from jaxnorm._layerwise import run_layers
 from jaxnorm._layout import Layout, flax_layout
+from jaxnorm._paths import Path, unique_names
 from jaxnorm.losses._first_rows import with_first_rows
 
 Preactivations = dict[str, Float[Array, "..."]]
@@ -57,7 +58,7 @@ def collect_preactivations(
         >>> output.sum().item(), layers["kernel"].sum().item()
         (0.0, -8.0)
     """
-    collected: Preactivations = {}
+    collected: dict[Path, Any] = {}
 
     def visit(call: KernelCall) -> Float[Array, "..."]:
         if rows is None:
@@ -69,4 +70,5 @@ def collect_preactivations(
     # After the bias: there the gradient of the rows can be added in place. Before it, that of the
     # bias still reads the array, which is then copied.
     output = run_layers(apply, params, inputs, layout, visit, with_bias=True)
-    return output, collected
+    names = unique_names(list(collected))
+    return output, dict(zip(names, collected.values(), strict=True))

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._axes import fan_in, unit_shape
+from jaxnorm._checks import known_values
 from jaxnorm._unit import widen
 from jaxnorm.losses._first_rows import first_rows
 from jaxnorm.losses._samples import SampleAxes, samples_of
@@ -50,7 +51,8 @@ def variance_constancy_loss(
 
     Raises:
         ValueError: for groups that do not divide the batch, a batch smaller than 2n in each group,
-            subsets of a single value, a beta of the wrong shape, and axes that leave out the batch.
+            subsets of a single value, a beta of the wrong shape or below 0, and axes that leave out
+            the batch.
         TypeError: for pre-activations that are not real floating-point numbers.
 
     The pair is the device's own under pmap and shard_map: with ``axis_name`` every device's counts,
@@ -153,4 +155,15 @@ def _beta_like(beta: Any, variances: Any, x: Any, axes: Any) -> Float[Array, "..
             f"beta has the shape {given}; wanted {units}, one value for each unit of "
             f"pre-activations of shape {tuple(x.shape)} with the sample axes {axes}, or a number."
         )
+    _check_sign(beta)
     return jnp.broadcast_to(jnp.asarray(beta, variances.dtype), units)[None]
+
+
+def _check_sign(beta: Any) -> None:
+    """Raises for a known beta below 0; NaN of a run that diverged stays visible in the loss."""
+    known = known_values(beta)
+    if known is not None and (known < 0).any():
+        raise ValueError(
+            f"beta is {known.min()} at its least; wanted positive values, or the loss has a pole: "
+            "jaxnorm.losses.positive(raw) makes them of any numbers."
+        )

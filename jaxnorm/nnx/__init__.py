@@ -1,5 +1,6 @@
 """What needs Flax: models as pure functions, layouts from types, layers, and edits of models."""
 
+import jaxnorm.nnx._serialization  # noqa: F401  # registers the nodes with Flax
 from jaxnorm.nnx._batch_norm import BatchNorm as BatchNorm
 from jaxnorm.nnx._fold_batch_norm import FoldedModel as FoldedModel
 from jaxnorm.nnx._fold_batch_norm import fold_batch_norm as fold_batch_norm

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
+from jaxnorm._checks import FRACTION, NONNEGATIVE, check_number
 from jaxnorm.nnx._statistics import Statistic, check_features, normalize, sample_axes
 from jaxnorm.statistics import batch_moments
 
@@ -87,6 +88,8 @@ class BatchNorm(nnx.Module):
                 "got use_mean=False and use_variance=False, which normalizes nothing; wanted one "
                 "of them, or jaxnorm.nnx.ScaleAndBias for the affine part alone."
             )
+        check_number(momentum, FRACTION, "momentum", "0.9 for example")
+        check_number(epsilon, NONNEGATIVE, "epsilon", "1e-5 for example")
         self.num_features, self.groups, self.axis_name = num_features, groups, axis_name
         self.use_mean, self.use_variance = use_mean, use_variance
         self.use_running_average = use_running_average

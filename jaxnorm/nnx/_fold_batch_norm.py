@@ -26,7 +26,7 @@ class FoldedModel(NamedTuple):
     remaining: list[Path]
 
 
-def fold_batch_norm(model: nnx.Module, *inputs: Any) -> FoldedModel:
+def fold_batch_norm(model: nnx.Module, *inputs: Any, **keywords: Any) -> FoldedModel:
     """A copy of the model with every BatchNorm that follows a kernel written into that kernel.
 
     The result computes what the model computes in evaluation, with the plain network's FLOPs and
@@ -36,6 +36,8 @@ def fold_batch_norm(model: nnx.Module, *inputs: Any) -> FoldedModel:
     Args:
         model: any NNX model with its running statistics; it is not changed.
         *inputs: what the model is called with, arrays or ``jax.ShapeDtypeStruct``.
+        **keywords: what it is called with by name. An argument that says whether it trains
+            (``train``, ``training``, ``is_training``, ``deterministic``) may be left out.
 
     Returns:
         ``(model, remaining)``.
@@ -53,7 +55,7 @@ def fold_batch_norm(model: nnx.Module, *inputs: Any) -> FoldedModel:
     """
     copy = clone(model)
     norms = batch_norms(copy)
-    followed = followed_layers(copy, list(norms), inputs)
+    followed = followed_layers(copy, list(norms), inputs, keywords)
     modules = dict(nnx.iter_modules(copy))
     for path, layer in followed.items():
         _fold_into(modules[layer], norms[path])

@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 import jax
 from flax import nnx
 
+from jaxnorm._kernel_calls import is_flag
 from jaxnorm.nnx._edit import Path, clone, replaced
+from jaxnorm.nnx._flags import with_flags
 from jaxnorm.nnx._program import Equation, Program, trace
 
 _MARK = "jaxnorm_normalization_"
@@ -46,7 +48,10 @@ class _Mark(nnx.Module):
 
 
 def followed_layers(
-    model: nnx.Module, normalizations: list[Path], inputs: tuple[Any, ...]
+    model: nnx.Module,
+    normalizations: list[Path],
+    inputs: tuple[Any, ...],
+    keywords: dict[str, Any],
 ) -> dict[Path, Path]:
     """For each normalization that directly follows a kernel, the path of that kernel's layer.
 
@@ -55,7 +60,7 @@ def followed_layers(
     normalization is along the units and is called once. Only then can the one be written into the
     other.
     """
-    program, origins = _traced(model, normalizations, inputs)
+    program, origins = _traced(model, normalizations, inputs, keywords)
     uses = Counter(variable for equation in program.equations for variable in equation.inputs)
     uses.update(program.outputs)
     calls: Counter[Path] = Counter()
@@ -93,7 +98,10 @@ def _read_elsewhere(
 
 
 def _traced(
-    model: nnx.Module, normalizations: list[Path], inputs: tuple[Any, ...]
+    model: nnx.Module,
+    normalizations: list[Path],
+    inputs: tuple[Any, ...],
+    keywords: dict[str, Any],
 ) -> tuple[Program, dict[int, _Origin]]:
     """The model's primitives with marked normalizations, and which variables are its kernels."""
     marked = clone(model)
@@ -108,10 +116,14 @@ def _traced(
     leaves, _ = jax.tree_util.tree_flatten_with_path(values)
     names = [tuple(key.key for key in path) for path, _ in leaves]
 
-    def run(values: Any, *inputs: Any) -> Any:
-        return nnx.merge(graph, values)(*inputs)
+    options = with_flags(marked, inputs, keywords, train=False)
+    flags = {name: value for name, value in options.items() if is_flag(value)}
+    arrays = {name: value for name, value in options.items() if name not in flags}
 
-    program = trace(run, values, *inputs, keep=_MARK)
+    def run(values: Any, arrays: Any, *inputs: Any) -> Any:
+        return nnx.merge(graph, values)(*inputs, **arrays, **flags)
+
+    program = trace(run, values, arrays, *inputs, keep=_MARK)
     layers = {
         path for path, module in modules.items() if isinstance(module, (nnx.Linear, nnx.Conv))
     }

@@ -1,11 +1,13 @@
 """An NNX model as a pure function of plain dicts."""
 
-import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from flax import nnx
 from jaxtyping import PyTree
+
+from jaxnorm.nnx._flags import with_flags
+from jaxnorm.nnx._match import Fit
 
 
 class Functional(NamedTuple):
@@ -22,7 +24,7 @@ class Functional(NamedTuple):
     state: PyTree
 
 
-def functionalize(model: nnx.Module) -> Functional:
+def functionalize(model: nnx.Module, *, mixed_precision: bool = False) -> Functional:
     """Takes an NNX model apart into a pure ``apply`` and plain dicts, without changing the model.
 
     ``apply(effective(raw), state, x, train=True)`` then runs any model with any reparametrization,
@@ -31,11 +33,18 @@ def functionalize(model: nnx.Module) -> Functional:
 
     Args:
         model: any ``nnx.Module``. Its arrays are shared with the result, not copied.
+        mixed_precision: whether ``apply`` takes floating parameters in another floating type than
+            the model's: ``apply(cast(params), ...)``.
 
     Returns:
         ``(apply, params, state)``. With ``train=False`` the model runs as after ``model.eval()``
-        (dropout off, running statistics used), else as after ``model.train()``; a model that has
-        a ``train`` argument of its own gets it too.
+        (dropout off, running statistics used), else as after ``model.train()``; a model whose call
+        has an argument ``train``, ``training``, ``is_training`` or ``deterministic`` gets it too.
+
+    Raises:
+        ValueError: in ``apply``, for params and state that are not the model's. They match by path,
+            shape and type, whatever their order: a checkpoint whose list indices became strings
+            fits, one with other names, shapes or types does not.
 
     Example:
         >>> import jax.numpy as jnp
@@ -45,18 +54,21 @@ def functionalize(model: nnx.Module) -> Functional:
         >>> output.shape
         (2, 8)
     """
-    takes_train = "train" in inspect.signature(type(model).__call__).parameters
     training, evaluating = _graph(model, train=True), _graph(model, train=False)
-    params, state = nnx.state(model, nnx.Param), nnx.state(model, nnx.Not(nnx.Param))
+    params, state = (
+        nnx.to_pure_dict(nnx.state(model, kind)) for kind in (nnx.Param, nnx.Not(nnx.Param))
+    )
+    fit_params = Fit(params, "params", any_float=mixed_precision)
+    # A model may write a wider mean than it started from; that is its own affair.
+    fit_state = Fit(state, "state", any_float=True)
 
     def apply(params: PyTree, state: PyTree, *args: Any, train: bool, **kwargs: Any) -> Any:
-        bound = nnx.merge(training if train else evaluating, params, state)
-        if takes_train:
-            kwargs["train"] = train
-        output = bound(*args, **kwargs)
+        graph = training if train else evaluating
+        bound = nnx.merge(graph, fit_params(params), fit_state(state))
+        output = bound(*args, **with_flags(bound, args, kwargs, train))
         return output, nnx.to_pure_dict(nnx.state(bound, nnx.Not(nnx.Param)))
 
-    return Functional(apply, nnx.to_pure_dict(params), nnx.to_pure_dict(state))
+    return Functional(apply, params, state)
 
 
 def _graph(model: nnx.Module, train: bool) -> Any:

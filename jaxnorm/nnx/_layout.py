@@ -8,6 +8,7 @@ from flax import nnx
 from jaxnorm._axes import negative_axes
 from jaxnorm._layout import Layout, layout_by
 from jaxnorm._node import Axes
+from jaxnorm._paths import Path
 
 
 def layout(model: nnx.Module) -> Layout:
@@ -40,7 +41,7 @@ def layout(model: nnx.Module) -> Layout:
         ((-3,), (-3, -2))
     """
     known = {
-        "/".join(map(str, (*path, name))): axes
+        Path(map(str, (*path, name))): axes
         for path, module in nnx.iter_modules(model)
         for name, axes in _kernel_axes(module).items()
     }

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
+from jaxnorm._checks import NONNEGATIVE, check_number
 from jaxnorm.nnx._statistics import Statistic, check_features, normalize, sample_axes
 from jaxnorm.statistics import batch_moments, independent_positions
 
@@ -63,6 +64,7 @@ class PopulationNorm(nnx.Module):
     ):
         """A layer with gamma = 1, beta = 0; ``rngs`` is accepted as other layers do, and unused."""
         del rngs
+        check_number(epsilon, NONNEGATIVE, "epsilon", "1e-5 for example")
         self.num_features, self.axis_name, self.epsilon = num_features, axis_name, epsilon
         self.refresh = False
         ones, zeros = (f(num_features, param_dtype) for f in (jnp.ones, jnp.zeros))

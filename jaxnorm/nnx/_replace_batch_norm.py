@@ -40,6 +40,7 @@ def replace_batch_norm(
     model: nnx.Module,
     *inputs: Any,
     with_: Callable[[Normalization], nnx.Module] = scale_and_bias,
+    **keywords: Any,
 ) -> nnx.Module:
     """A copy of the model in which every BatchNorm layer is a scale and a bias.
 
@@ -62,6 +63,8 @@ def replace_batch_norm(
         *inputs: what the model is called with, arrays or ``jax.ShapeDtypeStruct``.
         with_: what takes a BatchNorm's place, ``batch_norm -> module``. Any other than the default
             is used for every one of them.
+        **keywords: what the model is called with by name. An argument that says whether it trains
+            (``train``, ``training``, ``is_training``, ``deterministic``) may be left out.
 
     Returns:
         The new model. Running statistics are gone.
@@ -81,7 +84,8 @@ def replace_batch_norm(
     """
     copy = clone(model)
     norms = batch_norms(copy)
-    followed = _weight_side(copy, norms, inputs) if with_ is scale_and_bias and inputs else {}
+    traced = with_ is scale_and_bias and (inputs or keywords)
+    followed = _weight_side(copy, norms, inputs, keywords) if traced else {}
     modules = dict(nnx.iter_modules(copy))
     for path, layer in followed.items():
         add_bias(modules[layer], norms[path])
@@ -113,7 +117,7 @@ def add_bias(layer: Any, batch_norm: Normalization) -> None:
 
 
 def _weight_side(
-    model: nnx.Module, norms: dict[Path, Any], inputs: tuple[Any, ...]
+    model: nnx.Module, norms: dict[Path, Any], inputs: tuple[Any, ...], keywords: dict[str, Any]
 ) -> dict[Path, Path]:
     """The layers whose kernels can carry the scale of the normalization that follows them."""
     ones = [
@@ -121,5 +125,5 @@ def _weight_side(
         for path, norm in norms.items()
         if norm.scale is None or bool(jnp.all(norm.scale[...] == 1))
     ]
-    followed = followed_layers(model, list(norms), inputs)
+    followed = followed_layers(model, list(norms), inputs, keywords)
     return {path: layer for path, layer in followed.items() if path in ones}

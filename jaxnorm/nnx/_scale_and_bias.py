@@ -2,15 +2,32 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
+from jaxnorm._checks import NONNEGATIVE, check_number
 from jaxnorm._unit import widen
 
 
 class ScaleAndBias(nnx.Module):
-    """y = gamma x + beta, per feature: the affine part of a normalization layer.
+    """y = (1 + n) gamma x + beta, per feature: the affine part of a normalization layer.
+
+    With a ``stddev``, n ~ N(0, sigma^2) is drawn in training for each sample (the first axis) and
+    feature, the same at all positions, as `jaxnorm.with_scale_noise` draws it; this form is for
+    networks that cannot be traced, such as those that scan over layers, and for places where no
+    kernel is. ``model.eval()``, or ``deterministic=True``, turns it off, as it does dropout. Under
+    shard_map and pmap give each device random keys of its own, as for dropout.
+
+    Args:
+        num_features: the length of ``axis``.
+        axis: of the features.
+        stddev: sigma; 0 for no noise.
+        rngs: the random streams; the draws are of ``noise``, or of ``default`` without it. Needed
+            with a ``stddev`` only.
+        deterministic: whether there is no noise, in evaluation.
+        param_dtype: of gamma and beta. The result has the type of ``x``.
 
     Attributes:
         channel_scale: gamma, which `jaxnorm.noise_injection` makes noisy as it does the scale of a
@@ -18,16 +35,36 @@ class ScaleAndBias(nnx.Module):
             set to None, as ``bias``.
         bias: beta.
 
+    Raises:
+        ValueError: for a ``stddev`` that is negative or not finite, and for one without ``rngs``.
+
     Example:
         >>> ScaleAndBias(3)(jnp.ones((2, 3))).tolist()
         [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
+        >>> noisy = ScaleAndBias(3, stddev=0.1, rngs=nnx.Rngs(0))
+        >>> bool((noisy(jnp.ones((2, 3))) == 1).any())
+        False
 
-    Source: Ikami et al. 2021, Eq. 6.
+    Source: Ikami et al. 2021, Eqs. 6 and 7.
     """
 
-    def __init__(self, num_features: int, *, axis: int = -1, param_dtype: Any = jnp.float32):
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        axis: int = -1,
+        stddev: float = 0.0,
+        rngs: nnx.Rngs | None = None,
+        deterministic: bool = False,
+        param_dtype: Any = jnp.float32,
+    ):
         """A layer with gamma = 1 and beta = 0 along ``axis``."""
+        check_number(stddev, NONNEGATIVE, "stddev", "0.1 for example")
+        if stddev and rngs is None:
+            raise ValueError(f"a stddev of {stddev} draws noise; pass rngs=nnx.Rngs(seed) too.")
         self.axis = axis
+        self.stddev, self.deterministic = stddev, deterministic
+        self.rngs = rngs["noise"].fork() if stddev and rngs is not None else None
         ones, zeros = (f(num_features, param_dtype) for f in (jnp.ones, jnp.zeros))
         self.channel_scale: nnx.Param[Any] | None = nnx.Param(ones)
         self.bias: nnx.Param[Any] | None = nnx.Param(zeros)
@@ -40,6 +77,10 @@ class ScaleAndBias(nnx.Module):
         wide = widen(x)
         if self.channel_scale is not None:
             wide = wide * widen(self.channel_scale[...], wide).reshape(shape)
+        if self.rngs is not None and not self.deterministic:
+            draws = [1] * x.ndim
+            draws[0], draws[self.axis] = x.shape[0], x.shape[self.axis]
+            wide = wide * (1 + self.stddev * jax.random.normal(self.rngs(), draws, wide.dtype))
         if self.bias is not None:
             wide = wide + widen(self.bias[...], wide).reshape(shape)
         return wide.astype(x.dtype)

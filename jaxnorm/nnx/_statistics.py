@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
 from jaxnorm._unit import widen
+from jaxnorm.reparam._fold import inverse_deviation
 from jaxnorm.statistics._groups import split_groups
 
 Values = Float[Array, "..."]
@@ -55,9 +55,7 @@ def normalize(
     parts = split_groups(wide, groups) if groups > 1 else wide
     factor = None if scale is None else widen(scale, wide)
     if variance is not None:
-        squared = widen(variance, wide) + epsilon
-        # Without epsilon a constant unit would be 0/0: it stays 0. NaN is not 0, and stays seen.
-        inverse = 1 / jnp.sqrt(jnp.where(squared == 0, 1, squared))
+        inverse = inverse_deviation(widen(variance, wide), epsilon)
         factor = inverse if factor is None else inverse * factor.reshape(*_ones(inverse), -1)
     if mean is not None:
         parts = parts - _per_group(mean, parts, groups)

@@ -51,7 +51,8 @@ def fold_batch_norm(
         scale: gamma per unit, 1 if None.
         offset: beta per unit, 0 if None.
         fan_in_axes: the kernel's axes that one unit's weights run over.
-        epsilon: what the layer adds to the variance.
+        epsilon: what the layer adds to the variance. A unit for which both are zero is not divided,
+            as in `jaxnorm.nnx.BatchNorm`.
 
     Returns:
         ``(kernel, bias)``, computed in float32 or wider, in the kernel's type.
@@ -65,9 +66,10 @@ def fold_batch_norm(
         ([0.5, 0.5], [-1.0])
     """
     axes = negative_axes(fan_in_axes, kernel.ndim, "the kernel")
-    wide = widen(kernel, *(p for p in (mean, variance) if p is not None))
+    given = [p for p in (bias, mean, variance, scale, offset) if p is not None]
+    wide = widen(kernel, *given)
     units = jnp.zeros(unit_shape(wide, axes), wide.dtype)
-    factor = 1 + units if variance is None else 1 / jnp.sqrt(widen(variance, wide) + epsilon)
+    factor = 1 + units if variance is None else inverse_deviation(widen(variance, wide), epsilon)
     if scale is not None:
         factor = factor * widen(scale, wide)
     shift = units if bias is None else widen(bias, wide)
@@ -78,3 +80,9 @@ def fold_batch_norm(
         shift = shift + widen(offset, wide)
     folded = wide * per_unit(factor, axes)
     return Folded(folded.astype(kernel.dtype), shift.astype(kernel.dtype))
+
+
+def inverse_deviation(variance: Units, epsilon: float) -> Units:
+    """1 / sqrt(var + eps), and 1 where that is 0: a constant unit stays finite. NaN stays seen."""
+    squared = variance + epsilon
+    return 1 / jnp.sqrt(jnp.where(squared == 0, 1, squared))

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._paths import is_absent, join
+from jaxnorm._paths import entries, is_absent, unique_names
 from jaxnorm._unit import widen
 from jaxnorm.reparam._spectrally_normalized import (
     SpectrallyNormalized,
@@ -87,8 +87,9 @@ def attach(params: PyTree, vectors: Vectors) -> PyTree:
 
 def _nodes(params: PyTree) -> list[tuple[str, Any]]:
     """Every leaf, a spectrally normalized kernel being one, wherever it is nested."""
-    flat, _ = jax.tree_util.tree_flatten_with_path(params, is_leaf=_is_leaf)
-    return [(join(path), leaf) for path, leaf in flat]
+    named = entries(params, _is_leaf)
+    unique_names([path for path, leaf in named if isinstance(leaf, SpectrallyNormalized)])
+    return [(str(path), leaf) for path, leaf in named]
 
 
 def _is_leaf(x: Any) -> bool:

@@ -8,7 +8,7 @@ from jaxtyping import PyTree
 from jaxnorm._constrained import constrained_leaves
 from jaxnorm._layout import Layout, flax_layout
 from jaxnorm._node import Axes, Reparametrization
-from jaxnorm._paths import entries, flat_leaves, is_node, rebuild_entries
+from jaxnorm._paths import Path, entries, flat_leaves, is_node, rebuild_entries
 
 #: ``(path, kernel, fan_in_axes) -> node``; returning the kernel leaves it plain.
 MakeNode = Callable[[str, Any, Axes], Any]
@@ -54,11 +54,17 @@ def reparametrize(
     return rebuild_entries(params, wrapped)
 
 
-def _wrap(into: Any, path: str, entry: Any, axes: Axes | None) -> Any:
+def _wrap(into: Any, path: Path, entry: Any, axes: Axes | None) -> Any:
     if axes is None:
         return entry
     is_class = isinstance(into, type)
-    return into.from_kernel(entry, axes) if is_class else into(path, entry, axes)
+    node = into.from_kernel(entry, axes) if is_class else into(str(path), entry, axes)
+    if node is None:
+        raise TypeError(
+            f"into returned None for the kernel {path!r}; wanted a node, or the kernel itself to "
+            "leave it plain: mind the return."
+        )
+    return node
 
 
 def _own_axes(entry: Any, axes: list[Axes | None]) -> Axes | None:

@@ -24,7 +24,7 @@ class SpectrallyNormalized(Reparametrization):
     it), and the training loop carries it: ``vectors = power_iteration(params, vectors)`` once a
     step and ``effective(attach(params, vectors))`` in the loss. Without one, `effective` takes the
     exact vector from an eigendecomposition, as for an export. A zero kernel stays zero, with zero
-    gradients.
+    gradients; a kernel of any other size is normalized.
 
     On a mesh with explicit axes wrap the call: ``jax.sharding.auto_axes(effective,
     out_sharding=...)``; the singular vectors mix all of a kernel's shards.
@@ -61,8 +61,8 @@ class SpectrallyNormalized(Reparametrization):
 
     def effective(self) -> Float[Array, "..."]:
         """The kernel of spectral norm 1, computed in float32 or wider, in the kernel's type."""
-        wide = widen(self.kernel)
-        matrix = self.matrix()
+        wide = self._of_size_one()
+        matrix = self._matrix(wide)
         held = jax.lax.stop_gradient(matrix)
         right = exact_vector(held) if self.vector is None else widen(self.vector, self.kernel)
         right = jax.lax.stop_gradient(_normalized(right))
@@ -82,8 +82,20 @@ class SpectrallyNormalized(Reparametrization):
         return self
 
     def matrix(self) -> Matrix:
-        """The kernel as (..., fan-in, units), in float32 or wider."""
+        """The kernel over its largest weight as (..., fan-in, units), in float32 or wider."""
+        return self._matrix(self._of_size_one())
+
+    def _of_size_one(self) -> Float[Array, "..."]:
+        """The kernel over its largest weight, whose size is lost anyway: no square overflows.
+
+        Neither the effective kernel nor its gradient depends on what is divided by.
+        """
         wide = widen(self.kernel)
+        axes = self.fan_in_axes + self.unit_axes
+        largest = jax.lax.stop_gradient(jnp.abs(wide).max(axes, keepdims=True, initial=0.0))
+        return wide / jnp.where(largest == 0, 1, largest)
+
+    def _matrix(self, wide: Float[Array, "..."]) -> Matrix:
         rows, columns = len(self.fan_in_axes), len(self.unit_axes)
         moved = jnp.moveaxis(wide, self.fan_in_axes + self.unit_axes, range(-rows - columns, 0))
         stacked = moved.shape[: moved.ndim - rows - columns]

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm._axes import negative_axes
+from jaxnorm._node import Axes
 from jaxnorm._unit import ROUNDING_ERRORS, widen
 
 #: The kurtosis of a Gaussian, which a constant unit gets.
@@ -26,14 +28,14 @@ def kurtosis(x: Float[Array, "..."], axes: int | Iterable[int]) -> Float[Array, 
         One value a unit, in float32 or wider, from biased moments. The kurtosis of a constant unit
         (to rounding) is not defined; the result is then 3, a Gaussian's, with gradient 0, so that a
         metric or a strength made of it stays finite. An infinite or NaN value makes its own unit
-        NaN.
+        NaN; finite ones may be of any size.
 
     Raises:
         ValueError: for axes that the array does not have.
         TypeError: for activations that are not real floating-point numbers.
 
     Under pmap and shard_map the sample is the device's own (kurtoses cannot be averaged); under jit
-    it is the whole array, however it is sharded, at four all-reduces.
+    it is the whole array, however it is sharded, at five all-reduces.
 
     Example:
         >>> kurtosis(jnp.array([[1.0, 5.0], [-1.0, 5.0]]), 0).tolist()
@@ -42,14 +44,21 @@ def kurtosis(x: Float[Array, "..."], axes: int | Iterable[int]) -> Float[Array, 
     Source: Littwin and Wolf 2018, section 2.
     """
     sample_axes = negative_axes(axes, x.ndim, "the array of activations")
-    wide = widen(x)
+    # Of any size: no square and no sum overflows, and no square of a small unit underflows.
+    wide = _of_size_one(widen(x), sample_axes)
     mean = wide.mean(sample_axes, keepdims=True)
     deviation = wide - mean
     deviation = deviation - deviation.mean(sample_axes, keepdims=True)
     variance = jnp.square(deviation).mean(sample_axes, keepdims=True)
     resolution = jnp.square(ROUNDING_ERRORS * float(jnp.finfo(wide.dtype).eps) * mean)
     constant = variance <= resolution
-    # Divided before it is squared twice: a small unit would underflow, a large one overflow.
+    # Divided before it is squared twice: where the mean is large, the deviations are small.
     squares = jnp.square(deviation) / jnp.where(constant, 1, variance)
     fourth = jnp.square(squares).mean(sample_axes)
     return jnp.where(constant.squeeze(sample_axes), GAUSSIAN, fourth)
+
+
+def _of_size_one(wide: Float[Array, "..."], axes: Axes) -> Float[Array, "..."]:
+    """Each unit over its largest value, which changes neither its kurtosis nor the gradient."""
+    largest = jax.lax.stop_gradient(jnp.abs(wide).max(axes, keepdims=True))
+    return wide / jnp.where(largest == 0, 1, largest)

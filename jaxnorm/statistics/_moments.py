@@ -35,6 +35,9 @@ def merge_moments(first: Moments, second: Moments) -> Moments:
         The merged moments. Two empty samples merge to an empty one: mean 0, variance 0, size 0, if
         they had these; never NaN.
 
+    Raises:
+        ValueError: for moments of different numbers of units.
+
     Elementwise in the units: it means the same under jit, pmap and shard_map. Merging across
     devices is what the ``axis_name`` of `batch_moments` is for.
 
@@ -47,6 +50,11 @@ def merge_moments(first: Moments, second: Moments) -> Moments:
 
     Source: Chan, Golub and LeVeque 1983, Eqs. 1.5.
     """
+    if first.mean.shape != second.mean.shape:
+        raise ValueError(
+            f"got moments of units of shape {first.mean.shape} and {second.mean.shape}; wanted the "
+            "same units in both: take them of the same layer, over the same axes."
+        )
     size = first.size + second.size
     # An empty union has no weights: let its parts count as they are, with no division by zero.
     weight = second.size / jnp.maximum(size, 1)

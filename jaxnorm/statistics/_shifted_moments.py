@@ -12,7 +12,7 @@ from jaxnorm._node import Axes
 
 Values = Float[Array, "..."]
 
-#: Up to this many values the data are read twice.
+#: Up to this many values the data are read twice; a mean of more than so many is near the data.
 SMALL_COUNT = 32
 
 
@@ -21,11 +21,12 @@ def shifted_moments(wide: Values, axes: Axes) -> tuple[Values, Values, Values]:
 
     The mean is left in two parts: their sum would lose the digits that a large offset takes.
     Whatever c is, the sums of x - c and (x - c)^2 give the same moments and gradients, and cancel
-    little if it is near the data. It is the mean where the data are few, at a second pass, and
-    where the sample axes are sharded with explicit axes, whose first value cannot be sliced out.
+    little if it is near the data. It is the mean itself, at a second pass, where the data are few,
+    and where the sample axes are sharded with explicit axes, of which no part can be sliced out.
     """
     few = fan_in(wide, axes) <= SMALL_COUNT or _is_sharded(wide, axes)
-    shift = jax.lax.stop_gradient(wide.mean(axes, keepdims=True) if few else _first(wide, axes))
+    near = wide.mean(axes, keepdims=True) if few else _near_the_mean(wide, axes)
+    shift = jax.lax.stop_gradient(near)
     shifted = wide - shift
     rest = axes[1:]
     # The positions of a sample in one reduction; samples by an ordinary one, which devices share.
@@ -56,10 +57,19 @@ def _sums_jvp(axes: Axes, primals: Any, tangents: Any) -> Any:
     return _sums(x, axes), pair
 
 
-def _first(wide: Values, axes: Axes) -> Values:
-    """Each unit's first value, with the sample axes kept as axes of size 1."""
-    index = [slice(0, 1) if axis - wide.ndim in axes else slice(None) for axis in range(wide.ndim)]
-    return wide[tuple(index)]
+def _near_the_mean(wide: Values, axes: Axes) -> Values:
+    """The mean of a part of each unit's values, with the sample axes kept as axes of size 1.
+
+    The part is all samples at the middle position, or more of the positions where samples are few.
+    Not single values: a padded corner of an image, or a sample that fills up a batch, may be far
+    from all the others. Without positions the part is the whole, which is then read twice.
+    """
+    averaged = next(n for n in range(1, len(axes) + 1) if fan_in(wide, axes[:n]) > SMALL_COUNT)
+    index = [slice(None)] * wide.ndim
+    for axis in axes[averaged:]:
+        middle = wide.shape[axis] // 2
+        index[axis] = slice(middle, middle + 1)
+    return wide[tuple(index)].mean(axes, keepdims=True)
 
 
 def _is_sharded(wide: Values, axes: Axes) -> bool:

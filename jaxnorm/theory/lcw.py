@@ -7,6 +7,7 @@ transpose).
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxnorm import _checks
 from jaxnorm.activations import gaussian_moments, jacobian_factor
 from jaxnorm.activations._evaluate import Activation
 from jaxnorm.activations._gaussian_moments import Moment
@@ -122,8 +123,7 @@ def variance_gain(activation: Activation, stddev: Scalar = 1.0) -> tuple[Moment,
     standard deviations; those of variances are their squares, (0.0558, 0.0560), (0.0434, 0.0448)
     and (0.0246, 0.0290).
     """
-    if isinstance(stddev, (int, float)) and not stddev > 0:
-        raise ValueError(f"stddev is {stddev}; wanted a positive number.")
+    _checks.check_number(stddev, _checks.POSITIVE, "stddev", "1.0 for example")
     scaled = lambda x: activation(stddev * x)  # noqa: E731
     _, std = gaussian_moments(scaled)
     forward = std / stddev

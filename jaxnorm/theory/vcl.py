@@ -9,6 +9,8 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxnorm import _checks
+
 #: A Python number or an array; arrays must broadcast.
 Number = float | Float[Array, "..."]
 Values = Float[Array, "..."]
@@ -134,7 +136,7 @@ def variance_ratio_bound(kurtosis: Number, n: int, epsilon: Number) -> tuple[Val
         The pair (bound, least probability); the probability has the shape of both arguments.
 
     Raises:
-        ValueError: for n below 2.
+        ValueError: for n below 2, and for e outside (0, 1).
 
     Elementwise: the same under jit, pmap and shard_map.
 
@@ -148,6 +150,7 @@ def variance_ratio_bound(kurtosis: Number, n: int, epsilon: Number) -> tuple[Val
     square may be negative (at n = 2 and kurtosis 3 it is for any e), where the square as printed
     would promise a probability, even one above 1. It is clipped at 0.
     """
+    _checks.check_number(epsilon, _checks.INSIDE_UNIT, "epsilon", "0.5 for example")
     e = jnp.asarray(epsilon)
     return 4 * jnp.square(e / (1 - e)), jnp.square(_within(kurtosis, n, e))
 
@@ -169,7 +172,7 @@ def batch_norm_stability_bound(
         (lower end, upper end, least probability), each an array.
 
     Raises:
-        ValueError: for n below 2.
+        ValueError: for n below 2, and for e outside (0, 1).
 
     Elementwise: the same under jit, pmap and shard_map.
 
@@ -180,6 +183,7 @@ def batch_norm_stability_bound(
 
     Source: Littwin and Wolf 2018, Eq. 20, with the probability clipped at 0.
     """
+    _checks.check_number(epsilon, _checks.INSIDE_UNIT, "epsilon", "0.5 for example")
     e = jnp.asarray(epsilon)
     return 1 / jnp.sqrt(1 + e), 1 / jnp.sqrt(1 - e), _within(kurtosis, n, e)
 

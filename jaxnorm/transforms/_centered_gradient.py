@@ -1,10 +1,15 @@
 """Gradient centering: each unit's update has zero mean over its fan-in."""
 
+from typing import Any
+
 import optax
 from jaxtyping import PyTree
 
+from jaxnorm._axes import fan_in
 from jaxnorm._constrained import constrained_leaves, map_constrained
 from jaxnorm._layout import Layout, flax_layout
+from jaxnorm._node import Axes
+from jaxnorm._paths import Path
 from jaxnorm._unit import center
 
 
@@ -23,7 +28,11 @@ def centered_gradient(layout: Layout = flax_layout) -> optax.GradientTransformat
         layout: which leaves are kernels, and their fan-in axes.
 
     Returns:
-        A stateless transformation. Its ``init`` raises ValueError if the layout constrains nothing.
+        A stateless transformation.
+
+    Raises:
+        ValueError: in ``init``, if the layout constrains nothing, or units with a single weight:
+            their centered gradient is zero, and they would never train.
 
     It commutes with averaging over devices, so it means the same under jit, pmap and shard_map,
     before or after the gradients' mean; shapes, types and shardings are kept.
@@ -39,7 +48,9 @@ def centered_gradient(layout: Layout = flax_layout) -> optax.GradientTransformat
     """
 
     def init(params: PyTree) -> optax.EmptyState:
-        constrained_leaves(layout, params)
+        for path, leaf, axes in constrained_leaves(layout, params):
+            if axes is not None:
+                _check_fan_in(path, leaf, axes)
         return optax.EmptyState()
 
     def update(
@@ -49,3 +60,12 @@ def centered_gradient(layout: Layout = flax_layout) -> optax.GradientTransformat
         return map_constrained(center, layout, updates), state
 
     return optax.GradientTransformation(init, update)
+
+
+def _check_fan_in(path: Path, leaf: Any, axes: Axes) -> None:
+    if fan_in(leaf, axes) == 1:
+        raise ValueError(
+            f"the parameter {path!r} of shape {tuple(leaf.shape)} has units with one weight each "
+            f"(fan-in axes {axes}): their centered gradient is zero, so they would never train. "
+            "Leave it out of the layout (None for it in layout_from_rules)."
+        )

@@ -1,29 +1,33 @@
 """Gradient clipping layer by layer."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxnorm._paths import entries, rebuild_entries
-from jaxnorm._prefix import is_number
 from jaxnorm._unit import widen
 
 
-def clip_by_layer_norm(max_norm: float | Float[Array, ""]) -> optax.GradientTransformation:
+def clip_by_layer_norm(
+    max_norm: float | np.floating[Any] | Float[Array, ""],
+) -> optax.GradientTransformation:
     """Scales each layer's update down to a joint L2 norm of at most ``max_norm``.
 
     g_l <- g_l min(1, max_norm / ||g_l||), where a layer is the leaves that share a parent path
     (kernel and bias of ``encoder/0``); a reparametrized kernel is one leaf of its parent.
 
     Args:
-        max_norm: a positive number.
+        max_norm: a positive number; infinity clips nothing. A traced one that is negative makes the
+            updates NaN.
 
     Returns:
-        A stateless transformation. A layer of zero gradients stays zero; a layer with an infinite
-        or NaN entry becomes NaN, for ``optax.apply_if_finite`` to see.
+        A stateless transformation. A layer of zero gradients stays zero, and one of finite
+        gradients of any size is clipped, whether or not their squares overflow; a layer with an
+        infinite or NaN entry becomes NaN, for ``optax.apply_if_finite`` to see.
 
     Raises:
         ValueError: for a ``max_norm`` that is not positive.
@@ -41,7 +45,7 @@ def clip_by_layer_norm(max_norm: float | Float[Array, ""]) -> optax.GradientTran
 
     Source: Littwin and Wolf 2018 (the variance constancy loss), section 3: an L2 clipping at 1.
     """
-    if is_number(max_norm) and not max_norm > 0:
+    if not isinstance(max_norm, jax.core.Tracer) and not max_norm > 0:
         raise ValueError(f"max_norm is {max_norm}; wanted a positive number.")
 
     def init(params: PyTree) -> optax.EmptyState:
@@ -53,7 +57,7 @@ def clip_by_layer_norm(max_norm: float | Float[Array, ""]) -> optax.GradientTran
     ) -> tuple[PyTree, optax.EmptyState]:
         del params
         named = entries(updates)
-        layers = [path.rpartition("/")[0] for path, _ in named]
+        layers = [path[:-1] for path, _ in named]
         factors = _factors(layers, [entry for _, entry in named], max_norm)
         clipped = [
             jax.tree.map(lambda leaf, layer=layer: _scaled(leaf, factors[layer]), entry)
@@ -64,19 +68,49 @@ def clip_by_layer_norm(max_norm: float | Float[Array, ""]) -> optax.GradientTran
     return optax.GradientTransformation(init, update)
 
 
-def _factors(layers: list[str], entries: list[Any], max_norm: Any) -> dict[str, Float[Array, ""]]:
-    """What each layer's update is multiplied by: 1, or max_norm over its norm."""
-    squares: dict[str, list[Float[Array, ""]]] = {layer: [] for layer in layers}
+class _Factor(NamedTuple):
+    """Whether a layer is clipped, and what it is then divided and multiplied by, in this order.
+
+    Two steps, since the quotient of the limit and a norm of 1e38 is below the smallest float.
+    """
+
+    clipped: Bool[Array, ""]
+    divisor: Float[Array, ""]
+    multiplier: Float[Array, ""]
+
+
+def _factors(
+    layers: list[tuple[str, ...]], entries: list[Any], max_norm: Any
+) -> dict[tuple[str, ...], _Factor]:
+    """How each layer is scaled."""
+    leaves: dict[tuple[str, ...], list[Any]] = {layer: [] for layer in layers}
     for layer, entry in zip(layers, entries, strict=True):
-        squares[layer] += [jnp.square(widen(leaf)).sum() for leaf in jax.tree.leaves(entry)]
-    return {layer: _factor(parts, max_norm) for layer, parts in squares.items() if parts}
+        leaves[layer] += jax.tree.leaves(entry)
+    return {layer: _factor(parts, max_norm) for layer, parts in leaves.items() if parts}
 
 
-def _factor(squares: list[Float[Array, ""]], max_norm: Any) -> Float[Array, ""]:
-    norm = jnp.sqrt(jnp.stack([widen(square, *squares) for square in squares]).sum())
-    limit = jnp.asarray(max_norm, norm.dtype)
-    return limit / jnp.maximum(norm, limit)
+def _factor(leaves: list[Float[Array, "..."]], max_norm: Any) -> _Factor:
+    """The norm is that of the layer over its largest entry, so that no square overflows."""
+    wide = [widen(leaf, *leaves) for leaf in leaves]
+    largest = jnp.stack([jnp.abs(leaf).max(initial=0.0) for leaf in wide]).max()
+    # The result does not depend on what is divided by: nor does its derivative.
+    divisor = jax.lax.stop_gradient(_invertible(largest))
+    norm = jnp.sqrt(jnp.stack([jnp.square(leaf / divisor).sum() for leaf in wide]).sum())
+    with np.errstate(over="ignore"):  # a Python float may be infinite in the norm's type
+        limit = jnp.asarray(max_norm, norm.dtype)
+    limit = jnp.where(limit < 0, jnp.nan, limit)
+    # Written so that NaN counts as clipped: it must stay visible in the result.
+    clipped = ~(norm <= limit / divisor)
+    return _Factor(clipped, divisor, limit / jnp.where(clipped, norm, 1))
 
 
-def _scaled(leaf: Float[Array, "..."], factor: Float[Array, ""]) -> Float[Array, "..."]:
-    return (widen(leaf, factor) * widen(factor, leaf)).astype(leaf.dtype)
+def _invertible(largest: Float[Array, ""]) -> Float[Array, ""]:
+    """A positive number of that size whose reciprocal, by which XLA multiplies, is one too."""
+    tiny = float(jnp.finfo(largest.dtype).tiny)
+    return jnp.where(jnp.isinf(largest), largest, jnp.clip(largest, tiny, 1 / tiny))
+
+
+def _scaled(leaf: Float[Array, "..."], factor: _Factor) -> Float[Array, "..."]:
+    wide = widen(leaf, factor.divisor)
+    scaled = wide / factor.divisor * factor.multiplier
+    return jax.lax.select(factor.clipped, scaled, wide).astype(leaf.dtype)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._paths import entries, flat_leaves, is_absent, leaves, rebuild
+from jaxnorm._paths import Path, entries, flat_leaves, is_absent, leaves, listed, rebuild
 from jaxnorm._prefix import Setting, is_number, setting_per_leaf
 from jaxnorm._unit import widen
 from jaxnorm.reparam._scaled import Scaled
@@ -63,7 +63,7 @@ def noise_per_leaf(params: PyTree, stddev: Setting, where: Where | None) -> list
     """The sigma of each leaf of ``params`` (nodes opened), None where there is no noise."""
     noisy = _noisy(params, where)
     if not any(noisy):
-        paths = ", ".join(path for path, _ in leaves(params)) or "(there are none)"
+        paths = listed(path for path, _ in leaves(params)) or "(there are none)"
         raise ValueError(
             "no parameter would be noisy: noise goes to the scale of Scaled nodes and to leaves "
             f"named {SCALE_LAYER}, and there is none. The paths are: {paths}. Wrap kernels with "
@@ -104,8 +104,8 @@ def times(leaf: Any, factor: Float[Array, "..."] | None) -> Any:
     return (widen(leaf, factor) * widen(factor, leaf)).astype(leaf.dtype)
 
 
-def _factor(path: str, leaf: Any, sigma: Setting, key: Array) -> Float[Array, "..."]:
-    own_key = jax.random.fold_in(key, zlib.crc32(path.encode()))
+def _factor(path: Path, leaf: Any, sigma: Setting, key: Array) -> Float[Array, "..."]:
+    own_key = jax.random.fold_in(key, zlib.crc32(str(path).encode()))
     dtype = widen(leaf).dtype
     return 1 + jnp.asarray(sigma, dtype) * jax.random.normal(own_key, leaf.shape, dtype)
 
@@ -118,8 +118,8 @@ def _noisy(params: PyTree, where: Where | None) -> list[bool]:
     return [flag for path, entry in entries(params) for flag in _scale_flags(path, entry)]
 
 
-def _scale_flags(path: str, entry: Any) -> list[bool]:
+def _scale_flags(path: Path, entry: Any) -> list[bool]:
     """One flag for each leaf of an entry: true for a scale that stands for a normalization's."""
     if isinstance(entry, Scaled):
         return [False] * (len(flat_leaves(entry)) - 1) + [True]
-    return [path.rpartition("/")[2] == SCALE_LAYER] * len(flat_leaves(entry))
+    return [path.name == SCALE_LAYER] * len(flat_leaves(entry))

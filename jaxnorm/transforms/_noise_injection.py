@@ -1,14 +1,15 @@
 """Noise injection as a wrapper of an optimizer: the parameters it leaves behind are noisy."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Int, PyTree, UInt
 
-from jaxnorm._paths import flat_leaves, is_absent, leaves, rebuild
-from jaxnorm._prefix import Setting
+from jaxnorm._checks import check_seed
+from jaxnorm._paths import flat_leaves, is_absent, rebuild
+from jaxnorm._prefix import Setting, is_number
 from jaxnorm._unit import widen
 from jaxnorm.transforms._noise import (
     Factors,
@@ -18,23 +19,7 @@ from jaxnorm.transforms._noise import (
     noise_per_leaf,
     times,
 )
-
-
-class NoiseState(NamedTuple):
-    """State of `noise_injection`; arrays only, so that any checkpoint library can keep it.
-
-    Attributes:
-        seed: uint32; with the step it determines every draw.
-        step: int32, the number of updates so far; the parameters carry the draw of this number.
-        clean: the parameters' structure with the clean value of each noisy leaf, MaskedNode
-            elsewhere. A copy: dividing by 1 + n would lose gamma where n is near -1.
-        inner_state: the state of the wrapped transformation.
-    """
-
-    seed: UInt[Array, "..."]
-    step: Int[Array, "..."]
-    clean: PyTree
-    inner_state: PyTree
+from jaxnorm.transforms._noise_state import NoiseState, restore
 
 
 def noise_injection(
@@ -46,20 +31,32 @@ def noise_injection(
 ) -> optax.GradientTransformationExtraArgs:
     """Trains clean scales gamma while the network sees gamma (1 + n_t), n_t ~ N(0, stddev^2).
 
-    A wrapper, as ``optax.contrib.schedule_free`` is: the parameters between two updates are the
-    noisy ones, so the loss needs no change. Each update pulls the gradient back to the clean gamma,
-    (1 + n_t) dL/d(gamma (1 + n_t)), gives it to ``inner`` together with the clean parameters (so
-    weight decay acts on gamma itself), and draws n_{t+1}. One draw a unit and update; the
-    parameters that ``init`` saw are clean. The same step as differentiating a loss of
-    ``perturb_scales(params, stddev, key)``.
+    A wrapper, and the outermost one that changes updates: the parameters between two updates are
+    the noisy ones, so the loss needs no change. One draw a unit and update, which all samples
+    share; convolutional networks stay at chance with it on photographs. To train with noise, use
+    `jaxnorm.with_scale_noise`, which draws for each sample; this is for comparing the two, and for
+    models that cannot be traced.
+
+    Each update pulls the gradient back to the clean gamma, (1 + n_t) dL/d(gamma (1 + n_t)), gives
+    it to ``inner`` together with the clean parameters (so weight decay acts on gamma itself), and
+    draws n_{t+1}. The parameters that ``init`` saw are clean. The same step as differentiating a
+    loss of ``perturb_scales(params, stddev, key)``. A scale that was changed between two updates,
+    by hand or from a checkpoint, is taken as a noisy one and stays changed: twice the noisy scale
+    is twice the clean one.
+
+    Allowed around it: chain with what leaves updates as they are, masked, partition, MultiSteps,
+    apply_if_finite, inject_hyperparams. Not allowed: whatever changes the update after it (a scale,
+    a clip, a decay), since the noise would change with it; and whatever keeps parameters of its own
+    (``optax.lookahead``, ``optax.contrib.schedule_free``, an average), since it would keep noisy
+    ones: put those inside, or average `clean_parameters`.
 
     Evaluation, export and averages must read `clean_parameters`.
 
     Args:
         inner: the optimizer, constraint included: ``optax.chain(optax.sgd(0.1),
             sphere_projection())``.
-        stddev: sigma; a number, or a pytree prefix of numbers and None (no noise), as for the
-            paper's (l/L) sigma of residual nets.
+        stddev: sigma; a number, or a pytree prefix of numbers and None (no noise), as
+            `jaxnorm.linear_stddev` makes it. With 0 the parameters are ``inner``'s, bit by bit.
         seed: an integer from 0 to 2^32 - 1; the draws depend on it, the update count and the leaf's
             path alone, not on sharding, masks or restarts.
         where: which leaves are noisy, in the place of the default (the ``scale`` of every `Scaled`
@@ -90,13 +87,13 @@ def noise_injection(
     Source: Ikami et al. 2021, Eqs. 7 and 8.
     """
     inner = optax.with_extra_args_support(inner)
-    _check_seed(seed)
+    check_seed(seed)
 
     def init(params: PyTree) -> NoiseState:
-        deviations = noise_per_leaf(params, stddev, where)
-        clean = _keep(params, [sigma is not None for sigma in deviations])
+        deviations = [_sigma(s) for s in noise_per_leaf(params, stddev, where)]
+        clean, noisy = (_keep(params, [s is not None for s in deviations]) for _ in range(2))
         start = jnp.asarray(seed).astype(jnp.uint32)
-        return NoiseState(start, jnp.zeros((), jnp.int32), clean, inner.init(params))
+        return NoiseState(start, jnp.zeros((), jnp.int32), clean, noisy, inner.init(params))
 
     def update(
         updates: PyTree, state: NoiseState, params: PyTree | None = None, **extra_args: Any
@@ -106,73 +103,18 @@ def noise_injection(
                 "noise_injection changes the parameters' own noise and got no params; call "
                 "update(gradients, state, params)."
             )
-        deviations = noise_per_leaf(params, stddev, where)
+        deviations = [_sigma(s) for s in noise_per_leaf(params, stddev, where)]
         now = _factors_at(params, deviations, state.seed, state.step)
-        clean_params = restore(params, state.clean)
+        clean_params = restore(params, state)
         steps, inner_state = inner.update(
             multiply(updates, now), state.inner_state, clean_params, **extra_args
         )
         count = optax.safe_increment(state.step)
         following = _factors_at(params, deviations, state.seed, count)
-        steps, clean = _visible_steps(steps, params, state.clean, following)
-        return steps, NoiseState(state.seed, count, clean, inner_state)
+        steps, clean, noisy = _visible_steps(steps, params, clean_params, following)
+        return steps, NoiseState(state.seed, count, clean, noisy, inner_state)
 
     return optax.GradientTransformationExtraArgs(init, update)
-
-
-def clean_parameters(opt_state: PyTree, params: PyTree) -> PyTree:
-    """The parameters without their noise, from wherever in ``opt_state`` the noise state is.
-
-    Args:
-        opt_state: the state of an optimizer that holds `noise_injection`, inside any wrapper:
-            chain, masked, partition, MultiSteps, apply_if_finite, inject_hyperparams.
-        params: the parameters as the optimizer left them.
-
-    Returns:
-        ``params`` with every noisy leaf replaced by its clean value; no arithmetic, so exactly it.
-
-    Raises:
-        ValueError: if there is no noise state in ``opt_state``, or if ``params`` lack a leaf that
-            it keeps.
-
-    Example: see `noise_injection`.
-    """
-    nodes = jax.tree.leaves(opt_state, is_leaf=_is_noise_state)
-    states = [node for node in nodes if _is_noise_state(node)]
-    if not states:
-        raise ValueError(
-            "found no state of noise_injection in opt_state, so there is nothing to clean; pass "
-            "the state that its init or update returned. Without noise use params as they are."
-        )
-    _check_paths(states, params)
-    for state in states:
-        params = restore(params, state.clean)
-    return params
-
-
-def _check_paths(states: list[NoiseState], params: PyTree) -> None:
-    """Raises where clean values would find no place, and the noise would stay unseen."""
-    paths = [path for path, _ in leaves(params)]
-    kept = [path for state in states for path, x in leaves(state.clean) if not is_absent(x)]
-    lost = [path for path in kept if path not in paths]
-    if lost:
-        raise ValueError(
-            f"opt_state keeps clean values for {', '.join(lost)}, which params do not have; their "
-            f"paths are: {', '.join(paths)}. Pass the parameters that this optimizer updates."
-        )
-
-
-def restore(params: PyTree, clean: PyTree) -> PyTree:
-    """``params`` with the leaves that ``clean`` has; matched by path, whatever boxes hold them."""
-    kept = {path: leaf for path, leaf in leaves(clean) if not is_absent(leaf)}
-    return rebuild(
-        params,
-        [leaf if is_absent(leaf) else kept.get(path, leaf) for path, leaf in leaves(params)],
-    )
-
-
-def _is_noise_state(x: Any) -> bool:
-    return isinstance(x, NoiseState)
 
 
 def _keep(params: PyTree, noisy: list[bool]) -> PyTree:
@@ -183,6 +125,11 @@ def _keep(params: PyTree, noisy: list[bool]) -> PyTree:
         for leaf, chosen in rows
     ]
     return rebuild(params, copies)
+
+
+def _sigma(setting: Setting) -> Setting:
+    """Sigma, with None for 0: no arithmetic where there is no noise."""
+    return None if is_number(setting) and setting == 0 else setting
 
 
 def _factors_at(
@@ -197,22 +144,26 @@ def _factors_at(
 
 def _visible_steps(
     steps: PyTree, params: PyTree, clean: PyTree, factors: Factors
-) -> tuple[PyTree, PyTree]:
-    """The steps of the noisy parameters, and the clean values that the inner steps lead to."""
+) -> tuple[PyTree, PyTree, PyTree]:
+    """The steps of the noisy parameters; the clean and the noisy values that they lead to."""
     columns = [flat_leaves(tree) for tree in (steps, params, clean)]
-    pairs = [_visible_step(*row) for row in zip(*columns, factors, strict=True)]
-    return rebuild(steps, [step for step, _ in pairs]), rebuild(clean, [kept for _, kept in pairs])
+    rows = [_visible_step(*row) for row in zip(*columns, factors, strict=True)]
+    visible, clean_leaves, noisy_leaves = (list(column) for column in zip(*rows, strict=True))
+    return rebuild(steps, visible), rebuild(params, clean_leaves), rebuild(params, noisy_leaves)
 
 
-def _visible_step(step: Any, noisy: Any, clean: Any, factor: Any) -> tuple[Any, Any]:
-    """From the noisy leaf to (clean + step) times the next factor; and clean + step."""
+def _visible_step(step: Any, noisy: Any, clean: Any, factor: Any) -> tuple[Any, Any, Any]:
+    """From the noisy leaf to (clean + step) times the next factor; clean + step; that target."""
     if factor is None or is_absent(step):
-        return step, clean
-    moved = (widen(clean, step) + widen(step, clean)).astype(clean.dtype)
-    target = times(moved, factor)
-    return (widen(target, step) - widen(noisy, step)).astype(step.dtype), moved
+        return step, optax.MaskedNode(), optax.MaskedNode()
+    moved = added(clean, step)
+    difference = widen(times(moved, factor), step) - widen(noisy, step)
+    # Rounded for good: the compiler may else keep more digits than the step has.
+    info = jnp.finfo(step.dtype)
+    visible = jax.lax.reduce_precision(difference, info.nexp, info.nmant).astype(step.dtype)
+    return visible, moved, added(noisy, visible)
 
 
-def _check_seed(seed: Any) -> None:
-    if isinstance(seed, int) and not 0 <= seed < 2**32:
-        raise ValueError(f"seed is {seed}; wanted an integer from 0 to {2**32 - 1}.")
+def added(leaf: Any, step: Any) -> Any:
+    """``leaf + step`` in the leaf's type, as ``optax.apply_updates`` adds them."""
+    return (widen(leaf, step) + widen(step, leaf)).astype(leaf.dtype)

@@ -10,13 +10,18 @@ from jaxnorm._constrained import map_constrained
 from jaxnorm._layout import Layout, flax_layout
 from jaxnorm._node import Axes
 from jaxnorm._paths import flat_leaves
-from jaxnorm._prefix import Setting, setting_per_leaf
+from jaxnorm._prefix import Setting
 from jaxnorm._project import check_constraint
-from jaxnorm._unit import on_sphere, squared_norm, widen
+from jaxnorm._unit import center, on_sphere, squared_norm, widen
+from jaxnorm.transforms._own_norms import own_norms, radii_per_leaf
 
 
 def sphere_projection(
-    squared_radius: Setting = 2.0, centered: bool = True, layout: Layout = flax_layout
+    *,
+    layout: Layout = flax_layout,
+    squared_radius: Setting = 2.0,
+    centered: bool = True,
+    tangent: bool = False,
 ) -> optax.GradientTransformation:
     """Edits the update so that params + update is on {w : ||w||^2 = c, and 1'w = 0 if centered}.
 
@@ -28,14 +33,20 @@ def sphere_projection(
     decay): both leave the same weights, and this alone saves a pass. Under Adam they differ.
 
     Args:
-        squared_radius: c; a positive number, a pytree prefix of them (the paper's c per layer), or
-            None: each unit keeps the norm that it had before the update.
-        centered: whether the units are also zero-mean.
         layout: which leaves are kernels, and their fan-in axes.
+        squared_radius: c; a positive number, a pytree prefix of them (the paper's c per layer), or
+            None: each unit keeps the norm that it had at ``init``.
+        centered: whether the units are also zero-mean.
+        tangent: whether the update is first projected onto the tangent space at the old weights,
+            u <- u - (w'u / ||w||^2) w, with u and w centered if the units are: a step of Riemannian
+            optimization with the projection as its retraction. What the optimizer would do to the
+            norm (weight decay, the radial part of Adam's step) then does not change the length of
+            the step on the sphere.
 
     Returns:
-        A stateless transformation whose ``update`` needs ``params``. Where the centered point is
-        zero the projection is not unique, and the unit keeps its old weights.
+        A transformation whose ``update`` needs ``params``; stateless, unless units keep their own
+        norms, which are then the state: one number a unit. Where the centered point is zero the
+        projection is not unique, and the unit keeps its old weights.
 
     Raises:
         ValueError: in ``init``, if the layout constrains nothing, if a centered unit has a single
@@ -59,36 +70,49 @@ def sphere_projection(
         >>> optax.apply_updates(params, update)["kernel"].tolist()
         [[-1.0], [1.0]]
 
-    Source: Ikami et al. 2021, Eq. 11. Erratum: Eqs. 13-14 drop the factor sqrt(c).
+    Source: Ikami et al. 2021, Eq. 11. Erratum: Eqs. 13-14 drop the factor sqrt(c). The tangent step
+    is that of Absil et al. 2008, section 4.1 (projections as retractions).
     """
 
-    def init(params: PyTree) -> optax.EmptyState:
+    def init(params: PyTree) -> Any:
         check_constraint(params, layout, squared_radius, centered, own_norm_allowed=True)
-        return optax.EmptyState()
+        return own_norms(params, layout, squared_radius)
 
-    def update(
-        updates: PyTree, state: optax.EmptyState, params: PyTree | None = None
-    ) -> tuple[PyTree, optax.EmptyState]:
+    def update(updates: PyTree, state: Any, params: PyTree | None = None) -> tuple[PyTree, Any]:
         if params is None:
             raise ValueError(
                 "sphere_projection projects params + update and got no params; call "
                 "update(gradients, state, params)."
             )
-        radii = setting_per_leaf(squared_radius, updates, "squared_radius")
+        radii = radii_per_leaf(updates, squared_radius, state)
 
         def land(step: Any, axes: Axes, weights: Any, radius: Any) -> Any:
-            return _landing_step(step, weights, axes, radius, centered)
+            return _landing_step(step, weights, axes, radius, centered, tangent)
 
         return map_constrained(land, layout, updates, flat_leaves(params), radii), state
 
     return optax.GradientTransformation(init, update)
 
 
-def _landing_step(step: Any, weights: Any, axes: Axes, radius: Any, centered: bool) -> Any:
+def _landing_step(
+    step: Any, weights: Any, axes: Axes, radius: Any, centered: bool, tangent: bool
+) -> Any:
     """The step from ``weights`` to the projection of ``weights + step``, in the step's type."""
-    old = widen(weights, step)
+    old, wide = widen(weights, step), widen(step, weights)
+    if tangent:
+        wide = _tangent_part(wide, old, axes, centered)
     squared_radius = squared_norm(old, axes) if radius is None else radius
-    point, exists = on_sphere(old + widen(step, weights), axes, squared_radius, centered)
+    point, exists = on_sphere(old + wide, axes, squared_radius, centered)
     # Aim at the point as it will be stored: the step then makes up for the storage's rounding.
     stored = jnp.where(exists, point, old).astype(weights.dtype)
     return (widen(stored, step) - old).astype(step.dtype)
+
+
+def _tangent_part(step: Any, weights: Any, axes: Axes, centered: bool) -> Any:
+    """The step without its mean, if units are centered, and without its part along the weights.
+
+    Weights that are zero have no tangent space: their step is only centered.
+    """
+    step = center(step, axes) if centered else step
+    direction, _ = on_sphere(weights, axes, 1.0, centered)
+    return step - (step * direction).sum(axes, keepdims=True) * direction

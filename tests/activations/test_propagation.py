@@ -14,7 +14,7 @@ DEPTH, WIDTH, SAMPLES = 9, 256, 4096
 
 @pytest.fixture(scope="module")
 def kernels():
-    """Unit-norm columns, as after `sphere_projection(1.0, centered=False)`."""
+    """Unit-norm columns, as after `sphere_projection(squared_radius=1.0, centered=False)`."""
     random = np.random.default_rng(0)
     return [
         project({"kernel": jnp.asarray(w, jnp.float32)}, squared_radius=1.0, centered=False)[

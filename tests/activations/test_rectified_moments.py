@@ -79,9 +79,37 @@ def test_gradients_are_those_of_differences(scale: float) -> None:
     np.testing.assert_allclose(got, wanted, rtol=ROUNDINGS, atol=1e-6)
 
 
-def test_second_derivatives_are_finite_and_right_at_zero() -> None:
-    hessian = jax.jit(jax.hessian(lambda b: rectified_moments(1.0, b)[0]))(jnp.float32(0.4))
-    np.testing.assert_allclose(hessian, np.exp(-0.08) / np.sqrt(2 * np.pi), rtol=1e-5)
+def exact_hessian(scale: float, bias: float) -> np.ndarray:
+    """d2(mean, std) / d(scale, bias)2 by mpmath, as 2 x 2 x 2."""
+    with mp.workdps(30):
+        at = mp.mpf(abs(scale)), mp.mpf(bias)
+        rows = []
+        for index in range(2):
+            by = [
+                float(mp.diff(lambda s, b, i=index: exact_mp(s, b)[i], at, order))
+                for order in ((2, 0), (1, 1), (0, 2))
+            ]
+            mixed = np.sign(scale) * by[1]
+            rows.append([[by[0], mixed], [mixed, by[2]]])
+    return np.asarray(rows)
+
+
+@pytest.mark.parametrize(
+    "point", [(1, 0), (0.5, 0), (-2, 0), (1, 1e-6), (1, 0.4), (-1, 0.4), (1, -2), (2, 5)]
+)
+def test_second_derivatives_are_those_of_mpmath(point: tuple[float, float]) -> None:
+    """At the bias 0 too, where the tail beyond |bias| has a kink that the moments have not."""
+    moments = lambda p: jnp.stack(eager_moments(p[0], p[1]))  # noqa: E731
+    got = jax.jit(jax.hessian(moments))(jnp.asarray(point, jnp.float32))
+    np.testing.assert_allclose(got, exact_hessian(*point), rtol=1e-5, atol=1e-6)
+
+
+def test_the_third_derivative_of_the_deviation_at_bias_zero() -> None:
+    std = lambda b: eager_moments(1.0, b)[1]  # noqa: E731
+    third = jax.jit(jax.grad(jax.grad(jax.grad(std))))(jnp.float32(0))
+    with mp.workdps(30):
+        wanted = float(mp.diff(lambda b: exact_mp(mp.mpf(1), b)[1], 0, 3))
+    np.testing.assert_allclose(third, wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0])

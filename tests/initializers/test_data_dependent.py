@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +15,7 @@ from jaxnorm import (
     data_dependent_init,
     effective,
     reparametrize,
+    torch_layout,
 )
 from jaxnorm.nnx import layout
 from tests.initializers.models import (
@@ -121,3 +123,60 @@ def test_a_dead_unit_keeps_its_weights_and_the_others_are_fitted() -> None:
     assert_standard(np.delete(first, 3, axis=1))
     assert_standard(second)
     assert not np.any(first[:, 3])
+
+
+def test_a_kernel_that_is_used_twice_is_fitted_to_its_first_use() -> None:
+    """Its second use gets the same weights and bias, whatever they make of its input."""
+    layer, x = layers(depth=1)["layer_0"], uniform(50, 64)
+
+    def twice(p: Any, x: Any) -> Any:
+        x = jnp.tanh(x @ p["shared"]["kernel"] + p["shared"]["bias"][None])
+        x = x @ p["shared"]["kernel"] + p["shared"]["bias"][None]
+        return x @ p["head"]["kernel"]
+
+    params = {"shared": layer, "head": {"kernel": uniform(64, 3, seed=5)}}
+    fitted = jax.jit(lambda p: data_dependent_init(twice, p, x))(params)
+    kernel, bias = (np.asarray(fitted["shared"][name], np.float64) for name in ("kernel", "bias"))
+    first = np.asarray(x, np.float64) @ kernel + bias
+    assert_standard(first)
+    second = np.tanh(first) @ kernel + bias
+    assert np.abs(second.var(0) - 1).max() > 0.5
+    np.testing.assert_allclose((second @ fitted["head"]["kernel"]).var(0), 1, **MOMENTS)
+
+
+class Convolved(eqx.Module):
+    """Equinox's convolutions, whose biases are (out, 1, 1) and (out, 1); of one sample."""
+
+    wide: eqx.nn.Conv2d
+    grouped: eqx.nn.Conv2d
+    narrow: eqx.nn.Conv1d
+    head: eqx.nn.Linear
+
+    def __init__(self) -> None:
+        keys = jax.random.split(jax.random.key(0), 4)
+        self.wide = eqx.nn.Conv2d(3, 8, 3, key=keys[0])
+        self.grouped = eqx.nn.Conv2d(8, 4, 3, groups=2, key=keys[1])
+        self.narrow = eqx.nn.Conv1d(4, 6, 2, key=keys[2])
+        self.head = eqx.nn.Linear(6, 5, key=keys[3])
+
+    def __call__(self, x: jax.Array) -> tuple[jax.Array, ...]:
+        """The pre-activations of every layer."""
+        wide = self.wide(x)
+        grouped = self.grouped(jnp.tanh(wide))
+        narrow = self.narrow(jnp.tanh(grouped).reshape(4, -1))
+        return wide, grouped, narrow, self.head(jnp.tanh(narrow).mean(-1))
+
+
+def test_equinox_convolutions() -> None:
+    params, static = eqx.partition(Convolved(), eqx.is_array)
+    # Biases of size one, as the model must not add the old ones to the new.
+    params = jax.tree.map(lambda leaf: leaf + 1, params)
+    x = uniform(16, 3, 6, 6)
+
+    def apply(p: Any, x: Any) -> Any:
+        return jax.vmap(eqx.combine(p, static))(x)
+
+    fitted = jax.jit(lambda p: data_dependent_init(apply, p, x, layout=torch_layout))(params)
+    assert jax.tree.map(jnp.shape, fitted) == jax.tree.map(jnp.shape, params)
+    for output in apply(fitted, x):
+        assert_standard(output, (0, *range(2, output.ndim)))

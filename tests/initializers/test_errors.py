@@ -86,3 +86,28 @@ def test_a_kernel_in_another_shape_has_a_variance_but_no_units(view: str) -> Non
 def test_a_layout_that_knows_no_kernel(init: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match=r"constrains no parameter.*paths are: weight"):
         init(lambda p, x: x @ p["weight"], {"weight": KERNEL}, X)
+
+
+@BOTH
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
+def test_preactivations_that_are_not_finite(init: Callable[..., Any], bad: float) -> None:
+    """The first layer that makes them is named; the squares of 1e30 overflow."""
+    params = {"first": {"kernel": KERNEL}, "second": {"kernel": KERNEL}}
+
+    def model(p: Any, x: Any) -> Any:
+        return jnp.where(x > 0.5, bad, x @ p["first"]["kernel"]) @ p["second"]["kernel"]
+
+    with pytest.raises(ValueError, match=r"kernel 'second/kernel' are infinite or NaN.*finite"):
+        init(model, params, X)
+    with pytest.raises(ValueError, match=r"kernel 'first/kernel' are infinite or NaN.*inputs"):
+        init(model, params, X.at[3, 2].set(bad))
+    under_jit = jax.jit(lambda p, x: init(model, p, x))(params, X.at[3, 2].set(bad))
+    assert np.isnan(under_jit["first"]["kernel"]).all()
+
+
+def test_a_bias_that_is_not_one_a_unit() -> None:
+    params = {"dense": {"kernel": KERNEL, "bias": jnp.zeros((16, 8))}}
+    model = lambda p, x: x @ p["dense"]["kernel"] + p["dense"]["bias"]  # noqa: E731
+    message = r"'dense/bias' of shape \(16, 8\).*one value for each of the 8 units.*layout"
+    with pytest.raises(ValueError, match=message):
+        data_dependent_init(model, params, X)

@@ -138,7 +138,7 @@ def test_one_unit_alone_needs_one_probe_and_no_luck() -> None:
             np.testing.assert_allclose(got[name], [wanted], rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["dense", "conv"])
+@pytest.mark.parametrize("kind", [pytest.param("dense", marks=pytest.mark.slow), "conv"])
 def test_the_strength_predicts_what_resampled_statistics_do_to_the_loss(kind: str) -> None:
     """Statistics of M values drawn from each unit's own distribution, in the population's place.
 

@@ -50,7 +50,9 @@ def train(layout: Any) -> Run:
     x, labels = data()
     model = replace_batch_norm(RESNET.model(), x)
     apply, params, state = functionalize(model)
-    params = jax.jit(lambda params: project(reparametrize(params, Scaled, layout), layout))(params)
+    params = jax.jit(lambda params: project(reparametrize(params, Scaled, layout), layout=layout))(
+        params
+    )
 
     tx = noise_injection(
         optax.chain(optax.sgd(LEARNING_RATE), sphere_projection(layout=layout)), STDDEV, seed=0
@@ -84,7 +86,10 @@ def test_loss_falls(trained: Run) -> None:
 
 
 def test_weights_stay_on_the_sphere_and_move(trained: Run) -> None:
-    assert max(float(drift) for drift in constraint_drift(trained.params, BY_NAME).values()) < DRIFT
+    assert (
+        max(float(drift) for drift in constraint_drift(trained.params, layout=BY_NAME).values())
+        < DRIFT
+    )
     for path in RESNET.followed.values():
         before, after = (
             at(tree, path)["kernel"].kernel for tree in (trained.start, trained.params)

@@ -86,7 +86,7 @@ def test_a_constant_unit_of_the_population_becomes_beta(epsilon: float) -> None:
 def test_a_broken_value_is_seen_in_its_unit_and_group_alone(
     row: int, groups: int, bad: float
 ) -> None:
-    """Row 0 is also the one that the one-pass variance takes as its shift."""
+    """The broken value is also part of the shift of the one-pass variance."""
     layer = BatchNorm(3, groups=groups)
     output = np.asarray(layer(GOOD.at[row, 1].set(bad)))
     broken = np.zeros((64, 3), bool)

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxnorm import fold_batch_norm
+from jaxnorm.nnx import BatchNorm
 
 #: Five float32 operations an entry, on values of order one and scales up to 1/sqrt(0.1).
 FLOAT32 = {"rtol": 2e-6, "atol": 2e-6}
@@ -119,6 +121,48 @@ def test_constant_channel_is_finite() -> None:
     kernel, bias = folded(arguments)
     np.testing.assert_allclose(kernel, closed_form(arguments)[0], rtol=2e-6)
     assert np.isfinite(bias).all()
+
+
+def test_constant_channel_without_epsilon_is_not_divided() -> None:
+    """As `jaxnorm.nnx.BatchNorm` evaluates it; the other channels are divided, and NaN is seen."""
+    variance = np.array([0.0, 0.25, np.nan, 4.0])
+    arguments = setting("dense", True, True, True) | {"variance": variance, "epsilon": 0.0}
+    kernel, bias = folded(arguments)
+    wanted = closed_form(arguments | {"variance": np.where(variance == 0, 1, variance)})
+    np.testing.assert_allclose(kernel, wanted[0], **FLOAT32)
+    np.testing.assert_allclose(bias, wanted[1], **FLOAT32)
+    layer = BatchNorm(4, epsilon=0.0, use_running_average=True)
+    layer.mean[...], layer.var[...] = float32(arguments["mean"]), float32(variance)
+    layer.scale[...], layer.bias[...] = float32(arguments["scale"]), float32(arguments["offset"])
+    x = float32(drawn(6, 3, 5))
+    evaluated = layer(x @ float32(arguments["kernel"]) + float32(arguments["bias"])[None])
+    np.testing.assert_allclose(x @ kernel + bias[None], evaluated, rtol=2e-5, atol=2e-5)
+
+
+def test_float64_statistics_are_not_narrowed_on_their_way_into_a_float32_kernel() -> None:
+    """b - mu loses everything in float32, where mu is 1e9 and b is not far from it."""
+    arguments = setting("dense", True, True, True) | {"mean": 1e9 + np.arange(4.0)}
+    arguments["bias"] = 1e9 + drawn(1, 4)
+    with jax.enable_x64(True):
+        wide = {name: jnp.asarray(x) for name, x in arguments.items() if isinstance(x, np.ndarray)}
+        for wide_ones in ("bias", "mean", "variance"), tuple(wide), ("bias", "mean"):
+            narrow = set(wide) - set(wide_ones) | {"kernel"}
+            given = wide | {name: float32(arguments[name]) for name in narrow}
+            kernel, bias = fold_batch_norm(**(arguments | given))
+            wanted = closed_form(arguments)
+            assert kernel.dtype == bias.dtype == jnp.float32
+            np.testing.assert_allclose(kernel, wanted[0], **FLOAT32)
+            np.testing.assert_allclose(bias, wanted[1], **FLOAT32)
+
+
+@pytest.mark.parametrize("name", ["bias", "mean", "variance", "scale", "offset"])
+def test_any_part_may_be_wider(name: str) -> None:
+    arguments = setting("dense", True, True, True)
+    with jax.enable_x64(True):
+        kernel, bias = folded(arguments, **{name: jnp.asarray(arguments[name])})
+    wanted = closed_form(arguments)
+    np.testing.assert_allclose(kernel, wanted[0], **FLOAT32)
+    np.testing.assert_allclose(bias, wanted[1], **FLOAT32)
 
 
 def test_fan_in_axes_out_of_range() -> None:

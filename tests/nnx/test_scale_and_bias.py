@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxnorm.nnx import Identity, ScaleAndBias, scale_and_bias
+from jaxnorm.nnx import Identity, ScaleAndBias, functionalize, scale_and_bias
 
 #: One product and one sum of values of order one in float32, against float64: four roundings.
 FLOAT32 = {"rtol": 2.5e-7, "atol": 2.5e-7}
@@ -107,3 +107,48 @@ def test_several_feature_axes_are_an_error() -> None:
         ValueError, match=r"normalizes axes \(1, 2\); wanted one feature axis.*with_"
     ):
         scale_and_bias(norm)
+
+
+def noisy_layer(**options: Any) -> ScaleAndBias:
+    layer = ScaleAndBias(3, stddev=0.5, rngs=nnx.Rngs(1), **options)
+    layer.channel_scale[...] = jnp.array([1.0, -2.0, 0.5])
+    layer.bias[...] = jnp.array([1.0, 2.0, 3.0])
+    return layer
+
+
+def test_noise_is_drawn_for_each_sample_and_feature() -> None:
+    """y = (1 + n) gamma x + beta: n is normal, and the same at all positions."""
+    x = jnp.ones((4000, 2, 3)) * jnp.array([1.0, 3.0])[None, :, None]
+    layer = noisy_layer()
+    n = (layer(x) - layer.bias[...][None, None]) / (x * layer.channel_scale[...][None, None]) - 1
+    np.testing.assert_allclose(n[:, 0], n[:, 1], atol=1e-5)
+    draws = np.asarray(n[:, 0], np.float64) / 0.5
+    # Four standard errors of 12,000 independent draws.
+    assert abs(draws.mean()) < 4 / np.sqrt(draws.size)
+    assert abs(draws.std() - 1) < 4 / np.sqrt(2 * draws.size)
+    assert abs(np.corrcoef(draws.T)[np.triu_indices(3, 1)]).max() < 4 / np.sqrt(4000)
+    again = layer(x)
+    assert not np.allclose(again, layer(x))
+
+
+def test_there_is_no_noise_in_evaluation() -> None:
+    x = jnp.arange(6.0).reshape(2, 3)
+    wanted = x * jnp.array([[1.0, -2.0, 0.5]]) + jnp.array([[1.0, 2.0, 3.0]])
+    layer = noisy_layer()
+    layer.eval()
+    np.testing.assert_allclose(layer(x), wanted, rtol=1e-6)
+    np.testing.assert_allclose(noisy_layer(deterministic=True)(x), wanted, rtol=1e-6)
+    functional = functionalize(noisy_layer())
+    quiet, _ = functional.apply(functional.params, functional.state, x, train=False)
+    loud, state = functional.apply(functional.params, functional.state, x, train=True)
+    np.testing.assert_allclose(quiet, wanted, rtol=1e-6)
+    other, _ = functional.apply(functional.params, state, x, train=True)
+    assert not np.allclose(loud, quiet)
+    assert not np.allclose(loud, other)
+
+
+def test_noise_wants_a_deviation_and_a_stream() -> None:
+    with pytest.raises(ValueError, match=r"stddev is -1.0; wanted a number of at least 0"):
+        ScaleAndBias(3, stddev=-1.0)
+    with pytest.raises(ValueError, match=r"a stddev of 0.5 draws noise; pass rngs=nnx.Rngs"):
+        ScaleAndBias(3, stddev=0.5)

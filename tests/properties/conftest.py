@@ -7,8 +7,14 @@ import pytest
 
 from tests.table import TABLE, Row
 
+#: Rows of other rows' parts, which take as long as all others together.
+COMBINED = ("noise_adam_sphere",)
+ROWS = [
+    pytest.param(row, marks=[pytest.mark.slow] if row.name in COMBINED else []) for row in TABLE
+]
 
-@pytest.fixture(params=TABLE, ids=lambda row: row.name)
+
+@pytest.fixture(params=ROWS, ids=[row.name for row in TABLE])
 def row(request: pytest.FixtureRequest) -> Iterator[Row]:
     """One transform; strict promotion stays on unless optax's own part of it needs the other."""
     row: Row = request.param

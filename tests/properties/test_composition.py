@@ -16,15 +16,19 @@ pytestmark = pytest.mark.usefixtures("standard_promotion")
 INJECTED = {
     "squared_radius": (
         optax.inject_hyperparams(sphere_projection, static_args=("layout", "centered")),
-        (3.0,),
-        sphere_projection(3.0),
+        {"squared_radius": 3.0},
+        sphere_projection(squared_radius=3.0),
     ),
     "stddev": (
         optax.inject_hyperparams(noise_injection, static_args=("inner", "seed")),
-        (optax.sgd(0.1), 0.3),
+        {"inner": optax.sgd(0.1), "seed": 7, "stddev": 0.3},
         noise_injection(optax.sgd(0.1), 0.3, seed=7),
     ),
-    "max_norm": (optax.inject_hyperparams(clip_by_layer_norm), (0.5,), clip_by_layer_norm(0.5)),
+    "max_norm": (
+        optax.inject_hyperparams(clip_by_layer_norm),
+        {"max_norm": 0.5},
+        clip_by_layer_norm(0.5),
+    ),
 }
 
 
@@ -84,20 +88,18 @@ def test_apply_if_finite_skips_a_step_of_nan(row: Row) -> None:
 def test_injected_hyperparameter(name: str) -> None:
     factory, arguments, bare = INJECTED[name]
     params, gradients = example_params(), example_gradients()
-    seed = {"seed": 7} if name == "stddev" else {}
-    got = run(factory(*arguments, **seed), params, gradients)
+    got = run(factory(**arguments), params, gradients)
     assert_close(got[:2], run(bare, params, gradients)[:2])
-    assert float(got[2].hyperparams[name]) == jnp.float32(arguments[-1])
+    assert float(got[2].hyperparams[name]) == jnp.float32(arguments[name])
 
 
 @pytest.mark.parametrize("name", INJECTED)
 def test_injected_hyperparameter_can_change_between_steps(name: str) -> None:
     factory, arguments, bare = INJECTED[name]
     params, gradients = example_params(), example_gradients()
-    seed = {"seed": 7} if name == "stddev" else {}
-    tx = factory(*arguments[:-1], 1.0, **seed)
+    tx = factory(**arguments | {name: 1.0})
     state = tx.init(params)
-    state.hyperparams[name] = jnp.float32(arguments[-1])
+    state.hyperparams[name] = jnp.float32(arguments[name])
     updates, _ = quick_jit(tx.update)(gradients, state, params)
     assert_close(updates, run(bare, params, gradients)[0])
 

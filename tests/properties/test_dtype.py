@@ -49,7 +49,7 @@ def test_types_are_kept(row: Row, params_dtype: str, updates_dtype: str) -> None
     assert dtypes(states[0]) == dtypes(states[1]) == dtypes(states[2])
 
 
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, pytest.param(jnp.float16, marks=pytest.mark.slow)])
 def test_narrow_types_follow_float32(row: Row, dtype: Any) -> None:
     params, gradients = example_params(dtype), example_gradients(dtype)
     wide = [cast(tree, jnp.float32) for tree in (params, gradients)]

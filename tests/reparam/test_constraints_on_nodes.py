@@ -48,7 +48,7 @@ def test_project(row: Row, case: str) -> None:
 
 def test_sphere_projection(row: Row, case: str) -> None:
     params, gradients = params_of(row, case), params_of(row, case)
-    optimizer = optax.chain(optax.sgd(0.1), sphere_projection(3.0, centered=False))
+    optimizer = optax.chain(optax.sgd(0.1), sphere_projection(squared_radius=3.0, centered=False))
     axes = SHAPES[case][1]
 
     @jax.jit

@@ -49,7 +49,11 @@ def test_float32(row: Row) -> None:
     check(row, SHAPES, jnp.float32)
 
 
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16], ids=["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "dtype",
+    [jnp.bfloat16, pytest.param(jnp.float16, marks=pytest.mark.slow)],
+    ids=["bfloat16", "float16"],
+)
 def test_half_precision_storage(row: Row, dtype: type) -> None:
     check(row, ("dense", "attention_out", "conv"), dtype)
 

@@ -16,6 +16,11 @@ SPECS = {
     "fan_in": P("data", None),
     "both": P("data", "model"),
 }
+#: Both axes at once, and in the slow run each on its own.
+SPEC = [
+    pytest.param(spec, marks=[] if name == "both" else [pytest.mark.slow], id=name)
+    for name, spec in SPECS.items()
+]
 AXIS_TYPES = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
 
 
@@ -45,18 +50,18 @@ def check(row: Row, kind: str, spec: P, kernel_of: Any) -> None:
     assert_near(got, oracle_value(row, node), FLOAT32)
 
 
-@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+@pytest.mark.parametrize("spec", SPEC)
 def test_auto_axes(row: Row, spec: P) -> None:
     check(row, "auto", spec, effective)
 
 
-@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+@pytest.mark.parametrize("spec", SPEC)
 @pytest.mark.parametrize("row", [row for row in TABLE if row.scales], ids=lambda row: row.name)
 def test_explicit_axes(row: Row, spec: P) -> None:
     check(row, "explicit", spec, effective)
 
 
-@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+@pytest.mark.parametrize("spec", SPEC)
 def test_a_spectral_norm_on_explicit_axes_is_taken_with_auto_axes(spec: P) -> None:
     """A product of the kernel with itself has no sharding of its own, so the caller says which."""
     row = next(row for row in TABLE if row.name == "sn")

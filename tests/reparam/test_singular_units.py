@@ -11,8 +11,11 @@ from jaxnorm import (
     SpectrallyNormalized,
     WeightNormalized,
     WeightStandardized,
+    attach,
+    power_iteration,
     reparametrize,
 )
+from tests.reparam.oracles import spectral_pullback
 from tests.reparam.table import FLOAT32, SHAPES, TABLE, Row, normal, random_node
 from tests.reparam.trees import assert_near, oracle_start, value_and_gradients
 
@@ -96,6 +99,21 @@ def test_small_and_large_kernels_keep_their_direction(row: Row) -> None:
             oracle_start(row, kernel, (-2,)),
             FLOAT32,
         )
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-20, 1e20, 1e30])
+def test_spectral_normalization_of_any_size(size: float) -> None:
+    """A kernel's size is all that is lost of it, and the gradient falls as it grows."""
+    kernel, cotangent = normal(0, (8, 6)), normal(5, (8, 6))
+    sized = jnp.asarray(size * np.asarray(kernel, np.float64), jnp.float32)
+    node = SpectrallyNormalized.from_kernel(sized, -2)
+    got, (gradient,) = value_and_gradients(node, cotangent)
+    matrix = np.asarray(sized, np.float64)
+    assert_near(got, matrix / np.linalg.norm(matrix, 2), FLOAT32)
+    wanted = spectral_pullback(matrix.T / size, None, np.asarray(cotangent, np.float64).T)[0].T
+    assert_near(np.asarray(gradient, np.float64) * size, wanted, FLOAT32)
+    vectors = power_iteration({"kernel": node}, {"kernel": normal(6, (6,))}, 500)
+    assert_near(attach({"kernel": node}, vectors)["kernel"].effective(), got, FLOAT32)
 
 
 def test_a_single_weight_cannot_be_centered(centering: Row) -> None:

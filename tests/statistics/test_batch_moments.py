@@ -28,7 +28,7 @@ def numpy_moments(x: Any, axes: Any) -> tuple[Any, Any]:
 def assert_moments(got: Moments, x: Any, axes: Any) -> None:
     mean, variance = numpy_moments(x, axes)
     np.testing.assert_allclose(got.mean, mean, rtol=SUM, atol=SUM)
-    # The first value is an outlier of some deviations, whose square is what cancels.
+    # The shift is off by some deviations, whose square is what cancels.
     np.testing.assert_allclose(got.variance, variance, rtol=20 * SUM, atol=1e-12)
     assert got.mean.dtype == got.variance.dtype == jnp.float32
     assert int(got.size) == x.size // mean.size
@@ -53,6 +53,23 @@ def test_moments_are_those_of_numpy(shape: Any, seed: int, data: Any) -> None:
 def test_an_offset_costs_no_accuracy(samples: int, offset: float) -> None:
     x = jnp.asarray(normal(1, samples, 3) + offset, jnp.float32)
     assert_moments(moments(x, 0), x, 0)
+
+
+UNTYPICAL: dict[str, Any] = {
+    "the first value": np.s_[0, 0, 0],
+    "the last value": np.s_[-1, -1, -1],
+    "a corner of every image": np.s_[:, 0, 0],
+    "the middle of an image": np.s_[30, 30:34, 32],
+}
+
+
+@pytest.mark.parametrize("where", UNTYPICAL)
+def test_untypical_values_cost_no_accuracy(where: str) -> None:
+    """Zeros among values near 3000: sums of squares about 0 would lose the variance of the rest."""
+    values = 3000 + normal(10, 64, 64, 64, 2)
+    values[UNTYPICAL[where]] = 0
+    x = jnp.asarray(values, jnp.float32)
+    assert_moments(moments(x, (0, 1, 2)), x, (0, 1, 2))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

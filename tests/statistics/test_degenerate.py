@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ def test_a_broken_value_is_seen_in_its_unit_alone(statistic: Any, bad: float) ->
 @BROKEN
 @pytest.mark.parametrize("groups", [2, 16])
 def test_a_broken_value_is_seen_in_its_group_alone(groups: int, bad: float) -> None:
-    """Row 0 is the shift of the one-pass variance of 64 values; 8 values are read twice."""
+    """The broken value is part of the shift: of the mean of 64 values, and of 8."""
     got = batch_moments(GOOD.at[0, 1].set(bad), 0, groups=groups)
     broken = np.zeros((groups, 3), bool)
     broken[0, 1] = True
@@ -56,3 +57,21 @@ def test_the_kurtosis_of_a_unit_of_few_equal_values_is_a_gaussians(
     samples: int, value: float
 ) -> None:
     assert kurtosis(jnp.full((samples, 1), value), 0).tolist() == [3.0]
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e18, 1e30])
+def test_the_kurtosis_does_not_depend_on_the_size(size: float) -> None:
+    """Of a heavy-tailed sample, whose squares, fourth powers or sums overflow; and its gradient."""
+    sample = np.random.default_rng(2).laplace(size=(1000, 2)) + 0.5
+    x = jnp.asarray(size * sample, jnp.float32)
+    wide = np.asarray(x, np.float64)
+    deviation = wide - wide.mean(0)
+    second, fourth = (deviation**2).mean(0), (deviation**4).mean(0)
+    np.testing.assert_allclose(kurtosis(x, 0), fourth / second**2, rtol=2e-5)
+    gradient = jax.grad(lambda x: kurtosis(x, 0).sum())(x)
+    # d(m4 / m2^2) / dx, where dm4/dx = 4 (d^3 - m3) / n and dm2/dx = 2 d / n.
+    third = (deviation**3).mean(0)
+    wanted = 4 * ((deviation**3 - third) / second**2 - fourth * deviation / second**3) / len(x)
+    np.testing.assert_allclose(
+        np.asarray(gradient, np.float64) * size, wanted * size, rtol=1e-4, atol=1e-5
+    )

@@ -102,7 +102,9 @@ def test_the_gradient_is_the_same_pooled_or_whole() -> None:
             out_specs=P(),
         )
         got = jax.jit(jax.grad(mapped))(X)
-    np.testing.assert_allclose(got, whole, rtol=1e-4, atol=1e-5)
+    # 2 mean (x - mean) / 320: a mean of 1000 is right to its last place, however it is compiled.
+    last_place = float(np.spacing(np.float32(OFFSET)))
+    np.testing.assert_allclose(got, whole, rtol=1e-4, atol=2 * OFFSET / SAMPLES * last_place)
 
 
 def test_groups_that_straddle_devices_are_an_error_with_explicit_axes() -> None:

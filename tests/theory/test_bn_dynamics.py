@@ -121,6 +121,7 @@ def test_effective_learning_rates_are_those_of_the_table():
     np.testing.assert_allclose(got, [0.1, 0.15, 0.6], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_solution_is_that_of_scipy_and_differentiable():
     start, rate, times = (0.5, 0.1, 1.0), 0.8, [0.0, 1.0, 3.0, 8.0]
 

@@ -84,6 +84,14 @@ def test_the_derivatives_of_g_are_taken_right():
     )
 
 
+@pytest.mark.parametrize("load", [1.5, 30.0, 3000.0])
+@pytest.mark.parametrize("decay", [1e-3, 1.0])
+def test_the_bias_above_load_one_does_not_cancel(load, decay):
+    """Without noise the error is z^2 G', far below one, of which 1 - a takes the digits."""
+    got = generalization_error("wn_linear", load, 0.0, decay)
+    np.testing.assert_allclose(got, by_derivatives(load, 0, decay), rtol=2e-5)
+
+
 def test_slopes_are_finite_differences_at_load_one_too():
     for load, decay in ((0.5, 0.1), (1.0, 0.25), (1.0, 0.0156), (2.0, 0.1)):
         got = jax.jacrev(lambda x: generalization_error("wn_linear", x[0], NOISE, x[1]))(

@@ -40,9 +40,9 @@ def minus_unit_means(gradient: Any, axes: tuple[int, ...]) -> np.ndarray:
 def test_each_output_unit_loses_its_mean(name: str) -> None:
     shape, axes = KERNELS[name]
     gradient = draw(*shape)
-    got = centered({"kernel": gradient, "bias": draw(4)})
+    got = centered({"kernel": gradient, "bias": draw(shape[-1])})
     np.testing.assert_allclose(got["kernel"], minus_unit_means(gradient, axes), **FLOAT32)
-    np.testing.assert_array_equal(got["bias"], draw(4))
+    np.testing.assert_array_equal(got["bias"], draw(shape[-1]))
 
 
 @pytest.mark.parametrize(("shape", "groups"), [((3, 3, 2, 6), 3), ((3, 3, 1, 6), 6)])
@@ -123,6 +123,19 @@ def test_a_rule_that_matches_nothing_is_an_error() -> None:
     layout = layout_from_rules([("decoder/kernel", -2)])
     with pytest.raises(ValueError, match=r"'decoder/kernel' matches no .*encoder/kernel"):
         centered_gradient(layout).init({"encoder": {"kernel": jnp.ones((3, 2))}})
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (1, 1, 1, 5)])
+def test_a_single_weight_is_an_error(shape: tuple[int, ...]) -> None:
+    """Its centered gradient is zero: what would never train is not passed over in silence."""
+    params = {"thin": {"kernel": jnp.ones(shape)}, "wide": {"kernel": jnp.ones((4, 3))}}
+    message = r"'thin/kernel' of shape \(1, .*one weight each.*never train.*Leave it out"
+    with pytest.raises(ValueError, match=message):
+        centered_gradient().init(params)
+    skipping = layout_from_rules([("thin", None), ("kernel$", -2)])
+    got = centered(params, skipping)
+    np.testing.assert_array_equal(got["thin"]["kernel"], params["thin"]["kernel"])
+    assert not np.any(got["wide"]["kernel"])
 
 
 def test_integer_weights_are_an_error() -> None:

@@ -98,7 +98,50 @@ def test_in_float64_the_norm_is_float64() -> None:
         np.testing.assert_allclose(got, gradient / np.linalg.norm(gradient), **FLOAT64)
 
 
-@pytest.mark.parametrize("max_norm", [0.0, -1.0, float("nan")])
-def test_the_limit_must_be_positive(max_norm: float) -> None:
+@pytest.mark.parametrize("size", [1e25, 3e38])
+def test_gradients_whose_squares_overflow_are_clipped(size: float) -> None:
+    """3e38 is near the largest float32 number: the norm itself overflows, and 1 / it underflows."""
+    shape = example_gradients()["dense"]["kernel"]
+    direction = np.asarray(shape, np.float64) / np.abs(shape).max()
+    gradients = {"dense": {"kernel": jnp.asarray(size * direction, jnp.float32)}}
+    got = clip(gradients, 2.5)["dense"]["kernel"]
+    np.testing.assert_allclose(got, 2.5 * direction / np.linalg.norm(direction), **FLOAT32)
+
+
+def test_gradients_whose_squares_underflow_are_clipped() -> None:
+    """3-4-5 times 1e-25, to a norm of 1e-25."""
+    got = clip({"dense": {"a": jnp.array(3e-25), "b": jnp.array(4e-25)}}, 1e-25)["dense"]
+    np.testing.assert_allclose([got["a"] * 1e25, got["b"] * 1e25], [0.6, 0.8], **FLOAT32)
+
+
+@pytest.mark.parametrize("max_norm", [float("inf"), 1e39, np.float32("inf"), jnp.array(jnp.inf)])
+def test_an_infinite_limit_changes_nothing(max_norm: Any) -> None:
+    """1e39 is infinite in float32."""
+    gradients = example_gradients()
+    gradients["conv"]["bias"] = jnp.zeros(8)
+    for got, wanted in zip(
+        *map(jax.tree.leaves, (clip(gradients, max_norm), gradients)), strict=True
+    ):
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_an_infinite_limit_leaves_what_is_not_finite_to_be_seen() -> None:
+    got = clip({"dense": {"kernel": jnp.array([1.0, jnp.inf])}}, float("inf"))
+    assert np.isnan(got["dense"]["kernel"]).all()
+
+
+def test_a_traced_limit() -> None:
+    """3-4-5: to the limit where it is less than 5; a negative one must not turn the sign."""
+    gradients = {"dense": {"a": jnp.array(3.0), "b": jnp.array(4.0)}}
+    clipped = jax.jit(lambda limit: clip(gradients, limit)["dense"]["b"])
+    np.testing.assert_allclose([clipped(1.0), clipped(6.0), clipped(0.0)], [0.8, 4, 0], **FLOAT32)
+    assert np.isnan(clipped(-1.0))
+
+
+NOT_POSITIVE = [0.0, -1.0, float("nan"), np.float32(-1), np.float64("nan"), jnp.array(-1.0)]
+
+
+@pytest.mark.parametrize("max_norm", NOT_POSITIVE)
+def test_the_limit_must_be_positive(max_norm: Any) -> None:
     with pytest.raises(ValueError, match=r"max_norm is .*wanted a positive number"):
         clip_by_layer_norm(max_norm)

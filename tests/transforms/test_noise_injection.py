@@ -63,6 +63,22 @@ def test_the_seed_decides_the_draws() -> None:
     assert largest_difference(after["1"], after["0"]) > DIFFERENT
 
 
+def test_the_draws_are_the_same_under_another_default_generator() -> None:
+    """Those of rbg, which trains faster on some devices, depend on the sharding."""
+    params = example_params()
+
+    def noisy() -> Any:
+        # Not `step`, which may keep the program of the other generator.
+        tx = noise_injection(optax.sgd(0.1), SIGMA, seed=7)
+        return optax.apply_updates(params, tx.update(zeros(params), tx.init(params), params)[0])
+
+    wanted = noisy()
+    with jax.default_prng_impl("rbg"):
+        got = noisy()
+    assert_equal(got, wanted)
+    assert largest_difference(got, params) > DIFFERENT
+
+
 def test_the_first_step_is_clean() -> None:
     params, gradients = example_params(), example_gradients()
     tx = noise_injection(optax.sgd(0.1), SIGMA, seed=0)
@@ -181,3 +197,45 @@ def test_clean_parameters_needs_a_noise_state() -> None:
     params = example_params()
     with pytest.raises(ValueError, match="no state of noise_injection in opt_state"):
         clean_parameters(optax.sgd(0.1).init(params), params)
+
+
+def test_without_noise_the_parameters_are_those_of_the_inner_optimizer() -> None:
+    """Bit by bit, also where a step is larger than the scale that it changes."""
+    inner = optax.sgd(3.7, momentum=0.9)
+    for stddev in (0, {"conv": None, "dense": None, "scaled": 0.0}):
+        tx = noise_injection(inner, stddev, seed=0)
+        got = wanted = example_params()
+        state, inner_state = tx.init(got), inner.init(wanted)
+        for _ in range(3):
+            got, state = step(tx, got, state, example_gradients())
+            wanted, inner_state = step(inner, wanted, inner_state, example_gradients())
+        assert_equal(got, wanted)
+        assert_equal(clean_parameters(state, got), wanted)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_scales_that_were_doubled_by_hand_stay_doubled(dtype: Any) -> None:
+    """And the others, which were not touched, are kept to the bit."""
+    tx, params = noise_injection(optax.sgd(0.1), 0.5, seed=2), example_params(dtype)
+    visible, state = step(tx, params, tx.init(params), zeros(params))
+    node = visible["scaled"]["kernel"]
+    doubled = jnp.where(jnp.arange(8) < 4, 2 * node.scale, node.scale)
+    visible["scaled"]["kernel"] = Scaled(node.kernel, doubled, node.fan_in_axes)
+    factor = np.where(np.arange(8) < 4, 2.0, 1.0)
+    before = np.asarray(params["scaled"]["kernel"].scale, np.float64)
+    for _ in range(2):
+        clean = clean_parameters(state, visible)["scaled"]["kernel"].scale
+        got = np.asarray(clean, np.float64)
+        # A division and a product by 1 + n, each rounded once in the storage type.
+        np.testing.assert_allclose(got, factor * before, rtol=4 * float(jnp.finfo(dtype).eps))
+        np.testing.assert_array_equal(got[4:], before[4:])
+        visible, state = step(tx, visible, state, zeros(params))
+
+
+def test_scales_from_elsewhere_are_taken() -> None:
+    """Those of a checkpoint, before the first update: then there is no noise to divide out."""
+    tx, params = noise_injection(optax.sgd(0.1), 0.5, seed=2), example_params()
+    restored = jax.tree.map(lambda p: p + 1, params)
+    assert_equal(clean_parameters(tx.init(params), restored), restored)
+    visible, state = step(tx, restored, tx.init(params), zeros(params))
+    assert_close(clean_parameters(state, visible), restored, FLOAT32)

@@ -66,7 +66,7 @@ def test_steps_are_the_exact_projection(name: str, shape_and_axes: Any, seed: in
     gradients = draw(seed + 100, STEPS, *shape)
     *_, wanted = oracles.constrained_run(start, gradients, oracle(), axes, squared_radius)
     layout = layout_from_rules([("kernel", axes)])
-    tx = optax.chain(optimizer(), sphere_projection(squared_radius, layout=layout))
+    tx = optax.chain(optimizer(), sphere_projection(squared_radius=squared_radius, layout=layout))
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
         got = train(tx, {"kernel": jnp.asarray(start)}, {"kernel": jnp.asarray(gradients)})
         np.testing.assert_allclose(got["kernel"], wanted, **FLOAT64)
@@ -178,3 +178,55 @@ def test_a_rule_for_a_stacked_node_never_touches_its_scale() -> None:
     assert_equal(got.scale, jnp.full((3, 8), 8.0))
     wanted = oracles.projected(node.kernel + 1, (-2,), 2.0, centered=True)
     np.testing.assert_allclose(got.kernel, wanted, **FLOAT32)
+
+
+@pytest.mark.parametrize("centered", [True, False])
+def test_a_tangent_step_is_projected_before_it_lands(centered: bool) -> None:
+    """Against NumPy with the explicit projector I - 11'/m - ww'/||w||^2, unit by unit."""
+    axes = (-4, -3, -2)
+    start = oracles.projected(draw(10, 3, 3, 2, 4), axes, 1.5, centered)
+    update = 1 + draw(11, 3, 3, 2, 4)
+    moved = []
+    for w, u in zip(oracles.rows(start, axes), oracles.rows(update, axes), strict=True):
+        projector = np.eye(w.size) - np.outer(w, w) / (w @ w)
+        if centered:
+            projector -= np.ones((w.size, w.size)) / w.size
+        moved.append(w + projector @ u)
+    wanted = oracles.projected(oracles.from_rows(np.array(moved), start, axes), axes, 1.5, centered)
+    with jax.enable_x64(True):
+        both = [{"kernel": jnp.asarray(x)} for x in (start, update)]
+        options = {"squared_radius": 1.5, "centered": centered}
+        got = land(*both, **options, tangent=True)["kernel"]
+        np.testing.assert_allclose(got, wanted, **FLOAT64)
+        plain = land(*both, **options)["kernel"]
+    assert np.abs(np.asarray(got - plain)).max() > DIFFERENT
+
+
+def test_a_step_along_the_weights_is_no_tangent_step() -> None:
+    """So weight decay does nothing, of any strength; a plain step would even change sides."""
+    params = project({"kernel": jnp.asarray(draw(12, 6, 4), jnp.float32)})
+    decay = jax.tree.map(lambda w: -1.5 * w, params)
+    assert_close(land(params, decay, tangent=True), params)
+    assert_close(land(params, decay), jax.tree.map(jnp.negative, params))
+
+
+def test_a_tangent_step_of_a_unit_without_direction() -> None:
+    """Zero weights (and equal ones, centered) have no tangent space: the step is as without."""
+    weights = jnp.asarray(draw(13, 5, 3), jnp.float32).at[:, 0].set(0).at[:, 1].set(0.3)
+    params, updates = {"kernel": weights}, {"kernel": jnp.asarray(draw(14, 5, 3), jnp.float32)}
+    got, plain = land(params, updates, tangent=True)["kernel"], land(params, updates)["kernel"]
+    np.testing.assert_allclose(got[:, :2], plain[:, :2], **FLOAT32)
+    assert np.isfinite(got).all()
+    squares = oracles.sums_and_squared_norms(got, (-2,))[1]
+    np.testing.assert_allclose(squares, 2, **FLOAT32)
+
+
+@pytest.mark.usefixtures("standard_promotion")
+def test_tangent_steps_keep_the_constraint_and_find_the_minimum() -> None:
+    """The smallest (w'a) on the centered sphere is at minus a's direction."""
+    goal = draw(15, 6, 1) - draw(15, 6, 1).mean()
+    params = project({"kernel": jnp.asarray(draw(16, 6, 1), jnp.float32)})
+    gradients = {"kernel": jnp.asarray(np.broadcast_to(goal, (400, 6, 1)), jnp.float32)}
+    tx = optax.chain(optax.sgd(0.1), sphere_projection(tangent=True))
+    wanted = oracles.projected(-goal, (-2,), 2.0, centered=True)
+    np.testing.assert_allclose(train(tx, params, gradients)["kernel"], wanted, **FLOAT32_STEPS)

@@ -70,6 +70,48 @@ def test_drift_after_two_thousand_steps(optimizer: Any) -> None:
     assert max(float(value) for value in constraint_drift(params).values()) < DRIFT
 
 
+KEPT = {"float32": DRIFT, "bfloat16": BFLOAT16_DRIFT}
+WITH = {"sgd": optax.sgd(0.1), "adam": optax.adam(0.01)}
+
+
+@pytest.mark.usefixtures("standard_promotion")
+@pytest.mark.parametrize("dtype", KEPT)
+@pytest.mark.parametrize("name", WITH)
+def test_a_units_own_norm_does_not_drift(name: str, dtype: str) -> None:
+    """Squared norms of 0.5, 2 and 8: relative to them, each is as right as a given radius."""
+    draw = np.random.default_rng(3).normal(size=(2, 256, 3))
+    sizes = np.sqrt([0.5, 2.0, 8.0])
+    drawn = {"kernel": jnp.asarray(draw[0] * sizes / np.linalg.norm(draw[0], axis=0))}
+    params = jax.tree.map(lambda leaf: leaf.astype(jnp.dtype(dtype)), drawn)
+    phases = jnp.asarray(draw[1], jnp.dtype(dtype))
+    tx = optax.chain(WITH[name], sphere_projection(squared_radius=None))
+
+    def step(carry: Any, time: jax.Array) -> Any:
+        params, state = carry
+        gradient = {"kernel": jnp.sin(time.astype(phases.dtype) * phases)}
+        updates, state = tx.update(gradient, state, params)
+        return (optax.apply_updates(params, updates), state), None
+
+    times = jnp.arange(1.0, 5001)
+    got = jax.jit(lambda p: jax.lax.scan(step, (p, tx.init(p)), times)[0][0])(params)["kernel"]
+    before, after = (oracles.sums_and_squared_norms(x, (-2,))[1] for x in (params["kernel"], got))
+    assert np.abs(np.asarray(got - params["kernel"], np.float64)).max() > 0.1
+    np.testing.assert_allclose(after, before, rtol=KEPT[dtype], atol=0)
+
+
+def test_the_state_is_one_norm_a_unit_where_no_radius_is_given() -> None:
+    params = example_params()
+    assert sphere_projection().init(params) == optax.EmptyState()
+    radii = {"conv": 2.0, "dense": None, "scaled": None}
+    kept = sphere_projection(squared_radius=radii).init(params).squared_norms
+    assert [leaf.shape for leaf in jax.tree.leaves(kept)] == [(1, 8), (1, 8)]
+    np.testing.assert_allclose(
+        kept["dense"]["kernel"][0],
+        oracles.sums_and_squared_norms(params["dense"]["kernel"], (-2,))[1],
+        **FLOAT32,
+    )
+
+
 def _pairs(params: Any, start: Any) -> Any:
     return zip(kernels(params).values(), kernels(start).values(), strict=True)
 
@@ -84,6 +126,22 @@ def test_bfloat16_weights_with_float32_updates_drift_by_their_own_rounding() -> 
         params = optax.apply_updates(params, step)
     assert params["dense"]["kernel"].dtype == jnp.bfloat16
     assert 0 < true_drift(params)["squared_norm"] <= 2 * BFLOAT16_DRIFT
+
+
+def test_bfloat16_weights_with_float32_updates_land_on_the_stored_projection() -> None:
+    """The step makes up for the storage's rounding, so that the sum is a bfloat16 number."""
+    params, updates = example_params(jnp.bfloat16), example_gradients()
+    tx = sphere_projection()
+    step, _ = tx.update(updates, tx.init(params), params)
+    for path, kernel in kernels(params).items():
+        wide, moved = kernels(step)[path], np.asarray(kernel, np.float64)
+        assert wide.dtype == jnp.float32
+        point = oracles.projected(moved + kernels(updates)[path], KERNEL_AXES[path], 2.0, True)
+        landed = moved + np.asarray(wide, np.float64)
+        stored = np.asarray(jnp.asarray(landed, jnp.float32).astype(jnp.bfloat16), np.float64)
+        # Two bfloat16 numbers differ by a float32 number: nothing is left to round.
+        np.testing.assert_array_equal(landed, stored)
+        np.testing.assert_allclose(stored, point, rtol=2.0**-8 + 1e-6, atol=1e-7)
 
 
 def test_bfloat16_weights_that_are_projected_after_the_addition() -> None:
@@ -118,12 +176,12 @@ def test_the_ways_out_of_a_single_weight() -> None:
 @pytest.mark.parametrize("squared_radius", [0.0, -1.0, {"dense": -1.0, "conv": 2.0, "scaled": 2.0}])
 def test_a_radius_must_be_positive(squared_radius: Any) -> None:
     with pytest.raises(ValueError, match=r"squared_radius is .* for the parameter .*positive"):
-        sphere_projection(squared_radius).init(example_params())
+        sphere_projection(squared_radius=squared_radius).init(example_params())
 
 
 def test_a_tree_of_radii_must_reach_every_leaf() -> None:
     with pytest.raises(ValueError, match=r"squared_radius has no entry .*conv.*it has .*dense"):
-        sphere_projection({"dense": 1.0}).init(example_params())
+        sphere_projection(squared_radius={"dense": 1.0}).init(example_params())
 
 
 def test_update_needs_the_parameters() -> None:

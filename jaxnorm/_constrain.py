@@ -1,0 +1,204 @@
+"""One call a method: parameters and optimizer made for each other, from one layout."""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PyTree
+
+from jaxnorm._axes import fan_in
+from jaxnorm._constrained import constrained_leaves, map_constrained
+from jaxnorm._layout import Layout, flax_layout
+from jaxnorm._node import Axes
+from jaxnorm._paths import entries, flat_leaves, is_node, listed
+from jaxnorm._prefix import Setting
+from jaxnorm._project import check_constraint, project
+from jaxnorm._unit import center, widen
+from jaxnorm.reparam._reparametrize import reparametrize
+from jaxnorm.reparam._scaled import Scaled
+from jaxnorm.reparam._weight_normalized import WeightNormalized
+from jaxnorm.transforms._sphere_projection import sphere_projection
+
+#: Parameters, and the optimizer that keeps them where they are.
+Constrained = tuple[PyTree, optax.GradientTransformationExtraArgs]
+
+
+def constrain(
+    params: PyTree,
+    optimizer: optax.GradientTransformation,
+    *,
+    layout: Layout = flax_layout,
+    squared_radius: Setting = 2.0,
+    centered: bool = True,
+) -> Constrained:
+    """Constrained weight optimization: kernels gamma v with v kept on the centered sphere.
+
+    ``project(reparametrize(params, Scaled))``, and the optimizer with `sphere_projection` behind
+    it: the four places that must agree about the layout, the radius and the centring, once.
+
+    Args:
+        params: plain parameters.
+        optimizer: any optax transformation, momentum and weight decay included.
+        layout: which leaves are kernels, and their fan-in axes; the classifier's is best left out,
+            with `exclude`.
+        squared_radius: c of ||v||^2 = c; a positive number, or a pytree prefix of them.
+        centered: whether the units are also zero-mean.
+
+    Returns:
+        ``(raw, optimizer)``: the parameters with a `Scaled` node at each kernel, for
+        ``effective(raw)`` in the loss, and the optimizer to give them to. Noise on the scales is a
+        wrapper around it: ``noise_injection(optimizer, stddev, seed=...)``.
+
+    Raises:
+        ValueError: if the layout constrains nothing, a centered unit has a single weight, c is not
+            positive, or params are reparametrized already.
+
+    Under jit, pmap and shard_map as `project` and `sphere_projection`: parameters only, and no
+    collective unless a kernel is sharded along its fan-in.
+
+    Example:
+        >>> params = {"dense": {"kernel": jnp.array([[1.0], [3.0]]), "bias": jnp.zeros(1)}}
+        >>> raw, tx = constrain(params, optax.sgd(0.1))
+        >>> raw["dense"]["kernel"].effective().tolist()
+        [[-1.0], [1.0]]
+
+    Source: Ikami et al. 2021, Eqs. 2, 6 and 11.
+    """
+    _check_plain(params, "constrain")
+    check_constraint(params, layout, squared_radius, centered)
+    raw = reparametrize(params, Scaled, layout)
+    raw = project(raw, layout=layout, squared_radius=squared_radius, centered=centered)
+    last = sphere_projection(layout=layout, squared_radius=squared_radius, centered=centered)
+    return raw, optax.chain(optimizer, last)
+
+
+def linearly_constrain(
+    params: PyTree, optimizer: optax.GradientTransformation, *, layout: Layout = flax_layout
+) -> Constrained:
+    """Linearly constrained weights: kernels whose units sum to zero, and stay so.
+
+    Centers the kernels, and puts behind the optimizer an edit of its update that centers
+    params + update, so that the constraint holds under any optimizer. For SGD with momentum and
+    weight decay it takes the steps of `LinearlyConstrained` coordinates; under Adam it does not
+    depend on a basis, as those do.
+
+    Args:
+        params: plain parameters.
+        optimizer: any optax transformation.
+        layout: which leaves are kernels, and their fan-in axes.
+
+    Returns:
+        ``(params, optimizer)``: the parameters are as plain as they were. Their sums are zero to
+        the rounding of the weights themselves, after any number of steps.
+
+    Raises:
+        ValueError: if the layout constrains nothing, a unit has a single weight, or params are
+            reparametrized already.
+
+    Under jit, pmap and shard_map as `sphere_projection`: parameters only.
+
+    Example:
+        >>> params, tx = linearly_constrain({"kernel": jnp.array([[1.0], [3.0]])}, optax.sgd(0.1))
+        >>> params["kernel"].tolist()
+        [[-1.0], [1.0]]
+
+    Source: Kutsuna 2019, sections 3.1 and 3.2.
+    """
+    _check_plain(params, "linearly_constrain")
+    _check_fan_in(params, layout)
+    return map_constrained(center, layout, params), optax.chain(optimizer, _zero_sum(layout))
+
+
+def propagate_normalization(
+    params: PyTree,
+    optimizer: optax.GradientTransformation,
+    *,
+    layout: Layout = flax_layout,
+    scale: float | Float[Array, ""] = 1.0,
+) -> Constrained:
+    """Normalization propagation: kernels gamma v / ||v||, with ||v|| kept at 1.
+
+    The weights' half of the method. The other half is the network's: `standardized` activations in
+    the place of its own, and inputs of zero mean and unit variance.
+
+    Args:
+        params: plain parameters.
+        optimizer: any optax transformation.
+        layout: which leaves are kernels, and their fan-in axes.
+        scale: the initial gamma of every unit: 1 keeps activations standardized; the paper's
+            ``1 / jacobian_factor(activation)`` keeps gradients instead.
+
+    Returns:
+        ``(raw, optimizer)``: the parameters with a `WeightNormalized` node at each kernel, for
+        ``effective(raw)`` in the loss, and the optimizer with `sphere_projection` behind it.
+
+    Raises:
+        ValueError: if the layout constrains nothing, or params are reparametrized already.
+
+    Under jit, pmap and shard_map as `project` and `sphere_projection`: parameters only.
+
+    Example:
+        >>> raw, tx = propagate_normalization({"kernel": jnp.array([[3.0], [4.0]])}, optax.sgd(0.1))
+        >>> raw["kernel"].effective().round(3).ravel().tolist()
+        [0.6..., 0.8...]
+
+    Source: Arpit et al. 2016, Eq. 6 and section 3.4.
+    """
+    _check_plain(params, "propagate_normalization")
+
+    def node(path: str, kernel: Any, axes: Axes) -> WeightNormalized:
+        del path
+        made = WeightNormalized.from_kernel(kernel, axes)
+        return dataclasses.replace(made, scale=made.scale * jnp.asarray(scale, kernel.dtype))
+
+    unit = project(params, layout=layout, squared_radius=1.0, centered=False)
+    last = sphere_projection(layout=layout, squared_radius=1.0, centered=False)
+    return reparametrize(unit, node, layout), optax.chain(optimizer, last)
+
+
+def _zero_sum(layout: Layout) -> optax.GradientTransformation:
+    """Edits the update so that the kernels of params + update sum to zero.
+
+    `centered_gradient` would center the update alone, and let its rounding add up.
+    """
+
+    def update(
+        updates: PyTree, state: optax.EmptyState, params: PyTree | None = None
+    ) -> tuple[PyTree, optax.EmptyState]:
+        if params is None:
+            raise ValueError(
+                "linearly_constrain centers params + update and got no params; call "
+                "update(gradients, state, params)."
+            )
+
+        def land(step: Any, axes: Axes, weights: Any) -> Any:
+            old = widen(weights, step)
+            stored = center(old + widen(step, weights), axes).astype(weights.dtype)
+            return (widen(stored, step) - old).astype(step.dtype)
+
+        return map_constrained(land, layout, updates, flat_leaves(params)), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+def _check_fan_in(params: PyTree, layout: Layout) -> None:
+    """Raises for units of a single weight, of which zero is the only zero-sum one."""
+    for path, leaf, axes in constrained_leaves(layout, params):
+        if axes is not None and fan_in(leaf, axes) == 1:
+            raise ValueError(
+                f"the parameter {path!r} of shape {tuple(leaf.shape)} has units with one weight "
+                f"each (fan-in axes {axes}), and the only zero-sum one is 0. Leave it out of the "
+                "layout, with exclude."
+            )
+
+
+def _check_plain(params: PyTree, name: str) -> None:
+    """Raises where kernels are nodes: a second scale or constraint would be put around them."""
+    nodes = [path for path, entry in entries(params) if is_node(entry)]
+    if nodes:
+        raise ValueError(
+            f"{name} makes raw parameters of plain ones, and got reparametrized kernels at "
+            f"{listed(nodes)}; pass effective(params), or use reparametrize, project "
+            "and sphere_projection one by one."
+        )

@@ -1,0 +1,92 @@
+"""A table of what a layout constrains."""
+
+import math
+from typing import Any
+
+from jaxtyping import PyTree
+
+from jaxnorm._constrained import axes_of_leaves
+from jaxnorm._layout import Layout, flax_layout
+from jaxnorm._node import Axes
+from jaxnorm._paths import is_absent
+from jaxnorm._prefix import setting_per_leaf
+
+#: What ``optax.add_decayed_weights`` takes as its mask; None decays everything.
+Mask = Any
+
+_HEADER = ("leaf", "shape", "fan-in axes", "fan-in", "units", "decayed")
+
+
+def describe(params: PyTree, layout: Layout = flax_layout, *, decayed: Mask = None) -> str:
+    """Which leaves are constrained, along which axes, which are free, and which are decayed.
+
+    To print before a training: a kernel that is missing, a classifier that should be free, axes
+    that are not a unit's and a decay of scales are seen at a glance.
+
+    Args:
+        params: a tree of parameters, plain or reparametrized, or of their shapes.
+        layout: which leaves are kernels, and their fan-in axes.
+        decayed: the mask that weight decay gets (``optax.adamw(mask=...)``): a pytree prefix of
+            bools, or a function from params to one; None decays every leaf, as optax does.
+
+    Returns:
+        Lines of text: one a leaf, with the number of weights of a unit (``fan-in``) and of units,
+        and a count of each kind.
+
+    Raises:
+        ValueError: if the layout's result does not fit params, or the mask does not reach a leaf.
+
+    Of shapes only: nothing is computed, and sharded parameters stay where they are.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> params = {"dense": {"kernel": jnp.ones((8, 4)), "bias": jnp.ones(4)}}
+        >>> print(describe(params))
+        leaf          shape   fan-in axes  fan-in  units  decayed
+        dense/bias    (4,)    free                        yes
+        dense/kernel  (8, 4)  (-2,)        8       4      yes
+        constrained: 1 leaf, 32 weights in 4 units; free: 1 leaf, 4 weights; decayed: 2 leaves.
+    """
+    rows = axes_of_leaves(layout, params)
+    mask = decayed(params) if callable(decayed) else decayed
+    flags = setting_per_leaf(True if mask is None else mask, params, "decayed")
+    present = [
+        (path, tuple(leaf.shape), axes, bool(flag))
+        for (path, leaf, axes), flag in zip(rows, flags, strict=True)
+        if not is_absent(leaf)
+    ]
+    table = [_HEADER, *(_row(*each) for each in present)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in table
+    ]
+    return "\n".join([*lines, _counts(present)])
+
+
+def _row(path: Any, shape: Axes, axes: Axes | None, flag: bool) -> tuple[str, ...]:
+    decays = "yes" if flag else "no"
+    if axes is None:
+        return str(path), str(shape), "free", "", "", decays
+    size = math.prod(shape[axis] for axis in axes)
+    return str(path), str(shape), str(axes), str(size), str(_units(shape, axes)), decays
+
+
+def _units(shape: Axes, axes: Axes) -> int:
+    return math.prod(size for axis, size in enumerate(shape) if axis - len(shape) not in axes)
+
+
+def _counts(present: list[tuple[Any, Axes, Axes | None, bool]]) -> str:
+    kernels = [(shape, axes) for _, shape, axes, _ in present if axes is not None]
+    free = [shape for _, shape, axes, _ in present if axes is None]
+    units = sum(_units(shape, axes) for shape, axes in kernels)
+    weights = [sum(map(math.prod, shapes)) for shapes in ([shape for shape, _ in kernels], free)]
+    return (
+        f"constrained: {_leaves(len(kernels))}, {weights[0]:,} weights in {units:,} units; "
+        f"free: {_leaves(len(free))}, {weights[1]:,} weights; "
+        f"decayed: {_leaves(sum(flag for *_, flag in present))}."
+    )
+
+
+def _leaves(count: int) -> str:
+    return f"{count} leaf" if count == 1 else f"{count} leaves"

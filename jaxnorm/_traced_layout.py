@@ -1,0 +1,97 @@
+"""A layout read off the model: fan-in is what the network contracts."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jaxtyping import PyTree
+
+from jaxnorm._axis_views import whole
+from jaxnorm._axis_walk import CONSTANT, INPUT, Value, Walk
+from jaxnorm._kernel_calls import is_flag
+from jaxnorm._layout import Layout, layout_by
+from jaxnorm._node import Axes
+from jaxnorm._paths import Path, entries, is_absent, is_node, listed
+from jaxnorm.reparam._effective import effective
+
+
+def traced_layout(
+    apply: Callable[..., Any], params: PyTree, *inputs: Any, free: Sequence[str] = ()
+) -> Layout:
+    """The layout of any library's model: the axes of each parameter that it contracts.
+
+    The model is traced, and each parameter followed through transposes, reshapes, casts, slices
+    and broadcasts to the matrix product or convolution that uses it: the axes that are summed over
+    are its fan-in. So attention projections, grouped, transposed and 1-D convolutions, stacked
+    layers (``nn.scan``, ``nnx.scan``, ``filter_vmap``) and recurrent cells come out right whatever
+    they are called; biases, scales, and tables whose rows are looked up are free.
+
+    Args:
+        apply: ``apply(params, *inputs)``, the model as a function of plain parameters; for NNX
+            ``lambda params, x: functional.apply(params, state, x, train=False)[0]``.
+        params: its parameters, or their shapes.
+        *inputs: what else it takes, arrays or their shapes. All that a kernel meets must come from
+            them, or be a constant.
+        free: regular expressions, searched for in the ``/``-joined paths, of parameters that are no
+            kernels and that the model uses as if they were inputs: learned queries, say.
+
+    Returns:
+        A layout for the model's parameters in any form: plain, reparametrized, masked, updates.
+
+    Raises:
+        ValueError: naming the parameters that it cannot speak for: changed by more than a view
+            before the product, multiplied with each other, contracted along different axes in
+            two places, or along a part of an axis; and if no parameter is contracted at all.
+
+    A parameter that is multiplied and summed by hand, without a product, counts as a scale.
+    Nothing is computed, and sharding plays no part; inside ``shard_map`` kernels must be whole.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> params = {"qkv": jnp.ones((8, 2, 4)), "bias": jnp.ones((2, 4))}
+        >>> apply = lambda p, x: jnp.einsum("bi,ihd->bhd", x, p["qkv"]) + p["bias"][None]
+        >>> traced_layout(apply, params, jnp.ones((3, 8)))(params)
+        {'bias': None, 'qkv': (-3,)}
+    """
+    nodes = any(is_node(entry) for _, entry in entries(params))
+    plain = jax.eval_shape(effective, params) if nodes else params
+    flags = [i + 1 for i, x in enumerate(inputs) if is_flag(x)]
+    closed = jax.make_jaxpr(apply, static_argnums=flags)(plain, *inputs)
+    named = [(path, entry) for path, entry in entries(plain) if not is_absent(entry)]
+    values = [_parameter(path, entry, free) for path, entry in named]
+    others = len(closed.jaxpr.invars) - len(values)
+    # Without inputs the constants are what kernels meet.
+    walk = Walk(CONSTANT if others else INPUT)
+    walk.run(closed, values + [INPUT] * others)
+    known = _decided(walk, [path for path, _ in named])
+    return layout_by(lambda path, entry: known.get(path))
+
+
+def _parameter(path: Path, entry: Any, free: Sequence[str]) -> Value:
+    """What is to be followed, or an input if it was named as no kernel."""
+    if any(re.search(pattern, str(path)) for pattern in free):
+        return INPUT
+    return Value((whole(path, tuple(entry.shape)),), frozenset([path]))
+
+
+def _decided(walk: Walk, paths: list[Path]) -> dict[Path, Axes]:
+    """The axes by path. Raises ValueError for what was not understood, or if there are none."""
+    several = {path: sorted(found) for path, found in walk.axes.items() if len(found) > 1}
+    reasons = {
+        path: f"is contracted along {' and '.join(map(str, found))}"
+        for path, found in several.items()
+    }
+    refused = walk.refused | reasons
+    if refused:
+        said = "; ".join(f"{path!r} {reason}" for path, reason in refused.items())
+        raise ValueError(
+            f"traced_layout cannot say what the fan-in is, because {said}. Write a "
+            "layout_from_rules([(regex, axes), ...]), or name what is no kernel in free=[regex]."
+        )
+    if not walk.axes:
+        raise ValueError(
+            "the model multiplies its inputs by none of its parameters, so there is no kernel. "
+            f"The paths are: {listed(paths) or '(there are none)'}. Pass apply(params, *inputs)."
+        )
+    return {path: next(iter(found)) for path, found in walk.axes.items()}

@@ -1,0 +1,93 @@
+"""A tree of arrays fitted into the tree that a model has, leaf by leaf and by name."""
+
+from collections import Counter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from jaxnorm._paths import Path, entries, is_absent, is_node, listed
+
+#: How many paths a message names.
+SHOWN = 3
+
+
+class Fit:
+    """The paths, shapes and types of a model's tree, and whatever tree is to take its place.
+
+    Keys match by their string form, so that what a checkpoint library made of a list's indices is
+    found again; the order of the leaves says nothing.
+
+    Args:
+        tree: a pure dict of the model's arrays, or of their shapes.
+        name: what it is called in messages.
+        any_float: whether a floating leaf may come in another floating type.
+    """
+
+    def __init__(self, tree: PyTree, name: str, any_float: bool) -> None:
+        self.wanted = {
+            path: jax.ShapeDtypeStruct(jnp.shape(leaf), _dtype(leaf))
+            for path, leaf in entries(tree)
+        }
+        self.structure = jax.tree.structure(tree)
+        self.name, self.any_float = name, any_float
+
+    def __call__(self, tree: PyTree) -> PyTree:
+        """The leaves of ``tree`` in the model's structure. Raises ValueError where they differ."""
+        named = [(path, leaf) for path, leaf in entries(tree) if not is_absent(leaf)]
+        self._check_paths(named)
+        given = dict(named)
+        wrong = [path for path, leaf in self.wanted.items() if not self._alike(given[path], leaf)]
+        if wrong:
+            different = "; ".join(
+                f"{path!r} is {_said(given[path])}, wanted {_said(self.wanted[path])}"
+                for path in wrong[:SHOWN]
+            )
+            raise ValueError(
+                f"{len(wrong)} of the leaves of {self.name} are not the model's: {different}. Pass "
+                f"the {self.name} that functionalize returned, updated; for parameters in another "
+                "floating type functionalize(model, mixed_precision=True)."
+            )
+        return jax.tree.unflatten(self.structure, [given[path] for path in self.wanted])
+
+    def _check_paths(self, named: list[tuple[Path, Any]]) -> None:
+        nodes = [path for path, leaf in named if is_node(leaf)]
+        if nodes:
+            raise ValueError(
+                f"{self.name} have reparametrized kernels at {_first(nodes)}, and a model takes "
+                f"plain ones; call apply(effective({self.name}), ...)."
+            )
+        counts = Counter(path for path, _ in named)
+        twice = [path for path, count in counts.items() if count > 1]
+        missing = [path for path in self.wanted if path not in counts]
+        unknown = [path for path in counts if path not in self.wanted]
+        if twice or missing or unknown:
+            lists = {"missing": missing, "unknown": unknown, "there twice": twice}
+            found = "; ".join(f"{what}: {_first(paths)}" for what, paths in lists.items() if paths)
+            raise ValueError(
+                f"{self.name} do not have the model's paths ({found}). Pass the {self.name} that "
+                "functionalize returned, updated, in apply(params, state, *inputs); a checkpoint "
+                "of another model, or with renamed keys, has to be renamed first."
+            )
+
+    def _alike(self, given: Any, wanted: Any) -> bool:
+        if jnp.shape(given) != wanted.shape:
+            return False
+        types = _dtype(given), wanted.dtype
+        floats = all(jnp.issubdtype(dtype, jnp.floating) for dtype in types)
+        return types[0] == types[1] or (self.any_float and floats)
+
+
+def _first(paths: list[Path]) -> str:
+    more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
+    return listed(paths[:SHOWN]) + more
+
+
+def _dtype(leaf: Any) -> Any:
+    return leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+
+
+def _said(leaf: Any) -> str:
+    return f"{_dtype(leaf)}{list(jnp.shape(leaf))}"

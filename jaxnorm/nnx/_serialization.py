@@ -1,0 +1,48 @@
+"""Reparametrized kernels in ``flax.serialization``: to_bytes, from_bytes and state dicts."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from flax import serialization
+
+from jaxnorm._node import Reparametrization
+
+
+def _to_state(node: Reparametrization) -> dict[str, Any]:
+    """The array fields by name, a node's own inside it."""
+    return {name: serialization.to_state_dict(value) for name, value in node.arrays().items()}
+
+
+def _from_state(node: Reparametrization, state: Any) -> Reparametrization:
+    """``node`` with the fields of ``state``. Raises ValueError for another kind's or shape's."""
+    own = node.arrays()
+    if not isinstance(state, dict) or set(state) != set(own):
+        got = ", ".join(state) if isinstance(state, dict) else "an array"
+        raise ValueError(
+            f"the kernel at {serialization.current_path()} is a {type(node).__name__} with the "
+            f"fields {', '.join(own)}, and the serialized one has {got}; restore it into "
+            "parameters that are reparametrized as the saved ones were."
+        )
+    values = {
+        name: serialization.from_state_dict(value, state[name], name=name)
+        for name, value in own.items()
+    }
+    for name, value in own.items():
+        if not isinstance(value, Reparametrization) and np.shape(value) != np.shape(values[name]):
+            raise ValueError(
+                f"the field {name} of the {type(node).__name__} at {serialization.current_path()} "
+                f"has the shape {np.shape(value)}, and the serialized one "
+                f"{np.shape(values[name])}; restore it into parameters of the same model."
+            )
+    return node.replaced(**values)
+
+
+def _kinds(kind: type[Reparametrization] = Reparametrization) -> Iterator[type[Reparametrization]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _kinds(each)
+
+
+for _kind in _kinds():
+    serialization.register_serialization_state(_kind, _to_state, _from_state, override=True)

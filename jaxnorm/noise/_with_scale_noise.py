@@ -1,0 +1,161 @@
+"""Noise on the scale of each layer of any library's model, drawn for each sample."""
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key, PyTree, UInt
+
+from jaxnorm._kernel_calls import KernelCall
+from jaxnorm._layerwise import kernel_axes, run_layers
+from jaxnorm._layout import Layout, flax_layout
+from jaxnorm._paths import Path, entries
+from jaxnorm._prefix import Setting, check_setting, is_number, setting_per_leaf
+from jaxnorm._unit import widen
+from jaxnorm.noise._factors import Per, layer_keys, noise_factor, threefry
+from jaxnorm.reparam._effective import effective
+
+#: ``noisy(key, params, *inputs)``: what ``apply(params, *inputs)`` returns, with noise.
+Noisy = Callable[..., Any]
+
+#: A typed key, or a raw one; or one for each row.
+AnyKey = Key[Array, "..."] | UInt[Array, "..."]
+
+
+def with_scale_noise(
+    apply: Callable[..., Any],
+    stddev: Setting,
+    *,
+    layout: Layout = flax_layout,
+    per: Per = "sample",
+) -> Noisy:
+    """The model whose layers have noisy scales: y = (1 + n) gamma w'x + beta, n ~ N(0, sigma^2).
+
+    The model is traced and each kernel's product is multiplied before the bias is added, so no
+    model is changed, and nothing is kept. For training; evaluation calls ``apply`` itself.
+
+    Args:
+        apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters.
+            The rows of the minibatch are the first axis of the first input that is an array. What
+            else it does with its layers, as `collect_preactivations` in it, sees the noise.
+        stddev: sigma; a number, or a pytree prefix of the parameters with numbers and None (no
+            noise), as `linear_stddev` makes the paper's (l / L) sigma of residual networks. Not
+            differentiated.
+        layout: which kernels have noise; ``exclude("^head/")`` leaves the classifier out.
+        per: what a draw is for. ``"sample"``: each sample and unit, the same at all positions of an
+            image; ``"position"``: each number of the product; ``"step"``: each unit, the same for
+            all samples, as `noise_injection` draws it (with it deep networks do not train).
+
+    Returns:
+        ``noisy(key, params, *inputs)``. ``params`` may hold reparametrized kernels. ``key`` is one
+        key, of any generator, or an array of one key a row: under jit
+        ``noisy(key, ...)`` is ``noisy(jax.random.split(key, rows), ...)``, and under shard_map or
+        pmap give each device its rows' keys of that split, and every sample has the draws that it
+        has on one device. A draw depends on its row's key, on the kernel's path and on its place
+        in the sample alone; it costs no communication. Noise is computed in float32 or wider;
+        types are kept. With a ``stddev`` of 0 or None the result is that of ``apply``, bit by bit.
+
+    Raises:
+        TypeError: for a ``stddev`` that is no number.
+        ValueError: for a ``stddev`` that is negative or not finite, an unknown ``per``; when
+            called, if the layout constrains nothing, knows a kernel that the model does not
+            multiply its input by or uses inside a loop (`jaxnorm.nnx.ScaleAndBias` has noise
+            there), or a product whose first axis is not the rows'.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> apply = lambda params, x: x @ params["kernel"] + params["bias"][None]
+        >>> params = {"kernel": jnp.eye(2), "bias": jnp.ones(2)}
+        >>> noisy = with_scale_noise(apply, 0.1)
+        >>> y = noisy(jax.random.key(0), params, jnp.ones((4096, 2)))
+        >>> f"{y.mean():.2f} {y.std():.2f}"
+        '2.00 0.10'
+
+    Source: Ikami et al. 2021, Eq. 7. The paper does not say what shares a draw. One draw a step
+    leaves convolutional networks at chance on photographs; one a sample does what it reports.
+    """
+    if per not in get_args(Per):
+        raise ValueError(f"per is {per!r}; wanted one of {', '.join(map(repr, get_args(Per)))}.")
+    check_setting(stddev, "stddev")
+
+    def noisy(key: AnyKey, params: PyTree, *inputs: Any) -> Any:
+        plain = effective(params)
+        deviations = _deviations(stddev, plain, layout)
+        if not deviations:
+            return apply(plain, *inputs)
+        rows, uses = _rows(inputs), dict.fromkeys(deviations, 0)
+        keys = _keys(key, None if per == "step" else rows)
+
+        def visit(call: KernelCall) -> Float[Array, "..."]:
+            if call.path not in deviations:
+                return call.output
+            own = layer_keys(keys, call.path, uses[call.path])
+            uses[call.path] += 1
+            return _times_noise(call, own, deviations[call.path], rows, per)
+
+        return run_layers(apply, plain, inputs, layout, visit)
+
+    return noisy
+
+
+def _times_noise(
+    call: KernelCall, keys: Key[Array, "*rows"], stddev: Any, rows: int, per: Per
+) -> Float[Array, "..."]:
+    """One layer's product with its noise, in the product's type."""
+    wide = widen(call.output)
+    sigma = jax.lax.stop_gradient(jnp.asarray(stddev).astype(wide.dtype))
+    samples = None if per == "step" else _sample_axis(call, rows)
+    shape = tuple(
+        size if axis in (*call.units, samples) or per == "position" else 1
+        for axis, size in enumerate(wide.shape)
+    )
+    return (wide * noise_factor(keys, sigma, shape, samples)).astype(call.output.dtype)
+
+
+def _sample_axis(call: KernelCall, rows: int) -> int:
+    """The axis of a product that counts the rows of the minibatch: the first that is no unit's."""
+    free = [axis for axis in range(call.output.ndim) if axis not in call.units]
+    if not free or call.output.shape[free[0]] != rows:
+        where = f"axis {free[0]} does not count" if free else "axes do not count"
+        raise ValueError(
+            f"the product of the kernel {call.path!r} has the shape {call.output.shape}, whose "
+            f"{where} the {rows} rows of the first input, so it is not known which sample a number "
+            "belongs to. Keep the rows as the first axis of the first input "
+            "and apart from positions (with vmap, inside apply), or take per='step', or None for "
+            "this kernel in stddev."
+        )
+    return free[0]
+
+
+def _rows(inputs: tuple[Any, ...]) -> int:
+    """The rows of the minibatch: the length of the first array."""
+    lengths = [x.shape[0] for x in jax.tree.leaves(inputs) if getattr(x, "ndim", 0)]
+    return lengths[0] if lengths else 1
+
+
+def _deviations(stddev: Setting, plain: PyTree, layout: Layout) -> dict[Path, Any]:
+    """Sigma of each kernel that has noise, by path."""
+    paths = kernel_axes(plain, layout)
+    settings = setting_per_leaf(stddev, plain, "stddev")
+    found = dict(zip((path for path, _ in entries(plain)), settings, strict=True))
+    return {path: found[path] for path in paths if not _is_zero(found[path])}
+
+
+def _is_zero(setting: Setting) -> bool:
+    return setting is None or (is_number(setting) and setting == 0)
+
+
+def _keys(key: AnyKey, rows: int | None) -> Key[Array, "..."]:
+    """A typed key for each row; with None for rows the one that all share."""
+    is_typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    keys = key if is_typed else jax.random.wrap_key_data(key)
+    if rows is None and keys.ndim:
+        raise ValueError(
+            f"got {len(keys)} keys for draws that all samples share (per='step'); wanted one key."
+        )
+    if rows is not None and keys.ndim == 0:
+        keys = jax.random.split(keys, rows)
+    if rows is not None and keys.shape != (rows,):
+        raise ValueError(f"got keys of shape {keys.shape} for {rows} rows; wanted one key a row.")
+    return threefry(keys)

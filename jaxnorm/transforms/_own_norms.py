@@ -1,0 +1,48 @@
+"""The norms that units keep: remembered, since each storage rounding would move them a little."""
+
+from typing import Any, NamedTuple
+
+import optax
+from jaxtyping import PyTree
+
+from jaxnorm._constrained import constrained_leaves
+from jaxnorm._layout import Layout
+from jaxnorm._paths import is_absent, leaves, rebuild
+from jaxnorm._prefix import Setting, setting_per_leaf
+from jaxnorm._unit import squared_norm, widen
+
+
+class OwnNormsState(NamedTuple):
+    """State of a `sphere_projection` without a radius; arrays only, for any checkpoint library.
+
+    Attributes:
+        squared_norms: the parameters' structure with ||w||^2 of each unit of a constrained kernel,
+            in float32 or wider with the fan-in axes as axes of size 1; MaskedNode elsewhere.
+    """
+
+    squared_norms: PyTree
+
+
+def own_norms(params: PyTree, layout: Layout, squared_radius: Setting) -> Any:
+    """The squared norms where the radius is None; the empty state where there is no such kernel."""
+    radii = setting_per_leaf(squared_radius, params, "squared_radius")
+    rows = zip(constrained_leaves(layout, params), radii, strict=True)
+    kept = [
+        optax.MaskedNode()
+        if axes is None or radius is not None
+        else squared_norm(widen(leaf), axes)
+        for (_, leaf, axes), radius in rows
+    ]
+    if all(is_absent(norms) for norms in kept):
+        return optax.EmptyState()
+    return OwnNormsState(rebuild(params, kept))
+
+
+def radii_per_leaf(updates: PyTree, squared_radius: Setting, state: Any) -> list[Any]:
+    """The squared radius of each leaf: the setting's, or by the leaf's path the unit's own."""
+    radii = setting_per_leaf(squared_radius, updates, "squared_radius")
+    if not isinstance(state, OwnNormsState):
+        return radii
+    own = {path: norms for path, norms in leaves(state.squared_norms) if not is_absent(norms)}
+    named = zip(leaves(updates), radii, strict=True)
+    return [own.get(path) if radius is None else radius for (path, _), radius in named]

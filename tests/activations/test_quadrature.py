@@ -1,0 +1,62 @@
+"""Where a quadrature is hard: kinks beside its edges, heavy tails, moments that are infinite."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+
+from jaxnorm.activations import gaussian_moments, jacobian_factor
+
+# The promise of the docstring.
+EXACT = 1e-10
+
+KINKS = [near + step for near in (0.0, 1.0, 1 / 14) for step in (0, 1e-4, -1e-4, 1e-7, 1e-11)]
+
+
+@pytest.mark.parametrize("kink", KINKS)
+def test_no_place_of_a_kink_is_overlooked(kink: float) -> None:
+    """Near the edges of panels, first of all: 1e-4 past one, no inner node is before the kink."""
+    with mp.workdps(25):
+        b = mp.mpf(kink)
+        above = mp.ncdf(-b)
+        mean = mp.npdf(b) - b * above
+        std = mp.sqrt((1 + b**2) * above - b * mp.npdf(b) - mean**2)
+        factor = mp.sqrt(above) / std
+    relu = lambda x: jnp.maximum(x - kink, 0)  # noqa: E731
+    got = (*gaussian_moments(relu), jacobian_factor(relu))
+    np.testing.assert_allclose(got, np.asarray([mean, std, factor], np.float64), rtol=EXACT)
+
+
+@pytest.mark.parametrize("rate", [0.2, 0.24])
+def test_activations_that_grow_nearly_as_the_density_falls(rate: float) -> None:
+    """E exp(r x^2) = 1 / sqrt(1 - 2r); at r = 0.24 the tails beyond 16 hold 1e-3 of its square."""
+    growing = lambda x: jnp.exp(rate * jnp.square(x))  # noqa: E731
+    first, second = (1 - 2 * rate) ** -0.5, (1 - 4 * rate) ** -0.5
+    std = math.sqrt(second - first**2)
+    mean_squared_slope = 4 * rate**2 * second / (1 - 4 * rate)
+    np.testing.assert_allclose(gaussian_moments(growing), (first, std), rtol=EXACT)
+    factor = math.sqrt(mean_squared_slope) / std
+    np.testing.assert_allclose(jacobian_factor(growing), factor, rtol=EXACT)
+
+
+INFINITE: dict[str, Callable[[Any], Any]] = {
+    "exp(x^2/4)": lambda x: jnp.exp(x**2 / 4),
+    "exp(x^2/4) below zero": lambda x: jnp.exp(jnp.minimum(x, 0) ** 2 / 4),
+    "exp(0.3 x^2)": lambda x: jnp.exp(0.3 * x**2),
+    "exp(x^2)": lambda x: jnp.exp(x**2),
+    "exp(x^2/4) / (1 + x^2)": lambda x: jnp.exp(x**2 / 4) / (1 + x**2),
+    "tan": jnp.tan,
+    "root of a pole": lambda x: jnp.abs(x - 1.3) ** -0.5,
+}
+
+
+@pytest.mark.parametrize("name", INFINITE)
+def test_moments_that_are_infinite_or_beyond_float64_are_refused(name: str) -> None:
+    """All but the fifth have infinite moments; its square falls as x^-4, which no panels reach."""
+    message = r"(do not converge|not finite at \S+ in float64); wanted a function whose square has"
+    with pytest.raises(ValueError, match=message):
+        gaussian_moments(INFINITE[name])

@@ -1,0 +1,246 @@
+"""Noise on the scales of a network, against NumPy with the same draws."""
+
+import functools
+import inspect
+import re
+import zlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxnorm import Scaled, collect_preactivations, effective, exclude, with_scale_noise
+from tests.tolerances import FLOAT32, HALF
+from tests.trees import assert_equal, largest_difference, quick_jit
+
+ROWS, SIDE, CHANNELS, UNITS, CLASSES = 6, 4, 3, 5, 2
+SIGMA = 0.4
+HIDDEN = exclude("^head/")
+
+
+def draw(seed: int, *shape: int) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+X = draw(0, ROWS, SIDE, SIDE, 1)
+PARAMS = {
+    "conv": {"kernel": draw(1, 1, 1, 1, CHANNELS), "bias": draw(2, CHANNELS)},
+    "dense": {"kernel": draw(3, CHANNELS, UNITS), "bias": draw(4, UNITS)},
+    "head": {"kernel": draw(5, UNITS, CLASSES), "bias": draw(6, CLASSES)},
+}
+
+
+def apply(params: Any, x: Any) -> Any:
+    """A 1 x 1 convolution, the mean over positions, a hidden layer, a classifier."""
+    conv, dense, head = (params[name] for name in ("conv", "dense", "head"))
+    x = jax.lax.conv_general_dilated(
+        x, conv["kernel"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+    x = jax.nn.relu(x + conv["bias"][None, None, None]).mean((1, 2))
+    x = jnp.tanh(x @ dense["kernel"] + dense["bias"][None])
+    return x @ head["kernel"] + head["bias"][None]
+
+
+def factors(key: Any, path: str, per: str, shape: tuple[int, ...]) -> np.ndarray:
+    """1 + n of a layer, one row at a time, from the keys that the docstring promises."""
+
+    def of(key: Any, shape: tuple[int, ...]) -> np.ndarray:
+        for number in (zlib.crc32(path.encode()), 0):
+            key = jax.random.fold_in(key, number)
+        return 1 + SIGMA * np.asarray(jax.random.normal(key, shape), np.float64)
+
+    ones = (1,) * (len(shape) - 2)
+    if per == "step":
+        return of(key, (1, *ones, shape[-1]))
+    own = shape[1:] if per == "position" else (*ones, shape[-1])
+    return np.stack([of(row, own) for row in jax.random.split(key, shape[0])])
+
+
+def oracle(key: Any, per: str) -> np.ndarray:
+    """The same network in float64 NumPy."""
+    p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), PARAMS)
+    product = np.asarray(X, np.float64) @ p["conv"]["kernel"][0, 0]
+    product = product * factors(key, "conv/kernel", per, product.shape)
+    x = np.maximum(product + p["conv"]["bias"], 0).mean((1, 2))
+    product = x @ p["dense"]["kernel"]
+    product = product * factors(key, "dense/kernel", per, product.shape)
+    x = np.tanh(product + p["dense"]["bias"])
+    return x @ p["head"]["kernel"] + p["head"]["bias"]
+
+
+@pytest.mark.parametrize("per", ["sample", "position", "step"])
+def test_each_product_is_multiplied_before_its_bias(per: Any, key: Any) -> None:
+    noisy = with_scale_noise(apply, SIGMA, layout=HIDDEN, per=per)
+    drawn = key()
+    np.testing.assert_allclose(noisy(drawn, PARAMS, X), oracle(drawn, per), **FLOAT32)
+
+
+def test_the_gradient_is_that_of_the_network_with_these_draws(key: Any) -> None:
+    """By central differences of the float64 network, whose draws do not depend on the weights."""
+    drawn, direction = key(), draw(9, CHANNELS, UNITS)
+    noisy = with_scale_noise(apply, SIGMA, layout=HIDDEN)
+
+    def loss(kernel: Any) -> Any:
+        params = PARAMS | {"dense": PARAMS["dense"] | {"kernel": kernel}}
+        return jnp.square(noisy(drawn, params, X)).sum()
+
+    def reference(step: float) -> float:
+        moved = PARAMS["dense"]["kernel"] + step * direction
+        changed = PARAMS["dense"] | {"kernel": moved}
+        kept, PARAMS["dense"] = PARAMS["dense"], changed
+        try:
+            return float(np.square(oracle(drawn, "sample")).sum())
+        finally:
+            PARAMS["dense"] = kept
+
+    slope = float((jax.grad(loss)(PARAMS["dense"]["kernel"]) * direction).sum())
+    wanted = (reference(2**-7) - reference(-(2**-7))) / 2**-6
+    # A central difference with a step of 1/128 errs by its square times the third derivative.
+    np.testing.assert_allclose(slope, wanted, rtol=1e-3)
+
+
+def test_stddev_is_not_differentiated(key: Any) -> None:
+    drawn = key()
+
+    def loss(stddev: Any) -> Any:
+        return with_scale_noise(apply, stddev, layout=HIDDEN)(drawn, PARAMS, X).sum()
+
+    assert float(jax.grad(loss)(jnp.float32(0.3))) == 0.0
+
+
+def linear(params: Any, x: Any) -> Any:
+    return x @ params["kernel"]
+
+
+def test_the_factors_are_independent_normal_numbers(key: Any) -> None:
+    """Four standard errors each; one draw a sample and unit, so that all N are independent."""
+    rows, units = 400, 50
+    noisy = with_scale_noise(linear, SIGMA)
+    seen = noisy(key(), {"kernel": jnp.ones((1, units))}, jnp.ones((rows, 1)))
+    n = (np.asarray(seen, np.float64) - 1) / SIGMA
+    assert abs(n.mean()) < 4 / np.sqrt(n.size)
+    assert abs(n.std() - 1) < 4 / np.sqrt(2 * n.size)
+    # Correlations between neighbouring rows and between neighbouring units.
+    for a, b in ((n[1:], n[:-1]), (n[:, 1:], n[:, :-1])):
+        assert abs((a * b).mean()) < 4 / np.sqrt(a.size)
+
+
+def test_a_draw_depends_on_key_kernel_and_place_alone(key: Any) -> None:
+    """Not on what else is in the batch or in the network; two uses of a kernel differ."""
+    drawn = jax.random.split(key(), ROWS)
+    noisy = with_scale_noise(apply, SIGMA, layout=HIDDEN)
+    whole = noisy(drawn, PARAMS, X)
+    np.testing.assert_allclose(noisy(drawn[2:4], PARAMS, X[2:4]), whole[2:4], **FLOAT32)
+    alone = with_scale_noise(lambda p, x: x @ p["dense"]["kernel"], SIGMA)
+    got = alone(drawn, {"dense": {"kernel": jnp.ones((1, UNITS))}}, jnp.ones((ROWS, 1)))
+    wanted = np.stack([factors(k, "dense/kernel", "step", (1, UNITS))[0] for k in drawn])
+    np.testing.assert_allclose(got, wanted, **FLOAT32)
+    twice = with_scale_noise(lambda p, x: (x @ p["kernel"], x @ p["kernel"]), SIGMA)
+    first, second = twice(drawn, {"kernel": jnp.ones((1, UNITS))}, jnp.ones((ROWS, 1)))
+    assert largest_difference(first, second) > SIGMA
+
+
+def test_units_are_found_in_a_kernel_that_is_transposed_or_vmapped(key: Any) -> None:
+    """PyTorch's and Equinox's idioms draw what the plain product draws."""
+    drawn = key()
+    kernel = draw(7, CHANNELS, UNITS)
+    x = draw(8, ROWS, CHANNELS)
+    wanted = with_scale_noise(linear, SIGMA)(drawn, {"kernel": kernel}, x)
+    layout = lambda params: {"kernel": (-1,)}  # noqa: E731
+    forms = (lambda p, x: x @ p["kernel"].T, lambda p, x: jax.vmap(lambda r: p["kernel"] @ r)(x))
+    for form in forms:
+        got = with_scale_noise(form, SIGMA, layout=layout)(drawn, {"kernel": kernel.T}, x)
+        np.testing.assert_allclose(got, wanted, **FLOAT32)
+
+
+@pytest.mark.parametrize("stddev", [0, 0.0, None, {"conv": None, "dense": 0, "head": None}])
+def test_no_noise_changes_no_bit(stddev: Any, key: Any) -> None:
+    noisy = with_scale_noise(apply, stddev, layout=HIDDEN)
+    assert_equal(noisy(key(), PARAMS, X), apply(PARAMS, X))
+
+
+def test_a_stddev_for_each_layer_and_nodes_for_kernels(key: Any) -> None:
+    drawn = key()
+    raw = {**PARAMS, "dense": {**PARAMS["dense"], "kernel": Scaled.from_kernel(draw(3, 3, 5), -2)}}
+    tree = {"conv": None, "dense": SIGMA, "head": None}
+    got = with_scale_noise(apply, tree)(drawn, raw, X)
+    only = with_scale_noise(apply, SIGMA, layout=exclude("^(head|conv)/"))
+    assert_equal(got, only(drawn, effective(raw), X))
+    assert largest_difference(got, apply(PARAMS, X)) > SIGMA / 10
+
+
+def test_collected_preactivations_have_the_noise(key: Any) -> None:
+    """One pass has both: what `collect_preactivations` returns is what the layer sees."""
+    drawn = key()
+    collect = functools.partial(collect_preactivations, apply, layout=HIDDEN)
+    output, layers = with_scale_noise(collect, SIGMA, layout=HIDDEN)(drawn, PARAMS, X)
+    np.testing.assert_allclose(output, oracle(drawn, "sample"), **FLOAT32)
+    product = np.asarray(X, np.float64) @ np.asarray(PARAMS["conv"]["kernel"][0, 0], np.float64)
+    product = product * factors(drawn, "conv/kernel", "sample", product.shape)
+    wanted = product + np.asarray(PARAMS["conv"]["bias"])
+    np.testing.assert_allclose(layers["conv/kernel"], wanted, **FLOAT32)
+
+
+def test_half_types_are_kept_and_computed_wide(key: Any) -> None:
+    drawn = key()
+    params, x = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), (PARAMS, X))
+    got = with_scale_noise(apply, SIGMA, layout=HIDDEN)(drawn, params, x)
+    assert got.dtype == jnp.bfloat16
+    wanted = oracle(drawn, "sample")
+    assert np.abs(np.asarray(got, np.float64) - wanted).max() < HALF["atol"] * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg", "raw"])
+def test_any_generator_gives_the_same_draws_to_any_batch(impl: str) -> None:
+    """Under vmap, rbg's own draws depend on the other rows."""
+    seed = jax.random.PRNGKey(3) if impl == "raw" else jax.random.key(3, impl=impl)
+    keys = jax.random.split(seed, ROWS)
+    noisy = with_scale_noise(apply, SIGMA, layout=HIDDEN)
+    if impl != "raw":
+        whole, part = noisy(keys, PARAMS, X), noisy(keys[1:3], PARAMS, X[1:3])
+        np.testing.assert_allclose(part, whole[1:3], **FLOAT32)
+    assert largest_difference(noisy(seed, PARAMS, X), apply(PARAMS, X)) > SIGMA / 10
+
+
+def test_jit_draws_what_eager_draws(key: Any) -> None:
+    drawn = key()
+    noisy = with_scale_noise(apply, SIGMA, layout=HIDDEN)
+    got = quick_jit(noisy)(drawn, PARAMS, X)
+    np.testing.assert_allclose(got, noisy(drawn, PARAMS, X), **FLOAT32)
+
+
+def raises(message: str) -> Any:
+    return pytest.raises(ValueError, match=message)
+
+
+@pytest.mark.parametrize("stddev", [-0.1, float("nan"), float("inf")])
+def test_a_stddev_that_is_none_is_an_error(stddev: float) -> None:
+    with raises(rf"stddev is {re.escape(str(stddev))}; wanted a number of at least 0"):
+        with_scale_noise(apply, stddev)
+    with raises(r"wanted a number of at least 0, or a tree of them: mend that of 'dense'"):
+        with_scale_noise(apply, {"conv": 0.1, "dense": stddev})
+
+
+def test_an_unknown_sharing_is_an_error() -> None:
+    unchecked: Any = inspect.unwrap(with_scale_noise)
+    with raises(r"per is 'batch'; wanted one of 'sample', 'position', 'step'"):
+        unchecked(apply, 0.1, per="batch")
+
+
+def test_rows_that_are_not_found_are_an_error(key: Any) -> None:
+    """Merged with positions, or behind them: the model is refused, and never guessed at."""
+    params = {"kernel": jnp.ones((3, 2))}
+    x = jnp.ones((4, 7, 3))
+    merged = with_scale_noise(lambda p, x: x.reshape(28, 3) @ p["kernel"], 0.1)
+    with raises(r"product of the kernel 'kernel' has the shape \(28, 2\).*4 rows.*per='step'"):
+        merged(key(), params, x)
+    with raises(r"product of the kernel 'kernel' has the shape \(7, 4, 2\)"):
+        with_scale_noise(lambda p, x: x.swapaxes(0, 1) @ p["kernel"], 0.1)(key(), params, x)
+
+
+def test_one_draw_for_all_wants_one_key(key: Any) -> None:
+    keys = jax.random.split(key(), ROWS)
+    with raises(r"got 6 keys for draws that all samples share \(per='step'\); wanted one key"):
+        with_scale_noise(apply, 0.1, layout=HIDDEN, per="step")(keys, PARAMS, X)

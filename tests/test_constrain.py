@@ -1,0 +1,188 @@
+"""One call a method: where it starts, and where its optimizer's steps land, as NumPy has them."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxnorm import (
+    Scaled,
+    WeightNormalized,
+    constrain,
+    constraint_drift,
+    effective,
+    exclude,
+    jacobian_factor,
+    linearly_constrain,
+    project,
+    propagate_normalization,
+    reparametrize,
+    sphere_projection,
+)
+from tests import oracles
+from tests.tolerances import FLOAT32, FLOAT32_STEPS
+
+RATE, STEPS = 0.1, 4
+HIDDEN = exclude("^head/")
+CALLS = (constrain, linearly_constrain, propagate_normalization)
+
+
+def normal(seed: int, *shape: int) -> Any:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def params() -> Any:
+    return {
+        "body": {"kernel": jnp.asarray(normal(0, 6, 5)), "bias": jnp.asarray(normal(1, 5))},
+        "head": {"kernel": jnp.asarray(normal(2, 5, 3))},
+    }
+
+
+GRADIENTS = normal(3, STEPS, 6, 5)
+
+
+def stepped(raw: Any, tx: Any, of_kernel: Any) -> Any:
+    """After four updates whose gradient is that of `GRADIENTS` at the body's kernel, else 1."""
+    state = tx.init(raw)
+    for gradient in GRADIENTS:
+        gradients = of_kernel(jax.tree.map(jnp.ones_like, raw), jnp.asarray(gradient))
+        updates, state = tx.update(gradients, state, raw)
+        raw = optax.apply_updates(raw, updates)
+    return raw
+
+
+def in_node(field: str) -> Any:
+    def put(gradients: Any, gradient: Any) -> Any:
+        node = gradients["body"]["kernel"]
+        values = {"scale": jnp.zeros_like(node.scale), field: gradient}
+        kernel = type(node)(**values, fan_in_axes=node.fan_in_axes)
+        return gradients | {"body": gradients["body"] | {"kernel": kernel}}
+
+    return put
+
+
+def test_constrain_starts_and_stays_where_the_oracle_is_and_frees_the_head() -> None:
+    radii = {"body": 3.0, "head": 1.0}
+    raw, tx = constrain(params(), optax.sgd(RATE, 0.9), layout=HIDDEN, squared_radius=radii)
+    start = oracles.projected(params()["body"]["kernel"], (-2,), 3.0, True)
+    np.testing.assert_allclose(effective(raw)["body"]["kernel"], start, **FLOAT32)
+    assert isinstance(raw["body"]["kernel"], Scaled)
+    np.testing.assert_array_equal(raw["head"]["kernel"], params()["head"]["kernel"])
+    after = stepped(raw, tx, in_node("kernel"))
+    gradients = np.asarray(GRADIENTS, np.float64)
+    *_, wanted = oracles.constrained_run(start, gradients, oracles.sgd(RATE, 0.9), (-2,), 3.0)
+    np.testing.assert_allclose(after["body"]["kernel"].kernel, wanted, **FLOAT32_STEPS)
+    # The head is free: the momentum's own steps, 0.1 (1 + 1.9 + 2.71 + 3.439).
+    moved = params()["head"]["kernel"] - 0.9049
+    np.testing.assert_allclose(after["head"]["kernel"], moved, **FLOAT32_STEPS)
+
+
+def test_constrain_without_the_centring() -> None:
+    raw, tx = constrain(params(), optax.sgd(RATE), squared_radius=1.0, centered=False)
+    landed = stepped(raw, tx, in_node("kernel"))["body"]["kernel"].kernel
+    sums, norms = oracles.sums_and_squared_norms(landed, (-2,))
+    np.testing.assert_allclose(norms, 1.0, **FLOAT32)
+    assert np.abs(sums).max() > 0.1
+
+
+@pytest.mark.usefixtures("standard_promotion")
+def test_linearly_constrained_kernels_are_plain_and_sum_to_zero_under_adam() -> None:
+    plain, tx = linearly_constrain(params(), optax.adam(RATE), layout=HIDDEN)
+    start = np.float64(params()["body"]["kernel"])
+    start -= start.mean(0)
+    np.testing.assert_allclose(plain["body"]["kernel"], start, **FLOAT32)
+    np.testing.assert_array_equal(plain["head"]["kernel"], params()["head"]["kernel"])
+
+    def put(gradients: Any, gradient: Any) -> Any:
+        return gradients | {"body": gradients["body"] | {"kernel": gradient}}
+
+    after = stepped(plain, tx, put)["body"]["kernel"]
+    optimizer, wanted = oracles.adam(RATE), start
+    for gradient in np.float64(GRADIENTS):
+        step = optimizer(wanted, gradient)
+        wanted = wanted + step - step.mean(0)
+    np.testing.assert_allclose(after, wanted, **FLOAT32_STEPS)
+
+
+@pytest.mark.usefixtures("standard_promotion")
+def test_linearly_constrained_kernels_do_not_drift() -> None:
+    """Five thousand steps of Adam in float32; centring the update alone drifts to 2e-5."""
+    plain, tx = linearly_constrain({"kernel": jnp.asarray(normal(4, 64, 8))}, optax.adam(1e-2))
+
+    def step(carry: Any, time: Any) -> Any:
+        plain, state = carry
+        gradient = {"kernel": jnp.sin(time * jnp.asarray(normal(5, 64, 8)))}
+        updates, state = tx.update(gradient, state, plain)
+        return (optax.apply_updates(plain, updates), state), None
+
+    times = jnp.arange(5000.0)
+    last = jax.jit(lambda p: jax.lax.scan(step, (p, tx.init(p)), times)[0][0])(plain)
+    sums, _ = oracles.sums_and_squared_norms(last["kernel"], (-2,))
+    # Each weight is rounded when its mean is subtracted, and when it is stored: 2^-24 twice.
+    rounding = 2 * 2.0**-24 * np.abs(np.float64(last["kernel"])).sum(0)
+    assert (np.abs(sums) < rounding).all()
+    assert np.abs(last["kernel"] - plain["kernel"]).max() > 0.1
+
+
+def test_normalization_propagates_through_unit_kernels() -> None:
+    gamma = 1 / jacobian_factor(jax.nn.relu)
+    raw, tx = propagate_normalization(params(), optax.sgd(RATE), layout=HIDDEN, scale=gamma)
+    assert isinstance(raw["body"]["kernel"], WeightNormalized)
+    unit = oracles.projected(params()["body"]["kernel"], (-2,), 1.0, False)
+    np.testing.assert_allclose(raw["body"]["kernel"].direction, unit, **FLOAT32)
+    np.testing.assert_allclose(effective(raw)["body"]["kernel"], gamma * unit, **FLOAT32)
+    after = stepped(raw, tx, in_node("direction"))
+    _, norms = oracles.sums_and_squared_norms(after["body"]["kernel"].direction, (-2,))
+    np.testing.assert_allclose(norms, 1.0, **FLOAT32)
+    np.testing.assert_array_equal(raw["head"]["kernel"], params()["head"]["kernel"])
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_kernels_that_are_raw_already_are_named(call: Any) -> None:
+    raw = reparametrize(params(), Scaled, HIDDEN)
+    message = rf"{call.__name__} makes raw .*kernels at body/kernel; pass effective\(params\)"
+    with pytest.raises(ValueError, match=message):
+        call(raw, optax.sgd(RATE))
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_layout_that_constrains_nothing_is_an_error(call: Any) -> None:
+    with pytest.raises(ValueError, match=r"constrains no parameter.*paths are: w"):
+        call({"w": jnp.ones((3, 2))}, optax.sgd(RATE))
+
+
+def test_the_update_needs_the_parameters() -> None:
+    plain, tx = linearly_constrain(params(), optax.sgd(RATE))
+    with pytest.raises(ValueError, match=r"linearly_constrain .* got no params; call update"):
+        tx.update(plain, tx.init(plain))
+
+
+@pytest.mark.parametrize(
+    ("call", "way_out"),
+    [
+        (constrain, "or pass centered=False"),
+        (linearly_constrain, "out of the layout, with exclude"),
+    ],
+)
+def test_single_weights_have_no_zero_sum(call: Any, way_out: str) -> None:
+    message = rf"'thin/kernel' of shape \(1, 5\).*one weight each.*{way_out}"
+    with pytest.raises(ValueError, match=message):
+        call({"thin": {"kernel": jnp.ones((1, 5))}}, optax.sgd(RATE))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda p: project(p, HIDDEN),
+        lambda p: constraint_drift(p, HIDDEN),
+        lambda p: sphere_projection(2.0),
+        lambda p: constrain(p, optax.sgd(RATE), HIDDEN),
+    ],
+)
+def test_options_have_names(call: Any) -> None:
+    """By place, a radius and a layout were told apart by three different orders."""
+    with pytest.raises(TypeError, match="positional argument"):
+        call(params())

@@ -1,0 +1,64 @@
+"""The table of a layout: every leaf with its axes, counted by hand."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jaxnorm import Scaled, describe, exclude, layout_from_rules, reparametrize
+
+
+def params():
+    return {
+        "attention": {"query": {"kernel": jnp.ones((8, 2, 4)), "bias": jnp.ones((2, 4))}},
+        "conv": {"kernel": jnp.ones((3, 3, 4, 16)), "bias": jnp.ones(16)},
+        "head": {"kernel": jnp.ones((16, 10))},
+    }
+
+
+LAYOUT = layout_from_rules([("query/kernel$", 0), ("conv/kernel$", (0, 1, 2))])
+
+
+def decayed(tree):
+    return jax.tree.map_with_path(lambda path, _: "kernel" in jax.tree_util.keystr(path), tree)
+
+
+def test_every_leaf_is_a_line_and_every_kind_is_counted():
+    assert describe(params(), LAYOUT, decayed=decayed).splitlines() == [
+        "leaf                    shape          fan-in axes   fan-in  units  decayed",
+        "attention/query/bias    (2, 4)         free                         no",
+        "attention/query/kernel  (8, 2, 4)      (-3,)         8       8      yes",
+        "conv/bias               (16,)          free                         no",
+        "conv/kernel             (3, 3, 4, 16)  (-4, -3, -2)  36      16     yes",
+        "head/kernel             (16, 10)       free                         yes",
+        "constrained: 2 leaves, 640 weights in 24 units; free: 3 leaves, 184 weights; "
+        "decayed: 3 leaves.",
+    ]
+
+
+def test_shapes_will_do_and_a_mask_may_be_a_prefix():
+    shapes = jax.eval_shape(params)
+    mask = {"attention": False, "conv": True, "head": True}
+    lines = describe(shapes, LAYOUT, decayed=mask).splitlines()
+    assert [line.split()[-1] for line in lines[1:-1]] == ["no", "no", "yes", "yes", "yes"]
+    assert describe(shapes, LAYOUT) == describe(params(), LAYOUT)
+
+
+def test_inside_a_node_the_kernel_is_constrained_and_the_scale_is_free():
+    raw = reparametrize(params(), Scaled, LAYOUT)
+    text = describe(raw, exclude("query", layout=LAYOUT))
+    lines = {line.split()[0]: line.split("  ") for line in text.splitlines()[1:-1]}
+    assert "(-4, -3, -2)" in lines["conv/kernel/kernel"]
+    assert {"free"} <= set(lines["conv/kernel/scale"]) & set(lines["attention/query/kernel/kernel"])
+
+
+def test_a_layout_that_constrains_nothing_is_seen_and_not_refused():
+    text = describe({"w": jnp.ones((3, 2)), "b": None})
+    assert text.splitlines()[1].split() == ["w", "(3,", "2)", "free", "yes"]
+    assert text.endswith(
+        "constrained: 0 leaves, 0 weights in 0 units; free: 1 leaf, 6 weights; decayed: 1 leaf."
+    )
+
+
+def test_a_mask_must_reach_every_leaf():
+    with pytest.raises(ValueError, match=r"decayed has no entry for the parameter 'conv/bias'"):
+        describe(params(), LAYOUT, decayed={"attention": True})

@@ -1,0 +1,251 @@
+"""Layouts by name say where they are known to be wrong, once a leaf, and nowhere else."""
+
+import warnings
+from typing import Any
+
+import equinox as eqx
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import nnx
+
+from jaxnorm import Scaled, exclude, flax_layout, layout_from_rules, project, torch_layout
+
+KEY = jax.random.key(0)
+X = jnp.ones((2, 5, 8))
+
+
+def linen(module: nn.Module, *inputs: Any) -> Any:
+    return jax.eval_shape(module.init, KEY, *inputs)["params"]
+
+
+def of_nnx(make: Any) -> Any:
+    return nnx.to_pure_dict(nnx.state(nnx.eval_shape(lambda: make(nnx.Rngs(0))), nnx.Param))
+
+
+def of_equinox(make: Any) -> Any:
+    return {"layer": eqx.filter_eval_shape(lambda: eqx.filter(make(), eqx.is_array))}
+
+
+def named_equinox(name: str, make: Any) -> Any:
+    return {name: of_equinox(make)["layer"]}
+
+
+class Stack(nn.Module):
+    use_bias: bool = True
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        class Layer(nn.Module):
+            use_bias: bool
+
+            @nn.compact
+            def __call__(self, x: Any, _: Any) -> Any:
+                return nn.Dense(8, use_bias=self.use_bias)(x), None
+
+        stacked = nn.scan(Layer, variable_axes={"params": 0}, split_rngs={"params": True}, length=3)
+        return stacked(self.use_bias)(x, None)[0]
+
+
+def stacked_linear() -> Any:
+    return eqx.filter_vmap(lambda k: eqx.nn.Linear(8, 6, key=k))(jax.random.split(KEY, 3))
+
+
+def stacked_convolution() -> Any:
+    return eqx.filter_vmap(lambda k: eqx.nn.Conv2d(8, 6, 3, key=k))(jax.random.split(KEY, 3))
+
+
+#: The layout, the parameters, and what is said of which leaves.
+DOUBTED = {
+    "linen attention": (
+        flax_layout,
+        lambda: linen(nn.MultiHeadDotProductAttention(2), X),
+        {f"{name}/kernel": "attention" for name in ("query", "key", "value")},
+    ),
+    "attention without biases": (
+        flax_layout,
+        lambda: linen(nn.MultiHeadDotProductAttention(2, use_bias=False), X),
+        {f"{name}/kernel": "attention" for name in ("query", "key", "value")},
+    ),
+    "nnx attention": (
+        flax_layout,
+        lambda: of_nnx(lambda r: nnx.MultiHeadAttention(2, 8, decode=False, rngs=r)),
+        {f"{name}/kernel": "attention" for name in ("query", "key", "value")},
+    ),
+    "a projection to several axes": (
+        flax_layout,
+        lambda: of_nnx(lambda r: nnx.LinearGeneral(8, (2, 3), rngs=r)),
+        {"kernel": r"units of shape \(2, 3\)"},
+    ),
+    "linen scan": (
+        flax_layout,
+        lambda: linen(Stack(), X),
+        {"ScanLayer_0/Dense_0/kernel": "several layers"},
+    ),
+    "linen scan without biases": (
+        flax_layout,
+        lambda: linen(Stack(use_bias=False), X),
+        {"ScanLayer_0/Dense_0/kernel": "several layers"},
+    ),
+    "six axes": (
+        flax_layout,
+        lambda: {"kernel": jnp.ones((2, 1, 1, 1, 3, 4))},
+        {"kernel": "several layers"},
+    ),
+    "nnx vmap": (
+        flax_layout,
+        lambda: of_nnx(
+            lambda r: nnx.split_rngs(splits=3)(nnx.vmap(lambda r: nnx.Linear(8, 6, rngs=r)))(r)
+        ),
+        {"kernel": "several layers"},
+    ),
+    "transposed kernel": (
+        flax_layout,
+        lambda: of_nnx(lambda r: nnx.ConvTranspose(8, 6, (3, 3), transpose_kernel=True, rngs=r)),
+        {"kernel": r"bias of shape \(6,\), so its units are not its last axis"},
+    ),
+    "nnx LoRA": (
+        flax_layout,
+        lambda: of_nnx(lambda r: nnx.LoRALinear(8, 6, lora_rank=2, rngs=r)),
+        {"lora/lora_a": "LoRA", "lora/lora_b": "LoRA"},
+    ),
+    "layer norm": (
+        torch_layout,
+        lambda: of_equinox(lambda: eqx.nn.LayerNorm((6, 4, 4))),
+        {"layer/weight": "normalization's scale"},
+    ),
+    "layer norm without a bias": (
+        torch_layout,
+        lambda: named_equinox("norm1", lambda: eqx.nn.LayerNorm((6, 4), use_bias=False)),
+        {"norm1/weight": "normalization's scale"},
+    ),
+    "embedding": (
+        torch_layout,
+        lambda: named_equinox("token_embedding", lambda: eqx.nn.Embedding(10, 4, key=KEY)),
+        {"token_embedding/weight": "looks like an embedding"},
+    ),
+    "gru": (
+        torch_layout,
+        lambda: of_equinox(lambda: eqx.nn.GRUCell(4, 3, key=KEY)),
+        {"layer/weight_ih": "recurrent", "layer/weight_hh": "recurrent"},
+    ),
+    "lstm": (
+        torch_layout,
+        lambda: of_equinox(lambda: eqx.nn.LSTMCell(4, 3, key=KEY)),
+        {"layer/weight_ih": "recurrent", "layer/weight_hh": "recurrent"},
+    ),
+    "equinox stack": (
+        torch_layout,
+        lambda: of_equinox(stacked_linear),
+        {"layer/weight": "several layers"},
+    ),
+    "equinox stack of convolutions": (
+        torch_layout,
+        lambda: of_equinox(stacked_convolution),
+        {"layer/weight": "several layers"},
+    ),
+    "transposed convolution of PyTorch": (
+        torch_layout,
+        lambda: {"up": {"weight": jnp.ones((8, 6, 3, 3)), "bias": jnp.ones(6)}},
+        {"up/weight": "not its first axis"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DOUBTED)
+def test_what_is_known_to_be_wrong_is_named_once_a_leaf(name: str) -> None:
+    layout, make, wanted = DOUBTED[name]
+    params = make()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        axes = layout(params)
+    texts = [str(warning.message) for warning in caught]
+    assert {warning.category for warning in caught} == {UserWarning}
+    assert len(texts) == len(wanted)
+    for path, what in wanted.items():
+        (own,) = [text for text in texts if text.startswith(f"the leaf {path!r} of shape (")]
+        with pytest.warns(UserWarning, match=what):
+            warnings.warn(own, UserWarning, stacklevel=1)
+        assert "layout_from_rules" in own
+        assert "\n" not in own
+    with pytest.warns(UserWarning, match="the leaf"):  # a doubt changes nothing
+        assert layout(params) == axes
+
+
+def test_python_can_show_each_text_once() -> None:
+    """Its filter knows a warning by its text and its line, whoever called."""
+    params = {"query": {"kernel": jnp.ones((8, 2, 4))}}
+    with pytest.warns(UserWarning, match="attention") as inside:
+        project(params)
+    with pytest.warns(UserWarning, match="attention") as caught:
+        flax_layout(params)
+    assert len({(str(w.message), w.filename, w.lineno) for w in [*inside, *caught]}) == 1
+
+
+def without(pattern: str, layout: Any) -> Any:
+    return exclude(pattern, layout=exclude("^other/", layout=layout))
+
+
+RIGHT = {
+    "linen convolutions": (
+        flax_layout,
+        lambda: [
+            linen(nn.Conv(6, (3, 3)), jnp.ones((1, 5, 5, 8))),
+            linen(nn.Conv(8, (3,), feature_group_count=4), X),
+            linen(nn.Conv(8, (3, 3), feature_group_count=8), jnp.ones((1, 5, 5, 8))),
+            linen(nn.ConvTranspose(6, (3, 3)), jnp.ones((1, 5, 5, 8))),
+            linen(nn.Embed(5, 4), jnp.ones(2, int)),
+            linen(nn.GRUCell(4), jnp.ones((2, 4)), jnp.ones((2, 3))),
+        ],
+    ),
+    "nnx": (
+        flax_layout,
+        lambda: [
+            of_nnx(lambda r: nnx.Conv(8, 6, (3, 3), rngs=r)),
+            of_nnx(lambda r: nnx.ConvTranspose(8, 6, (3, 3), rngs=r)),
+            of_nnx(lambda r: nnx.LinearGeneral((2, 4), 8, axis=(-2, -1), rngs=r)),
+            of_nnx(lambda r: nnx.GRUCell(4, 3, rngs=r)),
+            of_nnx(lambda r: nnx.BatchNorm(4, rngs=r)),
+        ],
+    ),
+    "equinox": (
+        torch_layout,
+        lambda: [
+            of_equinox(lambda: eqx.nn.MLP(3, 2, 4, 2, key=KEY)),
+            of_equinox(lambda: eqx.nn.Conv2d(4, 6, 3, groups=2, key=KEY)),
+            of_equinox(lambda: eqx.nn.Conv1d(4, 1, 3, key=KEY)),
+            of_equinox(lambda: eqx.nn.ConvTranspose2d(4, 6, 3, key=KEY)),
+            of_equinox(lambda: eqx.nn.MultiheadAttention(2, 8, key=KEY)),
+            of_equinox(lambda: eqx.nn.LayerNorm(8)),
+            named_equinox("patch_embedding", lambda: eqx.nn.Conv2d(3, 6, 2, key=KEY)),
+            named_equinox("embed", lambda: eqx.nn.Linear(3, 6, key=KEY)),
+        ],
+    ),
+    "nodes, whose own axes hold": (
+        flax_layout,
+        lambda: [{"query": {"kernel": Scaled.from_kernel(jnp.ones((8, 2, 4)), 0)}}],
+    ),
+    "rules": (
+        layout_from_rules([("query", 0)]),
+        lambda: [{"query": {"kernel": jnp.ones((8, 2, 4)), "bias": jnp.ones((2, 4))}}],
+    ),
+    "left out": (
+        without("^query/", flax_layout),
+        lambda: [
+            {
+                "query": {"kernel": jnp.ones((8, 2, 4)), "bias": jnp.ones((2, 4))},
+                "other": {"lora_a": jnp.ones((8, 2)), "kernel": jnp.ones((8, 2))},
+                "dense": {"kernel": jnp.ones((8, 2)), "bias": jnp.ones(2)},
+            }
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_is_not_doubted(name: str) -> None:
+    """Warnings are errors in tests."""
+    layout, make = RIGHT[name]
+    for params in make():
+        layout(params)

@@ -1,0 +1,132 @@
+"""A walk through wrong inputs: each is told in one line of what was got, is wanted, and to do."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments._cli import main
+from experiments._reading import free_memory
+from experiments.checkpoints import CheckpointSettings, keeping
+from experiments.data import load
+from experiments.data._meshes import read_off
+from experiments.methods import METHODS
+from experiments.models import ModelSettings
+from experiments.training import TrainingSettings, make_trainer
+from tests.experiments.toy import toy_dataset
+from tests.wrong.archives import ARCHIVES, X, Y, members, npy
+from tests.wrong.arguments import ARGUMENTS
+from tests.wrong.entry import Wrong
+from tests.wrong.files import FILES, SOLID
+from tests.wrong.flags import FLAGS
+from tests.wrong.numbers import NUMBERS_WALK
+from tests.wrong.records import RECORDS
+
+
+def huge(sizes):
+    """Asks for a trainer of a network that no memory holds."""
+    settings = TrainingSettings(ModelSettings(**sizes), batch_size=16)
+    return lambda at: make_trainer(METHODS["none"], settings, toy_dataset())
+
+
+SIZES = {
+    f"a network of {sizes}": Wrong(
+        huge(sizes), "training a network of", "wanted at most the", "take a smaller --width"
+    )
+    for sizes in ({"width": 2**20}, {"width": 2**19, "depth": 2})
+}
+
+TABLES = (FLAGS, ARCHIVES, FILES, RECORDS, SIZES, NUMBERS_WALK, ARGUMENTS)
+WALK = {name: entry for table in TABLES for name, entry in table.items()}
+
+
+def test_the_walk_is_long_and_no_entry_hides_another():
+    assert len(WALK) == sum(map(len, TABLES)) >= 120
+
+
+@pytest.mark.parametrize("name", WALK)
+def test_wrong_input_is_told_in_one_line(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    entry = WALK[name]
+    with pytest.raises(entry.error) as raised:
+        entry.call(tmp_path)
+    assert type(raised.value) is entry.error
+    said = str(raised.value)
+    for part in (entry.got, entry.wanted, entry.way_out):
+        assert part in said
+    assert "\n" not in said
+
+
+END_TO_END = {
+    "compare --dropout 1.5": "error: --dropout is 1.5; wanted 0 to less than 1: leave it out for",
+    "compare --methods ,": "error: --methods is ','; wanted a name or a path: leave it out",
+    "paper cwo/tab1 --jobs 0": "error: --jobs is 0; wanted 1 to 1,024: leave it out for 1.",
+    "bench step --repeats -1": "error: --repeats is -1; wanted 1 to 1,000,000: leave it out",
+    "train --dataset toy.npz": "error: cannot read toy.npz: File is not a zip file",
+    "report --folder .": "error: . holds no report; wanted PAPER/ITEM/report.md in it",
+}
+
+
+@pytest.mark.parametrize("arguments", END_TO_END)
+def test_the_command_line_says_it_on_stderr(arguments, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("toy.npz").write_text("no zip")
+    assert main(arguments.split()) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(END_TO_END[arguments])
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+
+
+#: What the types that annotate the library refuse before it can, while tests check them.
+UNANNOTATED = {
+    "jaxnorm.gaussian_moments('relu')": "TypeError: the activation is 'relu'; wanted a function",
+    "jaxnorm.center(x, '0')": "TypeError: the fan-in axes of the weights array were given as '0'",
+    "jaxnorm.center(x, (0.5,))": "TypeError: the fan-in axes of the weights array were given as (0",
+    "jaxnorm.center(x, numpy.int64(3))": "ValueError: the weights array has 2 axes, and its fan-in",
+    "jaxnorm.initializers.sphere(radius)": "TypeError: squared_radius is '2' for the init",
+    "jaxnorm.nnx.BatchNorm(3, momentum=radius)": "TypeError: momentum is '2'; wanted a number from",
+}
+
+
+def test_types_are_told_where_annotations_are_not_checked():
+    lines = [
+        "import jaxnorm, jaxnorm.initializers, jaxnorm.nnx, numpy",
+        "x, radius = numpy.ones((4, 3)), '2'",
+    ]
+    for call in UNANNOTATED:
+        lines += [f"try: {call}", "except Exception as e: print(type(e).__name__, e, sep=': ')"]
+    program = "\n".join(lines)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert len(said) == len(UNANNOTATED)
+    for line, wanted in zip(said, UNANNOTATED.values(), strict=True):
+        assert line.startswith(wanted)
+        assert "wanted" in line
+
+
+def test_what_a_file_holds_beside_the_dataset_is_not_read(tmp_path):
+    """However large or damaged it is: a header alone, of 400 TB, would be an error."""
+    path = tmp_path / "toy.npz"
+    members(X=npy(X), junk=b"\x93NUMPY\x01\x00", X_train=b"")(path)
+    data = load(str(path), 0)
+    assert len(data.X_train) + len(data.X_test) == len(Y)
+
+
+def test_a_mesh_of_three_vertices_is_one(tmp_path):
+    (tmp_path / "x.off").write_text(f"OFF\n3 1 0\n{SOLID}\n3 0 1 2\n")
+    vertices, faces = read_off(tmp_path / "x.off")
+    assert (vertices.shape, faces.tolist()) == ((3, 3), [[0, 1, 2]])
+
+
+def test_a_folder_is_free_again_after_its_run(tmp_path):
+    for _ in range(2):
+        with keeping(CheckpointSettings(str(tmp_path)), {}, 1):
+            pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_some_memory_is_free():
+    assert 2**20 < free_memory() < 2**50

@@ -1,0 +1,142 @@
+"""Flags out of their range: the command, the flag, what is given, what is wanted, the default."""
+
+from dataclasses import replace
+from typing import Any
+
+from experiments._cli import Bench, Compare, Paper, Report, Train, run
+from tests.wrong.entry import Walk, Wrong
+
+INF, NAN = float("inf"), float("nan")
+COUNT = "1 to 2,147,483,647"
+STRENGTH = "0 to 1,000"
+
+RANGES: list[tuple[Any, str, Any, str, str]] = [
+    (Compare(), "depth", 0, "1 to 1,000", "3"),
+    (Compare(), "depth", 10**6, "1 to 1,000", "3"),
+    (Compare(), "width", 0, "1 to 1,048,576", "256"),
+    (Compare(), "width", 10**9, "1 to 1,048,576", "256"),
+    (Compare(), "width", 10**20, "1 to 1,048,576", "256"),
+    (Compare(), "channels", -1, "1 to 65,536", "16"),
+    (Compare(), "channels", 10**9, "1 to 65,536", "16"),
+    (Compare(), "epochs", 0, "1 to 1,000,000", "10"),
+    (Compare(), "epochs", 10**30, "1 to 1,000,000", "10"),
+    (Compare(), "batch_size", 0, COUNT, "64"),
+    (Compare(), "learning_rate", 0.0, "more than 0 to 3e+38", "0.05"),
+    (Compare(), "learning_rate", 1e39, "more than 0 to 3e+38", "0.05"),
+    (Compare(), "learning_rate", NAN, "more than 0 to 3e+38", "0.05"),
+    (Compare(), "learning_rate", INF, "more than 0 to 3e+38", "0.05"),
+    (Compare(), "weight_decay", -1.0, STRENGTH, "0.001"),
+    (Compare(), "weight_decay", INF, STRENGTH, "0.001"),
+    (Compare(), "ghost_groups", 0, COUNT, "1"),
+    (Compare(), "accumulate", 0, COUNT, "1"),
+    (Compare(), "dropout", 1.0, "0 to less than 1", "its default"),
+    (Compare(), "dropout", 1.5, "0 to less than 1", "its default"),
+    (Compare(), "dropout", NAN, "0 to less than 1", "its default"),
+    (Compare(), "noise", -1.0, STRENGTH, "its default"),
+    (Compare(), "noise", INF, STRENGTH, "its default"),
+    (Compare(), "sample_size", 1, "2 to 2,147,483,647", "its default"),
+    (Compare(), "vcl_weight", INF, STRENGTH, "its default"),
+    (Compare(), "vcl_clip", 0.0, "more than 0 to 1,000,000", "its default"),
+    (Compare(), "refresh_every", 0, COUNT, "its default"),
+    (Compare(), "population_rows", -5, COUNT, "its default"),
+    (Compare(), "probes", 0, COUNT, "its default"),
+    (Compare(), "train_rows", 0, COUNT, "its default"),
+    (Compare(), "processes", 0, COUNT, "its default"),
+    (Compare(), "process_id", -1, "0 to 2,147,483,647", "its default"),
+    (Compare(), "seeds", 0, "1 to 10,000", "3"),
+    (Compare(), "seeds", 10**12, "1 to 10,000", "3"),
+    (Train(), "seed", -1, "0 to 4,294,967,295", "0"),
+    (Train(), "seed", 2**32, "0 to 4,294,967,295", "0"),
+    (Train(), "checkpoint_every", 0, COUNT, "1"),
+    (Train(), "keep", -1, COUNT, "3"),
+    (Train(), "resume_from", 0, COUNT, "its default"),
+    (Bench("step"), "repeats", 0, "1 to 1,000,000", "20"),
+    (Bench("lcw"), "repeats", -1, "1 to 1,000,000", "20"),
+    (Bench("scaling"), "batch_size", -1, COUNT, "128"),
+    (Bench("throughput"), "width", 10**20, "1 to 1,048,576", "256"),
+    (Paper("bn/fig1a"), "jobs", 0, "1 to 1,024", "1"),
+    (Paper("bn/fig1a"), "jobs", -2, "1 to 1,024", "1"),
+]
+
+DEFAULT_METHODS = Compare().methods
+BLANKS: list[tuple[Any, str, str, str]] = [
+    (Compare(), "methods", "", DEFAULT_METHODS),
+    (Compare(), "methods", " , ", DEFAULT_METHODS),
+    (Compare(), "dataset", "", "digits"),
+    (Compare(), "activation", " ", "relu"),
+    (Compare(), "augment", "", "none"),
+    (Train(), "method", "", "cwo"),
+    (Train(), "checkpoint_dir", "", "its default"),
+    (Bench("step"), "methods", "", "none,cwo,bn"),
+]
+
+
+def entry(command: Any, name: str, value: Any, shown: str, wanted: str, default: str) -> Wrong:
+    flag = f"--{name.replace('_', '-')}"
+    return Wrong(
+        lambda at: run(
+            replace(command, **{name: value}, **({"out": at} if name != "out" else {})), ""
+        ),
+        f"{flag} is {shown}; ",
+        f"wanted {wanted}: ",
+        f"leave it out for {default}.",
+    )
+
+
+OTHERS: Walk = {
+    "no such method": Wrong(
+        lambda at: run(Compare(methods="bn,cvo", out=at), ""),
+        "there is no method 'cvo'",
+        "There are none, bn",
+        "did you mean 'cwo'?",
+    ),
+    "two methods for train": Wrong(
+        lambda at: run(Train(method="bn,cwo", out=at), ""),
+        "--method is 'bn,cwo'",
+        "wanted one name",
+        "compare takes several",
+    ),
+    "no such item": Wrong(
+        lambda at: run(Paper("cwo/tab11", out=at), ""),
+        "there is no paper item 'cwo/tab11'",
+        "There are vcl/fig1",
+        "did you mean 'cwo/tab1'",
+    ),
+    "no such benchmark": Wrong(
+        lambda at: run(Bench("stop", out=at), ""),
+        "there is no benchmark 'stop'",
+        "There are step",
+        "did you mean 'step'",
+    ),
+    "resuming from nowhere": Wrong(
+        lambda at: run(Train(resume=True, out=at), ""), "to resume", "", "give the --checkpoint-dir"
+    ),
+    "no folder of data": Wrong(
+        lambda at: run(Paper("cwo/tab1", data_dir=at / "absent", out=at), ""),
+        "absent is not a folder",
+        "--data-dir",
+        "give the folder of the data",
+    ),
+    "no reports": Wrong(
+        lambda at: run(Report(at), ""),
+        "holds no report",
+        "wanted PAPER/ITEM/report.md",
+        "give the folder of reports as --folder",
+    ),
+}
+
+FLAGS: Walk = {
+    **{
+        f"{type(command).__name__.lower()} {name} {value}": entry(
+            command, name, value, str(value), wanted, default
+        )
+        for command, name, value, wanted, default in RANGES
+    },
+    **{
+        f"{type(command).__name__.lower()} {name} {value!r}": entry(
+            command, name, value, repr(value), "a name or a path", default
+        )
+        for command, name, value, default in BLANKS
+    },
+    **OTHERS,
+}
