@@ -12,6 +12,7 @@ from tyro.conf import Positional, arg, subcommand
 
 from experiments._compare import compare
 from experiments._errors import Diverged, UserError
+from experiments._ranges import check_ranges
 from experiments._settings import Settings
 from experiments._train import train
 from experiments.bench import BENCHMARKS, find_benchmark
@@ -47,8 +48,6 @@ class Compare(Settings):
 
     def run(self, command: str) -> None:
         """Runs the command."""
-        if self.seeds < 1:
-            raise UserError(f"--seeds is {self.seeds}; wanted 1 or more.")
         compare(self, find_methods(self.methods), range(self.seeds), self.out, command)
 
 
@@ -83,20 +82,14 @@ class Train(Settings):
     def run(self, command: str) -> None:
         """Runs the command."""
         recipes = find_methods(self.method)
-        if len(recipes) != 1 or not self.method.strip():
+        if len(recipes) != 1:
             raise UserError(
                 f"--method is {self.method!r}; wanted one name (compare takes several)."
             )
-        if not 0 <= self.seed < 2**32:
-            raise UserError(f"--seed is {self.seed}; wanted 0 to {2**32 - 1}.")
         nonfinite = "skip" if self.skip_nonfinite else "stop"
         train(self, recipes[0], self.seed, self.out, self._checkpoints(), nonfinite)
 
     def _checkpoints(self) -> CheckpointSettings | None:
-        for name in ("checkpoint_every", "keep"):
-            if getattr(self, name) < 1:
-                flag = f"--{name.replace('_', '-')}"
-                raise UserError(f"{flag} is {getattr(self, name)}; wanted 1 or more.")
         if self.checkpoint_dir is None:
             if self.resume or self.resume_from is not None:
                 raise UserError("to resume, give the --checkpoint-dir to resume from.")
@@ -209,6 +202,17 @@ Command = (
 DESCRIPTION = "Train deep networks with and without batch normalization, and compare."
 
 
+def run(command: Command, line: str) -> None:
+    """Runs a command, given by its flags; raises UserError, before any work, for a wrong one.
+
+    Args:
+        command: what was parsed.
+        line: what the user typed, for the reports.
+    """
+    check_ranges(command)
+    command.run(line)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns the exit status.
 
@@ -220,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Command, args=arguments, prog="python -m experiments", description=DESCRIPTION
     )
     try:
-        command.run(shlex.join(["python", "-m", "experiments", *arguments]))
+        run(command, shlex.join(["python", "-m", "experiments", *arguments]))
     except UserError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

@@ -1,7 +1,9 @@
 """What the user got wrong, in one line that names the way out."""
 
 import difflib
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 class UserError(ValueError):
@@ -9,7 +11,17 @@ class UserError(ValueError):
 
 
 class Diverged(ArithmeticError):
-    """A run that met a number that is not finite; the command line exits with status 1."""
+    """A run that met a number that is not finite; ``train`` exits with status 1.
+
+    Args:
+        message: where it did.
+        curve: the epochs before.
+        step_ms: milliseconds a step in them.
+    """
+
+    def __init__(self, message: str, curve: Sequence[Any] = (), step_ms: float = math.nan):
+        super().__init__(message)
+        self.curve, self.step_ms = curve, step_ms
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:

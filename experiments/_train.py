@@ -44,7 +44,7 @@ def train(
     recipe = adjusted(recipe, settings)
     if writes():
         prepare_folder(out)
-    dataset = load(settings.dataset, seed)
+    dataset = load(settings.dataset, seed, settings.train_rows)
     trainer = make_trainer(recipe, training, dataset)
     config = config_of(settings, *dataset[:4])
     with (

@@ -15,7 +15,7 @@ from experiments.data import Dataset
 from experiments.methods import Recipe, find_methods
 from experiments.models import ModelSettings
 from experiments.reports import prepare_folder, show_table, write_csv
-from experiments.training import TrainingSettings, make_placement, make_trainer
+from experiments.training import Batch, TrainingSettings, make_placement, make_trainer
 
 DEVICES = (1, 2, 4, 8)
 ENTRIES = ("jit", "shard_map")
@@ -68,7 +68,8 @@ def step_traffic(
     if where.mesh is not None:
         state = jax.tree.map(_on, state, where.state_shardings(state))
     # The collectives are settled before machine code is made, which nobody runs.
-    compiled = jax.jit(trainer.step).lower(state, (X, y)).compile(QUICK)
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), rows))
+    compiled = jax.jit(trainer.step).lower(state, Batch(X, y, keys)).compile(QUICK)
     return traffic_of(compiled.as_text())
 
 

@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments._errors import UserError
 from experiments._progress import progress
 from experiments.bench._timing import counted, in_turn, ratio
 from experiments.data import Dataset
 from experiments.methods import METHODS, OptimizerSettings, Recipe, find_methods
 from experiments.models import ModelSettings
 from experiments.reports import prepare_folder, show_table, write_csv
-from experiments.training import Ahead, TrainingSettings, make_trainer
+from experiments.training import Ahead, Batch, TrainingSettings, make_trainer
 
 BASELINE = "none"
 CONTROL = "none (control)"
@@ -55,7 +54,6 @@ class Subject(NamedTuple):
 
 def bench_step(flags: Any) -> None:
     """Times of single training steps against none's, interleaved, with none twice as a control."""
-    check_sizes(flags)
     prepare_folder(flags.out)
     recipes = [recipe for recipe in find_methods(flags.methods) if recipe.name != BASELINE]
     batch = random_batch(flags.batch_size)
@@ -70,28 +68,23 @@ def bench_step(flags: Any) -> None:
     print(f"of a ratio is noise. Written to {flags.out}: step.csv.")
 
 
-def check_sizes(flags: Any) -> None:
-    """Raises UserError where there is nothing to measure."""
-    if flags.repeats < 1 or flags.batch_size < 1:
-        raise UserError("--repeats and --batch-size must be 1 or more.")
-
-
 def model_of(flags: Any) -> ModelSettings:
     """The network that the flags name."""
     return ModelSettings(flags.model, depth=flags.depth, width=flags.width, channels=flags.channels)
 
 
-def random_batch(rows: int) -> tuple[jax.Array, jax.Array]:
+def random_batch(rows: int) -> Batch:
     """Images and labels without meaning, on the device."""
     random = np.random.default_rng(0)
     X = random.standard_normal((rows, *IMAGE), np.float32)
-    return jax.device_put((X, random.integers(0, CLASSES, rows).astype(np.int32)))
+    y = random.integers(0, CLASSES, rows).astype(np.int32)
+    return jax.device_put(Batch(X, y, jax.random.split(jax.random.key(0), rows)))
 
 
 def measure_steps(
     recipes: Sequence[Recipe],
     model: ModelSettings,
-    batch: tuple[jax.Array, jax.Array],
+    batch: Batch,
     repeats: int,
 ) -> list[StepCost]:
     """The costs of the baseline, the recipes and the control, in the order of `in_turn`."""
@@ -110,9 +103,9 @@ def measure_steps(
     return [_cost(name, times, subject.compiled) for name, subject in subjects.items()]
 
 
-def prepare(recipe: Recipe, model: ModelSettings, batch: tuple[jax.Array, jax.Array]) -> Subject:
+def prepare(recipe: Recipe, model: ModelSettings, batch: Batch) -> Subject:
     """A method's step, compiled and warmed up."""
-    X, y = map(np.asarray, batch)
+    X, y = map(np.asarray, batch[:2])
     settings = TrainingSettings(model, OptimizerSettings(), 1, len(X))
     trainer = make_trainer(recipe, settings, Dataset(X, y, X, y, "random images", CLASSES))
     state = trainer.init(np.uint32(0), X)
@@ -121,7 +114,7 @@ def prepare(recipe: Recipe, model: ModelSettings, batch: tuple[jax.Array, jax.Ar
     return subject
 
 
-def timed(subject: Subject, batch: tuple[jax.Array, jax.Array]) -> tuple[Subject, float]:
+def timed(subject: Subject, batch: Batch) -> tuple[Subject, float]:
     """The subject one step later, and the seconds that the step took."""
     began = time.perf_counter()
     state, _ = jax.block_until_ready(subject.compiled(subject.state, batch))

@@ -9,13 +9,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.bench._step import CLASSES, check_sizes, model_of, random_batch
+from experiments.bench._step import CLASSES, model_of, random_batch
 from experiments.bench._timing import ratio, times_in_turn
 from experiments.checkpoints import CheckpointSettings, keeping
 from experiments.data import Dataset, load
 from experiments.methods import Recipe, find_methods
 from experiments.reports import prepare_folder, show_table, write_csv
 from experiments.training import (
+    Batch,
     Stepwise,
     Trainer,
     TrainingSettings,
@@ -45,7 +46,6 @@ HEADER = ("method", "way", "steps a second", "time ratio", "to")
 
 def bench_throughput(flags: Any) -> None:
     """Steps a second of `train`'s epoch against a Python loop of the step, and of all of `fit`."""
-    check_sizes(flags)
     prepare_folder(flags.out)
     data = _data(flags.model, flags.batch_size)
     settings = TrainingSettings(
@@ -69,7 +69,7 @@ def _data(model: str, batch_size: int) -> Dataset:
     """The digits, as `compare` has them, for the mlp; random images for the others."""
     if model == "mlp":
         return load("digits", 0)
-    X, y = map(np.asarray, random_batch((STEPS + 1) * batch_size))
+    X, y = map(np.asarray, random_batch((STEPS + 1) * batch_size)[:2])
     few = slice(batch_size)
     rest = slice(batch_size, None)
     return Dataset(X[rest], y[rest], X[few], y[few], "random images", CLASSES)
@@ -134,13 +134,13 @@ def _fits(
     return lambda: fit(trainer, data, 0).state, saving, waiting
 
 
-def _batches(data: Dataset, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    random = np.random.default_rng(0)
+def _batches(data: Dataset, size: int) -> Iterator[Batch]:
+    random, keys = np.random.default_rng(0), jax.random.split(jax.random.key(0), size)
     for _ in range(EPOCHS):
         order = random.permutation(data.train_rows)
         for first in range(0, data.train_rows - size + 1, size):
             rows = order[first : first + size]
-            yield data.X_train[rows], data.y_train[rows]
+            yield Batch(data.X_train[rows], data.y_train[rows], keys)
 
 
 def _rows(recipe: Recipe, trainer: Trainer, data: Dataset, repeats: int) -> list[tuple[Any, ...]]:

@@ -11,6 +11,10 @@ from jaxtyping import PyTree
 
 from experiments._errors import UserError
 from experiments.checkpoints._arrays import abstract, flatten, unflatten
+from experiments.training import History
+
+#: Where folders may be, other than on a local disk.
+SCHEMES = ("gs", "s3")
 
 
 class Checkpoints:
@@ -31,7 +35,7 @@ class Checkpoints:
         self.folder = folder if "://" in folder else os.path.abspath(folder)
         self._args = ocp.args
         options = ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True)
-        with self._writing():
+        with self._writing(), _known_place(folder):
             self._manager = ocp.CheckpointManager(self.folder, options=options)
 
     def __enter__(self) -> "Checkpoints":
@@ -69,9 +73,18 @@ class Checkpoints:
         items = self._args.Composite(record=self._args.JsonRestore())
         with self._reading(epoch):
             record = self._manager.restore(epoch, args=items).record
-            if not {"config", "history"} <= set(record):
+            if not {"config", "history"} <= set(record) or not isinstance(record["config"], dict):
                 raise ValueError("its record is not one of a training run")
         return record
+
+    def history(self, epoch: int) -> History:
+        """The finished epochs of a run, as its record has them."""
+        stored = self.record(epoch)["history"]
+        with self._reading(epoch):
+            history = History.from_json(stored)
+            if not len(history.curve) == len(history.seconds) == epoch:
+                raise ValueError(f"its history has {len(history.curve)} epochs")
+        return history
 
     def state(self, epoch: int, like: PyTree) -> PyTree:
         """The state as it was saved, on the devices and with the shardings of ``like``."""
@@ -100,9 +113,9 @@ class Checkpoints:
     @contextlib.contextmanager
     def _reading(self, epoch: int) -> Iterator[None]:
         try:
-            yield
+            with _quiet_reads():
+                yield
         except Exception as error:  # Orbax, TensorStore and JSON each have their own.
-            _let_reads_end()
             before = [one for one in self.epochs if one < epoch]
             way_out = "there is none before it: take another --checkpoint-dir"
             if before:
@@ -110,12 +123,42 @@ class Checkpoints:
             reason = " ".join(str(error).split())[:300]
             raise UserError(
                 f"cannot read the checkpoint {self.path(epoch)}, which is damaged or of another "
-                f"program; {way_out}. ({type(error).__name__}: {reason})"
+                f"program; wanted one that train wrote: {way_out}. "
+                f"({type(error).__name__}: {reason})"
             ) from error
 
 
-def _let_reads_end() -> None:
-    """Keeps TensorStore's other reads off stderr, which fail on Orbax's closed event loop."""
-    before, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
-    time.sleep(0.5)
-    sys.unraisablehook = before
+@contextlib.contextmanager
+def _known_place(folder: str) -> Iterator[None]:
+    """Tells of folders that Orbax cannot reach."""
+    scheme, separator, _ = folder.rpartition("://")
+    if not folder.strip() or (separator and scheme not in SCHEMES):
+        raise UserError(
+            f"--checkpoint-dir is {folder!r}; wanted a local folder, or one of "
+            f"{', '.join(f'{known}://...' for known in SCHEMES)}: leave it out for no checkpoints."
+        )
+    try:
+        yield
+    except ImportError as error:
+        raise UserError(
+            f"cannot reach {folder}: {error}; pip install that, or give a local --checkpoint-dir."
+        ) from error
+
+
+@contextlib.contextmanager
+def _quiet_reads() -> Iterator[None]:
+    """Keeps TensorStore's other reads off stderr when one fails: Orbax's event loop is closed."""
+    before = sys.unraisablehook
+
+    def tell(unraisable: Any) -> None:
+        if "Event loop is closed" not in str(unraisable.exc_value):
+            before(unraisable)
+
+    sys.unraisablehook = tell
+    try:
+        yield
+    except Exception:
+        time.sleep(0.5)  # They end later.
+        raise
+    finally:
+        sys.unraisablehook = before

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from experiments._errors import UserError
 from experiments.checkpoints._checkpoints import Checkpoints
 from experiments.checkpoints._config import check_config
+from experiments.checkpoints._lock import locked
 from experiments.checkpoints._signals import Stopped, noted_signals
 from experiments.training import History, TrainState
 
@@ -55,8 +56,8 @@ class Keeper(NamedTuple):
         """Where the run starts: the initial state, or the checkpoint's."""
         if not self.resumed:
             return state, History()
+        history = self.checkpoints.history(self.resumed)
         state = self.checkpoints.state(self.resumed, state)
-        history = History.from_json(self.checkpoints.record(self.resumed)["history"])
         self.checkpoints.forget_after(self.resumed)
         print(f"resumed from {self.checkpoints.path(self.resumed)}.", file=sys.stderr)
         return state, history
@@ -85,13 +86,19 @@ def keeping(settings: CheckpointSettings, config: dict[str, Any], epochs: int) -
     """A keeper; leaving waits until what was saved is on disk.
 
     Raises:
-        UserError: before any work, if there is nothing to resume from, or of other settings.
+        UserError: before any work, if another run uses the folder, if there is nothing to resume
+            from, or of other settings.
     """
-    with noted_signals() as signal, Checkpoints(settings.folder, settings.keep) as checkpoints:
+    with (
+        noted_signals() as signal,
+        locked(settings.folder),
+        Checkpoints(settings.folder, settings.keep) as checkpoints,
+    ):
         resumed = _resumed_epoch(checkpoints, settings)
         if resumed:
             saved = checkpoints.record(resumed)["config"]
             check_config(saved, config, checkpoints.path(resumed))
+            checkpoints.history(resumed)
         yield Keeper(checkpoints, resumed, settings.every, config, epochs, signal)
 
 

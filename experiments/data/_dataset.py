@@ -38,6 +38,22 @@ class Dataset(NamedTuple):
         """The number of training rows."""
         return len(self.X_train) if self.stream is None else len(self.stream.train)
 
+    def with_rows(self, count: int) -> "Dataset":
+        """With so many of the training rows, standardized anew on them; the same ones always."""
+        if self.stream is not None or count > self.train_rows:
+            there = f"are {self.train_rows}" if self.stream is None else "come from a stream"
+            raise UserError(
+                f"--train-rows is {count}, and the training rows of {self.name} {there}; leave it "
+                "out, or take fewer."
+            )
+        kept = np.random.default_rng(0).permutation(self.train_rows)[:count]
+        train, test = (self.X_train[kept], self.y_train[kept]), (self.X_test, self.y_test)
+        return make_dataset(self.name, train, test, self.num_classes)
+
+
+#: The largest number whose square, summed over any rows, float32 holds; numbers that stand for a
+#: missing value (1e20, 1e30, 9.97e36) are beyond it.
+LARGEST = 1e15
 
 Rows = Shaped[np.ndarray, "rows *shape"]
 Labels = Shaped[np.ndarray, " rows"]
@@ -58,7 +74,12 @@ def make_dataset(
             f"{test[0].shape[1:]}; make them equal."
         )
     if num_classes is None:
-        num_classes = _count_classes(name, train[1], test[1])
+        num_classes = count_classes(name, train[1])
+        _check_seen(name, test[1], num_classes)
+    if num_classes < 2:
+        raise UserError(
+            f"{name} has {num_classes} class; wanted 2 or more: there is nothing to tell apart."
+        )
     clouds = train[0].ndim == 3
     X_train, X_test = (train[0], test[0]) if clouds else standardize(train[0], test[0])
     y_train, y_test = train[1].astype(np.int32), test[1].astype(np.int32)
@@ -108,24 +129,54 @@ def _check_split(name: str, part: str, X: Rows, y: Labels) -> None:
             f"{name}: the {part} rows have shape {X.shape}; wanted (rows, features) or "
             "(rows, height, width[, channels]), or point clouds (rows, points, 3)."
         )
-    if not np.isfinite(X).all():
-        raise UserError(f"{name}: the {part} rows hold NaN or infinity; fill or drop them.")
+    if 0 in X.shape:
+        raise UserError(
+            f"{name}: the {part} rows have shape {X.shape}; wanted at least one feature: save the "
+            "columns too."
+        )
+    _check_sizes(name, part, X)
     if y.min() < 0:
         raise UserError(
             f"{name}: {part} labels start at {y.min()}; wanted class numbers from 0 (subtract it)."
         )
 
 
-def _count_classes(name: str, y_train: Labels, y_test: Labels) -> int:
-    classes = int(y_train.max()) + 1
+def _check_sizes(name: str, part: str, X: Rows) -> None:
+    """Raises where float32 cannot standardize, or where numbers seem to stand for missing ones."""
+    if X.dtype.kind != "f":
+        return
+    if not np.isfinite(X).all():
+        raise UserError(
+            f"{name}: the {part} rows hold NaN, infinity or what is none in float32 only; fill or "
+            "drop them, or rescale their column."
+        )
+    largest = max(X.max(), -X.min())
+    if largest and not 1 / LARGEST <= largest <= LARGEST:
+        raise UserError(
+            f"{name}: the {part} rows reach {largest:.3g}; wanted sizes from {1 / LARGEST:g} to "
+            f"{LARGEST:g}: rescale the columns, and fill or drop what stands for missing values."
+        )
+
+
+def count_classes(name: str, y: Labels) -> int:
+    """One more than the largest of class numbers; raises UserError if they are not 0, 1, 2, ..."""
+    found = np.unique(y)
+    classes = int(found[-1]) + 1 if len(found) else 0
+    way_out = "wanted class numbers 0, 1, 2, ... (np.unique(y, return_inverse=True)[1] makes them)"
+    if classes > len(y):
+        raise UserError(f"{name}: labels reach {classes - 1} with {len(y)} rows; {way_out}.")
+    if len(found) < classes:
+        some = ", ".join(map(str, found[:5])) + (", ..." if len(found) > 5 else "")
+        raise UserError(
+            f"{name}: labels are {some}, {classes - len(found)} of {classes} classes have no row; "
+            f"{way_out}."
+        )
+    return classes
+
+
+def _check_seen(name: str, y_test: Labels, classes: int) -> None:
     if y_test.max() >= classes:
         raise UserError(
             f"{name}: test labels reach {y_test.max()} and training labels only {classes - 1}; "
             "every class needs training rows."
         )
-    if classes > len(y_train):
-        raise UserError(
-            f"{name}: labels reach {classes - 1} with {len(y_train)} training rows; wanted class "
-            "numbers 0, 1, 2, ... (np.unique(y, return_inverse=True)[1] makes them)."
-        )
-    return classes

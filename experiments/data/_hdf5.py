@@ -2,11 +2,13 @@
 
 import importlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from experiments._errors import UserError
+from experiments._reading import reading, refuse_too_large
 from experiments.data._dataset import Dataset, make_dataset
 from experiments.data._meshes import POINTS
 
@@ -42,7 +44,9 @@ def _list_of(part: str) -> str:
 def _read_part(path: Path, part: str, points: int) -> tuple[Clouds, Labels]:
     """The clouds and labels of all files of a part, in the order of its list."""
     name = _list_of(part)
-    lines = (path / name).read_text().splitlines() if (path / name).is_file() else []
+    with reading(path / name, "wanted a file's name in each line: write them in UTF-8"):
+        text = (path / name).read_text(encoding="utf-8") if (path / name).is_file() else ""
+    lines = text.splitlines()
     # The lists name the files from another folder than this one.
     files = [path / Path(line.strip()).name for line in lines if line.strip()]
     if not files:
@@ -57,16 +61,33 @@ def _read(path: Path, points: int) -> tuple[Clouds, Labels]:
         h5py = importlib.import_module("h5py")
     except ImportError:
         raise UserError(f"to read {path}, pip install 'jaxnorm[experiments]' (h5py).") from None
-    try:
-        with h5py.File(path) as file:
-            data, labels = np.asarray(file["data"][:, :points]), np.asarray(file["label"])
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"cannot read data and label of {path}: {error}") from error
-    if data.ndim != 3 or data.shape[1:] != (points, 3) or labels.size != len(data):
+    what = f"data and label of {path}"
+    with (
+        reading(what, "wanted numbers of these names: save them with h5py"),
+        h5py.File(path) as file,
+    ):
+        data, labels = file["data"], file["label"]
+        _check(path, data.shape, data.dtype, labels, points)
+        size = len(data) * points * 3 * (data.dtype.itemsize + 8)
+        refuse_too_large(path, size, "keep fewer rows")
+        return data[:, :points].astype(np.float32), labels[()].reshape(-1).astype(np.int64)
+
+
+def _check(path: Path, shape: tuple[int, ...], dtype: np.dtype, labels: Any, points: int) -> None:
+    """Raises for anything but clouds of so many points or more, and their classes."""
+    if len(shape) < 2:
+        raise ValueError(f"data has shape {shape}")
+    cut = (shape[0], min(shape[1], points), *shape[2:])
+    if cut != (shape[0], points, 3) or labels.size != shape[0]:
         raise UserError(
-            f"{path} holds data of shape {data.shape} (cut to {points} points) and label of "
-            f"{labels.shape}; wanted (rows, {points}, 3) and (rows, 1)."
+            f"{path} holds data of shape {cut} (cut to {points} points) and label of "
+            f"{labels.shape}; wanted (rows, {points}, 3) and (rows, 1): save one label a cloud."
+        )
+    if dtype.kind not in "fiu":
+        raise UserError(
+            f"{path} holds data of type {dtype}; wanted coordinates: save them as float32."
         )
     if labels.dtype.kind not in "iu":
-        raise UserError(f"{path} holds labels of type {labels.dtype}; wanted class numbers.")
-    return data.astype(np.float32), labels.reshape(-1).astype(np.int64)
+        raise UserError(
+            f"{path} holds labels of type {labels.dtype}; wanted class numbers: save them as int64."
+        )

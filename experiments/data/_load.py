@@ -6,6 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from experiments._errors import UserError, unknown
+from experiments._reading import reading
 from experiments.data._dataset import Dataset
 from experiments.data._digits import load_digits
 from experiments.data._hdf5 import holds_clouds, load_clouds
@@ -20,8 +21,8 @@ BUNDLED: Mapping[str, Callable[[int], Dataset]] = MappingProxyType({"digits": lo
 TARS = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 
 
-def load(source: str, seed: int) -> Dataset:
-    """Loads a dataset.
+def load(source: str, seed: int, train_rows: int | None = None) -> Dataset:
+    """Loads a dataset, with all of its training rows or some.
 
     The same source and seed always give the same split, whoever asks: methods compared under one
     seed are compared on the same rows.
@@ -32,24 +33,34 @@ def load(source: str, seed: int) -> Dataset:
             HDF5 files that ``train_files.txt`` and ``test_files.txt`` name, or the name of a
             TensorFlow dataset.
         seed: decides the split, where the source leaves it open.
+        train_rows: how many training rows are kept, standardized anew; they are drawn without the
+            seed. None for all.
 
     Raises:
         UserError: with one line that says what is wrong and what would be right.
     """
+    dataset = _load(source, seed)
+    return dataset if train_rows is None else dataset.with_rows(train_rows)
+
+
+def _load(source: str, seed: int) -> Dataset:
     if source in BUNDLED:
         return BUNDLED[source](seed)
     path = Path(source)
-    if path.is_dir():
+    with reading(f"{source[:80]!r}", "wanted a name, a file or a folder: see the command datasets"):
+        is_folder, is_file = path.is_dir(), path.is_file()
+    if is_folder:
         if holds_clouds(path):
             return load_clouds(path)
         return load_meshes(path, seed) if holds_meshes(path) else load_folder(path)
     if path.suffix == ".npz" or source.endswith(TARS):
-        if not path.is_file():
+        if not is_file:
             raise UserError(f"there is no file {source}; give its path from the current folder.")
         return load_npz(path, seed) if path.suffix == ".npz" else load_tar(path)
     if path.is_absolute() or source.startswith("."):
         raise UserError(
-            f"there is no folder {source}, and no reader but for .npz, tar and folders."
+            f"there is no folder {source}, and no reader but for .npz, tar and folders; give one "
+            "of these, or a name that the command datasets lists."
         )
     sources = [*BUNDLED, "FILE.npz", "a folder or tar of images", "TensorFlow Datasets"]
     if difflib.get_close_matches(source, BUNDLED):

@@ -6,10 +6,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from experiments._errors import UserError
+from experiments._reading import reading
 from experiments.data._dataset import Dataset, make_dataset
 
 #: The points of a cloud.
 POINTS = 1024
+
+WAY_OUT = "mend it or take it out"
 
 Vertices = Float[np.ndarray, "vertices 3"]
 Faces = Int[np.ndarray, "faces 3"]
@@ -53,24 +56,48 @@ def _meshes(path: Path, label: str, part: str) -> list[Path]:
 
 def read_off(path: Path) -> tuple[Vertices, Faces]:
     """The vertices and the triangles of an OFF file, also where its first line break is missing."""
-    try:
-        kind, numbers = path.read_text()[:3], path.read_text()[3:].split()
+    with reading(f"the mesh {path}", f"wanted an OFF file of triangles: {WAY_OUT}"):
+        text = path.read_text(encoding="utf-8")
+        kind, numbers = text[:3], text[3:].split()
         vertices, faces = int(numbers[0]), int(numbers[1])
+        if kind != "OFF" or vertices < 1 or faces < 1:
+            raise ValueError("it is no OFF file of triangles")
         end = 3 + 3 * vertices
         places = np.array(numbers[3:end], float).reshape(vertices, 3)
-        corners = np.array(numbers[end : end + 4 * faces], int).reshape(faces, 4)
-    except (OSError, ValueError, IndexError):
-        raise UserError(f"cannot read the mesh {path}; mend it or take it out.") from None
-    if kind != "OFF" or not faces or (corners[:, 0] != 3).any() or corners.max() >= vertices:
-        raise UserError(f"{path} is no OFF file of triangles; wanted OFF, and faces 3 i j k.")
-    return places, corners[:, 1:]
+        sides, corners = np.split(
+            np.array(numbers[end : end + 4 * faces], int).reshape(faces, 4), [1], axis=1
+        )
+    if (sides != 3).any() or corners.min() < 0 or corners.max() >= vertices:
+        raise UserError(
+            f"{path} is no OFF file of triangles; wanted faces 3 i j k of vertices 0 to "
+            f"{vertices - 1}: {WAY_OUT}."
+        )
+    return _solid(path, places, corners)
+
+
+def _solid(path: Path, vertices: Vertices, faces: Faces) -> tuple[Vertices, Faces]:
+    """The mesh itself; raises UserError where no point of it could be drawn."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        area = _areas(vertices, faces).sum()
+    if not 0 < area < np.inf:
+        raise UserError(
+            f"the mesh {path} has the area {area:g}; wanted finite vertices, and triangles of "
+            f"some area: {WAY_OUT}."
+        )
+    return vertices, faces
+
+
+def _areas(vertices: Vertices, faces: Faces) -> Float[np.ndarray, " faces"]:
+    """Twice the area of each triangle."""
+    corner, first, second = (vertices[faces[:, k]] for k in range(3))
+    return np.linalg.norm(np.cross(first - corner, second - corner), axis=1)
 
 
 def sample(vertices: Vertices, faces: Faces, points: int, rng: np.random.Generator) -> Cloud:
     """Points drawn uniformly by area from the triangles."""
     corner, first, second = (vertices[faces[:, k]] for k in range(3))
     first, second = first - corner, second - corner
-    areas = np.linalg.norm(np.cross(first, second), axis=1)
+    areas = _areas(vertices, faces)
     chosen = rng.choice(len(faces), points, p=areas / areas.sum())
     along = rng.uniform(size=(2, points, 1))
     # Half of the parallelogram is the other triangle, turned by half a turn.

@@ -1,12 +1,15 @@
 """Sub-policies as their authors publish them: lists in a file of code, which is not run."""
 
 import ast
+import reprlib
+import warnings
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 
 from experiments._errors import UserError, unknown
+from experiments._reading import reading
 from experiments.data._operations import OPERATIONS
 from experiments.data._policies import Policies
 
@@ -29,13 +32,19 @@ def read_policies(place: str) -> Policies:
     path, _, function = place.partition("#")
     pairs = _pairs(_lists(Path(path), function or POLICIES_FUNCTION))
     if not pairs:
-        raise UserError(f"{place} holds no pairs of (operation, probability, level).")
+        raise UserError(
+            f"{place} holds no pairs of (operation, probability, level); wanted lists of them, as "
+            f"they are published: {POLICIES_SOURCE}."
+        )
     names = list(OPERATIONS)
     for name, *numbers in (step for pair in pairs for step in pair):
         if name not in OPERATIONS:
             raise unknown(f"operation in {place}", name, OPERATIONS)
-        if not all(0 <= number <= 1 for number in numbers):
-            raise UserError(f"{place}: probabilities and levels are from 0 to 1; got {numbers}.")
+        if not all(_is_fraction(number) for number in numbers):
+            raise UserError(
+                f"{place}: probabilities and levels are from 0 to 1; got "
+                f"{reprlib.repr(numbers)}: mend the file, or take the published one."
+            )
     operations, probabilities, levels = (
         [[step[part] for step in pair] for pair in pairs] for part in range(3)
     )
@@ -45,7 +54,13 @@ def read_policies(place: str) -> Policies:
 
 def _lists(path: Path, function: str) -> list[Any]:
     """The lists of constants that the function assigns or returns."""
-    try:
+    with (
+        reading(
+            f"sub-policies from {path}",
+            f"wanted its authors' file, as it is published: {POLICIES_SOURCE}",
+        ),
+        warnings.catch_warnings(action="ignore"),
+    ):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
         if function not in functions:
@@ -54,12 +69,6 @@ def _lists(path: Path, function: str) -> list[Any]:
             node for node in functions[function].body if isinstance(node, ast.Assign | ast.Return)
         ]
         return [ast.literal_eval(line.value) for line in lines if isinstance(line.value, ast.List)]
-    except UserError:
-        raise
-    except (OSError, SyntaxError, ValueError) as error:
-        raise UserError(
-            f"cannot read sub-policies from {path}: {error}. They are published: {POLICIES_SOURCE}."
-        ) from error
 
 
 def _pairs(tree: list[Any]) -> list[Any]:
@@ -71,3 +80,7 @@ def _pairs(tree: list[Any]) -> list[Any]:
 
 def _is_step(value: Any) -> bool:
     return isinstance(value, list | tuple) and len(value) == 3 and isinstance(value[0], str)
+
+
+def _is_fraction(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1

@@ -1,7 +1,8 @@
 """Methods: each a row of data that says how a network is normalized, not a code path."""
 
 from experiments.methods._hidden import constrained_layout as constrained_layout
-from experiments.methods._noise import growing_noise as growing_noise
+from experiments.methods._noise import noisy as noisy
+from experiments.methods._noise import stddev_of_kernels as stddev_of_kernels
 from experiments.methods._optimizer import OptimizerSettings as OptimizerSettings
 from experiments.methods._optimizer import make_optimizer as make_optimizer
 from experiments.methods._overrides import Overrides as Overrides

@@ -1,34 +1,48 @@
-"""Noise that grows with depth: sigma l / L in layer l of L."""
+"""Noise on the scales, drawn for each sample, where it goes through the kernels' products."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import jax
-from jaxtyping import Array, Float, PyTree
+import jax.numpy as jnp
+from jaxtyping import Array, Key, PyTree
 
 from experiments.methods._hidden import hidden_kernels
-from experiments.methods._paths import map_by_path
-from jaxnorm import collect_preactivations
+from experiments.methods._recipe import Recipe
+from jaxnorm import linear_stddev, with_scale_noise
+from jaxnorm.nnx import Functional
 
 
-def growing_noise(
-    stddev: float, apply: Callable[..., Array], params: PyTree, x: Float[Array, "rows *shape"]
-) -> PyTree:
-    """The noise of each kernel's scale, as `jaxnorm.noise_injection` takes it; None elsewhere.
-
-    Layers are counted in the order in which they run, which is not that of their names. The
-    classifier has none.
+def stddev_of_kernels(recipe: Recipe, functional: Functional, shape: Sequence[int]) -> PyTree:
+    """The noise of a network's kernels: a number, a tree of numbers, or None for none.
 
     Args:
-        stddev: sigma, that of the last layer.
-        apply: ``(params, x) -> logits``.
-        params: plain parameters, or their shapes.
-        x: rows, or their shape.
+        recipe: the method.
+        functional: the network, or its structure.
+        shape: of one input.
     """
-    order: list[str] = []
+    if recipe.noise is None or recipe.scale_layers or recipe.noisy_parameters:
+        return None
+    if not recipe.noise_grows:
+        return recipe.noise
 
-    def run(params: PyTree, x: Array) -> None:
-        order.extend(collect_preactivations(apply, params, x, layout=hidden_kernels())[1])
+    def logits(params: PyTree, x: Array) -> Array:
+        return functional.apply(params, functional.state, x, train=False)[0]
 
-    jax.eval_shape(run, params, x)
-    levels = {path: stddev * (number + 1) / len(order) for number, path in enumerate(order)}
-    return map_by_path(lambda path, _: levels.get(path), params)
+    x = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
+    return linear_stddev(recipe.noise, logits, functional.params, x, layout=hidden_kernels())
+
+
+def noisy(
+    forward: Callable[..., PyTree], stddev: PyTree, keys: Key[Array, " rows"] | None
+) -> Callable[..., PyTree]:
+    """``forward(weights, X)`` with noise on its hidden kernels' products.
+
+    Args:
+        forward: of plain weights and rows.
+        stddev: as `stddev_of_kernels` gives it.
+        keys: one for each row.
+    """
+    if stddev is None:
+        return forward
+    return partial(with_scale_noise(forward, stddev, layout=hidden_kernels()), keys)

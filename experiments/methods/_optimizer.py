@@ -44,7 +44,6 @@ def make_optimizer(
     steps: int | Int[Array, ""],
     layout: Layout,
     seed: int | Int[Array, ""] = 0,
-    noise: PyTree = None,
 ) -> optax.GradientTransformation:
     """SGD with momentum 0.9, or Adam, on a cosine schedule, with the recipe's edits around it.
 
@@ -53,25 +52,28 @@ def make_optimizer(
         settings: what all methods share.
         steps: the length of the schedule, at whose end the learning rate is 0.
         layout: which kernels are constrained.
-        seed: of the noise; it may be traced, and only ``init`` reads it.
-        noise: its standard deviations by kernel, in the place of the recipe's one number.
+        seed: of noise that is drawn once a step; it may be traced, and only ``init`` reads it.
     """
     parts = [_base(settings, schedule_of(settings, steps))]
     if recipe.centered and settings.name == "adam":
         # Under SGD, momentum and decay the edit of the update below does the same work alone.
         parts.insert(0, jaxnorm.centered_gradient(layout))
     if recipe.squared_radius is not None:
-        parts.append(jaxnorm.sphere_projection(recipe.squared_radius, recipe.centered, layout))
+        parts.append(
+            jaxnorm.sphere_projection(
+                layout=layout, squared_radius=recipe.squared_radius, centered=recipe.centered
+            )
+        )
     elif recipe.centered:
         # The projection on the set of zero-mean weights: centring the update keeps them there.
         parts.append(jaxnorm.centered_gradient(layout))
-    if recipe.variance_constancy is not None:
-        parts.insert(0, jaxnorm.clip_by_layer_norm(recipe.variance_constancy.clip))
+    clip = recipe.clip if recipe.variance_constancy is None else recipe.variance_constancy.clip
+    if clip is not None:
+        parts.insert(0, jaxnorm.clip_by_layer_norm(clip))
     optimizer = optax.chain(*parts)
-    if recipe.noise is None:
+    if not recipe.noisy_parameters:
         return optimizer
-    stddev = recipe.noise if noise is None else noise
-    return jaxnorm.noise_injection(optimizer, stddev, seed=seed)
+    return jaxnorm.noise_injection(optimizer, recipe.noise, seed=seed)
 
 
 def schedule_of(settings: OptimizerSettings, steps: int | Int[Array, ""]) -> Schedule:

@@ -45,7 +45,12 @@ def initial_parameters(
         activation: the network's, before it is standardized.
     """
     if recipe.squared_radius is not None:
-        params = jaxnorm.project(params, layout, recipe.squared_radius, recipe.centered)
+        params = jaxnorm.project(
+            params,
+            layout=layout,
+            squared_radius=recipe.squared_radius,
+            centered=recipe.centered,
+        )
     elif recipe.centered:
         params = _center(params, layout)
     if recipe.reparametrization is not None:

@@ -18,7 +18,8 @@ from experiments.models._dgcnn import DGCNN
 from experiments.models._elu11 import ELU11
 from experiments.models._mlp import MLP
 from experiments.models._nin import NIN
-from experiments.models._norms import maker
+from experiments.models._noisy_scales import count_places, noisy_scales
+from experiments.models._norms import MakeNorm, maker
 from experiments.models._resnet18 import resnet18
 from experiments.models._resnet50 import ResNet50
 from experiments.models._resnet110 import ResNet110
@@ -26,6 +27,9 @@ from experiments.models._style import Activation, Style
 from experiments.models._vgg19 import VGG19
 from experiments.models._wrn28x10 import wrn28x10
 from jaxnorm.activations import standardized
+
+#: The smallest side of an image that cnn9's two poolings leave something of.
+CNN9_SIDE = 4
 
 #: The name of every network's classifier, which methods leave unconstrained.
 HEAD = "head"
@@ -35,7 +39,7 @@ class ModelSettings(NamedTuple):
     """Which network, and how large; each network reads the sizes that it has.
 
     Attributes:
-        name: a key of `MODELS`.
+        name: a key of `MODELS`, or "" for one that follows the data; see `on`.
         activation: a key of `ACTIVATIONS`.
         depth: the hidden layers of the mlp.
         width: the units of each.
@@ -55,6 +59,13 @@ class ModelSettings(NamedTuple):
     alpha_dropout: float = 0.0
     head_dropout: float = 0.0
     norm_at: int = 0
+
+    def on(self, shape: Sequence[int]) -> "ModelSettings":
+        """With the network named that inputs of this shape suggest, if none is."""
+        if self.name:
+            return self
+        images = len(shape) == 3 and min(shape[:2]) >= CNN9_SIDE
+        return self._replace(name="cnn9" if images else "dgcnn" if len(shape) == 2 else "mlp")
 
 
 #: ``(settings, shape, num_classes, style=, rngs=) -> module``.
@@ -106,7 +117,7 @@ MODELS: Mapping[str, Builder] = MappingProxyType(
     {
         "mlp": _mlp,
         "cnn4": _images(CNN4, "cnn4", 2),
-        "cnn9": _images(CNN9, "cnn9", 4),
+        "cnn9": _images(CNN9, "cnn9", CNN9_SIDE),
         "elu11": _images(ELU11, "elu11", 1),
         "nin": _images(NIN, "nin", 20),
         "sigmoid50": _sigmoid50,
@@ -118,6 +129,18 @@ MODELS: Mapping[str, Builder] = MappingProxyType(
         "dgcnn": _dgcnn,
     }
 )
+
+
+class Noise(NamedTuple):
+    """Noise on the scales of a network whose normalizers are `jaxnorm.nnx.ScaleAndBias` layers.
+
+    Attributes:
+        stddev: sigma.
+        grows: whether it is that of the last layer, and layer l of L has l / L of it.
+    """
+
+    stddev: float = 0.0
+    grows: bool = False
 
 
 class NormalizedInput(nnx.Module):
@@ -153,6 +176,7 @@ def build(
     standardize: bool = False,
     dropout: float = 0.0,
     input_norm: str | None = None,
+    scale_layers: Noise | None = None,
 ) -> nnx.Module:
     """The network that the settings name, with a normalizer by name (or none).
 
@@ -167,6 +191,7 @@ def build(
         standardize: whether the activation is standardized under a Gaussian.
         dropout: the rate at which activations are dropped.
         input_norm: a key of `NORMS` for the layer that normalizes the data, or None.
+        scale_layers: the noise of scale-and-bias layers in the place of ``norm``, or None.
     """
     if settings.name not in MODELS:
         raise unknown("model", settings.name, MODELS)
@@ -182,7 +207,17 @@ def build(
         settings.head_dropout,
         settings.norm_at,
     )
-    network = MODELS[settings.name](settings, shape, num_classes, style=style, rngs=rngs)
+
+    def with_norm(norm: MakeNorm | None, rngs: nnx.Rngs) -> nnx.Module:
+        styled = style._replace(norm=norm)
+        return MODELS[settings.name](settings, shape, num_classes, style=styled, rngs=rngs)
+
+    if scale_layers is None:
+        network = with_norm(style.norm, rngs)
+    else:
+        stddev, grows = scale_layers
+        places = count_places(lambda make: with_norm(make, nnx.Rngs(0))) if grows else None
+        network = with_norm(noisy_scales(stddev, places), rngs)
     make_input_norm = maker(input_norm, settings.groups)
     if make_input_norm is None:
         return network

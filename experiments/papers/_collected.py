@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from experiments._errors import UserError
+from experiments._reading import reading
 from experiments.papers._item import Item
 from experiments.reports import write_whole
 
@@ -24,19 +25,21 @@ def collect(items: list[Item], folder: Path, out: Path) -> int:
     present = {name: path for name, path in found.items() if path.is_file()}
     if not present:
         raise UserError(
-            f"{folder} holds no report; run python -m experiments paper ITEM first, or give the "
-            "folder of reports as --out."
+            f"{folder} holds no report; wanted PAPER/ITEM/report.md in it: run python -m "
+            "experiments paper ITEM first, or give the folder of reports as --folder."
         )
     missing = [f"- {item.name}: {item.title}" for item in items if item.name not in present]
     parts = [TITLE.format(folder=folder.name)]
     parts += [_linked(path, out.parent) for path in present.values()]
     if missing:
         parts.append("\n".join(["# Not run", "", *missing]))
-    write_whole(out, "\n\n".join(parts) + "\n")
+    write_whole(out, "\n\n".join(parts) + "\n", flag="--folder")
     return len(present)
 
 
 def _linked(report: Path, base: Path) -> str:
     """A report with its pictures as seen from the page."""
     where = report.parent.relative_to(base)
-    return report.read_text().strip().replace("](", f"]({where.as_posix()}/")
+    with reading(report, "wanted a report as paper writes it: remove it, and run its item again"):
+        text = report.read_text(encoding="utf-8")
+    return text.strip().replace("](", f"]({where.as_posix()}/")

@@ -9,6 +9,7 @@ from experiments.data import POLICIES
 from experiments.papers._data import described, published_policies, said_of_policies
 from experiments.papers._grid import Cell, Grid, Ordering, Protocol
 from experiments.papers._item import Claim, Context, Item, Preset, PresetName, Report
+from experiments.papers._training import recipe_of
 from experiments.papers._trainings import Trained, chosen, train_grid
 from experiments.reports import COLOURS, STYLES, new_figure, spread
 
@@ -46,9 +47,23 @@ def grid_item(
         if any(protocol._replace(**cell.changes).augment == POLICIES for cell in cells):
             protocol = protocol._replace(policies=published_policies(context.data_dir))
             said.append(said_of_policies(protocol.policies))
+        said += said_of_noise(cells, protocol)
         return report_of(grid, train_grid(grid, protocol, context), (*said, *notes))
 
     return Item(name, title, reported, run, presets)
+
+
+def said_of_noise(cells: Sequence[Cell], protocol: Protocol) -> list[str]:
+    """The noise on scales of each row that has some, in a sentence: the papers do not state all."""
+    said = {}
+    for cell in cells:
+        recipe = recipe_of(cell, protocol._replace(**cell.changes))
+        if recipe.noise is not None:
+            where = "last layer, l / L of it in layer l" if recipe.noise_grows else "each layer"
+            said[f"{cell.row} {recipe.noise:g} ({where}, a draw a {recipe.noise_per})"] = None
+    if not said:
+        return []
+    return [f"Noise, its sigma (ours where the paper states none): {'; '.join(said)}."]
 
 
 def report_of(grid: Grid, trained: Sequence[Trained], notes: Sequence[str] = ()) -> Report:

@@ -1,30 +1,52 @@
 """What is finished, kept in the folder of the report, so that a call goes on where one stopped."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from experiments._errors import UserError
+from experiments._reading import reading
 from experiments.reports import write_whole
 
 #: Finished runs, in the folder of the report.
 RUNS = "runs.json"
 
+WAY_OUT = (
+    "wanted what an earlier call wrote: remove it, and its runs are trained again, or give another "
+    "--out"
+)
 
-def read_kept(path: Path, protocol: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The finished runs of a file; raises UserError if they followed another protocol."""
+Entry = TypeVar("Entry")
+
+
+def read_kept(
+    path: Path, protocol: Mapping[str, Any], entry_of: Callable[[dict[str, Any]], Entry]
+) -> list[Entry]:
+    """The finished runs of a file.
+
+    Args:
+        path: the file; if there is none, nothing is finished.
+        protocol: what the runs must have followed.
+        entry_of: a run from what JSON gave; it may raise whatever it likes.
+
+    Raises:
+        UserError: if the file is damaged, or the runs followed another protocol.
+    """
     if not path.exists():
         return []
-    stored = json.loads(path.read_text())
     mine = json.loads(json.dumps(protocol))
-    if stored["protocol"] != mine:
-        differing = [name for name in mine if stored["protocol"].get(name) != mine[name]]
+    with reading(path, WAY_OUT):
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        theirs, runs = dict(stored["protocol"]), [*stored["runs"]]
+    if theirs != mine:
+        names = [name for name in {**mine, **theirs} if theirs.get(name) != mine.get(name)]
         raise UserError(
-            f"{path} holds runs of another protocol ({', '.join(differing)} differ); give another "
+            f"{path} holds runs of another protocol ({', '.join(names)} differ); give another "
             "--out, or remove it."
         )
-    return stored["runs"]
+    with reading(path, WAY_OUT):
+        return [entry_of(run) for run in runs]
 
 
 def write_kept(path: Path, protocol: Mapping[str, Any], runs: Iterable[Mapping[str, Any]]) -> None:

@@ -1,8 +1,9 @@
 """Training every cell of a grid under every seed, and keeping what is finished."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from experiments._reading import record_of
 from experiments.papers._grid import Cell, Grid, Protocol
 from experiments.papers._item import Context
 from experiments.papers._jobs import finished
@@ -48,8 +49,8 @@ def chosen(grid: Grid, protocol: Protocol) -> list[Cell]:
 
 def read_runs(path: Path, protocol: Protocol) -> dict[tuple[str, int], Run]:
     """The finished runs of a folder; raises UserError if they followed another protocol."""
-    kept = read_kept(path, protocol._asdict())
-    return {(entry["cell"], entry["seed"]): _run(entry) for entry in kept}
+    kept = read_kept(path, protocol._asdict(), _entry_of)
+    return {(name, run.seed): run for name, run in kept}
 
 
 def write_runs(path: Path, protocol: Protocol, trained: list[Trained]) -> None:
@@ -61,6 +62,7 @@ def write_runs(path: Path, protocol: Protocol, trained: list[Trained]) -> None:
             "method": each.run.method,
             "step_ms": each.run.step_ms,
             "parameters": each.run.parameters,
+            "outcome": each.run.outcome,
             "curve": each.run.curve,
         }
         for each in trained
@@ -68,6 +70,26 @@ def write_runs(path: Path, protocol: Protocol, trained: list[Trained]) -> None:
     write_kept(path, protocol._asdict(), entries)
 
 
-def _run(entry: dict) -> Run:
-    curve = [Epoch(*epoch) for epoch in entry["curve"]]
-    return Run(entry["method"], entry["seed"], curve, entry["step_ms"], entry["parameters"], None)
+def _entry_of(stored: dict[str, Any]) -> tuple[str, Run]:
+    """A cell's name and its run."""
+    # Runs that were kept before they said their outcome.
+    stored = {"outcome": "", **stored}
+    header = record_of(_Header, {name: stored[name] for name in _Header._fields})
+    curve = [
+        record_of(Epoch, dict(zip(Epoch._fields, epoch, strict=True))) for epoch in stored["curve"]
+    ]
+    if not curve:
+        raise ValueError("a run in it has no epoch")
+    costs = header.step_ms, header.parameters
+    return header.cell, Run(header.method, header.seed, curve, *costs, None, header.outcome)
+
+
+class _Header(NamedTuple):
+    """A finished run but for its curve."""
+
+    cell: str
+    seed: int
+    method: str
+    step_ms: float
+    parameters: int
+    outcome: str

@@ -9,7 +9,7 @@ from experiments.reports._files import write_whole
 from experiments.training import Run
 
 MEASURES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
-RESULTS_COLUMNS = ("method", "seed", "epochs", *MEASURES, "step_ms", "parameters")
+RESULTS_COLUMNS = ("method", "seed", "epochs", *MEASURES, "step_ms", "parameters", "outcome")
 CURVES_COLUMNS = ("method", "seed", "epoch", *MEASURES)
 
 
@@ -35,7 +35,15 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object
 
 def _result(run: Run) -> tuple[object, ...]:
     epochs, *measures = _rounded(run.curve[-1])
-    return (run.method, run.seed, epochs, *measures, f"{run.step_ms:.4g}", run.parameters)
+    return (
+        run.method,
+        run.seed,
+        epochs,
+        *measures,
+        f"{run.step_ms:.4g}",
+        run.parameters,
+        run.outcome,
+    )
 
 
 def _rounded(entry: Sequence[float]) -> tuple[object, ...]:

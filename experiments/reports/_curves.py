@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 
 from experiments.reports._files import write_whole
 from experiments.reports._picture import COLOURS, STYLES, new_figure, picture
-from experiments.training import Run
+from experiments.reports._table import failures
+from experiments.training import Epoch, Run
 
 
 def draw_curves(path: Path, runs: Sequence[Run], title: str) -> None:
@@ -33,18 +34,32 @@ def _draw(
     """Draws every method's line and band, and returns the lines."""
     lines = {}
     for index, method in enumerate(dict.fromkeys(run.method for run in runs)):
-        curves = [run.curve for run in runs if run.method == method]
-        values = factor * np.array([[getattr(e, measure) for e in curve] for curve in curves])
+        own = [run for run in runs if run.method == method]
+        values = factor * _by_epoch([run.curve for run in own], measure)
+        mean = _mean(values)
         epochs = np.arange(1, values.shape[1] + 1)
         style = {"color": _colour(index), "linestyle": STYLES[index // len(COLOURS) % len(STYLES)]}
         marker = "o" if len(epochs) == 1 else None
-        axes.plot(epochs, values.mean(0), label=method, marker=marker, **style)
-        if len(curves) > 1:
-            axes.fill_between(
-                epochs, values.min(0), values.max(0), color=style["color"], alpha=0.15, linewidth=0
-            )
-        lines[method] = values.mean(0)
+        axes.plot(epochs, mean, label=method, marker=marker, **style)
+        if len(own) > 1:
+            low, high = np.fmin.reduce(values), np.fmax.reduce(values)
+            axes.fill_between(epochs, low, high, color=style["color"], alpha=0.15, linewidth=0)
+        lines[f"{method}{failures(own)}"] = mean
     return lines
+
+
+def _by_epoch(curves: Sequence[Sequence[Epoch]], measure: str) -> Float[np.ndarray, "runs epochs"]:
+    """A measure of each run and epoch; NaN where a run had ended."""
+    values = np.full((len(curves), max(map(len, curves))), np.nan)
+    for row, curve in zip(values, curves, strict=True):
+        row[: len(curve)] = [getattr(entry, measure) for entry in curve]
+    return values
+
+
+def _mean(values: Float[np.ndarray, "runs epochs"]) -> Float[np.ndarray, " epochs"]:
+    """The mean of the runs that are finite in the end; NaN if none is."""
+    trained = values[np.isfinite(values[:, -1])]
+    return trained.mean(0) if len(trained) else values[:1].mean(0)
 
 
 def _label(axes: Axes, lines: dict[str, Float[np.ndarray, " epochs"]], measure: str) -> None:
@@ -53,6 +68,8 @@ def _label(axes: Axes, lines: dict[str, Float[np.ndarray, " epochs"]], measure: 
     axes.set_ylabel(measure)
     axes.xaxis.get_major_locator().set_params(integer=True)
     finite = {method: line[-1] for method, line in lines.items() if np.isfinite(line[-1])}
+    lost = [method for method in lines if method not in finite]
+    axes.text(0.02, 0.02, "\n".join(lost), transform=axes.transAxes, va="bottom")
     axes.autoscale_view()  # It is lazy; the names' heights need the final limits.
     transform = axes.transData + axes.transAxes.inverted()
     heights = [transform.transform((1.0, value))[1] for value in finite.values()]

@@ -20,8 +20,14 @@ def prepare_folder(folder: Path) -> Path:
     return folder
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Writes a file under another name and then renames it: readers never see half of it."""
+def write_whole(path: Path, content: str | bytes, flag: str = "--out") -> None:
+    """Writes a file under another name and then renames it: readers never see half of it.
+
+    Args:
+        path: the file.
+        content: text or bytes.
+        flag: what the user gave the folder with.
+    """
     data = content.encode() if isinstance(content, str) else content
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -30,5 +36,5 @@ def write_whole(path: Path, content: str | bytes) -> None:
     except OSError as error:
         draft.unlink(missing_ok=True)
         raise UserError(
-            f"cannot write {path}: {error.strerror}; free it or change --out."
+            f"cannot write {path}: {error.strerror}; free it or change {flag}."
         ) from None

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 import jaxnorm
-from experiments.training import Run
+from experiments.training import AT_CHANCE, DIVERGED, Run
 
 #: A header and rows of text.
 Table = tuple[Sequence[str], list[Sequence[str]]]
@@ -63,19 +63,34 @@ def provenance(command: str) -> str:
 
 
 def _row(runs: Sequence[Run], first: Sequence[Run]) -> tuple[str, ...]:
-    last = [run.curve[-1] for run in runs]
-    baseline = {run.seed: run.curve[-1].test_accuracy for run in first}
-    gains = [100 * (run.curve[-1].test_accuracy - baseline[run.seed]) for run in runs]
+    trained = [run for run in runs if not run.diverged]
+    name = f"{runs[0].method}{failures(runs)}"
+    if not trained:
+        return (name, *[""] * 6, f"{runs[0].parameters:,}")
+    last = [run.curve[-1] for run in trained]
+    baseline = {run.seed: run.curve[-1].test_accuracy for run in first if not run.diverged}
+    pairs = [(run.curve[-1].test_accuracy, baseline.get(run.seed)) for run in trained]
+    gains = [100 * (mine - theirs) for mine, theirs in pairs if theirs is not None]
     return (
-        runs[0].method,
+        name,
         spread([100 * entry.test_accuracy for entry in last], ".2f"),
-        "" if runs[0].method == first[0].method else spread(gains, "+.2f"),
+        "" if runs[0].method == first[0].method or not gains else spread(gains, "+.2f"),
         spread([entry.test_loss for entry in last], ".4f"),
         spread([100 * entry.train_accuracy for entry in last], ".2f"),
         spread([entry.train_loss for entry in last], ".4f"),
-        spread([run.step_ms for run in runs], ".2f"),
+        spread([run.step_ms for run in trained], ".2f"),
         f"{runs[0].parameters:,}",
     )
+
+
+def failures(runs: Sequence[Run]) -> str:
+    """Which runs of a method did not train, as ": diverged (1 of 3 seeds)"; empty if all did."""
+    kinds = {DIVERGED: [run.diverged for run in runs]}
+    kinds[AT_CHANCE] = [run.outcome == AT_CHANCE for run in runs]
+    said = [
+        f"{kind} ({sum(found)} of {len(runs)} seeds)" for kind, found in kinds.items() if any(found)
+    ]
+    return f": {', '.join(said)}" if said else ""
 
 
 def spread(values: Sequence[float], form: str) -> str:

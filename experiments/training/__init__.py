@@ -6,6 +6,8 @@ from experiments.training._epoch import make_epoch as make_epoch
 from experiments.training._epoch import make_indexed_step as make_indexed_step
 from experiments.training._epoch import steps_per_epoch as steps_per_epoch
 from experiments.training._evaluate import make_evaluate as make_evaluate
+from experiments.training._fit import AT_CHANCE as AT_CHANCE
+from experiments.training._fit import DIVERGED as DIVERGED
 from experiments.training._fit import Run as Run
 from experiments.training._fit import fit as fit
 from experiments.training._fit import start as start
@@ -16,6 +18,7 @@ from experiments.training._history import History as History
 from experiments.training._history import Keeps as Keeps
 from experiments.training._history import KeepsNothing as KeepsNothing
 from experiments.training._keys import is_key as is_key
+from experiments.training._loss import Batch as Batch
 from experiments.training._mesh import make_placement as make_placement
 from experiments.training._padded import Padded as Padded
 from experiments.training._padded import Part as Part

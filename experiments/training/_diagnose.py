@@ -1,11 +1,13 @@
 """Where the first number that is not finite comes from."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
 from experiments.data import find_augmentation
-from experiments.methods import without_betas
+from experiments.methods import noisy, without_betas
 from experiments.training._epoch import batch_order, make_indexed_step
 from experiments.training._loss import Batch
 from experiments.training._state import TrainState
@@ -39,20 +41,21 @@ def first_nonfinite(trainer: Trainer, state: TrainState, batch: Batch) -> str:
     Args:
         trainer: of the run.
         state: the state before that step.
-        batch: the rows of that step and their labels.
+        batch: of that step.
     """
     layers: list[str] = []
 
-    def finite_layers(state: TrainState, rows: Array) -> list[Bool[Array, ""]]:
+    def finite_layers(state: TrainState, batch: Batch) -> list[Bool[Array, ""]]:
         def apply(weights: PyTree, rows: Array) -> tuple[Array, PyTree]:
             return trainer.apply(weights, state.model_state, rows, train=True)
 
         weights = effective(attach(without_betas(state.params), state.vectors))
-        _, found = collect_preactivations(apply, weights, rows)
+        collect = partial(collect_preactivations, apply)
+        _, found = noisy(collect, trainer.stddev, batch.keys)(weights, batch.X)
         layers.extend(found)  # In execution order; a dict that jit returns is sorted.
         return [jnp.isfinite(each).all() for each in found.values()]
 
-    flags = jax.device_get(jax.jit(finite_layers)(state, batch[0]))
+    flags = jax.device_get(jax.jit(finite_layers)(state, batch))
     for path, finite in zip(layers, flags, strict=True):
         if not finite:
             return f"first in the pre-activations of {path.removesuffix('/kernel')}"

@@ -8,7 +8,8 @@ from jaxtyping import Array, Float, Int, Key
 
 from experiments._errors import UserError
 from experiments.data import Augment, unchanged
-from experiments.training._keys import run_keys
+from experiments.training._keys import row_keys, run_keys
+from experiments.training._loss import Batch
 from experiments.training._placement import ONE_DEVICE, Placement
 from experiments.training._refresh import Refresh, refreshed_after, refreshed_first
 from experiments.training._state import Metrics, TrainState
@@ -36,7 +37,8 @@ def make_indexed_step(step: Step, augment: Augment = unchanged) -> IndexedStep:
     ) -> tuple[TrainState, Metrics]:
         rows = order[index]
         key = jax.random.fold_in(epoch_keys(state)[1], index)
-        return step(state, (augment(key, X[rows]), y[rows]))
+        keys = row_keys(state.seed, state.epoch, index, len(rows))
+        return step(state, Batch(augment(key, X[rows]), y[rows], keys))
 
     return indexed_step
 

@@ -1,14 +1,15 @@
 """The loop over epochs, and what it records."""
 
+import math
 import statistics
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from experiments._errors import Diverged, UserError
 from experiments.data import Dataset
@@ -21,6 +22,13 @@ from experiments.training._state import TrainState
 from experiments.training._trainer import Trainer
 from jaxnorm import parameter_count
 
+#: The share of a constant guess's loss above which nothing was learned.
+LEARNED = 0.98
+#: How the outcome of a run begins that was stopped.
+DIVERGED = "diverged"
+#: Of a run whose loss is no better than that of a constant guess.
+AT_CHANCE = "at chance"
+
 
 class Run(NamedTuple):
     """One method trained under one seed.
@@ -32,6 +40,7 @@ class Run(NamedTuple):
         step_ms: milliseconds a step, compilation and evaluation excluded; the median over epochs.
         parameters: the number of trainable numbers.
         state: the final state.
+        outcome: empty for a run that trained, else in a few words what went wrong.
     """
 
     method: str
@@ -39,7 +48,13 @@ class Run(NamedTuple):
     curve: list[Epoch]
     step_ms: float
     parameters: int
-    state: TrainState
+    state: TrainState | None
+    outcome: str = ""
+
+    @property
+    def diverged(self) -> bool:
+        """Whether it met a number that is not finite."""
+        return self.outcome.startswith(DIVERGED)
 
 
 def fit(
@@ -80,7 +95,12 @@ def fit(
         jax.block_until_ready(trained)
         seconds = time.perf_counter() - began
         if stops and not all_finite((state, trained)):
-            _diverged(trainer, kept, train, number, steps)
+            record()
+            raise Diverged(
+                where_diverged(trainer, kept, train, number, steps),
+                history.curve,
+                step_ms(history, steps),
+            )
         kept = copied(state)
         *measured, total = jax.device_get(
             (*trained, *trainer.evaluate(state, *test), state.skipped)
@@ -93,9 +113,23 @@ def fit(
         if signal:
             break
     record()
-    step_ms = 1e3 * statistics.median(history.seconds) / steps
-    parameters = parameter_count(state.params)
-    return Run(trainer.recipe.name, seed, list(history.curve), step_ms, parameters, state)
+    curve, parameters = list(history.curve), parameter_count(state.params)
+    said = outcome(curve[-1].train_loss, dataset.y_train)
+    return Run(trainer.recipe.name, seed, curve, step_ms(history, steps), parameters, state, said)
+
+
+def step_ms(history: History, steps: int) -> float:
+    """Milliseconds a step, the median over epochs; NaN before the first."""
+    return 1e3 * statistics.median(history.seconds) / steps if history.seconds else math.nan
+
+
+def outcome(loss: float, labels: Int[np.ndarray, " rows"]) -> str:
+    """What went wrong, if a final training loss shows it: compared with a constant guess's."""
+    if not math.isfinite(loss):
+        return DIVERGED
+    shares = np.unique_counts(np.asarray(labels)).counts / len(labels)
+    guess = float(-(shares * np.log(shares)).sum())
+    return AT_CHANCE if loss > LEARNED * guess else ""
 
 
 def _record(
@@ -106,15 +140,15 @@ def _record(
     keeper.after_epoch(state, history, signal)
 
 
-def _diverged(
+def where_diverged(
     trainer: Trainer, before: TrainState, train: tuple[Array, Array], number: int, steps: int
-) -> NoReturn:
-    """Raises Diverged, after running the epoch again up to the step that is not finite."""
+) -> str:
+    """Runs an epoch again, up to the first step that is not finite, and says where that is."""
     state, _ = trainer.careful_epoch(before, *train)
     index = steps - max(1, int(state.skipped))
     state = state._replace(epoch=state.epoch - 1)
     where = first_nonfinite(trainer, state, batch_of(trainer, state, *train, index))
-    raise Diverged(f"not finite at step {index + 1} of epoch {number}, {where}")
+    return f"not finite at step {index + 1} of epoch {number}, {where}"
 
 
 def start(trainer: Trainer, seed: int, X: Float[Array, "rows *shape"]) -> TrainState:

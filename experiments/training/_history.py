@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from experiments._reading import record_of
 from experiments.training._state import TrainState
 
 
@@ -45,8 +46,13 @@ class History(NamedTuple):
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> "History":
-        """The inverse of `to_json`."""
-        return cls(tuple(Epoch(*entry) for entry in saved["curve"]), tuple(saved["seconds"]))
+        """The inverse of `to_json`; raises for what no run can have measured."""
+        curve = tuple(
+            record_of(Epoch, dict(zip(Epoch._fields, entry, strict=True)))
+            for entry in saved["curve"]
+        )
+        seconds = tuple(0.0 + value for value in saved["seconds"])
+        return cls(curve, seconds)
 
 
 class Keeps(Protocol):

@@ -22,18 +22,20 @@ def make_step(
     apply: Callable[..., tuple[Array, PyTree]],
     optimizer: optax.GradientTransformation,
     variance_constancy: VarianceConstancy | None = None,
+    stddev: PyTree = None,
     *,
     groups: int = 1,
     axis_name: str | None = None,
     accumulate: int = 1,
     dtype: DTypeLike = jnp.float32,
 ) -> Step:
-    """A step ``(state, (X, y)) -> (state, metrics of the batch)``.
+    """A step ``(state, batch) -> (state, metrics of the batch)``.
 
     Args:
         apply: the network, as `jaxnorm.nnx.functionalize` gives it.
         optimizer: an optax optimizer, the method's edits included.
         variance_constancy: the settings of that loss, or None.
+        stddev: the noise of the hidden kernels' products, a draw a sample; None for none.
         groups: the parts of the rows that it sees apart.
         axis_name: the mapped axis under shard_map and pmap, where the rows are the device's own;
             what devices find is averaged over it. None under jit, however arrays are sharded.
@@ -42,7 +44,7 @@ def make_step(
             losses are float32.
     """
 
-    loss = make_loss(apply, variance_constancy, groups, dtype)
+    loss = make_loss(apply, variance_constancy, stddev, groups, dtype)
 
     def measure(state: TrainState, batch: Batch) -> tuple[PyTree, tuple[PyTree, Metrics]]:
         gradient, (model_state, metrics) = jax.grad(loss, has_aux=True)(state.params, state, batch)

@@ -12,7 +12,9 @@ from experiments.data import Augment, Dataset, unchanged
 from experiments.training._ahead import Ahead, nothing
 from experiments.training._epoch import epoch_keys, steps_per_epoch
 from experiments.training._evaluate import CHUNK
+from experiments.training._keys import row_keys
 from experiments.training._loop import Loop
+from experiments.training._loss import Batch
 from experiments.training._placement import ONE_DEVICE, Placement
 from experiments.training._refresh import Refresh
 from experiments.training._state import Metrics, TrainState
@@ -58,7 +60,7 @@ class Streamed:
         batches = self._batches(int(state.seed), int(state.epoch))
         return self._loop(state, X, y, batches, self._steps, meanwhile)
 
-    def batch(self, state: TrainState, index: int) -> tuple[Array, Array]:
+    def batch(self, state: TrainState, index: int) -> Batch:
         """The batch of a step, as the network sees it."""
         batches = self._batches(int(state.seed), int(state.epoch))
         batch = next(itertools.islice(batches, index, None))
@@ -78,7 +80,8 @@ class Streamed:
         def of_stored(state: TrainState, X: Array, y: Array, index: Int[Array, ""]):
             X = standardized(self._dataset, X)
             key = jax.random.fold_in(epoch_keys(state)[1], index)
-            return step(state, (self._augment(key, X), y))
+            keys = row_keys(state.seed, state.epoch, index, len(y))
+            return step(state, Batch(self._augment(key, X), y, keys))
 
         return of_stored
 

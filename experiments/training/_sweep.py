@@ -12,6 +12,8 @@ from jaxtyping import Array, Float, Int, PyTree, UInt
 from experiments.methods import Recipe, constrained_layout, make_optimizer, without_betas
 from experiments.training._ahead import Ahead
 from experiments.training._epoch import epoch_keys
+from experiments.training._keys import row_keys
+from experiments.training._loss import Batch
 from experiments.training._padded import Padded, Part, Sizes
 from experiments.training._state import TrainState
 from experiments.training._step import make_step
@@ -88,7 +90,8 @@ def make_run(
                 state, loss = carry
                 first = index * settings.batch_size
                 rows = jax.lax.dynamic_slice(order, (first,), (settings.batch_size,))
-                state, metrics = step(state, (data.train.X[rows], data.train.y[rows]))
+                keys = row_keys(state.seed, state.epoch, index, len(rows))
+                state, metrics = step(state, Batch(data.train.X[rows], data.train.y[rows], keys))
                 return state, loss + metrics.loss
 
             state, loss = jax.lax.fori_loop(0, steps, body, (state, jnp.float32(0)))

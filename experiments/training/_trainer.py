@@ -15,12 +15,12 @@ from experiments.methods import (
     OptimizerSettings,
     Recipe,
     constrained_layout,
-    growing_noise,
     initial_parameters,
     make_optimizer,
     scales_and_biases,
+    stddev_of_kernels,
 )
-from experiments.models import ACTIVATIONS, ModelSettings, build
+from experiments.models import ACTIVATIONS, ModelSettings, Noise, build
 from experiments.training._ahead import Ahead
 from experiments.training._cut import cut
 from experiments.training._epoch import make_epoch, make_indexed_step, steps_per_epoch
@@ -31,6 +31,7 @@ from experiments.training._placement import ONE_DEVICE, Placement
 from experiments.training._refresh import Refresh, make_refresh
 from experiments.training._scanned import Scanned
 from experiments.training._shard_map import placed
+from experiments.training._size import abstract_network
 from experiments.training._state import TrainState
 from experiments.training._step import Step, make_step
 from experiments.training._stepwise import Stepwise, loops_are_slow
@@ -76,13 +77,14 @@ class Trainer(NamedTuple):
         layout: which kernels it constrains.
         network: ``key -> module``, with random parameters, or under `nnx.eval_shape` without.
         init: ``(seed (uint32), X) -> TrainState``.
-        step: ``(state, (X, y)) -> (state, metrics)``, pure and not compiled.
+        step: ``(state, batch) -> (state, metrics)``, pure and not compiled.
         refresh: what is done between steps, or None.
         epoch: ``(state, X, y) -> (state, metrics)``; it consumes the state, and calls ``meanwhile``
             when the device has work.
         careful_epoch: the same, up to the first step that is not finite.
         evaluate: ``(state, X, y) -> metrics``.
         apply: the network, as `jaxnorm.nnx.functionalize` gives it.
+        stddev: the noise of its hidden kernels, a draw a sample; None for none.
     """
 
     recipe: Recipe
@@ -96,11 +98,14 @@ class Trainer(NamedTuple):
     careful_epoch: Scanned | Stepwise | Streamed
     evaluate: Ahead | StreamedEvaluation
     apply: Callable[..., tuple[Array, PyTree]]
+    stddev: PyTree
 
 
 def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -> Trainer:
     """The trainer of a method for datasets of the same shapes as ``dataset``."""
     shape = dataset.X_train.shape[1:]
+    settings = settings._replace(model=settings.model.on(shape))
+    recipe = recipe.placed_in(settings.model.name)
     augment = find_augmentation(settings.augment, dataset.name, shape)
     layout, placement = constrained_layout(settings.constrain_head), settings.placement
     steps = settings.epochs * steps_per_epoch(dataset.train_rows, settings.batch_size)
@@ -108,21 +113,20 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
     sizes = settings.model._replace(groups=groups.batch_norm)
     network = partial(network_of, recipe, sizes, shape, dataset.num_classes)
 
-    # Abstract: the structure alone, without computing parameters.
-    model = nnx.eval_shape(lambda: network(jax.random.key(0)))
-    apply = functionalize(model).apply
-    noise = _noise(recipe, model, (2, *shape))
+    model = abstract_network(network, placement)
+    functional = functionalize(model, mixed_precision=True)
+    apply, stddev = functional.apply, stddev_of_kernels(recipe, functional, shape)
 
     def optimizer(seed: int | UInt[Array, ""] = 0) -> optax.GradientTransformation:
-        return make_optimizer(recipe, settings.optimizer, steps, layout, seed, noise)
+        return make_optimizer(recipe, settings.optimizer, steps, layout, seed)
 
-    step = _step(apply, optimizer(), recipe, settings, groups.variance_constancy)
+    step = _step(apply, optimizer(), recipe, stddev, settings, groups.variance_constancy)
     refresh = make_refresh(model, recipe, settings.batch_size, placement)
 
     def epoch_of(step: Step) -> Scanned | Stepwise | Streamed:
         return _epoch_runner(model, step, refresh, settings, augment, dataset)
 
-    evaluate = make_evaluate(apply, recipe.noise is not None, placement=placement)
+    evaluate = make_evaluate(apply, recipe.noisy_parameters, placement=placement)
     return Trainer(
         recipe,
         settings,
@@ -137,6 +141,7 @@ def make_trainer(recipe: Recipe, settings: TrainingSettings, dataset: Dataset) -
             StreamedEvaluation(evaluate, dataset, placement) if dataset.stream else Ahead(evaluate)
         ),
         apply=apply,
+        stddev=stddev,
     )
 
 
@@ -144,6 +149,7 @@ def _step(
     apply: Callable[..., tuple[Array, PyTree]],
     optimizer: optax.GradientTransformation,
     recipe: Recipe,
+    stddev: PyTree,
     settings: TrainingSettings,
     groups: int,
 ) -> Step:
@@ -152,6 +158,7 @@ def _step(
         apply,
         optimizer,
         recipe.variance_constancy,
+        stddev,
         groups=groups,
         axis_name=settings.placement.axis_name,
         accumulate=settings.accumulate,
@@ -162,19 +169,6 @@ def _step(
     return guarded(step) if settings.nonfinite == "skip" else step
 
 
-def _noise(recipe: Recipe, model: nnx.Module, shape: Sequence[int]) -> PyTree:
-    """The noise of each kernel, where it depends on the layer."""
-    if recipe.noise is None or not recipe.noise_grows:
-        return None
-    functional = functionalize(model)
-
-    def logits(params: PyTree, x: Array) -> Array:
-        return functional.apply(params, functional.state, x, train=False)[0]
-
-    x = jax.ShapeDtypeStruct(tuple(shape), jnp.float32)
-    return growing_noise(recipe.noise, logits, functional.params, x)
-
-
 def network_of(
     recipe: Recipe,
     model: ModelSettings,
@@ -183,6 +177,7 @@ def network_of(
     key: Key[Array, ""],
 ) -> nnx.Module:
     """The network of a method, with random parameters."""
+    noise = Noise(recipe.noise or 0.0, recipe.noise_grows)
     return build(
         model,
         shape,
@@ -194,6 +189,7 @@ def network_of(
         standardize=recipe.propagates,
         dropout=recipe.dropout,
         input_norm=recipe.input_norm,
+        scale_layers=noise if recipe.scale_layers else None,
     )
 
 

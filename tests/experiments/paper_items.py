@@ -1,6 +1,6 @@
 """The smoke preset of every item of the papers; by name only, since all take minutes.
 
-JAX_DISABLE_MOST_OPTIMIZATIONS=1 python -m pytest -n auto tests/experiments/paper_items.py
+python -m pytest -n auto --dist load tests/experiments/paper_items.py
 """
 
 import jax

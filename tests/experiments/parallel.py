@@ -6,9 +6,16 @@ import inspect
 import jax
 import numpy as np
 
-from experiments.methods import METHODS, Overrides, adjusted
+from experiments.methods import METHODS, Overrides, Recipe, adjusted
 from experiments.models import ModelSettings
-from experiments.training import Placement, Trainer, TrainingSettings, make_placement, make_trainer
+from experiments.training import (
+    Batch,
+    Placement,
+    Trainer,
+    TrainingSettings,
+    make_placement,
+    make_trainer,
+)
 from tests.experiments.toy import toy_dataset
 from tests.trees import quick_jit
 
@@ -28,8 +35,12 @@ def placement(entry: str, devices: int, mesh: str = "") -> Placement:
 
 def trainer(name: str, where: Placement, groups: int = 1, **settings) -> Trainer:
     """A method on two layers of eight units, trained by SGD."""
+    return trainer_of(adjusted(METHODS[name], Overrides(sample_size=2)), where, groups, **settings)
+
+
+def trainer_of(recipe: Recipe, where: Placement, groups: int = 1, **settings) -> Trainer:
+    """The same of a recipe."""
     model = ModelSettings(depth=2, width=8, groups=groups)
-    recipe = adjusted(METHODS[name], Overrides(sample_size=2))
     settings = {"batch_size": BATCH, "epochs": 2, **settings}
     return make_trainer(recipe, TrainingSettings(model, placement=where, **settings), DATA)
 
@@ -38,6 +49,11 @@ def batches():
     """Random rows and their labels, (steps, batch, ...)."""
     rows = np.random.default_rng(0).integers(0, len(DATA.X_train), (STEPS, BATCH))
     return DATA.X_train[rows], DATA.y_train[rows]
+
+
+def with_keys(X, y) -> Batch:
+    """The batch of some rows; whose keys they get does not matter, but that they are the same."""
+    return Batch(X, y, jax.random.split(jax.random.key(5), len(y)))
 
 
 @functools.cache
@@ -53,7 +69,8 @@ def train(where: Placement, names: tuple[str, ...] = NAMES, groups: int = GROUPS
     """The states that the steps lead to, by method; each process feeds the rows of its own."""
     steps = {name: trainer(name, where, groups).step for name in names}
 
-    def step_all(states, batch):
+    def step_all(states, rows):
+        batch = with_keys(*rows)
         return {name: step(states[name], batch)[0] for name, step in steps.items()}
 
     compiled, own = quick_jit(step_all), where.own_rows(BATCH)

@@ -19,7 +19,7 @@ from tests.experiments.toy import after_an_epoch, save_toy, toy_trainer
 @pytest.fixture(scope="module")
 def state():
     """A state with nodes, noise, and a random key as dropout keeps one."""
-    state = after_an_epoch(toy_trainer("cwo"))
+    state = after_an_epoch(toy_trainer("cwo-step"))
     return state._replace(model_state={"dropout": {"key": jax.random.key(3)}})
 
 
@@ -89,7 +89,7 @@ def test_saved_on_eight_devices_and_restored_on_fewer(state, saved_on_eight, dev
     assert len(kernel.sharding.device_set) == devices
     assert kernel.sharding.shard_shape(kernel.shape) == (8, 8 // devices)
     clean = clean_parameters(restored.optimizer_state, restored.params)
-    drift = constraint_drift(clean, toy_trainer("cwo").layout)
+    drift = constraint_drift(clean, layout=toy_trainer("cwo-step").layout)
     assert max(map(float, drift.values())) < 1e-5
 
 

@@ -5,6 +5,7 @@ import csv
 import pytest
 
 from experiments._cli import main
+from experiments.models import ModelSettings
 from tests.experiments.toy import save_toy
 
 TINY = ["--depth", "1", "--width", "8", "--epochs", "2", "--batch-size", "16"]
@@ -49,7 +50,7 @@ def test_compare_writes_its_files(comparison):
         last = [c for c in curves if (c["method"], c["seed"]) == (row["method"], row["seed"])][-1]
         assert last["test_loss"] == row["test_loss"]
     table = (comparison / "table.md").read_text()
-    assert "| cwo " in table
+    assert "| cwo" in table
     assert "python -m experiments compare --dataset" in table
     assert (comparison / "curves.png").read_bytes().startswith(b"\x89PNG")
 
@@ -62,17 +63,45 @@ def test_train_is_one_run_of_compare(comparison, npz, tmp_path, capsys):
     for column in set(row) - {"step_ms"}:
         assert row[column] == expected[column], column
     captured = capsys.readouterr()
-    assert "| cwo " in captured.out
+    assert "| cwo" in captured.out
     assert "cwo, seed 1" in captured.err
 
 
 def test_compare_runs_on_the_digits(tmp_path):
-    arguments = ["compare", "--methods", "cwo", "--seeds", "1", *TINY, "--out", str(tmp_path)]
-    assert main(arguments) == 0
+    arguments = ["compare", "--methods", "cwo", "--seeds", "1", "--model", "mlp", *TINY]
+    assert main([*arguments, "--train-rows", "600", "--out", str(tmp_path)]) == 0
     assert float(rows_of(tmp_path / "results.csv")[0]["test_accuracy"]) > 0.5
 
 
+def test_a_run_that_diverges_is_stopped_and_the_others_go_on(npz, tmp_path, capsys):
+    arguments = ["compare", "--dataset", npz, "--methods", "none,bn", "--seeds", "2", *TINY]
+    assert main([*arguments, "--learning-rate", "1e30", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert "none: diverged (2 of 2 seeds)" in said.out
+    assert "none, seed 0: diverged, not finite at step" in said.out
+    assert "A smaller --learning-rate may help" in said.out
+    rows = rows_of(tmp_path / "results.csv")
+    assert len(rows) == 4
+    assert rows[0]["outcome"].startswith("diverged, not finite at step 2 of epoch 1, ")
+    assert (rows[0]["epochs"], rows[0]["test_accuracy"]) == ("1", "nan")
+    assert "none: diverged (2 of 2 seeds)" in (tmp_path / "table.md").read_text()
+
+
+def test_the_network_follows_the_data():
+    shapes = {
+        (32, 32, 3): "cnn9",
+        (8, 8, 1): "cnn9",
+        (3, 3, 1): "mlp",
+        (64, 3): "dgcnn",
+        (9,): "mlp",
+    }
+    for shape, name in shapes.items():
+        assert ModelSettings("").on(shape).name == name
+        assert ModelSettings("nin").on(shape).name == "nin"
+
+
 WRONG = {
+    "--train-rows 2000": "--train-rows is 2000, and the training rows of digits are 1348",
     "--dataset digit": "did you mean 'digits'",
     "--dataset absent.npz": "there is no file absent.npz",
     "--model cnn": "did you mean 'cnn9'",
@@ -117,6 +146,7 @@ def test_help(command, capsys):
     assert capsys.readouterr().out.count("\n") > 3
 
 
+@pytest.mark.slow
 def test_bench_step(tmp_path, capsys):
     arguments = ["bench", "step", "--model", "mlp", "--width", "8", "--depth", "1"]
     arguments += ["--methods", "cwo", "--batch-size", "4", "--repeats", "2", "--out", str(tmp_path)]

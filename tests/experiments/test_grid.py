@@ -12,7 +12,7 @@ from experiments.models import ACTIVATIONS
 from experiments.papers import ITEMS, Context
 from experiments.papers._data import described, enlarged, find, load_data, subset
 from experiments.papers._grid import Cell, Grid, Ordering, Protocol
-from experiments.papers._grid_report import report_of
+from experiments.papers._grid_report import report_of, said_of_noise
 from experiments.papers._presets import presets
 from experiments.papers._training import recipe_of
 from experiments.papers._trainings import RUNS, Trained, chosen, train_grid
@@ -76,6 +76,15 @@ def test_the_noise_grows_where_the_protocol_says_so():
     assert recipe_of(set_here, growing).noise == 0.5
 
 
+def test_a_report_says_the_noise_of_each_row():
+    cells = [Cell("Ours", "cwo"), Cell("step", "cwo-step"), Cell("BN", "bn")]
+    (said,) = said_of_noise(cells, PROTOCOL)
+    assert "Ours 0.1 (each layer, a draw a sample); step 0.1 (each layer, a draw a step)." in said
+    (said,) = said_of_noise(cells[:1], PROTOCOL._replace(growing_noise=1.0))
+    assert "Ours 1 (last layer, l / L of it in layer l, a draw a sample)." in said
+    assert said_of_noise(cells[2:], PROTOCOL) == []
+
+
 def test_a_reduced_preset_says_in_what_it_differs():
     made = presets(
         Protocol(drops=((0.5, 0.1),), seeds=3),
@@ -100,6 +109,7 @@ def test_no_cell_of_a_smoke_preset_undoes_its_sizes():
                 assert not sizes & cell.changes.keys(), (name, preset, cell.name)
 
 
+@pytest.mark.slow
 def test_finished_runs_are_kept_and_another_protocol_is_refused(tmp_path):
     seen = []
     context = Context(None, tmp_path, lambda fraction, what: seen.append((fraction, what)))

@@ -63,7 +63,12 @@ def network(name: str, shape: tuple[int, ...], norm: str | None = "bn") -> nnx.M
     return nnx.eval_shape(lambda: build(settings, shape, 10, nnx.Rngs(0), norm=norm))
 
 
-@pytest.mark.parametrize("name", COUNTS)
+#: The deeper networks take seconds to trace; what they consist of is in the others.
+SHALLOW = [name for name in COUNTS if name not in ("resnet50", "resnet110", "wrn28x10")]
+ALL = [pytest.param(name, marks=[] if name in SHALLOW else [pytest.mark.slow]) for name in COUNTS]
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_parameter_counts(name: str) -> None:
     params = functionalize(network(name, (32, 32, 3))).params
     assert parameter_count(params) == COUNTS[name]
@@ -73,12 +78,14 @@ def test_parameter_counts(name: str) -> None:
     )
 
 
-#: The deeper networks take seconds to trace; what they consist of is in the others.
-SHALLOW = [name for name in COUNTS if name not in ("resnet50", "resnet110", "wrn28x10")]
-
-
 @pytest.mark.parametrize("name", [*SHALLOW, "cnn9"])
-@pytest.mark.parametrize("norm", [None, "bn", "sl", "pn", "variance-only-bn"])
+@pytest.mark.parametrize(
+    "norm",
+    [
+        "bn",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in (None, "sl", "pn", "variance-only-bn")),
+    ],
+)
 def test_logits_of_small_images(name: str, norm: str | None) -> None:
     check_logits(name, norm)
 

@@ -1,12 +1,15 @@
 """Every method: it takes a step, and its constraint holds where it should and nowhere else."""
 
+import functools
 import itertools
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 
 from experiments._errors import UserError
 from experiments.methods import (
@@ -21,8 +24,9 @@ from experiments.methods import (
 )
 from experiments.methods._optimizer import cosine, decayed
 from experiments.models import ModelSettings
-from experiments.training import make_trainer
+from experiments.training import make_trainer, network_of
 from jaxnorm import Scaled, constraint_drift, effective
+from jaxnorm.nnx import ScaleAndBias
 from tests.experiments.toy import SETTINGS, after_an_epoch, start, toy_dataset, toy_trainer
 
 
@@ -47,7 +51,14 @@ def test_unknown_methods_get_near_names():
         find_methods("bn,bn")
 
 
-@pytest.mark.parametrize("name", METHODS)
+#: Each part on its own; the combinations of them are slow.
+SINGLE = [name for name in METHODS if not re.search(r"[+]|^cwo-|^normprop-", name)]
+METHOD = [
+    name if name in SINGLE else pytest.param(name, marks=pytest.mark.slow) for name in METHODS
+]
+
+
+@pytest.mark.parametrize("name", METHOD)
 def test_training_moves_every_leaf(name):
     trainer = toy_trainer(name)
     before, after = start(trainer, 0).params, after_an_epoch(trainer).params
@@ -65,7 +76,7 @@ def test_training_moves_every_leaf(name):
 def test_the_constraint_holds_after_an_epoch(name, base):
     trainer = toy_trainer(name, base)
     state = after_an_epoch(trainer)
-    drift = constraint_drift(state.params, trainer.layout)
+    drift = constraint_drift(state.params, layout=trainer.layout)
     assert max(map(float, drift.values())) < 1e-5
     # The classifier is free.
     assert not isinstance(state.params["head"]["kernel"], Scaled)
@@ -77,14 +88,14 @@ def test_the_constraint_holds_after_an_epoch(name, base):
 @pytest.mark.parametrize("base", ["sgd", "adam"])
 def test_centring_alone_keeps_the_mean(base):
     trainer = toy_trainer("cwo-centre", base)
-    drift = constraint_drift(after_an_epoch(trainer).params, trainer.layout)
+    drift = constraint_drift(after_an_epoch(trainer).params, layout=trainer.layout)
     assert float(drift["sum"]) < 1e-5
     assert float(drift["squared_norm"]) > 0.1
 
 
 def test_the_sphere_alone_keeps_the_norm_and_frees_the_mean():
     trainer = toy_trainer("cwo-sphere")
-    drift = constraint_drift(after_an_epoch(trainer).params, trainer.layout)
+    drift = constraint_drift(after_an_epoch(trainer).params, layout=trainer.layout)
     assert float(drift["squared_norm"]) < 1e-5
     assert float(drift["sum"]) > 0.1
 
@@ -136,11 +147,11 @@ def test_initial_parameters_keep_what_they_can():
 
 
 def test_noise_can_be_set():
-    params = toy_parameters("cwo")
+    params = toy_parameters("cwo-step")
     zeros = jax.tree.map(jnp.zeros_like, params)
     for stddev, moved in ((0.0, False), (0.5, True)):
         settings = OptimizerSettings(weight_decay=0.0)
-        recipe = adjusted(METHODS["cwo"], Overrides(noise=stddev))
+        recipe = adjusted(METHODS["cwo-step"], Overrides(noise=stddev))
         tx = make_optimizer(recipe, settings, 10, constrained_layout(), seed=3)
         updates, _ = tx.update(zeros, tx.init(params), params)
         noisy = optax.apply_updates(params, updates)["blocks"][0]["linear"]["kernel"].scale
@@ -158,16 +169,38 @@ def test_the_schedule_is_half_a_cosine():
     np.testing.assert_allclose(values, expected, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_linear_noise_counts_layers_as_they_run():
     """Twelve blocks: by name the tenth comes before the second."""
     model = ModelSettings("mlp", depth=12, width=4)
-    settings = SETTINGS._replace(model=model, optimizer=OptimizerSettings(learning_rate=1e-9))
-    trainer = make_trainer(METHODS["cwo-linear"], settings, toy_dataset())
-    state, _ = trainer.epoch(start(trainer, 0), *toy_dataset()[:2])
-    blocks = state.params["blocks"]
-    noise = [np.asarray(blocks[i]["linear"]["kernel"].scale - 1) for i in sorted(blocks)]
-    # Four normal draws of sigma l / 12: their size grows with l, and none is far beyond it.
-    sizes = np.array([np.abs(each).max() / ((i + 1) / 12) for i, each in enumerate(noise)])
-    assert (sizes < 4).all()
-    assert np.median(sizes) > 0.5
-    assert np.abs(noise[0]).max() < 4 / 12
+    settings = SETTINGS._replace(model=model)
+    stddev = make_trainer(METHODS["cwo-linear"], settings, toy_dataset()).stddev
+    levels = [stddev["blocks"][i]["linear"]["kernel"] for i in range(12)]
+    assert levels == [(i + 1) / 12 for i in range(12)]
+    assert stddev["head"]["kernel"] is None
+
+
+def test_before_branches_scale_bias_and_noise_are_layers():
+    """WRN-28-10 has two in each of twelve units and one in the end; kernels have neither."""
+    model = ModelSettings("wrn28x10", channels=4)
+    key = jax.random.key(0)
+    network = functools.partial(network_of, METHODS["cwo-linear"].placed_in("wrn28x10"), model)
+    made = nnx.eval_shape(lambda: network((8, 8, 3), 10, key))
+    layers = [m for _, m in nnx.iter_modules(made) if isinstance(m, ScaleAndBias)]
+    assert sorted(layer.stddev for layer in layers) == [(i + 1) / 25 for i in range(25)]
+    assert made.last.norm.stddev == 1
+    assert made.units[0].first.norm.stddev == 1 / 25
+    assert made.units[0].second.norm.stddev == 2 / 25
+    assert all(m.bias is None for _, m in nnx.iter_modules(made) if isinstance(m, nnx.Conv))
+
+
+def test_noise_is_drawn_for_each_sample_or_once_a_step_and_never_both():
+    found = {}
+    for name in ("cwo", "cwo-step", "cwo-centre-sphere"):
+        trainer, recipe = toy_trainer(name), METHODS[name]
+        found[name] = (trainer.stddev, recipe.noisy_parameters)
+    assert found == {
+        "cwo": (0.1, False),
+        "cwo-step": (None, True),
+        "cwo-centre-sphere": (None, False),
+    }

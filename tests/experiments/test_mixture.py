@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from experiments.simulations import Mixture, mixture_samples, train_unit
 from jaxnorm.theory.vcl import mixture_kurtosis
@@ -24,6 +25,7 @@ def cosines(setting, *swept):
     return np.asarray(jax.jit(jax.vmap(seeds, (0, 0, None, None)))(priors, starts, keys, ANGLES))
 
 
+@pytest.mark.slow
 def test_a_rare_mode_is_merged_and_a_common_one_is_separated(standard_promotion):
     """The protocol of vcl/fig2 with a quarter of its pairs, half of its steps and of its seeds;
     the thresholds are those of the whole."""

@@ -10,6 +10,7 @@ from experiments.methods._paths import by_path
 from experiments.training import Ahead, Stepwise, make_evaluate, make_indexed_step, make_trainer
 from experiments.training._refresh import Refresh
 from jaxnorm import effective, standardized
+from tests.experiments.parallel import with_keys
 from tests.experiments.toy import SETTINGS, start, toy_dataset, toy_trainer
 
 #: Each test here takes many seconds.
@@ -59,7 +60,7 @@ def test_the_decay_is_part_of_the_loss():
     """Its gradient is 2 zeta gamma: what one step of plain SGD adds to the scales."""
     data, trainer = toy_dataset(), toy_trainer("pn+gamma-decay")
     state = start(trainer, 0)
-    step, batch = Ahead(trainer.step), (data.X_train[:16], data.y_train[:16])
+    step, batch = Ahead(trainer.step), with_keys(data.X_train[:16], data.y_train[:16])
     without, _ = step(state, batch)
     strengths = {site: jnp.full_like(each, 0.1) for site, each in state.strengths.items()}
     with_decay, _ = step(state._replace(strengths=strengths), batch)

@@ -42,10 +42,10 @@ def folder(tmp_path_factory):
     started = [
         subprocess.Popen(
             [*command, str(number), address, str(folder)],
-            stdout=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "XLA_FLAGS": "--xla_backend_optimization_level=0"},
+            env=dict(os.environ),
         )
         for number in range(2)
     ]
@@ -56,8 +56,7 @@ def folder(tmp_path_factory):
             process.kill()
     for process, (_, errors) in zip(started, outputs, strict=True):
         assert process.returncode == 128 + signal.SIGTERM, errors
-    for number, (printed, errors) in enumerate(outputs):
-        (folder / f"out{number}.txt").write_text(printed)
+    for number, (_, errors) in enumerate(outputs):
         (folder / f"err{number}.txt").write_text(errors)
     return folder
 
@@ -78,10 +77,8 @@ def test_the_command_line_on_two_processes(folder):
 
 def test_one_process_writes(folder):
     assert not (folder / "process1").exists()
-    assert "| cwo " in (folder / "out0.txt").read_text()
-    # Nothing but what the transport prints of itself.
-    lines = (folder / "out1.txt").read_text().splitlines()
-    assert not [line for line in lines if not line.startswith("[Gloo]")]
+    assert "| cwo" in (folder / "out0.txt").read_text()
+    assert (folder / "out1.txt").read_text() == ""
 
 
 @pytest.mark.parametrize("entry", ENTRIES)

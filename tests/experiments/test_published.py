@@ -74,6 +74,7 @@ def test_what_is_no_list_of_sub_policies_is_said(archive, place, message):
         read_policies(str(archive.parent / place))
 
 
+@pytest.mark.slow
 def test_an_augmentation_with_a_file_chooses_from_it(archive):
     """Both sub-policies of the file invert every image, and change nothing else of it."""
     images = np.random.default_rng(0).normal(size=(4, 8, 8, 3)).astype(np.float32)

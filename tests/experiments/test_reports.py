@@ -35,9 +35,11 @@ def test_csv_files(tmp_path):
     write_curves(tmp_path / "curves.csv", RUNS)
     results = list(csv.reader((tmp_path / "results.csv").read_text().splitlines()))
     assert ",".join(results[0]) == (
-        "method,seed,epochs,train_loss,train_accuracy,test_loss,test_accuracy,step_ms,parameters"
+        "method,seed,epochs,train_loss,train_accuracy,test_loss,test_accuracy,step_ms,parameters,"
+        "outcome"
     )
-    assert results[3] == ["bn", "0", "3", "0.333333", "0.5", "0.666667", "0.95", "1.5", "1234"]
+    expected = ["bn", "0", "3", "0.333333", "0.5", "0.666667", "0.95", "1.5", "1234", ""]
+    assert results[3] == expected
     curves = list(csv.reader((tmp_path / "curves.csv").read_text().splitlines()))
     assert (
         ",".join(curves[0]) == "method,seed,epoch,train_loss,train_accuracy,test_loss,test_accuracy"
@@ -57,6 +59,22 @@ def test_the_table_has_means_spreads_and_paired_differences():
     assert lines == ["| a | bb |", "|---|---:|", "| x |  1 |"]
 
 
+LOST = Epoch(2, *[float("nan")] * 4)
+DIVERGED = Run("cwo", 0, [Epoch(1, 1.0, 0.5, 1.0, 0.5), LOST], 1.0, 9, None, "diverged, not finite")
+
+
+def test_runs_that_did_not_train_are_named_and_left_out_of_means(tmp_path):
+    chance = run("lcw", 0, 0.1)._replace(outcome="at chance")
+    _, rows = comparison_table([*RUNS, DIVERGED, run("cwo", 1, 0.9), chance])
+    assert rows[2][:3] == ("cwo: diverged (1 of 2 seeds)", "90.00", "+10.00")
+    assert rows[3][:2] == ("lcw: at chance (1 of 1 seeds)", "10.00")
+    _, rows = comparison_table([DIVERGED, run("bn", 0, 0.9)])
+    assert rows[0] == ("cwo: diverged (1 of 1 seeds)", *[""] * 6, "9")
+    assert rows[1][1:3] == ("90.00", "")
+    write_results(tmp_path / "results.csv", [DIVERGED])
+    assert '"diverged, not finite"' in (tmp_path / "results.csv").read_text()
+
+
 def test_provenance():
     text = provenance("python -m experiments compare")
     for part in (
@@ -70,7 +88,9 @@ def test_provenance():
         assert part in text
 
 
-@pytest.mark.parametrize("runs", [RUNS, RUNS[:1], [run("none", 0, float("nan"))], RUNS * 5])
+@pytest.mark.parametrize(
+    "runs", [RUNS, RUNS[:1], [run("none", 0, float("nan"))], RUNS * 5, [*RUNS, DIVERGED]]
+)
 def test_a_picture_is_drawn(tmp_path, runs):
     draw_curves(tmp_path / "curves.png", runs, "title")
     with Image.open(tmp_path / "curves.png") as image:

@@ -1,6 +1,7 @@
 """What devices send each other in the training step that the command line runs."""
 
 import inspect
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +10,11 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from experiments.training import make_indexed_step
+from experiments.methods import METHODS
+from experiments.training import Batch, make_indexed_step
 from jaxnorm import effective
 from tests.devices import collectives, traffic
-from tests.experiments.parallel import BATCH, DATA, placement, trainer
+from tests.experiments.parallel import BATCH, DATA, placement, trainer, trainer_of
 
 #: Each test here takes many seconds.
 pytestmark = pytest.mark.slow
@@ -37,6 +39,11 @@ def batch_shapes(rows=BATCH):
     return jax.ShapeDtypeStruct((rows, 6), jnp.float32), jax.ShapeDtypeStruct((rows,), jnp.int32)
 
 
+def keyed_shapes():
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), BATCH))
+    return Batch(*batch_shapes(), keys)
+
+
 def size(tree):
     leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
     return FLOAT * sum(leaf.size for leaf in leaves)
@@ -48,7 +55,7 @@ def test_one_all_reduce_a_step(method):
     where = placement("jit", DEVICES)
     subject = trainer(method, where, groups=DEVICES)
     state = state_shapes(subject)
-    sent = traffic(subject.step, on(where.state_shardings(state), state), batch_shapes())
+    sent = traffic(subject.step, on(where.state_shardings(state), state), keyed_shapes())
     assert sent.operations == ["all-reduce"]
     plain = jax.eval_shape(effective, state.params)
     assert sent.bytes == size(plain) + size(state.model_state) + METRICS
@@ -60,7 +67,7 @@ def test_one_all_reduce_a_step_of_shard_map(method):
     where = placement("shard_map", DEVICES)
     subject = trainer(method, where)
     state = state_shapes(subject)
-    sent = traffic(subject.step, on(where.state_shardings(state), state), batch_shapes())
+    sent = traffic(subject.step, on(where.state_shardings(state), state), keyed_shapes())
     assert sent.operations == ["all-reduce"]
     assert sent.bytes == size(state.params) + size(state.model_state) + METRICS
 
@@ -77,10 +84,10 @@ def test_taking_a_batch_out_of_the_data_sends_nothing():
     assert collectives(step, state, *data, order, jnp.int32(0)) == ["all-reduce"]
 
 
-def all_reduces_with_a_kernel_split_along_its_fan_in(method):
+def all_reduces_with_a_kernel_split_along_its_fan_in(recipe):
     """The second layer's 8 x 8 kernel, and what the optimizer keeps of it; the rest is whole."""
     mesh = placement("jit", DEVICES, "model=8").mesh
-    subject = trainer(method, placement("jit", 1))
+    subject = trainer_of(recipe, placement("jit", 1))
     state = state_shapes(subject)
 
     def sharding(leaf):
@@ -92,15 +99,18 @@ def all_reduces_with_a_kernel_split_along_its_fan_in(method):
         state, metrics = subject.step(state, batch)
         return jax.lax.with_sharding_constraint(state, shardings), metrics
 
-    return collectives(step, on(shardings, state), batch_shapes()).count("all-reduce")
+    return collectives(step, on(shardings, state), keyed_shapes()).count("all-reduce")
 
 
 def test_a_kernel_split_along_its_fan_in_costs_two_all_reduces():
     """cwo: the sum; then the rest of the sum, the squares and the scale's gradient, in one.
 
-    lcw and wn: a sum over the fan-in forward, and one backward.
+    And three more by its clipping: the scale's gradient comes first then, and the layer's norm is
+    taken over its largest number. lcw and wn: a sum over the fan-in forward, and one backward.
     """
-    plain = all_reduces_with_a_kernel_split_along_its_fan_in("none")
-    for method in ("cwo", "lcw", "wn"):
-        more = all_reduces_with_a_kernel_split_along_its_fan_in(method) - plain
-        assert more == 2, method
+    plain = all_reduces_with_a_kernel_split_along_its_fan_in(METHODS["none"])
+    unclipped = replace(METHODS["cwo"], clip=None)
+    for recipe in (unclipped, METHODS["lcw"], METHODS["wn"]):
+        more = all_reduces_with_a_kernel_split_along_its_fan_in(recipe) - plain
+        assert more == 2, recipe.name
+    assert all_reduces_with_a_kernel_split_along_its_fan_in(METHODS["cwo"]) - plain == 5

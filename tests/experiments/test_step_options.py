@@ -24,6 +24,7 @@ from tests.experiments.parallel import (
     put,
     start,
     trainer,
+    with_keys,
 )
 from tests.trees import quick_jit
 
@@ -35,8 +36,9 @@ NAMES = ("bn", "cwo", "wn+dropout")
 def one_step(name, where=ONE, **settings):
     """The states before and after one step, and its metrics."""
     state, (X, y) = start(NAMES)[name], batches()
-    step = quick_jit(trainer(name, where, **settings).step)
-    return state, *step(put(where, state), where.replicate((X[0], y[0])))
+    step = trainer(name, where, **settings).step
+    compiled = quick_jit(lambda state, X, y: step(state, with_keys(X, y)))
+    return state, *compiled(put(where, state), *where.replicate((X[0], y[0])))
 
 
 def test_microbatches_make_the_same_step():
@@ -89,7 +91,7 @@ def test_matrix_products_are_of_bfloat16():
     subject = trainer("cwo", ONE, dtype="bfloat16")
     state = jax.eval_shape(inspect.unwrap(subject.init), np.uint32(0), DATA.X_train)
     X, y = batches()
-    jaxpr = str(jax.make_jaxpr(subject.step)(state, (X[0], y[0])))
+    jaxpr = str(jax.make_jaxpr(subject.step)(state, with_keys(X[0], y[0])))
     products = [line for line in jaxpr.splitlines() if " dot_general[" in line]
     assert products
     assert all(":bf16[" in line for line in products)

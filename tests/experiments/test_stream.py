@@ -14,6 +14,7 @@ from experiments.methods import METHODS
 from experiments.models import ModelSettings
 from experiments.training import Ahead, TrainingSettings, fit, make_trainer
 from experiments.training._diagnose import batch_of
+from tests.experiments.parallel import with_keys
 
 RANDOM = np.random.default_rng(0)
 IMAGES = {
@@ -126,7 +127,7 @@ def test_streamed_training_is_training_on_the_same_batches(whole, streamed):
         seen = batch_of(trainer, state._replace(epoch=np.int32(number)), None, None, 2)
         np.testing.assert_allclose(seen[0], whole.X_train[order[2]], rtol=1e-5, atol=1e-6)
         for rows in order:
-            state, _ = step(state, (whole.X_train[rows], whole.y_train[rows]))
+            state, _ = step(state, with_keys(whole.X_train[rows], whole.y_train[rows]))
         expected = in_memory.evaluate(state, whole.X_test, whole.y_test)
         assert run.curve[number].test_loss == pytest.approx(float(expected.loss), rel=1e-4)
     for mine, theirs in zip(

@@ -25,6 +25,7 @@ from experiments.training._step import make_step
 from experiments.training._sweep import as_unpadded, padded_order
 from experiments.training._trainer import make_init, network_of
 from jaxnorm.nnx import functionalize
+from tests.experiments.parallel import with_keys
 from tests.experiments.toy import toy_dataset
 
 RATES = (0.02, 0.05)
@@ -53,6 +54,7 @@ def test_sizes():
     assert not data.test.X[..., 6:].any()
 
 
+@pytest.mark.slow
 def test_a_sweep_is_the_ordinary_training():
     """One of its four runs, step by step, with unpadded arrays and the other evaluation."""
     arguments = padded(splits(), 0.2, ROOMY), jnp.arange(2, dtype=jnp.uint32), jnp.array(RATES)
@@ -72,7 +74,7 @@ def test_a_sweep_is_the_ordinary_training():
         order = np.asarray(padded_order(state, 56, sizes.train))
         assert sorted(order) == list(range(56))
         for rows in order[:48].reshape(4, 12):
-            state, metrics = step(state, (data.X_train[rows], data.y_train[rows]))
+            state, metrics = step(state, with_keys(data.X_train[rows], data.y_train[rows]))
             losses.append(metrics.loss)
         state = state._replace(epoch=jnp.int32(epoch + 1))
         parts = (data.X_train[56:], data.y_train[56:]), (data.X_test, data.y_test)

@@ -13,6 +13,7 @@ from experiments.methods import METHODS
 from experiments.models import ModelSettings
 from experiments.training import (
     Ahead,
+    Batch,
     Stepwise,
     fit,
     make_evaluate,
@@ -20,6 +21,7 @@ from experiments.training import (
     make_trainer,
 )
 from experiments.training._epoch import batch_order, epoch_keys
+from experiments.training._keys import row_keys
 from jaxnorm import clean_parameters, effective
 from tests.experiments.toy import SETTINGS, start, toy_dataset, toy_trainer
 
@@ -44,8 +46,9 @@ def test_an_epoch_is_a_loop_of_steps(method, request):
     trainer, data = request.getfixturevalue(method), toy_dataset()
     state, step = start(trainer, 7), Ahead(trainer.step)
     losses = []
-    for rows in np.asarray(batch_order(state, 70, 16)):
-        state, metrics = step(state, (data.X_train[rows], data.y_train[rows]))
+    for index, rows in enumerate(np.asarray(batch_order(state, 70, 16))):
+        keys = row_keys(state.seed, state.epoch, jnp.int32(index), 16)
+        state, metrics = step(state, Batch(data.X_train[rows], data.y_train[rows], keys))
         losses.append(float(metrics.loss))
     scanned, metrics = trainer.epoch(start(trainer, 7), *data[:2])
     same(scanned._replace(epoch=state.epoch), state, rtol=1e-5, atol=1e-6)
@@ -110,12 +113,16 @@ def test_parameters_are_counted(cwo, bn):
     assert {fit(trainer, toy_dataset(), 0).parameters for trainer in (cwo, bn)} == {expected}
 
 
-def test_evaluation_is_free_of_noise(cwo):
-    data = toy_dataset()
-    state, _ = cwo.epoch(start(cwo, 0), *data[:2])
-    clean = clean_parameters(state.optimizer_state, state.params)
-    scale = [tree["blocks"][0]["linear"]["kernel"].scale for tree in (clean, state.params)]
-    assert not np.allclose(*scale, rtol=1e-3)
+@pytest.mark.parametrize("method", ["cwo", "cwo-step"])
+def test_evaluation_is_free_of_noise(method, cwo):
+    """Of what is drawn for each sample there is none; what is drawn a step is taken out."""
+    data, trainer = toy_dataset(), cwo if method == "cwo" else toy_trainer(method)
+    state, _ = trainer.epoch(start(trainer, 0), *data[:2])
+    clean = state.params
+    if method == "cwo-step":
+        clean = clean_parameters(state.optimizer_state, state.params)
+        scale = [tree["blocks"][0]["linear"]["kernel"].scale for tree in (clean, state.params)]
+        assert not np.allclose(*scale, rtol=1e-3)
     params = jax.tree.map(np.asarray, effective(clean))
     x = data.X_test
     for index in sorted(params["blocks"]):
@@ -123,7 +130,7 @@ def test_evaluation_is_free_of_noise(cwo):
         x = np.maximum(x @ layer["kernel"] + layer["bias"], 0)
     logits = (x @ params["head"]["kernel"] + params["head"]["bias"]).astype(np.float64)
     logs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-    measured = cwo.evaluate(state, *data[2:4])
+    measured = trainer.evaluate(state, *data[2:4])
     assert float(measured.loss) == pytest.approx(-logs[np.arange(23), data.y_test].mean(), rel=1e-4)
     assert float(measured.accuracy) == pytest.approx((logits.argmax(1) == data.y_test).mean())
 

@@ -3,6 +3,7 @@
 The arguments are its number, the coordinator's address, and the folder of the data and results.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -75,4 +76,7 @@ if __name__ == "__main__":
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", 2)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    sys.exit(run(sys.argv[1], sys.argv[2], Path(sys.argv[3])))
+    number, coordinator, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    # Not the process's own standard output: the transport's threads write of themselves to that.
+    with (folder / f"out{number}.txt").open("w") as printed, contextlib.redirect_stdout(printed):
+        sys.exit(run(number, coordinator, folder))

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
+from experiments._reading import record_of
 from experiments.data import Dataset
 from experiments.methods import METHODS, OptimizerSettings, scales_and_biases
 from experiments.models import ModelSettings
@@ -69,7 +71,7 @@ def run(settings: Settings, context: Context) -> Report:
     """Trains every place of BN with every batch size; what an earlier call finished is kept."""
     data = load_data(context.data_dir, "cifar10", 0, settings.rows, settings.test_rows)
     path, protocol = context.out / RUNS, settings._asdict()
-    points = [Point(**entry) for entry in read_kept(path, protocol)]
+    points = read_kept(path, protocol, partial(record_of, Point))
     finished = {(point.layer, point.batch_size) for point in points}
     places = list(itertools.product(settings.layers, settings.batch_sizes))
     for index, (layer, batch_size) in enumerate(places):

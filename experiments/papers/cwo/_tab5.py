@@ -16,6 +16,7 @@ _ACCURACIES = {
 #: Section 4.2.1, and of Wang et al. 2019, whose settings it takes, the epochs, batches and rates.
 _FULL = Protocol(
     model="dgcnn",
+    activation="leaky_relu_0.2",
     epochs=250,
     batch_size=32,
     learning_rate=0.1,

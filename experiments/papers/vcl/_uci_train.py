@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable
-from functools import cache, lru_cache, reduce
+from functools import cache, lru_cache, partial, reduce
 from typing import NamedTuple
 
 import jax
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from experiments._reading import record_of
 from experiments.methods import METHODS, OptimizerSettings, Overrides, adjusted
 from experiments.models import ModelSettings
 from experiments.papers._item import Context
@@ -114,7 +115,7 @@ def train_all(settings: Settings, context: Context) -> list[Chosen]:
     """All runs; those that an earlier call with the same protocol finished are kept."""
     path, protocol = context.out / RUNS, settings._asdict()
     sets = find_sets(context.data_dir, settings.bundled)
-    finished = [Chosen(**entry) for entry in read_kept(path, protocol)]
+    finished = read_kept(path, protocol, partial(record_of, Chosen))
     kept = {pair: list(seeds) for pair, seeds in itertools.groupby(finished, lambda c: c[:3])}
     pairs = list(itertools.product(sets, settings.activations, settings.normalizations))
     unfinished = any(pair not in kept for pair in pairs)
