@@ -31,7 +31,8 @@ class Compare(Settings):
     """Train one network with each normalizer, on the same splits, and compare.
 
     Writes results.csv (a row for each method and seed; accuracies are fractions from 0 to 1),
-    curves.csv (a row for each epoch), curves.png and table.md into --out, and prints the table.
+    curves.csv (a row for each epoch), curves.png, table.md and runs.json (for --resume) into --out,
+    and prints the table.
     Without flags: the bundled digits, a ReLU network of three layers of 256 units, three seeds.
     """
 
@@ -45,10 +46,16 @@ class Compare(Settings):
     """The number of seeds: 0, 1, ... Each has its own split, initialization and batches."""
     out: Path = Path("results/compare")
     """The folder to write to; made if it does not exist."""
+    resume: bool = False
+    """Keep the runs that an earlier call with the same settings finished in --out (runs.json): so
+    a long comparison goes on where it was stopped, and grows by methods and seeds."""
+    jobs: int = 1
+    """Runs at once, each in a process with its share of the cores and GPUs."""
 
     def run(self, command: str) -> None:
         """Runs the command."""
-        compare(self, find_methods(self.methods), range(self.seeds), self.out, command)
+        recipes = find_methods(self.methods)
+        compare(self, recipes, range(self.seeds), self.out, command, self.jobs, self.resume)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from experiments._compare import reporter, summary
+from experiments._comparison import reporter, summary
 from experiments._errors import Diverged
 from experiments._progress import progress
 from experiments._settings import Settings

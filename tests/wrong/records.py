@@ -10,12 +10,12 @@ from unittest import mock
 import numpy as np
 
 from experiments._cli import Report, Train, run
+from experiments._kept import read_runs
 from experiments.checkpoints import Checkpoints, CheckpointSettings, keeping
 from experiments.data import load
 from experiments.papers._collected import collect
 from experiments.papers._grid import Protocol
 from experiments.papers._registry import ITEMS
-from experiments.papers._trainings import read_runs
 from tests.wrong.entry import Walk, Wrong
 
 EPOCH = [1, 0.5, 0.5, 0.5, 0.5]
@@ -61,7 +61,7 @@ def kept(content: object) -> Callable[[Path], object]:
     def call(at: Path) -> object:
         written = content if isinstance(content, bytes) else json.dumps(content).encode()
         (at / "runs.json").write_bytes(written)
-        return read_runs(Path("runs.json"), Protocol())
+        return read_runs(Path("runs.json"), PROTOCOL)
 
     return call
 

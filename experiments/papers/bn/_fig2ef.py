@@ -10,13 +10,13 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
+from experiments._kept import RUNS, read_kept, write_kept
 from experiments._reading import record_of
 from experiments.data import Dataset
 from experiments.methods import METHODS, OptimizerSettings, scales_and_biases
 from experiments.models import ModelSettings
 from experiments.papers._data import load_data
 from experiments.papers._item import Claim, Context, Item, Preset, Report
-from experiments.papers._kept import RUNS, read_kept, write_kept
 from experiments.papers._presets import SMOKE_LABEL
 from experiments.reports import COLOURS, new_figure, spread
 from experiments.training import Run, TrainingSettings, fit, make_trainer

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from experiments._kept import RUNS, read_kept, write_kept
 from experiments._reading import record_of
 from experiments.methods import METHODS, OptimizerSettings, Overrides, adjusted
 from experiments.models import ModelSettings
 from experiments.papers._item import Context
-from experiments.papers._kept import RUNS, read_kept, write_kept
 from experiments.papers.vcl._uci_data import Load, find_sets, split
 from experiments.training import (
     Ahead,

@@ -5,27 +5,24 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from pathlib import Path
 from typing import Any
 
 from experiments._errors import UserError
-from experiments.papers._grid import Cell, Protocol
-from experiments.papers._training import Training
 from experiments.training import Run
 
-#: A cell and a seed.
-Task = tuple[Cell, int]
+#: What is trained and its seed.
+Task = tuple[Any, int]
+Training = Callable[[Any, int], Run]
 
 
 def finished(
-    tasks: Sequence[Task], protocol: Protocol, data_dir: Path | None, jobs: int
+    tasks: Sequence[Task], make_training: Callable[[], Training], jobs: int
 ) -> Iterator[tuple[Task, Run]]:
     """The runs as they end: in order in this process, or by several at once in whatever order.
 
     Args:
-        tasks: the seeds of a cell one after the other.
-        protocol: of the grid.
-        data_dir: the folder of the data, or None.
+        tasks: the seeds of one thing after the other.
+        make_training: makes what trains a task, once a process; it can be pickled.
         jobs: how many at once; each gets its part of the processor's cores, and of the GPUs if
             CUDA_VISIBLE_DEVICES names them.
 
@@ -36,24 +33,24 @@ def finished(
         raise UserError(f"--jobs is {jobs}; it must be 1 or more.")
     jobs = min(jobs, len(tasks))
     if jobs <= 1:
-        training = Training(protocol, data_dir)
+        training = make_training()
         yield from ((task, training(*task)) for task in tasks)
         return
-    with _processes(jobs, protocol, data_dir) as submit:
+    with _processes(jobs, make_training) as submit:
         futures = {submit(task): task for task in tasks}
         yield from ((futures[future], future.result()) for future in as_completed(futures))
 
 
 @contextlib.contextmanager
 def _processes(
-    jobs: int, protocol: Protocol, data_dir: Path | None
+    jobs: int, make_training: Callable[[], Training]
 ) -> Iterator[Callable[[Task], Future[Run]]]:
     # Spawned: a process that runs JAX cannot be forked.
     context = multiprocessing.get_context("spawn")
     places = context.SimpleQueue()
     for place in range(jobs):
         places.put(place)
-    pool = ProcessPoolExecutor(jobs, context, _begin, (places, jobs, protocol, data_dir))
+    pool = ProcessPoolExecutor(jobs, context, _begin, (places, jobs, make_training))
     try:
         yield lambda task: pool.submit(_train, task)
     finally:
@@ -63,11 +60,11 @@ def _processes(
 _training: Training | None = None
 
 
-def _begin(places: Any, jobs: int, protocol: Protocol, data_dir: Path | None) -> None:
+def _begin(places: Any, jobs: int, make_training: Callable[[], Training]) -> None:
     """What a process does before its first training."""
     global _training
     take_share(places.get(), jobs)
-    _training = Training(protocol, data_dir)
+    _training = make_training()
 
 
 def _train(task: Task) -> Run:

@@ -3,11 +3,12 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from experiments._errors import UserError
-from experiments._reading import reading
+from experiments._reading import reading, record_of
 from experiments.reports import write_whole
+from experiments.training import Epoch, Run
 
 #: Finished runs, in the folder of the report.
 RUNS = "runs.json"
@@ -52,3 +53,54 @@ def read_kept(
 def write_kept(path: Path, protocol: Mapping[str, Any], runs: Iterable[Mapping[str, Any]]) -> None:
     """Writes all finished runs, whole."""
     write_whole(path, json.dumps({"protocol": protocol, "runs": list(runs)}))
+
+
+def read_runs(path: Path, protocol: Mapping[str, Any]) -> dict[tuple[str, int], Run]:
+    """The finished runs of a file, by name and seed, without their final states.
+
+    Raises:
+        UserError: as `read_kept`.
+    """
+    return {(name, run.seed): run for name, run in read_kept(path, protocol, _run_of)}
+
+
+def write_runs(path: Path, protocol: Mapping[str, Any], runs: Iterable[tuple[str, Run]]) -> None:
+    """Writes all finished runs by their names, whole."""
+    entries = [
+        {
+            "cell": name,
+            "seed": run.seed,
+            "method": run.method,
+            "step_ms": run.step_ms,
+            "parameters": run.parameters,
+            "outcome": run.outcome,
+            "curve": run.curve,
+        }
+        for name, run in runs
+    ]
+    write_kept(path, protocol, entries)
+
+
+def _run_of(stored: dict[str, Any]) -> tuple[str, Run]:
+    """A run's name, and the run."""
+    # Runs that were kept before they said their outcome.
+    stored = {"outcome": "", **stored}
+    header = record_of(_Header, {name: stored[name] for name in _Header._fields})
+    curve = [
+        record_of(Epoch, dict(zip(Epoch._fields, epoch, strict=True))) for epoch in stored["curve"]
+    ]
+    if not curve:
+        raise ValueError("a run in it has no epoch")
+    costs = header.step_ms, header.parameters
+    return header.cell, Run(header.method, header.seed, curve, *costs, None, header.outcome)
+
+
+class _Header(NamedTuple):
+    """A finished run but for its curve."""
+
+    cell: str
+    seed: int
+    method: str
+    step_ms: float
+    parameters: int
+    outcome: str
