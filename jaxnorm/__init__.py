@@ -1,4 +1,9 @@
-"""Train deep networks without batch normalization: five papers as composable pure functions."""
+"""Train deep networks without batch normalization: five papers as composable pure functions.
+
+`jaxnorm.nnx`, which needs Flax, is imported when it is first used.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from jaxnorm import activations as activations
 from jaxnorm import initializers as initializers
@@ -17,6 +22,7 @@ from jaxnorm._layout import exclude as exclude
 from jaxnorm._layout import flax_layout as flax_layout
 from jaxnorm._layout import layout_from_rules as layout_from_rules
 from jaxnorm._layout import torch_layout as torch_layout
+from jaxnorm._metrics import metrics as metrics
 from jaxnorm._project import constraint_drift as constraint_drift
 from jaxnorm._project import project as project
 from jaxnorm._traced_layout import traced_layout as traced_layout
@@ -68,3 +74,90 @@ from jaxnorm.transforms import perturb_scales as perturb_scales
 from jaxnorm.transforms import sphere_projection as sphere_projection
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "CenteredWeightNormalized",
+    "Layout",
+    "LinearlyConstrained",
+    "Moments",
+    "Reparametrization",
+    "Scaled",
+    "SpectrallyNormalized",
+    "WeightNormalized",
+    "WeightStandardized",
+    "activations",
+    "affine_gamma_decay_strength",
+    "attach",
+    "batch_moments",
+    "center",
+    "centered_gradient",
+    "clean_parameters",
+    "clip_by_layer_norm",
+    "collect_preactivations",
+    "constrain",
+    "constraint_drift",
+    "data_dependent_init",
+    "describe",
+    "effective",
+    "exclude",
+    "flax_layout",
+    "fold_batch_norm",
+    "gamma_decay",
+    "gamma_decay_strength",
+    "gaussian_moments",
+    "independent_positions",
+    "initial_betas",
+    "initializers",
+    "jacobian_factor",
+    "kurtosis",
+    "layout_from_rules",
+    "linear_stddev",
+    "linearly_constrain",
+    "losses",
+    "merge_moments",
+    "metrics",
+    "nnx",
+    "noise",
+    "noise_injection",
+    "parameter_count",
+    "perceptron_gamma_decay_strength",
+    "perturb_scales",
+    "population_statistics",
+    "positive",
+    "power_iteration",
+    "project",
+    "project_to_sphere",
+    "propagate_normalization",
+    "rectified_moments",
+    "reparam",
+    "reparametrize",
+    "sample_variance",
+    "sphere_projection",
+    "standardized",
+    "statistics",
+    "theory",
+    "torch_layout",
+    "total_variance_constancy",
+    "traced_layout",
+    "transforms",
+    "variance_constancy_loss",
+    "variance_preserving_init",
+    "with_first_rows",
+    "with_scale_noise",
+]
+
+if TYPE_CHECKING:
+    from jaxnorm import nnx as nnx
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Imports `jaxnorm.nnx`, and with it Flax, for whoever asks for it."""
+        if name == "nnx":
+            import jaxnorm.nnx
+
+            return jaxnorm.nnx
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*(name for name in globals() if name.startswith("__")), *__all__]

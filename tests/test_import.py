@@ -1,8 +1,10 @@
 """The house rules that a reader of one file cannot see: imports, sizes, and documentation."""
 
 import ast
+import importlib
 import inspect
 import itertools
+import pydoc
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +19,11 @@ import jaxnorm.nnx
 ROOT = Path(jaxnorm.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LONGEST = 250
+#: The public packages, and the papers' modules, which have no files of their own underneath.
+PACKAGES = sorted(
+    {path.parent for path in FILES if path.name == "__init__.py" and path.parent.name[:1] != "_"}
+    | set(ROOT.glob("theory/[a-z]*.py"))
+)
 PAPERS = (
     jaxnorm.theory.batch_norm,
     jaxnorm.theory.cwo,
@@ -44,14 +51,66 @@ def test_importing_jaxnorm_imports_no_flax() -> None:
     assert not {"flax", "experiments", "equinox", "chex", "beartype", "diffrax"} & set(modules)
 
 
+@pytest.mark.parametrize("path", PACKAGES, ids=name_of)
+def test_all_lists_what_a_package_offers(path: Path) -> None:
+    """Each `X as X`, and of the papers' modules each function; so help() shows them, and `*`."""
+    name = ".".join(path.with_suffix("").relative_to(ROOT.parent).parts)
+    module = importlib.import_module(name)
+    tree = ast.parse((path / "__init__.py" if path.is_dir() else path).read_text())
+    imported = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    offered = {alias.asname for node in imported for alias in node.names} - {None}
+    if not path.is_dir():
+        functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+        offered = {name for name in functions if not name.startswith("_")}
+    assert set(module.__all__) == offered
+    assert sorted(module.__all__, key=str.lower) == sorted(set(module.__all__), key=str.lower)
+    assert all(hasattr(module, name) for name in module.__all__)
+
+
+def test_dir_and_help_show_the_public_names_alone() -> None:
+    shown = [name for name in dir(jaxnorm) if not name.startswith("__")]
+    assert sorted(shown) == sorted(jaxnorm.__all__)
+    assert {"constrain", "effective", "nnx", "metrics"} <= set(shown)
+    text = pydoc.plain(pydoc.render_doc(jaxnorm))
+    assert not [name for name in jaxnorm.__all__ if name not in text]
+
+
+def test_nnx_is_imported_when_it_is_used() -> None:
+    """In a process of its own, and an unknown name stays an error."""
+    code = """if True:
+        import sys, jaxnorm as jn
+        assert "flax" not in sys.modules
+        jn.nnx.functionalize
+        assert "flax" in sys.modules
+        assert jn.nnx is sys.modules["jaxnorm.nnx"]
+        try:
+            jn.nxn
+        except AttributeError as error:
+            print(error)"""
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(command, cwd=ROOT.parent, capture_output=True, text=True, check=True)
+    assert ran.stdout == "module 'jaxnorm' has no attribute 'nxn'\n"
+
+
 def imports(path: Path) -> Iterator[str]:
-    """Every name that a file imports, in full."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    """Every name that a file imports when it runs, in full."""
+    for node in running(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative import"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def running(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every node of a file but those that a type checker alone reads: `if TYPE_CHECKING:`."""
+    yield tree
+    for child in ast.iter_child_nodes(tree):
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            for statement in child.orelse:
+                yield from running(statement)
+        else:
+            yield from running(child)
 
 
 def attributes(path: Path) -> Iterator[str]:
@@ -74,7 +133,9 @@ def test_nothing_private_of_others_and_no_experiments(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_flax_is_used_in_its_own_room_alone(path: Path) -> None:
-    if path.parent != ROOT / "nnx":
+    if path == ROOT / "__init__.py":  # in its __getattr__, on demand
+        assert [name for name in imports(path) if "nnx" in name] == ["jaxnorm.nnx"]
+    elif path.parent != ROOT / "nnx":
         assert not [name for name in imports(path) if name.split(".")[0] == "flax"]
         assert not [name for name in imports(path) if name.startswith("jaxnorm.nnx")]
 

@@ -5,3 +5,9 @@ from jaxnorm.initializers._sphere import sphere as sphere
 from jaxnorm.initializers._variance_preserving import (
     variance_preserving_init as variance_preserving_init,
 )
+
+__all__ = [
+    "data_dependent_init",
+    "sphere",
+    "variance_preserving_init",
+]

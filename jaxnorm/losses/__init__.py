@@ -20,3 +20,16 @@ from jaxnorm.losses._variance_constancy import (
 from jaxnorm.losses._variance_constancy import (
     variance_constancy_loss as variance_constancy_loss,
 )
+
+__all__ = [
+    "affine_gamma_decay_strength",
+    "collect_preactivations",
+    "gamma_decay",
+    "gamma_decay_strength",
+    "initial_betas",
+    "perceptron_gamma_decay_strength",
+    "positive",
+    "total_variance_constancy",
+    "variance_constancy_loss",
+    "with_first_rows",
+]

@@ -14,3 +14,19 @@ from jaxnorm.nnx._scale_and_bias import Identity as Identity
 from jaxnorm.nnx._scale_and_bias import ScaleAndBias as ScaleAndBias
 from jaxnorm.nnx._standardization import Standardization as Standardization
 from jaxnorm.nnx._statistics import Statistic as Statistic
+
+__all__ = [
+    "BatchNorm",
+    "FoldedModel",
+    "Functional",
+    "Identity",
+    "PopulationNorm",
+    "ScaleAndBias",
+    "Standardization",
+    "Statistic",
+    "fold_batch_norm",
+    "functionalize",
+    "layout",
+    "replace_batch_norm",
+    "scale_and_bias",
+]

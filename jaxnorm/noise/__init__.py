@@ -2,3 +2,8 @@
 
 from jaxnorm.noise._linear_stddev import linear_stddev as linear_stddev
 from jaxnorm.noise._with_scale_noise import with_scale_noise as with_scale_noise
+
+__all__ = [
+    "linear_stddev",
+    "with_scale_noise",
+]

@@ -16,3 +16,20 @@ from jaxnorm.reparam._scaled import Scaled as Scaled
 from jaxnorm.reparam._spectrally_normalized import SpectrallyNormalized as SpectrallyNormalized
 from jaxnorm.reparam._weight_normalized import WeightNormalized as WeightNormalized
 from jaxnorm.reparam._weight_standardized import WeightStandardized as WeightStandardized
+
+__all__ = [
+    "CenteredWeightNormalized",
+    "Folded",
+    "LinearlyConstrained",
+    "Reparametrization",
+    "Scaled",
+    "SpectrallyNormalized",
+    "WeightNormalized",
+    "WeightStandardized",
+    "attach",
+    "effective",
+    "fold_batch_norm",
+    "parameter_count",
+    "power_iteration",
+    "reparametrize",
+]

@@ -8,6 +8,12 @@ from jaxtyping import Array, Float
 
 from jaxnorm._unit import center, project_to_sphere
 
+__all__ = [
+    "constrained_step",
+    "standardization_gradient",
+    "step_coefficients",
+]
+
 Weights = Float[Array, "*units inputs"]
 Units = Float[Array, "*units"]
 Scalar = float | Float[Array, ""]

@@ -12,6 +12,14 @@ from jaxnorm.activations import gaussian_moments, jacobian_factor
 from jaxnorm.activations._evaluate import Activation
 from jaxnorm.activations._gaussian_moments import Moment
 
+__all__ = [
+    "activation_shift",
+    "backward_variance",
+    "forward_moments",
+    "gradient_gain",
+    "variance_gain",
+]
+
 Weight = Float[Array, "*units inputs"]
 Units = Float[Array, "*units"]
 Scalar = float | Float[Array, ""]

@@ -10,6 +10,13 @@ from jaxnorm.activations import jacobian_factor
 from jaxnorm.activations._evaluate import Activation
 from jaxnorm.activations._gaussian_moments import Moment
 
+__all__ = [
+    "canonical_error",
+    "canonical_error_bound",
+    "coherence",
+    "expected_jacobian_gram",
+]
+
 Matrix = Float[Array, "units inputs"]
 Scalar = float | Float[Array, ""]
 Value = Float[Array, ""]

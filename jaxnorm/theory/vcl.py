@@ -11,6 +11,15 @@ from jaxtyping import Array, Float
 
 from jaxnorm import _checks
 
+__all__ = [
+    "batch_norm_stability_bound",
+    "mixture_kurtosis",
+    "sample_variance_variance",
+    "separation_threshold",
+    "two_point_minimizer",
+    "variance_ratio_bound",
+]
+
 #: A Python number or an array; arrays must broadcast.
 Number = float | Float[Array, "..."]
 Values = Float[Array, "..."]

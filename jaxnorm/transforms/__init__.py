@@ -7,3 +7,13 @@ from jaxnorm.transforms._noise_injection import noise_injection as noise_injecti
 from jaxnorm.transforms._noise_state import NoiseState as NoiseState
 from jaxnorm.transforms._noise_state import clean_parameters as clean_parameters
 from jaxnorm.transforms._sphere_projection import sphere_projection as sphere_projection
+
+__all__ = [
+    "NoiseState",
+    "centered_gradient",
+    "clean_parameters",
+    "clip_by_layer_norm",
+    "noise_injection",
+    "perturb_scales",
+    "sphere_projection",
+]

@@ -19,3 +19,16 @@ from jaxnorm.theory.batch_norm._generalization import generalization_error as ge
 from jaxnorm.theory.batch_norm._integrals import integrals as integrals
 from jaxnorm.theory.batch_norm._linear_gamma_decay import linear_gamma_decay as linear_gamma_decay
 from jaxnorm.theory.batch_norm._solve import solve_order_parameters as solve_order_parameters
+
+__all__ = [
+    "OrderParameters",
+    "effective_learning_rate",
+    "fixed_point",
+    "generalization_error",
+    "integrals",
+    "linear_gamma_decay",
+    "max_learning_rate",
+    "order_parameter_flow",
+    "solve_order_parameters",
+    "stability_eigenvalues",
+]

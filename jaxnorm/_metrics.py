@@ -1,0 +1,149 @@
+"""Numbers of a training step that a logger takes: norms, steps, and drift off the constraint."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from jaxnorm._constrained import constrained_leaves
+from jaxnorm._layout import Layout, flax_layout
+from jaxnorm._node import Axes
+from jaxnorm._paths import Path, entries, flat_leaves, is_absent, leaves, listed, unique_names
+from jaxnorm._prefix import Setting, setting_per_leaf
+from jaxnorm._unit import check_squared_radius, squared_norm, widen
+
+Scalar = Float[Array, ""]
+
+_DRIFT = ("drift_sum", "drift_squared_norm")
+
+
+class _Row(NamedTuple):
+    """What one leaf adds: its squares and, given updates, its step's; a kernel's drift."""
+
+    squares: Scalar
+    step_squares: Scalar | None
+    drift: dict[str, Scalar]
+
+
+def metrics(
+    raw: PyTree,
+    updates: PyTree | None = None,
+    *,
+    layout: Layout = flax_layout,
+    squared_radius: Setting = 2.0,
+) -> dict[str, Scalar]:
+    """A flat dict of what to watch in a training, for any logger.
+
+    For each kernel, under its path (``dense/kernel/norm``), and for all together, under ``total``:
+
+    - ``norm``: ||w||, and ``total/norm`` that of all floating parameters, ``optax.tree.norm``;
+    - ``update_norm``: ||u||, with ``updates`` only, and so the next;
+    - ``relative_update``: ||u|| / ||w||, of a kernel on the sphere the angle it turns by;
+    - ``drift_sum`` and ``drift_squared_norm``: the largest |1'w| and | ||w||^2 - c | of its units,
+      the total the largest of all, as `constraint_drift`. Rounding alone is 1e-5 in float32.
+
+    Args:
+        raw: parameters, plain or reparametrized; of a node the kernel-shaped field is meant
+            (v of a `Scaled`, whose gamma counts in the total).
+        updates: what ``optax.apply_updates`` is to add to them; ``raw`` is from before.
+        layout: which leaves are kernels, and their fan-in axes.
+        squared_radius: c, a positive number or a pytree prefix of them; for kernels that nothing
+            constrains the two drifts say only how far off they are.
+
+    Returns:
+        Scalars by name, float32 (float64 where the parameters are). The relative update of zero
+        weights is 0. Absent leaves (None, what ``optax.masked`` took away) count as no step.
+
+    Raises:
+        ValueError: if the layout constrains nothing, ``updates`` are of other parameters, or two
+            kernels have the same joined path.
+
+    Each array is read once. Under jit, pmap and with sharded parameters it means the same, at one
+    all-reduce a sharded kernel; inside shard_map parameters must be whole.
+
+    Example:
+        >>> params = {"dense": {"kernel": jnp.array([[-1.0], [1.0]]), "bias": jnp.zeros(1)}}
+        >>> steps = {"dense": {"kernel": jnp.array([[0.1], [0.1]]), "bias": jnp.zeros(1)}}
+        >>> for name, value in metrics(params, steps).items():
+        ...     print(f"{name} {value:.2f}")
+        dense/kernel/norm 1.41
+        dense/kernel/update_norm 0.14
+        dense/kernel/relative_update 0.10
+        dense/kernel/drift_sum 0.00
+        dense/kernel/drift_squared_norm 0.00
+        total/norm 1.41
+        total/update_norm 0.14
+        total/relative_update 0.10
+        total/drift_sum 0.00
+        total/drift_squared_norm 0.00
+    """
+    owners = [path for path, entry in entries(raw) for _ in flat_leaves(entry)]
+    radii = setting_per_leaf(squared_radius, raw, "squared_radius")
+    leaves_and_axes = constrained_leaves(layout, raw)
+    kernels: dict[Path, _Row] = {}
+    others: list[_Row] = []
+    for path, (_, leaf, axes), step, radius in zip(
+        owners, leaves_and_axes, _steps(updates, raw), radii, strict=True
+    ):
+        if axes is not None:
+            check_squared_radius(radius, f"the parameter {path!r}")
+            kernels[path] = _kernel_row(leaf, step, axes, radius)
+        elif not is_absent(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating):
+            others.append(_row(leaf, step))
+    named = dict(zip(unique_names(list(kernels)), kernels.values(), strict=True))
+    named["total"] = _total(list(kernels.values()), others)
+    return {f"{name}/{key}": x for name, row in named.items() for key, x in _scalars(row).items()}
+
+
+def _row(leaf: Any, step: Any) -> _Row:
+    wide = widen(leaf)
+    return _Row(jnp.square(wide).sum(), _step_squares(step, wide), {})
+
+
+def _kernel_row(leaf: Any, step: Any, axes: Axes, radius: Any) -> _Row:
+    wide = widen(leaf)
+    squares = squared_norm(wide, axes)
+    off = [jnp.abs(wide.sum(axes)), jnp.abs(squares - radius)]
+    drift = dict(zip(_DRIFT, (x.max(initial=0.0) for x in off), strict=True))
+    return _Row(squares.sum(), _step_squares(step, wide), drift)
+
+
+def _step_squares(step: Any, wide: Float[Array, "..."]) -> Scalar | None:
+    return None if step is None else jnp.square(widen(step, wide)).sum()
+
+
+def _scalars(row: _Row) -> dict[str, Scalar]:
+    norm = jnp.sqrt(row.squares)
+    if row.step_squares is None:
+        return {"norm": norm} | row.drift
+    moved = jnp.sqrt(row.step_squares)
+    relative = jnp.where(norm == 0, 0, moved / jnp.where(norm == 0, 1, norm))
+    return {"norm": norm, "update_norm": moved, "relative_update": relative} | row.drift
+
+
+def _total(kernels: list[_Row], others: list[_Row]) -> _Row:
+    """Sums of squares over all leaves, and the largest drift of all kernels."""
+    rows = [*kernels, *others]
+    steps = [row.step_squares for row in rows if row.step_squares is not None]
+    drift = {key: _stack([row.drift[key] for row in kernels]).max() for key in _DRIFT}
+    return _Row(
+        _stack([row.squares for row in rows]).sum(), _stack(steps).sum() if steps else None, drift
+    )
+
+
+def _stack(scalars: list[Scalar]) -> Float[Array, " leaves"]:
+    return jnp.stack([widen(x, *scalars) for x in scalars] or [jnp.zeros(())])
+
+
+def _steps(updates: PyTree | None, raw: PyTree) -> list[Any]:
+    """The update of each leaf, 0 for an absent one; without updates None for each."""
+    paths = [path for path, _ in leaves(raw)]
+    if updates is None:
+        return [None] * len(paths)
+    found = [path for path, _ in leaves(updates)]
+    if found != paths:
+        raise ValueError(
+            f"the updates are of the parameters {listed(found)}, and raw has {listed(paths)}; pass "
+            "what the optimizer's update returned for raw: metrics(raw, updates)."
+        )
+    return [jnp.zeros(()) if is_absent(step) else step for step in flat_leaves(updates)]

@@ -1,0 +1,115 @@
+"""What to log of a step, against NumPy in float64, optax, and the drift that is there already."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jaxnorm as jn
+from tests.table import example_gradients, example_params
+
+#: The kernels of the example, with the array that each name means.
+KERNELS = {
+    "conv/kernel": lambda tree: tree["conv"]["kernel"],
+    "dense/kernel": lambda tree: tree["dense"]["kernel"],
+    "scaled/kernel": lambda tree: tree["scaled"]["kernel"].kernel,
+}
+STEP = ("norm", "update_norm", "relative_update")
+DRIFT = ("drift_sum", "drift_squared_norm")
+
+
+def wide(array: Any) -> np.ndarray:
+    return np.asarray(array, np.float64)
+
+
+def norm(tree: Any) -> float:
+    return float(np.sqrt(sum((wide(leaf) ** 2).sum() for leaf in jax.tree.leaves(tree))))
+
+
+def expected(params: Any, updates: Any) -> dict[str, float]:
+    """The whole dict in float64, one unit at a time."""
+    values = {}
+    for name, pick in KERNELS.items():
+        units = wide(pick(params)).reshape(-1, pick(params).shape[-1])
+        moved = norm(pick(updates))
+        sums = max(abs(w.sum()) for w in units.T)
+        off = max(abs((w**2).sum() - 3.0) for w in units.T)
+        row = (norm(pick(params)), moved, moved / norm(pick(params)), sums, off)
+        values |= {f"{name}/{key}": x for key, x in zip(STEP + DRIFT, row, strict=True)}
+    values["total/norm"], values["total/update_norm"] = norm(params), norm(updates)
+    values["total/relative_update"] = norm(updates) / norm(params)
+    for key in DRIFT:
+        values[f"total/{key}"] = max(values[f"{name}/{key}"] for name in KERNELS)
+    return values
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_all_of_it_is_what_numpy_computes(dtype: Any) -> None:
+    params, updates = example_params(dtype), example_gradients(dtype)
+    found = jax.jit(lambda p, u: jn.metrics(p, u, squared_radius=3.0))(params, updates)
+    wanted = expected(params, updates)
+    assert found.keys() == wanted.keys()
+    for name, value in found.items():
+        assert value.shape == ()
+        assert value.dtype == jnp.float32
+        # Sums near zero have the rounding of their terms, not of themselves.
+        np.testing.assert_allclose(value, wanted[name], rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+def test_without_updates_only_the_parameters_are_told() -> None:
+    found = jn.metrics(example_params())
+    assert {name.rsplit("/", 1)[1] for name in found} == {"norm", *DRIFT}
+
+
+def test_the_totals_agree_with_those_that_there_are(standard_promotion: None) -> None:
+    raw, tx = jn.constrain(example_params() | {"scaled": {}}, optax.adam(0.1))
+    gradients = jax.tree.map(jnp.ones_like, raw)
+    updates, _ = tx.update(gradients, tx.init(raw), raw)
+    found = jn.metrics(raw, updates)
+    np.testing.assert_allclose(found["total/norm"], optax.tree.norm(raw), rtol=1e-6)
+    np.testing.assert_allclose(found["total/update_norm"], optax.tree.norm(updates), rtol=1e-6)
+    drift = jn.constraint_drift(raw)
+    assert found["total/drift_sum"] == drift["sum"] < 1e-5
+    assert found["total/drift_squared_norm"] == drift["squared_norm"] < 1e-5
+
+
+def test_what_does_not_move_has_no_relative_update() -> None:
+    params = {"a": {"kernel": jnp.zeros((2, 2))}, "b": {"kernel": jnp.ones((2, 2))}, "c": None}
+    updates = {"a": {"kernel": jnp.ones((2, 2))}, "b": {"kernel": optax.MaskedNode()}, "c": None}
+    found = jn.metrics(params, updates)
+    assert found["a/kernel/relative_update"] == found["b/kernel/relative_update"] == 0
+    assert found["b/kernel/update_norm"] == 0
+    assert found["total/relative_update"] == 1
+
+
+def test_a_mask_may_take_every_kernel() -> None:
+    found = jn.metrics({"kernel": optax.MaskedNode(), "bias": 2 * jnp.ones(4)})
+    assert {name: float(x) for name, x in found.items()} == {
+        "total/norm": 4.0,
+        "total/drift_sum": 0.0,
+        "total/drift_squared_norm": 0.0,
+    }
+
+
+def test_layout_and_radius_decide_what_is_told() -> None:
+    params = example_params()
+    radii = {"conv": 1.0, "dense": 2.0, "scaled": 3.0}
+    found = jn.metrics(params, layout=jn.exclude("^dense/"), squared_radius=radii)
+    assert not [name for name in found if name.startswith("dense/")]
+    norms = (wide(params["conv"]["kernel"]) ** 2).sum((0, 1, 2))
+    np.testing.assert_allclose(
+        found["conv/kernel/drift_squared_norm"], np.abs(norms - 1.0).max(), rtol=1e-5
+    )
+
+
+def test_updates_of_other_parameters_are_refused() -> None:
+    params = example_params()
+    with pytest.raises(ValueError, match=r"the updates are of the parameters .*dense/kernel"):
+        jn.metrics(params, {"dense": params["dense"]})
+    with pytest.raises(ValueError, match="constrains no parameter"):
+        jn.metrics({"bias": jnp.ones(3)})
+    with pytest.raises(ValueError, match="squared_radius is -1"):
+        jn.metrics(params, squared_radius=-1)

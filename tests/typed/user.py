@@ -1,0 +1,159 @@
+"""A user's program that takes every public name of jaxnorm, for a type checker: it is not run.
+
+`tests/test_typed.py` asks mypy about it, in strict mode, and that no public name is missing.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+from jax import Array
+
+import jaxnorm as jn
+
+Tree = dict[str, Any]
+
+
+def apply(params: Tree, x: Array) -> Array:
+    return jax.nn.relu(x @ params["kernel"] + params["bias"])
+
+
+def transforms(params: Tree, gradients: Tree) -> Tree:
+    inner = optax.chain(optax.sgd(0.1), jn.clip_by_layer_norm(1.0), jn.centered_gradient())
+    on_sphere = optax.chain(inner, jn.sphere_projection(layout=jn.flax_layout))
+    tx: optax.GradientTransformationExtraArgs = jn.noise_injection(on_sphere, 0.1, seed=0)
+    state: jn.transforms.NoiseState = tx.init(params)
+    updates, state = tx.update(gradients, state, params)
+    noisy: Tree = jn.perturb_scales(params, 0.1, jax.random.key(0))
+    clean: Tree = jn.clean_parameters(state, optax.apply_updates(noisy, updates))
+    return clean
+
+
+def layouts(params: Tree, x: Array) -> list[jn.Layout]:
+    rules: jn.Layout = jn.layout_from_rules([("kernel$", -2), ("bias", None)])
+    traced: jn.Layout = jn.traced_layout(apply, params, x)
+    text: str = jn.describe(params, traced)
+    print(text)
+    return [jn.flax_layout, jn.torch_layout, rules, traced, jn.exclude("^head/", layout=rules)]
+
+
+def methods(params: Tree, key: Array) -> tuple[Array, dict[str, Array]]:
+    raw, tx = jn.constrain(params, optax.adam(1e-3), squared_radius=2.0, centered=True)
+    params, tx = jn.linearly_constrain(params, tx)
+    raw, tx = jn.propagate_normalization(params, tx, scale=1.0)
+    noisy = jn.with_scale_noise(apply, 0.1, per="sample")
+    output: Array = noisy(key, raw, jnp.ones((2, 3)))
+    drift: dict[str, Array] = jn.constraint_drift(jn.project(raw))
+    logged: dict[str, Array] = jn.metrics(raw, jax.tree.map(jnp.zeros_like, raw))
+    deviations: Tree = jn.linear_stddev(0.5, apply, params, jnp.ones((2, 3)))
+    return output.mean() + len(deviations), drift | logged
+
+
+def nodes(params: Tree, kernel: Array) -> Tree:
+    kinds: list[jn.Reparametrization] = [
+        jn.Scaled.from_kernel(kernel, -2),
+        jn.LinearlyConstrained.from_kernel(kernel, -2),
+        jn.WeightNormalized.from_kernel(kernel, -2),
+        jn.CenteredWeightNormalized.from_kernel(kernel, -2),
+        jn.WeightStandardized.from_kernel(kernel, -2),
+        jn.SpectrallyNormalized.from_kernel(kernel, -2),
+    ]
+    raw: Tree = jn.reparametrize(params, jn.Scaled)
+    estimates = jn.power_iteration(raw, iterations=1)
+    raw = jn.attach(raw, estimates)
+    folded: jn.reparam.Folded = jn.fold_batch_norm(
+        kernel, None, kernel[0], kernel[0], None, None, fan_in_axes=-2
+    )
+    count: int = jn.parameter_count(raw)
+    print(count, folded.bias, [node.effective().shape for node in kinds])
+    plain: Tree = jn.effective(raw)
+    return plain
+
+
+def arrays(x: Array) -> list[Array]:
+    mean, stddev = jn.gaussian_moments(jax.nn.relu)
+    activation = jn.standardized(jax.nn.relu)
+    both: tuple[Array, Array] = jn.rectified_moments(x, x)
+    moments: jn.Moments = jn.merge_moments(jn.batch_moments(x, 0), jn.batch_moments(x, 0))
+    drawn: Array = jn.initializers.sphere()(jax.random.key(0), (3, 2), jnp.float32)
+    return [
+        *(jn.center(x, 0), jn.project_to_sphere(x, 0), activation(x), *both, drawn, moments.mean),
+        *(jn.kurtosis(x, 0), jn.sample_variance(x, 0), jnp.asarray(mean), jnp.asarray(stddev)),
+        jnp.asarray(jn.jacobian_factor(jax.nn.relu)),
+    ]
+
+
+def losses(params: Tree, x: Array, key: Array) -> Array:
+    output, found = jn.collect_preactivations(apply, params, x, rows=4)
+    betas: Tree = jn.initial_betas(found)
+    x, first = jn.with_first_rows(x, 4)
+    loss: Array = jn.total_variance_constancy(found, jn.positive(betas), sample_size=2)
+    loss = loss + jn.variance_constancy_loss(first, 1.0)
+    affine: Tree = jn.affine_gamma_decay_strength(
+        lambda scales, biases, samples: jnp.zeros(()), params, params, params, 128, key=key
+    )
+    strengths: Tree = jn.gamma_decay_strength(lambda tree: jnp.zeros(()), params, 128, key=key)
+    own: Array = jn.perceptron_gamma_decay_strength(x, x, 128)
+    decay: Array = jn.gamma_decay(params, affine) + jn.gamma_decay(params, strengths)
+    total: Array = loss + decay + own.sum() + output.mean()
+    return total
+
+
+def initial(params: Tree, batches: list[Array]) -> tuple[Tree, Tree]:
+    params = jn.data_dependent_init(apply, params, batches[0])
+    params = jn.variance_preserving_init(apply, params, batches[0])
+    population: Tree = jn.population_statistics(batches)
+    count: Array = jn.independent_positions(batches[0])
+    return params, population | {"count": count}
+
+
+def models(x: Array, rngs: nnx.Rngs) -> tuple[nnx.Module, list[jn.nnx.BatchNorm]]:
+    model = nnx.Sequential(nnx.Linear(3, 2, rngs=rngs), nnx.BatchNorm(2, rngs=rngs))
+    layers: list[jn.nnx.BatchNorm] = [jn.nnx.BatchNorm(2, groups=2), jn.nnx.Standardization(2)]
+    others = (jn.nnx.PopulationNorm(2), jn.nnx.ScaleAndBias(2), jn.nnx.Identity())
+    part: jn.nnx.ScaleAndBias = jn.nnx.scale_and_bias(nnx.BatchNorm(2, rngs=rngs))
+    plain: nnx.Module = jn.nnx.replace_batch_norm(model, x)
+    folded: jn.nnx.FoldedModel = jn.nnx.fold_batch_norm(model, x)
+    functional: jn.nnx.Functional = jn.nnx.functionalize(plain)
+    layout: jn.Layout = jn.nnx.layout(model)
+    statistic: jn.nnx.Statistic = jn.nnx.Statistic(jnp.zeros(2))
+    print(others, part.bias, folded.remaining, functional.params, layout, statistic)
+    return folded.model, layers
+
+
+def theory(x: Array) -> list[Any]:
+    vcl, lcw, cwo = jn.theory.vcl, jn.theory.lcw, jn.theory.cwo
+    normprop, batch_norm = jn.theory.normprop, jn.theory.batch_norm
+    numbers: list[Array] = [
+        vcl.sample_variance_variance(3.0, 1.0, 2),
+        vcl.two_point_minimizer(0.0, 1.0),
+        vcl.mixture_kurtosis(0.5, 1.0, 1.0),
+        *vcl.variance_ratio_bound(3.0, 10, 0.1),
+        *vcl.batch_norm_stability_bound(3.0, 10, 0.1),
+        *(lcw.activation_shift(x, 1.0), *lcw.forward_moments(x, 0.0, 1.0)),
+        lcw.backward_variance(x, 1.0),
+        cwo.constrained_step(x, x, 0.1),
+        *cwo.step_coefficients(x, x, 0.1),
+        cwo.standardization_gradient(x, x),
+        *(normprop.coherence(x), normprop.canonical_error(x), normprop.canonical_error_bound(x)),
+        batch_norm.max_learning_rate("bn"),
+        batch_norm.effective_learning_rate("bn", 0.1),
+        *batch_norm.stability_eigenvalues("bn", 0.1),
+        batch_norm.generalization_error("bn", 0.5, 0.1),
+        *batch_norm.integrals(1.0, 0.5),
+        batch_norm.linear_gamma_decay(32),
+    ]
+    start: jn.theory.batch_norm.OrderParameters = batch_norm.fixed_point("bn")
+    flow = batch_norm.order_parameter_flow(start, 0.1)
+    solved = batch_norm.solve_order_parameters(start, x, 0.1)
+    scalars: float = vcl.separation_threshold()
+    gains = (*lcw.variance_gain(jax.nn.relu), lcw.gradient_gain(jax.nn.relu))
+    gram = normprop.expected_jacobian_gram(jax.nn.relu)
+    return [numbers, flow, solved, scalars, gains, gram]
+
+
+def rooms() -> list[str]:
+    modules = (jn.activations, jn.losses, jn.noise, jn.statistics, jn.transforms, jn.reparam)
+    return [name for module in modules for name in module.__all__]
