@@ -1,0 +1,72 @@
+"""The guides: every block runs, top to bottom, in a user's process, and what they name exists."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from functools import reduce
+from pathlib import Path
+
+import pytest
+
+import jaxnorm
+
+ROOT = Path(__file__).parents[2]
+GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
+#: The user's own function, and optax's that the text calls by their short names.
+OTHERS = ("apply", "sam", "schedule_free")
+WANTED = ("compose", "libraries", "migrate", "reading", "resnet", "transformer")
+
+
+def blocks(path: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def dotted(node: ast.AST) -> str:
+    """`jn.nnx.layout` of its syntax tree; empty for what is no chain of names."""
+    text = ast.unparse(node)
+    return text if re.fullmatch(r"jn(\.\w+)+", text) else ""
+
+
+def test_there_are_all_guides() -> None:
+    assert tuple(path.stem for path in GUIDES) == WANTED
+
+
+@pytest.mark.parametrize("path", GUIDES, ids=lambda path: path.stem)
+class TestGuide:
+    def test_what_it_takes_of_the_library_exists(self, path: Path) -> None:
+        nodes = ast.walk(ast.parse("\n".join(blocks(path))))
+        names = {dotted(node) for node in nodes if isinstance(node, ast.Attribute)} - {""}
+        assert names
+        for name in names:
+            reduce(getattr, name.split(".")[1:], jaxnorm)
+
+    def test_what_its_text_and_tables_name_exists(self, path: Path) -> None:
+        """Calls in `backticks`, where no module is named in front."""
+        text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+        called = set(re.findall(r"`([a-z_]+)\(", text))
+        assert called <= {*jaxnorm.__all__, *jaxnorm.nnx.__all__, *OTHERS}
+
+    def test_it_asserts_what_it_says(self, path: Path) -> None:
+        assert sum(block.count("assert ") for block in blocks(path)) >= 3
+
+    @pytest.mark.slow  # a process that compiles everything
+    def test_it_runs(self, path: Path) -> None:
+        code = "\n".join(blocks(path))
+        command = [sys.executable, "-W", "error", "-c", code]
+        environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+        ran = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=600
+        )
+        assert ran.returncode == 0, ran.stderr
+
+    def test_its_lines_fit(self, path: Path) -> None:
+        """Of the code, which is read on narrow pages."""
+        assert not [
+            line for block in blocks(path) for line in block.splitlines() if len(line) > 100
+        ]
+
+    def test_its_links_exist(self, path: Path) -> None:
+        for link in re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text()):
+            assert (path.parent / link).exists(), link
