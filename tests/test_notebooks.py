@@ -41,7 +41,8 @@ def test_there_is_a_quickstart_and_one_a_paper() -> None:
 
 
 def test_the_readme_links_each() -> None:
-    links = re.findall(r"\]\((notebooks/[^)]+)\)", (ROOT / "README.md").read_text())
+    text = (ROOT / "README.md").read_text()
+    links = re.findall(r"\]\(https://[^)]+/main/(notebooks/[^)]+)\)", text)
     assert sorted(links) == [f"notebooks/{path.name}" for path in PATHS]
 
 

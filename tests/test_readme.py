@@ -1,31 +1,142 @@
-"""The README: its examples run as they stand, and its pictures and links exist."""
+"""The README and the pages of docs/: their examples run, links and pictures exist, figures hold."""
 
+import csv
+import itertools
 import re
 import subprocess
 import sys
+import tomllib
+from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
-EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+RESULTS = ROOT / "experiments" / "results"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+URL = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
+QUANTITIES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy", "step_ms")
+RAW = URL.replace("github.com", "raw.githubusercontent.com")
+EXAMPLES = [
+    (page.stem, code)
+    for page in PAGES
+    for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+]
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) == 2
+    assert [page for page, _ in EXAMPLES] == ["README", "index", "usage", "usage"]
+    assert EXAMPLES[0][1] == EXAMPLES[1][1]  # so that one run is enough
 
 
-@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+@pytest.mark.parametrize("number", [0, 2, 3])
 def test_examples_run(number: int) -> None:
     # In a process of its own: a user's settings, not the strict ones of the tests.
-    command = [sys.executable, "-W", "error", "-c", EXAMPLES[number]]
+    command = [sys.executable, "-W", "error", "-c", EXAMPLES[number][1]]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
 
 
-def test_links_exist() -> None:
-    links = re.findall(r"\]\((?!http)([^)#]+)\)", README)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_exist(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", page.read_text())
     assert links
     for link in links:
-        assert (ROOT / link).exists(), link
+        if link.startswith(RAW):
+            target = ROOT / link.removeprefix(f"{RAW}/main/")
+        elif link.startswith(URL):
+            target = ROOT / re.sub(r"^/(blob|tree)/main/", "", link.removeprefix(URL))
+        elif link.startswith("http"):
+            raise AssertionError(f"{link} is neither this repository's nor in it")
+        else:
+            target = page.parent / link
+        assert target.exists(), link
+
+
+def test_the_readme_has_no_relative_links() -> None:
+    """It is also the page on a package index, where they lead nowhere."""
+    links = re.findall(r"\]\(([^)]+)\)", PAGES[0].read_text())
+    assert all(link.startswith("https://") for link in links)
+    assert len(re.findall(r"!\[", PAGES[0].read_text())) == 1
+
+
+def test_the_readme_is_short_and_its_first_command_needs_no_checkout() -> None:
+    text = PAGES[0].read_text()
+    assert len(text.splitlines()) < 110
+    first = re.search(r"```bash\n(.*?)```", text, re.DOTALL)
+    assert first is not None
+    assert first[1].splitlines() == ["pip install jaxnorm", "python -m jaxnorm"]
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def over_seeds() -> set[tuple[float, float, float]]:
+    """Mean and deviation of every quantity of every method, and how far the file rounds it."""
+    found = set()
+    for path in RESULTS.glob("*/**/results.csv"):
+        groups = defaultdict(list)
+        for row in rows(path):
+            if {"method", "seed"} <= row.keys():
+                groups[row.get("row"), row.get("column"), row["method"]].append(row)
+        for group, name in itertools.product(groups.values(), QUANTITIES):
+            if name not in group[0]:
+                continue
+            values = np.array([float(row[name]) for row in group])
+            rounded = 0.005 if name == "step_ms" else 0.0
+            if "accuracy" in name:
+                values = 100 * values
+                found.add((100 - values.mean(), values.std(ddof=1), rounded))
+            found.add((values.mean(), values.std(ddof=1), rounded))
+    return found
+
+
+def benchmarked() -> tuple[set[tuple[float, ...]], set[float]]:
+    """Ratios of time with their quartiles, and ratios of bytes to those of the first method."""
+    times, traffic = set(), set()
+    for path in (RESULTS / "bench").glob("*.csv"):
+        table = rows(path)
+        for row in table:
+            for kind in ("ratio", "speedup"):
+                if kind in row:
+                    times.add(tuple(float(row[f"{kind}{end}"]) for end in ("", "_low", "_high")))
+            if "gbytes" in row:
+                traffic.add(float(row["gbytes"]) / float(table[0]["gbytes"]))
+    return times, traffic
+
+
+def shown(text: str, value: float, rounded: float = 0.0) -> bool:
+    """Whether the text is the value at its own number of digits."""
+    digits = len(text.partition(".")[2])
+    return abs(float(text) - value) <= 0.5 * 10**-digits + rounded + 1e-6
+
+
+NUMBER = r"(\d+(?:\.\d+)?)"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/evidence.md"])
+def test_figures_are_those_of_the_committed_results(page: str) -> None:
+    text = (ROOT / page).read_text()
+    known = over_seeds()
+    quoted = re.findall(rf"(?<![+\d.]){NUMBER} ± {NUMBER}", text)
+    assert len(quoted) > 10
+    for mean, deviation in quoted:
+        assert any(shown(mean, m, r) and shown(deviation, d, r) for m, d, r in known), (
+            mean,
+            deviation,
+        )
+
+
+def test_costs_are_those_of_the_benchmarks() -> None:
+    text = (ROOT / "docs" / "evidence.md").read_text()
+    times, traffic = benchmarked()
+    quoted = re.findall(rf"{NUMBER} \[{NUMBER}, {NUMBER}\]", text)
+    assert len(quoted) > 20
+    for found in quoted:
+        assert any(all(map(shown, found, known)) for known in times), found
+    for row in re.findall(r"^\| bytes.*", text, re.MULTILINE):
+        for ratio in re.findall(r"\| (\d\.\d\d)(?= \|)", row):
+            assert any(shown(ratio, known) for known in traffic), ratio
