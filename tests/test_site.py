@@ -1,0 +1,92 @@
+"""The site and what goes with a release: every public name has its place, and addresses agree."""
+
+import importlib
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jaxnorm
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+SITE = (ROOT / "mkdocs.yml").read_text()
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LISTED = [
+    name
+    for page in sorted((DOCS / "api").glob("*.md"))
+    for name in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)
+]
+ROOMS = (
+    *("activations", "initializers", "losses", "nnx", "noise", "reparam", "statistics"),
+    *("theory.batch_norm", "theory.cwo", "theory.lcw", "theory.normprop", "theory.vcl"),
+    "transforms",
+)
+
+
+def found(name: str) -> Any:
+    module, _, attribute = name.rpartition(".")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def is_module(name: str) -> bool:
+    return isinstance(getattr(jaxnorm, name), type(jaxnorm))
+
+
+def test_every_public_name_has_its_place_once() -> None:
+    assert len(LISTED) == len(set(LISTED))
+    for room in ROOMS:
+        offered = {f"jaxnorm.{room}.{name}" for name in found(f"jaxnorm.{room}").__all__}
+        here = {name for name in LISTED if name.startswith(f"jaxnorm.{room}.")}
+        assert here == offered, offered ^ here
+
+
+def test_the_short_names_are_those_of_a_room_or_of_the_first_page() -> None:
+    functions = {name for name in jaxnorm.__all__ if not is_module(name)}
+    in_rooms = {name.rpartition(".")[2] for name in LISTED if name.count(".") == 2}
+    on_first_page = {name.rpartition(".")[2] for name in LISTED if name.count(".") == 1}
+    assert functions - in_rooms == on_first_page
+    for name in functions & in_rooms:
+        rooms = [each for each in LISTED if each.endswith(f".{name}")]
+        assert any(found(each) is getattr(jaxnorm, name) for each in rooms), name
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_what_is_listed_exists(name: str) -> None:
+    assert found(name) is not None
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
+    assert set(re.findall(r"(\S+\.md)$", SITE, re.MULTILINE)) == pages
+
+
+def test_there_is_one_address() -> None:
+    """That of pyproject.toml, wherever this repository or its site is meant."""
+    urls = PROJECT["urls"]
+    owner, name = urls["Repository"].split("/")[-2:]
+    allowed = (*urls.values(), f"https://raw.githubusercontent.com/{owner}/{name}/")
+    texts = [SITE, *((ROOT / name).read_text() for name in ("README.md", "CITATION.cff"))]
+    texts += [page.read_text() for page in DOCS.rglob("*.md")]
+    addresses = {url for text in texts for url in re.findall(r"https://git[^\s)\"'`]*", text)}
+    addresses |= {
+        url for text in texts for url in re.findall(r"https://[^\s)]*github[^\s)]*", text)
+    }
+    assert addresses
+    assert not [url for url in addresses if not url.startswith(allowed)]
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {jaxnorm.__version__}\n" in citation
+    assert f"license: {PROJECT['license']}" in citation
+    assert all(f"name: {author['name']}" in citation for author in PROJECT["authors"])
+
+
+def test_tools_are_pinned_and_alike() -> None:
+    extras = PROJECT["optional-dependencies"]
+    assert all("==" in requirement for requirement in extras["docs"])
+    ruffs = {line for lines in extras.values() for line in lines if line.startswith("ruff")}
+    assert len(ruffs) == 1
