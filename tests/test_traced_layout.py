@@ -15,7 +15,7 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P
 
 import jaxnorm.nnx
-from experiments.models import ModelSettings, build
+from experiments.models.registry import ModelSettings, build
 from jaxnorm import (
     Scaled,
     constrain,

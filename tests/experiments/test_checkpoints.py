@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from experiments._cli import main
-from experiments._errors import UserError
-from experiments.checkpoints import Checkpoints, check_config, flatten, unflatten
+from experiments.checkpoints.arrays import flatten, unflatten
+from experiments.checkpoints.checkpoints import Checkpoints
+from experiments.checkpoints.config import check_config
+from experiments.cli import main
+from experiments.errors import UserError
 from jaxnorm import clean_parameters, constraint_drift
 from tests.experiments.toy import after_an_epoch, save_toy, toy_trainer
 

@@ -7,9 +7,9 @@ import shutil
 
 import pytest
 
-from experiments._cli import Compare, main
-from experiments._comparison import Comparison
-from experiments.models import ModelSettings
+from experiments.cli import Compare, main
+from experiments.comparison import Comparison
+from experiments.models.registry import ModelSettings
 from tests.experiments.toy import save_toy
 
 TINY = ["--depth", "1", "--width", "8", "--epochs", "2", "--batch-size", "16"]

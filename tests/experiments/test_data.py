@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments._errors import UserError
-from experiments.data import describe_sources, load
+from experiments.data.describe import describe_sources
+from experiments.data.load import load
+from experiments.errors import UserError
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(3.0, 2.0, (40, 5))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments._errors import UserError
-from experiments.models import ModelSettings, build
-from experiments.models._dgcnn import edge_features, nearest_neighbours
+from experiments.errors import UserError
+from experiments.models.dgcnn import edge_features, nearest_neighbours
+from experiments.models.registry import ModelSettings, build
 from jaxnorm import WeightNormalized, effective, parameter_count, reparametrize
 from jaxnorm.nnx import functionalize
 

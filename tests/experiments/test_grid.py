@@ -6,17 +6,20 @@ import pickle
 import numpy as np
 import pytest
 
-from experiments._errors import UserError
-from experiments.methods import METHODS, Overrides
-from experiments.models import ACTIVATIONS
-from experiments.papers import ITEMS, Context
-from experiments.papers._data import described, enlarged, find, load_data, subset
-from experiments.papers._grid import Cell, Grid, Ordering, Protocol
-from experiments.papers._grid_report import report_of, said_of_noise
-from experiments.papers._presets import presets
-from experiments.papers._training import recipe_of
-from experiments.papers._trainings import RUNS, Trained, chosen, train_grid
-from experiments.training import Epoch, Run
+from experiments.errors import UserError
+from experiments.methods.scale_noise import ScaleNoise
+from experiments.methods.table import METHODS, Overrides
+from experiments.models.activations import ACTIVATIONS
+from experiments.papers.data import described, enlarged, find, load_data, subset
+from experiments.papers.grid import Cell, Grid, Ordering, Protocol
+from experiments.papers.grid_report import report_of, said_of_noise
+from experiments.papers.item import Context
+from experiments.papers.presets import presets
+from experiments.papers.registry import ITEMS
+from experiments.papers.training import method_of
+from experiments.papers.trainings import RUNS, Trained, chosen, train_grid
+from experiments.training.fit import Run
+from experiments.training.history import Epoch
 from tests.experiments.toy import toy_dataset
 
 PROTOCOL = Protocol(
@@ -69,11 +72,11 @@ def test_cells_can_be_sent_to_a_process():
 def test_the_noise_grows_where_the_protocol_says_so():
     growing = PROTOCOL._replace(growing_noise=1.0)
     noisy, quiet = Cell("noisy", "cwo"), Cell("quiet", "cwo-centre-sphere")
-    assert (recipe_of(noisy, growing).noise, recipe_of(noisy, growing).noise_grows) == (1.0, True)
-    assert recipe_of(noisy, PROTOCOL) == METHODS["cwo"]
-    assert recipe_of(quiet, growing) == METHODS["cwo-centre-sphere"]
+    assert method_of(noisy, growing).get(ScaleNoise) == ScaleNoise(1.0, grows=True)
+    assert method_of(noisy, PROTOCOL) == METHODS["cwo"]
+    assert method_of(quiet, growing) == METHODS["cwo-centre-sphere"]
     set_here = noisy._replace(overrides={"noise": 0.5})
-    assert recipe_of(set_here, growing).noise == 0.5
+    assert method_of(set_here, growing).get(ScaleNoise) == ScaleNoise(0.5, grows=True)
 
 
 def test_a_report_says_the_noise_of_each_row():

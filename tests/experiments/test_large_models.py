@@ -6,8 +6,8 @@ import jax
 import pytest
 from flax import nnx
 
-from experiments._errors import UserError
-from experiments.models import ModelSettings, build
+from experiments.errors import UserError
+from experiments.models.registry import ModelSettings, build
 from jaxnorm import flax_layout, parameter_count
 from jaxnorm.losses import collect_preactivations
 from jaxnorm.nnx import BatchNorm, functionalize
@@ -92,7 +92,7 @@ def test_logits_of_small_images(name: str, norm: str | None) -> None:
 
 @pytest.mark.parametrize("name", ["resnet50", "resnet110", "wrn28x10"])
 def test_logits_of_deep_networks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.models._resnet110.UNITS", 2)
+    monkeypatch.setattr("experiments.models.resnet110.UNITS", 2)
     check_logits(name, None)
 
 

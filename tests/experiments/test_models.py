@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments._errors import UserError
-from experiments.models import MODELS, NORMS, ModelSettings, build
-from experiments.models._pooling import average_pool
+from experiments.errors import UserError
+from experiments.models.norms import NORMS
+from experiments.models.pooling import average_pool
+from experiments.models.registry import MODELS, ModelSettings, build
 from jaxnorm import parameter_count
 from jaxnorm.nnx import functionalize
 

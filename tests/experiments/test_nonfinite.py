@@ -8,21 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments._cli import main
-from experiments._errors import Diverged
-from experiments.methods import METHODS
-from experiments.models import ModelSettings
-from experiments.training import (
-    Ahead,
-    Metrics,
-    TrainingSettings,
-    batch_order,
-    fit,
-    guarded,
-    make_trainer,
-)
-from experiments.training._diagnose import first_nonfinite
-from experiments.training._guard import mean_of_taken
+from experiments.cli import main
+from experiments.errors import Diverged
+from experiments.methods.table import METHODS
+from experiments.models.registry import ModelSettings
+from experiments.training.ahead_of_time import AheadOfTime
+from experiments.training.epoch import batch_order
+from experiments.training.fit import fit
+from experiments.training.nonfinite import first_nonfinite, guarded, mean_of_taken
+from experiments.training.state import Metrics
+from experiments.training.trainer import TrainingSettings, make_trainer
 from tests.experiments.parallel import with_keys
 from tests.experiments.toy import save_toy, start, toy_dataset
 
@@ -64,22 +59,27 @@ def test_a_run_stops_at_the_step_and_names_the_layer():
     assert str(error.value) == expected
 
 
+def first_in(state, batch):
+    subject = trainer("stop")
+    return first_nonfinite(subject.method, subject.context, state, batch)
+
+
 def test_the_first_layer_in_execution_order_is_named():
     data, healthy = toy_dataset(), start(trainer("stop"), 0)
     batch = with_keys(*jax.device_put(data[:2]))
     everything_finite = "in the loss or the gradient; all pre-activations are finite"
-    assert first_nonfinite(trainer("stop"), healthy, batch) == everything_finite
+    assert first_in(healthy, batch) == everything_finite
     for broken in (["head"], ["blocks", 1, "linear"], ["blocks", 0, "linear"]):
         params = jax.tree.map(lambda x: x, healthy.params)
         layer = functools.reduce(lambda tree, key: tree[key], broken, params)
         layer["kernel"] = layer["kernel"].at[0, 0].set(jnp.inf)
-        found = first_nonfinite(trainer("stop"), healthy._replace(params=params), batch)
+        found = first_in(healthy._replace(params=params), batch)
         assert found == f"first in the pre-activations of {'/'.join(map(str, broken))}"
 
 
 def test_skipping_is_training_without_those_steps():
     data, row = with_outlier(3e38)
-    skipping, step = trainer("skip"), Ahead(trainer("record").step)
+    skipping, step = trainer("skip"), AheadOfTime(trainer("record").step)
     run = fit(skipping, data, 0)
     state, losses = start(trainer("record"), 0), []
     for order in orders():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from experiments.training import fit
+from experiments.training.fit import fit
 from tests.experiments.parallel import (
     DATA,
     GROUPS,

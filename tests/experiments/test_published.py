@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments._errors import UserError
-from experiments.data import POLICIES, POLICIES_FILE, find_augmentation
-from experiments.data._operations import OPERATIONS
-from experiments.data._published import read_policies
-from experiments.papers._data import published_policies, said_of_policies
-from experiments.papers._grid import Protocol
-from experiments.papers._training import settings_of
+from experiments.data.augmentations import POLICIES, find_augmentation
+from experiments.data.operations import OPERATIONS
+from experiments.data.published import POLICIES_FILE, read_policies
+from experiments.errors import UserError
+from experiments.papers.data import published_policies, said_of_policies
+from experiments.papers.grid import Protocol
+from experiments.papers.training import settings_of
 
 #: In the forms of the published file: nested lists of lists or tuples, assigned or returned.
 ARCHIVE = """

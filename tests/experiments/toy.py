@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.data import Dataset
-from experiments.methods import METHODS, OptimizerSettings
-from experiments.models import ModelSettings
-from experiments.training import Trainer, TrainingSettings, TrainState, make_trainer
+from experiments.data.dataset import Dataset
+from experiments.methods.optimizer import OptimizerSettings
+from experiments.methods.table import METHODS
+from experiments.models.registry import ModelSettings
+from experiments.training.state import TrainState
+from experiments.training.trainer import Trainer, TrainingSettings, make_trainer
 
 SETTINGS = TrainingSettings(ModelSettings(depth=2, width=8), epochs=3, batch_size=16)
 

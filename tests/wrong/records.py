@@ -9,13 +9,14 @@ from unittest import mock
 
 import numpy as np
 
-from experiments._cli import Report, Train, run
-from experiments._kept import read_runs
-from experiments.checkpoints import Checkpoints, CheckpointSettings, keeping
-from experiments.data import load
-from experiments.papers._collected import collect
-from experiments.papers._grid import Protocol
-from experiments.papers._registry import ITEMS
+from experiments.checkpoints.checkpoints import Checkpoints
+from experiments.checkpoints.keeper import CheckpointSettings, keeping
+from experiments.cli import Report, Train, run
+from experiments.data.load import load
+from experiments.kept import read_runs
+from experiments.papers.collected import collect
+from experiments.papers.grid import Protocol
+from experiments.papers.registry import ITEMS
 from tests.wrong.entry import Walk, Wrong
 
 EPOCH = [1, 0.5, 0.5, 0.5, 0.5]
