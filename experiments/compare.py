@@ -53,9 +53,9 @@ def compare(
     if not writes():
         return
     of_seeds = f": mean and range of {len(seeds)} seeds" if len(seeds) > 1 else ""
-    model = comparison.training.model.on(comparison.dataset(seeds[0]).X_train.shape[1:])
+    model = comparison.config.on(comparison.dataset(seeds[0]).X_train.shape[1:]).model
     name = Path(settings.dataset).name
-    draw_curves(out / "curves.png", runs, f"{name}, {model.name}{of_seeds}")
+    draw_curves(out / "curves.png", runs, f"{name}, {model}{of_seeds}")
     table = comparison_table(runs)
     write_whole(out / "table.md", f"{markdown(table)}\n\n{NOTE}\n\n{provenance(command)}")
     show_table(table)

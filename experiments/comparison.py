@@ -20,6 +20,7 @@ from experiments.methods.table import METHODS
 from experiments.progress import Advance, progress
 from experiments.reports.csv import write_curves, write_results
 from experiments.settings import Settings
+from experiments.training.devices import make_placement
 from experiments.training.fit import DIVERGED, Run, fit, start
 from experiments.training.history import Epoch
 from experiments.training.processes import writes
@@ -46,7 +47,8 @@ class Comparison:
 
     def __init__(self, settings: Settings):
         self.settings, self.advance = settings, ignore
-        self.training = settings.training()._replace(nonfinite="stop")
+        self.config = settings.changed(nonfinite="stop")
+        self._placement = make_placement(settings.parallel, settings.mesh)
         self.dataset = cache(partial(load, settings.dataset, train_rows=settings.train_rows))
         self._trainers: dict[tuple[object, ...], Trainer] = {}
 
@@ -55,12 +57,12 @@ class Comparison:
         key = (name, dataset.X_train.shape, dataset.num_classes)
         if key not in self._trainers:
             method = adjusted(METHODS[name], self.settings)
-            self._trainers[key] = make_trainer(method, self.training, dataset)
+            self._trainers[key] = make_trainer(method, self.config, dataset, self._placement)
         return self._trainers[key]
 
     def __call__(self, method: str, seed: int) -> Run:
         """The run, without its final state; of one that diverges the epochs before, and NaNs."""
-        report = reporter(f"{method}, seed {seed}", self.training.epochs, self.advance)
+        report = reporter(f"{method}, seed {seed}", self.config.epochs, self.advance)
         dataset = self.dataset(seed)
         run = _fit_or_diverge(self.trainer(method, dataset), dataset, seed, report)
         return run._replace(state=None)
@@ -91,7 +93,7 @@ def run_all(
             settings.
     """
     tasks = [(method.name, seed) for method in methods for seed in seeds]
-    dataset, epochs = comparison.dataset(seeds[0]), comparison.training.epochs
+    dataset, epochs = comparison.dataset(seeds[0]), comparison.config.epochs
     for method in methods:
         comparison.trainer(method.name, dataset)
     protocol = _protocol_of(comparison.settings, dataset)
@@ -134,7 +136,7 @@ def _fit_or_diverge(
         return fit(trainer, dataset, seed, report)
     except Diverged as error:
         lost = Epoch(len(error.curve) + 1, *[math.nan] * 4)
-        for _ in range(trainer.settings.epochs - len(error.curve)):
+        for _ in range(trainer.config.epochs - len(error.curve)):
             report(lost)
         parameters = parameter_count(start(trainer, seed, dataset.X_train).params)
         outcome = f"{DIVERGED}, {error}"

@@ -7,6 +7,7 @@ from typing import Any
 from experiments.checkpoints.config import config_of
 from experiments.checkpoints.keeper import CheckpointSettings, keeping
 from experiments.comparison import reporter, summary
+from experiments.config import NonFinite
 from experiments.data.load import load
 from experiments.errors import Diverged
 from experiments.methods.flags import adjusted
@@ -17,9 +18,9 @@ from experiments.reports.files import prepare_folder
 from experiments.reports.show import show_table
 from experiments.reports.table import comparison_table
 from experiments.settings import Settings
+from experiments.training.devices import make_placement
 from experiments.training.fit import fit
 from experiments.training.history import Checkpointer, NoCheckpoints
-from experiments.training.nonfinite import NonFinite
 from experiments.training.processes import join, writes
 from experiments.training.trainer import make_trainer
 
@@ -43,18 +44,18 @@ def train(
         nonfinite: what is done about a step that would make something not finite.
     """
     join(settings.coordinator, settings.processes, settings.process_id)
-    training = settings.training()._replace(nonfinite=nonfinite)
+    config = settings.changed(nonfinite=nonfinite)
     method = adjusted(method, settings)
     if writes():
         prepare_folder(out)
     dataset = load(settings.dataset, seed, settings.train_rows)
-    trainer = make_trainer(method, training, dataset)
-    config = config_of(settings, *dataset[:4])
+    placement = make_placement(settings.parallel, settings.mesh)
+    trainer = make_trainer(method, config, dataset, placement)
     with (
-        progress(training.epochs, writes()) as (advance, say),
-        _kept(checkpoints, config, training.epochs) as keeper,
+        progress(config.epochs, writes()) as (advance, say),
+        _kept(checkpoints, config_of(settings, *dataset[:4]), config.epochs) as keeper,
     ):
-        report = reporter(f"{method.name}, seed {seed}", training.epochs, advance)
+        report = reporter(f"{method.name}, seed {seed}", config.epochs, advance)
         try:
             run = fit(trainer, dataset, seed, report, keeper)
         except Diverged as error:

@@ -8,19 +8,19 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.bench.step import CLASSES, IMAGE, model_of
+from experiments.bench.step import CLASSES, IMAGE, config_of
+from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.errors import UserError
 from experiments.methods.method import Method
 from experiments.methods.table import find_methods
-from experiments.models.registry import ModelSettings
 from experiments.reports.csv import write_csv
 from experiments.reports.files import prepare_folder
 from experiments.reports.show import show_table
 from experiments.traffic import Traffic, traffic_of
 from experiments.training.devices import make_placement
 from experiments.training.state import Batch
-from experiments.training.trainer import TrainingSettings, make_trainer
+from experiments.training.trainer import make_trainer
 
 DEVICES = (1, 2, 4, 8)
 ENTRIES = ("jit", "shard_map")
@@ -38,13 +38,13 @@ def bench_scaling(flags: Any) -> None:
             f"environment variable JAX_NUM_CPU_DEVICES={DEVICES[-1]}."
         )
     prepare_folder(flags.out)
-    model = model_of(flags)
+    config = config_of(flags)
     rows = [
         (method.name, entry, count, count * flags.batch_size, *_shown(sent))
         for method in find_methods(flags.methods)
         for entry in ENTRIES
         for count, sent in zip(
-            counts, weak_scaling(method, model, entry, counts, flags.batch_size), strict=True
+            counts, weak_scaling(method, config, entry, counts, flags.batch_size), strict=True
         )
     ]
     write_csv(flags.out / "scaling.csv", COLUMNS, rows)
@@ -53,22 +53,20 @@ def bench_scaling(flags: Any) -> None:
 
 
 def weak_scaling(
-    method: Method, model: ModelSettings, entry: str, counts: Sequence[int], rows: int
+    method: Method, config: Config, entry: str, counts: Sequence[int], rows: int
 ) -> list[Traffic]:
     """What a step sends on each number of devices, with ``rows`` rows on each of them."""
-    return [step_traffic(method, model, entry, count, rows * count) for count in counts]
+    return [step_traffic(method, config, entry, count, rows * count) for count in counts]
 
 
-def step_traffic(
-    method: Method, model: ModelSettings, entry: str, devices: int, rows: int
-) -> Traffic:
+def step_traffic(method: Method, config: Config, entry: str, devices: int, rows: int) -> Traffic:
     """What the compiled step of ``rows`` rows sends; nothing is computed."""
     where = make_placement(entry, devices=jax.devices()[:devices])
     # Zeros that take no memory: only their shapes matter.
     X = np.broadcast_to(np.float32(0), (rows, *IMAGE))
     y = np.broadcast_to(np.int32(0), rows)
-    settings = TrainingSettings(model, batch_size=rows, placement=where)
-    trainer = make_trainer(method, settings, Dataset(X, y, X, y, "zeros", CLASSES))
+    config = config.changed(epochs=1, batch_size=rows)
+    trainer = make_trainer(method, config, Dataset(X, y, X, y, "zeros", CLASSES), where)
     state = jax.eval_shape(inspect.unwrap(trainer.init), np.uint32(0), X)
     if where.mesh is not None:
         state = jax.tree.map(_on, state, where.state_shardings(state))

@@ -9,18 +9,17 @@ import jax
 import numpy as np
 
 from experiments.bench.timing import counted, in_turn, ratio
+from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.methods.method import Method
-from experiments.methods.optimizer import OptimizerSettings
 from experiments.methods.table import METHODS, find_methods
-from experiments.models.registry import ModelSettings
 from experiments.progress import progress
 from experiments.reports.csv import write_csv
 from experiments.reports.files import prepare_folder
 from experiments.reports.show import show_table
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.state import Batch
-from experiments.training.trainer import TrainingSettings, make_trainer
+from experiments.training.trainer import make_trainer
 
 BASELINE = "none"
 CONTROL = "none (control)"
@@ -63,7 +62,7 @@ def bench_step(flags: Any) -> None:
     prepare_folder(flags.out)
     methods = [method for method in find_methods(flags.methods) if method.name != BASELINE]
     batch = random_batch(flags.batch_size)
-    costs = measure_steps(methods, model_of(flags), batch, flags.repeats)
+    costs = measure_steps(methods, config_of(flags), batch, flags.repeats)
     write_csv(
         flags.out / "step.csv", COLUMNS, [(c[0], *(f"{x:.5g}" for x in c[1:])) for c in costs]
     )
@@ -74,9 +73,10 @@ def bench_step(flags: Any) -> None:
     print(f"of a ratio is noise. Written to {flags.out}: step.csv.")
 
 
-def model_of(flags: Any) -> ModelSettings:
-    """The network that the flags name."""
-    return ModelSettings(flags.model, depth=flags.depth, width=flags.width, channels=flags.channels)
+def config_of(flags: Any) -> Config:
+    """The network that the flags name, and the size of a batch."""
+    names = ("model", "depth", "width", "channels", "batch_size")
+    return Config(**{name: getattr(flags, name) for name in names})
 
 
 def random_batch(rows: int) -> Batch:
@@ -89,7 +89,7 @@ def random_batch(rows: int) -> Batch:
 
 def measure_steps(
     methods: Sequence[Method],
-    model: ModelSettings,
+    config: Config,
     batch: Batch,
     repeats: int,
 ) -> list[StepCost]:
@@ -100,7 +100,7 @@ def measure_steps(
     with progress(len(everyone) * (repeats + 1)) as (advance, _):
         subjects = {}
         for name, method in everyone.items():
-            subjects[name] = prepare(method, model, batch)
+            subjects[name] = prepare(method, config, batch)
             advance(f"compiled {name}")
         for name in in_turn(subjects, repeats):
             subjects[name], seconds = timed(subjects[name], batch)
@@ -109,11 +109,11 @@ def measure_steps(
     return [_cost(name, times, subject.compiled) for name, subject in subjects.items()]
 
 
-def prepare(method: Method, model: ModelSettings, batch: Batch) -> Subject:
+def prepare(method: Method, config: Config, batch: Batch) -> Subject:
     """A method's step, compiled and warmed up."""
     X, y = map(np.asarray, batch[:2])
-    settings = TrainingSettings(model, OptimizerSettings(), 1, len(X))
-    trainer = make_trainer(method, settings, Dataset(X, y, X, y, "random images", CLASSES))
+    config = config.changed(epochs=1, batch_size=len(X))
+    trainer = make_trainer(method, config, Dataset(X, y, X, y, "random images", CLASSES))
     state = trainer.init(np.uint32(0), X)
     compiled = AheadOfTime(trainer.step, donate_argnums=0).compile(state, batch)
     subject, _ = timed(Subject(compiled, state), batch)

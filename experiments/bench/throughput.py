@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.bench.step import CLASSES, model_of, random_batch
+from experiments.bench.step import CLASSES, config_of, random_batch
 from experiments.bench.timing import ratio, times_in_turn
 from experiments.checkpoints.keeper import CheckpointSettings, keeping
 from experiments.data.dataset import Dataset
@@ -22,7 +22,7 @@ from experiments.reports.show import show_table
 from experiments.training.epoch import steps_per_epoch
 from experiments.training.fit import fit, start
 from experiments.training.state import Batch
-from experiments.training.trainer import Trainer, TrainingSettings, make_trainer
+from experiments.training.trainer import Trainer, make_trainer
 
 #: What a call of each way runs, and the steps of an epoch on random images.
 EPOCHS, STEPS = 3, 8
@@ -46,12 +46,10 @@ def bench_throughput(flags: Any) -> None:
     """Steps a second of `train`'s epoch against a Python loop of the step, and of all of `fit`."""
     prepare_folder(flags.out)
     data = _data(flags.model, flags.batch_size)
-    settings = TrainingSettings(
-        model_of(flags), epochs=EPOCHS, batch_size=flags.batch_size, nonfinite="stop"
-    )
+    config = config_of(flags).changed(epochs=EPOCHS, nonfinite="stop")
     rows: list[tuple[Any, ...]] = []
     for method in find_methods(flags.methods):
-        trainer = make_trainer(method, settings, data)
+        trainer = make_trainer(method, config, data)
         rows += _rows(method, trainer, data, flags.repeats)
     write_csv(flags.out / f"throughput_{flags.model}.csv", COLUMNS, rows)
     show_table((HEADER, [_shown(row) for row in rows]))
@@ -87,7 +85,7 @@ def _loop(trainer: Trainer, data: Dataset) -> Callable[[], object]:
     def loop() -> object:
         """As one would write it: batches are cut on the host, metrics are fetched in the end."""
         state, collected = start(trainer, 0, X), []
-        for batch in _batches(data, trainer.settings.batch_size):
+        for batch in _batches(data, trainer.config.batch_size):
             state, metrics = step(state, batch)
             collected.append(metrics)
         return state, jax.device_get(collected)
@@ -123,7 +121,7 @@ def _fits(
             tempfile.TemporaryDirectory() as folder,
             keeping(CheckpointSettings(folder), {}, EPOCHS) as keeper,
         ):
-            return fit(trainer, data, 0, keeper=keeper).state
+            return fit(trainer, data, 0, checkpointer=keeper).state
 
     def waiting() -> object:
         """With half an epoch's time to wait after each; the last has nothing to hide behind."""
@@ -157,7 +155,7 @@ def _rows(method: Method, trainer: Trainer, data: Dataset, repeats: int) -> list
 
 
 def _steps(trainer: Trainer, data: Dataset) -> int:
-    return steps_per_epoch(data.train_rows, trainer.settings.batch_size)
+    return steps_per_epoch(data.train_rows, trainer.config.batch_size)
 
 
 def _shown(row: tuple[Any, ...]) -> tuple[str, ...]:

@@ -1,13 +1,14 @@
 """The optimizer of a method: the user's own, edited by the method's parts."""
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
+from experiments.config import Config
 from experiments.methods.kernels import is_axes
 from experiments.methods.method import Method
 from experiments.methods.part import Context
@@ -19,26 +20,9 @@ MOMENTUM = 0.9
 Schedule = Callable[[Int[Array, ""]], Float[Array, ""]]
 
 
-class OptimizerSettings(NamedTuple):
-    """The optimizer that all methods of a comparison share.
-
-    Attributes:
-        name: sgd (with momentum) or adam.
-        learning_rate: the initial one.
-        weight_decay: on kernels.
-        drops: (fraction of training, factor on the initial rate) from then on; empty for half a
-            cosine to 0.
-    """
-
-    name: Literal["sgd", "adam"] = "sgd"
-    learning_rate: float = 0.05
-    weight_decay: float = 1e-3
-    drops: tuple[tuple[float, float], ...] = ()
-
-
 def make_optimizer(
     method: Method,
-    settings: OptimizerSettings,
+    config: Config,
     steps: int | Int[Array, ""],
     context: Context,
     seed: Any = 0,
@@ -47,17 +31,17 @@ def make_optimizer(
 
     Args:
         method: what edits it.
-        settings: what all methods share.
+        config: what all methods share.
         steps: the length of the schedule, at whose end the learning rate is 0.
         context: which kernels are constrained, and which there are.
         seed: of noise that is drawn once a step; it may be traced, and only ``init`` reads it.
     """
-    base = base_optimizer(settings, schedule_of(settings, steps), context.kernels)
+    base = base_optimizer(config, schedule_of(config, steps), context.kernels)
     return method.optimizer(base, context, seed)
 
 
 def base_optimizer(
-    settings: OptimizerSettings, schedule: Schedule, kernels: Layout
+    config: Config, schedule: Schedule, kernels: Layout
 ) -> optax.GradientTransformation:
     """The user's own optimizer; its weight decay reaches kernels alone."""
 
@@ -65,19 +49,19 @@ def base_optimizer(
         axes = kernels(params)
         return jax.tree.map(lambda own: own is not None, axes, is_leaf=is_axes)
 
-    if settings.name == "adam":
-        return optax.adamw(schedule, weight_decay=settings.weight_decay, mask=decayed)
-    decay = optax.add_decayed_weights(settings.weight_decay, mask=decayed)
+    if config.optimizer == "adam":
+        return optax.adamw(schedule, weight_decay=config.weight_decay, mask=decayed)
+    decay = optax.add_decayed_weights(config.weight_decay, mask=decayed)
     return optax.chain(decay, optax.sgd(schedule, momentum=MOMENTUM))
 
 
-def schedule_of(settings: OptimizerSettings, steps: int | Int[Array, ""]) -> Schedule:
+def schedule_of(config: Config, steps: int | Int[Array, ""]) -> Schedule:
     """The learning rate at each step; with drops, steps and rate may be traced."""
-    if not settings.drops:
-        return cosine(settings.learning_rate, steps)
-    fractions = jnp.array([fraction for fraction, _ in settings.drops])
+    if not config.drops:
+        return cosine(config.learning_rate, steps)
+    fractions = jnp.array([fraction for fraction, _ in config.drops])
     starts = jnp.round(fractions * jnp.asarray(steps, jnp.float32)).astype(jnp.int32)
-    rates = settings.learning_rate * jnp.array([1.0, *(factor for _, factor in settings.drops)])
+    rates = config.learning_rate * jnp.array([1.0, *(factor for _, factor in config.drops)])
     return lambda step: rates[(step >= starts).sum()]
 
 

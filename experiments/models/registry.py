@@ -4,7 +4,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 from flax import nnx
@@ -28,6 +28,9 @@ from experiments.models.vgg19 import VGG19
 from experiments.models.wrn28x10 import wrn28x10
 from jaxnorm.activations import standardized
 
+if TYPE_CHECKING:  # The configuration itself names the networks that there are.
+    from experiments.config import Config
+
 #: The smallest side of an image that cnn9's two poolings leave something of.
 CNN9_SIDE = 4
 
@@ -35,53 +38,24 @@ CNN9_SIDE = 4
 HEAD = "head"
 
 
-class ModelSettings(NamedTuple):
-    """Which network, and how large; each network reads the sizes that it has.
-
-    Attributes:
-        name: a key of `MODELS`, or "" for one that follows the data; see `on`.
-        activation: a key of `ACTIVATIONS`.
-        depth: the hidden layers of the mlp.
-        width: the units of each.
-        channels: the channels of a convolutional network's first stage, of 64 in the papers.
-        groups: the parts of the batch that batch normalization sees apart (ghost batches).
-        alpha_dropout: the rate of alpha dropout after each activation.
-        head_dropout: the rate of dropout before the classifier of the mlp.
-        norm_at: the one layer of cnn4, counted from 1, that is normalized; 0 for all.
-    """
-
-    name: str = "mlp"
-    activation: str = "relu"
-    depth: int = 3
-    width: int = 256
-    channels: int = 64
-    groups: int = 1
-    alpha_dropout: float = 0.0
-    head_dropout: float = 0.0
-    norm_at: int = 0
-
-    def on(self, shape: Sequence[int]) -> "ModelSettings":
-        """With the network named that inputs of this shape suggest, if none is."""
-        if self.name:
-            return self
-        images = len(shape) == 3 and min(shape[:2]) >= CNN9_SIDE
-        return self._replace(name="cnn9" if images else "dgcnn" if len(shape) == 2 else "mlp")
+def network_for(shape: Sequence[int]) -> str:
+    """The name of the network that inputs of this shape suggest."""
+    images = len(shape) == 3 and min(shape[:2]) >= CNN9_SIDE
+    return "cnn9" if images else "dgcnn" if len(shape) == 2 else "mlp"
 
 
-#: ``(settings, shape, num_classes, style=, rngs=) -> module``.
+#: ``(config, shape, num_classes, style=, rngs=) -> module``.
 Builder = Callable[..., nnx.Module]
 
 
-def _mlp(
-    settings: ModelSettings, shape: Sequence[int], num_classes: int, **rest: Any
-) -> nnx.Module:
-    return MLP(shape, num_classes, depth=settings.depth, width=settings.width, **rest)
+def _mlp(config: "Config", shape: Sequence[int], num_classes: int, **rest: Any) -> nnx.Module:
+    return MLP(shape, num_classes, depth=config.depth, width=config.width, **rest)
 
 
 def _sigmoid50(
-    settings: ModelSettings, shape: Sequence[int], num_classes: int, style: Style, rngs: nnx.Rngs
+    config: "Config", shape: Sequence[int], num_classes: int, style: Style, rngs: nnx.Rngs
 ) -> nnx.Module:
-    del settings
+    del config
     style = style._replace(activation=jax.nn.sigmoid)
     return MLP(shape, num_classes, depth=50, width=256, style=style, rngs=rngs)
 
@@ -90,27 +64,25 @@ def _images(make: Builder, name: str, side: int) -> Builder:
     """The builder of a network for images with sides of at least ``side`` pixels."""
 
     def builder(
-        settings: ModelSettings, shape: Sequence[int], num_classes: int, **rest: Any
+        config: "Config", shape: Sequence[int], num_classes: int, **rest: Any
     ) -> nnx.Module:
         if len(shape) != 3 or min(shape[:2]) < side:
             raise UserError(
                 f"{name} needs images of at least {side} x {side} pixels and got rows of shape "
                 f"{tuple(shape)}; take --model mlp, or a dataset of images."
             )
-        return make(shape, num_classes, channels=settings.channels, **rest)
+        return make(shape, num_classes, channels=config.channels, **rest)
 
     return builder
 
 
-def _dgcnn(
-    settings: ModelSettings, shape: Sequence[int], num_classes: int, **rest: Any
-) -> nnx.Module:
+def _dgcnn(config: "Config", shape: Sequence[int], num_classes: int, **rest: Any) -> nnx.Module:
     if len(shape) != 2:
         raise UserError(
             f"dgcnn needs point clouds and got rows of shape {tuple(shape)}; wanted (points, "
             "coordinates)."
         )
-    return DGCNN(shape, num_classes, channels=settings.channels, **rest)
+    return DGCNN(shape, num_classes, channels=config.channels, **rest)
 
 
 MODELS: Mapping[str, Builder] = MappingProxyType(
@@ -188,45 +160,45 @@ class NetworkStyle(NamedTuple):
     pre_activation: bool = False
 
 
-def plain_style(settings: ModelSettings) -> NetworkStyle:
+def plain_style(config: "Config") -> NetworkStyle:
     """The style of a network that nothing normalizes."""
-    return NetworkStyle(settings.activation, pre_activation=settings.name in PRE_ACTIVATION)
+    return NetworkStyle(config.activation, pre_activation=config.model in PRE_ACTIVATION)
 
 
 def build(
-    settings: ModelSettings,
+    config: "Config",
     shape: Sequence[int],
     num_classes: int,
     rngs: nnx.Rngs,
     **wanted: Any,
 ) -> nnx.Module:
-    """The network that the settings name.
+    """The network that a configuration names.
 
     Args:
-        settings: name and sizes.
+        config: its name and sizes.
         shape: the shape of one input.
         num_classes: the number of outputs.
         rngs: the random streams of the initial parameters.
         **wanted: fields of `NetworkStyle` in which it is not plain.
     """
-    if settings.name not in MODELS:
-        raise unknown("model", settings.name, MODELS)
-    named = plain_style(settings)._replace(**wanted)
+    if config.model not in MODELS:
+        raise unknown("model", config.model, MODELS)
+    named = plain_style(config)._replace(**wanted)
     if named.activation not in ACTIVATIONS:
         raise unknown("activation", named.activation, ACTIVATIONS)
     style = Style(
-        maker(named.norm, settings.groups),
+        maker(named.norm, config.ghost_groups),
         _activation(named.activation, named.standardize),
-        maker(named.post_norm, settings.groups),
+        maker(named.post_norm, config.ghost_groups),
         named.dropout,
-        settings.alpha_dropout,
-        settings.head_dropout,
-        settings.norm_at,
+        config.alpha_dropout,
+        config.head_dropout,
+        config.norm_at,
     )
 
     def with_norm(norm: MakeNorm | None, rngs: nnx.Rngs) -> nnx.Module:
         styled = style._replace(norm=norm)
-        return MODELS[settings.name](settings, shape, num_classes, style=styled, rngs=rngs)
+        return MODELS[config.model](config, shape, num_classes, style=styled, rngs=rngs)
 
     if named.scale_layers is None:
         network = with_norm(style.norm, rngs)
@@ -234,7 +206,7 @@ def build(
         stddev, grows = named.scale_layers
         places = count_places(lambda make: with_norm(make, nnx.Rngs(0))) if grows else None
         network = with_norm(noisy_scales(stddev, places), rngs)
-    make_input_norm = maker(named.input_norm, settings.groups)
+    make_input_norm = maker(named.input_norm, config.ghost_groups)
     if make_input_norm is None:
         return network
     return NormalizedInput(make_input_norm(math.prod(shape), rngs), network)

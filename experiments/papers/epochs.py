@@ -26,6 +26,6 @@ def epochs(
     X, y = jax.device_put(data[:2])
     state = start(trainer, seed, X) if state is None else state
     yield state, None
-    for _ in range(trainer.settings.epochs):
+    for _ in range(trainer.config.epochs):
         state, metrics = trainer.epoch(state, X, y)
         yield state, metrics

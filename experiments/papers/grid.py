@@ -4,28 +4,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from experiments.config import Config
+
 Measure = Literal["test_accuracy", "train_accuracy", "test_loss", "train_loss"]
 
 
-class Protocol(NamedTuple):
+@dataclass(frozen=True)
+class Protocol(Config):
     """How every cell of a table is trained, unless the cell says otherwise; all of it is reported.
 
     Attributes:
-        model: the network.
-        activation: its activation.
-        depth: the hidden layers of the mlp.
-        width: the units of each.
-        channels: of a convolutional network's first stage; 64 is the papers'.
-        epochs: the passes over the training rows.
-        batch_size: the rows of a step.
-        optimizer: sgd (momentum 0.9) or adam.
-        learning_rate: the initial one.
-        drops: (fraction of training, factor on the initial rate) from then on; empty for half a
-            cosine to 0.
-        weight_decay: on kernels.
         growing_noise: the noise of the last layer for methods with noise, growing from layer to
             layer; 0 for the methods' own, the same in every layer.
-        augment: how images are augmented, by name; none for not at all.
         policies: the file in --data-dir with published sub-policies of Fast AutoAugment, where the
             augmentation has them; empty for sub-policies that are drawn.
         rows: the training rows that are used, or 0 for all.
@@ -35,25 +25,24 @@ class Protocol(NamedTuple):
         only_columns: likewise its columns.
     """
 
-    model: str = "cnn9"
-    activation: str = "relu"
-    depth: int = 3
-    width: int = 256
-    channels: int = 64
-    epochs: int = 200
-    batch_size: int = 128
-    optimizer: Literal["sgd", "adam"] = "sgd"
-    learning_rate: float = 0.1
-    drops: tuple[tuple[float, float], ...] = ()
-    weight_decay: float = 5e-4
     growing_noise: float = 0.0
-    augment: str = "none"
     policies: str = ""
     rows: int = 0
     test_rows: int = 0
     seeds: int = 3
     only_rows: tuple[str, ...] = ()
     only_columns: tuple[str, ...] = ()
+
+
+#: What the papers' tables of images have in common, unless they say otherwise.
+PAPER = Protocol(
+    model="cnn9",
+    channels=64,
+    epochs=200,
+    batch_size=128,
+    learning_rate=0.1,
+    weight_decay=5e-4,
+)
 
 
 class Cell(NamedTuple):

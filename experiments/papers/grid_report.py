@@ -12,6 +12,7 @@ from experiments.papers.grid import Cell, Grid, Ordering, Protocol
 from experiments.papers.item import Claim, Context, Item, Preset, PresetName, Report
 from experiments.papers.training import method_of
 from experiments.papers.trainings import Trained, chosen, train_grid
+from experiments.papers.verdict import NOTE, comparison
 from experiments.reports.picture import COLOURS, STYLES, new_figure
 from experiments.reports.table import spread
 
@@ -46,8 +47,8 @@ def grid_item(
         cells = chosen(grid, protocol)
         names = described(context.data_dir, [cell.dataset for cell in cells])
         said = [f"Trained and tested on: {names}."]
-        if any(protocol._replace(**cell.changes).augment == POLICIES for cell in cells):
-            protocol = protocol._replace(policies=published_policies(context.data_dir))
+        if any(protocol.changed(**cell.changes).augment == POLICIES for cell in cells):
+            protocol = protocol.changed(policies=published_policies(context.data_dir))
             said.append(said_of_policies(protocol.policies))
         said += said_of_noise(cells, protocol)
         return report_of(grid, train_grid(grid, protocol, context), (*said, *notes))
@@ -59,7 +60,7 @@ def said_of_noise(cells: Sequence[Cell], protocol: Protocol) -> list[str]:
     """The noise on scales of each row that has some, in a sentence: the papers do not state all."""
     said = {}
     for cell in cells:
-        method = method_of(cell, protocol._replace(**cell.changes))
+        method = method_of(cell, protocol.changed(**cell.changes))
         if noise := method.get(ScaleNoise):
             where = "last layer, l / L of it in layer l" if noise.grows else "each layer"
             said[f"{cell.row} {noise.stddev:g} ({where}, a draw a sample)"] = None
@@ -77,7 +78,8 @@ def report_of(grid: Grid, trained: Sequence[Trained], notes: Sequence[str] = ())
         *(_shown(grid, cell, trained) for cell in cells_of(trained)),
     ]
     rows = [_row(each) for each in trained]
-    return Report(claims, COLUMNS, rows, _figures(trained), (*notes, *_diverged(trained)))
+    judged = [NOTE] if grid.orderings else []
+    return Report(claims, COLUMNS, rows, _figures(trained), (*notes, *_diverged(trained), *judged))
 
 
 def cells_of(trained: Sequence[Trained]) -> list[Cell]:
@@ -109,25 +111,12 @@ def _judged(ordering: Ordering, trained: Sequence[Trained]) -> list[Claim]:
     for column in columns if ordering.column is None else [ordering.column]:
         pair = [by_place.get((row, column)) for row in (ordering.better, ordering.worse)]
         if None not in pair:
-            claims.append(_comparison(ordering, column, pair, trained))
+            where = f" ({column})" if column else ""
+            of = ordering.measure.replace("_", " ")
+            statement = f"{ordering.better} better than {ordering.worse}{where}, {of}"
+            runs = ([t.run for t in trained if t.cell == cell] for cell in pair)
+            claims.append(comparison(statement, ordering.measure, *runs))
     return claims
-
-
-def _comparison(
-    ordering: Ordering, column: str, pair: Sequence[Cell], trained: Sequence[Trained]
-) -> Claim:
-    better, worse = (values(trained, cell, ordering.measure) for cell in pair)
-    is_accuracy = ordering.measure.endswith("accuracy")
-    gains = 100 * (better - worse) if is_accuracy else worse - better
-    unit = "points" if is_accuracy else "nats"
-    where = f" ({column})" if column else ""
-    of = ordering.measure.replace("_", " ")
-    return Claim(
-        f"{ordering.better} better than {ordering.worse}{where}, {of}",
-        f"by {spread(list(gains), '+.2f')} {unit}",
-        "better",
-        bool(np.mean(gains) > 0),
-    )
 
 
 def _shown(grid: Grid, cell: Cell, trained: Sequence[Trained]) -> Claim:

@@ -32,13 +32,15 @@ class Claim(NamedTuple):
         statement: what is compared: "error at load 0.9, BN, M = 32".
         ours: our value, with its spread where there is one.
         reference: the paper's or the theory's value.
-        holds: whether ours confirms it; None where it is only shown.
+        holds: whether ours confirms it; None where it is only shown, or cannot be said.
+        said: why it cannot be said, in a word or two.
     """
 
     statement: str
     ours: str
     reference: str
     holds: bool | None = None
+    said: str = ""
 
 
 class Report(NamedTuple):

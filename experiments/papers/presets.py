@@ -1,6 +1,7 @@
 """The three sizes of a table of trainings."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
@@ -34,8 +35,8 @@ def presets(
         cpu_cost: what cpu takes.
         full_cost: what full takes.
     """
-    tiny = full._replace(**(SMOKE | dict(smoke)), only_rows=smoke_rows, only_columns=smoke_columns)
-    reduced = full._replace(**(CPU | dict(cpu)))
+    tiny = full.changed(**(SMOKE | dict(smoke)), only_rows=smoke_rows, only_columns=smoke_columns)
+    reduced = full.changed(**(CPU | dict(cpu)))
     return {
         "smoke": Preset(tiny, "30 s on 2 CPU cores", SMOKE_LABEL),
         "cpu": Preset(reduced, cpu_cost, _differences(full, reduced)),
@@ -45,8 +46,8 @@ def presets(
 
 def _differences(full: Protocol, reduced: Protocol) -> str:
     """Every field in which a protocol differs from the paper's, with its value."""
-    pairs = zip(full._asdict().items(), reduced, strict=True)
-    return ", ".join(_shown(name, value) for (name, paper), value in pairs if value != paper)
+    ours = asdict(reduced)
+    return ", ".join(_shown(n, ours[n]) for n, paper in asdict(full).items() if ours[n] != paper)
 
 
 def _shown(name: str, value: Any) -> str:

@@ -1,7 +1,9 @@
 """Running an item: its report as Markdown, CSV and pictures."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
+from typing import Any
 
 from experiments.errors import UserError
 from experiments.papers.item import Claim, Context, Item, Preset, PresetName, Report
@@ -50,7 +52,7 @@ def run_item(
 def written(item: Item, preset: PresetName, report: Report, command: str) -> str:
     """The report in Markdown."""
     chosen = item.presets[preset]
-    settings = [f"- {name}: {value}" for name, value in chosen.settings._asdict().items()]
+    settings = [f"- {name}: {value}" for name, value in named(chosen.settings).items()]
     parts = [
         f"# {item.name}: {item.title}",
         f"The paper: {item.reported}",
@@ -64,10 +66,16 @@ def written(item: Item, preset: PresetName, report: Report, command: str) -> str
     return "\n\n".join(parts)
 
 
+def named(settings: Any) -> dict[str, Any]:
+    """The settings of an item, which are a named tuple or a configuration."""
+    named: dict[str, Any] = asdict(settings) if is_dataclass(settings) else settings._asdict()
+    return named
+
+
 def claims_table(claims: Sequence[Claim]) -> Table:
     """The claims as a table: what is compared, ours, theirs, and whether it holds."""
-    verdict = {True: "yes", False: "no", None: ""}
-    rows = [(c.statement, c.ours, c.reference, verdict[c.holds]) for c in claims]
+    words = {True: "yes", False: "no", None: ""}
+    rows = [(c.statement, c.ours, c.reference, words[c.holds] or c.said) for c in claims]
     return ("", "ours", "reference", "holds"), rows
 
 

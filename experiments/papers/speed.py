@@ -6,8 +6,8 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 
 from experiments.bench.step import StepCost, measure_steps, random_batch
+from experiments.config import Config
 from experiments.methods.table import find_methods
-from experiments.models.registry import ModelSettings
 from experiments.papers.item import Claim, Context, Item, Preset, PresetName, Report
 from experiments.reports.picture import COLOURS, new_figure
 
@@ -50,10 +50,12 @@ def speed_item(
     """
 
     def run(setting: Speed, context: Context) -> Report:
-        model = ModelSettings(setting.model, setting.activation, channels=setting.channels)
+        config = Config(
+            model=setting.model, activation=setting.activation, channels=setting.channels
+        )
         methods = find_methods(",".join(ratios))
         batch = random_batch(setting.batch_size)
-        costs = measure_steps(methods, model, batch, setting.repeats)
+        costs = measure_steps(methods, config, batch, setting.repeats)
         context.advance(1.0, "measured")
         return _report(costs, ratios)
 

@@ -3,18 +3,17 @@
 import functools
 from pathlib import Path
 
+from experiments.config import Config
 from experiments.data.augmentations import POLICIES
 from experiments.data.dataset import Dataset
 from experiments.methods.flags import adjusted
 from experiments.methods.method import Method
-from experiments.methods.optimizer import OptimizerSettings
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS, Overrides
-from experiments.models.registry import ModelSettings
 from experiments.papers.data import load_data
 from experiments.papers.grid import Cell, Protocol
 from experiments.training.fit import Run, fit
-from experiments.training.trainer import Trainer, TrainingSettings, make_trainer
+from experiments.training.trainer import Trainer, make_trainer
 
 
 class Training:
@@ -33,7 +32,7 @@ class Training:
 
     def __call__(self, cell: Cell, seed: int) -> Run:
         """The run, without its final state."""
-        setting = self._protocol._replace(**cell.changes)
+        setting = self._protocol.changed(**cell.changes)
         data = self._dataset(cell.dataset, seed, setting.rows, setting.test_rows)
         return fit(self._trainer_for(cell, setting, data), data, seed)._replace(state=None)
 
@@ -45,8 +44,8 @@ class Training:
         key = (cell.name, data.X_train.shape, data.num_classes)
         if self._trainer is None or self._trainer[0] != key:
             self._trainer = None
-            settings = settings_of(setting, self._data_dir)
-            self._trainer = key, make_trainer(method_of(cell, setting), settings, data)
+            config = config_of(setting, self._data_dir)
+            self._trainer = key, make_trainer(method_of(cell, setting), config, data)
         return self._trainer[1]
 
 
@@ -58,19 +57,8 @@ def method_of(cell: Cell, setting: Protocol) -> Method:
     return adjusted(method, Overrides(**cell.overrides))
 
 
-def settings_of(setting: Protocol, data_dir: Path | None = None) -> TrainingSettings:
-    """A protocol as training takes it."""
-    augment = setting.augment
-    if data_dir and setting.policies and augment == POLICIES:
-        augment = f"{augment}:{data_dir / setting.policies}"
-    return TrainingSettings(
-        ModelSettings(
-            setting.model, setting.activation, setting.depth, setting.width, setting.channels
-        ),
-        OptimizerSettings(
-            setting.optimizer, setting.learning_rate, setting.weight_decay, setting.drops
-        ),
-        setting.epochs,
-        setting.batch_size,
-        augment,
-    )
+def config_of(setting: Protocol, data_dir: Path | None = None) -> Config:
+    """A protocol as training takes it, with the file of published policies where it has one."""
+    if data_dir and setting.policies and setting.augment == POLICIES:
+        return setting.changed(augment=f"{POLICIES}:{data_dir / setting.policies}")
+    return setting

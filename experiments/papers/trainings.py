@@ -1,5 +1,6 @@
 """Training every cell of a grid under every seed, and keeping what is finished."""
 
+from dataclasses import asdict
 from functools import partial
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ class Trained(NamedTuple):
 def train_grid(grid: Grid, protocol: Protocol, context: Context) -> list[Trained]:
     """All runs of a grid; those that an earlier call with the same protocol finished are kept."""
     kept = context.out / RUNS
-    runs = read_runs(kept, protocol._asdict())
+    runs = read_runs(kept, asdict(protocol))
     tasks = [(cell, seed) for cell in chosen(grid, protocol) for seed in range(protocol.seeds)]
 
     def trained() -> list[Trained]:
@@ -34,7 +35,7 @@ def train_grid(grid: Grid, protocol: Protocol, context: Context) -> list[Trained
     for (cell, seed), run in finished(missing, make_training, context.jobs):
         runs[cell.name, seed] = run
         done = trained()
-        write_runs(kept, protocol._asdict(), [(each.cell.name, each.run) for each in done])
+        write_runs(kept, asdict(protocol), [(each.cell.name, each.run) for each in done])
         context.advance(len(done) / len(tasks), f"{cell.name}, seed {seed}")
     return trained()
 

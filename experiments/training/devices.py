@@ -6,7 +6,7 @@ each batch and hands them to ``feed``; a checkpoint is read into ``state_shardin
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -14,13 +14,11 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int, PyTree
 
+from experiments.config import Entry
 from experiments.errors import UserError, unknown
 
 #: The mesh axes: rows are spread over the one, units over the other.
 DATA, MODEL = "data", "model"
-
-#: How a step comes to run on several devices.
-Entry = Literal["jit", "shard_map", "pmap"]
 
 
 class Placement(NamedTuple):

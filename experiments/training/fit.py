@@ -78,17 +78,17 @@ def fit(
     Raises:
         Diverged: if the settings say so, with the step and the layer, when something is not finite.
     """
-    train, test = trainer.settings.placement.replicate((dataset[:2], dataset[2:4]))
+    train, test = trainer.placement.replicate((dataset[:2], dataset[2:4]))
     state, history = checkpointer.begin(start(trainer, seed, train[0]))
     trainer.epoch.compile(state, *train)
-    steps = steps_per_epoch(dataset.train_rows, trainer.settings.batch_size)
+    steps = steps_per_epoch(dataset.train_rows, trainer.config.batch_size)
     skipped = int(state.skipped)
     for entry in history.curve:
         report(entry)
-    stops = trainer.settings.nonfinite == "stop"
+    stops = trainer.config.nonfinite == "stop"
     # An epoch consumes its state: what is saved, or searched for what stops it, is a copy.
     kept, record = copied(state), nothing
-    for number in range(len(history.curve) + 1, trainer.settings.epochs + 1):
+    for number in range(len(history.curve) + 1, trainer.config.epochs + 1):
         began = time.perf_counter()
         state, trained = trainer.epoch(state, *train, meanwhile=record)
         jax.block_until_ready(trained)

@@ -3,6 +3,7 @@
 import math
 from typing import NamedTuple
 
+from experiments.config import Config
 from experiments.errors import UserError
 from experiments.methods.method import Method
 from experiments.training.devices import Placement
@@ -20,9 +21,7 @@ class Groups(NamedTuple):
     losses: int
 
 
-def batch_groups(
-    method: Method, placement: Placement, batch_size: int, accumulate: int, groups: int
-) -> Groups:
+def batch_groups(method: Method, config: Config, placement: Placement) -> Groups:
     """The groups inside a step, which sees a microbatch: all of it under jit, else the device's.
 
     Under jit, batch normalization is that of the whole batch, on any number of devices. A loss over
@@ -31,22 +30,22 @@ def batch_groups(
 
     Args:
         method: what reads the rows.
+        config: the rows of a step, of all devices, its microbatches, and the parts of a whole
+            microbatch that the user wants apart.
         placement: the devices.
-        batch_size: the rows of a step, of all devices.
-        accumulate: the microbatches of a step.
-        groups: the parts of a whole microbatch that the user wants apart, or 1.
 
     Raises:
         UserError: for a batch that cannot be divided so, with sizes that can.
     """
-    devices = placement.data_devices
+    devices, groups = placement.data_devices, config.ghost_groups
     if placement.axis_name is not None and groups > 1 and groups % devices:
         raise UserError(
             f"--ghost-groups {groups} are not the same number on each of {devices} devices; take a "
             f"multiple of {devices}, or --parallel jit."
         )
-    _check_divisible(batch_size, accumulate * math.lcm(devices, groups))
-    rows, apart = batch_size // accumulate, groups if groups > 1 else devices
+    _check_divisible(config.batch_size, config.accumulate * math.lcm(devices, groups))
+    rows = config.batch_size // config.accumulate
+    apart = groups if groups > 1 else devices
     if needed := method.rows_of_a_group:
         if placement.axis_name is None and groups == 1:
             apart = _parts_of_devices(devices, rows // needed)

@@ -1,7 +1,5 @@
 """Steps whose loss, or anything they would leave behind, is not finite: stopped at, or left out."""
 
-from typing import Literal
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
@@ -11,10 +9,6 @@ from experiments.methods.part import Context, Output
 from experiments.training.state import Batch, Metrics, TrainState
 from experiments.training.step import Step
 from jaxnorm import collect_preactivations
-
-#: ``record``: the run goes on with what it got. ``stop``: it ends, and says where. ``skip``: the
-#: update is left out.
-NonFinite = Literal["record", "stop", "skip"]
 
 
 def guarded(step: Step, goes_on: bool = True) -> Step:

@@ -12,19 +12,20 @@ from flax import nnx
 from jaxtyping import Array, Float, Key, UInt
 
 import jaxnorm
+from experiments.config import Config
 from experiments.data.augmentations import Augment, find_augmentation
 from experiments.data.dataset import Dataset
 from experiments.methods.method import Method
-from experiments.methods.optimizer import OptimizerSettings, make_optimizer
+from experiments.methods.optimizer import make_optimizer
 from experiments.methods.part import Context
-from experiments.models.registry import HEAD, ModelSettings, build, plain_style
+from experiments.models.registry import HEAD, build, plain_style
 from experiments.reading import free_memory, refuse_too_large
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.devices import MODEL, ONE_DEVICE, Placement
 from experiments.training.epoch import Refresh, make_refreshes, steps_per_epoch
 from experiments.training.evaluate import make_evaluate
 from experiments.training.groups import batch_groups
-from experiments.training.nonfinite import NonFinite, guarded
+from experiments.training.nonfinite import guarded
 from experiments.training.parallel import parallelize
 from experiments.training.runners import Runner, Scanned, Stepwise, loops_are_slow
 from experiments.training.state import TrainState, run_keys
@@ -43,40 +44,13 @@ MakeNetwork = Callable[[Key[Array, ""]], nnx.Module]
 SeededOptimizer = Callable[[int | UInt[Array, ""]], optax.GradientTransformation]
 
 
-class TrainingSettings(NamedTuple):
-    """What all methods of a comparison share.
-
-    Attributes:
-        model: which network.
-        optimizer: which optimizer.
-        epochs: the number of passes over the training rows.
-        batch_size: the rows of one step.
-        augment: a key of `AUGMENTATIONS`.
-        constrain_head: whether the methods' constraints include the classifier.
-        placement: the devices.
-        accumulate: the microbatches of a step.
-        dtype: of weights and activations in the network.
-        nonfinite: what is done about a step that would make something not finite.
-    """
-
-    model: ModelSettings = ModelSettings()
-    optimizer: OptimizerSettings = OptimizerSettings()
-    epochs: int = 1
-    batch_size: int = 64
-    augment: str = "none"
-    constrain_head: bool = False
-    placement: Placement = ONE_DEVICE
-    accumulate: int = 1
-    dtype: str = "float32"
-    nonfinite: NonFinite = "record"
-
-
 class Trainer(NamedTuple):
     """The functions that train one method; they serve every seed, compiled once.
 
     Attributes:
         method: what is trained.
-        settings: what it shares with the others.
+        config: what it shares with the others.
+        placement: the devices.
         context: what the method was made for.
         network: ``key -> network``.
         init: ``(seed (uint32), X) -> TrainState``.
@@ -88,7 +62,8 @@ class Trainer(NamedTuple):
     """
 
     method: Method
-    settings: TrainingSettings
+    config: Config
+    placement: Placement
     context: Context
     network: MakeNetwork
     init: AheadOfTime
@@ -104,39 +79,40 @@ class Trainer(NamedTuple):
         return self.context.layout
 
 
-def make_trainer(method: Method, settings: TrainingSettings, dataset: Dataset) -> Trainer:
+def make_trainer(
+    method: Method, config: Config, dataset: Dataset, placement: Placement = ONE_DEVICE
+) -> Trainer:
     """The trainer of a method for datasets of the same shapes as ``dataset``."""
-    shape, placement = dataset.X_train.shape[1:], settings.placement
-    settings = settings._replace(model=settings.model.on(shape))
-    augment = find_augmentation(settings.augment, dataset.name, shape)
-    groups = batch_groups(
-        method, placement, settings.batch_size, settings.accumulate, settings.model.groups
-    )
-    sizes = settings.model._replace(groups=groups.batch_norm)
-    network = partial(network_of, method, sizes, shape, dataset.num_classes)
+    shape = dataset.X_train.shape[1:]
+    config = config.on(shape)
+    augment = find_augmentation(config.augment, dataset.name, shape)
+    groups = batch_groups(method, config, placement)
+    apart = config.changed(ghost_groups=groups.batch_norm)
+    network = partial(network_of, method, apart, shape, dataset.num_classes)
     model = abstract_network(network, placement)
-    context = make_context(method, model, settings, shape, groups.losses)
-    steps = settings.epochs * steps_per_epoch(dataset.train_rows, settings.batch_size)
-    optimizer = partial(make_optimizer, method, settings.optimizer, steps, context)
+    context = make_context(method, model, config, shape, groups.losses)
+    steps = config.epochs * steps_per_epoch(dataset.train_rows, config.batch_size)
+    optimizer = partial(make_optimizer, method, config, steps, context)
 
     step = make_step(
         method,
         context,
         optimizer(0),
         axis_name=placement.axis_name,
-        accumulate=settings.accumulate,
-        dtype=settings.dtype,
+        accumulate=config.accumulate,
+        dtype=config.dtype,
     )
     step = parallelize(step, placement)
-    if settings.nonfinite == "skip":
+    if config.nonfinite == "skip":
         # Guarded outside: there all devices have the same metrics.
         step = guarded(step)
     refreshes = make_refreshes(method, context, placement)
-    runner = partial(_runner, model, settings, augment, dataset, refreshes)
+    runner = partial(_runner, model, config, augment, dataset, refreshes, placement)
     evaluate = make_evaluate(method, context.functional.apply, placement=placement)
     return Trainer(
         method,
-        settings,
+        config,
+        placement,
         context,
         network,
         init=AheadOfTime(make_init(method, context, network, optimizer, placement)),
@@ -155,7 +131,7 @@ def make_trainer(method: Method, settings: TrainingSettings, dataset: Dataset) -
 def make_context(
     method: Method,
     model: nnx.Module,
-    settings: TrainingSettings,
+    config: Config,
     shape: Sequence[int],
     groups: int = 1,
 ) -> Context:
@@ -164,7 +140,7 @@ def make_context(
     Args:
         method: the method.
         model: the network's structure.
-        settings: of the training.
+        config: of the training.
         shape: of one input.
         groups: the parts of a microbatch that a loss over samples sees apart.
     """
@@ -181,26 +157,26 @@ def make_context(
         functional,
         model,
         tuple(shape),
-        method.style(plain_style(settings.model)),
+        method.style(plain_style(config)),
         kernels,
-        kernels if settings.constrain_head else hidden,
+        kernels if config.constrain_head else hidden,
         hidden,
-        adaptive=settings.optimizer.name == "adam",
-        batch_size=settings.batch_size,
+        adaptive=config.optimizer == "adam",
+        batch_size=config.batch_size,
         groups=groups,
     )
 
 
 def network_of(
     method: Method,
-    model: ModelSettings,
+    config: Config,
     shape: Sequence[int],
     num_classes: int,
     key: Key[Array, ""],
 ) -> nnx.Module:
     """The network of a method, with random parameters."""
-    style = method.style(plain_style(model))
-    return build(model, shape, num_classes, nnx.Rngs(key), **style._asdict())
+    style = method.style(plain_style(config))
+    return build(config, shape, num_classes, nnx.Rngs(key), **style._asdict())
 
 
 def make_init(
@@ -258,15 +234,16 @@ def device_memory() -> int:
 
 def _runner(
     model: nnx.Module,
-    settings: TrainingSettings,
+    config: Config,
     augment: Augment,
     dataset: Dataset,
     refreshes: Sequence[Refresh],
+    placement: Placement,
     step: Step,
 ) -> Runner:
-    size = settings.batch_size
+    size = config.batch_size
     if dataset.stream:
-        return Streamed(step, dataset, size, augment, refreshes, settings.placement)
+        return Streamed(step, dataset, size, augment, refreshes, placement)
     if loops_are_slow(model):
         return Stepwise(step, size, augment, refreshes)
-    return Scanned(step, size, augment, refreshes, settings.placement)
+    return Scanned(step, size, augment, refreshes, placement)

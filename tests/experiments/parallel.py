@@ -6,13 +6,13 @@ import inspect
 import jax
 import numpy as np
 
+from experiments.config import Config
 from experiments.methods.flags import adjusted
 from experiments.methods.method import Method
 from experiments.methods.table import METHODS, Overrides
-from experiments.models.registry import ModelSettings
 from experiments.training.devices import Placement, make_placement
 from experiments.training.state import Batch
-from experiments.training.trainer import Trainer, TrainingSettings, make_trainer
+from experiments.training.trainer import Trainer, make_trainer
 from tests.experiments.toy import toy_dataset
 from tests.trees import quick_jit
 
@@ -37,9 +37,9 @@ def trainer(name: str, where: Placement, groups: int = 1, **settings) -> Trainer
 
 def trainer_of(method: Method, where: Placement, groups: int = 1, **settings) -> Trainer:
     """The same of a method."""
-    model = ModelSettings(depth=2, width=8, groups=groups)
     settings = {"batch_size": BATCH, "epochs": 2, **settings}
-    return make_trainer(method, TrainingSettings(model, placement=where, **settings), DATA)
+    config = Config(depth=2, width=8, ghost_groups=groups, **settings)
+    return make_trainer(method, config, DATA, where)
 
 
 def batches():

@@ -9,7 +9,7 @@ import pytest
 
 from experiments.cli import Compare, main
 from experiments.comparison import Comparison
-from experiments.models.registry import ModelSettings
+from experiments.config import Config
 from tests.experiments.toy import save_toy
 
 TINY = ["--depth", "1", "--width", "8", "--epochs", "2", "--batch-size", "16"]
@@ -128,8 +128,8 @@ def test_the_network_follows_the_data():
         (9,): "mlp",
     }
     for shape, name in shapes.items():
-        assert ModelSettings("").on(shape).name == name
-        assert ModelSettings("nin").on(shape).name == "nin"
+        assert Config().on(shape).model == name
+        assert Config(model="nin").on(shape).model == "nin"
 
 
 WRONG = {

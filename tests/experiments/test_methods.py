@@ -11,14 +11,14 @@ import optax
 import pytest
 from flax import nnx
 
+from experiments.config import Config
 from experiments.errors import UserError
 from experiments.methods.constrained import Sphere
 from experiments.methods.flags import adjusted
-from experiments.methods.optimizer import OptimizerSettings, cosine, make_optimizer
+from experiments.methods.optimizer import cosine, make_optimizer
 from experiments.methods.part import Output
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS, Overrides, find_methods
-from experiments.models.registry import ModelSettings
 from experiments.training.trainer import make_trainer, network_of
 from jaxnorm import Scaled, constraint_drift, effective
 from jaxnorm.nnx import ScaleAndBias
@@ -115,7 +115,7 @@ def toy_parameters(name):
 @pytest.mark.parametrize("name", ["none", "cwo-none"])
 def test_weight_decay_reaches_kernels_alone(name):
     params = toy_parameters(name)
-    settings = OptimizerSettings(learning_rate=0.5, weight_decay=0.1)
+    settings = Config(learning_rate=0.5, weight_decay=0.1)
     tx = make_optimizer(METHODS[name], settings, 10, toy_trainer(name).context)
     zeros = jax.tree.map(jnp.zeros_like, params)
     updates, _ = tx.update(zeros, tx.init(params), params)
@@ -144,14 +144,14 @@ def test_noise_can_be_set():
     params, context = toy_parameters("cwo-step"), toy_trainer("cwo-step").context
     zeros = jax.tree.map(jnp.zeros_like, params)
     for stddev, moved in ((0.0, False), (0.5, True)):
-        settings = OptimizerSettings(weight_decay=0.0)
+        settings = Config(weight_decay=0.0)
         method = adjusted(METHODS["cwo-step"], Overrides(noise=stddev))
         tx = make_optimizer(method, settings, 10, context, seed=3)
         updates, _ = tx.update(zeros, tx.init(params), params)
         noisy = optax.apply_updates(params, updates)["blocks"][0]["linear"]["kernel"].scale
         assert bool((noisy != 1).all()) == moved
     method = adjusted(METHODS["cwo-centre-sphere"], Overrides(noise=0.5))
-    tx = make_optimizer(method, OptimizerSettings(), 10, context)
+    tx = make_optimizer(method, Config(), 10, context)
     updates, _ = tx.update(zeros, tx.init(params), params)
     np.testing.assert_array_equal(updates["blocks"][0]["linear"]["kernel"].scale, 0)
 
@@ -166,8 +166,7 @@ def test_the_schedule_is_half_a_cosine():
 @pytest.mark.slow
 def test_linear_noise_counts_layers_as_they_run():
     """Twelve blocks: by name the tenth comes before the second."""
-    model = ModelSettings("mlp", depth=12, width=4)
-    settings = SETTINGS._replace(model=model)
+    settings = SETTINGS.changed(model="mlp", depth=12, width=4)
     method = METHODS["cwo-linear"]
     context = make_trainer(method, settings, toy_dataset()).context
     stddev = method.get(ScaleNoise).stddev_of_kernels(context)
@@ -178,7 +177,7 @@ def test_linear_noise_counts_layers_as_they_run():
 
 def test_before_branches_scale_bias_and_noise_are_layers():
     """WRN-28-10 has two in each of twelve units and one in the end; kernels have neither."""
-    model = ModelSettings("wrn28x10", channels=4)
+    model = Config(model="wrn28x10", channels=4)
     key = jax.random.key(0)
     network = functools.partial(network_of, METHODS["cwo-linear"], model)
     made = nnx.eval_shape(lambda: network((8, 8, 3), 10, key))

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 from experiments.cli import main
+from experiments.config import Config
 from experiments.errors import Diverged
 from experiments.methods.table import METHODS
-from experiments.models.registry import ModelSettings
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.epoch import batch_order
 from experiments.training.fit import fit
 from experiments.training.nonfinite import first_nonfinite, guarded, mean_of_taken
 from experiments.training.state import Metrics
-from experiments.training.trainer import TrainingSettings, make_trainer
+from experiments.training.trainer import make_trainer
 from tests.experiments.parallel import with_keys
 from tests.experiments.toy import save_toy, start, toy_dataset
 
-SETTINGS = TrainingSettings(ModelSettings(depth=2, width=4), epochs=2, batch_size=16)
+SETTINGS = Config(depth=2, width=4, epochs=2, batch_size=16)
 
 
 def with_outlier(size):
@@ -46,7 +46,7 @@ MADE = {}
 def trainer(nonfinite):
     """One trainer for each choice: what it compiles, all tests share."""
     if nonfinite not in MADE:
-        settings = SETTINGS._replace(nonfinite=nonfinite)
+        settings = SETTINGS.changed(nonfinite=nonfinite)
         MADE[nonfinite] = make_trainer(METHODS["none"], settings, toy_dataset())
     return MADE[nonfinite]
 

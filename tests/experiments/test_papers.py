@@ -11,7 +11,7 @@ from experiments.errors import UserError
 from experiments.papers.collected import collect
 from experiments.papers.item import Claim, Item, Preset, Report
 from experiments.papers.registry import ITEMS, find_items
-from experiments.papers.run import run_item
+from experiments.papers.run import named, run_item
 from experiments.reports.picture import new_figure
 
 
@@ -51,7 +51,7 @@ def test_every_item_has_a_smoke_preset_and_a_name_of_two_parts():
         assert what
         assert "smoke" in item.presets
         for preset in item.presets.values():
-            assert preset.settings._asdict()
+            assert named(preset.settings)
             assert preset.cost
 
 

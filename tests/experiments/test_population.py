@@ -75,7 +75,7 @@ def test_the_decay_is_part_of_the_loss():
     strengths = {site: jnp.full_like(each, 0.1) for site, each in zeros.items()}
     with_decay, _ = step(state._replace(method_state={"GammaDecay": strengths}), batch)
     before, plain, decayed = (by_path(s.params) for s in (state, without, with_decay))
-    rate = SETTINGS.optimizer.learning_rate
+    rate = SETTINGS.learning_rate
     for site in strengths:
         moved = np.asarray(decayed[f"{site}/scale"]) - np.asarray(plain[f"{site}/scale"])
         expected = -rate * 2 * 0.1 * np.asarray(before[f"{site}/scale"])
@@ -103,9 +103,7 @@ def test_normprop_trains_with_a_batch_of_one_and_batch_normalization_cannot():
     data = toy_dataset()
     accuracies = {}
     for method in ("normprop", "bn"):
-        settings = SETTINGS._replace(
-            batch_size=1, optimizer=SETTINGS.optimizer._replace(learning_rate=0.002)
-        )
+        settings = SETTINGS.changed(batch_size=1, learning_rate=0.002)
         trainer = make_trainer(METHODS[method], settings, data)
         state = start(trainer, 0)
         for _ in range(2):

@@ -8,14 +8,14 @@ import pytest
 import tensorflow_datasets as tfds
 
 from experiments.cli import main
+from experiments.config import Config
 from experiments.data import tfds as sources
 from experiments.data.load import load
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
-from experiments.models.registry import ModelSettings
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.fit import fit
-from experiments.training.trainer import TrainingSettings, make_trainer
+from experiments.training.trainer import make_trainer
 from tests.experiments.parallel import with_keys
 
 RANDOM = np.random.default_rng(0)
@@ -118,7 +118,7 @@ def test_processes_read_their_own_places_of_each_batch(streamed):
 
 
 def test_streamed_training_is_training_on_the_same_batches(whole, streamed):
-    settings = TrainingSettings(ModelSettings(depth=1, width=4), epochs=2, batch_size=16)
+    settings = Config(depth=1, width=4, epochs=2, batch_size=16)
     trainer = make_trainer(METHODS["none"], settings, streamed)
     run = fit(trainer, streamed, 3)
     in_memory = make_trainer(METHODS["none"], settings, whole)

@@ -10,7 +10,6 @@ import pytest
 from experiments.data.augment import pad_crop_flip
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
-from experiments.models.registry import ModelSettings
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.epoch import batch_order, epoch_keys, make_indexed_step
 from experiments.training.evaluate import make_evaluate
@@ -162,9 +161,9 @@ def test_augmentation_is_part_of_the_step(cwo):
 def test_impossible_settings_are_told():
     data = toy_dataset()
     with pytest.raises(UserError, match="batch size is 71 and there are 70 training rows"):
-        make_trainer(METHODS["bn"], SETTINGS._replace(batch_size=71), data)
+        make_trainer(METHODS["bn"], SETTINGS.changed(batch_size=71), data)
     with pytest.raises(UserError, match="only images can be augmented by flip"):
-        make_trainer(METHODS["bn"], SETTINGS._replace(augment="flip"), data)
+        make_trainer(METHODS["bn"], SETTINGS.changed(augment="flip"), data)
     narrow = data._replace(X_train=data.X_train[:, :1], X_test=data.X_test[:, :1])
     with pytest.raises(UserError, match="cwo does not fit this network"):
         fit(make_trainer(METHODS["cwo"], SETTINGS, narrow), narrow, 0)
@@ -176,7 +175,7 @@ def test_convolutions_train_without_a_scan_on_the_cpu():
     X_train, X_test = (
         np.tile(X[:, :4, None, None], (1, 1, 4, 1)) for X in (data.X_train, data.X_test)
     )
-    settings = SETTINGS._replace(model=ModelSettings("cnn9", channels=1), epochs=1, batch_size=32)
+    settings = SETTINGS.changed(model="cnn9", channels=1, epochs=1, batch_size=32)
     images = data._replace(X_train=X_train, X_test=X_test)
     trainer = make_trainer(METHODS["cwo"], settings, images)
     assert isinstance(trainer.epoch, Stepwise)

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from unittest import mock
 
@@ -51,7 +52,7 @@ def trained_second(at: Path) -> object:
 
 
 RUN = {"cell": "a", "seed": 0, "method": "bn", "step_ms": 1.0, "parameters": 9, "curve": [EPOCH]}
-PROTOCOL = json.loads(json.dumps(Protocol()._asdict()))
+PROTOCOL = json.loads(json.dumps(asdict(Protocol())))
 EARLIER = "wanted what an earlier call wrote"
 REMOVE = "remove it, and its runs are trained again"
 

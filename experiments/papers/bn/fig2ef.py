@@ -10,12 +10,11 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
+from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.kept import RUNS, read_kept, write_kept
-from experiments.methods.optimizer import OptimizerSettings
 from experiments.methods.population import scales_and_biases
 from experiments.methods.table import METHODS
-from experiments.models.registry import ModelSettings
 from experiments.papers.data import load_data
 from experiments.papers.item import Claim, Context, Item, Preset, Report
 from experiments.papers.presets import SMOKE_LABEL
@@ -23,7 +22,7 @@ from experiments.reading import record_of
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.reports.table import spread
 from experiments.training.fit import Run, fit
-from experiments.training.trainer import TrainingSettings, make_trainer
+from experiments.training.trainer import make_trainer
 
 #: The batch size that `Settings.learning_rate` is for; it is proportional to the batch.
 REFERENCE_BATCH = 128
@@ -102,17 +101,16 @@ NOTES = (
 
 def _trained(settings: Settings, layer: int, batch_size: int, data: Dataset) -> list[Point]:
     """The points of all seeds."""
-    training = TrainingSettings(
-        ModelSettings("cnn4", channels=settings.channels, norm_at=layer),
-        OptimizerSettings(
-            "sgd",
-            settings.learning_rate * batch_size / REFERENCE_BATCH,
-            settings.weight_decay,
-        ),
-        settings.epochs,
-        batch_size,
+    config = Config(
+        model="cnn4",
+        channels=settings.channels,
+        norm_at=layer,
+        learning_rate=settings.learning_rate * batch_size / REFERENCE_BATCH,
+        weight_decay=settings.weight_decay,
+        epochs=settings.epochs,
+        batch_size=batch_size,
     )
-    trainer = make_trainer(METHODS["bn"], training, data)
+    trainer = make_trainer(METHODS["bn"], config, data)
     seeds = range(settings.seeds)
     return [point_of(layer, batch_size, fit(trainer, data, seed)) for seed in seeds]
 

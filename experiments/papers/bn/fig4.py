@@ -9,17 +9,16 @@ from flax import nnx
 from jaxtyping import Float, PyTree
 from matplotlib.figure import Figure
 
+from experiments.config import Config
 from experiments.data.dataset import Dataset
-from experiments.methods.optimizer import OptimizerSettings
 from experiments.methods.table import METHODS
-from experiments.models.registry import ModelSettings
 from experiments.papers.data import load_data
 from experiments.papers.epochs import epochs
 from experiments.papers.item import Context, Item, Preset, Report
 from experiments.papers.measured import COLUMNS, Measured, at_least, claims, rows
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.training.state import TrainState
-from experiments.training.trainer import Trainer, TrainingSettings, make_trainer
+from experiments.training.trainer import Trainer, make_trainer
 from jaxnorm.nnx import fold_batch_norm, functionalize
 
 #: The learning rate after freezing, constant (appendix B.2).
@@ -84,13 +83,16 @@ def _trainer(
     rate: float,
     drops: tuple[tuple[float, float], ...],
 ) -> Trainer:
-    training = TrainingSettings(
-        ModelSettings("cnn4", channels=settings.channels),
-        OptimizerSettings("sgd", rate, settings.weight_decay, drops),
-        count,
-        settings.batch_size,
+    config = Config(
+        model="cnn4",
+        channels=settings.channels,
+        learning_rate=rate,
+        weight_decay=settings.weight_decay,
+        drops=drops,
+        epochs=count,
+        batch_size=settings.batch_size,
     )
-    return make_trainer(METHODS[method], training, data)
+    return make_trainer(METHODS[method], config, data)
 
 
 def _folded(trainer: Trainer, state: TrainState, data: Dataset) -> PyTree:

@@ -1,12 +1,12 @@
 """Figures 2 and 3: batch normalization taken apart, trained."""
 
-from experiments.papers.grid import Cell, Grid, Ordering, Protocol
+from experiments.papers.grid import PAPER, Cell, Grid, Ordering
 from experiments.papers.grid_report import grid_item
 from experiments.papers.presets import presets
 
 #: Appendix B names momentum, and a decay of 1e-4 a step that it does not define; half a cosine is
 #: taken instead. Neither the initial rate nor the epochs nor the weight decay is given.
-_FULL = Protocol(
+_FULL = PAPER.changed(
     model="resnet18",
     epochs=200,
     batch_size=128,
@@ -73,7 +73,7 @@ FIG2CD = grid_item(
         measure="test_loss",
     ),
     presets(
-        _FULL._replace(model="cnn4", augment="none"),
+        _FULL.changed(model="cnn4", augment="none"),
         smoke_rows=("BN", "WN + mean-only BN"),
         cpu={"learning_rate": 0.05},
         cpu_cost="20 min on 2 CPU cores with --jobs 2",
@@ -125,7 +125,7 @@ FIG3 = grid_item(
     ),
     presets(
         # Appendix B.1: a tenth of the rate after 30, 60 and 90 epochs.
-        _FULL._replace(epochs=100, drops=((0.3, 0.1), (0.6, 0.01), (0.9, 0.001)), seeds=1),
+        _FULL.changed(epochs=100, drops=((0.3, 0.1), (0.6, 0.01), (0.9, 0.001)), seeds=1),
         smoke_rows=("BN, M = 128", "PN + gamma decay"),
         smoke={"model": "mlp", "width": 32, "augment": "none"},
         cpu={"model": "cnn4", "epochs": 5},

@@ -5,7 +5,7 @@ from experiments.papers.grid import Cell, Grid, Ordering
 from experiments.papers.grid_report import grid_item
 from experiments.papers.presets import presets
 
-_FULL = CNN._replace(**WIDE_RESNET, **FAST_AA)
+_FULL = CNN.changed(**WIDE_RESNET, **FAST_AA)
 
 #: Errors by dataset, for batches of 4, 16 and 128.
 _ERRORS = {

@@ -37,7 +37,7 @@ ITEM = grid_item(
         as_error=True,
     ),
     presets(
-        CNN._replace(**WIDE_RESNET),
+        CNN.changed(**WIDE_RESNET),
         smoke_rows=("both", "both + noise"),
         smoke_columns=("CIFAR-10",),
         smoke=SMOKE,

@@ -52,7 +52,7 @@ def _item(name: str, title: str, column: str):
         ),
         presets(
             # How much noise, and whether it grows, is what the rows are about.
-            CNN._replace(**WIDE_RESNET | {"growing_noise": 0.0}, only_columns=(column,)),
+            CNN.changed(**WIDE_RESNET | {"growing_noise": 0.0}, only_columns=(column,)),
             smoke_rows=("constant, sigma = 0.4", "linear, sigma = 0.4"),
             smoke_columns=(column,),
             smoke=SMOKE,

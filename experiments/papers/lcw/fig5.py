@@ -1,6 +1,6 @@
 """Figure 5: fifty layers of sigmoids."""
 
-from experiments.papers.grid import Cell, Grid, Ordering, Protocol
+from experiments.papers.grid import PAPER, Cell, Grid, Ordering
 from experiments.papers.grid_report import grid_item
 from experiments.papers.presets import presets
 
@@ -9,7 +9,7 @@ _METHODS = ("lcw", "bn", "sl", "wn", "cwn", "sn", "bn+lcw", "bn+wn", "bn+cwn", "
 #: Section 6.1: 0.95 of the learning rate after every epoch, down to a hundredth.
 _DROPS = tuple((epoch / 100, max(0.95**epoch, 0.01)) for epoch in range(1, 100))
 
-_FULL = Protocol(
+_FULL = PAPER.changed(
     model="sigmoid50",
     epochs=100,
     batch_size=128,

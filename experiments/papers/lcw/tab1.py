@@ -1,6 +1,6 @@
 """Table 1 and Figure 6: VGG19 and ResNet-18 with batch normalization and constrained weights."""
 
-from experiments.papers.grid import Cell, Grid, Ordering, Protocol
+from experiments.papers.grid import PAPER, Cell, Grid, Ordering
 from experiments.papers.grid_report import grid_item
 from experiments.papers.item import Item
 from experiments.papers.presets import presets
@@ -25,7 +25,7 @@ _ACCURACIES = {
 
 #: Section 6.2: 0.95 of the learning rate after every three of 300 epochs, on CIFAR-100 after every
 #: five of 500.
-_FULL = Protocol(
+_FULL = PAPER.changed(
     model="vgg19",
     batch_size=128,
     learning_rate=0.1,
@@ -67,7 +67,7 @@ def _item(
             ),
         ),
         presets(
-            _FULL._replace(epochs=epochs, only_rows=rows, only_columns=(column,)),
+            _FULL.changed(epochs=epochs, only_rows=rows, only_columns=(column,)),
             smoke_rows=("VGG19", "VGG19+LCW"),
             smoke_columns=(column,),
             smoke={"model": smoke_model},

@@ -9,10 +9,9 @@ from flax import nnx
 from jaxtyping import Array, Float
 from matplotlib.figure import Figure
 
+from experiments.config import Config
 from experiments.data.dataset import Dataset
-from experiments.methods.optimizer import OptimizerSettings
 from experiments.methods.table import METHODS
-from experiments.models.registry import ModelSettings
 from experiments.papers.data import load_data
 from experiments.papers.epochs import epochs
 from experiments.papers.item import Context, Item, Preset, Report
@@ -20,7 +19,7 @@ from experiments.papers.measured import COLUMNS, Measured, claims, rows
 from experiments.papers.normprop.protocols import halved_every
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.training.state import TrainState
-from experiments.training.trainer import TrainingSettings, make_trainer
+from experiments.training.trainer import make_trainer
 from jaxnorm import effective
 from jaxnorm.nnx import functionalize
 
@@ -77,15 +76,16 @@ def run(settings: Settings, context: Context) -> Report:
 def _means(
     settings: Settings, data: Dataset, method: str, rate: float
 ) -> Float[np.ndarray, "epochs layers"]:
-    training = TrainingSettings(
-        ModelSettings("nin", channels=settings.channels),
-        OptimizerSettings(
-            "sgd", rate, settings.weight_decay, halved_every(10, max(11, settings.epochs))
-        ),
-        settings.epochs,
-        settings.batch_size,
+    config = Config(
+        model="nin",
+        channels=settings.channels,
+        learning_rate=rate,
+        weight_decay=settings.weight_decay,
+        drops=halved_every(10, max(11, settings.epochs)),
+        epochs=settings.epochs,
+        batch_size=settings.batch_size,
     )
-    trainer = make_trainer(METHODS[method], training, data)
+    trainer = make_trainer(METHODS[method], config, data)
     inputs = _inputs(nnx.eval_shape(lambda: trainer.network(jax.random.key(0))))
     X = jax.device_put(data.X_test)
     return np.array([inputs(state, X) for state, _ in epochs(trainer, data, settings.seed)])

@@ -1,6 +1,6 @@
 """What the trainings of Arpit et al. 2016 have in common (section 5)."""
 
-from experiments.papers.grid import Protocol
+from experiments.papers.grid import PAPER
 
 
 def halved_every(epochs: int, of: int) -> tuple[tuple[float, float], ...]:
@@ -9,7 +9,7 @@ def halved_every(epochs: int, of: int) -> tuple[tuple[float, float], ...]:
 
 
 #: Sections 5.1 to 5.4: 50 epochs at batch 50, the rate halved every ten.
-FIGURES = Protocol(
+FIGURES = PAPER.changed(
     model="nin",
     epochs=50,
     batch_size=50,
@@ -19,7 +19,7 @@ FIGURES = Protocol(
 )
 
 #: Section 5.5.
-TABLE = FIGURES._replace(epochs=200, drops=halved_every(25, 200))
+TABLE = FIGURES.changed(epochs=200, drops=halved_every(25, 200))
 SVHN = {
     "epochs": 25,
     "batch_size": 100,

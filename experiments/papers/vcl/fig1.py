@@ -10,13 +10,12 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 from matplotlib.figure import Figure
 
+from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.errors import UserError
 from experiments.methods.flags import adjusted
-from experiments.methods.optimizer import OptimizerSettings
 from experiments.methods.table import METHODS, Overrides
-from experiments.models.registry import ModelSettings
 from experiments.papers.data import find
 from experiments.papers.item import Claim, Context, Item, Preset, Report
 from experiments.papers.vcl.uci_data import split
@@ -24,7 +23,7 @@ from experiments.reports.picture import COLOURS, new_figure
 from experiments.reports.table import spread
 from experiments.training.fit import fit
 from experiments.training.state import TrainState
-from experiments.training.trainer import Trainer, TrainingSettings, make_trainer
+from experiments.training.trainer import Trainer, make_trainer
 from jaxnorm.losses import collect_preactivations
 from jaxnorm.statistics import kurtosis
 
@@ -86,16 +85,19 @@ def run(settings: Settings, context: Context) -> Report:
 def measure(settings: Settings, name: str, data: Dataset, seed: int) -> Measured:
     """Trains a network, and reads its hidden pre-activations on the test rows."""
     method = adjusted(METHODS[name], Overrides(sample_size=settings.sample_size))
-    model = ModelSettings(
-        "mlp",
-        settings.activation,
-        settings.depth,
-        settings.width,
+    config = Config(
+        model="mlp",
+        activation=settings.activation,
+        depth=settings.depth,
+        width=settings.width,
         head_dropout=settings.head_dropout,
+        learning_rate=settings.learning_rate,
+        weight_decay=0.0,
+        drops=settings.drops,
+        epochs=settings.epochs,
+        batch_size=settings.batch_size,
     )
-    optimizer = OptimizerSettings("sgd", settings.learning_rate, 0.0, settings.drops)
-    training = TrainingSettings(model, optimizer, settings.epochs, settings.batch_size)
-    trainer = make_trainer(method, training, data)
+    trainer = make_trainer(method, config, data)
     layers = _preactivations(trainer, fit(trainer, data, seed).state, data.X_test)
     return Measured(name, seed, layers, [np.asarray(kurtosis(jnp.asarray(x), 0)) for x in layers])
 

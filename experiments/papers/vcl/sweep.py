@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int, PyTree, UInt
 
+from experiments.config import Config
 from experiments.methods.constrained import ClippedByLayer
 from experiments.methods.method import Method
 from experiments.methods.normalizers import Dropout, Normalized
@@ -18,7 +19,7 @@ from experiments.papers.vcl.padded import Padded, Part, Sizes
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.state import Batch, TrainState, epoch_keys, row_keys
 from experiments.training.step import make_step
-from experiments.training.trainer import TrainingSettings, make_context, make_init, network_of
+from experiments.training.trainer import make_context, make_init, network_of
 
 Apply = Callable[..., tuple[Array, PyTree]]
 
@@ -43,7 +44,7 @@ class Curve(NamedTuple):
     test_error: Float[Array, "*runs epochs"]
 
 
-def make_sweep(method: Method, settings: TrainingSettings, capacity: Sizes) -> AheadOfTime:
+def make_sweep(method: Method, config: Config, capacity: Sizes) -> AheadOfTime:
     """The runs ``(data, seeds, rates) -> Curve`` of shape (seeds, rates, epochs), compiled once.
 
     The numbers of rows, features and classes are arguments of the program, and what is trained does
@@ -51,7 +52,7 @@ def make_sweep(method: Method, settings: TrainingSettings, capacity: Sizes) -> A
 
     Args:
         method: one that changes neither kernels nor what happens between steps.
-        settings: of an mlp; the learning rate is an argument of the runs instead.
+        config: of an mlp; the learning rate is an argument of the runs instead.
         capacity: the sizes of the arrays.
     """
     if other := [part for part in method.parts if not isinstance(part, PARTS)]:
@@ -59,26 +60,26 @@ def make_sweep(method: Method, settings: TrainingSettings, capacity: Sizes) -> A
             f"a sweep trains plain kernels with one step after the other, which {method.name} does "
             f"not, because of {other[0]}; use make_trainer."
         )
-    run = make_run(method, settings, capacity)
+    run = make_run(method, config, capacity)
     each_rate = jax.vmap(run, (None, None, 0))
     return AheadOfTime(jax.vmap(each_rate, (Padded(0, 0, 0, None), 0, None)))
 
 
 def make_run(
-    method: Method, settings: TrainingSettings, capacity: Sizes
+    method: Method, config: Config, capacity: Sizes
 ) -> Callable[[Padded, Array, Array], Curve]:
     """One run of `make_sweep`: ``(data, seed, rate) -> Curve``."""
-    network = partial(network_of, method, settings.model, (capacity.features,), capacity.classes)
+    network = partial(network_of, method, config, (capacity.features,), capacity.classes)
     model = nnx.eval_shape(lambda: network(jax.random.key(0)))
-    context = make_context(method, model, settings, (capacity.features,))
+    context = make_context(method, model, config, (capacity.features,))
     apply = context.functional.apply
 
     def run(data: Padded, seed: UInt[Array, ""], rate: Float[Array, ""]) -> Curve:
-        steps = data.sizes.train // settings.batch_size
+        steps = data.sizes.train // config.batch_size
         optimizer = make_optimizer(
             method,
-            settings.optimizer._replace(learning_rate=rate),
-            steps * settings.epochs,
+            config.changed(learning_rate=rate),
+            steps * config.epochs,
             context,
         )
         seen = partial(_masked, apply, data.sizes.classes)
@@ -92,8 +93,8 @@ def make_run(
 
             def body(index: Int[Array, ""], carry: tuple[TrainState, Array]):
                 state, loss = carry
-                first = index * settings.batch_size
-                rows = jax.lax.dynamic_slice(order, (first,), (settings.batch_size,))
+                first = index * config.batch_size
+                rows = jax.lax.dynamic_slice(order, (first,), (config.batch_size,))
                 keys = row_keys(state, index, len(rows))
                 state, metrics = step(state, Batch(data.train.X[rows], data.train.y[rows], keys))
                 return state, loss + metrics.loss
@@ -104,7 +105,7 @@ def make_run(
             test = error(method, seen, state, data.test, data.sizes.test)
             return state, Curve(loss / steps.astype(jnp.float32), validation, test)
 
-        return jax.lax.scan(epoch, state, length=settings.epochs)[1]
+        return jax.lax.scan(epoch, state, length=config.epochs)[1]
 
     return run
 

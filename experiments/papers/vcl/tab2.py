@@ -1,6 +1,6 @@
 """Table 2: three activations, four normalizers and the variance constancy loss, on CIFAR."""
 
-from experiments.papers.grid import Cell, Grid, Ordering, Protocol
+from experiments.papers.grid import PAPER, Cell, Grid, Ordering
 from experiments.papers.grid_report import grid_item
 from experiments.papers.presets import presets
 
@@ -46,7 +46,7 @@ _SAMPLES = (9, 7, 5, 3, 2)
 _ACTIVATIONS = {"ReLU": "relu", "LReLU": "leaky_relu_0.2", "ELU": "elu"}
 
 #: Section 3: learning rate 0.05, 0.02 from epoch 180, then a tenth every 100 epochs.
-FULL = Protocol(
+FULL = PAPER.changed(
     model="elu11",
     epochs=500,
     batch_size=250,

@@ -21,7 +21,7 @@ ITEM = grid_item(
         as_error=True,
     ),
     presets(
-        FULL._replace(
+        FULL.changed(
             activation="elu",
             channels=128,
             epochs=250,

@@ -10,11 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from experiments.config import Config
 from experiments.kept import RUNS, read_kept, write_kept
 from experiments.methods.flags import adjusted
-from experiments.methods.optimizer import OptimizerSettings
 from experiments.methods.table import METHODS, Overrides
-from experiments.models.registry import ModelSettings
 from experiments.papers.item import Context
 from experiments.papers.vcl.padded import Padded, Sizes, padded, sizes_of
 from experiments.papers.vcl.sweep import Curve, make_sweep
@@ -22,7 +21,6 @@ from experiments.papers.vcl.uci_data import Load, find_sets, split
 from experiments.reading import record_of
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.epoch import steps_per_epoch
-from experiments.training.trainer import TrainingSettings
 
 
 class Settings(NamedTuple):
@@ -160,15 +158,21 @@ def _train(settings: Settings, programs: Programs, pair: tuple[str, str, str]) -
 def _programs(settings: Settings, sets: dict[str, Load]) -> Programs:
     """One program for each network, for arrays that hold each of the data sets."""
     capacity = reduce(Sizes.joined, (_sizes(settings, each) for each in sets.values()))
-    optimizer = OptimizerSettings("sgd", 0.0, 0.0, settings.drops)
+    config = Config(
+        model="mlp",
+        width=settings.width,
+        weight_decay=0.0,
+        drops=settings.drops,
+        epochs=settings.epochs,
+        batch_size=settings.batch_size,
+    )
     overrides = Overrides(sample_size=settings.sample_size, vcl_weight=settings.vcl_weight)
 
     @cache
     def sweep_for(activation: str, normalization: str, depth: int) -> AheadOfTime:
-        dropout = _dropout(settings, activation)
-        model = ModelSettings("mlp", activation, depth, settings.width, **dropout)
-        training = TrainingSettings(model, optimizer, settings.epochs, settings.batch_size)
-        return make_sweep(adjusted(METHODS[normalization], overrides), training, capacity)
+        network = {"activation": activation, "depth": depth, **_dropout(settings, activation)}
+        method = adjusted(METHODS[normalization], overrides)
+        return make_sweep(method, config.changed(**network), capacity)
 
     @lru_cache(maxsize=1)
     def data_for(name: str) -> Padded:
