@@ -135,7 +135,7 @@ def _fit_or_diverge(
     try:
         return fit(trainer, dataset, seed, report)
     except Diverged as error:
-        lost = Epoch(len(error.curve) + 1, *[math.nan] * 4)
+        lost = Epoch(len(error.curve) + 1, *[math.nan] * (len(Epoch._fields) - 1))
         for _ in range(trainer.config.epochs - len(error.curve)):
             report(lost)
         parameters = parameter_count(start(trainer, seed, dataset.X_train).params)

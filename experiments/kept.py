@@ -87,9 +87,7 @@ def _run_of(stored: dict[str, Any]) -> tuple[str, Run]:
     # Runs that were kept before they said their outcome.
     stored = {"outcome": "", **stored}
     header = record_of(_Header, {name: stored[name] for name in _Header._fields})
-    curve = [
-        record_of(Epoch, dict(zip(Epoch._fields, epoch, strict=True))) for epoch in stored["curve"]
-    ]
+    curve = [Epoch.of_list(epoch) for epoch in stored["curve"]]
     if not curve:
         raise ValueError("a run in it has no epoch")
     costs = header.step_ms, header.parameters

@@ -1,17 +1,23 @@
 """One run: a method under a seed, with checkpoints."""
 
 import contextlib
+import inspect
 from pathlib import Path
 from typing import Any
+
+import jax
+import numpy as np
 
 from experiments.checkpoints.config import config_of
 from experiments.checkpoints.keeper import CheckpointSettings, keeping
 from experiments.comparison import reporter, summary
 from experiments.config import NonFinite
+from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.errors import Diverged
 from experiments.methods.flags import adjusted
 from experiments.methods.method import Method
+from experiments.methods.optimizer import decayed
 from experiments.progress import progress
 from experiments.reports.csv import write_curves, write_results
 from experiments.reports.files import prepare_folder
@@ -22,7 +28,8 @@ from experiments.training.devices import make_placement
 from experiments.training.fit import fit
 from experiments.training.history import Checkpointer, NoCheckpoints
 from experiments.training.processes import join, writes
-from experiments.training.trainer import make_trainer
+from experiments.training.trainer import Trainer, make_trainer
+from jaxnorm import describe
 
 
 def train(
@@ -51,6 +58,8 @@ def train(
     dataset = load(settings.dataset, seed, settings.train_rows)
     placement = make_placement(settings.parallel, settings.mesh)
     trainer = make_trainer(method, config, dataset, placement)
+    if writes():
+        print(description(trainer, dataset), end="\n\n")
     with (
         progress(config.epochs, writes()) as (advance, say),
         _kept(checkpoints, config_of(settings, *dataset[:4]), config.epochs) as keeper,
@@ -72,6 +81,12 @@ def train(
     if nonfinite == "skip":
         print(f"\nUpdates left out, as something was not finite: {int(run.state.skipped)}.")
     print(f"\nWritten to {out}: results.csv, curves.csv.")
+
+
+def description(trainer: Trainer, dataset: Dataset) -> str:
+    """Which leaves are constrained, free and decayed, as a table."""
+    raw = jax.eval_shape(inspect.unwrap(trainer.init), np.uint32(0), dataset.X_train).params
+    return describe(raw, trainer.layout, decayed=decayed(trainer.context.kernels))
 
 
 def _kept(

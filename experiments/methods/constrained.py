@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+import jax.numpy as jnp
 import optax
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, PyTree
 
 import jaxnorm
 from experiments.methods.part import Context, Part
@@ -43,6 +44,14 @@ class Sphere(Part):
             return optax.chain(jaxnorm.centered_gradient(context.layout), optimizer, projection)
         return optax.chain(optimizer, projection)
 
+    def drift(self, raw: PyTree, context: Context) -> Float[Array, ""]:
+        """The largest of what `jaxnorm.constraint_drift` says of this set."""
+        found = jaxnorm.constraint_drift(
+            raw, layout=context.layout, squared_radius=self.squared_radius
+        )
+        radius = found["squared_norm"]
+        return jnp.maximum(radius, found["sum"]) if self.centered else radius
+
 
 @dataclass(frozen=True)
 class Centered(Part):
@@ -61,6 +70,10 @@ class Centered(Part):
         if context.adaptive:
             return optax.chain(centring, optimizer, centring)
         return optax.chain(optimizer, centring)
+
+    def drift(self, raw: PyTree, context: Context) -> Float[Array, ""]:
+        """The largest sum of a unit's weights."""
+        return jaxnorm.constraint_drift(raw, layout=context.layout)["sum"]
 
 
 @dataclass(frozen=True)

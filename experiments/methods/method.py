@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, TypeVar
 
+import jax.numpy as jnp
 import optax
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from experiments.methods.part import Context, Forward, Part
 from experiments.models.registry import NetworkStyle
@@ -81,6 +82,11 @@ class Method:
         for part in self.parts:
             forward = part.forward(forward, raw, state.get(_name(part)), keys, context)
         return forward
+
+    def drift(self, raw: PyTree, context: Context) -> Float[Array, ""]:
+        """How far constrained kernels are from their sets; NaN where nothing is constrained."""
+        found = [part.drift(raw, context) for part in self.parts]
+        return jnp.stack([jnp.float32(jnp.nan), *(x for x in found if x is not None)])[-1]
 
     def after_step(self, raw: PyTree, state: dict[str, PyTree]) -> dict[str, PyTree]:
         """What the parts carry on, after an update."""

@@ -45,13 +45,9 @@ def base_optimizer(
 ) -> optax.GradientTransformation:
     """The user's own optimizer; its weight decay reaches kernels alone."""
 
-    def decayed(params: PyTree) -> PyTree:
-        axes = kernels(params)
-        return jax.tree.map(lambda own: own is not None, axes, is_leaf=is_axes)
-
     if config.optimizer == "adam":
-        return optax.adamw(schedule, weight_decay=config.weight_decay, mask=decayed)
-    decay = optax.add_decayed_weights(config.weight_decay, mask=decayed)
+        return optax.adamw(schedule, weight_decay=config.weight_decay, mask=decayed(kernels))
+    decay = optax.add_decayed_weights(config.weight_decay, mask=decayed(kernels))
     return optax.chain(decay, optax.sgd(schedule, momentum=MOMENTUM))
 
 
@@ -70,3 +66,12 @@ def cosine(peak: float, steps: int) -> Schedule:
     schedule = optax.cosine_decay_schedule(peak, steps)
     # optax multiplies the count by floats, which strict dtype promotion does not allow of integers.
     return lambda step: schedule(step.astype(jnp.float32))
+
+
+def decayed(kernels: Layout) -> Callable[[PyTree], PyTree]:
+    """The mask of weight decay: ``params -> True at kernels, False elsewhere``."""
+
+    def mask(params: PyTree) -> PyTree:
+        return jax.tree.map(lambda axes: axes is not None, kernels(params), is_leaf=is_axes)
+
+    return mask

@@ -131,6 +131,10 @@ class Part:
         """The network in training; ``keys`` are one a row."""
         return forward
 
+    def drift(self, raw: PyTree, context: Context) -> Float[Array, ""] | None:
+        """How far constrained kernels are from their set; None where nothing is constrained."""
+        return None
+
     def after_step(self, raw: PyTree, own: PyTree) -> PyTree:
         """What is carried on, after an update."""
         return own

@@ -131,7 +131,7 @@ def _shown(grid: Grid, cell: Cell, trained: Sequence[Trained]) -> Claim:
 
 def _row(each: Trained) -> tuple[object, ...]:
     cell, last = each.cell, each.run.curve[-1]
-    numbers = (f"{value:.6g}" for value in (*last[1:], each.run.step_ms))
+    numbers = (f"{value:.6g}" for value in (*last[1:5], each.run.step_ms))
     reported = "" if cell.reported is None else cell.reported
     place = (cell.row, cell.column, cell.method, each.seed)
     return (*place, last.epoch, *numbers, each.run.parameters, reported)

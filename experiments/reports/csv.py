@@ -7,10 +7,11 @@ from pathlib import Path
 
 from experiments.reports.files import write_whole
 from experiments.training.fit import Run
+from experiments.training.history import Epoch
 
 MEASURES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
 RESULTS_COLUMNS = ("method", "seed", "epochs", *MEASURES, "step_ms", "parameters", "outcome")
-CURVES_COLUMNS = ("method", "seed", "epoch", *MEASURES)
+CURVES_COLUMNS = ("method", "seed", *Epoch._fields)
 
 
 def write_results(path: Path, runs: Iterable[Run]) -> None:
@@ -34,7 +35,7 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object
 
 
 def _result(run: Run) -> tuple[object, ...]:
-    epochs, *measures = _rounded(run.curve[-1])
+    epochs, *measures = _rounded(run.curve[-1][: 1 + len(MEASURES)])
     return (
         run.method,
         run.seed,

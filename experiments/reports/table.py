@@ -4,7 +4,9 @@ import datetime
 import importlib.metadata
 import os
 import platform
+import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -48,15 +50,22 @@ def markdown(table: Table) -> str:
 
 
 def provenance(command: str) -> str:
-    """The command, versions, hardware and date, as a Markdown list."""
+    """The command, versions, commit, hardware and date, as a Markdown list."""
     versions = {name: importlib.metadata.version(name) for name in ("jax", "flax", "optax")}
     software = {"Python": platform.python_version(), "jaxnorm": jaxnorm.__version__, **versions}
     device = jax.devices()[0]
     hardware = f"{device.device_kind} ({device.platform}), {os.cpu_count()} CPU cores"
+    commit = subprocess.run(
+        ["git", "-C", Path(__file__).parent, "describe", "--always", "--dirty"],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.strip()
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     return (
         f"- command: `{command}`\n"
         f"- versions: {', '.join(f'{name} {version}' for name, version in software.items())}\n"
+        f"- commit: {commit or 'not a checkout'}\n"
         f"- hardware: {hardware}, {platform.system()} {platform.machine()}\n"
         f"- date: {date}\n"
     )

@@ -12,7 +12,14 @@ from experiments.errors import UserError
 from experiments.methods.method import Method
 from experiments.methods.part import Context, Sample
 from experiments.training.devices import ONE_DEVICE, Placement
-from experiments.training.state import Batch, Metrics, TrainState, epoch_keys, probe_key, row_keys
+from experiments.training.state import (
+    Batch,
+    StepMetrics,
+    TrainState,
+    epoch_keys,
+    probe_key,
+    row_keys,
+)
 from experiments.training.step import Step
 
 X = Float[Array, "rows *shape"]
@@ -20,7 +27,7 @@ Y = Int[Array, " rows"]
 Order = Int[Array, "steps batch"]
 
 #: ``(state, X, y, order, index) -> (state, metrics)``: the step of batch ``index``.
-IndexedStep = Callable[[TrainState, X, Y, Order, Int[Array, ""]], tuple[TrainState, Metrics]]
+IndexedStep = Callable[[TrainState, X, Y, Order, Int[Array, ""]], tuple[TrainState, StepMetrics]]
 
 
 def steps_per_epoch(rows: int, batch_size: int) -> int:
@@ -58,7 +65,7 @@ def make_indexed_step(step: Step, augment: Augment = unchanged) -> IndexedStep:
 
     def indexed_step(
         state: TrainState, X: Array, y: Array, order: Order, index: Int[Array, ""]
-    ) -> tuple[TrainState, Metrics]:
+    ) -> tuple[TrainState, StepMetrics]:
         rows = order[index]
         return step(state, batch_of(state, X[rows], y[rows], index, augment))
 
@@ -121,7 +128,7 @@ def make_epoch(
     batch_size: int,
     refreshes: tuple[Refresh, ...] = (),
     placement: Placement = ONE_DEVICE,
-) -> Callable[[TrainState, X, Y], tuple[TrainState, Metrics]]:
+) -> Callable[[TrainState, X, Y], tuple[TrainState, StepMetrics]]:
     """An epoch ``(state, X, y) -> (state, mean metrics of its steps)`` as one scan.
 
     The metrics are those of the network in training: before each step's update, with its noise and
@@ -134,10 +141,10 @@ def make_epoch(
         placement: the devices.
     """
 
-    def epoch(state: TrainState, X: Array, y: Array) -> tuple[TrainState, Metrics]:
+    def epoch(state: TrainState, X: Array, y: Array) -> tuple[TrainState, StepMetrics]:
         order = batch_order(state, len(X), batch_size)
 
-        def body(state: TrainState, index: Int[Array, ""]) -> tuple[TrainState, Metrics]:
+        def body(state: TrainState, index: Int[Array, ""]) -> tuple[TrainState, StepMetrics]:
             state, metrics = indexed_step(state, X, y, order, index)
             for refresh in refreshes:
                 state = refresh.after(state, X, y, index, len(order))

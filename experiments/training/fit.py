@@ -101,11 +101,12 @@ def fit(
                 step_ms(history, steps),
             )
         kept = copied(state)
-        tested = trainer.evaluate(state, *test)
-        trained, tested, total = jax.device_get((trained, tested, state.skipped))
+        found = trained, trainer.evaluate(state, *test), trainer.watch(state.params), state.skipped
+        trained, tested, watched, total = jax.device_get(found)
         left_out, skipped = int(total) - skipped, int(total)
-        means = [mean_of_taken(mean, left_out, steps) for mean in trained]
-        history = history.after(Epoch(number, *map(float, (*means, *tested))), seconds)
+        *means, gradient = (mean_of_taken(mean, left_out, steps) for mean in trained)
+        entry = Epoch(number, *map(float, (*means, *tested, gradient, *watched)))
+        history = history.after(entry, seconds)
         signal = checkpointer.signal()
         record = partial(_record, report, checkpointer, kept, history, signal)
         if signal:

@@ -1,5 +1,7 @@
 """What a run has measured so far; it outlives the process in checkpoints."""
 
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from experiments.reading import record_of
@@ -15,6 +17,10 @@ class Epoch(NamedTuple):
         train_accuracy: likewise; a fraction.
         test_loss: after the epoch, in evaluation mode.
         test_accuracy: likewise; a fraction.
+        gradient_norm: of the whole gradient, the mean over the epoch's steps.
+        parameter_norm: of all raw parameters, after the epoch.
+        drift: how far constrained kernels are from their set, after the epoch; NaN where nothing
+            is constrained.
     """
 
     epoch: int
@@ -22,6 +28,15 @@ class Epoch(NamedTuple):
     train_accuracy: float
     test_loss: float
     test_accuracy: float
+    gradient_norm: float = math.nan
+    parameter_norm: float = math.nan
+    drift: float = math.nan
+
+    @classmethod
+    def of_list(cls, saved: Sequence[Any]) -> "Epoch":
+        """An entry as JSON has it; early ones end with the test accuracy."""
+        names = cls._fields[:5] if len(saved) == 5 else cls._fields
+        return record_of(cls, {**cls._field_defaults, **dict(zip(names, saved, strict=True))})
 
 
 class History(NamedTuple):
@@ -46,10 +61,7 @@ class History(NamedTuple):
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> "History":
         """The inverse of `to_json`; raises for what no run can have measured."""
-        curve = tuple(
-            record_of(Epoch, dict(zip(Epoch._fields, entry, strict=True)))
-            for entry in saved["curve"]
-        )
+        curve = tuple(Epoch.of_list(entry) for entry in saved["curve"])
         seconds = tuple(0.0 + value for value in saved["seconds"])
         return cls(curve, seconds)
 

@@ -6,7 +6,7 @@ from jaxtyping import Array, Bool, PyTree
 
 from experiments.methods.method import Method
 from experiments.methods.part import Context, Output
-from experiments.training.state import Batch, Metrics, TrainState
+from experiments.training.state import Batch, StepMetrics, TrainState
 from experiments.training.step import Step
 from jaxnorm import collect_preactivations
 
@@ -22,7 +22,7 @@ def guarded(step: Step, goes_on: bool = True) -> Step:
         goes_on: whether a step after one that was left out counts again.
     """
 
-    def guarded_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+    def guarded_step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
         new, metrics = step(state, batch)
         takes = jnp.isfinite(metrics.loss) & all_finite(new)
         if not goes_on:

@@ -9,9 +9,9 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, PyTree
 
 from experiments.training.devices import DATA, Placement
-from experiments.training.state import Batch, Metrics, TrainState, is_key
+from experiments.training.state import Batch, StepMetrics, TrainState, is_key
 
-Step = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
+Step = Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]
 
 
 def parallelize(step: Step, placement: Placement) -> Step:
@@ -26,7 +26,7 @@ def parallelize(step: Step, placement: Placement) -> Step:
     entries: dict[str, Any] = {"jit": lambda s, _: s, "shard_map": shard_mapped, "pmap": pmapped}
     on_devices = entries[placement.entry](step, placement)
 
-    def parallel_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+    def parallel_step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
         state, metrics = on_devices(state, placement.spread_rows(batch))
         return placement.keep(state), metrics
 
@@ -56,7 +56,7 @@ def pmapped(step: Step, placement: Placement) -> Step:
         devices=list(placement.mesh.devices.flat),
     )
 
-    def pmapped_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+    def pmapped_step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
         return mapped(state, jax.tree.map(lambda x: x.reshape(count, -1, *x.shape[1:]), batch))
 
     return pmapped_step

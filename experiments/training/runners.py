@@ -12,7 +12,7 @@ from experiments.data.augmentations import Augment, unchanged
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.devices import ONE_DEVICE, Placement
 from experiments.training.epoch import Refresh, batch_of, batch_order, make_epoch, make_indexed_step
-from experiments.training.state import Batch, Metrics, TrainState
+from experiments.training.state import Batch, StepMetrics, TrainState
 from experiments.training.step import Step
 
 #: How many steps the device is given before the host turns to something else: enough to be busy for
@@ -35,7 +35,7 @@ class Runner(Protocol):
 
     def __call__(
         self, state: TrainState, X: Array, y: Array, meanwhile: Callable[[], None] = nothing
-    ) -> tuple[TrainState, Metrics]:
+    ) -> tuple[TrainState, StepMetrics]:
         """The state after the epoch; ``meanwhile`` is called once, when the device is at work."""
 
     def batch(self, state: TrainState, X: Array, y: Array, index: int) -> Batch:
@@ -72,9 +72,9 @@ class Scanned(AheadOfTime):
 
     def __call__(
         self, state: TrainState, X: Array, y: Array, meanwhile: Callable[[], None] = nothing
-    ) -> tuple[TrainState, Metrics]:
+    ) -> tuple[TrainState, StepMetrics]:
         """The state after the epoch, and the mean metrics of its steps."""
-        result: tuple[TrainState, Metrics] = super().__call__(state, X, y)
+        result: tuple[TrainState, StepMetrics] = super().__call__(state, X, y)
         meanwhile()
         return result
 
@@ -112,7 +112,7 @@ class Loop:
         batches: Iterable[tuple[Array, ...]],
         steps: int,
         meanwhile: Callable[[], None] = nothing,
-    ) -> tuple[TrainState, Metrics]:
+    ) -> tuple[TrainState, StepMetrics]:
         """The state after the epoch, and the mean metrics of its steps, which are fetched once.
 
         Args:
@@ -123,7 +123,7 @@ class Loop:
             steps: their number.
             meanwhile: called once, when the device has the first steps to do.
         """
-        collected: list[Metrics] = []
+        collected: list[StepMetrics] = []
         for refresh in self._refreshes if int(state.epoch) == 0 else []:
             state = refresh.run(state, X, y, np.int32(-1))
         for index, batch in enumerate(batches):
@@ -164,7 +164,7 @@ class Stepwise:
 
     def __call__(
         self, state: TrainState, X: Array, y: Array, meanwhile: Callable[[], None] = nothing
-    ) -> tuple[TrainState, Metrics]:
+    ) -> tuple[TrainState, StepMetrics]:
         """The state after the epoch, and the mean metrics of its steps."""
         order = self._order(state, X)
         return self._loop(state, X, y, [(X, y, order)] * len(order), len(order), meanwhile)

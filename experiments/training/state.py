@@ -49,6 +49,14 @@ class Metrics(NamedTuple):
     accuracy: Float[Array, "..."]
 
 
+class StepMetrics(NamedTuple):
+    """What a step measures: the metrics of its batch, and the norm of the whole gradient."""
+
+    loss: Float[Array, ""]
+    accuracy: Float[Array, ""]
+    gradient_norm: Float[Array, ""]
+
+
 def run_keys(seed: UInt[Array, ""]) -> Key[Array, "4"]:
     """The independent keys of a run: initialization, batches, noise, probes."""
     return jax.random.split(jax.random.key(seed), 4)

@@ -11,9 +11,9 @@ from jaxtyping import Array, Float, Int, PyTree
 from experiments.methods.method import Method
 from experiments.methods.part import Context, Output
 from experiments.training.parallel import average, own_keys, shared_keys
-from experiments.training.state import Batch, Metrics, TrainState
+from experiments.training.state import Batch, Metrics, StepMetrics, TrainState
 
-Step = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
+Step = Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]
 
 #: ``(state, batch) -> (new model state, what is averaged over batches)``.
 Measure = Callable[[TrainState, Batch], tuple[PyTree, PyTree]]
@@ -59,7 +59,7 @@ def make_step(
         )
         return model_state, (gradient, metrics)
 
-    def step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+    def step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
         own = state._replace(model_state=own_keys(state.model_state, axis_name))
         found = average(accumulated(measure, accumulate)(own, batch), axis_name)
         model_state, (gradient, metrics) = found
@@ -71,7 +71,7 @@ def make_step(
             optimizer_state=optimizer_state,
             method_state=method.after_step(params, state.method_state),
         )
-        return state, metrics
+        return state, StepMetrics(*metrics, optax.tree.norm(gradient))
 
     return step
 

@@ -15,7 +15,7 @@ from experiments.training.devices import ONE_DEVICE, Placement
 from experiments.training.epoch import Refresh, batch_of, steps_per_epoch
 from experiments.training.evaluate import CHUNK
 from experiments.training.runners import Loop, nothing
-from experiments.training.state import Batch, Metrics, TrainState
+from experiments.training.state import Batch, Metrics, StepMetrics, TrainState
 from experiments.training.step import Step
 
 
@@ -57,7 +57,7 @@ class Streamed:
 
     def __call__(
         self, state: TrainState, X: Array, y: Array, meanwhile: Callable[[], None] = nothing
-    ) -> tuple[TrainState, Metrics]:
+    ) -> tuple[TrainState, StepMetrics]:
         """The state after the epoch, and the mean metrics of its steps."""
         batches = self._batches(int(state.seed), int(state.epoch))
         return self._loop(state, X, y, batches, self._steps, meanwhile)

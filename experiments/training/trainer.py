@@ -59,6 +59,7 @@ class Trainer(NamedTuple):
         epoch: ``(state, X, y) -> (state, metrics)``; it consumes the state.
         careful_epoch: the same, up to the first step that is not finite.
         evaluate: ``(state, X, y) -> metrics``.
+        watch: ``raw parameters -> (norm of all, drift)``.
     """
 
     method: Method
@@ -72,6 +73,7 @@ class Trainer(NamedTuple):
     epoch: Runner
     careful_epoch: Runner
     evaluate: AheadOfTime | StreamedEvaluation
+    watch: AheadOfTime
 
     @property
     def layout(self) -> Layout:
@@ -125,6 +127,7 @@ def make_trainer(
             if dataset.stream
             else AheadOfTime(evaluate)
         ),
+        watch=AheadOfTime(lambda raw: (optax.tree.norm(raw), method.drift(raw, context))),
     )
 
 

@@ -60,7 +60,7 @@ KERNELS = {
 
 
 def network(name: str, shape: tuple[int, ...], norm: str | None = "bn") -> nnx.Module:
-    settings = Config(model=name)
+    settings = Config(model=name, channels=64)
     return nnx.eval_shape(lambda: build(settings, shape, 10, nnx.Rngs(0), norm=norm))
 
 

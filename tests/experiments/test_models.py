@@ -23,7 +23,7 @@ AFFINE = ("bn", "ln", "gn")
 
 def network(name, norm, shape=(8, 8, 3), **sizes):
     """A network's structure; its parameters are only shapes, which is quick."""
-    settings = Config(model=name, **sizes)
+    settings = Config(model=name, **{"channels": 64, **sizes})
 
     def make():
         return build(settings, shape, 10, nnx.Rngs(0), norm=norm)

@@ -35,7 +35,8 @@ def test_csv_files(tmp_path):
     assert results[3] == expected
     curves = list(csv.reader((tmp_path / "curves.csv").read_text().splitlines()))
     assert (
-        ",".join(curves[0]) == "method,seed,epoch,train_loss,train_accuracy,test_loss,test_accuracy"
+        ",".join(curves[0]) == "method,seed,epoch,train_loss,train_accuracy,test_loss,"
+        "test_accuracy,gradient_norm,parameter_norm,drift"
     )
     assert len(curves) == 1 + 4 * 3
 
