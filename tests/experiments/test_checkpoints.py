@@ -189,3 +189,21 @@ def test_impossible_flags_are_told(trained, tmp_path, capsys):
         err = capsys.readouterr().err
         assert message in err
         assert err.count("\n") == 1
+
+
+def test_another_seed_and_other_training_rows_are_refused(again, trained):
+    status, err = again("--resume", "--seed", "1")
+    assert status == 2
+    assert "seed 0 there and 1 here" in err
+    path = Path(trained[1] / "toy.npz")
+    kept = path.read_bytes()
+    arrays = dict(np.load(path))
+    arrays["X"][::2] += 1
+    np.savez(path, **arrays)
+    try:
+        status, err = again("--resume")
+    finally:
+        path.write_bytes(kept)
+    assert status == 2
+    assert "checkpoints/3 is of other settings: data " in err
+    assert err.count("\n") == 1
