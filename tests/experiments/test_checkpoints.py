@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from experiments.checkpoints.arrays import flatten, unflatten
+from experiments.checkpoints.arrays import checksums, flatten, unflatten
 from experiments.checkpoints.checkpoints import Checkpoints
 from experiments.checkpoints.config import check_config
 from experiments.cli import main
@@ -93,6 +93,40 @@ def test_saved_on_eight_devices_and_restored_on_fewer(state, saved_on_eight, dev
     clean = clean_parameters(restored.optimizer_state, restored.params)
     drift = constraint_drift(clean, layout=toy_trainer("cwo-step").layout)
     assert max(map(float, drift.values())) < 1e-5
+
+
+def test_numbers_that_changed_on_disk_are_named(tmp_path):
+    """One bit of an array's own bytes: what reads it sees nothing."""
+    noise = np.random.default_rng(0).normal(size=(64, 64))
+    state = {"noise": jnp.asarray(noise, jnp.float32), "flags": jnp.array([True, False])}
+    with Checkpoints(str(tmp_path / "whole")) as checkpoints:
+        checkpoints.save(1, state, {})
+        assert_same(checkpoints.state(1, state), state)
+    file = largest_file(tmp_path / "whole" / "1" / "state" / "ocdbt.process_0")
+    damaged = bytearray(file.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    file.write_bytes(damaged)
+    message = r"whole/1, .* damaged .*noise: not the numbers that were saved"
+    with Checkpoints(str(tmp_path / "whole")) as found, pytest.raises(UserError, match=message):
+        found.state(1, state)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "bfloat16", "float32", "uint32", "float64"])
+def test_a_checksum_sees_every_bit_and_every_place(dtype):
+    with jax.enable_x64(True):
+        zeros = np.zeros((3, 4), dtype)
+        (nothing,) = checksums({"x": jnp.asarray(zeros)}).values()
+        seen = {nothing}
+        bits = 1 if dtype == "bool" else 8 * zeros.dtype.itemsize
+        raw = zeros.view(np.uint8)
+        for bit in range(bits * zeros.size):
+            byte, shift = divmod(bit, 8) if dtype != "bool" else (bit, 0)
+            raw.reshape(-1)[byte] = 1 << shift
+            (value,) = checksums({"x": jnp.asarray(zeros)}).values()
+            assert value != nothing, bit
+            seen.add(value)
+            raw.reshape(-1)[byte] = 0
+        assert len(seen) > bits
 
 
 def test_every_setting_that_differs_is_named():
