@@ -1,6 +1,7 @@
 """The settings that a run's numbers depend on, kept with its checkpoints."""
 
 import dataclasses
+import json
 import zlib
 from typing import Any
 
@@ -27,7 +28,10 @@ def config_of(settings: Any, *arrays: np.ndarray) -> dict[str, Any]:
     checksum = 0
     for array in arrays:
         checksum = zlib.crc32(np.ascontiguousarray(array), checksum)
-    return {**{name: value for name, value in flags if name not in FREE}, "data": checksum}
+    config = {**{name: value for name, value in flags if name not in FREE}, "data": checksum}
+    # As it will be read back: a tuple is a list there.
+    plain: dict[str, Any] = json.loads(json.dumps(config))
+    return plain
 
 
 def check_config(saved: dict[str, Any], now: dict[str, Any], where: str) -> None:
