@@ -7,6 +7,7 @@ its settings, which are stored beside the arrays.
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from experiments.training.state import is_key
@@ -47,3 +48,29 @@ def _name(path: Any) -> str:
 
 def _bits(leaf: Array) -> Array:
     return jax.random.key_data(leaf) if is_key(leaf) else leaf
+
+
+def checksums(flat: dict[str, Array]) -> dict[str, int]:
+    """A number for each array, which any flipped bit changes, on whatever devices it lies."""
+    return {name: int(value) for name, value in _checksums(flat).items()}
+
+
+@jax.jit
+def _checksums(flat: dict[str, Array]) -> dict[str, Array]:
+    return {name: _checksum(leaf) for name, leaf in flat.items()}
+
+
+def _checksum(leaf: Array) -> Array:
+    """The sum of its words, each times an odd number of its own, modulo 2^32."""
+    words = _words(leaf)
+    place = jnp.zeros(words.shape, jnp.uint32)
+    for axis, size in enumerate(words.shape):
+        place = place * jnp.uint32(size) + jax.lax.broadcasted_iota(jnp.uint32, words.shape, axis)
+    return (words * (2 * place + 1)).sum(dtype=jnp.uint32)
+
+
+def _words(leaf: Array) -> Array:
+    """Its bits, 32 or fewer in each word; wider numbers are two words."""
+    numbers = leaf.astype(jnp.uint8) if leaf.dtype == jnp.bool_ else leaf
+    width = 8 * min(numbers.dtype.itemsize, 4)
+    return jax.lax.bitcast_convert_type(numbers, f"uint{width}").astype(jnp.uint32)

@@ -20,7 +20,16 @@ from experiments.methods.part import Output
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS, Overrides, find_methods
 from experiments.training.trainer import make_trainer, network_of
-from jaxnorm import Scaled, constraint_drift, effective
+from jaxnorm import (
+    CenteredWeightNormalized,
+    LinearlyConstrained,
+    Scaled,
+    SpectrallyNormalized,
+    WeightNormalized,
+    constraint_drift,
+    effective,
+    reparametrize,
+)
 from jaxnorm.nnx import ScaleAndBias
 from tests.experiments.parallel import with_keys
 from tests.experiments.toy import SETTINGS, after_an_epoch, start, toy_dataset, toy_trainer
@@ -205,3 +214,31 @@ def test_noise_is_drawn_for_each_sample_or_once_a_step_and_never_both():
         forward = trainer.method.forward(network, raw, own, batch.keys, trainer.context)
         logits = np.asarray(forward(trainer.method.weights(raw, own), batch.X).logits)
         assert (np.ptp(logits, 0) > 1e-6).all() == differ, name
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "fields"),
+    [
+        ("wn", WeightNormalized, {"direction": True, "scale": False}),
+        ("cwn", CenteredWeightNormalized, {"direction": True, "scale": False}),
+        ("lcw", LinearlyConstrained, {"coordinates": True}),
+        ("sn", SpectrallyNormalized, {"kernel": True}),
+    ],
+)
+def test_weight_decay_reaches_what_is_shaped_as_the_kernel(name, kind, fields):
+    """By whether the first update changes; of scales, biases and normalizers it does not."""
+    context = toy_trainer(name).context
+    params = reparametrize(toy_parameters("none"), kind, context.layout)
+    zeros, updates = jax.tree.map(jnp.zeros_like, params), []
+    for decay in (0.0, 0.1):
+        settings = Config(learning_rate=0.5, weight_decay=decay)
+        tx = make_optimizer(METHODS[name], settings, 10, context)
+        updates.append(tx.update(zeros, tx.init(params), params)[0])
+    rows = zip(jax.tree.leaves_with_path(updates[0]), jax.tree.leaves(updates[1]), strict=True)
+    reached = {
+        jax.tree_util.keystr(path, simple=True, separator="/"): bool(np.any(a != b))
+        for (path, a), b in rows
+    }
+    own = "blocks/0/linear/kernel/"
+    assert {p.removeprefix(own): v for p, v in reached.items() if p.startswith(own)} == fields
+    assert [p for p, v in reached.items() if v and not p.startswith(own)] == ["head/kernel"]

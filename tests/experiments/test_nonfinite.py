@@ -158,3 +158,21 @@ def test_compare_records_a_diverged_run_and_goes_on(npz, tmp_path, capsys):
     assert all(np.isnan(float(row["train_loss"])) for row in rows)
     assert all(row["outcome"].startswith("diverged, not finite at step") for row in rows)
     assert "diverged (2 of 2 seeds)" in (tmp_path / "table.md").read_text()
+
+
+def test_a_finite_loss_with_a_gradient_that_is_not_is_skipped():
+    """The square root of 0 is 0, and its slope infinite."""
+    state = start(trainer("record"), 0)._replace(params={"w": jnp.float32(3)})
+
+    def descend(state, batch):
+        loss, slope = jax.value_and_grad(lambda w: jnp.sqrt(batch * w))(state.params["w"])
+        return state._replace(params={"w": state.params["w"] - slope}), Metrics(loss, loss)
+
+    step = jax.jit(guarded(descend))
+    for batch, moves in ((1.0, True), (0.0, False)):
+        after, metrics = step(state, jnp.float32(batch))
+        assert np.isfinite(metrics.loss)
+        assert int(after.skipped) == (not moves)
+        # 3 - 1 / (2 sqrt 3)
+        wanted = 3 - 0.5 / np.sqrt(3) if moves else 3
+        np.testing.assert_allclose(after.params["w"], wanted, rtol=1e-6)
