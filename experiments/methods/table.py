@@ -150,12 +150,12 @@ _BATCH_NORM_IN_PIECES = (
     Method(
         "wn+mean-only-bn",
         "wn, then bn without variances",
-        (Normalized("mean-only-bn"), Reparametrized(WeightNormalized)),
+        (Normalized("mean-only-bn"), *_WN),
     ),
     Method(
         "wn+variance-only-bn",
         "wn, then bn without means",
-        (Normalized("variance-only-bn"), Reparametrized(WeightNormalized)),
+        (Normalized("variance-only-bn"), *_WN),
     ),
     Method("bn+dropout", "bn, and 0.1 of the activations dropped", (*_BN, Dropout(0.1))),
     Method("wn+dropout", "wn, and 0.2 of the activations dropped", (*_WN, Dropout(0.2))),

@@ -6,7 +6,11 @@ from typing import Any, Literal, NamedTuple
 
 from experiments.config import Config
 
-Measure = Literal["test_accuracy", "train_accuracy", "test_loss", "train_loss"]
+#: Of the last epoch; or, of the first epochs, the mean test accuracy, or its mean change from one
+#: epoch to the next.
+Measure = Literal[
+    "test_accuracy", "train_accuracy", "test_loss", "train_loss", "early_accuracy", "early_change"
+]
 
 
 @dataclass(frozen=True)
@@ -18,6 +22,7 @@ class Protocol(Config):
             layer; 0 for the methods' own, the same in every layer.
         policies: the file in --data-dir with published sub-policies of Fast AutoAugment, where the
             augmentation has them; empty for sub-policies that are drawn.
+        rate_scale: what the learning rate is multiplied by, in cells of other batch sizes.
         rows: the training rows that are used, or 0 for all.
         test_rows: the test rows that are used, or 0 for all.
         seeds: the number of seeds.
@@ -27,6 +32,7 @@ class Protocol(Config):
 
     growing_noise: float = 0.0
     policies: str = ""
+    rate_scale: float = 1.0
     rows: int = 0
     test_rows: int = 0
     seeds: int = 3
@@ -79,13 +85,15 @@ class Ordering(NamedTuple):
         better: the row that is.
         worse: the one that it is compared with.
         column: where; None for every column that has both.
-        measure: of what; accuracies should be higher, losses lower.
+        measure: of what; accuracies should be higher, losses and changes lower.
+        margin: the points, or nats, by which the better row may still be worse; ours.
     """
 
     better: str
     worse: str
     column: str | None = None
     measure: Measure = "test_accuracy"
+    margin: float = 0.0
 
 
 @dataclass(frozen=True)

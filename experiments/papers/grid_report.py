@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.data.augmentations import POLICIES
@@ -15,6 +16,7 @@ from experiments.papers.trainings import Trained, chosen, train_grid
 from experiments.papers.verdict import NOTE, comparison
 from experiments.reports.picture import COLOURS, STYLES, new_figure
 from experiments.reports.table import spread
+from experiments.training.history import Epoch
 
 #: The columns of results.csv; accuracies are fractions.
 COLUMNS = (
@@ -111,11 +113,8 @@ def _judged(ordering: Ordering, trained: Sequence[Trained]) -> list[Claim]:
     for column in columns if ordering.column is None else [ordering.column]:
         pair = [by_place.get((row, column)) for row in (ordering.better, ordering.worse)]
         if None not in pair:
-            where = f" ({column})" if column else ""
-            of = ordering.measure.replace("_", " ")
-            statement = f"{ordering.better} better than {ordering.worse}{where}, {of}"
             runs = ([t.run for t in trained if t.cell == cell] for cell in pair)
-            claims.append(comparison(statement, ordering.measure, *runs))
+            claims.append(comparison(ordering, column, *runs))
     return claims
 
 
@@ -137,28 +136,40 @@ def _row(each: Trained) -> tuple[object, ...]:
     return (*place, last.epoch, *numbers, each.run.parameters, reported)
 
 
+#: The panels of a column: a measure, its factor, and what is written beside it.
+PANELS = (
+    ("train_loss", 1, "training loss (nats)"),
+    ("test_loss", 1, "test loss (nats)"),
+    ("train_accuracy", 100, "training accuracy (%)"),
+    ("test_accuracy", 100, "test accuracy (%)"),
+)
+
+
 def _figures(trained: Sequence[Trained]) -> dict[str, Figure]:
-    """Training loss and test accuracy of every row, one pair of axes a column."""
+    """Losses and accuracies of every row in training and test, a row of panels a column."""
     columns = list(dict.fromkeys(t.cell.column for t in trained))
-    figure = new_figure(2, len(columns))
+    figure = new_figure(len(PANELS), len(columns), width=4.4, height=3.8)
     for place, column in enumerate(columns):
-        axes = figure.axes[2 * place : 2 * place + 2]
+        axes = figure.axes[len(PANELS) * place : len(PANELS) * (place + 1)]
         cells = [cell for cell in cells_of(trained) if cell.column == column]
         for index, cell in enumerate(cells):
-            style = {
-                "color": COLOURS[index % len(COLOURS)],
-                "linestyle": STYLES[index // len(COLOURS) % len(STYLES)],
-                "label": cell.row,
-            }
-            curves = [t.run.curve for t in trained if t.cell == cell]
-            epochs = [entry.epoch for entry in curves[0]]
-            marker = "o" if len(epochs) == 1 else None
-            for ax, measure, factor in zip(
-                axes, ("train_loss", "test_accuracy"), (1, 100), strict=True
-            ):
-                lines = factor * np.array([[getattr(e, measure) for e in c] for c in curves])
-                ax.plot(epochs, lines.mean(0), marker=marker, **style)
-        axes[0].set(xlabel="epoch", ylabel="training loss (nats)", yscale="log", title=column)
-        axes[1].set(xlabel="epoch", ylabel="test accuracy (%)", title=column)
-        axes[1].legend(loc="best", fontsize=8, ncols=2)
+            _draw(axes, cell.row, index, [t.run.curve for t in trained if t.cell == cell])
+        for ax, (measure, _, name) in zip(axes, PANELS, strict=True):
+            ax.set(xlabel="epoch", ylabel=name, title=column)
+            if measure.endswith("loss"):
+                ax.set_yscale("log")
+        axes[-1].legend(loc="best", fontsize=8)
     return {"curves": figure}
+
+
+def _draw(axes: Sequence[Axes], row: str, index: int, curves: Sequence[Sequence[Epoch]]) -> None:
+    """The mean over seeds of each measure."""
+    style = {
+        "color": COLOURS[index % len(COLOURS)],
+        "linestyle": STYLES[index // len(COLOURS) % len(STYLES)],
+    }
+    epochs = [entry.epoch for entry in curves[0]]
+    marker = "o" if len(epochs) == 1 else None
+    for ax, (measure, factor, _) in zip(axes, PANELS, strict=True):
+        lines = factor * np.array([[getattr(e, measure) for e in c] for c in curves])
+        ax.plot(epochs, lines.mean(0), marker=marker, label=row, **style)

@@ -14,6 +14,9 @@ from experiments.reports.picture import picture
 from experiments.reports.show import show_table
 from experiments.reports.table import Table, markdown, provenance
 
+#: What is said of a preset that leaves nothing of the protocol out.
+FULL = "the paper's sizes; what else differs from its text is in experiments/papers/README.md"
+
 #: The ticks of the progress bar.
 TICKS = 100
 
@@ -44,7 +47,7 @@ def run_item(
     show_table(claims_table(report.claims))
     print(*("", *report.notes), sep="\n")
     files = ["report.md", "results.csv", *(f"{name}.png" for name in report.figures)]
-    print(f"\n{preset}: {chosen.label or 'the protocol of the paper'}.")
+    print(f"\n{preset}: {chosen.label or FULL}.")
     print(f"Written to {out}: {', '.join(files)}.")
     return report
 
@@ -56,7 +59,7 @@ def written(item: Item, preset: PresetName, report: Report, command: str) -> str
     parts = [
         f"# {item.name}: {item.title}",
         f"The paper: {item.reported}",
-        f"Preset {preset}: {chosen.label or 'the protocol of the paper'}.",
+        f"Preset {preset}: {chosen.label or FULL}.",
         markdown(claims_table(report.claims)),
         *report.notes,
         *(f"![{name}]({name}.png)" for name in report.figures),

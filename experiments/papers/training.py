@@ -59,6 +59,7 @@ def method_of(cell: Cell, setting: Protocol) -> Method:
 
 def config_of(setting: Protocol, data_dir: Path | None = None) -> Config:
     """A protocol as training takes it, with the file of published policies where it has one."""
+    setting = setting.changed(learning_rate=setting.learning_rate * setting.rate_scale)
     if data_dir and setting.policies and setting.augment == POLICIES:
         return setting.changed(augment=f"{POLICIES}:{data_dir / setting.policies}")
     return setting

@@ -6,9 +6,10 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from experiments.papers.grid import Measure
+from experiments.papers.grid import Measure, Ordering
 from experiments.papers.item import Claim
 from experiments.training.fit import Run
+from experiments.training.history import Epoch
 
 #: How sure a verdict is.
 CONFIDENCE = 0.95
@@ -33,29 +34,59 @@ def interval(differences: Float[np.ndarray, " seeds"]) -> tuple[float, float]:
     return float(differences.mean() - half), float(differences.mean() + half)
 
 
+def early(curve: Sequence[Epoch]) -> Float[np.ndarray, " epochs"]:
+    """The test accuracies of the first fifth of the epochs, and of two at least."""
+    return np.array([entry.test_accuracy for entry in curve[: max(2, len(curve) // 5)]])
+
+
+def measured(run: Run, measure: Measure) -> float:
+    """A measure of a run."""
+    if measure == "early_accuracy":
+        return float(early(run.curve).mean())
+    if measure == "early_change":
+        return float(np.abs(np.diff(early(run.curve))).mean()) if len(run.curve) > 1 else np.nan
+    return float(getattr(run.curve[-1], measure))
+
+
+def statement_of(ordering: Ordering, column: str) -> str:
+    """The claim in words."""
+    where = f" ({column})" if column else ""
+    of = ordering.measure.replace("_", " ")
+    if ordering.margin:
+        unit = "points" if _is_fraction(ordering.measure) else "nats"
+        close = f"within {ordering.margin:g} {unit} of"
+        return f"{ordering.better} {close} {ordering.worse}, or better{where}, {of}"
+    return f"{ordering.better} better than {ordering.worse}{where}, {of}"
+
+
+def _is_fraction(measure: Measure) -> bool:
+    return measure.endswith(("accuracy", "change"))
+
+
 def comparison(
-    statement: str, measure: Measure, better: Sequence[Run], worse: Sequence[Run]
+    ordering: Ordering, column: str, better: Sequence[Run], worse: Sequence[Run]
 ) -> Claim:
     """The claim that one row is better than another.
 
     Args:
-        statement: what is claimed.
-        measure: accuracies should be higher, losses lower.
+        ordering: what is claimed.
+        column: where.
         better: the runs of the row that should be, by seed.
         worse: those of the other, of the same seeds.
     """
+    statement = statement_of(ordering, column)
     if lost := [run for run in (*better, *worse) if run.outcome]:
         names = ", ".join(dict.fromkeys(f"{run.method} {run.outcome}" for run in lost))
         return Claim(statement, names, "better", said=NOT_TRAINED)
     ours, theirs = (
-        np.array([getattr(run.curve[-1], measure) for run in runs]) for runs in (better, worse)
+        np.array([measured(run, ordering.measure) for run in runs]) for runs in (better, worse)
     )
-    is_accuracy = measure.endswith("accuracy")
-    gains = 100 * (ours - theirs) if is_accuracy else theirs - ours
+    gains = ours - theirs if ordering.measure.endswith("accuracy") else theirs - ours
+    gains = gains * (100 if _is_fraction(ordering.measure) else 1)
     low, high = interval(gains)
-    unit = "points" if is_accuracy else "nats"
+    unit = "points" if _is_fraction(ordering.measure) else "nats"
     between = f", 95% from {low:+.2f} to {high:+.2f}" if len(gains) > 1 else ", one seed"
     found = f"by {gains.mean():+.2f} {unit}{between}"
-    if low > 0 or high < 0:
-        return Claim(statement, found, "better", low > 0)
+    if low > -ordering.margin or high < -ordering.margin:
+        return Claim(statement, found, "better", low > -ordering.margin)
     return Claim(statement, found, "better", said=UNDECIDED)

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,9 +17,9 @@ from experiments.papers.grid_report import report_of, said_of_noise
 from experiments.papers.item import Context
 from experiments.papers.presets import presets
 from experiments.papers.registry import ITEMS
-from experiments.papers.training import method_of
+from experiments.papers.training import config_of, method_of
 from experiments.papers.trainings import RUNS, Trained, chosen, train_grid
-from experiments.papers.verdict import NOTE
+from experiments.papers.verdict import NOTE, comparison, measured
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
 from tests.experiments.toy import toy_dataset
@@ -168,7 +169,7 @@ def test_an_ordering_says_its_interval():
     assert (plain.ours, plain.reference) == ("45.00 ± 7.07", "5")
     assert normalized.statement == "normalized, small: test error, %"
     assert len(report.rows) == 4
-    assert len(report.figures["curves"].axes) == 2
+    assert len(report.figures["curves"].axes) == 4
 
 
 def test_an_ordering_against_what_did_not_train_is_not_judged():
@@ -176,6 +177,34 @@ def test_an_ordering_against_what_did_not_train_is_not_judged():
     lost = runs[1].run._replace(outcome="at chance")
     claim = report_of(GRID, [runs[0], runs[1]._replace(run=lost), *runs[2:]]).claims[0]
     assert (claim.holds, claim.said, claim.ours) == (None, "not trained", "none at chance")
+
+
+def test_a_margin_is_part_of_the_claim():
+    ordering = Ordering("normalized", "plain", margin=3.0)
+    grid = replace(GRID, orderings=(ordering,))
+    runs = trained([(0.50, 0.60, 0.70), (0.49, 0.58, 0.685)])  # 1.5 points worse, +- 1.24.
+    claim = report_of(grid, runs).claims[0]
+    expected = "normalized within 3 points of plain, or better (small), test accuracy"
+    assert (claim.statement, claim.holds) == (expected, True)
+    assert not comparison(ordering._replace(margin=0.1), "", *by_cell(runs)).holds
+    assert comparison(ordering._replace(margin=1.5), "", *by_cell(runs)).said == "undecided"
+
+
+def by_cell(runs):
+    return [[t.run for t in runs if t.cell.row == row] for row in ("normalized", "plain")]
+
+
+def test_the_first_epochs_alone_can_be_compared():
+    curve = [Epoch(n + 1, 1.0, 0.5, 1.0, x) for n, x in enumerate((0.1, 0.3, 0.2, *[0.9] * 12))]
+    run = Run("bn", 0, curve, 1.0, 1, None)
+    assert measured(run, "early_accuracy") == pytest.approx(0.2)
+    assert measured(run, "early_change") == pytest.approx(0.15)
+    assert measured(run, "test_accuracy") == 0.9
+
+
+def test_a_rate_in_proportion_to_the_batch():
+    small = PROTOCOL.changed(learning_rate=0.2, rate_scale=1 / 8)
+    assert config_of(small).learning_rate == pytest.approx(0.025)
 
 
 def test_what_diverged_is_said():

@@ -1,7 +1,9 @@
 """Items of the papers: what a run writes and prints, and what every row of the table must have."""
 
 import csv
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -84,3 +86,10 @@ def test_reports_are_gathered_with_their_pictures(tmp_path, capsys):
     assert "# Not run\n\n- toy/missing: squares" in page
     with pytest.raises(UserError, match="holds no report"):
         collect([other], tmp_path, tmp_path / "report.md")
+
+
+def test_every_item_is_in_the_table_of_what_differs():
+    text = (Path(__file__).parents[2] / "experiments" / "papers" / "README.md").read_text()
+    pairs = (cell.split("/") for cell in re.findall(r"^\| (\w+/[\w, ]+) \|", text, re.MULTILINE))
+    named = {f"{paper}/{what}" for paper, several in pairs for what in several.split(", ")}
+    assert named == set(ITEMS)

@@ -15,7 +15,7 @@ from experiments.data.dataset import Dataset
 from experiments.kept import RUNS, read_kept, write_kept
 from experiments.methods.population import scales_and_biases
 from experiments.methods.table import METHODS
-from experiments.papers.data import load_data
+from experiments.papers.data import described, load_data
 from experiments.papers.item import Claim, Context, Item, Preset, Report
 from experiments.papers.presets import SMOKE_LABEL
 from experiments.reading import record_of
@@ -87,7 +87,10 @@ def run(settings: Settings, context: Context) -> Report:
         for measure in MEASURES
         for layer in settings.layers
     ]
-    return Report(claims, Point._fields, points, {"fig2ef": _drawn(settings, points)}, NOTES)
+    said = f"Trained and tested on: {described(context.data_dir, ['cifar10'])}."
+    return Report(
+        claims, Point._fields, points, {"fig2ef": _drawn(settings, points)}, (said, *NOTES)
+    )
 
 
 NOTES = (

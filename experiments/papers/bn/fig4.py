@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.methods.table import METHODS
-from experiments.papers.data import load_data
+from experiments.papers.data import described, load_data
 from experiments.papers.epochs import epochs
 from experiments.papers.item import Context, Item, Preset, Report
 from experiments.papers.measured import COLUMNS, Measured, at_least, claims, rows
@@ -66,7 +66,8 @@ def run(settings: Settings, context: Context) -> Report:
         _direction("training loss", history.train_loss, falls=True),
         _direction("test loss", history.test_loss, falls=False),
     ]
-    return Report(claims(measured), COLUMNS, rows(measured), {"frozen": _drawn(history)})
+    notes = (f"Trained and tested on: {described(context.data_dir, ['cifar10'])}.",)
+    return Report(claims(measured), COLUMNS, rows(measured), {"frozen": _drawn(history)}, notes)
 
 
 def _direction(what: str, values: list[float], *, falls: bool) -> Measured:

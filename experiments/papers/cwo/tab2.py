@@ -23,7 +23,7 @@ _CELLS = tuple(
         data,
         error,
         data.lower().replace("-", ""),
-        {"batch_size": size, "learning_rate": 0.2 * size / 128},
+        {"batch_size": size, "rate_scale": size / 128},
     )
     for (data, row), errors in _ERRORS.items()
     for size, error in zip(_SIZES, errors, strict=True)
@@ -47,7 +47,7 @@ ITEM = grid_item(
         smoke_rows=("Ours, B = 16", "BN, B = 16"),
         smoke_columns=("CIFAR-10",),
         smoke=SMOKE,
-        cpu={**PLAIN, "augment": "crop-flip", "only_columns": ("CIFAR-10",)},
+        cpu={**PLAIN, "learning_rate": 0.1, "augment": "crop-flip", "only_columns": ("CIFAR-10",)},
         cpu_cost="30 min on 2 CPU cores (estimated)",
         full_cost="10 GPU hours a run, more for small batches (estimated)",
     ),

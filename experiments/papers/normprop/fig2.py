@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.methods.table import METHODS
-from experiments.papers.data import load_data
+from experiments.papers.data import described, load_data
 from experiments.papers.epochs import epochs
 from experiments.papers.item import Context, Item, Preset, Report
 from experiments.papers.measured import COLUMNS, Measured, claims, rows
@@ -70,7 +70,8 @@ def run(settings: Settings, context: Context) -> Report:
             "NormProp's over BN's", sizes["normprop"] / sizes["bn"], 0.19 / 0.33, nearer, "paper"
         )
     )
-    return Report(claims(measured), COLUMNS, rows(measured), {"means": _drawn(means)})
+    notes = (f"Trained and tested on: {described(context.data_dir, ['cifar10'])}.",)
+    return Report(claims(measured), COLUMNS, rows(measured), {"means": _drawn(means)}, notes)
 
 
 def _means(

@@ -27,6 +27,11 @@ FIG1 = grid_item(
             for kind, method in (("global", "normprop"), ("batch", "normprop-batch"))
             for size, rate in _RATES.items()
         ),
+        tuple(
+            Ordering(f"{one}, batch {size}", f"{other}, batch {size}", margin=1.0)
+            for one, other in (("global", "batch"), ("batch", "global"))
+            for size in _RATES
+        ),
     ),
     presets(
         FIGURES,
@@ -47,7 +52,10 @@ FIG3 = grid_item(
             Cell("NormProp", "normprop-batch", "", None, "cifar10"),
             Cell("BN", "bn", "", None, "cifar10"),
         ),
-        (Ordering("NormProp", "BN"),),
+        (
+            Ordering("NormProp", "BN", measure="early_accuracy"),
+            Ordering("NormProp", "BN", measure="early_change"),
+        ),
     ),
     presets(
         FIGURES,
