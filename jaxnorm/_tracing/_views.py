@@ -1,4 +1,4 @@
-"""A parameter's axes, followed through whatever only shows it in another form."""
+"""The axes of a parameter or a product, through whatever only shows it in another form."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -20,17 +20,24 @@ class Factor(NamedTuple):
 
 
 class View(NamedTuple):
-    """A parameter in some form.
+    """A parameter, or a layer's product, in some form.
 
     Attributes:
-        path: the parameter's path.
+        path: the parameter's path; a product's is its kernel's.
         shape: its own shape.
         dims: for each axis of the form, the factors that it counts, the slowest first.
+        turned: whether an axis has been reversed.
     """
 
     path: Path
     shape: tuple[int, ...]
     dims: tuple[tuple[Factor, ...], ...]
+    turned: bool = False
+
+    def entire(self) -> bool:
+        """Whether every number is in the form, and once."""
+        spread = any(f.axis < 0 and f.size > 1 for dim in self.dims for f in dim)
+        return not spread and not self.turned
 
     def contracted(self, dims: tuple[int, ...]) -> Axes | None:
         """The parameter's axes, negative, that a sum over these axes of the form covers.
@@ -96,6 +103,11 @@ def _broadcast(view: View, equation: Any, shape: tuple[int, ...]) -> View:
     return view._replace(dims=tuple(dims))
 
 
+def _turned(view: View, equation: Any, shape: tuple[int, ...]) -> View:
+    del equation, shape
+    return view._replace(turned=True)
+
+
 def _sliced(view: View, equation: Any, shape: tuple[int, ...]) -> View:
     whole_shape = equation.invars[0].aval.shape
     for axis, (before, after) in enumerate(zip(whole_shape, shape, strict=True)):
@@ -147,7 +159,6 @@ RULES: Mapping[str, Rule] = MappingProxyType(
                 "pvary",
                 "reduce_precision",
                 "reshard",
-                "rev",
                 "sharding_constraint",
             ),
             _same,
@@ -155,6 +166,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "broadcast_in_dim": _broadcast,
         "dynamic_slice": _sliced,
         "reshape": _reshaped,
+        "rev": _turned,
         "slice": _sliced,
         "split": _sliced,
         "squeeze": _squeezed,

@@ -1,0 +1,270 @@
+"""One walk over a program: what each variable is, each kernel's products, and what is refused."""
+
+import functools
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+from jaxnorm._paths import Path
+from jaxnorm._tracing._loops import LOOPS
+from jaxnorm._tracing._values import (
+    CONSTANT,
+    INPUT,
+    MARK,
+    Product,
+    Step,
+    Use,
+    Value,
+    Variable,
+    sources,
+)
+from jaxnorm._tracing._views import RULES, View, joined, whole
+
+_NAMES = (
+    "add add_any and atan2 clamp concatenate div dynamic_update_slice eq gather ge gt le lt max "
+    "min mul ne nextafter or pow rem scatter scatter_add scatter-add select_n sub xor"
+)
+#: What may be done to inputs with a parameter that is no kernel: a bias, a scale, a table.
+_ELEMENTWISE = frozenset(_NAMES.split())
+_PRODUCTS = ("dot_general", "conv_general_dilated")
+_SUMS = ("add", "add_any")
+#: Where a primitive that only wraps other equations keeps them.
+_CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+
+
+class Walk:
+    """One pass over a program, with what it has found.
+
+    Attributes:
+        uses: the products of kernels.
+        refused: why a parameter is not understood.
+        sums: the parameters that are added to a product, one entry a sum.
+        read: the parameters that anything else is made of.
+        marks: what goes into each call that is a mark, by its name.
+        constants: the values of the variables that are no input and no result.
+
+    Args:
+        kernels: the parameters that are followed to their products; None for all.
+        constant: what the program's constants count as.
+    """
+
+    def __init__(self, kernels: Iterable[Path] | None, constant: Value) -> None:
+        self._kernels = None if kernels is None else frozenset(kernels)
+        self._constant = constant
+        self._within: str | None = None
+        self._quiet = False
+        self.uses: list[Use] = []
+        self.refused: dict[Path, str] = {}
+        self.sums: list[Path] = []
+        self.read: set[Path] = set()
+        self.marks: list[tuple[str, Product | None]] = []
+        self.constants: dict[object, Any] = {}
+
+    def run(
+        self, closed: ClosedJaxpr, operands: Sequence[Variable]
+    ) -> tuple[list[Step], list[Variable]]:
+        """A program's equations, and its results.
+
+        A call is opened if it makes a layer's product or adds its bias; any other stays one
+        equation, with its own rule of differentiation.
+        """
+        jaxpr = closed.jaxpr
+        atoms = (*jaxpr.outvars, *(atom for equation in jaxpr.eqns for atom in equation.invars))
+        reads = Counter(atom for atom in atoms if not isinstance(atom, Literal))
+        env: dict[Any, Variable] = {}
+
+        def write(names: Sequence[Any], variables: Iterable[Variable]) -> None:
+            for name, (variable, value) in zip(names, variables, strict=True):
+                alone = value if reads[name] == 1 else value._replace(product=None)
+                env[name] = Variable(variable, alone)
+
+        def read(atom: Any) -> Variable:
+            return self._held(atom.val, CONSTANT) if isinstance(atom, Literal) else env[atom]
+
+        write(jaxpr.constvars, [self._held(const, self._constant) for const in closed.consts])
+        write(jaxpr.invars, operands)
+        steps: list[Step] = []
+        for equation in jaxpr.eqns:
+            more, results = self._equation(equation, [read(atom) for atom in equation.invars])
+            steps.extend(more)
+            write(equation.outvars, results)
+        return steps, [read(atom) for atom in jaxpr.outvars]
+
+    def _held(self, constant: Any, value: Value) -> Variable:
+        variable = Variable(object(), value)
+        self.constants[variable.name] = constant
+        return variable
+
+    def _equation(
+        self, equation: Any, operands: list[Variable]
+    ) -> tuple[list[Step], list[Variable]]:
+        values = [variable.value for variable in operands]
+        primitive, inner = equation.primitive.name, _body(equation, values)
+        name = str(equation.params.get("name", primitive))
+        if name.startswith(MARK):
+            if not self._quiet:
+                self.marks.append((name.removeprefix(MARK), values[0].product))
+            results = [INPUT]
+        elif inner is not None and primitive not in (*LOOPS, "shard_map"):
+            steps, found = self.run(inner, operands)
+            if any(step.makes for step in steps):
+                return steps, found
+            results = [variable.value for variable in found]
+        else:
+            results = self._results(equation, values)
+        outputs = [Variable(object(), value) for value in results]
+        before, after = ([variable.name for variable in side] for side in (operands, outputs))
+        makes = results[0].product if primitive in (*_PRODUCTS, *_SUMS) else None
+        return [Step(equation, before, after, makes)], outputs
+
+    def _results(self, equation: Any, values: list[Value]) -> list[Value]:
+        """What a loop or a primitive makes of parameters or products."""
+        name = equation.primitive.name
+        inside = functools.partial(self._inside, name)
+        if name in LOOPS:
+            return LOOPS[name](inside, equation, values)
+        if name == "shard_map" and (body := _body(equation, values)):
+            return inside(body, values)
+        if not any(value.sources or value.product for value in values):
+            return [INPUT if any(v.input for v in values) else CONSTANT] * len(equation.outvars)
+        if name == "optimization_barrier":
+            return values
+        if name in _PRODUCTS:
+            return [self._product(equation, values)]
+        if name in _SUMS and any(value.product for value in values):
+            return [self._sum(equation, values)]
+        if name == "concatenate" and not any(value.input for value in values):
+            return [_concatenated(equation, values)]
+        if name in RULES and (values[0].views or values[0].product):
+            return [_viewed(equation, values[0], out.aval.shape) for out in equation.outvars]
+        return [self._plain(equation, values)] * len(equation.outvars)
+
+    def _inside(
+        self, name: str, closed: ClosedJaxpr, values: list[Value], quiet: bool = False
+    ) -> list[Value]:
+        """The results of a body that is walked for itself: no product comes in or out."""
+        outside = self._within, self._quiet
+        self._within, self._quiet = name, quiet or self._quiet
+        operands = [Variable(object(), value._replace(product=None)) for value in values]
+        _, results = self.run(closed, operands)
+        self._within, self._quiet = outside
+        return [variable.value._replace(product=None) for variable in results]
+
+    def _plain(self, equation: Any, values: list[Value]) -> Value:
+        """What is something else than its operands."""
+        found = sources(values)
+        meets = any(value.input for value in values)
+        if meets and equation.primitive.name not in _ELEMENTWISE:
+            self._refuse(found, f"goes into a {equation.primitive.name}")
+        self._note_read(found)
+        return INPUT if meets else Value(sources=found)
+
+    def _sum(self, equation: Any, values: list[Value]) -> Value:
+        """A product with its bias, which depends on no input: parameters, or fewer constants."""
+        size = equation.outvars[0].aval.size
+        for i, (value, other) in enumerate((values, values[::-1])):
+            fewer = equation.invars[1 - i].aval.size < size
+            product = value.product
+            if product and not product.biased and not other.input and (other.sources or fewer):
+                self.sums.extend(view.path for view in other.views if not self._quiet)
+                self._note_read(() if other.views else other.sources)
+                return value._replace(product=product.with_bias(other.views))
+        return self._plain(equation, values)
+
+    def _product(self, equation: Any, values: list[Value]) -> Value:
+        found, sides = sources(values), [i for i in (0, 1) if self._followed(values[i])]
+        meets = any(value.input for value in values)
+        is_conv = equation.primitive.name == "conv_general_dilated"
+        result = INPUT if meets else Value(sources=found)
+        self._note_read(sources(value for value in values if not value.views))
+        if len(sides) == 2:
+            self._refuse(found, "is multiplied with another parameter")
+        elif sides and is_conv and (sides == [0] or equation.params["batch_group_count"] != 1):
+            self._refuse(found, "is what a convolution slides over")
+        elif sides and not values[sides[0]].views:
+            if meets:
+                self._refuse(found, "is changed before it is multiplied with the inputs")
+        elif sides:
+            uses = [self._use(equation, view, sides[0]) for view in values[sides[0]].views]
+            if len(uses) == 1 and (uses[0].fan_in is not None or uses[0].kernel.entire()):
+                form = whole(uses[0].kernel.path, equation.outvars[0].aval.shape)
+                return result._replace(product=Product(uses[0], form))
+        else:
+            self._note_read(found)
+        return result
+
+    def _followed(self, value: Value) -> bool:
+        """Whether a value is a kernel's, if it is known what is one."""
+        if self._kernels is None:
+            return bool(value.sources)
+        return bool(value.sources & self._kernels)
+
+    def _use(self, equation: Any, view: View, side: int) -> Use:
+        contracted, units = _axes(equation, side)
+        first = side == 0 and equation.primitive.name == "dot_general"
+        use = Use(view, view.contracted(contracted), units, first, self._within)
+        if use.fan_in is None:
+            reason = "is contracted along a part of an axis, or joined to others"
+            self._refuse([view.path], reason)
+        if not self._quiet:
+            self.uses.append(use)
+        return use
+
+    def _refuse(self, paths: Iterable[Path], reason: str) -> None:
+        if not self._quiet:
+            for path in sorted(paths):
+                self.refused.setdefault(path, reason)
+            self.read.update(paths)
+
+    def _note_read(self, paths: Iterable[Path]) -> None:
+        if not self._quiet:
+            self.read.update(paths)
+
+
+def _body(equation: Any, values: list[Value]) -> ClosedJaxpr | None:
+    """The equations that a wrapping primitive stands for, if it hands parameters on as they are."""
+    for key in _CALLS:
+        body = equation.params.get(key)
+        if isinstance(body, Jaxpr) and not body.constvars:
+            body = ClosedJaxpr(body, [])
+        if isinstance(body, ClosedJaxpr) and len(body.jaxpr.invars) == len(values):
+            pairs = zip(equation.invars, body.jaxpr.invars, values, strict=True)
+            if all(a.aval.shape == b.aval.shape for a, b, v in pairs if v.sources or v.product):
+                return body
+    return None
+
+
+def _viewed(equation: Any, value: Value, shape: tuple[int, ...]) -> Value:
+    """A parameter or a product in another form, if it is itself in it."""
+    rule = RULES[equation.primitive.name]
+    views = [rule(view, equation, shape) for view in value.views]
+    seen = tuple(view for view in views if view is not None)
+    product = value.product
+    if product is not None:
+        form = rule(product.form, equation, shape)
+        product = product._replace(form=form) if form is not None and form.entire() else None
+    return value._replace(views=seen if len(seen) == len(views) else (), product=product)
+
+
+def _concatenated(equation: Any, values: list[Value]) -> Value:
+    """Several parameters, or one and constants, as one array; each is still itself in it."""
+    axis, size = equation.params["dimension"], equation.outvars[0].aval.shape
+    views = [joined(view, axis, size[axis]) for value in values for view in value.views]
+    changed = any(value.sources and not value.views for value in values)
+    return Value(() if changed else tuple(views), sources(values))
+
+
+def _axes(equation: Any, side: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The axes of one operand that a product sums over, and those of the result that are left.
+
+    A matrix product has the batch axes first, then the left operand's free axes, then the right's.
+    """
+    numbers = equation.params["dimension_numbers"]
+    if equation.primitive.name == "conv_general_dilated":
+        return tuple(numbers.rhs_spec[1:]), (numbers.out_spec[1],)
+    contracted, batch = numbers
+    free = [equation.invars[i].aval.ndim - len(contracted[i]) - len(batch[i]) for i in (0, 1)]
+    start = len(batch[0]) + side * free[0]
+    return tuple(contracted[side]), tuple(range(start, start + free[side]))
