@@ -64,13 +64,7 @@ def run_layers(
     """
     plain = effective(params)
     kernels = set(kernel_axes(undoubted(plain), layout))
-    arrays = {path: x for path, x in entries(plain) if path in kernels or _is_float(x)}
-
-    def run(arrays: dict[Path, Any], *inputs: Any) -> Any:
-        merged = [arrays.get(path, entry) for path, entry in entries(plain)]
-        return apply(rebuild_entries(plain, merged), *inputs)
-
-    program = trace(run, arrays, inputs, kernels)
+    program = trace(apply, plain, inputs, kernels)
     _check_uses(program, kernels)
     biased = {id(step.makes.use) for step in program.steps if step.makes and step.makes.biased}
 
@@ -80,7 +74,7 @@ def run_layers(
             return output if product.biased else visit(_call(product, output))
         return _units_last(product, output, visit) if last else output
 
-    return program.run(arrays, inputs, replace)
+    return program.run(replace)
 
 
 def _check_uses(program: Program, kernels: set[Path]) -> None:
@@ -91,8 +85,9 @@ def _check_uses(program: Program, kernels: set[Path]) -> None:
                 "not run one after the other. Leave it out of the layout, or initialize it by "
                 "itself."
             )
-    seen = {step.makes.use.kernel.path for step in program.steps if step.makes}
-    if unused := sorted(kernels - seen):
+    seen = {id(step.makes.use): step.makes.use.kernel.path for step in program.steps if step.makes}
+    in_part = {use.kernel.path for use in program.walk.uses if id(use) not in seen}
+    if unused := sorted(kernels - (set(seen.values()) - in_part)):
         raise ValueError(
             f"the model does not multiply its input by the kernels {listed(unused)} as they "
             "are, so their pre-activations cannot be measured. Leave them out of the layout."
@@ -113,10 +108,6 @@ def _units_last(product: Product, output: Any, visit: Visit) -> Any:
     last = tuple(range(output.ndim - len(call.units), output.ndim))
     moved = jnp.moveaxis(output, call.units, last)
     return jnp.moveaxis(visit(call._replace(output=moved, units=last)), last, call.units)
-
-
-def _is_float(entry: Any) -> bool:
-    return hasattr(entry, "dtype") and jnp.issubdtype(entry.dtype, jnp.inexact)
 
 
 def kernel_axes(plain: PyTree, layout: Layout) -> dict[Path, Axes]:

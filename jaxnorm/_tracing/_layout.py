@@ -9,7 +9,7 @@ from jaxtyping import PyTree
 
 from jaxnorm._layout import Layout, layout_by
 from jaxnorm._node import Axes
-from jaxnorm._paths import Path, entries, is_absent, is_node, listed, rebuild_entries
+from jaxnorm._paths import Path, entries, is_absent, is_node, listed
 from jaxnorm._tracing._program import trace
 from jaxnorm._tracing._walk import Walk
 from jaxnorm.reparam._effective import effective
@@ -55,16 +55,12 @@ def traced_layout(
     """
     nodes = any(is_node(entry) for _, entry in entries(params))
     plain = jax.eval_shape(effective, params) if nodes else params
-    arrays = {path: entry for path, entry in entries(plain) if not is_absent(entry)}
-
-    def run(arrays: dict[Path, Any], *inputs: Any) -> Any:
-        merged = [arrays.get(path, entry) for path, entry in entries(plain)]
-        return apply(rebuild_entries(plain, merged), *inputs)
-
-    def is_free(path: Path) -> bool:
-        return any(re.search(pattern, str(path)) for pattern in free)
-
-    known = _decided(trace(run, arrays, inputs, free=is_free).walk, list(arrays))
+    patterns = [re.compile(pattern) for pattern in free]
+    program = trace(
+        apply, plain, inputs, is_free=lambda path: any(p.search(str(path)) for p in patterns)
+    )
+    paths = [path for path, entry in entries(plain) if not is_absent(entry)]
+    known = _decided(program.walk, paths)
     return layout_by(lambda path, entry: known.get(path))
 
 

@@ -8,13 +8,10 @@ import jax
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 from jaxtyping import PyTree
 
-from jaxnorm._paths import Path
+from jaxnorm._paths import Path, entries, rebuild_entries
 from jaxnorm._tracing._values import CONSTANT, INPUT, Product, Step, Value, Variable
 from jaxnorm._tracing._views import whole
 from jaxnorm._tracing._walk import Walk
-
-#: What a product is replaced by, before its bias is added or after that.
-Replace = Callable[[Product, Any], Any]
 
 
 class Program(NamedTuple):
@@ -23,21 +20,20 @@ class Program(NamedTuple):
     Attributes:
         walk: what was found in it.
         steps: its equations in execution order.
-        inputs: the variables of its parameters and inputs.
-        outputs: those of its results, and what they are.
+        given: the values of its parameters, inputs and constants.
+        outputs: its results.
         structure: that of the result.
     """
 
     walk: Walk
     steps: list[Step]
-    inputs: list[object]
+    given: dict[object, Any]
     outputs: list[Variable]
     structure: Any
 
-    def run(self, params: dict[Path, Any], inputs: tuple[Any, ...], replace: Replace) -> PyTree:
+    def run(self, replace: Callable[[Product, Any], Any]) -> PyTree:
         """The function's result, with ``replace`` at each step that makes a product."""
-        given = jax.tree.leaves((params, *(x for x in inputs if not is_flag(x))))
-        env = self.walk.constants | dict(zip(self.inputs, given, strict=True))
+        env = dict(self.given)
         for step in self.steps:
             results = _run_alone(step.equation, [env[name] for name in step.inputs])
             if step.makes is not None:
@@ -47,35 +43,43 @@ class Program(NamedTuple):
 
 
 def trace(
-    function: Callable[..., Any],
-    params: dict[Path, Any],
+    apply: Callable[..., Any],
+    params: PyTree,
     inputs: tuple[Any, ...],
     kernels: Iterable[Path] | None = None,
-    free: Callable[[Path], bool] = lambda path: False,
+    is_free: Callable[[Path], bool] = lambda path: False,
 ) -> Program:
-    """The program of ``function(params, *inputs)``.
+    """The program of ``apply(params, *inputs)``.
 
     Args:
-        function: of arrays by path, and of the inputs.
-        params: arrays, or their shapes.
+        apply: of plain parameters and of the inputs.
+        params: arrays, or their shapes; what is neither stays as it is.
         inputs: the same, and flags: Python values that the function may branch on.
         kernels: which parameters count as kernels; None for every one that is multiplied.
-        free: which of them count as inputs.
+        is_free: which of them count as inputs.
     """
-    flags = [i + 1 for i, x in enumerate(inputs) if is_flag(x)]
-    traced = jax.make_jaxpr(function, return_shape=True, static_argnums=flags)
-    closed, shape = traced(params, *inputs)
+    named = entries(params)
+    arrays = {path: entry for path, entry in named if hasattr(entry, "shape")}
+
+    def run(arrays: dict[Path, Any], *inputs: Any) -> Any:
+        merged = [arrays.get(path, entry) for path, entry in named]
+        return apply(rebuild_entries(params, merged), *inputs)
+
+    flags = [i for i, x in enumerate(inputs) if is_flag(x)]
+    traced = jax.make_jaxpr(run, return_shape=True, static_argnums=[i + 1 for i in flags])
+    closed, shape = traced(arrays, *inputs)
+    given = jax.tree.leaves((arrays, [x for i, x in enumerate(inputs) if i not in flags]))
     values = [
-        INPUT if free(path) else Value((whole(path, tuple(x.shape)),), frozenset([path]))
-        for path, x in sorted(params.items())
+        INPUT if is_free(path) else Value((whole(path, tuple(x.shape)),), frozenset([path]))
+        for path, x in sorted(arrays.items())
     ]
-    others = len(closed.jaxpr.invars) - len(values)
+    values.extend([INPUT] * (len(given) - len(values)))
     # Without inputs the constants are what kernels meet.
-    walk = Walk(kernels, CONSTANT if others else INPUT)
-    operands = [Variable(object(), value) for value in (*values, *[INPUT] * others)]
+    walk = Walk(kernels, CONSTANT if len(given) > len(arrays) else INPUT)
+    operands = [Variable(object(), value) for value in values]
     steps, outputs = walk.run(closed, operands)
-    names = [variable.name for variable in operands]
-    return Program(walk, steps, names, outputs, jax.tree.structure(shape))
+    known = {name: x for (name, _), x in zip(operands, given, strict=True)}
+    return Program(walk, steps, walk.constants | known, outputs, jax.tree.structure(shape))
 
 
 def is_flag(x: Any) -> bool:

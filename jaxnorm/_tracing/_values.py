@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from jaxnorm._node import Axes
 from jaxnorm._paths import Path
-from jaxnorm._tracing._views import SPREAD, View
+from jaxnorm._tracing._views import View
 
 #: How the name of a jitted function starts that the walk notes and does not look into.
 MARK = "jaxnorm_mark_"
@@ -55,12 +55,12 @@ class Product(NamedTuple):
 
     def with_bias(self, views: tuple[View, ...]) -> "Product":
         """The sum with a bias that is a parameter in some form, or (without views) is none."""
-        units = self.unit_axes()
-        whole = len(views) == 1 and not views[0].turned
+        whole = len(views) == 1 and not views[0].turned and views[0].has_all(once=False)
         per_unit = whole and all(
-            factor.size == 1 or factor.axis == SPREAD or (factor.axis >= 0 and axis in units)
+            axis in self.unit_axes()
             for axis, dim in enumerate(views[0].dims)
             for factor in dim
+            if factor.axis >= 0 and factor.size > 1
         )
         return self._replace(biased=True, bias=views[0].path if per_unit else None)
 

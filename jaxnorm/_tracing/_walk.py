@@ -1,6 +1,7 @@
 """One walk over a program: what each variable is, each kernel's products, and what is refused."""
 
 import functools
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -20,7 +21,7 @@ from jaxnorm._tracing._values import (
     Variable,
     sources,
 )
-from jaxnorm._tracing._views import RULES, View, joined, whole
+from jaxnorm._tracing._views import View, joined, viewed, whole
 
 _NAMES = (
     "add add_any and atan2 clamp concatenate div dynamic_update_slice eq gather ge gt le lt max "
@@ -54,7 +55,6 @@ class Walk:
         self._kernels = None if kernels is None else frozenset(kernels)
         self._constant = constant
         self._within: str | None = None
-        self._quiet = False
         self.uses: list[Use] = []
         self.refused: dict[Path, str] = {}
         self.sums: list[Path] = []
@@ -104,12 +104,13 @@ class Walk:
         primitive, inner = equation.primitive.name, _body(equation, values)
         name = str(equation.params.get("name", primitive))
         if name.startswith(MARK):
-            if not self._quiet:
-                self.marks.append((name.removeprefix(MARK), values[0].product))
+            self.marks.append((name.removeprefix(MARK), values[0].product))
             results = [INPUT]
         elif inner is not None and primitive not in (*LOOPS, "shard_map"):
             steps, found = self.run(inner, operands)
-            if any(step.makes for step in steps):
+            # The derivative of a model's own is kept, unless the product itself is in there.
+            own = primitive.startswith("custom")
+            if any(step.makes and not (own and step.makes.biased) for step in steps):
                 return steps, found
             results = [variable.value for variable in found]
         else:
@@ -137,19 +138,18 @@ class Walk:
             return [self._sum(equation, values)]
         if name == "concatenate" and not any(value.input for value in values):
             return [_concatenated(equation, values)]
-        if name in RULES and (values[0].views or values[0].product):
-            return [_viewed(equation, values[0], out.aval.shape) for out in equation.outvars]
-        return [self._plain(equation, values)] * len(equation.outvars)
+        seen = [_viewed(equation, values[0], out.aval.shape) for out in equation.outvars]
+        return [value or self._plain(equation, values) for value in seen]
 
     def _inside(
         self, name: str, closed: ClosedJaxpr, values: list[Value], quiet: bool = False
     ) -> list[Value]:
         """The results of a body that is walked for itself: no product comes in or out."""
-        outside = self._within, self._quiet
-        self._within, self._quiet = name, quiet or self._quiet
+        walk = Walk(self._kernels, self._constant) if quiet else self
+        outside, walk._within = walk._within, name
         operands = [Variable(object(), value._replace(product=None)) for value in values]
-        _, results = self.run(closed, operands)
-        self._within, self._quiet = outside
+        _, results = walk.run(closed, operands)
+        walk._within = outside
         return [variable.value._replace(product=None) for variable in results]
 
     def _plain(self, equation: Any, values: list[Value]) -> Value:
@@ -158,69 +158,62 @@ class Walk:
         meets = any(value.input for value in values)
         if meets and equation.primitive.name not in _ELEMENTWISE:
             self._refuse(found, f"goes into a {equation.primitive.name}")
-        self._note_read(found)
+        self.read.update(found)
         return INPUT if meets else Value(sources=found)
 
     def _sum(self, equation: Any, values: list[Value]) -> Value:
-        """A product with its bias, which depends on no input: parameters, or fewer constants."""
-        size = equation.outvars[0].aval.size
-        for i, (value, other) in enumerate((values, values[::-1])):
-            fewer = equation.invars[1 - i].aval.size < size
-            product = value.product
-            if product and not product.biased and not other.input and (other.sources or fewer):
-                self.sums.extend(view.path for view in other.views if not self._quiet)
-                self._note_read(() if other.views else other.sources)
-                return value._replace(product=product.with_bias(other.views))
+        """A product with its bias: parameters that are no kernels, or fewer constants."""
+        shapes = [atom.aval.shape for atom in equation.invars]
+        for i, j in ((0, 1), (1, 0)):
+            product, other = values[i].product, values[j]
+            few = shapes[j] != () and math.prod(shapes[j]) < math.prod(shapes[i])
+            constant = not other.input and not self._kernel(other) and (other.sources or few)
+            if product and not product.biased and constant:
+                self.sums.extend(view.path for view in other.views)
+                self.read.update(() if other.views else other.sources)
+                return values[i]._replace(product=product.with_bias(other.views))
         return self._plain(equation, values)
 
     def _product(self, equation: Any, values: list[Value]) -> Value:
-        found, sides = sources(values), [i for i in (0, 1) if self._followed(values[i])]
+        found, sides = sources(values), [i for i in (0, 1) if self._kernel(values[i])]
         meets = any(value.input for value in values)
+        if not sides:
+            return self._plain(equation, values)
+        result, kernel = INPUT if meets else Value(sources=found), values[sides[0]]
         is_conv = equation.primitive.name == "conv_general_dilated"
-        result = INPUT if meets else Value(sources=found)
-        self._note_read(sources(value for value in values if not value.views))
         if len(sides) == 2:
             self._refuse(found, "is multiplied with another parameter")
-        elif sides and is_conv and (sides == [0] or equation.params["batch_group_count"] != 1):
+        elif is_conv and (sides == [0] or equation.params["batch_group_count"] != 1):
             self._refuse(found, "is what a convolution slides over")
-        elif sides and not values[sides[0]].views:
-            if meets:
-                self._refuse(found, "is changed before it is multiplied with the inputs")
-        elif sides:
-            uses = [self._use(equation, view, sides[0]) for view in values[sides[0]].views]
-            if len(uses) == 1 and (uses[0].fan_in is not None or uses[0].kernel.entire()):
+        elif meets and not kernel.views:
+            self._refuse(found, "is changed before it is multiplied with the inputs")
+        else:
+            uses = [self._use(equation, view, sides[0]) for view in kernel.views]
+            self.read.update(found if not uses else values[1 - sides[0]].sources)
+            if len(uses) == 1 and uses[0].kernel.has_all(once=uses[0].fan_in is None):
                 form = whole(uses[0].kernel.path, equation.outvars[0].aval.shape)
                 return result._replace(product=Product(uses[0], form))
-        else:
-            self._note_read(found)
         return result
 
-    def _followed(self, value: Value) -> bool:
-        """Whether a value is a kernel's, if it is known what is one."""
-        if self._kernels is None:
-            return bool(value.sources)
-        return bool(value.sources & self._kernels)
+    def _kernel(self, value: Value) -> bool:
+        """Whether a value is made of a kernel, as far as it is known what is one."""
+        own = value.sources if self._kernels is None else value.sources & self._kernels
+        return bool(own)
 
     def _use(self, equation: Any, view: View, side: int) -> Use:
         contracted, units = _axes(equation, side)
         first = side == 0 and equation.primitive.name == "dot_general"
         use = Use(view, view.contracted(contracted), units, first, self._within)
         if use.fan_in is None:
-            reason = "is contracted along a part of an axis, or joined to others"
-            self._refuse([view.path], reason)
-        if not self._quiet:
-            self.uses.append(use)
+            joined = "is contracted along a part of an axis, or joined to others"
+            self._refuse([view.path], joined)
+        self.uses.append(use)
         return use
 
     def _refuse(self, paths: Iterable[Path], reason: str) -> None:
-        if not self._quiet:
-            for path in sorted(paths):
-                self.refused.setdefault(path, reason)
-            self.read.update(paths)
-
-    def _note_read(self, paths: Iterable[Path]) -> None:
-        if not self._quiet:
-            self.read.update(paths)
+        self.read.update(paths)
+        for path in sorted(paths):
+            self.refused.setdefault(path, reason)
 
 
 def _body(equation: Any, values: list[Value]) -> ClosedJaxpr | None:
@@ -236,16 +229,15 @@ def _body(equation: Any, values: list[Value]) -> ClosedJaxpr | None:
     return None
 
 
-def _viewed(equation: Any, value: Value, shape: tuple[int, ...]) -> Value:
+def _viewed(equation: Any, value: Value, shape: tuple[int, ...]) -> Value | None:
     """A parameter or a product in another form, if it is itself in it."""
-    rule = RULES[equation.primitive.name]
-    views = [rule(view, equation, shape) for view in value.views]
-    seen = tuple(view for view in views if view is not None)
-    product = value.product
-    if product is not None:
-        form = rule(product.form, equation, shape)
-        product = product._replace(form=form) if form is not None and form.entire() else None
-    return value._replace(views=seen if len(seen) == len(views) else (), product=product)
+    views = [view for v in value.views if (view := viewed(v, equation, shape)) is not None]
+    if value.views and len(views) == len(value.views):
+        return value._replace(views=tuple(views))
+    form = value.product and viewed(value.product.form, equation, shape)
+    if value.product and form and form.has_all(once=True) and not form.turned:
+        return value._replace(product=value.product._replace(form=form))
+    return None
 
 
 def _concatenated(equation: Any, values: list[Value]) -> Value:

@@ -10,7 +10,7 @@ from flax import nnx
 
 from jaxnorm import _paths
 from jaxnorm._node import Axes
-from jaxnorm._tracing import MARK, Product, is_flag, trace
+from jaxnorm._tracing import MARK, Product, Program, is_flag, trace
 from jaxnorm.nnx._edit import Path, clone, replaced, set_bias
 from jaxnorm.nnx._flags import with_flags
 
@@ -84,27 +84,25 @@ def _in_mode(
     marked, layers = _marked(model, normalizations)
     marked.train() if train else marked.eval()
     graph, state = nnx.split(marked)
-    leaves = _paths.entries(values := nnx.to_pure_dict(state))
-    weights = {
-        name: leaf
-        for name, leaf in leaves
-        if name[:-1] in layers and name.name in ("kernel", "bias")
-    }
     options = with_flags(marked, inputs, keywords, train=train)
     flags = {name: value for name, value in options.items() if is_flag(value)}
     arrays = {name: value for name, value in options.items() if name not in flags}
 
-    def run(weights: Any, rest: Any, arrays: Any, *inputs: Any) -> Any:
-        merged = [weights.get(name, rest.get(name)) for name, _ in leaves]
-        called = nnx.merge(graph, _paths.rebuild_entries(values, merged))
+    def run(values: Any, arrays: Any, *inputs: Any) -> Any:
+        called = nnx.merge(graph, values)
         output = called(*inputs, **arrays, **flags)
         return output, nnx.to_pure_dict(nnx.state(called, nnx.Not(nnx.Param)))
 
-    rest = {name: leaf for name, leaf in leaves if name not in weights}
-    walk, _, _, outputs, _ = trace(
-        run, weights, (rest, arrays, *inputs), [name for name in weights if name.name == "kernel"]
-    )
-    read = walk.read.union(*(variable.value.sources for variable in outputs))
+    kernels = [_paths.Path((*layer, "kernel")) for layer in layers]
+    program = trace(run, nnx.to_pure_dict(state), (arrays, *inputs), kernels)
+    return _found(program, normalizations, layers)
+
+
+def _found(
+    program: Program, normalizations: list[Path], layers: dict[tuple[str, ...], Path]
+) -> dict[Path, Followed]:
+    walk = program.walk
+    read = walk.read.union(*(variable.value.sources for variable in program.outputs))
     reads = Counter([*walk.sums, *(use.kernel.path for use in walk.uses)])
     marks = Counter(name for name, _ in walk.marks)
     found = {}
@@ -138,5 +136,5 @@ def _marked(
 def _is_a_layer_s_own(product: Product) -> bool:
     """Whether it has its layer's bias, one value a unit, and its last axis counts the units."""
     last = (len(product.form.dims) - 1,)
-    own: bool = product.bias == product.form.path.beside("bias")
+    own = product.use.within is None and product.bias == product.form.path.beside("bias")
     return own and product.unit_axes() == product.unit_axes(alone=True) == last

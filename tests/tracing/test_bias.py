@@ -166,6 +166,8 @@ def test_a_convolution_of_one_image() -> None:
 SHIFTED = {
     "a residual sum": lambda p, x: x @ p["kernel"] + x,
     "a condition": lambda p, x: x @ p["kernel"] + x.mean(0, keepdims=True),
+    "a number": lambda p, x: x @ p["kernel"] + 0.5,
+    "another product": lambda p, x: x @ p["kernel"] + jnp.ones((1, 3)) @ (2 * p["kernel"]),
     "after the activation": lambda p, x: jnp.tanh(x @ p["kernel"]) + p["bias"][None],
     "read before": lambda p, x: (h := x @ p["kernel"]) * (h + p["bias"][None]),
 }

@@ -106,6 +106,24 @@ def test_branches_that_hand_on_different_kernels_are_refused() -> None:
         collect_preactivations(apply, params, X, layout=layout)
 
 
+#: Uses of a kernel beside its product that no pass over the layers can see.
+IN_PART: dict[str, Callable[[Any, Any], Any]] = {
+    "a part of its units": lambda p, x: x @ p["kernel"][:, :2],
+    "one of its units": lambda p, x: x @ p["kernel"][:, 0],
+    "a part of its inputs": lambda p, x: x[:, :2] @ p["kernel"][:2],
+    "side by side": lambda p, x: x @ jnp.concatenate([p["kernel"], p["kernel"]], 1),
+    "stacked": lambda p, x: x @ jnp.stack([p["kernel"], jnp.ones((4, 5))]),
+}
+
+
+@pytest.mark.parametrize("name", IN_PART)
+def test_a_kernel_that_is_used_in_part_too_is_refused(name: str, key: Any) -> None:
+    """Its noise would be on one of its products, and not on the other."""
+    apply = lambda p, x: (dense(p, x), IN_PART[name](p, x))  # noqa: E731
+    with pytest.raises(ValueError, match=r"by the kernels kernel as they are.*Leave them out"):
+        with_scale_noise(apply, 0.1)(key(), PARAMS, X)
+
+
 @jax.custom_vjp
 def halved(x: jax.Array) -> jax.Array:
     """The identity; its gradient is half of what comes back."""
@@ -121,6 +139,14 @@ def rounded(w: jax.Array) -> jax.Array:
     return jnp.round(w)
 
 
+@jax.custom_vjp
+def shifted(h: jax.Array, b: jax.Array) -> jax.Array:
+    """A bias that is added with half a gradient."""
+    return h + b
+
+
+shifted.defvjp(lambda h, b: (h + b, None), lambda _, g: (g / 2, g.sum(0, keepdims=True) / 2))
+
 rounded.defvjp(lambda w: (jnp.round(w), None), lambda _, g: (g,))
 
 #: Models with a derivative of their own, on the kernel, the product, its sum and the bias.
@@ -128,6 +154,7 @@ DERIVATIVES: dict[str, Callable[[Any, Any], Any]] = {
     "on the kernel": lambda p, x: jnp.tanh(x @ halved(p["kernel"]) + p["bias"][None]),
     "on the product": lambda p, x: jnp.tanh(halved(x @ p["kernel"]) + p["bias"][None]),
     "on the sum": lambda p, x: jnp.tanh(halved(x @ p["kernel"] + p["bias"][None])),
+    "of the sum": lambda p, x: jnp.tanh(shifted(x @ p["kernel"], p["bias"][None])),
     "on the bias": lambda p, x: jnp.tanh(x @ p["kernel"] + halved(p["bias"])[None]),
     "beside": lambda p, x: dense(p, x) + (x @ rounded(p["kernel"])),
 }

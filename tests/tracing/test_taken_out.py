@@ -115,6 +115,41 @@ def test_a_layer_that_is_never_called_keeps_its_kernel(use_bias: bool) -> None:
     np.testing.assert_allclose(folded(x), evaluated(model, x), **FLOAT32)
 
 
+def test_a_layer_inside_a_loop_keeps_its_kernel() -> None:
+    """Its kernel may be one of many, stacked."""
+    rngs = nnx.Rngs(0)
+
+    def forward(m: Any, x: Any) -> Any:
+        return jax.lax.scan(lambda h, _: (m.norm(m.layer(h)), None), x, length=2)[0]
+
+    model = trained(Custom(forward, layer=dense(rngs), norm=norm(rngs)))
+    _, remaining = fold_batch_norm(model, draw(6, WIDTH))
+    assert list(map(slashed, remaining)) == ["norm"]
+
+
+#: Ways to add a layer's own bias by hand that are not one value a unit.
+ASKEW: dict[str, Any] = {
+    "one for all": lambda b: jnp.broadcast_to(b[:1], (WIDTH, WIDTH)),
+    "one a row": lambda b: jnp.broadcast_to(b[:, None], (WIDTH, WIDTH)),
+    "turned round": lambda b: jax.lax.rev(b, (0,))[None],
+}
+
+
+@pytest.mark.parametrize("name", ASKEW)
+def test_a_bias_that_is_not_one_a_unit_stays(name: str) -> None:
+    rngs = nnx.Rngs(0)
+
+    def forward(m: Any, x: Any) -> Any:
+        return m.norm(x @ m.layer.kernel[...] + ASKEW[name](m.layer.bias[...]))
+
+    model = trained(Custom(forward, layer=dense(rngs), norm=norm(rngs)))
+    model.layer.bias[...] = jnp.linspace(-1.0, 1.0, WIDTH)
+    x = draw(WIDTH, WIDTH)
+    folded, remaining = fold_batch_norm(model, x)
+    assert list(map(slashed, remaining)) == ["norm"]
+    np.testing.assert_allclose(folded(x), evaluated(model, x), **FLOAT32)
+
+
 def test_layers_that_share_a_bias_keep_it() -> None:
     """Folded into both kernels, it would have to be two biases."""
     rngs = nnx.Rngs(0)
@@ -132,6 +167,7 @@ def test_layers_that_share_a_bias_keep_it() -> None:
 MOVED: dict[str, Any] = {
     "turned round": lambda y: jax.lax.rev(y, (1,)),
     "a half of them": lambda y: y.reshape(12, WIDTH // 2),
+    "one of them": lambda y: y[:, :1],
     "beside a copy": lambda y: jnp.concatenate([y, y], -1).reshape(-1, WIDTH),
     "transposed": lambda y: jnp.tile(y, (2, 1))[:WIDTH].T,
     "sorted": lambda y: jnp.sort(y, axis=1),
