@@ -112,7 +112,6 @@ IN_PART: dict[str, Callable[[Any, Any], Any]] = {
     "one of its units": lambda p, x: x @ p["kernel"][:, 0],
     "a part of its inputs": lambda p, x: x[:, :2] @ p["kernel"][:2],
     "side by side": lambda p, x: x @ jnp.concatenate([p["kernel"], p["kernel"]], 1),
-    "stacked": lambda p, x: x @ jnp.stack([p["kernel"], jnp.ones((4, 5))]),
 }
 
 
