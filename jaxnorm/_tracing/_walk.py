@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Literal
 
 from jaxnorm._paths import Path
+from jaxnorm._tracing._equations import body_of, concatenated, form_of, product_axes
 from jaxnorm._tracing._loops import LOOPS
 from jaxnorm._tracing._values import (
     CONSTANT,
@@ -21,7 +22,7 @@ from jaxnorm._tracing._values import (
     Variable,
     sources,
 )
-from jaxnorm._tracing._views import View, joined, viewed, whole
+from jaxnorm._tracing._views import View, whole
 
 _NAMES = (
     "add add_any and atan2 clamp concatenate div dynamic_update_slice eq gather ge gt le lt max "
@@ -31,8 +32,6 @@ _NAMES = (
 _ELEMENTWISE = frozenset(_NAMES.split())
 _PRODUCTS = ("dot_general", "conv_general_dilated")
 _SUMS = ("add", "add_any")
-#: Where a primitive that only wraps other equations keeps them.
-_CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 
 class Walk:
@@ -101,7 +100,7 @@ class Walk:
         self, equation: Any, operands: list[Variable]
     ) -> tuple[list[Step], list[Variable]]:
         values = [variable.value for variable in operands]
-        primitive, inner = equation.primitive.name, _body(equation, values)
+        primitive, inner = equation.primitive.name, body_of(equation, values)
         name = str(equation.params.get("name", primitive))
         if name.startswith(MARK):
             self.marks.append((name.removeprefix(MARK), values[0].product))
@@ -126,7 +125,7 @@ class Walk:
         inside = functools.partial(self._inside, name)
         if name in LOOPS:
             return LOOPS[name](inside, equation, values)
-        if name == "shard_map" and (body := _body(equation, values)):
+        if name == "shard_map" and (body := body_of(equation, values)):
             return inside(body, values)
         if not any(value.sources or value.product for value in values):
             return [INPUT if any(v.input for v in values) else CONSTANT] * len(equation.outvars)
@@ -137,8 +136,8 @@ class Walk:
         if name in _SUMS and any(value.product for value in values):
             return [self._sum(equation, values)]
         if name == "concatenate" and not any(value.input for value in values):
-            return [_concatenated(equation, values)]
-        seen = [_viewed(equation, values[0], out.aval.shape) for out in equation.outvars]
+            return [concatenated(equation, values)]
+        seen = [form_of(equation, values[0], out.aval.shape) for out in equation.outvars]
         return [value or self._plain(equation, values) for value in seen]
 
     def _inside(
@@ -201,7 +200,7 @@ class Walk:
         return bool(own)
 
     def _use(self, equation: Any, view: View, side: int) -> Use:
-        contracted, units = _axes(equation, side)
+        contracted, units = product_axes(equation, side)
         first = side == 0 and equation.primitive.name == "dot_general"
         use = Use(view, view.contracted(contracted), units, first, self._within)
         if use.fan_in is None:
@@ -214,49 +213,3 @@ class Walk:
         self.read.update(paths)
         for path in sorted(paths):
             self.refused.setdefault(path, reason)
-
-
-def _body(equation: Any, values: list[Value]) -> ClosedJaxpr | None:
-    """The equations that a wrapping primitive stands for, if it hands parameters on as they are."""
-    for key in _CALLS:
-        body = equation.params.get(key)
-        if isinstance(body, Jaxpr) and not body.constvars:
-            body = ClosedJaxpr(body, [])
-        if isinstance(body, ClosedJaxpr) and len(body.jaxpr.invars) == len(values):
-            pairs = zip(equation.invars, body.jaxpr.invars, values, strict=True)
-            if all(a.aval.shape == b.aval.shape for a, b, v in pairs if v.sources or v.product):
-                return body
-    return None
-
-
-def _viewed(equation: Any, value: Value, shape: tuple[int, ...]) -> Value | None:
-    """A parameter or a product in another form, if it is itself in it."""
-    views = [view for v in value.views if (view := viewed(v, equation, shape)) is not None]
-    if value.views and len(views) == len(value.views):
-        return value._replace(views=tuple(views))
-    form = value.product and viewed(value.product.form, equation, shape)
-    if value.product and form and form.has_all(once=True) and not form.turned:
-        return value._replace(product=value.product._replace(form=form))
-    return None
-
-
-def _concatenated(equation: Any, values: list[Value]) -> Value:
-    """Several parameters, or one and constants, as one array; each is still itself in it."""
-    axis, size = equation.params["dimension"], equation.outvars[0].aval.shape
-    views = [joined(view, axis, size[axis]) for value in values for view in value.views]
-    changed = any(value.sources and not value.views for value in values)
-    return Value(() if changed else tuple(views), sources(values))
-
-
-def _axes(equation: Any, side: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The axes of one operand that a product sums over, and those of the result that are left.
-
-    A matrix product has the batch axes first, then the left operand's free axes, then the right's.
-    """
-    numbers = equation.params["dimension_numbers"]
-    if equation.primitive.name == "conv_general_dilated":
-        return tuple(numbers.rhs_spec[1:]), (numbers.out_spec[1],)
-    contracted, batch = numbers
-    free = [equation.invars[i].aval.ndim - len(contracted[i]) - len(batch[i]) for i in (0, 1)]
-    start = len(batch[0]) + side * free[0]
-    return tuple(contracted[side]), tuple(range(start, start + free[side]))
