@@ -1,11 +1,15 @@
 """The command line, end to end."""
 
 import csv
+import functools
+import pickle
+import shutil
 
 import pytest
 
-from experiments._cli import main
-from experiments.models import ModelSettings
+from experiments.cli import Compare, main
+from experiments.comparison import Comparison
+from experiments.config import Config
 from tests.experiments.toy import save_toy
 
 TINY = ["--depth", "1", "--width", "8", "--epochs", "2", "--batch-size", "16"]
@@ -34,6 +38,7 @@ def test_compare_writes_its_files(comparison):
         "curves.csv",
         "curves.png",
         "results.csv",
+        "runs.json",
         "table.md",
     ]
     results, curves = rows_of(comparison / "results.csv"), rows_of(comparison / "curves.csv")
@@ -53,6 +58,33 @@ def test_compare_writes_its_files(comparison):
     assert "| cwo" in table
     assert "python -m experiments compare --dataset" in table
     assert (comparison / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_comparison_grows_and_keeps_what_is_finished(comparison, npz, tmp_path, capsys):
+    for path in comparison.iterdir():
+        shutil.copy(path, tmp_path)
+    command = ["compare", "--dataset", npz, "--seeds", "2", *TINY, "--out", str(tmp_path)]
+    assert main([*command, "--methods", "none,bn", "--resume"]) == 0
+    said = capsys.readouterr().err
+    assert "2 of 4 runs are kept from an earlier call." in said
+    assert ("none, seed 1:" in said, "bn, seed 1:" in said) == (True, False)
+    old, new = rows_of(comparison / "results.csv"), rows_of(tmp_path / "results.csv")
+    assert new[2:] == old[:2]
+    assert main([*command, "--methods", "none,bn,cwo", "--resume"]) == 0
+    assert "6 of 6 runs are kept from an earlier call." in capsys.readouterr().err
+    assert rows_of(tmp_path / "results.csv") == new + old[2:]
+
+
+def test_a_comparison_of_other_settings_is_not_gone_on_with(comparison, npz, capsys):
+    command = ["compare", "--dataset", npz, "--methods", "bn", *TINY, "--out", str(comparison)]
+    assert main([*command, "--resume", "--learning-rate", "0.3"]) == 2
+    said = capsys.readouterr().err
+    assert "runs of another protocol (learning_rate differ); give another --out" in said
+
+
+def test_what_trains_a_comparison_can_be_sent_to_a_process():
+    make = functools.partial(Comparison, Compare(model="mlp", depth=1))
+    assert pickle.loads(pickle.dumps(make))().settings.depth == 1
 
 
 def test_train_is_one_run_of_compare(comparison, npz, tmp_path, capsys):
@@ -96,8 +128,8 @@ def test_the_network_follows_the_data():
         (9,): "mlp",
     }
     for shape, name in shapes.items():
-        assert ModelSettings("").on(shape).name == name
-        assert ModelSettings("nin").on(shape).name == "nin"
+        assert Config().on(shape).model == name
+        assert Config(model="nin").on(shape).model == "nin"
 
 
 WRONG = {

@@ -5,12 +5,12 @@ import os
 import numpy as np
 import pytest
 
-from experiments._cli import main
-from experiments._errors import UserError
-from experiments.papers import Context
-from experiments.papers._grid import Cell, Grid, Protocol
-from experiments.papers._jobs import finished, share, take_share
-from experiments.papers._trainings import train_grid
+from experiments.cli import main
+from experiments.errors import UserError
+from experiments.jobs import finished, share, take_share
+from experiments.papers.grid import Cell, Grid, Protocol
+from experiments.papers.item import Context
+from experiments.papers.trainings import train_grid
 
 PROTOCOL = Protocol(
     model="mlp", depth=1, width=4, epochs=2, batch_size=16, rows=64, test_rows=32, seeds=2
@@ -54,7 +54,7 @@ def test_a_process_keeps_to_its_share(monkeypatch):
 
 def test_there_is_at_least_one_job(capsys, tmp_path):
     with pytest.raises(UserError, match="--jobs is 0; it must be 1 or more"):
-        list(finished([], PROTOCOL, None, 0))
+        list(finished([], lambda: None, 0))
     command = ["paper", "cwo/tab1", "--preset", "smoke", "--jobs", "0", "--out", str(tmp_path)]
     assert main(command) == 2
     assert "--jobs" in capsys.readouterr().err

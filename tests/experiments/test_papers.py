@@ -6,10 +6,13 @@ from typing import NamedTuple
 
 import pytest
 
-from experiments._cli import main
-from experiments._errors import UserError
-from experiments.papers import ITEMS, Claim, Item, Preset, Report, collect, find_items, run_item
-from experiments.reports import new_figure
+from experiments.cli import main
+from experiments.errors import UserError
+from experiments.papers.collected import collect
+from experiments.papers.item import Claim, Item, Preset, Report
+from experiments.papers.registry import ITEMS, find_items
+from experiments.papers.run import named, run_item
+from experiments.reports.picture import new_figure
 
 
 class Settings(NamedTuple):
@@ -48,7 +51,7 @@ def test_every_item_has_a_smoke_preset_and_a_name_of_two_parts():
         assert what
         assert "smoke" in item.presets
         for preset in item.presets.values():
-            assert preset.settings._asdict()
+            assert named(preset.settings)
             assert preset.cost
 
 
