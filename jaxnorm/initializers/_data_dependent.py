@@ -7,10 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._axes import per_unit
-from jaxnorm._kernel_calls import KernelCall
-from jaxnorm._layerwise import Apply, kernel_axes, rescaled, run_layers
 from jaxnorm._layout import Layout, flax_layout
 from jaxnorm._paths import Path, entries, rebuild_entries
+from jaxnorm._tracing import Apply, KernelCall, kernel_axes, rescaled, run_layers
 from jaxnorm._unit import widen
 from jaxnorm.initializers._one_over_deviation import one_over_deviation
 from jaxnorm.reparam._effective import effective

@@ -1,8 +1,6 @@
-"""A parameter's axes, followed through whatever only shows it in another form."""
+"""The axes of a parameter or a product, through whatever only shows it in another form."""
 
 import math
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from jaxnorm._node import Axes
@@ -10,6 +8,12 @@ from jaxnorm._paths import Path
 
 #: In the place of an axis: numbers that are no axis of the parameter, or a part of one.
 SPREAD, PART = -1, -2
+
+
+#: The primitives whose result is the first operand, number by number.
+_SAME = (
+    "convert_element_type copy copy_p name pcast pvary reduce_precision reshard sharding_constraint"
+)
 
 
 class Factor(NamedTuple):
@@ -20,17 +24,27 @@ class Factor(NamedTuple):
 
 
 class View(NamedTuple):
-    """A parameter in some form.
+    """A parameter, or a layer's product, in some form.
 
     Attributes:
-        path: the parameter's path.
+        path: the parameter's path; a product's is its kernel's.
         shape: its own shape.
         dims: for each axis of the form, the factors that it counts, the slowest first.
+        turned: whether an axis has been reversed.
     """
 
     path: Path
     shape: tuple[int, ...]
     dims: tuple[tuple[Factor, ...], ...]
+    turned: bool = False
+
+    def has_all(self, once: bool) -> bool:
+        """Whether every number of it is in the form, and ``once``."""
+        factors = [factor for dim in self.dims for factor in dim]
+        size = math.prod(factor.size for factor in factors if factor.axis >= 0)
+        spread = any(factor.axis == SPREAD and factor.size > 1 for factor in factors)
+        joined = any(factor.axis == PART for factor in factors)
+        return size == math.prod(self.shape) and not joined and not (once and spread)
 
     def contracted(self, dims: tuple[int, ...]) -> Axes | None:
         """The parameter's axes, negative, that a sum over these axes of the form covers.
@@ -49,10 +63,6 @@ class View(NamedTuple):
         return tuple(sorted(axis - len(self.shape) for axis in covered))
 
 
-#: ``(view, equation, shape of the result) -> its view``, or None where it is a form no more.
-Rule = Callable[[View, Any, tuple[int, ...]], View | None]
-
-
 def whole(path: Path, shape: tuple[int, ...]) -> View:
     """A parameter as it is."""
     return View(path, shape, tuple((Factor(axis, size),) for axis, size in enumerate(shape)))
@@ -65,48 +75,37 @@ def inside_scan(view: View) -> View:
 
 def joined(view: View, axis: int, size: int) -> View:
     """A view as a part of a longer array, along one axis."""
-    return _with_dim(view, axis, (Factor(PART, size),))
+    return view._replace(dims=(*view.dims[:axis], (Factor(PART, size),), *view.dims[axis + 1 :]))
 
 
-def _same(view: View, equation: Any, shape: tuple[int, ...]) -> View:
-    del equation, shape
-    return view
-
-
-def _transposed(view: View, equation: Any, shape: tuple[int, ...]) -> View:
-    del shape
-    order = equation.params["permutation"]
-    return view._replace(dims=tuple(view.dims[axis] for axis in order))
-
-
-def _squeezed(view: View, equation: Any, shape: tuple[int, ...]) -> View:
-    del shape
-    gone = equation.params["dimensions"]
-    return view._replace(dims=tuple(d for axis, d in enumerate(view.dims) if axis not in gone))
-
-
-def _broadcast(view: View, equation: Any, shape: tuple[int, ...]) -> View:
-    before = equation.invars[0].aval.shape
-    dims: list[tuple[Factor, ...]] = [(Factor(SPREAD, size),) for size in shape]
-    for axis, (place, size) in enumerate(
-        zip(equation.params["broadcast_dimensions"], before, strict=True)
-    ):
-        if shape[place] == size:
-            dims[place] = view.dims[axis]
+def viewed(view: View, equation: Any, shape: tuple[int, ...]) -> View | None:
+    """The form of ``shape`` that an equation makes of a form; None where it is a form no more."""
+    params, before = equation.params, equation.invars[0].aval.shape
+    dims = list(view.dims)
+    match equation.primitive.name:
+        case "transpose":
+            dims = [dims[axis] for axis in params["permutation"]]
+        case "squeeze":
+            dims = [dim for axis, dim in enumerate(dims) if axis not in params["dimensions"]]
+        case "broadcast_in_dim":
+            dims = [(Factor(SPREAD, size),) for size in shape]
+            for axis, place in enumerate(params["broadcast_dimensions"]):
+                if shape[place] == before[axis]:
+                    dims[place] = view.dims[axis]
+        case "slice" | "dynamic_slice" | "split":
+            parts = [(Factor(PART, size),) for size in shape]
+            dims = [parts[i] if shape[i] != before[i] else dims[i] for i in range(len(shape))]
+        case "reshape":
+            return _reshaped(view, shape)
+        case "rev":
+            return view._replace(turned=True)
+        case name if name not in _SAME.split():
+            return None
     return view._replace(dims=tuple(dims))
 
 
-def _sliced(view: View, equation: Any, shape: tuple[int, ...]) -> View:
-    whole_shape = equation.invars[0].aval.shape
-    for axis, (before, after) in enumerate(zip(whole_shape, shape, strict=True)):
-        if before != after:
-            view = _with_dim(view, axis, (Factor(PART, after),))
-    return view
-
-
-def _reshaped(view: View, equation: Any, shape: tuple[int, ...]) -> View | None:
+def _reshaped(view: View, shape: tuple[int, ...]) -> View | None:
     """Factors in their order, split where an axis ends inside one."""
-    del equation
     factors = [factor for dim in view.dims for factor in dim]
     # Axes of size 1 may stand anywhere: they go to the new ones of size 1, in their order.
     ones = [factor for factor in factors if factor.size == 1]
@@ -128,36 +127,3 @@ def _reshaped(view: View, equation: Any, shape: tuple[int, ...]) -> View | None:
             taken.append(factor)
         dims.append(tuple(taken))
     return view._replace(dims=tuple(dims))
-
-
-def _with_dim(view: View, axis: int, dim: tuple[Factor, ...]) -> View:
-    return view._replace(dims=(*view.dims[:axis], dim, *view.dims[axis + 1 :]))
-
-
-#: What leaves a parameter itself, by the primitive's name; the first operand is the parameter.
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        **dict.fromkeys(
-            (
-                "convert_element_type",
-                "copy",
-                "copy_p",
-                "name",
-                "pcast",
-                "pvary",
-                "reduce_precision",
-                "reshard",
-                "rev",
-                "sharding_constraint",
-            ),
-            _same,
-        ),
-        "broadcast_in_dim": _broadcast,
-        "dynamic_slice": _sliced,
-        "reshape": _reshaped,
-        "slice": _sliced,
-        "split": _sliced,
-        "squeeze": _squeezed,
-        "transpose": _transposed,
-    }
-)

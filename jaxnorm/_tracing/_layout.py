@@ -7,12 +7,11 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
-from jaxnorm._axis_views import whole
-from jaxnorm._axis_walk import CONSTANT, INPUT, Value, Walk
-from jaxnorm._kernel_calls import is_flag
 from jaxnorm._layout import Layout, layout_by
 from jaxnorm._node import Axes
 from jaxnorm._paths import Path, entries, is_absent, is_node, listed
+from jaxnorm._tracing._program import trace
+from jaxnorm._tracing._walk import Walk
 from jaxnorm.reparam._effective import effective
 
 
@@ -56,31 +55,25 @@ def traced_layout(
     """
     nodes = any(is_node(entry) for _, entry in entries(params))
     plain = jax.eval_shape(effective, params) if nodes else params
-    flags = [i + 1 for i, x in enumerate(inputs) if is_flag(x)]
-    closed = jax.make_jaxpr(apply, static_argnums=flags)(plain, *inputs)
-    named = [(path, entry) for path, entry in entries(plain) if not is_absent(entry)]
-    values = [_parameter(path, entry, free) for path, entry in named]
-    others = len(closed.jaxpr.invars) - len(values)
-    # Without inputs the constants are what kernels meet.
-    walk = Walk(CONSTANT if others else INPUT)
-    walk.run(closed, values + [INPUT] * others)
-    known = _decided(walk, [path for path, _ in named])
+    patterns = [re.compile(pattern) for pattern in free]
+    program = trace(
+        apply, plain, inputs, is_free=lambda path: any(p.search(str(path)) for p in patterns)
+    )
+    paths = [path for path, entry in entries(plain) if not is_absent(entry)]
+    known = _decided(program.walk, paths)
     return layout_by(lambda path, entry: known.get(path))
-
-
-def _parameter(path: Path, entry: Any, free: Sequence[str]) -> Value:
-    """What is to be followed, or an input if it was named as no kernel."""
-    if any(re.search(pattern, str(path)) for pattern in free):
-        return INPUT
-    return Value((whole(path, tuple(entry.shape)),), frozenset([path]))
 
 
 def _decided(walk: Walk, paths: list[Path]) -> dict[Path, Axes]:
     """The axes by path. Raises ValueError for what was not understood, or if there are none."""
-    several = {path: sorted(found) for path, found in walk.axes.items() if len(found) > 1}
+    axes: dict[Path, set[Axes]] = {}
+    for use in walk.uses:
+        if use.fan_in:
+            axes.setdefault(use.kernel.path, set()).add(use.fan_in)
     reasons = {
-        path: f"is contracted along {' and '.join(map(str, found))}"
-        for path, found in several.items()
+        path: f"is contracted along {' and '.join(map(str, sorted(found)))}"
+        for path, found in axes.items()
+        if len(found) > 1
     }
     refused = walk.refused | reasons
     if refused:
@@ -89,9 +82,9 @@ def _decided(walk: Walk, paths: list[Path]) -> dict[Path, Axes]:
             f"traced_layout cannot say what the fan-in is, because {said}. Write a "
             "layout_from_rules([(regex, axes), ...]), or name what is no kernel in free=[regex]."
         )
-    if not walk.axes:
+    if not axes:
         raise ValueError(
             "the model multiplies its inputs by none of its parameters, so there is no kernel. "
             f"The paths are: {listed(paths) or '(there are none)'}. Pass apply(params, *inputs)."
         )
-    return {path: next(iter(found)) for path, found in walk.axes.items()}
+    return {path: next(iter(found)) for path, found in axes.items()}
