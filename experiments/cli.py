@@ -25,6 +25,7 @@ from experiments.ranges import check_ranges
 from experiments.reports.show import show_table
 from experiments.settings import Settings
 from experiments.train import train
+from jaxnorm import __version__
 
 _METHODS_HELP = "; ".join(f"{method.name}: {method.summary}" for method in METHODS.values())
 _DEFAULT_METHODS = ",".join(method.name for method in METHODS.values() if method.default)
@@ -214,11 +215,9 @@ DESCRIPTION = "Train deep networks with and without batch normalization, and com
 
 
 def run(command: Command, line: str) -> None:
-    """Runs a command, given by its flags; raises UserError, before any work, for a wrong one.
+    """Runs a parsed command; raises UserError, before any work, for flags out of range.
 
-    Args:
-        command: what was parsed.
-        line: what the user typed, for the reports.
+    ``line`` is what the user typed, for the reports.
     """
     check_ranges(command)
     command.run(line)
@@ -231,17 +230,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     the signal's number for one that was stopped.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments == ["--version"]:
+        print(f"jaxnorm {__version__}")
+        return 0
     command = tyro.cli(
         Command, args=arguments, prog="python -m experiments", description=DESCRIPTION
     )
     try:
         run(command, shlex.join(["python", "-m", "experiments", *arguments]))
-    except UserError as error:
+    except (UserError, Diverged) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except Diverged as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
+        return 1 if isinstance(error, Diverged) else 2
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         return stopped.status

@@ -1,6 +1,5 @@
 """A method on a network and a dataset's shape, as compiled functions."""
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -19,12 +18,12 @@ from experiments.methods.method import Method
 from experiments.methods.optimizer import make_optimizer
 from experiments.methods.part import Context
 from experiments.models.registry import HEAD, build, plain_style
-from experiments.reading import free_memory, refuse_too_large
 from experiments.training.ahead_of_time import AheadOfTime
-from experiments.training.devices import MODEL, ONE_DEVICE, Placement
+from experiments.training.devices import ONE_DEVICE, Placement
 from experiments.training.epoch import Refresh, make_refreshes, steps_per_epoch
 from experiments.training.evaluate import make_evaluate
 from experiments.training.groups import batch_groups
+from experiments.training.memory import MakeNetwork, abstract_network
 from experiments.training.nonfinite import guarded
 from experiments.training.parallel import parallelize
 from experiments.training.runners import Runner, Scanned, Stepwise, loops_are_slow
@@ -33,12 +32,6 @@ from experiments.training.step import Step, make_step
 from experiments.training.stream import Streamed, StreamedEvaluation
 from jaxnorm import Layout
 from jaxnorm.nnx import functionalize
-
-#: The bytes of each parameter that training holds at least: itself, its gradient, its momentum.
-BYTES = 3 * 4
-
-#: ``key -> network``, with random parameters, or under `nnx.eval_shape` without.
-MakeNetwork = Callable[[Key[Array, ""]], nnx.Module]
 
 #: ``seed of noise -> optimizer``.
 SeededOptimizer = Callable[[int | UInt[Array, ""]], optax.GradientTransformation]
@@ -208,31 +201,6 @@ def make_init(
         return placement.keep(state)
 
     return init
-
-
-def abstract_network(network: MakeNetwork, placement: Placement) -> nnx.Module:
-    """The structure of a network alone, without computing parameters.
-
-    Raises:
-        UserError: for more parameters than a device can hold.
-    """
-    model = nnx.eval_shape(lambda: network(jax.random.key(0)))
-    shapes = [leaf.shape for leaf in jax.tree.leaves(nnx.state(model, nnx.Param))]
-    count = sum(map(math.prod, shapes))
-    parts = 1 if placement.mesh is None else placement.mesh.shape[MODEL]
-    refuse_too_large(
-        f"training a network of {count:,} parameters",
-        BYTES * count // parts,
-        "take a smaller --width, --channels or --depth",
-        device_memory(),
-    )
-    return model
-
-
-def device_memory() -> int:
-    """The bytes of a device of this process; a processor's are the machine's."""
-    statistics = jax.local_devices()[0].memory_stats() or {}
-    return statistics.get("bytes_limit", 0) or free_memory()
 
 
 def _runner(

@@ -2,6 +2,7 @@
 
 import csv
 import functools
+import importlib.metadata
 import pickle
 import shutil
 
@@ -189,3 +190,8 @@ def test_bench_step(tmp_path, capsys):
     assert rows[0]["gflops"] == rows[2]["gflops"]
     assert float(rows[1]["gflops"]) > float(rows[0]["gflops"]) > 0
     assert "| cwo " in capsys.readouterr().out
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"jaxnorm {importlib.metadata.version('jaxnorm')}\n"
