@@ -25,7 +25,7 @@ from jaxnorm._layout import torch_layout as torch_layout
 from jaxnorm._metrics import metrics as metrics
 from jaxnorm._project import constraint_drift as constraint_drift
 from jaxnorm._project import project as project
-from jaxnorm._traced_layout import traced_layout as traced_layout
+from jaxnorm._tracing import traced_layout as traced_layout
 from jaxnorm._unit import center as center
 from jaxnorm._unit import project_to_sphere as project_to_sphere
 from jaxnorm.activations import gaussian_moments as gaussian_moments

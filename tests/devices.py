@@ -6,7 +6,7 @@ import jax
 import pytest
 from jax.sharding import AxisType
 
-from experiments._traffic import Traffic, traffic_of
+from experiments.traffic import Traffic, traffic_of
 from tests.trees import QUICK
 
 #: On four, in the default run: several devices, with several groups of rows on each.

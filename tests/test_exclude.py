@@ -12,8 +12,9 @@ PARAMS = {
 }
 
 
-@pytest.mark.parametrize("pattern", ["^head/", "head/kernel$", "head"])
+@pytest.mark.parametrize("pattern", ["^head/", "head/kernel$", "head", "ead/k"])
 def test_what_is_left_out_stays_out_when_kernels_become_nodes(pattern: str) -> None:
+    """An expression that is not anchored is searched for in the middle of a path too."""
     layout = exclude(pattern)
     plain, nodes = layout(PARAMS), layout(reparametrize(PARAMS, Scaled))
     assert plain["body"]["kernel"] == nodes["body"]["kernel"].kernel == (-2,)

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from jaxnorm import Scaled, constraint_drift, project, sphere_projection
+from jaxnorm import Scaled, constrain, constraint_drift, project, sphere_projection
 from tests import oracles
 from tests.tolerances import DRIFT, FLOAT32, HALF
 
@@ -166,3 +166,12 @@ def test_a_prefix_stays_right_under_a_mask() -> None:
         _, norms = oracles.sums_and_squared_norms(*landed[layer])
         np.testing.assert_allclose(norms, radii[layer], rtol=DRIFT)
     np.testing.assert_array_equal(updates["conv"]["kernel"], step["conv"]["kernel"])
+
+
+def test_the_norm_before_an_update_is_known_to_an_update_alone() -> None:
+    """So it is no radius to `project`, nor to `constrain`, which puts the kernels on the set."""
+    plain = {name: tree()[name] for name in ("conv", "dense")}
+    for call in (project, lambda p, **own: constrain(p, optax.sgd(0.1), **own)):
+        with pytest.raises(ValueError, match=r"squared_radius is None.*'conv/kernel'; wanted"):
+            call(plain, squared_radius=None)
+    sphere_projection(squared_radius=None).init(plain)

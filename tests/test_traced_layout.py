@@ -15,7 +15,8 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P
 
 import jaxnorm.nnx
-from experiments.models import ModelSettings, build
+from experiments.config import Config
+from experiments.models.registry import build
 from jaxnorm import (
     Scaled,
     constrain,
@@ -260,7 +261,7 @@ def test_as_the_modules_types_say(name: str) -> None:
 @pytest.mark.parametrize(("name", "shape"), [("cnn9", (16, 16, 3)), ("dgcnn", (32, 3))])
 def test_plain_networks_are_as_their_names_say(name: str, shape: tuple[int, ...]) -> None:
     """Flax convolutions and dense layers around batch normalization: all axes but the last."""
-    settings = ModelSettings(name, channels=8)
+    settings = Config(model=name, channels=8)
     model = nnx.eval_shape(lambda: build(settings, shape, 10, nnx.Rngs(0), norm="bn"))
     apply, params, state = jaxnorm.nnx.functionalize(model)
     layout = traced_layout(

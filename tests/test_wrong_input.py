@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from experiments._cli import main
-from experiments._reading import free_memory
-from experiments.checkpoints import CheckpointSettings, keeping
-from experiments.data import load
-from experiments.data._meshes import read_off
-from experiments.methods import METHODS
-from experiments.models import ModelSettings
-from experiments.training import TrainingSettings, make_trainer
+from experiments.checkpoints.keeper import CheckpointSettings, keeping
+from experiments.cli import main
+from experiments.config import Config
+from experiments.data.load import load
+from experiments.data.meshes import read_off
+from experiments.methods.table import METHODS
+from experiments.reading import free_memory
+from experiments.training.trainer import make_trainer
 from tests.experiments.toy import toy_dataset
 from tests.wrong.archives import ARCHIVES, X, Y, members, npy
 from tests.wrong.arguments import ARGUMENTS
@@ -26,7 +26,7 @@ from tests.wrong.records import RECORDS
 
 def huge(sizes):
     """Asks for a trainer of a network that no memory holds."""
-    settings = TrainingSettings(ModelSettings(**sizes), batch_size=16)
+    settings = Config(**sizes, batch_size=16)
     return lambda at: make_trainer(METHODS["none"], settings, toy_dataset())
 
 

@@ -1,6 +1,6 @@
 """The papers' tables and figures: each a protocol with three presets, and a report.
 
-An item is one file, ``papers/PAPER/_ITEM.py``, and one row in ``_registry.py``::
+An item is one file, ``papers/PAPER/ITEM.py``, and one row in ``registry.py``::
 
     class Settings(NamedTuple):
         runs: int
@@ -17,15 +17,3 @@ An item is one file, ``papers/PAPER/_ITEM.py``, and one row in ``_registry.py``:
         {"smoke": Preset(Settings(10), "2 s", "10 runs of the paper's 100"), ...},
     )
 """
-
-from experiments.papers._collected import collect as collect
-from experiments.papers._item import Claim as Claim
-from experiments.papers._item import Context as Context
-from experiments.papers._item import Item as Item
-from experiments.papers._item import Preset as Preset
-from experiments.papers._item import PresetName as PresetName
-from experiments.papers._item import Report as Report
-from experiments.papers._registry import ITEMS as ITEMS
-from experiments.papers._registry import find_items as find_items
-from experiments.papers._run import items_table as items_table
-from experiments.papers._run import run_item as run_item

@@ -7,10 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._axes import per_unit
-from jaxnorm._kernel_calls import KernelCall
-from jaxnorm._layerwise import Apply, kernel_axes, rescaled, run_layers
 from jaxnorm._layout import Layout, flax_layout
 from jaxnorm._paths import Path, entries, rebuild_entries
+from jaxnorm._tracing import Apply, KernelCall, kernel_axes, rescaled, run_layers
 from jaxnorm._unit import widen
 from jaxnorm.initializers._one_over_deviation import one_over_deviation
 from jaxnorm.reparam._effective import effective
@@ -26,8 +25,10 @@ def data_dependent_init(
 
     w_i <- w_i / s_i and b_i <- -m_i / s_i, m_i and s_i the mean and standard deviation of w_i'x
     over samples and positions, layer by layer in execution order: each layer sees what the layers
-    before it make after their own initialization. The bias is the leaf named ``bias`` beside the
-    kernel, of one value a unit in any shape; a layer without one only gets its variance.
+    before it make after their own initialization. The bias is the leaf named ``bias``, or Haiku's
+    ``b`` of a ``w``, beside the kernel, of one value a unit in any shape; a layer without one only
+    gets its variance. A bias beside several kernels, as in a recurrent cell, counts as that of the
+    first one that is used.
 
     Args:
         apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters;
@@ -60,36 +61,46 @@ def data_dependent_init(
     plain = effective(params)
     old_biases = _biases(plain)
     moments: dict[Path, Moments] = {}
+    # The kernel that each bias belongs to.
+    owners: dict[Path, Path] = {}
 
     def visit(call: KernelCall) -> Float[Array, "..."]:
         sample_axes = _sample_axes(call)
+        bias = _bias_beside(call.path, old_biases)
         if call.path not in moments:
             moments[call.path] = _moments(call, sample_axes)
+            owners.setdefault(bias, call.path)
         mean, factor = moments[call.path]
         output = widen(call.output) * jnp.expand_dims(factor, sample_axes)
-        old_bias = old_biases.get(call.path.beside("bias"))
-        if old_bias is not None:
+        if bias in old_biases and owners[bias] == call.path:
             # The model adds the old bias next: what it must come to is -mean * factor.
-            shift = mean * factor + _per_unit(old_bias, mean, call.path)
+            shift = mean * factor + _per_unit(old_biases[bias], mean, bias)
             output = output - jnp.expand_dims(shift, sample_axes)
         return output.astype(call.output.dtype)
 
     run_layers(apply, params, inputs, layout, visit)
     axes = kernel_axes(plain, layout)
     factors = {path: per_unit(factor, axes[path]) for path, (_, factor) in moments.items()}
-    biases = {path.beside("bias"): -mean * factor for path, (mean, factor) in moments.items()}
+    means = {bias: moments[kernel] for bias, kernel in owners.items()}
+    biases = {bias: -mean * factor for bias, (mean, factor) in means.items()}
     return _with_biases(rescaled(params, factors), biases)
 
 
 def _biases(plain: PyTree) -> dict[Path, Any]:
-    return {path: leaf for path, leaf in entries(plain) if path.name == "bias"}
+    return {path: leaf for path, leaf in entries(plain) if path.name in ("bias", "b")}
+
+
+def _bias_beside(kernel: Path, biases: dict[Path, Any]) -> Path:
+    """The path of the bias of a kernel, or where it would be; Haiku names the two w and b."""
+    short = kernel.beside("b")
+    return short if kernel.name == "w" and short in biases else kernel.beside("bias")
 
 
 def _per_unit(bias: Any, mean: Float[Array, "..."], path: Path) -> Float[Array, "..."]:
     """A bias in the shape of the units, whatever axes of size 1 its library gives it."""
     if bias.size != mean.size:
         raise ValueError(
-            f"the bias {path.beside('bias')!r} of shape {tuple(bias.shape)} does not have one "
+            f"the bias {path!r} of shape {tuple(bias.shape)} does not have one "
             f"value for each of the {mean.size} units of the kernel beside it. Correct the "
             "kernel's axes in the layout, or leave it out."
         )

@@ -4,9 +4,8 @@ from typing import Any
 
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._kernel_calls import KernelCall
-from jaxnorm._layerwise import Apply, Factors, rescaled, run_layers
 from jaxnorm._layout import Layout, flax_layout
+from jaxnorm._tracing import Apply, Factors, KernelCall, rescaled, run_layers
 from jaxnorm._unit import widen
 from jaxnorm.initializers._one_over_deviation import one_over_deviation
 

@@ -5,10 +5,9 @@ from typing import Any
 
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._kernel_calls import KernelCall
-from jaxnorm._layerwise import run_layers
 from jaxnorm._layout import Layout, flax_layout
 from jaxnorm._paths import Path, unique_names
+from jaxnorm._tracing import KernelCall, run_layers
 from jaxnorm.losses._first_rows import with_first_rows
 
 Preactivations = dict[str, Float[Array, "..."]]
@@ -41,7 +40,9 @@ def collect_preactivations(
     Returns:
         The model's output, and a dict of pre-activations by the path of their kernel, in execution
         order: w'x + b where the model adds its bias to the product directly, as the layers of every
-        library do; else w'x. A kernel that is used more than once is there with its last use.
+        library do; else w'x. A bias is what depends on no input, at any batch size and on a single
+        sample. Rows come first, also where ``jax.vmap`` of ``w @ x`` has the units there. A kernel
+        that is used more than once is there with its last use.
 
     Raises:
         ValueError: if the layout constrains nothing, or knows a kernel that the model does not

@@ -9,8 +9,17 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from jaxnorm._checks import FRACTION, NONNEGATIVE, check_number
-from jaxnorm.nnx._statistics import Statistic, check_features, normalize, sample_axes
-from jaxnorm.statistics import batch_moments
+from jaxnorm.nnx._initial import Initializer, initial
+from jaxnorm.nnx._renormalization import Correction, as_limits, correction
+from jaxnorm.nnx._statistics import (
+    Statistic,
+    check_features,
+    normalize,
+    sample_axes,
+    units_last,
+)
+from jaxnorm.statistics import Moments, batch_moments
+from jaxnorm.statistics._masked_moments import mask_like
 
 Values = Float[Array, "..."]
 
@@ -19,7 +28,7 @@ Pair = tuple[Values | None, Values | None]
 
 
 class BatchNorm(nnx.Module):
-    """gamma (x - mu_B) / sqrt(var_B + eps) + beta over the last axis, taken apart.
+    """gamma (x - mu_B) / sqrt(var_B + eps) + beta for each unit of an axis, taken apart.
 
     ``use_mean`` and ``use_variance`` leave one half out (mean-only, variance-only). ``groups``
     makes ghost batches: so many contiguous parts of the batch, each normalized with statistics of
@@ -28,6 +37,19 @@ class BatchNorm(nnx.Module):
     statistics follow (``update_statistics``), and whether gamma and beta are trained
     (``train_affine``). ``nnx.view`` sets any of them for a whole model; the ``train`` of a
     functionalized model decides on the first one, whatever the view.
+
+    It takes the place of ``nnx.BatchNorm``: ``axis``, ``dtype``, ``scale_init``, ``bias_init`` and
+    the ``mask`` of a call are Flax's (``momentum`` is 0.9 here, 0.99 there). A mask leaves values
+    out of the statistics, not out of what is normalized. Over devices, and groups, the values that
+    are left in count one by one, however many each has; running statistics do not follow a unit
+    that has none.
+
+    ``renormalize=(r_max, d_max)`` is batch renormalization, for small batches or samples that
+    depend on each other: gamma ((x - mu_B) / s_B * r + d) + beta, with r = s_B / s within
+    [1 / r_max, r_max] and d = (mu_B - mu) / s within [-d_max, d_max], where mu and s are the
+    running mean and deviation before this batch; no gradient goes through r and d. Within the
+    limits it is what evaluation computes. The paper begins with (1, 0), batch normalization, and
+    lets them grow to (3, 5): ``nnx.view(model, renormalize=(3.0, 5.0))``, which compiles anew.
 
     The running statistics are exponential averages of the batches' (the groups' averaged) means and
     biased variances, old * momentum + new * (1 - momentum), from mean 0 and variance 1.
@@ -57,11 +79,8 @@ class BatchNorm(nnx.Module):
         [[-1.0], [1.0]]
 
     Source: Ioffe and Szegedy 2015; Salimans and Kingma 2016 for mean-only, Hoffer et al. 2017 for
-    ghost batches.
+    ghost batches, Ioffe 2017 for renormalization.
     """
-
-    #: The units' axis, under the name that it has in Flax's layer.
-    axis = -1
 
     def __init__(
         self,
@@ -70,6 +89,8 @@ class BatchNorm(nnx.Module):
         use_mean: bool = True,
         use_variance: bool = True,
         groups: int = 1,
+        renormalize: Any = None,
+        axis: Any = -1,
         axis_name: Hashable | None = None,
         use_running_average: bool = False,
         update_statistics: bool = True,
@@ -78,11 +99,13 @@ class BatchNorm(nnx.Module):
         epsilon: float = 1e-5,
         use_scale: bool = True,
         use_bias: bool = True,
+        scale_init: Initializer = nnx.initializers.ones,
+        bias_init: Initializer = nnx.initializers.zeros,
+        dtype: Any = None,
         param_dtype: Any = jnp.float32,
         rngs: nnx.Rngs | None = None,
     ):
-        """A layer with gamma = 1, beta = 0; ``rngs`` is accepted as other layers do, and unused."""
-        del rngs
+        """A layer with gamma = 1, beta = 0; other initializers ask for ``rngs``."""
         if not (use_mean or use_variance):
             raise ValueError(
                 "got use_mean=False and use_variance=False, which normalizes nothing; wanted one "
@@ -90,14 +113,17 @@ class BatchNorm(nnx.Module):
             )
         check_number(momentum, FRACTION, "momentum", "0.9 for example")
         check_number(epsilon, NONNEGATIVE, "epsilon", "1e-5 for example")
+        if not isinstance(axis, int):
+            raise TypeError(f"axis is {axis!r}; wanted one axis, as an int: that of the units.")
         self.num_features, self.groups, self.axis_name = num_features, groups, axis_name
+        self.axis, self.dtype, self.renormalize = axis, dtype, as_limits(renormalize)
         self.use_mean, self.use_variance = use_mean, use_variance
         self.use_running_average = use_running_average
         self.update_statistics, self.train_affine = update_statistics, train_affine
         self.momentum, self.epsilon = momentum, epsilon
-        ones, zeros = (f(num_features, param_dtype) for f in (jnp.ones, jnp.zeros))
-        self.scale = nnx.Param(ones) if use_scale else None
-        self.bias = nnx.Param(zeros) if use_bias else None
+        width, kind = num_features, param_dtype
+        self.scale = initial(scale_init, rngs, width, kind) if use_scale else None
+        self.bias = initial(bias_init, rngs, width, kind) if use_bias else None
         self.mean = Statistic(jnp.zeros(num_features)) if use_mean else None
         self.var = Statistic(jnp.ones(num_features)) if use_variance else None
 
@@ -106,8 +132,11 @@ class BatchNorm(nnx.Module):
         use_running_average: bool | None = None,
         update_statistics: bool | None = None,
         train_affine: bool | None = None,
+        renormalize: Any = None,
     ) -> None:
-        """What ``nnx.view`` may change: the three switches."""
+        """What ``nnx.view`` may change: the three switches, and the limits of renormalization."""
+        if renormalize is not None:
+            self.renormalize = as_limits(renormalize)
         if use_running_average is not None:
             self.use_running_average = use_running_average
         if update_statistics is not None:
@@ -115,31 +144,55 @@ class BatchNorm(nnx.Module):
         if train_affine is not None:
             self.train_affine = train_affine
 
-    def __call__(self, x: Values, use_running_average: bool | None = None) -> Values:
-        """Normalizes ``x``, (batch, ..., features), in its own type."""
-        check_features(x, self.num_features)
+    def __call__(
+        self, x: Values, use_running_average: bool | None = None, *, mask: Any = None
+    ) -> Values:
+        """Normalizes ``x``, its units on ``axis``, in its own type (or ``dtype``).
+
+        Args:
+            x: activations.
+            use_running_average: overrides the layer's own switch.
+            mask: truth values that broadcast to ``x``, True for those that statistics are taken of.
+        """
         running = self.use_running_average if use_running_average is None else use_running_average
-        groups = 1 if running else self.groups
-        mean, variance = self._running() if running else self._batch(x)
-        affine = self._affine()
-        return normalize(x, mean, variance, self.epsilon, *affine, groups).astype(x.dtype)
+        last = units_last(x, self.axis)
+        check_features(last, self.num_features, self.axis)
+        if running:
+            normalized = normalize(last, *self._running(), self.epsilon, *self._affine())
+        else:
+            kept = None if mask is None else units_last(mask_like(mask, x), self.axis)
+            normalized = self._trained(last, kept)
+        placed = normalized if last is x else jnp.moveaxis(normalized, -1, self.axis)
+        return placed.astype(self.dtype or x.dtype)
 
-    def _batch(self, x: Values) -> Pair:
-        """The batch's statistics that are used, which the running ones follow."""
-        moments = batch_moments(x, sample_axes(x), axis_name=self.axis_name, groups=self.groups)
+    def _trained(self, x: Values, mask: Any) -> Values:
+        """Normalized with the batch's statistics, which the running ones follow."""
+        moments = batch_moments(
+            x, sample_axes(x), axis_name=self.axis_name, groups=self.groups, where=mask
+        )
+        batch = (
+            moments.mean if self.use_mean else None,
+            moments.variance if self.use_variance else None,
+        )
+        limits, steps = self.renormalize, Correction(None, None)
+        if limits is not None:
+            steps = correction(batch, self._running(), self.epsilon, limits)
         if self.update_statistics:
-            for kept, new in ((self.mean, moments.mean), (self.var, moments.variance)):
-                if kept is not None:
-                    self._follow(kept, new if self.groups == 1 else new.mean(0))
-        mean = moments.mean if self.use_mean else None
-        variance = moments.variance if self.use_variance else None
-        return mean, variance
+            self._follow(moments, masked=mask is not None)
+        return normalize(x, *batch, self.epsilon, *self._affine(), self.groups, steps)
 
-    def _follow(self, kept: Statistic, new: Values) -> None:
-        old = kept[...]
-        new = jax.lax.stop_gradient(new).astype(old.dtype)
-        followed = self.momentum * old + (1 - self.momentum) * new
-        kept[...] = jnp.where(jnp.isfinite(new), followed, old)
+    def _follow(self, moments: Moments, masked: bool) -> None:
+        """The running statistics follow those of the groups, averaged."""
+        for kept, values in ((self.mean, moments.mean), (self.var, moments.variance)):
+            if kept is None:
+                continue
+            new = values if self.groups == 1 else values.mean(0)
+            if masked:
+                new = _by_size(values, moments.size, self.groups)
+            old = kept[...]
+            new = jax.lax.stop_gradient(new).astype(old.dtype)
+            followed = self.momentum * old + (1 - self.momentum) * new
+            kept[...] = jnp.where(jnp.isfinite(new), followed, old)
 
     def _running(self) -> Pair:
         return _value(self.mean), _value(self.var)
@@ -151,3 +204,11 @@ class BatchNorm(nnx.Module):
 
 def _value(variable: nnx.Variable[Any] | None) -> Values | None:
     return None if variable is None else variable[...]
+
+
+def _by_size(values: Values, sizes: Values, groups: int) -> Values:
+    """The groups' average by their sizes; NaN for a unit of no values, which is not followed."""
+    sizes = sizes if groups > 1 else sizes[None]
+    values = values if groups > 1 else values[None]
+    total = sizes.sum(0)
+    return jnp.where(total > 0, (sizes * values).sum(0) / jnp.maximum(total, 1), jnp.nan)

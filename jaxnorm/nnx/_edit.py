@@ -17,7 +17,7 @@ def clone(model: nnx.Module) -> nnx.Module:
 
 
 def set_bias(layer: Any, bias: Float[Array, "..."]) -> None:
-    """Gives a Linear or Conv this bias, whether it had one or not."""
+    """Gives a layer this bias, whether it had one or not."""
     layer.bias = nnx.Param(bias) if layer.bias is None else layer.bias.replace(bias)
     layer.use_bias = True
 

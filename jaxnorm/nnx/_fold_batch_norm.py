@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from flax import nnx
 
-from jaxnorm._axes import negative_axes
+from jaxnorm._node import Axes
 from jaxnorm.nnx._edit import Path, clone, replaced, set_bias
 from jaxnorm.nnx._followed import followed_layers
 from jaxnorm.nnx._replace_batch_norm import Normalization, batch_norms
@@ -57,20 +57,19 @@ def fold_batch_norm(model: nnx.Module, *inputs: Any, **keywords: Any) -> FoldedM
     norms = batch_norms(copy)
     followed = followed_layers(copy, list(norms), inputs, keywords)
     modules = dict(nnx.iter_modules(copy))
-    for path, layer in followed.items():
-        _fold_into(modules[layer], norms[path])
+    for path, found in followed.items():
+        _fold_into(modules[found.layer], norms[path], found.fan_in)
     copy = replaced(copy, {id(norms[path]): Identity() for path in followed})
     copy.eval()
     return FoldedModel(copy, [path for path in norms if path not in followed])
 
 
-def _fold_into(layer: Any, norm: Normalization) -> None:
-    kernel = layer.kernel[...]
+def _fold_into(layer: Any, norm: Normalization, fan_in: Axes) -> None:
     variables = (layer.bias, norm.mean, norm.var, norm.scale, norm.bias)
     folded = fold(
-        kernel,
+        layer.kernel[...],
         *(None if variable is None else variable[...] for variable in variables),
-        fan_in_axes=negative_axes(range(kernel.ndim - 1), kernel.ndim),
+        fan_in_axes=fan_in,
         epsilon=norm.epsilon,
     )
     layer.kernel = layer.kernel.replace(folded.kernel)

@@ -1,49 +1,45 @@
-"""Which normalization follows which kernel directly, read off the model's jaxpr."""
+"""Which normalization follows which kernel directly, read off the model's program."""
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
-from jaxnorm._kernel_calls import is_flag
-from jaxnorm.nnx._edit import Path, clone, replaced
+from jaxnorm import _paths
+from jaxnorm._node import Axes
+from jaxnorm._tracing import MARK, Product, Program, is_flag, trace
+from jaxnorm.nnx._edit import Path, clone, replaced, set_bias
 from jaxnorm.nnx._flags import with_flags
-from jaxnorm.nnx._program import Equation, Program, trace
 
-_MARK = "jaxnorm_normalization_"
-_PRODUCTS = ("dot_general", "conv_general_dilated")
-_WEIGHTS = ("kernel", "bias")
-_OUTPUTS = ("output", "biased")
-_VIEWS = ("convert_element_type", "reshape", "broadcast_in_dim", "squeeze", "expand_dims", "copy")
+_LAYERS = (nnx.Linear, nnx.Conv, nnx.ConvTranspose)
 
 
-class _Origin(NamedTuple):
-    """What a variable holds: a layer's ``kernel``, its ``bias``, or its ``output``.
+class Followed(NamedTuple):
+    """A layer that a normalization follows: its path, and its kernel's fan-in axes."""
 
-    ``biased`` is the output with the bias added.
-    """
-
-    kind: str
     layer: Path
+    fan_in: Axes
 
 
 class _Mark(nnx.Module):
-    """Stands for a normalization, and leaves its name in the jaxpr."""
+    """Stands for a normalization, and leaves its name in the program."""
 
-    def __init__(self, index: int, axis: Any):
-        self.index = index
+    def __init__(self, name: str, axis: Any):
+        self.name = name
         self.axis = axis
 
     def __call__(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         del args, kwargs
-        if self.axis not in (-1, x.ndim - 1):  # not the units' axis of any layer
-            return jax.lax.optimization_barrier(x)
 
         def identity(x: Any) -> Any:
             return x
 
-        identity.__name__ = f"{_MARK}{self.index}"
+        # Along another axis it stands for no normalization of any layer's units.
+        known = self.axis in (-1, x.ndim - 1)
+        identity.__name__ = MARK + (self.name if known else "")
         return jax.jit(identity)(x)
 
 
@@ -52,112 +48,93 @@ def followed_layers(
     normalizations: list[Path],
     inputs: tuple[Any, ...],
     keywords: dict[str, Any],
-) -> dict[Path, Path]:
-    """For each normalization that directly follows a kernel, the path of that kernel's layer.
+    modes: Iterable[bool] = (False,),
+) -> dict[Path, Followed]:
+    """For each normalization that directly follows a kernel, the layer of that kernel.
 
-    Directly: its input is the output of a Linear or Conv, bias included, that is called once and
-    whose output nothing else reads; nothing else reads the kernel or the bias; and the
-    normalization is along the units and is called once. Only then can the one be written into the
-    other.
+    Directly: its input is the output of a Linear, Conv or ConvTranspose, its bias included, that is
+    called once and whose output nothing else reads; nothing else reads the kernel or the bias; and
+    the normalization is along the units and is called once. Only then can the one be written into
+    the other. It must be so in all ``modes``: in evaluation (False), in training (True).
     """
-    program, origins = _traced(model, normalizations, inputs, keywords)
-    uses = Counter(variable for equation in program.equations for variable in equation.inputs)
-    uses.update(program.outputs)
-    calls: Counter[Path] = Counter()
-    marks: Counter[str] = Counter()
-    found: dict[str, Path] = {}
-    shared: set[Path] = set()
-    for equation in program.equations:
-        origin = _result(equation, origins, uses)
-        if equation.name.startswith(_MARK):
-            marks[equation.name] += 1
-            if origin is not None:
-                found[equation.name] = origin.layer
-        elif origin is not None:
-            origins[equation.outputs[0]] = origin
-            calls[origin.layer] += equation.name in _PRODUCTS
-        shared.update(_read_elsewhere(equation, origins, origin))
-    shared.update(o.layer for v in program.outputs if (o := origins.get(v)) and o.kind in _WEIGHTS)
-    return {
-        normalizations[int(name.removeprefix(_MARK))]: layer
-        for name, layer in found.items()
-        if marks[name] == 1 and calls[layer] == 1 and layer not in shared
-    }
+    found: list[dict[Path, Followed]] = []
+    for train in modes:
+        try:
+            found.append(_in_mode(model, normalizations, inputs, keywords, train))
+        except Exception as error:
+            if not train:
+                raise
+            said = " ".join(str(error).split())
+            raise ValueError(
+                "the model is read in training too, to see what only training does, and in "
+                f"training it raised {type(error).__name__}: {said} Pass by keyword what it needs "
+                "there, as rngs=nnx.Rngs(0), or leave out the example inputs: then every BatchNorm "
+                "becomes a ScaleAndBias."
+            ) from error
+    return dict(set(found[0].items()).intersection(*(other.items() for other in found[1:])))
 
 
-def _read_elsewhere(
-    equation: Equation, origins: dict[int, _Origin], result: _Origin | None
-) -> set[Path]:
-    """The layers whose kernel or bias this equation makes something else of."""
-    read = [origins.get(variable) for variable in equation.inputs]
-    return {
-        o.layer
-        for o in read
-        if o and o.kind in _WEIGHTS and (not result or result.layer != o.layer)
-    }
-
-
-def _traced(
+def _in_mode(
     model: nnx.Module,
     normalizations: list[Path],
     inputs: tuple[Any, ...],
     keywords: dict[str, Any],
-) -> tuple[Program, dict[int, _Origin]]:
-    """The model's primitives with marked normalizations, and which variables are its kernels."""
-    marked = clone(model)
-    modules: dict[Path, Any] = dict(nnx.iter_modules(marked))
-    marks: dict[int, nnx.Module] = {
-        id(modules[path]): _Mark(i, modules[path].axis) for i, path in enumerate(normalizations)
-    }
-    marked = replaced(marked, marks)
-    marked.eval()
+    train: bool,
+) -> dict[Path, Followed]:
+    marked, layers = _marked(model, normalizations)
+    marked.train() if train else marked.eval()
     graph, state = nnx.split(marked)
-    values = nnx.to_pure_dict(state)
-    leaves, _ = jax.tree_util.tree_flatten_with_path(values)
-    names = [tuple(key.key for key in path) for path, _ in leaves]
-
-    options = with_flags(marked, inputs, keywords, train=False)
+    options = with_flags(marked, inputs, keywords, train=train)
     flags = {name: value for name, value in options.items() if is_flag(value)}
     arrays = {name: value for name, value in options.items() if name not in flags}
 
     def run(values: Any, arrays: Any, *inputs: Any) -> Any:
-        return nnx.merge(graph, values)(*inputs, **arrays, **flags)
+        called = nnx.merge(graph, values)
+        output = called(*inputs, **arrays, **flags)
+        return output, nnx.to_pure_dict(nnx.state(called, nnx.Not(nnx.Param)))
 
-    program = trace(run, values, arrays, *inputs, keep=_MARK)
-    layers = {
-        path for path, module in modules.items() if isinstance(module, (nnx.Linear, nnx.Conv))
+    kernels = [_paths.Path((*layer, "kernel")) for layer in layers]
+    program = trace(run, nnx.to_pure_dict(state), (arrays, *inputs), kernels)
+    return _found(program, normalizations, layers)
+
+
+def _found(
+    program: Program, normalizations: list[Path], layers: dict[tuple[str, ...], Path]
+) -> dict[Path, Followed]:
+    walk = program.walk
+    read = walk.read.union(*(variable.value.sources for variable in program.outputs))
+    reads = Counter([*walk.sums, *(use.kernel.path for use in walk.uses)])
+    marks = Counter(name for name, _ in walk.marks)
+    found = {}
+    for name, product in walk.marks:
+        if name and marks[name] == 1 and product is not None and _is_a_layer_s_own(product):
+            kernel, fan_in = product.form.path, product.use.fan_in
+            bias = kernel.beside("bias")
+            if fan_in and reads[kernel] == reads[bias] == 1 and not read & {kernel, bias}:
+                found[normalizations[int(name)]] = Followed(layers[kernel[:-1]], fan_in)
+    return found
+
+
+def _marked(
+    model: nnx.Module, normalizations: list[Path]
+) -> tuple[nnx.Module, dict[tuple[str, ...], Path]]:
+    """The model with marks for normalizations and a bias everywhere; its layers by their path."""
+    copy = clone(model)
+    modules: dict[Path, Any] = dict(nnx.iter_modules(copy))
+    layers = {path: module for path, module in modules.items() if isinstance(module, _LAYERS)}
+    for layer in layers.values():
+        if layer.bias is None:
+            # Whether it would be added is seen: the layer may be used by its kernel alone.
+            set_bias(layer, jnp.zeros(layer.out_features, layer.param_dtype))
+    marks: dict[int, nnx.Module] = {
+        id(modules[path]): _Mark(str(i), modules[path].axis)
+        for i, path in enumerate(normalizations)
     }
-    origins = {
-        variable: _Origin(str(name[-1]), tuple(name[:-1]))
-        for variable, name in zip(program.inputs, names, strict=False)
-        if tuple(name[:-1]) in layers and name[-1] in ("kernel", "bias")
-    }
-    return program, origins
+    return replaced(copy, marks), {tuple(map(str, path)): path for path in layers}
 
 
-def _result(equation: Equation, origins: dict[int, _Origin], uses: Counter[int]) -> _Origin | None:
-    """What the equation's result is, if it is still a kernel, a bias, or a layer's only output."""
-    found = [origins.get(variable) for variable in equation.inputs]
-    kinds = [origin and origin.kind for origin in found]
-    first = next((origin for origin in found if origin is not None), None)
-    if first is None:
-        return None
-    if equation.name in _PRODUCTS and kinds.count("kernel") == 1 and "bias" not in kinds:
-        return _Origin("output", next(o.layer for o in found if o and o.kind == "kernel"))
-    read_once = all(
-        uses[variable] == 1
-        for variable, kind in zip(equation.inputs, kinds, strict=True)
-        if kind in _OUTPUTS
-    )
-    if not read_once:
-        return None
-    same_layer = len({origin.layer for origin in found if origin is not None}) == 1
-    if equation.name == "add" and sorted(map(str, kinds)) == ["bias", "output"] and same_layer:
-        return _Origin("biased", first.layer)
-    if equation.name in _VIEWS and kinds[0] in _WEIGHTS:
-        return first
-    if kinds[0] in _OUTPUTS and equation.name.startswith((_MARK, "convert_element_type")):
-        return first
-    if kinds[0] in _OUTPUTS and equation.name == "reshape" and equation.keeps_last_axis:
-        return first
-    return None
+def _is_a_layer_s_own(product: Product) -> bool:
+    """Whether it has its layer's bias, one value a unit, and its last axis counts the units."""
+    last = (len(product.form.dims) - 1,)
+    own = product.use.within is None and product.bias == product.form.path.beside("bias")
+    return own and product.unit_axes() == product.unit_axes(alone=True) == last

@@ -47,12 +47,13 @@ def replace_batch_norm(
     Flax's, and this library's in all its variants, `PopulationNorm` and `Standardization` too: of
     a layer without scale and bias nothing is left.
 
-    With example ``inputs`` the model is traced, and where a BatchNorm directly follows a Linear or
-    a Conv (nothing else reads that layer's output) nothing is left of it: its bias becomes the
-    layer's, and its scale is the kernel's own, which ``reparametrize(params, Scaled)`` makes a
-    parameter. That is O(parameters) instead of O(activations) a step. Elsewhere (in front of a
-    kernel, as in pre-activation residual nets, or with an initial scale other than 1) a
-    `ScaleAndBias` layer takes its place, as everywhere without ``inputs``.
+    With example ``inputs`` the model is traced, and where a BatchNorm directly follows a Linear, a
+    Conv or a ConvTranspose (nothing else reads that layer's output, in training or in evaluation)
+    nothing is left of it: its bias becomes the layer's, and its scale is the kernel's own, which
+    ``reparametrize(params, Scaled)`` makes a parameter. That is O(parameters) instead of
+    O(activations) a step. Elsewhere (in front of a kernel, as in pre-activation residual nets,
+    behind a dropout, or with an initial scale other than 1) a `ScaleAndBias` layer takes its place,
+    as everywhere without ``inputs``.
 
     An existing network becomes trainable without normalization in three lines:
     ``model = replace_batch_norm(model, x)``, ``apply, params, state = functionalize(model)``,
@@ -70,7 +71,8 @@ def replace_batch_norm(
         The new model. Running statistics are gone.
 
     Raises:
-        ValueError: if the model has no BatchNorm layer.
+        ValueError: if the model has no BatchNorm layer, or cannot be called in training with the
+            ``inputs``.
 
     Example:
         >>> rngs = nnx.Rngs(0)
@@ -108,8 +110,8 @@ def batch_norms(model: nnx.Module) -> dict[Path, Any]:
 
 def add_bias(layer: Any, batch_norm: Normalization) -> None:
     """Gives the layer the bias of the normalization that follows it, on top of its own."""
-    kernel = layer.kernel[...]
-    own = jnp.zeros(kernel.shape[-1], kernel.dtype) if layer.bias is None else layer.bias[...]
+    zeros = jnp.zeros(batch_norm.num_features, layer.param_dtype)
+    own = zeros if layer.bias is None else layer.bias[...]
     bias = widen(own)
     if batch_norm.bias is not None:
         bias = bias + widen(batch_norm.bias[...], bias)
@@ -125,5 +127,5 @@ def _weight_side(
         for path, norm in norms.items()
         if norm.scale is None or bool(jnp.all(norm.scale[...] == 1))
     ]
-    followed = followed_layers(model, list(norms), inputs, keywords)
-    return {path: layer for path, layer in followed.items() if path in ones}
+    followed = followed_layers(model, list(norms), inputs, keywords, modes=(False, True))
+    return {path: found.layer for path, found in followed.items() if path in ones}

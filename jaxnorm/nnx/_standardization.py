@@ -26,7 +26,7 @@ class Standardization(BatchNorm):
         super().__init__(num_features, use_scale=False, use_bias=False, **options)
 
     def __call__(
-        self, x: Float[Array, "..."], use_running_average: bool | None = None
+        self, x: Float[Array, "..."], use_running_average: bool | None = None, *, mask: Any = None
     ) -> Float[Array, "..."]:
         """Standardizes ``x``, (batch, ..., features), in its own type."""
-        return super().__call__(x, use_running_average)
+        return super().__call__(x, use_running_average, mask=mask)

@@ -1,9 +1,12 @@
 """Statistics of activations as state, and normalizing with them."""
 
+import functools
+import operator
 from typing import Any
 
+import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 from jaxnorm._unit import widen
 from jaxnorm.reparam._fold import inverse_deviation
@@ -22,16 +25,26 @@ class Statistic(nnx.Variable[Any]):
     """
 
 
+def units_last(x: Shaped[Array, "..."], axis: int) -> Shaped[Array, "..."]:
+    """The array, or its mask, with the units' axis as its last one."""
+    return x if axis in (-1, x.ndim - 1) else jnp.moveaxis(x, axis, -1)
+
+
 def sample_axes(x: Values) -> tuple[int, ...]:
     """All axes but the last, whose entries are the units."""
     return tuple(range(-x.ndim, -1))
 
 
-def check_features(x: Values, num_features: int) -> None:
-    """Raises ValueError for another last axis, which would broadcast where one of them is 1."""
+def check_features(x: Values, num_features: int, axis: int = -1) -> None:
+    """Raises ValueError for another size of ``axis``, which would broadcast where one of them is 1.
+
+    ``x`` has it as its last one.
+    """
     if x.shape[-1:] != (num_features,):
+        place = f"(batch, ..., {num_features})" if axis == -1 else f"{num_features} on axis {axis}"
+        shape = jnp.moveaxis(x, -1, axis).shape if x.ndim else ()
         raise ValueError(
-            f"got activations of shape {tuple(x.shape)}; wanted (batch, ..., {num_features}), as "
+            f"got activations of shape {tuple(shape)}; wanted {place}, as "
             f"the layer was made with num_features={num_features}."
         )
 
@@ -44,33 +57,41 @@ def normalize(
     scale: Values | None = None,
     bias: Values | None = None,
     groups: int = 1,
+    correction: tuple[Values | None, Values | None] = (None, None),
 ) -> Values:
-    """Gamma (x - mu) / sqrt(var + eps) + beta, of what is not None, in float32 or wider.
+    """Gamma ((x - mu) r / sqrt(var + eps) + d) + beta, of what is not None, in float32 or wider.
 
     Everything that belongs to a unit is put together first: of the array there is one subtraction,
-    one product and one sum, and no quotient.
+    one product and one sum, and no quotient. r and d are the ``correction``.
     """
-    given = [p for p in (mean, variance, scale, bias) if p is not None]
-    wide = widen(x, *given)
+    r, d = correction
+    wide = widen(x, *[p for p in (mean, variance, scale, bias, r, d) if p is not None])
     parts = split_groups(wide, groups) if groups > 1 else wide
-    factor = None if scale is None else widen(scale, wide)
-    if variance is not None:
-        inverse = inverse_deviation(widen(variance, wide), epsilon)
-        factor = inverse if factor is None else inverse * factor.reshape(*_ones(inverse), -1)
+    inverse = None if variance is None else inverse_deviation(widen(variance, wide), epsilon)
+    rows = {
+        name: None if values is None else widen(values, wide).reshape(-1, x.shape[-1])
+        for name, values in {"inverse": inverse, "r": r, "d": d, "scale": scale}.items()
+    }
+    factor = _product(rows["inverse"], rows["r"], rows["scale"])
     if mean is not None:
-        parts = parts - _per_group(mean, parts, groups)
+        parts = parts - _per_group(mean, parts)
     if factor is not None:
-        parts = parts * _per_group(factor, parts, groups if variance is not None else 1)
+        parts = parts * _per_group(factor, parts)
+    if d is not None:
+        parts = parts + _per_group(_product(rows["d"], rows["scale"]), parts)
     parts = parts.reshape(x.shape)
-    return parts if bias is None else parts + widen(bias, wide).reshape(*_ones(parts), -1)
+    return parts if bias is None else parts + _per_group(bias, parts)
 
 
-def _ones(values: Values) -> tuple[int, ...]:
-    return (1,) * (values.ndim - 1)
+def _product(*factors: Values | None) -> Values | None:
+    """Of (groups or 1, units) tables that are there."""
+    given = [factor for factor in factors if factor is not None]
+    return functools.reduce(operator.mul, given) if given else None
 
 
-def _per_group(values: Values, parts: Values, groups: int) -> Values:
+def _per_group(values: Any, parts: Values) -> Values:
     """One value a unit, or a group and unit, with size 1 along the other axes of ``parts``."""
-    leading = () if groups == 1 else (groups,)
-    ones = (1,) * (parts.ndim - len(leading) - 1)
-    return widen(values, parts).reshape(*leading, *ones, -1)
+    table = widen(values, parts).reshape(-1, parts.shape[-1])
+    if parts.ndim == 1:
+        return table[0]
+    return table.reshape(len(table), *[1] * (parts.ndim - 2), -1)

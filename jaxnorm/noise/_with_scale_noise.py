@@ -7,11 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree, UInt
 
-from jaxnorm._kernel_calls import KernelCall
-from jaxnorm._layerwise import kernel_axes, run_layers
 from jaxnorm._layout import Layout, flax_layout
 from jaxnorm._paths import Path, entries
 from jaxnorm._prefix import Setting, check_setting, is_number, setting_per_leaf
+from jaxnorm._tracing import KernelCall, kernel_axes, run_layers
 from jaxnorm._unit import widen
 from jaxnorm.noise._factors import Per, layer_keys, noise_factor, threefry
 from jaxnorm.reparam._effective import effective

@@ -12,12 +12,12 @@ class Moments(NamedTuple):
     Attributes:
         mean: one value a unit, in float32 or wider whatever the type of the data.
         variance: biased (divided by the count, not by one less), never negative; of the same shape.
-        size: the number of values behind each mean, a scalar.
+        size: the number of values behind each mean: a scalar, or of a masked sample one a unit.
     """
 
     mean: Float[Array, "..."]
     variance: Float[Array, "..."]
-    size: Float[Array, ""]
+    size: Float[Array, "..."]
 
 
 def merge_moments(first: Moments, second: Moments) -> Moments:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments.models._rectifier import StandardizedRectifier
+from experiments.models.rectifier import StandardizedRectifier
 from jaxnorm import jacobian_factor, project, standardized
 
 DEPTH, WIDTH, SAMPLES = 9, 256, 4096

@@ -6,8 +6,8 @@ python -m pytest -n auto --dist load tests/experiments/paper_items.py
 import jax
 import pytest
 
-from experiments._cli import main
-from experiments.papers import ITEMS
+from experiments.cli import main
+from experiments.papers.registry import ITEMS
 
 
 @pytest.mark.parametrize("name", ITEMS)

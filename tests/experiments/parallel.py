@@ -6,16 +6,13 @@ import inspect
 import jax
 import numpy as np
 
-from experiments.methods import METHODS, Overrides, Recipe, adjusted
-from experiments.models import ModelSettings
-from experiments.training import (
-    Batch,
-    Placement,
-    Trainer,
-    TrainingSettings,
-    make_placement,
-    make_trainer,
-)
+from experiments.config import Config
+from experiments.methods.flags import adjusted
+from experiments.methods.method import Method
+from experiments.methods.table import METHODS, Overrides
+from experiments.training.devices import Placement, make_placement
+from experiments.training.state import Batch
+from experiments.training.trainer import Trainer, make_trainer
 from tests.experiments.toy import toy_dataset
 from tests.trees import quick_jit
 
@@ -38,11 +35,11 @@ def trainer(name: str, where: Placement, groups: int = 1, **settings) -> Trainer
     return trainer_of(adjusted(METHODS[name], Overrides(sample_size=2)), where, groups, **settings)
 
 
-def trainer_of(recipe: Recipe, where: Placement, groups: int = 1, **settings) -> Trainer:
-    """The same of a recipe."""
-    model = ModelSettings(depth=2, width=8, groups=groups)
+def trainer_of(method: Method, where: Placement, groups: int = 1, **settings) -> Trainer:
+    """The same of a method."""
     settings = {"batch_size": BATCH, "epochs": 2, **settings}
-    return make_trainer(recipe, TrainingSettings(model, placement=where, **settings), DATA)
+    config = Config(depth=2, width=8, ghost_groups=groups, **settings)
+    return make_trainer(method, config, DATA, where)
 
 
 def batches():

@@ -6,17 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments._errors import UserError
-from experiments.data import (
-    AUGMENTATIONS,
-    crop_and_flip,
-    draw_crops,
-    find_augmentation,
-    pad_crop_flip,
-)
-from experiments.data._augment import cutout, flip
-from experiments.data._clouds import jitter, rotate, scale_shift_and_jitter
-from experiments.data._resized_crop import draw_resized_crops, resized_crop
+from experiments.data.augment import crop_and_flip, cutout, draw_crops, flip, pad_crop_flip
+from experiments.data.augmentations import AUGMENTATIONS, find_augmentation
+from experiments.data.clouds import jitter, rotate, scale_shift_and_jitter
+from experiments.data.resized_crop import draw_resized_crops, resized_crop
+from experiments.errors import UserError
 
 # Compilations of arithmetic, one a test: not what another JAX would break.
 pytestmark = pytest.mark.slow

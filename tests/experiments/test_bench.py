@@ -8,8 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from experiments._cli import main
-from experiments.bench import _effective, _lcw, _peers, _throughput
+from experiments.bench import effective, lcw, peers, throughput
+from experiments.cli import main
 
 #: Each test here takes many seconds.
 pytestmark = pytest.mark.slow
@@ -23,8 +23,8 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 def test_lcw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_lcw, "FAN_INS", (8,))
-    monkeypatch.setattr(_lcw, "UNITS", 4)
+    monkeypatch.setattr(lcw, "FAN_INS", (8,))
+    monkeypatch.setattr(lcw, "UNITS", 4)
     assert main(["bench", "lcw", "--repeats", "2", "--out", str(tmp_path)]) == 0
     rows = rows_of(tmp_path / "lcw.csv")
     assert [(row["fan_in"], row["pass"]) for row in rows] == [("8", "forward"), ("8", "gradient")]
@@ -32,22 +32,22 @@ def test_lcw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_dense_basis_is_orthonormal_and_sums_to_zero() -> None:
-    basis = np.asarray(_lcw.dense_basis(7), np.float64)
+    basis = np.asarray(lcw.dense_basis(7), np.float64)
     assert basis.shape == (7, 6)
     np.testing.assert_allclose(basis.T @ basis, np.eye(6), atol=1e-6)
     np.testing.assert_allclose(basis.sum(0), 0, atol=1e-6)
 
 
 def test_effective(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_effective, "NETWORKS", {"tiny": lambda: [(3, 3, 2, 4), (4, 5)]})
+    monkeypatch.setattr(effective, "NETWORKS", {"tiny": lambda: [(3, 3, 2, 4), (4, 5)]})
     assert main(["bench", "effective", "--repeats", "2", "--out", str(tmp_path)]) == 0
     rows = rows_of(tmp_path / "effective.csv")
-    assert [row["method"] for row in rows] == ["read and write", *_effective.NODES]
+    assert [row["method"] for row in rows] == ["read and write", *effective.NODES]
 
 
 @pytest.mark.parametrize(
     ("kernels", "millions"),
-    [(_effective.wide_resnet_kernels, 36.5), (_effective.resnet50_kernels, 25.5)],
+    [(effective.wide_resnet_kernels, 36.5), (effective.resnet50_kernels, 25.5)],
 )
 def test_the_networks_have_their_published_sizes(kernels, millions: float) -> None:
     weights = sum(int(np.prod(shape)) for shape in kernels())
@@ -56,19 +56,19 @@ def test_the_networks_have_their_published_sizes(kernels, millions: float) -> No
 
 def test_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in (("FAN_IN", 8), ("UNITS", 4), ("ROWS", 2)):
-        monkeypatch.setattr(_peers, name, size)
+        monkeypatch.setattr(peers, name, size)
     assert main(["bench", "peers", "--repeats", "2", "--out", str(tmp_path)]) == 0
     layers = [row["layer"] for row in rows_of(tmp_path / "peers.csv")]
     assert {"plain dense", "jaxnorm WeightNormalized", "linen.WeightNorm"} <= set(layers)
 
 
 def test_throughput(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_throughput, "EPOCHS", 2)
+    monkeypatch.setattr(throughput, "EPOCHS", 2)
     sizes = ["--model", "mlp", "--depth", "1", "--width", "4", "--batch-size", "600"]
     command = ["bench", "throughput", *sizes, "--methods", "none", "--repeats", "1"]
     assert main([*command, "--out", str(tmp_path)]) == 0
     rows = rows_of(tmp_path / "throughput_mlp.csv")
-    assert {row["way"]: row["base"] for row in rows} == _throughput.BASES
+    assert {row["way"]: row["base"] for row in rows} == throughput.BASES
     assert all(float(row["steps_per_s"]) > 0 for row in rows)
 
 

@@ -1,5 +1,6 @@
 """Checkpoints: what is saved comes back, on other devices too, and what is wrong is said."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from experiments._cli import main
-from experiments._errors import UserError
-from experiments.checkpoints import Checkpoints, check_config, flatten, unflatten
+from experiments.checkpoints.arrays import checksums, flatten, unflatten
+from experiments.checkpoints.checkpoints import Checkpoints
+from experiments.checkpoints.config import check_config
+from experiments.cli import main
+from experiments.errors import UserError
 from jaxnorm import clean_parameters, constraint_drift
 from tests.experiments.toy import after_an_epoch, save_toy, toy_trainer
 
@@ -91,6 +94,40 @@ def test_saved_on_eight_devices_and_restored_on_fewer(state, saved_on_eight, dev
     clean = clean_parameters(restored.optimizer_state, restored.params)
     drift = constraint_drift(clean, layout=toy_trainer("cwo-step").layout)
     assert max(map(float, drift.values())) < 1e-5
+
+
+def test_numbers_that_changed_on_disk_are_named(tmp_path):
+    """One bit of an array's own bytes: what reads it sees nothing."""
+    noise = np.random.default_rng(0).normal(size=(64, 64))
+    state = {"noise": jnp.asarray(noise, jnp.float32), "flags": jnp.array([True, False])}
+    with Checkpoints(str(tmp_path / "whole")) as checkpoints:
+        checkpoints.save(1, state, {})
+        assert_same(checkpoints.state(1, state), state)
+    file = largest_file(tmp_path / "whole" / "1" / "state" / "ocdbt.process_0")
+    damaged = bytearray(file.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    file.write_bytes(damaged)
+    message = r"whole/1, .* damaged .*noise: not the numbers that were saved"
+    with Checkpoints(str(tmp_path / "whole")) as found, pytest.raises(UserError, match=message):
+        found.state(1, state)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "bfloat16", "float32", "uint32", "float64"])
+def test_a_checksum_sees_every_bit_and_every_place(dtype):
+    with jax.enable_x64(True):
+        zeros = np.zeros((3, 4), dtype)
+        (nothing,) = checksums({"x": jnp.asarray(zeros)}).values()
+        seen = {nothing}
+        bits = 1 if dtype == "bool" else 8 * zeros.dtype.itemsize
+        raw = zeros.view(np.uint8)
+        for bit in range(bits * zeros.size):
+            byte, shift = divmod(bit, 8) if dtype != "bool" else (bit, 0)
+            raw.reshape(-1)[byte] = 1 << shift
+            (value,) = checksums({"x": jnp.asarray(zeros)}).values()
+            assert value != nothing, bit
+            seen.add(value)
+            raw.reshape(-1)[byte] = 0
+        assert len(seen) > bits
 
 
 def test_every_setting_that_differs_is_named():
@@ -187,3 +224,22 @@ def test_impossible_flags_are_told(trained, tmp_path, capsys):
         err = capsys.readouterr().err
         assert message in err
         assert err.count("\n") == 1
+
+
+def test_another_seed_and_other_training_rows_are_refused(again, trained):
+    status, err = again("--resume", "--seed", "1")
+    assert status == 2
+    # Nothing else differs, but for the rows that the other seed chose.
+    assert re.search(r"settings: data \d+ there and \d+ here; seed 0 there and 1 here\. Give", err)
+    path = Path(trained[1] / "toy.npz")
+    kept = path.read_bytes()
+    arrays = dict(np.load(path))
+    arrays["X"][::2] += 1
+    np.savez(path, **arrays)
+    try:
+        status, err = again("--resume")
+    finally:
+        path.write_bytes(kept)
+    assert status == 2
+    assert re.search(r"checkpoints/3 is of other settings: data \d+ there and \d+ here\. Give", err)
+    assert err.count("\n") == 1

@@ -2,14 +2,15 @@
 
 import csv
 import functools
+import importlib.metadata
 import pickle
 import shutil
 
 import pytest
 
-from experiments._cli import Compare, main
-from experiments._comparison import Comparison
-from experiments.models import ModelSettings
+from experiments.cli import Compare, main
+from experiments.comparison import Comparison
+from experiments.config import Config
 from tests.experiments.toy import save_toy
 
 TINY = ["--depth", "1", "--width", "8", "--epochs", "2", "--batch-size", "16"]
@@ -128,8 +129,8 @@ def test_the_network_follows_the_data():
         (9,): "mlp",
     }
     for shape, name in shapes.items():
-        assert ModelSettings("").on(shape).name == name
-        assert ModelSettings("nin").on(shape).name == "nin"
+        assert Config().on(shape).model == name
+        assert Config(model="nin").on(shape).model == "nin"
 
 
 WRONG = {
@@ -189,3 +190,8 @@ def test_bench_step(tmp_path, capsys):
     assert rows[0]["gflops"] == rows[2]["gflops"]
     assert float(rows[1]["gflops"]) > float(rows[0]["gflops"]) > 0
     assert "| cwo " in capsys.readouterr().out
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"jaxnorm {importlib.metadata.version('jaxnorm')}\n"

@@ -3,7 +3,8 @@
 import jax
 import numpy as np
 
-from experiments.simulations import canonical_errors, jacobian_grams, sample_variances, unit_rows
+from experiments.simulations.covariance import canonical_errors, jacobian_grams, unit_rows
+from experiments.simulations.sample_variances import sample_variances
 from jaxnorm.theory.normprop import canonical_error, expected_jacobian_gram
 from jaxnorm.theory.vcl import sample_variance_variance
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments._errors import UserError
-from experiments.data import describe_sources, load
+from experiments.data.describe import describe_sources
+from experiments.data.load import load
+from experiments.errors import UserError
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(3.0, 2.0, (40, 5))
@@ -176,3 +177,14 @@ def test_sources_are_described():
     assert "digits" in text
     assert "1348 training and 449 test rows of 8 x 8 x 1" in text
     assert "test4" in text
+
+
+def test_means_of_many_rows_are_taken_in_float64(tmp_path):
+    """A sum of 200,000 numbers near 3,000 is 6e8, where float32 numbers are 64 apart."""
+    X = (3000 + RANDOM.normal(size=(200_000, 2))).astype(np.float32)
+    y = np.arange(len(X)) % 2
+    np.savez(tmp_path / "many.npz", X_train=X, y_train=y, X_test=X[:10], y_test=y[:10])
+    data = load(str(tmp_path / "many.npz"), 0)
+    # Near 3,000 the mean itself, as a float32 number, is right to 1.2e-4.
+    np.testing.assert_allclose(np.float64(data.X_train).mean(0), 0, atol=3e-4)
+    np.testing.assert_allclose(np.float64(data.X_train).std(0), 1, atol=1e-4)

@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments._errors import UserError
-from experiments.models import ModelSettings, build
-from experiments.models._dgcnn import edge_features, nearest_neighbours
+from experiments.config import Config
+from experiments.errors import UserError
+from experiments.models.dgcnn import edge_features, nearest_neighbours
+from experiments.models.registry import build
 from jaxnorm import WeightNormalized, effective, parameter_count, reparametrize
 from jaxnorm.nnx import functionalize
 
 
 def network(shape: tuple[int, ...], channels: int = 64, norm: str | None = "bn") -> nnx.Module:
-    return build(ModelSettings("dgcnn", channels=channels), shape, 40, nnx.Rngs(0), norm=norm)
+    return build(Config(model="dgcnn", channels=channels), shape, 40, nnx.Rngs(0), norm=norm)
 
 
 def test_parameter_count() -> None:

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments._errors import UserError
-from experiments.checkpoints import Checkpoints
-from experiments.reports import write_whole
+from experiments.checkpoints.checkpoints import Checkpoints
+from experiments.errors import UserError
+from experiments.reports.files import write_whole
 
 
 @contextlib.contextmanager

@@ -2,21 +2,26 @@
 
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from experiments._errors import UserError
-from experiments.methods import METHODS, Overrides
-from experiments.models import ACTIVATIONS
-from experiments.papers import ITEMS, Context
-from experiments.papers._data import described, enlarged, find, load_data, subset
-from experiments.papers._grid import Cell, Grid, Ordering, Protocol
-from experiments.papers._grid_report import report_of, said_of_noise
-from experiments.papers._presets import presets
-from experiments.papers._training import recipe_of
-from experiments.papers._trainings import RUNS, Trained, chosen, train_grid
-from experiments.training import Epoch, Run
+from experiments.errors import UserError
+from experiments.methods.scale_noise import ScaleNoise
+from experiments.methods.table import METHODS, Overrides
+from experiments.models.activations import ACTIVATIONS
+from experiments.papers.data import described, enlarged, find, load_data, subset
+from experiments.papers.grid import PAPER, Cell, Grid, Ordering, Protocol
+from experiments.papers.grid_report import report_of, said_of_noise
+from experiments.papers.item import Context
+from experiments.papers.presets import presets
+from experiments.papers.registry import ITEMS
+from experiments.papers.training import config_of, method_of
+from experiments.papers.trainings import RUNS, Trained, chosen, train_grid
+from experiments.papers.verdict import NOTE, comparison, measured
+from experiments.training.fit import Run
+from experiments.training.history import Epoch
 from tests.experiments.toy import toy_dataset
 
 PROTOCOL = Protocol(
@@ -51,7 +56,7 @@ def test_every_cell_of_every_item_is_spelt_right():
             assert cell.method in METHODS
             Overrides(**cell.overrides)
             for preset in item.presets.values():
-                setting = preset.settings._replace(**cell.changes)
+                setting = preset.settings.changed(**cell.changes)
                 assert setting.activation in ACTIVATIONS
         for ordering in grid.orderings:
             assert {ordering.better, ordering.worse} <= rows, name
@@ -67,27 +72,27 @@ def test_cells_can_be_sent_to_a_process():
 
 
 def test_the_noise_grows_where_the_protocol_says_so():
-    growing = PROTOCOL._replace(growing_noise=1.0)
+    growing = PROTOCOL.changed(growing_noise=1.0)
     noisy, quiet = Cell("noisy", "cwo"), Cell("quiet", "cwo-centre-sphere")
-    assert (recipe_of(noisy, growing).noise, recipe_of(noisy, growing).noise_grows) == (1.0, True)
-    assert recipe_of(noisy, PROTOCOL) == METHODS["cwo"]
-    assert recipe_of(quiet, growing) == METHODS["cwo-centre-sphere"]
+    assert method_of(noisy, growing).get(ScaleNoise) == ScaleNoise(1.0, grows=True)
+    assert method_of(noisy, PROTOCOL) == METHODS["cwo"]
+    assert method_of(quiet, growing) == METHODS["cwo-centre-sphere"]
     set_here = noisy._replace(overrides={"noise": 0.5})
-    assert recipe_of(set_here, growing).noise == 0.5
+    assert method_of(set_here, growing).get(ScaleNoise) == ScaleNoise(0.5, grows=True)
 
 
 def test_a_report_says_the_noise_of_each_row():
     cells = [Cell("Ours", "cwo"), Cell("step", "cwo-step"), Cell("BN", "bn")]
     (said,) = said_of_noise(cells, PROTOCOL)
     assert "Ours 0.1 (each layer, a draw a sample); step 0.1 (each layer, a draw a step)." in said
-    (said,) = said_of_noise(cells[:1], PROTOCOL._replace(growing_noise=1.0))
+    (said,) = said_of_noise(cells[:1], PROTOCOL.changed(growing_noise=1.0))
     assert "Ours 1 (last layer, l / L of it in layer l, a draw a sample)." in said
     assert said_of_noise(cells[2:], PROTOCOL) == []
 
 
 def test_a_reduced_preset_says_in_what_it_differs():
     made = presets(
-        Protocol(drops=((0.5, 0.1),), seeds=3),
+        PAPER.changed(drops=((0.5, 0.1),), seeds=3),
         smoke_rows=("BN",),
         cpu={"drops": (), "only_rows": ("BN", "WN")},
         cpu_cost="",
@@ -126,7 +131,7 @@ def test_finished_runs_are_kept_and_another_protocol_is_refused(tmp_path):
     assert again[0].run.curve[-1].test_accuracy == 0.123
     assert [t.run.curve for t in again[1:]] == [t.run.curve for t in first[1:]]
     with pytest.raises(UserError, match="another protocol \\(epochs differ\\)"):
-        train_grid(GRID, PROTOCOL._replace(epochs=3), context)
+        train_grid(GRID, PROTOCOL.changed(epochs=3), context)
 
 
 def trained(accuracies):
@@ -138,25 +143,77 @@ def trained(accuracies):
     ]
 
 
-def test_orderings_are_judged_over_paired_seeds():
+@pytest.mark.parametrize(
+    ("plain", "normalized", "holds", "said"),
+    [
+        ((0.5, 0.6), (0.7, 0.5), None, "undecided"),
+        ((0.5, 0.6), (0.7, 0.81), True, ""),
+        ((0.5, 0.6), (0.4, 0.49), False, ""),
+        ((0.5,), (0.7,), None, "undecided"),
+        ((0.5, 0.5), (0.5, 0.5), None, "undecided"),
+    ],
+)
+def test_orderings_are_judged_over_paired_seeds(plain, normalized, holds, said):
+    report = report_of(GRID, trained([plain, normalized]))
+    ordering = report.claims[0]
+    assert ordering.statement == "normalized better than plain (small), test accuracy"
+    assert (ordering.holds, ordering.said) == (holds, said)
+    assert NOTE in report.notes
+
+
+def test_an_ordering_says_its_interval():
+    """Student's t of two differences of 20 and -10 points: 5 +- 12.706 * 21.21 / sqrt(2)."""
     report = report_of(GRID, trained([(0.5, 0.6), (0.7, 0.5)]))
     ordering, plain, normalized = report.claims
-    assert ordering.statement == "normalized better than plain (small), test accuracy"
-    assert ordering.ours == "by +5.00 ± 21.21 points"
-    assert ordering.holds
+    assert ordering.ours == "by +5.00 points, 95% from -185.59 to +195.59"
     assert (plain.ours, plain.reference) == ("45.00 ± 7.07", "5")
     assert normalized.statement == "normalized, small: test error, %"
-    assert not report_of(GRID, trained([(0.5, 0.6), (0.4, 0.5)])).claims[0].holds
     assert len(report.rows) == 4
-    assert len(report.figures["curves"].axes) == 2
+    assert len(report.figures["curves"].axes) == 4
+
+
+def test_an_ordering_against_what_did_not_train_is_not_judged():
+    runs = trained([(0.5, 0.6), (0.7, 0.8)])
+    lost = runs[1].run._replace(outcome="at chance")
+    claim = report_of(GRID, [runs[0], runs[1]._replace(run=lost), *runs[2:]]).claims[0]
+    assert (claim.holds, claim.said, claim.ours) == (None, "not trained", "none at chance")
+
+
+def test_a_margin_is_part_of_the_claim():
+    ordering = Ordering("normalized", "plain", margin=3.0)
+    grid = replace(GRID, orderings=(ordering,))
+    runs = trained([(0.50, 0.60, 0.70), (0.49, 0.58, 0.685)])  # 1.5 points worse, +- 1.24.
+    claim = report_of(grid, runs).claims[0]
+    expected = "normalized within 3 points of plain, or better (small), test accuracy"
+    assert (claim.statement, claim.holds) == (expected, True)
+    assert not comparison(ordering._replace(margin=0.1), "", *by_cell(runs)).holds
+    assert comparison(ordering._replace(margin=1.5), "", *by_cell(runs)).said == "undecided"
+
+
+def by_cell(runs):
+    return [[t.run for t in runs if t.cell.row == row] for row in ("normalized", "plain")]
+
+
+def test_the_first_epochs_alone_can_be_compared():
+    curve = [Epoch(n + 1, 1.0, 0.5, 1.0, x) for n, x in enumerate((0.1, 0.3, 0.2, *[0.9] * 12))]
+    run = Run("bn", 0, curve, 1.0, 1, None)
+    assert measured(run, "early_accuracy") == pytest.approx(0.2)
+    assert measured(run, "early_change") == pytest.approx(0.15)
+    assert measured(run, "test_accuracy") == 0.9
+
+
+def test_a_rate_in_proportion_to_the_batch():
+    small = PROTOCOL.changed(learning_rate=0.2, rate_scale=1 / 8)
+    assert config_of(small).learning_rate == pytest.approx(0.025)
 
 
 def test_what_diverged_is_said():
     runs = trained([(0.5, 0.6), (0.1, 0.1)])
-    assert not report_of(GRID, runs).notes
+    assert report_of(GRID, runs).notes == (NOTE,)
     lost = runs[2].run._replace(curve=[Epoch(1, float("nan"), 0.1, float("nan"), 0.1)])
     report = report_of(GRID, [*runs[:2], runs[2]._replace(run=lost), runs[3]], ("A note.",))
-    assert report.notes == ("A note.", "Training diverged: normalized, small (1 of 2 seeds).")
+    diverged = "Training diverged: normalized, small (1 of 2 seeds)."
+    assert report.notes == ("A note.", diverged, NOTE)
 
 
 def test_data_are_found_by_name_or_alone(tmp_path):

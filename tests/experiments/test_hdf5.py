@@ -7,9 +7,10 @@ import h5py
 import numpy as np
 import pytest
 
-from experiments._errors import UserError
-from experiments.data import describe_sources, load
-from experiments.data._hdf5 import load_clouds
+from experiments.data.describe import describe_sources
+from experiments.data.hdf5 import load_clouds
+from experiments.data.load import load
+from experiments.errors import UserError
 
 POINTS = 1500
 RANDOM = np.random.default_rng(0)

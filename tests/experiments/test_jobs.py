@@ -5,12 +5,12 @@ import os
 import numpy as np
 import pytest
 
-from experiments._cli import main
-from experiments._errors import UserError
-from experiments._jobs import finished, share, take_share
-from experiments.papers import Context
-from experiments.papers._grid import Cell, Grid, Protocol
-from experiments.papers._trainings import train_grid
+from experiments.cli import main
+from experiments.errors import UserError
+from experiments.jobs import finished, share, take_share
+from experiments.papers.grid import Cell, Grid, Protocol
+from experiments.papers.item import Context
+from experiments.papers.trainings import train_grid
 
 PROTOCOL = Protocol(
     model="mlp", depth=1, width=4, epochs=2, batch_size=16, rows=64, test_rows=32, seeds=2

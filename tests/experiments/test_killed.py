@@ -16,7 +16,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from experiments.checkpoints import Checkpoints
+from experiments.checkpoints.checkpoints import Checkpoints
 from tests.experiments.toy import save_toy
 
 KILLS = int(os.environ.get("KILLS", "3"))

@@ -6,8 +6,9 @@ import jax
 import pytest
 from flax import nnx
 
-from experiments._errors import UserError
-from experiments.models import ModelSettings, build
+from experiments.config import Config
+from experiments.errors import UserError
+from experiments.models.registry import build
 from jaxnorm import flax_layout, parameter_count
 from jaxnorm.losses import collect_preactivations
 from jaxnorm.nnx import BatchNorm, functionalize
@@ -59,7 +60,7 @@ KERNELS = {
 
 
 def network(name: str, shape: tuple[int, ...], norm: str | None = "bn") -> nnx.Module:
-    settings = ModelSettings(name)
+    settings = Config(model=name, channels=64)
     return nnx.eval_shape(lambda: build(settings, shape, 10, nnx.Rngs(0), norm=norm))
 
 
@@ -92,7 +93,7 @@ def test_logits_of_small_images(name: str, norm: str | None) -> None:
 
 @pytest.mark.parametrize("name", ["resnet50", "resnet110", "wrn28x10"])
 def test_logits_of_deep_networks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.models._resnet110.UNITS", 2)
+    monkeypatch.setattr("experiments.models.resnet110.UNITS", 2)
     check_logits(name, None)
 
 
@@ -147,11 +148,11 @@ def test_the_layers_of_the_network_in_network() -> None:
 
 
 def test_dropout_follows_activations_and_the_units_of_a_residual_network() -> None:
-    settings = ModelSettings(channels=16)
+    settings = Config(channels=16)
     for name, places in (("cnn9", 9), ("resnet18", 8)):
         model = nnx.eval_shape(
             lambda name=name: build(
-                settings._replace(name=name), (8, 8, 1), 10, nnx.Rngs(0), norm="bn", dropout=0.1
+                settings.changed(model=name), (8, 8, 1), 10, nnx.Rngs(0), norm="bn", dropout=0.1
             )
         )
         layers = [m for _, m in nnx.iter_modules(model) if isinstance(m, nnx.Dropout)]
@@ -159,7 +160,7 @@ def test_dropout_follows_activations_and_the_units_of_a_residual_network() -> No
 
 
 def test_ghost_batches_reach_the_layers_of_batch_statistics_alone() -> None:
-    settings = ModelSettings("mlp", depth=2, width=8, groups=4)
+    settings = Config(model="mlp", depth=2, width=8, ghost_groups=4)
     for norm, groups in (("bn", [4, 4]), ("sl", [4, 4]), ("ln", [])):
         model = build(settings, (6,), 3, nnx.Rngs(0), norm=norm)
         layers = [m for _, m in nnx.iter_modules(model) if isinstance(m, BatchNorm)]

@@ -4,8 +4,9 @@ import csv
 
 import pytest
 
-from experiments.papers import ITEMS, run_item
-from experiments.papers._measured import COLUMNS, at_least, at_most, claims, near, rows
+from experiments.papers.measured import COLUMNS, at_least, at_most, claims, near, rows
+from experiments.papers.registry import ITEMS
+from experiments.papers.run import run_item
 
 
 def test_verdicts_and_rows():

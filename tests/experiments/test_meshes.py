@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments._errors import UserError
-from experiments.data import describe_sources, load
-from experiments.data._meshes import into_unit_ball, load_meshes, read_off, sample, upright
+from experiments.data.describe import describe_sources
+from experiments.data.load import load
+from experiments.data.meshes import into_unit_ball, load_meshes, read_off, sample, upright
+from experiments.errors import UserError
 
 #: A right triangle of area 2 at z = 0, and one of area 6 at z = 1.
 VERTICES = [(0, 0, 0), (2, 0, 0), (0, 2, 0), (0, 0, 1), (3, 0, 1), (0, 4, 1)]

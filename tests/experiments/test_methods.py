@@ -11,37 +11,41 @@ import optax
 import pytest
 from flax import nnx
 
-from experiments._errors import UserError
-from experiments.methods import (
-    METHODS,
-    OptimizerSettings,
-    Overrides,
-    adjusted,
-    constrained_layout,
-    find_methods,
-    initial_parameters,
-    make_optimizer,
+from experiments.config import Config
+from experiments.errors import UserError
+from experiments.methods.constrained import Sphere
+from experiments.methods.flags import adjusted
+from experiments.methods.optimizer import cosine, make_optimizer
+from experiments.methods.part import Output
+from experiments.methods.scale_noise import ScaleNoise
+from experiments.methods.table import METHODS, Overrides, find_methods
+from experiments.training.trainer import make_trainer, network_of
+from jaxnorm import (
+    CenteredWeightNormalized,
+    LinearlyConstrained,
+    Scaled,
+    SpectrallyNormalized,
+    WeightNormalized,
+    constraint_drift,
+    effective,
+    reparametrize,
 )
-from experiments.methods._optimizer import cosine, decayed
-from experiments.models import ModelSettings
-from experiments.training import make_trainer, network_of
-from jaxnorm import Scaled, constraint_drift, effective
 from jaxnorm.nnx import ScaleAndBias
+from tests.experiments.parallel import with_keys
 from tests.experiments.toy import SETTINGS, after_an_epoch, start, toy_dataset, toy_trainer
 
 
 def test_the_table():
     assert list(METHODS)[:5] == ["none", "bn", "ln", "gn", "cwo"]
-    ablations = [
-        recipe
-        for name, recipe in METHODS.items()
-        if name.startswith("cwo") and not recipe.noise_grows
-    ]
-    parts = {(r.centered, r.squared_radius, r.noise is not None) for r in ablations}
-    assert parts == set(itertools.product([False, True], [None, 2.0], [False, True]))
-    assert METHODS["cwo-none"].reparametrization is Scaled
-    assert [recipe.name for recipe in find_methods("")][:3] == ["none", "bn", "cwo"]
-    assert [recipe.name for recipe in find_methods(" gn, cwo-sphere ")] == ["gn", "cwo-sphere"]
+    for centre, sphere, noise in itertools.product([False, True], repeat=3):
+        ideas = ["centre"] * centre + ["sphere"] * sphere + ["noise"] * noise
+        name = "cwo" if len(ideas) == 3 else "-".join(["cwo", *(ideas or ["none"])])
+        kinds = [type(part).__name__ for part in METHODS[name].parts]
+        edits = ["Sphere"] if sphere else ["Centered"] * centre
+        assert kinds == [*edits, "LearnedScale", "ClippedByLayer", *["ScaleNoise"] * noise]
+        assert not sphere or METHODS[name].get(Sphere) == Sphere(2.0, centered=centre)
+    assert [method.name for method in find_methods("")][:3] == ["none", "bn", "cwo"]
+    assert [method.name for method in find_methods(" gn, cwo-sphere ")] == ["gn", "cwo-sphere"]
 
 
 def test_unknown_methods_get_near_names():
@@ -114,21 +118,20 @@ def toy_parameters(name):
         },
         "head": {"kernel": kernel[:4], "bias": jnp.ones(4)},
     }
-    return initial_parameters(params, METHODS[name], constrained_layout(), None, None)
+    return METHODS[name].parameters(params, toy_trainer(name).context, None)
 
 
 @pytest.mark.parametrize("name", ["none", "cwo-none"])
 def test_weight_decay_reaches_kernels_alone(name):
     params = toy_parameters(name)
-    settings = OptimizerSettings(learning_rate=0.5, weight_decay=0.1)
-    tx = make_optimizer(METHODS[name], settings, 10, constrained_layout())
+    settings = Config(learning_rate=0.5, weight_decay=0.1)
+    tx = make_optimizer(METHODS[name], settings, 10, toy_trainer(name).context)
     zeros = jax.tree.map(jnp.zeros_like, params)
     updates, _ = tx.update(zeros, tx.init(params), params)
     rows = zip(jax.tree.leaves_with_path(updates), jax.tree.leaves(params), strict=True)
     for (path, update), value in rows:
         is_kernel = jax.tree_util.keystr(path, simple=True, separator="/").endswith("kernel")
         np.testing.assert_allclose(update, -0.05 * value if is_kernel else 0 * value, atol=1e-7)
-    assert sum(jax.tree.leaves(decayed(params))) == 2
 
 
 def test_initial_parameters_keep_what_they_can():
@@ -147,17 +150,17 @@ def test_initial_parameters_keep_what_they_can():
 
 
 def test_noise_can_be_set():
-    params = toy_parameters("cwo-step")
+    params, context = toy_parameters("cwo-step"), toy_trainer("cwo-step").context
     zeros = jax.tree.map(jnp.zeros_like, params)
     for stddev, moved in ((0.0, False), (0.5, True)):
-        settings = OptimizerSettings(weight_decay=0.0)
-        recipe = adjusted(METHODS["cwo-step"], Overrides(noise=stddev))
-        tx = make_optimizer(recipe, settings, 10, constrained_layout(), seed=3)
+        settings = Config(weight_decay=0.0)
+        method = adjusted(METHODS["cwo-step"], Overrides(noise=stddev))
+        tx = make_optimizer(method, settings, 10, context, seed=3)
         updates, _ = tx.update(zeros, tx.init(params), params)
         noisy = optax.apply_updates(params, updates)["blocks"][0]["linear"]["kernel"].scale
         assert bool((noisy != 1).all()) == moved
-    recipe = adjusted(METHODS["cwo-centre-sphere"], Overrides(noise=0.5))
-    tx = make_optimizer(recipe, OptimizerSettings(), 10, constrained_layout())
+    method = adjusted(METHODS["cwo-centre-sphere"], Overrides(noise=0.5))
+    tx = make_optimizer(method, Config(), 10, context)
     updates, _ = tx.update(zeros, tx.init(params), params)
     np.testing.assert_array_equal(updates["blocks"][0]["linear"]["kernel"].scale, 0)
 
@@ -172,9 +175,10 @@ def test_the_schedule_is_half_a_cosine():
 @pytest.mark.slow
 def test_linear_noise_counts_layers_as_they_run():
     """Twelve blocks: by name the tenth comes before the second."""
-    model = ModelSettings("mlp", depth=12, width=4)
-    settings = SETTINGS._replace(model=model)
-    stddev = make_trainer(METHODS["cwo-linear"], settings, toy_dataset()).stddev
+    settings = SETTINGS.changed(model="mlp", depth=12, width=4)
+    method = METHODS["cwo-linear"]
+    context = make_trainer(method, settings, toy_dataset()).context
+    stddev = method.get(ScaleNoise).stddev_of_kernels(context)
     levels = [stddev["blocks"][i]["linear"]["kernel"] for i in range(12)]
     assert levels == [(i + 1) / 12 for i in range(12)]
     assert stddev["head"]["kernel"] is None
@@ -182,9 +186,9 @@ def test_linear_noise_counts_layers_as_they_run():
 
 def test_before_branches_scale_bias_and_noise_are_layers():
     """WRN-28-10 has two in each of twelve units and one in the end; kernels have neither."""
-    model = ModelSettings("wrn28x10", channels=4)
+    model = Config(model="wrn28x10", channels=4)
     key = jax.random.key(0)
-    network = functools.partial(network_of, METHODS["cwo-linear"].placed_in("wrn28x10"), model)
+    network = functools.partial(network_of, METHODS["cwo-linear"], model)
     made = nnx.eval_shape(lambda: network((8, 8, 3), 10, key))
     layers = [m for _, m in nnx.iter_modules(made) if isinstance(m, ScaleAndBias)]
     assert sorted(layer.stddev for layer in layers) == [(i + 1) / 25 for i in range(25)]
@@ -195,12 +199,46 @@ def test_before_branches_scale_bias_and_noise_are_layers():
 
 
 def test_noise_is_drawn_for_each_sample_or_once_a_step_and_never_both():
-    found = {}
-    for name in ("cwo", "cwo-step", "cwo-centre-sphere"):
-        trainer, recipe = toy_trainer(name), METHODS[name]
-        found[name] = (trainer.stddev, recipe.noisy_parameters)
-    assert found == {
-        "cwo": (0.1, False),
-        "cwo-step": (None, True),
-        "cwo-centre-sphere": (None, False),
+    """Of four rows of the same input the logits differ with a draw a sample, and else do not."""
+    data = toy_dataset()
+    for name, differ in (("cwo", True), ("cwo-step", False), ("cwo-centre-sphere", False)):
+        trainer = toy_trainer(name)
+        state = start(trainer, 0)
+        batch = with_keys(np.tile(data.X_train[:1], (4, 1)), data.y_train[:4])
+
+        def network(weights, X, trainer=trainer, state=state):
+            found = trainer.context.functional.apply(weights, state.model_state, X, train=True)
+            return Output(*found, loss=jnp.float32(0))
+
+        raw, own = state.params, state.method_state
+        forward = trainer.method.forward(network, raw, own, batch.keys, trainer.context)
+        logits = np.asarray(forward(trainer.method.weights(raw, own), batch.X).logits)
+        assert (np.ptp(logits, 0) > 1e-6).all() == differ, name
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "fields"),
+    [
+        ("wn", WeightNormalized, {"direction": True, "scale": False}),
+        ("cwn", CenteredWeightNormalized, {"direction": True, "scale": False}),
+        ("lcw", LinearlyConstrained, {"coordinates": True}),
+        ("sn", SpectrallyNormalized, {"kernel": True}),
+    ],
+)
+def test_weight_decay_reaches_what_is_shaped_as_the_kernel(name, kind, fields):
+    """By whether the first update changes; of scales, biases and normalizers it does not."""
+    context = toy_trainer(name).context
+    params = reparametrize(toy_parameters("none"), kind, context.layout)
+    zeros, updates = jax.tree.map(jnp.zeros_like, params), []
+    for decay in (0.0, 0.1):
+        settings = Config(learning_rate=0.5, weight_decay=decay)
+        tx = make_optimizer(METHODS[name], settings, 10, context)
+        updates.append(tx.update(zeros, tx.init(params), params)[0])
+    rows = zip(jax.tree.leaves_with_path(updates[0]), jax.tree.leaves(updates[1]), strict=True)
+    reached = {
+        jax.tree_util.keystr(path, simple=True, separator="/"): bool(np.any(a != b))
+        for (path, a), b in rows
     }
+    own = "blocks/0/linear/kernel/"
+    assert {p.removeprefix(own): v for p, v in reached.items() if p.startswith(own)} == fields
+    assert [p for p, v in reached.items() if v and not p.startswith(own)] == ["head/kernel"]

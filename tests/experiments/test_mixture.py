@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.simulations import Mixture, mixture_samples, train_unit
+from experiments.simulations.mixture import Mixture, mixture_samples, train_unit
 from jaxnorm.theory.vcl import mixture_kurtosis
 
 #: To the means' difference, at the start.

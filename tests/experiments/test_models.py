@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments._errors import UserError
-from experiments.models import MODELS, NORMS, ModelSettings, build
-from experiments.models._pooling import average_pool
+from experiments.config import Config
+from experiments.errors import UserError
+from experiments.models.norms import NORMS
+from experiments.models.pooling import average_pool
+from experiments.models.registry import MODELS, build
 from jaxnorm import parameter_count
 from jaxnorm.nnx import functionalize
 
@@ -21,7 +23,7 @@ AFFINE = ("bn", "ln", "gn")
 
 def network(name, norm, shape=(8, 8, 3), **sizes):
     """A network's structure; its parameters are only shapes, which is quick."""
-    settings = ModelSettings(name, **sizes)
+    settings = Config(model=name, **{"channels": 64, **sizes})
 
     def make():
         return build(settings, shape, 10, nnx.Rngs(0), norm=norm)
@@ -71,7 +73,7 @@ def test_activations_change_the_network():
     x = jnp.linspace(-1, 1, 192).reshape(1, 8, 8, 3)
     outputs = []
     for activation in ("relu", "tanh"):
-        settings = ModelSettings("mlp", activation=activation, depth=2, width=6)
+        settings = Config(model="mlp", activation=activation, depth=2, width=6)
         apply, params, state = functionalize(build(settings, (8, 8, 3), 10, nnx.Rngs(0)))
         outputs.append(np.asarray(apply(params, state, x, train=False)[0]))
     assert not np.allclose(*outputs)

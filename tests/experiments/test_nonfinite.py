@@ -8,25 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments._cli import main
-from experiments._errors import Diverged
-from experiments.methods import METHODS
-from experiments.models import ModelSettings
-from experiments.training import (
-    Ahead,
-    Metrics,
-    TrainingSettings,
-    batch_order,
-    fit,
-    guarded,
-    make_trainer,
-)
-from experiments.training._diagnose import first_nonfinite
-from experiments.training._guard import mean_of_taken
+from experiments.cli import main
+from experiments.config import Config
+from experiments.errors import Diverged
+from experiments.methods.table import METHODS
+from experiments.training.ahead_of_time import AheadOfTime
+from experiments.training.epoch import batch_order
+from experiments.training.fit import fit
+from experiments.training.nonfinite import first_nonfinite, guarded, mean_of_taken
+from experiments.training.state import Metrics
+from experiments.training.trainer import make_trainer
 from tests.experiments.parallel import with_keys
 from tests.experiments.toy import save_toy, start, toy_dataset
 
-SETTINGS = TrainingSettings(ModelSettings(depth=2, width=4), epochs=2, batch_size=16)
+SETTINGS = Config(depth=2, width=4, epochs=2, batch_size=16)
 
 
 def with_outlier(size):
@@ -51,7 +46,7 @@ MADE = {}
 def trainer(nonfinite):
     """One trainer for each choice: what it compiles, all tests share."""
     if nonfinite not in MADE:
-        settings = SETTINGS._replace(nonfinite=nonfinite)
+        settings = SETTINGS.changed(nonfinite=nonfinite)
         MADE[nonfinite] = make_trainer(METHODS["none"], settings, toy_dataset())
     return MADE[nonfinite]
 
@@ -64,22 +59,27 @@ def test_a_run_stops_at_the_step_and_names_the_layer():
     assert str(error.value) == expected
 
 
+def first_in(state, batch):
+    subject = trainer("stop")
+    return first_nonfinite(subject.method, subject.context, state, batch)
+
+
 def test_the_first_layer_in_execution_order_is_named():
     data, healthy = toy_dataset(), start(trainer("stop"), 0)
     batch = with_keys(*jax.device_put(data[:2]))
     everything_finite = "in the loss or the gradient; all pre-activations are finite"
-    assert first_nonfinite(trainer("stop"), healthy, batch) == everything_finite
+    assert first_in(healthy, batch) == everything_finite
     for broken in (["head"], ["blocks", 1, "linear"], ["blocks", 0, "linear"]):
         params = jax.tree.map(lambda x: x, healthy.params)
         layer = functools.reduce(lambda tree, key: tree[key], broken, params)
         layer["kernel"] = layer["kernel"].at[0, 0].set(jnp.inf)
-        found = first_nonfinite(trainer("stop"), healthy._replace(params=params), batch)
+        found = first_in(healthy._replace(params=params), batch)
         assert found == f"first in the pre-activations of {'/'.join(map(str, broken))}"
 
 
 def test_skipping_is_training_without_those_steps():
     data, row = with_outlier(3e38)
-    skipping, step = trainer("skip"), Ahead(trainer("record").step)
+    skipping, step = trainer("skip"), AheadOfTime(trainer("record").step)
     run = fit(skipping, data, 0)
     state, losses = start(trainer("record"), 0), []
     for order in orders():
@@ -158,3 +158,21 @@ def test_compare_records_a_diverged_run_and_goes_on(npz, tmp_path, capsys):
     assert all(np.isnan(float(row["train_loss"])) for row in rows)
     assert all(row["outcome"].startswith("diverged, not finite at step") for row in rows)
     assert "diverged (2 of 2 seeds)" in (tmp_path / "table.md").read_text()
+
+
+def test_a_finite_loss_with_a_gradient_that_is_not_is_skipped():
+    """The square root of 0 is 0, and its slope infinite."""
+    state = start(trainer("record"), 0)._replace(params={"w": jnp.float32(3)})
+
+    def descend(state, batch):
+        loss, slope = jax.value_and_grad(lambda w: jnp.sqrt(batch * w))(state.params["w"])
+        return state._replace(params={"w": state.params["w"] - slope}), Metrics(loss, loss)
+
+    step = jax.jit(guarded(descend))
+    for batch, moves in ((1.0, True), (0.0, False)):
+        after, metrics = step(state, jnp.float32(batch))
+        assert np.isfinite(metrics.loss)
+        assert int(after.skipped) == (not moves)
+        # 3 - 1 / (2 sqrt 3)
+        wanted = 3 - 0.5 / np.sqrt(3) if moves else 3
+        np.testing.assert_allclose(after.params["w"], wanted, rtol=1e-6)

@@ -6,12 +6,14 @@ import jax.numpy as jnp
 import pytest
 from flax import nnx
 
-from experiments._errors import UserError
-from experiments.models import ModelSettings, build
-from experiments.papers import Context
-from experiments.papers.bn import _fig2ef
-from experiments.papers.bn._fig2ef import Point, Settings, point_of, run
-from experiments.training import Epoch, Run
+from experiments.config import Config
+from experiments.errors import UserError
+from experiments.models.registry import build
+from experiments.papers.bn import fig2ef
+from experiments.papers.bn.fig2ef import Point, Settings, point_of, run
+from experiments.papers.item import Context
+from experiments.training.fit import Run
+from experiments.training.history import Epoch
 from jaxnorm.nnx import functionalize
 
 SETTINGS = Settings((2, 5), (16, 64), rows=64, test_rows=16, seeds=2)
@@ -19,7 +21,7 @@ SETTINGS = Settings((2, 5), (16, 64), rows=64, test_rows=16, seeds=2)
 
 @pytest.mark.parametrize("layer", range(1, 6))
 def test_one_layer_has_scales_and_the_others_their_own_bias(layer):
-    settings = ModelSettings("cnn4", channels=2, norm_at=layer)
+    settings = Config(model="cnn4", channels=2, norm_at=layer)
     model = nnx.eval_shape(lambda: build(settings, (4, 4, 1), 3, nnx.Rngs(0), norm="bn"))
     params = functionalize(model).params
     blocks = [*params["blocks"].values(), params["dense"]]
@@ -47,7 +49,7 @@ def places(monkeypatch):
         seen.append((layer, batch_size))
         return trained(settings, layer, batch_size, data)
 
-    monkeypatch.setattr(_fig2ef, "_trained", stand_in)
+    monkeypatch.setattr(fig2ef, "_trained", stand_in)
     return seen
 
 

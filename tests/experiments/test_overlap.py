@@ -4,13 +4,17 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.training import Ahead, KeepsNothing, Stepwise, _loop, fit, make_indexed_step
+from experiments.training import runners
+from experiments.training.ahead_of_time import AheadOfTime
+from experiments.training.fit import fit
+from experiments.training.history import NoCheckpoints
+from experiments.training.runners import Stepwise
 from tests.experiments.toy import start, toy_dataset, toy_trainer
 
 STEPS, EPOCHS = 4, 3
 
 
-class Seen(KeepsNothing):
+class Seen(NoCheckpoints):
     """Notes when it is shown which state; asks to leave after an epoch, if one is given."""
 
     def __init__(self, log, last=None):
@@ -30,25 +34,25 @@ def trainer(request):
     trainer = toy_trainer("cwo")
     if request.param == "scanned":
         return trainer
-    return trainer._replace(epoch=Stepwise(make_indexed_step(trainer.step), 16))
+    return trainer._replace(epoch=Stepwise(trainer.step, 16))
 
 
 @pytest.fixture
 def log(monkeypatch):
     """The names of the compiled functions, in the order in which they are called."""
-    names, call = [], Ahead.__call__
+    names, call = [], AheadOfTime.__call__
 
     def noted(self, *args):
         result = call(self, *args)
         names.append(self.__wrapped__.__name__)
         return result
 
-    monkeypatch.setattr(Ahead, "__call__", noted)
+    monkeypatch.setattr(AheadOfTime, "__call__", noted)
     return names
 
 
 def test_results_are_recorded_once_the_next_epoch_has_begun(trainer, log, monkeypatch):
-    monkeypatch.setattr(_loop, "AHEAD", 3)
+    monkeypatch.setattr(runners, "STEPS_AHEAD", 3)
     fit(trainer, toy_dataset(), 0, lambda entry: log.append("reports"), Seen(log))
     work = [name for name in log if name in ("epoch", "indexed_step", "reports", "saves")]
     host = ["reports", "saves"]
@@ -59,19 +63,19 @@ def test_results_are_recorded_once_the_next_epoch_has_begun(trainer, log, monkey
 
 
 def test_what_is_saved_is_the_state_after_its_own_epoch(trainer):
-    data, keeper = toy_dataset(), Seen([])
-    run = fit(trainer, data, 0, keeper=keeper)
+    data, seen = toy_dataset(), Seen([])
+    run = fit(trainer, data, 0, checkpointer=seen)
     state = start(trainer, 0)
-    for saved in keeper.states:
+    for saved in seen.states:
         state, _ = trainer.epoch(state, *jax.device_put(data[:2]))
         jax.tree.map(np.testing.assert_array_equal, saved, jax.device_get(state))
-    jax.tree.map(np.testing.assert_array_equal, keeper.states[-1], jax.device_get(run.state))
-    assert len(keeper.states) == len(run.curve) == EPOCHS
+    jax.tree.map(np.testing.assert_array_equal, seen.states[-1], jax.device_get(run.state))
+    assert len(seen.states) == len(run.curve) == EPOCHS
 
 
 def test_a_signal_is_obeyed_before_another_epoch_begins(trainer, log):
-    keeper = Seen(log, last=2)
-    run = fit(trainer, toy_dataset(), 0, keeper=keeper)
-    assert [int(state.epoch) for state in keeper.states] == [1, 2]
+    seen = Seen(log, last=2)
+    run = fit(trainer, toy_dataset(), 0, checkpointer=seen)
+    assert [int(state.epoch) for state in seen.states] == [1, 2]
     assert len(run.curve) == 2
     assert log[-1] == "saves"

@@ -1,15 +1,20 @@
 """Items of the papers: what a run writes and prints, and what every row of the table must have."""
 
 import csv
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from experiments._cli import main
-from experiments._errors import UserError
-from experiments.papers import ITEMS, Claim, Item, Preset, Report, collect, find_items, run_item
-from experiments.reports import new_figure
+from experiments.cli import main
+from experiments.errors import UserError
+from experiments.papers.collected import collect
+from experiments.papers.item import Claim, Item, Preset, Report
+from experiments.papers.registry import ITEMS, find_items
+from experiments.papers.run import named, run_item
+from experiments.reports.picture import new_figure
 
 
 class Settings(NamedTuple):
@@ -48,7 +53,7 @@ def test_every_item_has_a_smoke_preset_and_a_name_of_two_parts():
         assert what
         assert "smoke" in item.presets
         for preset in item.presets.values():
-            assert preset.settings._asdict()
+            assert named(preset.settings)
             assert preset.cost
 
 
@@ -81,3 +86,10 @@ def test_reports_are_gathered_with_their_pictures(tmp_path, capsys):
     assert "# Not run\n\n- toy/missing: squares" in page
     with pytest.raises(UserError, match="holds no report"):
         collect([other], tmp_path, tmp_path / "report.md")
+
+
+def test_every_item_is_in_the_table_of_what_differs():
+    text = (Path(__file__).parents[2] / "experiments" / "papers" / "README.md").read_text()
+    pairs = (cell.split("/") for cell in re.findall(r"^\| (\w+/[\w, ]+) \|", text, re.MULTILINE))
+    named = {f"{paper}/{what}" for paper, several in pairs for what in several.split(", ")}
+    assert named == set(ITEMS)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from experiments.training import fit
+from experiments.training.fit import fit
 from tests.experiments.parallel import (
     DATA,
     GROUPS,
@@ -79,5 +79,5 @@ def test_nothing_compiles_in_a_second_epoch_or_run(caplog):
     assert not [record for record in caplog.records if "Compiling" in record.getMessage()]
     assert (subject.init.compilations, subject.epoch.compilations) == (1, 1)
     before = run.state
-    subject.epoch(before, *subject.settings.placement.replicate(DATA[:2]))
+    subject.epoch(before, *subject.placement.replicate(DATA[:2]))
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(before.params))

@@ -5,10 +5,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.methods import METHODS, Overrides, adjusted
-from experiments.methods._paths import by_path
-from experiments.training import Ahead, Stepwise, make_evaluate, make_indexed_step, make_trainer
-from experiments.training._refresh import Refresh
+from experiments.methods.flags import adjusted
+from experiments.methods.normalizers import Dropout
+from experiments.methods.paths import by_path
+from experiments.methods.population import GammaDecay, PopulationNorm
+from experiments.methods.scale_noise import ScaleNoise
+from experiments.methods.table import METHODS, Overrides
+from experiments.methods.variance_constancy import VarianceConstancy
+from experiments.training.ahead_of_time import AheadOfTime
+from experiments.training.epoch import Refresh
+from experiments.training.evaluate import make_evaluate
+from experiments.training.runners import Stepwise
+from experiments.training.trainer import make_trainer
 from jaxnorm import effective, standardized
 from tests.experiments.parallel import with_keys
 from tests.experiments.toy import SETTINGS, start, toy_dataset, toy_trainer
@@ -48,24 +56,26 @@ def test_refreshes_fall_due_every_so_many_steps_and_at_the_end():
 @pytest.mark.parametrize("method", ["pn+gamma-decay", "wn+gamma-decay"])
 def test_stepwise_and_scanned_epochs_refresh_alike(method):
     data, trainer = toy_dataset(), toy_trainer(method)
-    stepwise = Stepwise(make_indexed_step(trainer.step), 16, trainer.refresh)
+    stepwise = Stepwise(trainer.step, 16, refreshes=trainer.refreshes)
     one, _ = stepwise(start(trainer, 3), *data[:2])
     other, _ = trainer.epoch(start(trainer, 3), *data[:2])
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
-    assert all((np.asarray(each) > 0).any() for each in jax.tree.leaves(one.strengths))
+    strengths = jax.tree.leaves(one.method_state["GammaDecay"])
+    assert all((np.asarray(each) > 0).any() for each in strengths)
 
 
 def test_the_decay_is_part_of_the_loss():
     """Its gradient is 2 zeta gamma: what one step of plain SGD adds to the scales."""
     data, trainer = toy_dataset(), toy_trainer("pn+gamma-decay")
     state = start(trainer, 0)
-    step, batch = Ahead(trainer.step), with_keys(data.X_train[:16], data.y_train[:16])
+    step, batch = AheadOfTime(trainer.step), with_keys(data.X_train[:16], data.y_train[:16])
     without, _ = step(state, batch)
-    strengths = {site: jnp.full_like(each, 0.1) for site, each in state.strengths.items()}
-    with_decay, _ = step(state._replace(strengths=strengths), batch)
+    zeros = state.method_state["GammaDecay"]
+    strengths = {site: jnp.full_like(each, 0.1) for site, each in zeros.items()}
+    with_decay, _ = step(state._replace(method_state={"GammaDecay": strengths}), batch)
     before, plain, decayed = (by_path(s.params) for s in (state, without, with_decay))
-    rate = SETTINGS.optimizer.learning_rate
+    rate = SETTINGS.learning_rate
     for site in strengths:
         moved = np.asarray(decayed[f"{site}/scale"]) - np.asarray(plain[f"{site}/scale"])
         expected = -rate * 2 * 0.1 * np.asarray(before[f"{site}/scale"])
@@ -77,14 +87,15 @@ def test_users_settings_reach_the_parts_that_a_method_has():
         noise=0.7, dropout=0.3, sample_size=2, vcl_weight=0.5, refresh_every=4, probes=3
     )
     assert adjusted(METHODS["none"], settings) == METHODS["none"]
-    assert adjusted(METHODS["cwo"], settings).noise == 0.7
-    assert adjusted(METHODS["bn+dropout"], settings).dropout == 0.3
-    vcl = adjusted(METHODS["vcl"], settings).variance_constancy
+    assert adjusted(METHODS["cwo"], settings).get(ScaleNoise).stddev == 0.7
+    assert adjusted(METHODS["bn+dropout"], settings).get(Dropout).rate == 0.3
+    vcl = adjusted(METHODS["vcl"], settings).get(VarianceConstancy)
     assert (vcl.sample_size, vcl.weight, vcl.clip) == (2, 0.5, 1.0)
     decay = adjusted(METHODS["pn+gamma-decay"], settings)
-    assert (decay.population.every, decay.population.rows) == (4, 10_000)
-    assert decay.gamma_decay.probes == 3
-    assert adjusted(METHODS["pn"], settings).gamma_decay is None
+    population, strengths = decay.get(PopulationNorm), decay.get(GammaDecay)
+    assert (population.every, population.rows) == (4, 10_000)
+    assert (strengths.every, strengths.probes) == (4, 3)
+    assert adjusted(METHODS["pn"], settings).get(GammaDecay) is None
 
 
 def test_normprop_trains_with_a_batch_of_one_and_batch_normalization_cannot():
@@ -92,9 +103,7 @@ def test_normprop_trains_with_a_batch_of_one_and_batch_normalization_cannot():
     data = toy_dataset()
     accuracies = {}
     for method in ("normprop", "bn"):
-        settings = SETTINGS._replace(
-            batch_size=1, optimizer=SETTINGS.optimizer._replace(learning_rate=0.002)
-        )
+        settings = SETTINGS.changed(batch_size=1, learning_rate=0.002)
         trainer = make_trainer(METHODS[method], settings, data)
         state = start(trainer, 0)
         for _ in range(2):
@@ -121,6 +130,6 @@ def test_batch_data_normalization_keeps_running_statistics_for_evaluation():
             x = relu(x @ layer["kernel"] + layer["bias"][None])
         return x @ plain["head"]["kernel"] + plain["head"]["bias"][None], model_state
 
-    expected = make_evaluate(apply, noisy=False)(state, *data[2:4])
+    expected = make_evaluate(METHODS["normprop-batch"], apply)(state, *data[2:4])
     got = trainer.evaluate(state, *data[2:4])
     assert float(got.loss) == pytest.approx(float(expected.loss), rel=1e-3)

@@ -14,10 +14,9 @@ import jax
 import numpy as np
 import pytest
 
-from experiments._cli import main
-from experiments._errors import UserError
-from experiments.training import join
-from experiments.training._processes import is_of_a_cluster
+from experiments.cli import main
+from experiments.errors import UserError
+from experiments.training.processes import is_of_a_cluster, join
 from tests.experiments.parallel import DATA, assert_same, on_one_device, placement
 from tests.experiments.two_processes import ENTRIES, flags
 

@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments._errors import UserError
-from experiments.data import POLICIES, POLICIES_FILE, find_augmentation
-from experiments.data._operations import OPERATIONS
-from experiments.data._published import read_policies
-from experiments.papers._data import published_policies, said_of_policies
-from experiments.papers._grid import Protocol
-from experiments.papers._training import settings_of
+from experiments.data.augmentations import POLICIES, find_augmentation
+from experiments.data.operations import OPERATIONS
+from experiments.data.published import POLICIES_FILE, read_policies
+from experiments.errors import UserError
+from experiments.papers.data import published_policies, said_of_policies
+from experiments.papers.grid import Protocol
+from experiments.papers.training import config_of
 
 #: In the forms of the published file: nested lists of lists or tuples, assigned or returned.
 ARCHIVE = """
@@ -94,9 +94,9 @@ def test_an_augmentation_with_a_file_chooses_from_it(archive):
 def test_a_table_takes_them_from_the_data_folder(archive, tmp_path):
     protocol = Protocol(augment=POLICIES, policies=published_policies(tmp_path))
     assert protocol.policies == POLICIES_FILE
-    assert settings_of(protocol, tmp_path).augment == f"{POLICIES}:{archive}"
-    assert settings_of(protocol._replace(augment="flip"), tmp_path).augment == "flip"
+    assert config_of(protocol, tmp_path).augment == f"{POLICIES}:{archive}"
+    assert config_of(protocol.changed(augment="flip"), tmp_path).augment == "flip"
     assert published_policies(None) == published_policies(tmp_path / "other") == ""
-    assert settings_of(Protocol(augment=POLICIES), tmp_path).augment == POLICIES
+    assert config_of(Protocol(augment=POLICIES), tmp_path).augment == POLICIES
     assert said_of_policies(POLICIES_FILE).startswith("Fast AutoAugment's sub-policies: those of")
     assert "drawn" in said_of_policies("")

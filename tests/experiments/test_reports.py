@@ -6,20 +6,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments._errors import UserError
-from experiments.reports import (
-    comparison_table,
-    draw_curves,
-    markdown,
-    prepare_folder,
-    provenance,
-    write_curves,
-    write_results,
-    write_whole,
-)
-from experiments.reports._curves import spread_out
-from experiments.reports._table import spread
-from experiments.training import Epoch, Run
+from experiments.errors import UserError
+from experiments.reports.csv import write_curves, write_results
+from experiments.reports.curves import draw_curves, spread_out
+from experiments.reports.files import prepare_folder, write_whole
+from experiments.reports.table import comparison_table, markdown, provenance, spread
+from experiments.training.fit import Run
+from experiments.training.history import Epoch
 
 
 def run(method, seed, accuracy):
@@ -42,7 +35,8 @@ def test_csv_files(tmp_path):
     assert results[3] == expected
     curves = list(csv.reader((tmp_path / "curves.csv").read_text().splitlines()))
     assert (
-        ",".join(curves[0]) == "method,seed,epoch,train_loss,train_accuracy,test_loss,test_accuracy"
+        ",".join(curves[0]) == "method,seed,epoch,train_loss,train_accuracy,test_loss,"
+        "test_accuracy,gradient_norm,parameter_norm,drift"
     )
     assert len(curves) == 1 + 4 * 3
 

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments.models import NORMS, Style
-from experiments.models._residual import Residual
+from experiments.models.norms import NORMS
+from experiments.models.residual import Residual
+from experiments.models.style import Style
 
 Layers = tuple[tuple[int, int, int], ...]
 

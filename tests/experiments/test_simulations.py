@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.simulations import Student, Unit, simulate_online, simulate_training
-from experiments.simulations._finite import exact_error
-from experiments.simulations._student import step
+from experiments.simulations.finite import exact_error, simulate_training
+from experiments.simulations.online import simulate_online
+from experiments.simulations.student import Student, Unit, step
 from jaxnorm.theory.batch_norm import (
     OrderParameters,
     generalization_error,

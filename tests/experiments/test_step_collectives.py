@@ -10,8 +10,10 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from experiments.methods import METHODS
-from experiments.training import Batch, make_indexed_step
+from experiments.methods.constrained import ClippedByLayer
+from experiments.methods.table import METHODS
+from experiments.training.epoch import make_indexed_step
+from experiments.training.state import Batch
 from jaxnorm import effective
 from tests.devices import collectives, traffic
 from tests.experiments.parallel import BATCH, DATA, placement, trainer, trainer_of
@@ -84,10 +86,10 @@ def test_taking_a_batch_out_of_the_data_sends_nothing():
     assert collectives(step, state, *data, order, jnp.int32(0)) == ["all-reduce"]
 
 
-def all_reduces_with_a_kernel_split_along_its_fan_in(recipe):
+def all_reduces_with_a_kernel_split_along_its_fan_in(method):
     """The second layer's 8 x 8 kernel, and what the optimizer keeps of it; the rest is whole."""
     mesh = placement("jit", DEVICES, "model=8").mesh
-    subject = trainer_of(recipe, placement("jit", 1))
+    subject = trainer_of(method, placement("jit", 1))
     state = state_shapes(subject)
 
     def sharding(leaf):
@@ -109,8 +111,9 @@ def test_a_kernel_split_along_its_fan_in_costs_two_all_reduces():
     taken over its largest number. lcw and wn: a sum over the fan-in forward, and one backward.
     """
     plain = all_reduces_with_a_kernel_split_along_its_fan_in(METHODS["none"])
-    unclipped = replace(METHODS["cwo"], clip=None)
-    for recipe in (unclipped, METHODS["lcw"], METHODS["wn"]):
-        more = all_reduces_with_a_kernel_split_along_its_fan_in(recipe) - plain
-        assert more == 2, recipe.name
+    parts = [p for p in METHODS["cwo"].parts if not isinstance(p, ClippedByLayer)]
+    unclipped = replace(METHODS["cwo"], parts=tuple(parts))
+    for method in (unclipped, METHODS["lcw"], METHODS["wn"]):
+        more = all_reduces_with_a_kernel_split_along_its_fan_in(method) - plain
+        assert more == 2, method.name
     assert all_reduces_with_a_kernel_split_along_its_fan_in(METHODS["cwo"]) - plain == 5

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from experiments._errors import UserError
-from experiments.methods import METHODS
-from experiments.training import make_placement
-from experiments.training._accumulate import microbatches
-from experiments.training._average import average, own_keys, shared_keys
-from experiments.training._cut import Groups, cut
+from experiments.config import Config
+from experiments.errors import UserError
+from experiments.methods.table import METHODS
+from experiments.training.devices import make_placement
+from experiments.training.groups import Groups, batch_groups
+from experiments.training.parallel import average, own_keys, shared_keys
+from experiments.training.step import microbatches
 from tests.experiments.parallel import (
     BATCH,
     DATA,
@@ -129,7 +130,8 @@ def test_dropout_trains_on_devices():
 
 def test_groups_inside_a_step():
     def groups(entry, devices, wanted, method="bn"):
-        return cut(METHODS[method], placement(entry, devices), 64, 1, wanted)
+        config = Config(batch_size=64, ghost_groups=wanted)
+        return batch_groups(METHODS[method], config, placement(entry, devices))
 
     assert groups("jit", 1, 1) == Groups(1, 1)
     assert groups("jit", 8, 1) == Groups(1, 8)
@@ -170,8 +172,9 @@ def test_wrong_meshes(name):
     ],
 )
 def test_batches_that_cannot_be_cut(method, entry, batch, accumulate, groups, message):
+    config = Config(batch_size=batch, accumulate=accumulate, ghost_groups=groups)
     with pytest.raises(UserError, match=message):
-        cut(METHODS[method], placement(entry, 8), batch, accumulate, groups)
+        batch_groups(METHODS[method], config, placement(entry, 8))
 
 
 def test_one_device_needs_no_mesh():

@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from experiments._cli import main
-from experiments._errors import UserError
-from experiments.data import _tfds, load
-from experiments.methods import METHODS
-from experiments.models import ModelSettings
-from experiments.training import Ahead, TrainingSettings, fit, make_trainer
-from experiments.training._diagnose import batch_of
+from experiments.cli import main
+from experiments.config import Config
+from experiments.data import tfds as sources
+from experiments.data.load import load
+from experiments.errors import UserError
+from experiments.methods.table import METHODS
+from experiments.training.ahead_of_time import AheadOfTime
+from experiments.training.fit import fit
+from experiments.training.trainer import make_trainer
 from tests.experiments.parallel import with_keys
 
 RANDOM = np.random.default_rng(0)
@@ -62,7 +64,7 @@ def whole(prepared, monkeypatch):
 @pytest.fixture
 def streamed(whole, monkeypatch):
     """The same set, as if it were too large."""
-    monkeypatch.setattr(_tfds, "IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr(sources, "IN_MEMORY_BYTES", 0)
     return load("tiny_pictures", 0)
 
 
@@ -116,15 +118,15 @@ def test_processes_read_their_own_places_of_each_batch(streamed):
 
 
 def test_streamed_training_is_training_on_the_same_batches(whole, streamed):
-    settings = TrainingSettings(ModelSettings(depth=1, width=4), epochs=2, batch_size=16)
+    settings = Config(depth=1, width=4, epochs=2, batch_size=16)
     trainer = make_trainer(METHODS["none"], settings, streamed)
     run = fit(trainer, streamed, 3)
     in_memory = make_trainer(METHODS["none"], settings, whole)
-    step = Ahead(in_memory.step)
+    step = AheadOfTime(in_memory.step)
     state = in_memory.init(np.uint32(3), whole.X_train)
     for number in range(2):
         order = np.random.default_rng([3, number]).permutation(50)[:48].reshape(3, 16)
-        seen = batch_of(trainer, state._replace(epoch=np.int32(number)), None, None, 2)
+        seen = trainer.epoch.batch(state._replace(epoch=np.int32(number)), None, None, 2)
         np.testing.assert_allclose(seen[0], whole.X_train[order[2]], rtol=1e-5, atol=1e-6)
         for rows in order:
             state, _ = step(state, with_keys(whole.X_train[rows], whole.y_train[rows]))

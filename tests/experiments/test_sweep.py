@@ -8,30 +8,30 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments.data import Dataset
-from experiments.methods import (
-    METHODS,
-    OptimizerSettings,
-    Overrides,
-    adjusted,
-    constrained_layout,
-    make_optimizer,
-)
-from experiments.models import ModelSettings
-from experiments.models._alpha_dropout import AlphaDropout
-from experiments.training import Sizes, TrainingSettings, make_sweep, padded, sizes_of
-from experiments.training._evaluate import make_evaluate
-from experiments.training._step import make_step
-from experiments.training._sweep import as_unpadded, padded_order
-from experiments.training._trainer import make_init, network_of
-from jaxnorm.nnx import functionalize
+from experiments.config import Config
+from experiments.data.dataset import Dataset
+from experiments.methods.flags import adjusted
+from experiments.methods.optimizer import make_optimizer
+from experiments.methods.table import METHODS, Overrides
+from experiments.models.alpha_dropout import AlphaDropout
+from experiments.papers.vcl.padded import Sizes, padded, sizes_of
+from experiments.papers.vcl.sweep import as_unpadded, make_sweep, padded_order
+from experiments.training.evaluate import make_evaluate
+from experiments.training.step import make_step
+from experiments.training.trainer import make_context, make_init, network_of
 from tests.experiments.parallel import with_keys
 from tests.experiments.toy import toy_dataset
 
 RATES = (0.02, 0.05)
-SETTINGS = TrainingSettings(
-    ModelSettings(activation="elu", depth=1, width=8, head_dropout=0.5),
-    OptimizerSettings("sgd", 0.0, 0.0, ((0.5, 0.1),)),
+SETTINGS = Config(
+    model="mlp",
+    activation="elu",
+    depth=1,
+    width=8,
+    head_dropout=0.5,
+    learning_rate=0.0,
+    weight_decay=0.0,
+    drops=((0.5, 0.1),),
     epochs=2,
     batch_size=12,
 )
@@ -61,14 +61,13 @@ def test_a_sweep_is_the_ordinary_training():
     curve = jax.device_get(make_sweep(VCL, SETTINGS, ROOMY)(*arguments))
     seed, rate, data = jnp.uint32(1), RATES[1], splits()[1]
     sizes = Sizes(*map(np.int32, TIGHT))
-    network = functools.partial(network_of, VCL, SETTINGS.model, (6,), 3)
-    apply = functionalize(network(jax.random.key(0))).apply
-    layout, steps = constrained_layout(), 2 * (56 // 12)
-    tx = make_optimizer(VCL, SETTINGS.optimizer._replace(learning_rate=rate), steps, layout)
-    step = jax.jit(make_step(apply, tx, VCL.variance_constancy))
-    init = make_init(network, lambda seed: tx, VCL, SETTINGS, layout)
+    network = functools.partial(network_of, VCL, SETTINGS, (6,), 3)
+    context, steps = make_context(VCL, network(jax.random.key(0)), SETTINGS, (6,)), 2 * (56 // 12)
+    tx = make_optimizer(VCL, SETTINGS.changed(learning_rate=rate), steps, context)
+    step = jax.jit(make_step(VCL, context, tx))
+    init = make_init(VCL, context, network, lambda seed: tx)
     state = as_unpadded(init(seed, data.X_train), seed, sizes)
-    evaluate = jax.jit(make_evaluate(apply, noisy=False))
+    evaluate = jax.jit(make_evaluate(VCL, context.functional.apply))
     losses, curves = [], []
     for epoch in range(2):
         order = np.asarray(padded_order(state, 56, sizes.train))
@@ -94,11 +93,12 @@ def test_padded_rows_never_lead_the_order():
 
 def test_first_and_last_weights_have_the_data_s_own_sizes():
     """LeCun's and He's variances, 1 and 2 over the fan-in, whatever the arrays hold."""
-    model = ModelSettings(activation="relu", depth=1, width=400)
+    model = SETTINGS.changed(activation="relu", width=400)
     network = functools.partial(network_of, METHODS["none"], model, (90,), 50)
-    training = SETTINGS._replace(model=model)
-    tx = make_optimizer(METHODS["none"], SETTINGS.optimizer, 1, constrained_layout())
-    init = make_init(network, lambda seed: tx, METHODS["none"], training, constrained_layout())
+    made = network(jax.random.key(0))
+    context = make_context(METHODS["none"], made, model, (90,))
+    tx = make_optimizer(METHODS["none"], model, 1, context)
+    init = make_init(METHODS["none"], context, network, lambda seed: tx)
     sizes = Sizes(*map(np.int32, (9, 9, 9, 30, 10)))
     params = as_unpadded(init(jnp.uint32(0), jnp.zeros((9, 90))), jnp.uint32(0), sizes).params
     first, head = params["blocks"][0]["linear"]["kernel"][:30], params["head"]["kernel"][:, :10]

@@ -7,21 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments._errors import UserError
-from experiments.data import pad_crop_flip
-from experiments.methods import METHODS
-from experiments.models import ModelSettings
-from experiments.training import (
-    Ahead,
-    Batch,
-    Stepwise,
-    fit,
-    make_evaluate,
-    make_indexed_step,
-    make_trainer,
-)
-from experiments.training._epoch import batch_order, epoch_keys
-from experiments.training._keys import row_keys
+from experiments.data.augment import pad_crop_flip
+from experiments.errors import UserError
+from experiments.methods.table import METHODS
+from experiments.training.ahead_of_time import AheadOfTime
+from experiments.training.epoch import batch_order, epoch_keys, make_indexed_step
+from experiments.training.evaluate import make_evaluate
+from experiments.training.fit import fit
+from experiments.training.runners import Stepwise
+from experiments.training.state import Batch, row_keys
+from experiments.training.trainer import make_trainer
 from jaxnorm import clean_parameters, effective
 from tests.experiments.toy import SETTINGS, start, toy_dataset, toy_trainer
 
@@ -44,10 +39,10 @@ def same(one, other, **tolerance):
 @pytest.mark.parametrize("method", ["cwo", "bn"])
 def test_an_epoch_is_a_loop_of_steps(method, request):
     trainer, data = request.getfixturevalue(method), toy_dataset()
-    state, step = start(trainer, 7), Ahead(trainer.step)
+    state, step = start(trainer, 7), AheadOfTime(trainer.step)
     losses = []
     for index, rows in enumerate(np.asarray(batch_order(state, 70, 16))):
-        keys = row_keys(state.seed, state.epoch, jnp.int32(index), 16)
+        keys = row_keys(state, jnp.int32(index), 16)
         state, metrics = step(state, Batch(data.X_train[rows], data.y_train[rows], keys))
         losses.append(float(metrics.loss))
     scanned, metrics = trainer.epoch(start(trainer, 7), *data[:2])
@@ -58,7 +53,7 @@ def test_an_epoch_is_a_loop_of_steps(method, request):
 
 def test_stepwise_is_the_same_epoch(cwo):
     data = toy_dataset()
-    stepwise = Stepwise(make_indexed_step(cwo.step), 16)
+    stepwise = Stepwise(cwo.step, 16)
     state, metrics = stepwise(start(cwo, 7), *data[:2])
     scanned, expected = cwo.epoch(start(cwo, 7), *data[:2])
     same((state, metrics), (scanned, expected), rtol=1e-5, atol=1e-6)
@@ -142,15 +137,16 @@ def test_evaluation_in_chunks_drops_no_row(bn):
         return x @ params["head"], state
 
     state = start(bn, 0)._replace(params={"head": jnp.eye(6, 3)})
-    whole = Ahead(make_evaluate(apply, noisy=False))(state, *data[2:4])
+    whole = AheadOfTime(make_evaluate(METHODS["bn"], apply))(state, *data[2:4])
     for chunk in (5, 22, 23):
-        parts = Ahead(make_evaluate(apply, noisy=False, chunk=chunk))(state, *data[2:4])
+        parts = AheadOfTime(make_evaluate(METHODS["bn"], apply, chunk=chunk))(state, *data[2:4])
         same(parts, whole, rtol=1e-5)
 
 
 def test_augmentation_is_part_of_the_step(cwo):
     images = np.random.default_rng(0).normal(size=(32, 8, 8, 1)).astype(np.float32)
-    seen = Ahead(make_indexed_step(lambda state, batch: (state, batch), augment=pad_crop_flip))
+    step = make_indexed_step(lambda state, batch: (state, batch), augment=pad_crop_flip)
+    seen = AheadOfTime(step)
     state, order = start(cwo, 0), jnp.arange(32).reshape(2, 16)
     arguments = (state, images, np.zeros(32, np.int32), order)
     batches = [np.asarray(seen(*arguments, jnp.int32(i))[1][0]) for i in (0, 0, 1)]
@@ -165,9 +161,9 @@ def test_augmentation_is_part_of_the_step(cwo):
 def test_impossible_settings_are_told():
     data = toy_dataset()
     with pytest.raises(UserError, match="batch size is 71 and there are 70 training rows"):
-        make_trainer(METHODS["bn"], SETTINGS._replace(batch_size=71), data)
+        make_trainer(METHODS["bn"], SETTINGS.changed(batch_size=71), data)
     with pytest.raises(UserError, match="only images can be augmented by flip"):
-        make_trainer(METHODS["bn"], SETTINGS._replace(augment="flip"), data)
+        make_trainer(METHODS["bn"], SETTINGS.changed(augment="flip"), data)
     narrow = data._replace(X_train=data.X_train[:, :1], X_test=data.X_test[:, :1])
     with pytest.raises(UserError, match="cwo does not fit this network"):
         fit(make_trainer(METHODS["cwo"], SETTINGS, narrow), narrow, 0)
@@ -179,7 +175,7 @@ def test_convolutions_train_without_a_scan_on_the_cpu():
     X_train, X_test = (
         np.tile(X[:, :4, None, None], (1, 1, 4, 1)) for X in (data.X_train, data.X_test)
     )
-    settings = SETTINGS._replace(model=ModelSettings("cnn9", channels=1), epochs=1, batch_size=32)
+    settings = SETTINGS.changed(model="cnn9", channels=1, epochs=1, batch_size=32)
     images = data._replace(X_train=X_train, X_test=X_test)
     trainer = make_trainer(METHODS["cwo"], settings, images)
     assert isinstance(trainer.epoch, Stepwise)

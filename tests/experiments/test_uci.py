@@ -5,15 +5,15 @@ import json
 import numpy as np
 import pytest
 
-from experiments._cli import main
-from experiments._errors import UserError
-from experiments.papers import Context
-from experiments.papers.vcl import _fig1, _uci_train
-from experiments.papers.vcl._uci import claims_of
-from experiments.papers.vcl._uci_presets import PRESETS
-from experiments.papers.vcl._uci_reported import TAB4, TAB5
-from experiments.papers.vcl._uci_tables import profile, wins
-from experiments.papers.vcl._uci_train import Settings, select, train_all
+from experiments.cli import main
+from experiments.errors import UserError
+from experiments.papers.item import Context
+from experiments.papers.vcl import fig1, uci_train
+from experiments.papers.vcl.uci import claims_of
+from experiments.papers.vcl.uci_presets import PRESETS
+from experiments.papers.vcl.uci_reported import TAB4, TAB5
+from experiments.papers.vcl.uci_tables import profile, wins
+from experiments.papers.vcl.uci_train import Settings, select, train_all
 
 ERRORS = np.array(
     [
@@ -59,14 +59,14 @@ def test_claims_follow_the_wins():
 
 def test_figure_1_compares_medians_over_layers_and_seeds():
     def measured(method, *peaks):
-        return _fig1.Measured(method, 0, [], [np.array(layer) for layer in peaks])
+        return fig1.Measured(method, 0, [], [np.array(layer) for layer in peaks])
 
     found = [
         measured("bn", [5.0, 4, 90], [3.0, 3, 3]),
         measured("vcl", [4.5, 1.5, 3], [3.0, 9, 9]),
         measured("none", [4.0, 4, 4], [4.0, 4, 4]),
     ]
-    first, second, flat = _fig1.claims_of(found)
+    first, second, flat = fig1.claims_of(found)
     assert (first.holds, second.holds, flat.holds) == (True, False, None)
     assert first.ours == "VCL 3.00, BN 5.00; none 4.00"
     assert flat.ours == "VCL 16.7%, BN 0.0%"
@@ -107,7 +107,7 @@ def test_a_stopped_run_goes_on(folder, tmp_path, monkeypatch):
         trained.append(pair)
         return [each for each in chosen if each[:3] == pair]
 
-    monkeypatch.setattr(_uci_train, "_train", remembered)
+    monkeypatch.setattr(uci_train, "_train", remembered)
     assert train_all(TINY, context(folder, tmp_path)) == chosen
     assert trained == [("two", "elu", "none")]
     assert json.loads(path.read_text()) == whole

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.data import Dataset
-from experiments.methods import METHODS, OptimizerSettings
-from experiments.models import ModelSettings
-from experiments.training import Trainer, TrainingSettings, TrainState, make_trainer
+from experiments.config import Config
+from experiments.data.dataset import Dataset
+from experiments.methods.table import METHODS
+from experiments.training.state import TrainState
+from experiments.training.trainer import Trainer, make_trainer
 
-SETTINGS = TrainingSettings(ModelSettings(depth=2, width=8), epochs=3, batch_size=16)
+SETTINGS = Config(depth=2, width=8, epochs=3, batch_size=16)
 
 
 def toy_dataset(seed: int = 0, rows: int = 70) -> Dataset:
@@ -32,9 +33,9 @@ def save_toy(folder: Path) -> str:
 @functools.cache
 def toy_trainer(name: str, base: str = "sgd", constrain_head: bool = False) -> Trainer:
     """The trainer of a method on the toy dataset; what it compiles, all tests share."""
-    optimizer = OptimizerSettings(base, learning_rate=0.02 if base == "adam" else 0.05)
-    settings = SETTINGS._replace(optimizer=optimizer, constrain_head=constrain_head)
-    return make_trainer(METHODS[name], settings, toy_dataset())
+    rate = 0.02 if base == "adam" else 0.05
+    config = SETTINGS.changed(optimizer=base, learning_rate=rate, constrain_head=constrain_head)
+    return make_trainer(METHODS[name], config, toy_dataset())
 
 
 def after_an_epoch(trainer: Trainer) -> TrainState:

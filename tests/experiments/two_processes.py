@@ -14,8 +14,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from experiments._cli import main
-from experiments.training import make_placement
+from experiments.cli import main
+from experiments.training.devices import make_placement
 from tests.experiments.parallel import BATCH, train
 
 #: pmap is for the devices of one process.

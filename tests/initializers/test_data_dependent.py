@@ -14,6 +14,7 @@ from jaxnorm import (
     WeightNormalized,
     data_dependent_init,
     effective,
+    layout_from_rules,
     reparametrize,
     torch_layout,
 )
@@ -180,3 +181,15 @@ def test_equinox_convolutions() -> None:
     assert jax.tree.map(jnp.shape, fitted) == jax.tree.map(jnp.shape, params)
     for output in apply(fitted, x):
         assert_standard(output, (0, *range(2, output.ndim)))
+
+
+def test_the_bias_of_a_haiku_layer_has_a_short_name() -> None:
+    """Beside a w; another leaf of that name beside another kernel stays as it is."""
+    params = {"linear": {"w": uniform(5, 4), "b": jnp.ones(4)}}
+    by_w = layout_from_rules([("w$", -2)])
+    apply = lambda p, x: x @ p["linear"]["w"] + p["linear"]["b"][None]  # noqa: E731
+    x = uniform(60, 5) + 3
+    assert_standard(apply(data_dependent_init(apply, params, x, layout=by_w), x))
+    other = {"kernel": params["linear"]["w"], "b": jnp.ones(4)}
+    fitted = data_dependent_init(lambda p, x: x @ p["kernel"], other, x)
+    np.testing.assert_array_equal(fitted["b"], other["b"])

@@ -229,6 +229,31 @@ def test_devices_agree(axis_type: AxisType) -> None:
     np.testing.assert_allclose(pmapped[0], wanted, rtol=1e-5)
 
 
+def test_every_device_has_signs_of_its_own() -> None:
+    """Four devices with the same rows: four times the probes, so a quarter of the variance."""
+    u, head = normalize(draw(13, 6, 3)), draw(14, 3, 3)
+
+    def strengths(keys: jax.Array, u: jax.Array, axis_name: str | None = None) -> jax.Array:
+        def loss(p: jax.Array) -> jax.Array:
+            return jnp.square((u + p) @ head).sum(1).mean()
+
+        return jax.vmap(lambda key: gamma_decay_strength(loss, u, M, key=key, axis_name=axis_name))(
+            keys
+        )
+
+    keys = jax.random.split(jax.random.key(2), 1000)
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))
+    mapped = jax.shard_map(
+        lambda keys, u: strengths(keys, u, "data"),
+        mesh=mesh,
+        in_specs=(P(), P("data")),
+        out_specs=P(),
+    )
+    alone, together = jax.jit(strengths)(keys, u), jax.jit(mapped)(keys, jnp.tile(u, (4, 1)))
+    # Of a thousand draws a variance is right to 5 percent, more where tails are heavy.
+    np.testing.assert_allclose(together.var(0) / alone.var(0), 0.25, atol=0.06)
+
+
 def test_the_perceptrons_strength_is_equation_3() -> None:
     gradients, h = draw(13, 40, 3), draw(14, 40, 3)
     rho = jnp.asarray([0.0, 1.0, -1.0])

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxnorm.statistics import Moments, batch_moments, kurtosis, sample_variance
+from jaxnorm.statistics import (
+    Moments,
+    batch_moments,
+    kurtosis,
+    merge_moments,
+    sample_variance,
+)
 
 # A sum of n terms in float32 has at most n roundings of 6e-8; pairwise or by lanes far fewer.
 SUM = 2e-6
@@ -194,3 +200,19 @@ def test_a_constant_unit_has_a_gaussians_kurtosis_and_gradient_zero() -> None:
     assert kurtosis(x, 0).tolist() == [3.0, 3.0]
     assert not np.asarray(jax.grad(lambda x: kurtosis(x, 0).sum())(x)).any()
     assert np.isnan(kurtosis(x.at[0, 0].set(jnp.nan), 0)[0])
+
+
+def test_masked_parts_merge_to_the_whole() -> None:
+    """Counts are the units' own, so that parts which see other units differently merge exactly."""
+    x = jnp.asarray(np.random.default_rng(0).normal((0, 100, 1e4), size=(40, 3)), jnp.float32)
+    mask = np.random.default_rng(1).random((40, 3)) < [0.2, 0.5, 0.9]
+    mask[:, 0] &= np.arange(40) < 20  # Of the first unit one part has nothing.
+    parts = (batch_moments(x, 0, where=where) for where in (jnp.asarray(mask), ~jnp.asarray(mask)))
+    merged = merge_moments(*parts)
+    wide = np.asarray(x, np.float64)
+    np.testing.assert_allclose(merged.mean, wide.mean(0), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(merged.variance, wide.var(0), rtol=1e-5)
+    np.testing.assert_array_equal(merged.size, 40.0)
+    halves = batch_moments(x, 0, groups=2, where=jnp.asarray(mask))
+    np.testing.assert_array_equal(halves.size, mask.reshape(2, 20, 3).sum(1))
+    assert (halves.mean[1, 0], halves.variance[1, 0], halves.size[1, 0]) == (0, 0, 0)

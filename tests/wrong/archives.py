@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.data import load
+from experiments.data.load import load
 from tests.wrong.entry import Walk, Wrong
 
 RANDOM = np.random.default_rng(0)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments._errors import UserError
+from experiments.errors import UserError
 
 
 class Wrong(NamedTuple):

@@ -14,8 +14,8 @@ import h5py
 import numpy as np
 from PIL import Image
 
-from experiments.data import load
-from experiments.data._published import read_policies
+from experiments.data.load import load
+from experiments.data.published import read_policies
 from tests.wrong.archives import Y, arrays
 from tests.wrong.entry import Walk, Wrong
 
@@ -78,7 +78,7 @@ def small_machine(call: Callable[[Path], object]) -> Callable[[Path], object]:
     """The same call where no more than two bytes are free."""
 
     def limited(at: Path) -> object:
-        modules = ("experiments._reading", "experiments.data._images")
+        modules = ("experiments.reading", "experiments.data.images")
         with contextlib.ExitStack() as patched:
             for module in modules:
                 patched.enter_context(mock.patch(f"{module}.free_memory", return_value=2))

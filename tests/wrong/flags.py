@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from experiments._cli import Bench, Compare, Paper, Report, Train, run
+from experiments.cli import Bench, Compare, Paper, Report, Train, run
 from tests.wrong.entry import Walk, Wrong
 
 INF, NAN = float("inf"), float("nan")

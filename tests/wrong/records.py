@@ -4,18 +4,20 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
 
-from experiments._cli import Report, Train, run
-from experiments._kept import read_runs
-from experiments.checkpoints import Checkpoints, CheckpointSettings, keeping
-from experiments.data import load
-from experiments.papers._collected import collect
-from experiments.papers._grid import Protocol
-from experiments.papers._registry import ITEMS
+from experiments.checkpoints.checkpoints import Checkpoints
+from experiments.checkpoints.keeper import CheckpointSettings, keeping
+from experiments.cli import Report, Train, run
+from experiments.data.load import load
+from experiments.kept import read_runs
+from experiments.papers.collected import collect
+from experiments.papers.grid import Protocol
+from experiments.papers.registry import ITEMS
 from tests.wrong.entry import Walk, Wrong
 
 EPOCH = [1, 0.5, 0.5, 0.5, 0.5]
@@ -50,7 +52,7 @@ def trained_second(at: Path) -> object:
 
 
 RUN = {"cell": "a", "seed": 0, "method": "bn", "step_ms": 1.0, "parameters": 9, "curve": [EPOCH]}
-PROTOCOL = json.loads(json.dumps(Protocol()._asdict()))
+PROTOCOL = json.loads(json.dumps(asdict(Protocol())))
 EARLIER = "wanted what an earlier call wrote"
 REMOVE = "remove it, and its runs are trained again"
 

@@ -1,0 +1,103 @@
+"""Linearly constrained weights: the O(m) reflection against the dense basis."""
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from experiments.bench.timing import counted, ratio, times_in_turn
+from experiments.reports.csv import write_csv
+from experiments.reports.files import prepare_folder
+from experiments.reports.show import show_table
+from jaxnorm import LinearlyConstrained
+
+FAN_INS = (64, 576, 1152, 2304, 4608)
+UNITS = 512
+COLUMNS = (
+    "fan_in",
+    "pass",
+    "dense_ms",
+    "reflection_ms",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "gflops_ratio",
+    "gbytes_ratio",
+)
+HEADER = ("fan-in", "pass", "dense, ms", "reflection, ms", "speedup", "operations", "bytes")
+
+
+def bench_lcw(flags: Any) -> None:
+    """LCW of 512 units, forward and gradient: the reflection against the dense product B v."""
+    prepare_folder(flags.out)
+    rows = [row for fan_in in FAN_INS for row in _rows(fan_in, flags.repeats)]
+    write_csv(flags.out / "lcw.csv", COLUMNS, rows)
+    show_table((HEADER, [_shown(row) for row in rows]))
+    print(f"\n{UNITS} units; operations and bytes are the dense product's over the reflection's.")
+    print(f"Written to {flags.out}: lcw.csv.")
+
+
+def _rows(fan_in: int, repeats: int) -> list[tuple[Any, ...]]:
+    """One row for the forward pass and one for value and gradient."""
+    kernel, direction = jax.random.normal(jax.random.key(0), (2, fan_in, UNITS))
+    coordinates = LinearlyConstrained.from_kernel(kernel, -2).coordinates
+    # The free coordinates, and the basis as an argument: as a constant it takes minutes to compile.
+    ways = {
+        "dense": (lambda v, basis: basis @ v, (coordinates[1:], dense_basis(fan_in))),
+        "reflection": (lambda v: LinearlyConstrained(v, (-2,)).effective(), (coordinates,)),
+    }
+    rows = []
+    for name in ("forward", "gradient"):
+        compiled = {}
+        for way, (function, arguments) in ways.items():
+            pass_ = function if name == "forward" else _gradient(function, direction)
+            compiled[way] = (jax.jit(pass_).lower(*arguments).compile(), arguments)
+        rows.append((fan_in, name, *_compare(compiled, repeats)))
+    return rows
+
+
+def dense_basis(fan_in: int) -> Float[Array, "fan_in free"]:
+    """The matrix B (m x (m-1)) that the reflection stands for."""
+    identity = jnp.eye(fan_in)[1:]
+    return jax.vmap(lambda v: LinearlyConstrained(v[:, None], (-2,)).effective()[:, 0])(identity).T
+
+
+def _gradient(function: Callable[..., Array], direction: Array) -> Callable[..., Any]:
+    def scalar(coordinates: Array, *rest: Array) -> Array:
+        return jnp.vdot(function(coordinates, *rest), direction)
+
+    return jax.value_and_grad(scalar)
+
+
+def _compare(compiled: dict[str, Any], repeats: int) -> tuple[float, ...]:
+    subjects = {
+        name: (lambda run=run, arguments=arguments: run(*arguments))
+        for name, (run, arguments) in compiled.items()
+    }
+    times = times_in_turn(subjects, repeats)
+    speedup = ratio(times["dense"], times["reflection"])
+    flops, traffic = zip(*(counted(run) for run, _ in compiled.values()), strict=True)
+    return (
+        statistics.median(times["dense"]),
+        statistics.median(times["reflection"]),
+        *speedup,
+        flops[0] / flops[1],
+        traffic[0] / traffic[1],
+    )
+
+
+def _shown(row: tuple[Any, ...]) -> tuple[str, ...]:
+    fan_in, name, dense, reflection, middle, low, high, flops, traffic = row
+    speedup = f"{middle:.3g} [{low:.3g}, {high:.3g}]"
+    return (
+        str(fan_in),
+        name,
+        f"{dense:.3g}",
+        f"{reflection:.3g}",
+        speedup,
+        f"{flops:.3g}",
+        f"{traffic:.3g}",
+    )

@@ -1,0 +1,39 @@
+"""The benchmarks."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from experiments.bench.effective import bench_effective
+from experiments.bench.lcw import bench_lcw
+from experiments.bench.peers import bench_peers
+from experiments.bench.scaling import bench_scaling
+from experiments.bench.step import bench_step
+from experiments.bench.throughput import bench_throughput
+from experiments.errors import unknown
+
+#: ``flags -> None``; the flags are those of the command ``bench``.
+BENCHMARKS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
+    {
+        "step": bench_step,
+        "lcw": bench_lcw,
+        "effective": bench_effective,
+        "peers": bench_peers,
+        "throughput": bench_throughput,
+        "scaling": bench_scaling,
+    }
+)
+
+
+def find_benchmark(name: str) -> Callable[[Any], None]:
+    """The benchmark of a name; without one, what lists them."""
+    if not name:
+        return _list
+    if name not in BENCHMARKS:
+        raise unknown("benchmark", name, BENCHMARKS)
+    return BENCHMARKS[name]
+
+
+def _list(flags: Any) -> None:
+    for name, benchmark in BENCHMARKS.items():
+        print(f"{name:<12}{(benchmark.__doc__ or '').splitlines()[0]}")

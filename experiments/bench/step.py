@@ -1,0 +1,148 @@
+"""Times of training steps, measured against the same network without a method, in one run."""
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from experiments.bench.timing import counted, in_turn, ratio
+from experiments.config import Config
+from experiments.data.dataset import Dataset
+from experiments.methods.method import Method
+from experiments.methods.table import METHODS, find_methods
+from experiments.progress import progress
+from experiments.reports.csv import write_csv
+from experiments.reports.files import prepare_folder
+from experiments.reports.show import show_table
+from experiments.training.ahead_of_time import AheadOfTime
+from experiments.training.state import Batch
+from experiments.training.trainer import make_trainer
+
+BASELINE = "none"
+CONTROL = "none (control)"
+IMAGE = (32, 32, 3)
+CLASSES = 10
+COLUMNS = ("method", "step_ms", "ratio", "ratio_low", "ratio_high", "gflops", "gbytes")
+
+
+class StepCost(NamedTuple):
+    """What a step of one method costs.
+
+    Attributes:
+        method: its name.
+        step_ms: the median, in milliseconds.
+        ratio: the median over rounds of its time over the baseline's in the same round.
+        ratio_low: the lower quartile of those ratios.
+        ratio_high: the upper quartile.
+        gflops: 1e9 floating-point operations, as the compiler counts them.
+        gbytes: 1e9 bytes read and written, as the compiler counts them.
+    """
+
+    method: str
+    step_ms: float
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    gflops: float
+    gbytes: float
+
+
+class Subject(NamedTuple):
+    """A compiled step, and the state that it changes."""
+
+    compiled: jax.stages.Compiled
+    state: Any
+
+
+def bench_step(flags: Any) -> None:
+    """Times of single training steps against none's, interleaved, with none twice as a control."""
+    prepare_folder(flags.out)
+    methods = [method for method in find_methods(flags.methods) if method.name != BASELINE]
+    batch = random_batch(flags.batch_size)
+    costs = measure_steps(methods, config_of(flags), batch, flags.repeats)
+    write_csv(
+        flags.out / "step.csv", COLUMNS, [(c[0], *(f"{x:.5g}" for x in c[1:])) for c in costs]
+    )
+    show_table((HEADER, [_row(cost, costs[0]) for cost in costs]))
+    print(
+        f"\nRatios are medians over {flags.repeats} rounds [quartiles]; the control says how much"
+    )
+    print(f"of a ratio is noise. Written to {flags.out}: step.csv.")
+
+
+def config_of(flags: Any) -> Config:
+    """The network that the flags name, and the size of a batch."""
+    names = ("model", "depth", "width", "channels", "batch_size")
+    return Config(**{name: getattr(flags, name) for name in names})
+
+
+def random_batch(rows: int) -> Batch:
+    """Images and labels without meaning, on the device."""
+    random = np.random.default_rng(0)
+    X = random.standard_normal((rows, *IMAGE), np.float32)
+    y = random.integers(0, CLASSES, rows).astype(np.int32)
+    return jax.device_put(Batch(X, y, jax.random.split(jax.random.key(0), rows)))
+
+
+def measure_steps(
+    methods: Sequence[Method],
+    config: Config,
+    batch: Batch,
+    repeats: int,
+) -> list[StepCost]:
+    """The costs of the baseline, the methods and the control, in the order of `in_turn`."""
+    everyone = {BASELINE: METHODS[BASELINE], **{r.name: r for r in methods}}
+    everyone[CONTROL] = METHODS[BASELINE]
+    times: dict[str, list[float]] = {name: [] for name in everyone}
+    with progress(len(everyone) * (repeats + 1)) as (advance, _):
+        subjects = {}
+        for name, method in everyone.items():
+            subjects[name] = prepare(method, config, batch)
+            advance(f"compiled {name}")
+        for name in in_turn(subjects, repeats):
+            subjects[name], seconds = timed(subjects[name], batch)
+            times[name].append(1e3 * seconds)
+            advance(name)
+    return [_cost(name, times, subject.compiled) for name, subject in subjects.items()]
+
+
+def prepare(method: Method, config: Config, batch: Batch) -> Subject:
+    """A method's step, compiled and warmed up."""
+    X, y = map(np.asarray, batch[:2])
+    config = config.changed(epochs=1, batch_size=len(X))
+    trainer = make_trainer(method, config, Dataset(X, y, X, y, "random images", CLASSES))
+    state = trainer.init(np.uint32(0), X)
+    compiled = AheadOfTime(trainer.step, donate_argnums=0).compile(state, batch)
+    subject, _ = timed(Subject(compiled, state), batch)
+    return subject
+
+
+def timed(subject: Subject, batch: Batch) -> tuple[Subject, float]:
+    """The subject one step later, and the seconds that the step took."""
+    began = time.perf_counter()
+    state, _ = jax.block_until_ready(subject.compiled(subject.state, batch))
+    return subject._replace(state=state), time.perf_counter() - began
+
+
+def _cost(name: str, times: Mapping[str, list[float]], compiled: jax.stages.Compiled) -> StepCost:
+    gflops, gbytes = (count / 1e9 for count in counted(compiled))
+    ratios = ratio(times[name], times[BASELINE])
+    return StepCost(name, statistics.median(times[name]), *ratios, gflops, gbytes)
+
+
+HEADER = ("method", "step, ms", "time ratio", "10^9 operations", "ratio", "10^9 bytes", "ratio")
+
+
+def _row(cost: StepCost, base: StepCost) -> tuple[str, ...]:
+    return (
+        cost.method,
+        f"{cost.step_ms:.3g}",
+        f"{cost.ratio:.3f} [{cost.ratio_low:.3f}, {cost.ratio_high:.3f}]",
+        f"{cost.gflops:.4g}",
+        f"{cost.gflops / base.gflops:.3f}",
+        f"{cost.gbytes:.4g}",
+        f"{cost.gbytes / base.gbytes:.3f}",
+    )

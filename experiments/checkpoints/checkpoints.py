@@ -1,0 +1,175 @@
+"""A folder of checkpoints, one a finished epoch, of which the newest few are kept."""
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from jaxtyping import PyTree
+
+from experiments.checkpoints.arrays import abstract, checksums, flatten, unflatten
+from experiments.errors import UserError
+from experiments.training.history import History
+
+#: Where folders may be, other than on a local disk.
+SCHEMES = ("gs", "s3")
+
+
+class Checkpoints:
+    """A folder with one checkpoint ``FOLDER/EPOCH`` for each of the newest epochs that were saved.
+
+    A checkpoint is written under another name and then renamed: it is whole or not there. Writing
+    goes on in the background; leaving the ``with`` block waits for it.
+
+    Args:
+        folder: a local path, or one that Orbax knows, such as ``gs://bucket/run``.
+        keep: how many checkpoints stay.
+    """
+
+    def __init__(self, folder: str, keep: int = 3):
+        # Its import takes a third of a second, which only runs with checkpoints need.
+        import orbax.checkpoint as ocp
+
+        self.folder = folder if "://" in folder else os.path.abspath(folder)
+        self._args = ocp.args
+        options = ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True)
+        with self._writing(), _known_place(folder):
+            self._manager = ocp.CheckpointManager(self.folder, options=options)
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._writing():
+            self._manager.close()
+
+    @property
+    def epochs(self) -> list[int]:
+        """The epochs after which there is a checkpoint, in order."""
+        return sorted(self._manager.all_steps())
+
+    def path(self, epoch: int) -> str:
+        """Where the checkpoint of an epoch is."""
+        return f"{self.folder}/{epoch}"
+
+    def save(self, epoch: int, state: PyTree, record: dict[str, Any]) -> None:
+        """Copies the state, so that its memory may be reused, and writes it in the background.
+
+        Args:
+            epoch: the number of finished epochs.
+            state: any tree of arrays, sharded or not.
+            record: what else belongs to it, of JSON's types: ``config`` and ``history``.
+        """
+        flat = flatten(state)
+        items = self._args.Composite(
+            state=self._args.StandardSave(flat),
+            record=self._args.JsonSave({**record, "checksums": checksums(flat)}),
+        )
+        with self._writing():
+            self._manager.save(epoch, args=items)
+
+    def record(self, epoch: int) -> dict[str, Any]:
+        """What was saved beside the state of a run: its ``config`` and its ``history``."""
+        items = self._args.Composite(record=self._args.JsonRestore())
+        with self._reading(epoch):
+            record = self._manager.restore(epoch, args=items).record
+            if not {"config", "history"} <= set(record) or not isinstance(record["config"], dict):
+                raise ValueError("its record is not one of a training run")
+        return record
+
+    def history(self, epoch: int) -> History:
+        """The finished epochs of a run, as its record has them."""
+        stored = self.record(epoch)["history"]
+        with self._reading(epoch):
+            history = History.from_json(stored)
+            if not len(history.curve) == len(history.seconds) == epoch:
+                raise ValueError(f"its history has {len(history.curve)} epochs")
+        return history
+
+    def state(self, epoch: int, like: PyTree) -> PyTree:
+        """The state as it was saved, on the devices and with the shardings of ``like``."""
+        items = self._args.Composite(
+            state=self._args.StandardRestore(abstract(like)), record=self._args.JsonRestore()
+        )
+        with self._reading(epoch):
+            restored = self._manager.restore(epoch, args=items)
+            # Orbax reads a flipped byte as it is. Checkpoints of earlier versions have no sums.
+            saved = restored.record.get("checksums", {})
+            found = checksums(restored.state) if saved else {}
+            changed = sorted(name for name in found if saved.get(name) != found[name])
+            if changed:
+                raise ValueError(f"{', '.join(changed)}: not the numbers that were saved")
+            return unflatten(restored.state, like)
+
+    def forget_after(self, epoch: int) -> None:
+        """Deletes the checkpoints of later epochs."""
+        for later in self.epochs:
+            if later > epoch:
+                with self._writing():
+                    self._manager.delete(later)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            # TensorStore reports a full disk as a ValueError.
+            raise UserError(
+                f"cannot write checkpoints to {self.folder}: {error}; free it or change "
+                "--checkpoint-dir."
+            ) from error
+
+    @contextlib.contextmanager
+    def _reading(self, epoch: int) -> Iterator[None]:
+        try:
+            with _quiet_reads():
+                yield
+        except Exception as error:  # Orbax, TensorStore and JSON each have their own.
+            before = [one for one in self.epochs if one < epoch]
+            way_out = "there is none before it: take another --checkpoint-dir"
+            if before:
+                way_out = f"--resume-from {before[-1]} takes the one before it"
+            reason = " ".join(str(error).split())[:300]
+            raise UserError(
+                f"cannot read the checkpoint {self.path(epoch)}, which is damaged or of another "
+                f"program; wanted one that train wrote: {way_out}. "
+                f"({type(error).__name__}: {reason})"
+            ) from error
+
+
+@contextlib.contextmanager
+def _known_place(folder: str) -> Iterator[None]:
+    """Tells of folders that Orbax cannot reach."""
+    scheme, separator, _ = folder.rpartition("://")
+    if not folder.strip() or (separator and scheme not in SCHEMES):
+        raise UserError(
+            f"--checkpoint-dir is {folder!r}; wanted a local folder, or one of "
+            f"{', '.join(f'{known}://...' for known in SCHEMES)}: leave it out for no checkpoints."
+        )
+    try:
+        yield
+    except ImportError as error:
+        raise UserError(
+            f"cannot reach {folder}: {error}; pip install that, or give a local --checkpoint-dir."
+        ) from error
+
+
+@contextlib.contextmanager
+def _quiet_reads() -> Iterator[None]:
+    """Keeps TensorStore's other reads off stderr when one fails: Orbax's event loop is closed."""
+    before = sys.unraisablehook
+
+    def tell(unraisable: Any) -> None:
+        if "Event loop is closed" not in str(unraisable.exc_value):
+            before(unraisable)
+
+    sys.unraisablehook = tell
+    try:
+        yield
+    except Exception:
+        time.sleep(0.5)  # They end later.
+        raise
+    finally:
+        sys.unraisablehook = before

@@ -1,0 +1,49 @@
+"""The settings that a run's numbers depend on, kept with its checkpoints."""
+
+import dataclasses
+import json
+import zlib
+from typing import Any
+
+import numpy as np
+
+from experiments.errors import UserError
+
+#: Flags that say where results go, how often they are saved, and on what the run computes; a run
+#: that diverged may go on from its last good checkpoint without the updates that did it.
+FREE = frozenset(
+    {"out", "checkpoint_dir", "checkpoint_every", "keep", "resume", "resume_from"}
+    | {"skip_nonfinite", "nonfinite", "parallel", "mesh", "coordinator", "processes", "process_id"}
+)
+
+
+def config_of(settings: Any, *arrays: np.ndarray) -> dict[str, Any]:
+    """A dataclass of flags as JSON, without those that change no number, and the data's checksum.
+
+    Args:
+        settings: the flags of a command.
+        *arrays: the training data: a file of the same name may hold other rows tomorrow.
+    """
+    flags = dataclasses.asdict(settings).items()
+    checksum = 0
+    for array in arrays:
+        checksum = zlib.crc32(np.ascontiguousarray(array), checksum)
+    kept = {name: value for name, value in flags if name not in FREE}
+    # As a file gives it back: a tuple would come as a list.
+    config: dict[str, Any] = json.loads(json.dumps({**kept, "data": checksum}))
+    return config
+
+
+def check_config(saved: dict[str, Any], now: dict[str, Any], where: str) -> None:
+    """Raises UserError with every setting in which ``now`` differs from a checkpoint's."""
+    absent = "not a setting"
+    differing = [
+        f"{name.replace('_', '-')} {saved.get(name, absent)} there and {now.get(name, absent)} here"
+        for name in sorted(saved.keys() | now.keys())
+        if saved.get(name, absent) != now.get(name, absent)
+    ]
+    if differing:
+        raise UserError(
+            f"the checkpoint {where} is of other settings: {'; '.join(differing)}. Give the same, "
+            "or another --checkpoint-dir."
+        )

@@ -1,0 +1,121 @@
+"""What a run does about its checkpoints: resume from one, save, and leave when asked to."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from experiments.checkpoints.checkpoints import Checkpoints
+from experiments.checkpoints.config import check_config
+from experiments.checkpoints.lock import locked
+from experiments.checkpoints.signals import Stopped, noted_signals
+from experiments.errors import UserError
+from experiments.training.history import History
+from experiments.training.state import TrainState
+
+
+@dataclass(frozen=True)
+class CheckpointSettings:
+    """Where checkpoints go, and from which to resume.
+
+    Attributes:
+        folder: of the run.
+        keep: how many stay.
+        every: the epochs between two; the last epoch is always saved.
+        resume: whether to go on from the newest.
+        resume_from: or from this epoch's; the later ones are deleted.
+    """
+
+    folder: str
+    keep: int = 3
+    every: int = 1
+    resume: bool = False
+    resume_from: int | None = None
+
+
+class Keeper(NamedTuple):
+    """The two moments of a run at which its checkpoints matter; as `fit` takes it.
+
+    Attributes:
+        checkpoints: the folder.
+        resumed: the epoch to go on from; 0 for the beginning.
+        every: the epochs between two checkpoints.
+        config: the settings of the run, which go with them.
+        epochs: the length of the run.
+        signal: the number of the signal that came, or 0.
+    """
+
+    checkpoints: Checkpoints
+    resumed: int
+    every: int
+    config: dict[str, Any]
+    epochs: int
+    signal: Callable[[], int]
+
+    def begin(self, state: TrainState) -> tuple[TrainState, History]:
+        """Where the run starts: the initial state, or the checkpoint's."""
+        if not self.resumed:
+            return state, History()
+        history = self.checkpoints.history(self.resumed)
+        state = self.checkpoints.state(self.resumed, state)
+        self.checkpoints.forget_after(self.resumed)
+        print(f"resumed from {self.checkpoints.path(self.resumed)}.", file=sys.stderr)
+        return state, history
+
+    def after_epoch(self, state: TrainState, history: History, signal: int) -> None:
+        """Saves if it is time; raises Stopped, when the state is safe, if a signal came."""
+        epoch = len(history.curve)
+        if signal or epoch % self.every == 0 or epoch == self.epochs:
+            record = {"config": self.config, "history": history.to_json()}
+            self.checkpoints.save(epoch, state, record)
+        if signal:
+            raise Stopped(
+                signal,
+                f"stopped by a signal after epoch {epoch} of {self.epochs}; saved as "
+                f"{self.checkpoints.path(epoch)}: --resume goes on from there.",
+            )
+
+    def last(self) -> str:
+        """The path of the newest checkpoint, or that there is none."""
+        epochs = self.checkpoints.epochs
+        return self.checkpoints.path(epochs[-1]) if epochs else "none"
+
+
+@contextlib.contextmanager
+def keeping(settings: CheckpointSettings, config: dict[str, Any], epochs: int) -> Iterator[Keeper]:
+    """A keeper; leaving waits until what was saved is on disk.
+
+    Raises:
+        UserError: before any work, if another run uses the folder, if there is nothing to resume
+            from, or of other settings.
+    """
+    with (
+        noted_signals() as signal,
+        locked(settings.folder),
+        Checkpoints(settings.folder, settings.keep) as checkpoints,
+    ):
+        resumed = _resumed_epoch(checkpoints, settings)
+        if resumed:
+            saved = checkpoints.record(resumed)["config"]
+            check_config(saved, config, checkpoints.path(resumed))
+            checkpoints.history(resumed)
+        yield Keeper(checkpoints, resumed, settings.every, config, epochs, signal)
+
+
+def _resumed_epoch(checkpoints: Checkpoints, settings: CheckpointSettings) -> int:
+    """The epoch to go on from; 0 for the beginning."""
+    epochs, wanted = checkpoints.epochs, settings.resume_from
+    if wanted is not None:
+        if wanted not in epochs:
+            there = ", ".join(map(str, epochs)) or "none"
+            raise UserError(
+                f"--resume-from is {wanted}; the checkpoints in {checkpoints.folder} are {there}."
+            )
+        return wanted
+    if epochs and not settings.resume:
+        raise UserError(
+            f"{checkpoints.folder} holds checkpoints up to epoch {epochs[-1]}; go on with "
+            "--resume, or give another --checkpoint-dir."
+        )
+    return epochs[-1] if epochs else 0

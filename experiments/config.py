@@ -1,0 +1,97 @@
+"""The settings of a training: the one record that flags, papers, checkpoints and training share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, Self
+
+from tyro.conf import Suppress, arg
+
+from experiments.data.augmentations import AUGMENTATIONS, POLICIES
+from experiments.data.published import POLICIES_FILE
+from experiments.models.activations import ACTIVATIONS
+from experiments.models.registry import MODELS, network_for
+
+#: What is done about a step that would make something not finite. ``record``: the run goes on with
+#: what it got. ``stop``: it ends, and says where. ``skip``: the update is left out.
+NonFinite = Literal["record", "stop", "skip"]
+
+#: How a step runs on several devices.
+Entry = Literal["jit", "shard_map", "pmap"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """A network, an optimizer, and how long one trains the other; a field is declared here alone.
+
+    The defaults of the optimizer were chosen on the digits' splits 100 to 104, which ``compare``
+    does not use unless asked for more than a hundred seeds: at a learning rate of 0.1 and more,
+    some methods diverge under some seeds.
+    """
+
+    model: Annotated[
+        str,
+        arg(
+            help=f"The network: {', '.join(MODELS)}. Left out, it follows the data: cnn9 for "
+            "images, dgcnn for point clouds, mlp for rows of features."
+        ),
+    ] = ""
+    activation: Annotated[
+        str,
+        arg(
+            help="The activation, for methods that have none of their own: "
+            f"{', '.join(ACTIVATIONS)}."
+        ),
+    ] = "relu"
+    depth: int = 3
+    """The hidden layers of the mlp."""
+    width: int = 256
+    """The units of each hidden layer of the mlp."""
+    channels: int = 16
+    """The channels of a convolutional network's first stage, 64 in the papers; the later ones of
+    cnn9 have twice and four times as many."""
+    epochs: int = 10
+    """The passes over the training rows."""
+    batch_size: int = 64
+    """The rows of one step. What is left of an epoch after whole batches is not trained on."""
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    """SGD with momentum 0.9, or Adam; adam wants a --learning-rate near 0.001."""
+    learning_rate: float = 0.05
+    """The initial learning rate, for all methods; half a cosine takes it to 0."""
+    weight_decay: float = 1e-3
+    """Weight decay on kernels (decoupled with adam); scales and biases have none."""
+    ghost_groups: int = 1
+    """The parts of a batch that batch normalization (ghost batches) and the variance constancy loss
+    see apart. With 1, batch normalization sees the whole batch under --parallel jit, on any number
+    of devices, and each device's rows under shard_map and pmap, as jit does with as many groups as
+    devices; the loss has a part on each device."""
+    constrain_head: bool = False
+    """Also constrain the classifier's kernel, which methods leave free otherwise."""
+    augment: Annotated[
+        str,
+        arg(
+            help=f"How training rows are changed, anew in each epoch: {', '.join(AUGMENTATIONS)}. "
+            f"{POLICIES}:{POLICIES_FILE} takes its authors' sub-policies."
+        ),
+    ] = "none"
+    accumulate: int = 1
+    """The parts of a batch that go through the network one after the other, to save memory."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of weights and activations in training; parameters and statistics are always float32."""
+    drops: Suppress[tuple[tuple[float, float], ...]] = ()
+    """(fraction of training, factor on the initial rate) from then on, for half a cosine."""
+    alpha_dropout: Suppress[float] = 0.0
+    """The rate of alpha dropout after each activation."""
+    head_dropout: Suppress[float] = 0.0
+    """The rate of dropout before the classifier of the mlp."""
+    norm_at: Suppress[int] = 0
+    """The one layer of cnn4, counted from 1, that is normalized; 0 for all."""
+    nonfinite: Suppress[NonFinite] = "record"
+    """What is done about a step that would make something not finite."""
+
+    def changed(self, **fields: Any) -> Self:
+        """The same with other values of some fields."""
+        return replace(self, **fields)
+
+    def on(self, shape: Sequence[int]) -> Self:
+        """With the network named that inputs of this shape suggest, if none is."""
+        return self if self.model else self.changed(model=network_for(shape))

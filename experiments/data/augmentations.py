@@ -1,0 +1,91 @@
+"""The augmentations by name."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple
+
+import jax
+from jaxtyping import Array, Float, Key
+
+from experiments.data.augment import cutout, flip, pad_crop_flip
+from experiments.data.clouds import rotate_and_jitter, scale_shift_and_jitter
+from experiments.data.policies import Policies, fast_autoaugment
+from experiments.data.published import read_policies
+from experiments.data.resized_crop import resized_crop_flip
+from experiments.errors import UserError, unknown
+
+Rows = Float[Array, "rows *shape"]
+Augment = Callable[[Key[Array, ""], Rows], Rows]
+
+
+class Augmentation(NamedTuple):
+    """A function of a batch, and what it is made for.
+
+    Attributes:
+        apply: ``(key, rows) -> rows``.
+        rank: the axes of one row that it wants: 3 of images, 2 of point clouds; None for any.
+        kind: what such rows are called.
+    """
+
+    apply: Augment
+    rank: int | None
+    kind: str
+
+
+def in_turn(*functions: Augment) -> Augment:
+    """One after the other, each with a key of its own."""
+
+    def apply(key: Key[Array, ""], rows: Rows) -> Rows:
+        for each, function in zip(jax.random.split(key, len(functions)), functions, strict=True):
+            rows = function(each, rows)
+        return rows
+
+    return apply
+
+
+def unchanged(key: Key[Array, ""], rows: Rows) -> Rows:
+    """The rows themselves."""
+    del key
+    return rows
+
+
+def _images(*functions: Augment) -> Augmentation:
+    return Augmentation(functions[0] if len(functions) == 1 else in_turn(*functions), 3, "images")
+
+
+def _with_policies(policies: Policies | None) -> Augmentation:
+    return _images(partial(fast_autoaugment, policies=policies), pad_crop_flip, cutout)
+
+
+#: The one whose name may be followed by ``:FILE``, in which published sub-policies are.
+POLICIES = "fast-autoaugment-cutout"
+
+AUGMENTATIONS: Mapping[str, Augmentation] = MappingProxyType(
+    {
+        "none": Augmentation(unchanged, None, "rows"),
+        "flip": _images(flip),
+        "crop-flip": _images(pad_crop_flip),
+        "crop-flip-cutout": _images(pad_crop_flip, cutout),
+        POLICIES: _with_policies(None),
+        "resized-crop-flip": _images(resized_crop_flip),
+        "points": Augmentation(rotate_and_jitter, 2, "point clouds"),
+        "points-scaled": Augmentation(scale_shift_and_jitter, 2, "point clouds"),
+    }
+)
+
+
+def find_augmentation(name: str, dataset: str, shape: Sequence[int]) -> Augment:
+    """The augmentation of a name, for rows of a shape; raises UserError if it is none for them."""
+    kind, _, place = name.partition(":")
+    if kind not in AUGMENTATIONS:
+        raise unknown("augmentation", name, AUGMENTATIONS)
+    if place and kind != POLICIES:
+        raise UserError(f"{kind} takes no file, and {place!r} was given; {POLICIES} takes one.")
+    augmentation = _with_policies(read_policies(place)) if place else AUGMENTATIONS[kind]
+    if augmentation.rank not in (None, len(shape)):
+        raise UserError(
+            f"{dataset} has rows of shape {tuple(shape)} and only {augmentation.kind} can be "
+            f"augmented by {name}; leave out --augment."
+        )
+    return augmentation.apply

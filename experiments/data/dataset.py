@@ -1,0 +1,182 @@
+"""The one form in which every dataset reaches training, and the steps that lead to it."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from experiments.errors import UserError
+
+
+class Dataset(NamedTuple):
+    """A training and a test split, standardized.
+
+    Attributes:
+        X_train: float32, (rows, features), (rows, points, 3) or (rows, height, width, channels).
+        y_train: int32 class numbers 0 .. num_classes - 1.
+        X_test: as X_train.
+        y_test: as y_train.
+        name: what the user called it.
+        num_classes: one more than the largest class number of the training rows.
+        stream: if there are more rows than memory: what reads them. The arrays are a sample then.
+        mean: of the columns or channels of streamed rows, which come as they are stored.
+        scale: their deviation, or 1.
+    """
+
+    X_train: Float[np.ndarray, "rows *shape"]
+    y_train: Int[np.ndarray, " rows"]
+    X_test: Float[np.ndarray, "test_rows *shape"]
+    y_test: Int[np.ndarray, " test_rows"]
+    name: str
+    num_classes: int
+    stream: Any = None
+    mean: np.ndarray | None = None
+    scale: np.ndarray | None = None
+
+    @property
+    def train_rows(self) -> int:
+        """The number of training rows."""
+        return len(self.X_train) if self.stream is None else len(self.stream.train)
+
+    def with_rows(self, count: int) -> "Dataset":
+        """With so many of the training rows, standardized anew on them; the same ones always."""
+        if self.stream is not None or count > self.train_rows:
+            there = f"are {self.train_rows}" if self.stream is None else "come from a stream"
+            raise UserError(
+                f"--train-rows is {count}, and the training rows of {self.name} {there}; leave it "
+                "out, or take fewer."
+            )
+        kept = np.random.default_rng(0).permutation(self.train_rows)[:count]
+        train, test = (self.X_train[kept], self.y_train[kept]), (self.X_test, self.y_test)
+        return make_dataset(self.name, train, test, self.num_classes)
+
+
+#: The largest number whose square, summed over any rows, float32 holds; numbers that stand for a
+#: missing value (1e20, 1e30, 9.97e36) are beyond it.
+LARGEST = 1e15
+
+Rows = Shaped[np.ndarray, "rows *shape"]
+Labels = Shaped[np.ndarray, " rows"]
+
+
+def make_dataset(
+    name: str, train: tuple[Rows, Labels], test: tuple[Rows, Labels], num_classes: int | None = None
+) -> Dataset:
+    """Checks two splits, standardizes both by the training rows, and gives labels their type.
+
+    Point clouds keep their coordinates, which have one unit of length and a reader's scale.
+    """
+    for part, (X, y) in {"training": train, "test": test}.items():
+        _check_split(name, part, X, y)
+    if train[0].shape[1:] != test[0].shape[1:]:
+        raise UserError(
+            f"{name}: training rows have shape {train[0].shape[1:]} and test rows "
+            f"{test[0].shape[1:]}; make them equal."
+        )
+    if num_classes is None:
+        num_classes = count_classes(name, train[1])
+        _check_seen(name, test[1], num_classes)
+    if num_classes < 2:
+        raise UserError(
+            f"{name} has {num_classes} class; wanted 2 or more: there is nothing to tell apart."
+        )
+    clouds = train[0].ndim == 3
+    X_train, X_test = (train[0], test[0]) if clouds else standardize(train[0], test[0])
+    y_train, y_test = train[1].astype(np.int32), test[1].astype(np.int32)
+    return Dataset(X_train, y_train, X_test, y_test, name, num_classes)
+
+
+def standardize(train: Rows, test: Rows) -> tuple[Rows, Rows]:
+    """Zero mean and unit variance on the training rows: by column, or by channel for images.
+
+    A column that is constant on the training rows is only centred.
+    """
+    mean, scale = deviations(train)
+    train, test = ((X.astype(np.float32) - mean) / scale for X in (train, test))
+    return train, test
+
+
+def deviations(train: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """The mean and the deviation of each column or channel; 1 for the deviation of a constant."""
+    axes = tuple(range(train.ndim - 1))
+    mean = train.mean(axes, dtype=np.float64).astype(np.float32)
+    # Centre first: the deviation of a large constant column is then exactly zero.
+    deviation = np.sqrt(np.square(train.astype(np.float32) - mean).mean(axes, dtype=np.float64))
+    varies = deviation > 1e-6 * np.abs(mean)
+    return mean, np.where(varies, deviation, 1.0).astype(np.float32)
+
+
+def split_by_seed(X: Rows, y: Labels, seed: int) -> tuple[tuple[Rows, Labels], tuple[Rows, Labels]]:
+    """A random three quarters for training, the rest for the test; a function of the seed alone."""
+    order = np.random.default_rng(seed).permutation(len(X))
+    held_out = np.zeros(len(X), bool)
+    held_out[order[: max(1, len(X) // 4)]] = True
+    return split_by_mask(X, y, held_out)
+
+
+def split_by_mask(
+    X: Rows, y: Labels, held_out: Shaped[np.ndarray, " rows"]
+) -> tuple[tuple[Rows, Labels], tuple[Rows, Labels]]:
+    """The rows where ``held_out`` is False for training, the others for the test."""
+    return (X[~held_out], y[~held_out]), (X[held_out], y[held_out])
+
+
+def _check_split(name: str, part: str, X: Rows, y: Labels) -> None:
+    if len(X) == 0:
+        raise UserError(f"{name}: there are no {part} rows; both splits need some.")
+    if X.ndim not in (2, 3, 4):
+        raise UserError(
+            f"{name}: the {part} rows have shape {X.shape}; wanted (rows, features) or "
+            "(rows, height, width[, channels]), or point clouds (rows, points, 3)."
+        )
+    if 0 in X.shape:
+        raise UserError(
+            f"{name}: the {part} rows have shape {X.shape}; wanted at least one feature: save the "
+            "columns too."
+        )
+    _check_sizes(name, part, X)
+    if y.min() < 0:
+        raise UserError(
+            f"{name}: {part} labels start at {y.min()}; wanted class numbers from 0 (subtract it)."
+        )
+
+
+def _check_sizes(name: str, part: str, X: Rows) -> None:
+    """Raises where float32 cannot standardize, or where numbers seem to stand for missing ones."""
+    if X.dtype.kind != "f":
+        return
+    if not np.isfinite(X).all():
+        raise UserError(
+            f"{name}: the {part} rows hold NaN, infinity or what is none in float32 only; fill or "
+            "drop them, or rescale their column."
+        )
+    largest = max(X.max(), -X.min())
+    if largest and not 1 / LARGEST <= largest <= LARGEST:
+        raise UserError(
+            f"{name}: the {part} rows reach {largest:.3g}; wanted sizes from {1 / LARGEST:g} to "
+            f"{LARGEST:g}: rescale the columns, and fill or drop what stands for missing values."
+        )
+
+
+def count_classes(name: str, y: Labels) -> int:
+    """One more than the largest of class numbers; raises UserError if they are not 0, 1, 2, ..."""
+    found = np.unique(y)
+    classes = int(found[-1]) + 1 if len(found) else 0
+    way_out = "wanted class numbers 0, 1, 2, ... (np.unique(y, return_inverse=True)[1] makes them)"
+    if classes > len(y):
+        raise UserError(f"{name}: labels reach {classes - 1} with {len(y)} rows; {way_out}.")
+    if len(found) < classes:
+        some = ", ".join(map(str, found[:5])) + (", ..." if len(found) > 5 else "")
+        raise UserError(
+            f"{name}: labels are {some}, {classes - len(found)} of {classes} classes have no row; "
+            f"{way_out}."
+        )
+    return classes
+
+
+def _check_seen(name: str, y_test: Labels, classes: int) -> None:
+    if y_test.max() >= classes:
+        raise UserError(
+            f"{name}: test labels reach {y_test.max()} and training labels only {classes - 1}; "
+            "every class needs training rows."
+        )

@@ -1,0 +1,123 @@
+"""Data too large for the device: read in batches, in an order that the seed and epoch decide."""
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Int
+
+from experiments.data.dataset import Dataset, Labels, Rows, deviations
+from experiments.errors import UserError
+
+#: The rows that are read at the start: for the mean and deviation, initialization, refreshes.
+SAMPLE = 10_000
+
+#: ``batch on the host -> batch on the devices``.
+Put = Callable[[tuple[Rows, Labels]], tuple[Array, Array]]
+
+#: Threads that read and decode.
+THREADS = 16
+
+#: The batches that are on the device, or on their way to it, beside the one in use.
+AHEAD = 2
+
+
+class Source:
+    """Rows at random: of a `tfds.data_source`, or anything with its ``len`` and ``__getitems__``.
+
+    Args:
+        records: dicts of arrays.
+        features: the key of a row.
+        label: the key of its class.
+    """
+
+    def __init__(self, records: Any, features: str, label: str):
+        self._records, self._features, self._label = records, features, label
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, rows: Sequence[int] | np.ndarray) -> tuple[Rows, Labels]:
+        """The rows and labels of those numbers."""
+        records = self._records.__getitems__([int(row) for row in rows])
+        X, y = ([record[key] for record in records] for key in (self._features, self._label))
+        return np.stack(X), np.asarray(y, np.int32)
+
+
+class Stream(NamedTuple):
+    """Two splits that are read while they are used.
+
+    Attributes:
+        train: the training rows.
+        test: the test rows.
+    """
+
+    train: Source
+    test: Source
+
+    def batches(
+        self,
+        seed: int,
+        epoch: int,
+        batch_size: int,
+        own: Int[np.ndarray, " own"] | None = None,
+        put: Put = jax.device_put,
+    ) -> Iterator[tuple[Array, Array]]:
+        """The batches of an epoch on the devices.
+
+        The order is a function of the seed and the epoch alone: a resumed run goes on with the
+        same rows.
+
+        Args:
+            seed: of the run.
+            epoch: counted from 0.
+            batch_size: of all processes together; what is left after whole batches is not read.
+            own: the places in a batch that this process reads; None for all.
+            put: sends what was read to the devices.
+        """
+        order = np.random.default_rng([seed, epoch]).permutation(len(self.train))
+        steps = len(order) // batch_size
+        order = order[: steps * batch_size].reshape(steps, batch_size)
+        return on_device(_read_ahead(self.train, order if own is None else order[:, own]), put)
+
+    def test_batches(self, size: int, put: Put = jax.device_put) -> Iterator[tuple[Array, Array]]:
+        """All test rows in order; the last batch is what is left."""
+        rows = range(len(self.test))
+        return on_device(_read_ahead(self.test, [rows[i : i + size] for i in rows[::size]]), put)
+
+
+def on_device(
+    batches: Iterator[tuple[Rows, Labels]], put: Put = jax.device_put, ahead: int = AHEAD
+) -> Iterator[tuple[Array, Array]]:
+    """The same batches on the device, each sent while the ones before it are in use."""
+    sent: list[tuple[Array, Array]] = []
+    for batch in batches:
+        sent.append(put(batch))
+        if len(sent) > ahead:
+            yield sent.pop(0)
+    yield from sent
+
+
+def make_streamed(name: str, stream: Stream, num_classes: int) -> Dataset:
+    """A dataset whose arrays are a sample of standardized rows, and which streams the others.
+
+    The mean and the deviation are the sample's, of 10,000 training rows.
+    """
+    (X_train, y_train), (X_test, y_test) = (
+        source[np.linspace(0, len(source) - 1, min(SAMPLE, len(source))).astype(int)]
+        for source in stream
+    )
+    if X_train.ndim not in (2, 4):
+        raise UserError(f"{name}: a row has shape {X_train.shape[1:]}; wanted 1 or 3 axes.")
+    mean, scale = deviations(X_train)
+    X_train, X_test = ((X.astype(np.float32) - mean) / scale for X in (X_train, X_test))
+    return Dataset(X_train, y_train, X_test, y_test, name, num_classes, stream, mean, scale)
+
+
+def _read_ahead(source: Source, batches: Sequence[Sequence[int]]) -> Iterator[tuple[Rows, Labels]]:
+    grain = importlib.import_module("grain")
+    options = grain.ReadOptions(num_threads=THREADS, prefetch_buffer_size=2 * THREADS)
+    rows = grain.MapDataset.source(batches).map(lambda batch: source[batch])
+    return iter(rows.to_iter_dataset(options))

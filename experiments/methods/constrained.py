@@ -1,0 +1,93 @@
+"""Kernels on a set: an edit of the update, which leaves the choice of the optimizer to the user."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PyTree
+
+import jaxnorm
+from experiments.methods.part import Context, Part
+
+
+@dataclass(frozen=True)
+class Sphere(Part):
+    """Each unit's ||w||^2 is kept, and its mean at zero if ``centered``.
+
+    Attributes:
+        squared_radius: the value of ||w||^2.
+        centered: whether weights are also kept zero-mean.
+    """
+
+    squared_radius: float = 2.0
+    centered: bool = True
+
+    def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
+        """On the set."""
+        return jaxnorm.project(
+            params,
+            layout=context.layout,
+            squared_radius=self.squared_radius,
+            centered=self.centered,
+        )
+
+    def optimizer(
+        self, optimizer: optax.GradientTransformation, context: Context, seed: Any
+    ) -> optax.GradientTransformation:
+        """Ends on the set."""
+        projection = jaxnorm.sphere_projection(
+            layout=context.layout, squared_radius=self.squared_radius, centered=self.centered
+        )
+        if self.centered and context.adaptive:
+            # Under SGD, momentum and decay the projection does the same work alone.
+            return optax.chain(jaxnorm.centered_gradient(context.layout), optimizer, projection)
+        return optax.chain(optimizer, projection)
+
+    def drift(self, raw: PyTree, context: Context) -> Float[Array, ""]:
+        """The largest of what `jaxnorm.constraint_drift` says of this set."""
+        found = jaxnorm.constraint_drift(
+            raw, layout=context.layout, squared_radius=self.squared_radius
+        )
+        radius = found["squared_norm"]
+        return jnp.maximum(radius, found["sum"]) if self.centered else radius
+
+
+@dataclass(frozen=True)
+class Centered(Part):
+    """Each unit's weights are kept zero-mean."""
+
+    def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
+        """Zero-mean kernels; what is centred is a gradient or a kernel alike."""
+        centring = jaxnorm.centered_gradient(context.layout)
+        return centring.update(params, centring.init(params))[0]
+
+    def optimizer(
+        self, optimizer: optax.GradientTransformation, context: Context, seed: Any
+    ) -> optax.GradientTransformation:
+        """The projection on the set of zero-mean weights: a centred update keeps them there."""
+        centring = jaxnorm.centered_gradient(context.layout)
+        if context.adaptive:
+            return optax.chain(centring, optimizer, centring)
+        return optax.chain(optimizer, centring)
+
+    def drift(self, raw: PyTree, context: Context) -> Float[Array, ""]:
+        """The largest sum of a unit's weights."""
+        return jaxnorm.constraint_drift(raw, layout=context.layout)["sum"]
+
+
+@dataclass(frozen=True)
+class ClippedByLayer(Part):
+    """No layer's gradient is longer than that.
+
+    Attributes:
+        max_norm: the largest norm of a layer's gradient.
+    """
+
+    max_norm: float = 1.0
+
+    def optimizer(
+        self, optimizer: optax.GradientTransformation, context: Context, seed: Any
+    ) -> optax.GradientTransformation:
+        """Sees clipped gradients."""
+        return optax.chain(jaxnorm.clip_by_layer_norm(self.max_norm), optimizer)

@@ -1,0 +1,42 @@
+"""Normalization layers, dropout, and activations: parts that only change the network."""
+
+from dataclasses import dataclass
+
+from experiments.methods.flags import flag
+from experiments.methods.part import Part
+from experiments.models.registry import NetworkStyle
+
+
+@dataclass(frozen=True)
+class Normalized(Part):
+    """Normalization layers, each a key of `experiments.models.NORMS`, or None.
+
+    Attributes:
+        before: the layer before each activation.
+        after: the layer after each activation.
+        data: the layer that normalizes the data; None for data as they come, standardized on the
+            training rows.
+    """
+
+    before: str | None = None
+    after: str | None = None
+    data: str | None = None
+
+    def style(self, style: NetworkStyle) -> NetworkStyle:
+        """With the layers."""
+        return style._replace(norm=self.before, post_norm=self.after, input_norm=self.data)
+
+
+@dataclass(frozen=True)
+class Dropout(Part):
+    """Activations that are dropped in training.
+
+    Attributes:
+        rate: the fraction.
+    """
+
+    rate: float = flag(0.1, "dropout", "The rate of dropout")
+
+    def style(self, style: NetworkStyle) -> NetworkStyle:
+        """With dropout."""
+        return style._replace(dropout=self.rate)

@@ -1,0 +1,77 @@
+"""The optimizer of a method: the user's own, edited by the method's parts."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PyTree
+
+from experiments.config import Config
+from experiments.methods.kernels import is_axes
+from experiments.methods.method import Method
+from experiments.methods.part import Context
+from jaxnorm import Layout
+
+MOMENTUM = 0.9
+
+#: ``step -> learning rate``.
+Schedule = Callable[[Int[Array, ""]], Float[Array, ""]]
+
+
+def make_optimizer(
+    method: Method,
+    config: Config,
+    steps: int | Int[Array, ""],
+    context: Context,
+    seed: Any = 0,
+) -> optax.GradientTransformation:
+    """SGD with momentum 0.9, or Adam, on a schedule, with the method's edits around it.
+
+    Args:
+        method: what edits it.
+        config: what all methods share.
+        steps: the length of the schedule, at whose end the learning rate is 0.
+        context: which kernels are constrained, and which there are.
+        seed: of noise that is drawn once a step; it may be traced, and only ``init`` reads it.
+    """
+    base = base_optimizer(config, schedule_of(config, steps), context.kernels)
+    return method.optimizer(base, context, seed)
+
+
+def base_optimizer(
+    config: Config, schedule: Schedule, kernels: Layout
+) -> optax.GradientTransformation:
+    """The user's own optimizer; its weight decay reaches kernels alone."""
+
+    if config.optimizer == "adam":
+        return optax.adamw(schedule, weight_decay=config.weight_decay, mask=decayed(kernels))
+    decay = optax.add_decayed_weights(config.weight_decay, mask=decayed(kernels))
+    return optax.chain(decay, optax.sgd(schedule, momentum=MOMENTUM))
+
+
+def schedule_of(config: Config, steps: int | Int[Array, ""]) -> Schedule:
+    """The learning rate at each step; with drops, steps and rate may be traced."""
+    if not config.drops:
+        return cosine(config.learning_rate, steps)
+    fractions = jnp.array([fraction for fraction, _ in config.drops])
+    starts = jnp.round(fractions * jnp.asarray(steps, jnp.float32)).astype(jnp.int32)
+    rates = config.learning_rate * jnp.array([1.0, *(factor for _, factor in config.drops)])
+    return lambda step: rates[(step >= starts).sum()]
+
+
+def cosine(peak: float, steps: int) -> Schedule:
+    """Half a cosine from ``peak`` at step 0 to 0 at step ``steps``."""
+    schedule = optax.cosine_decay_schedule(peak, steps)
+    # optax multiplies the count by floats, which strict dtype promotion does not allow of integers.
+    return lambda step: schedule(step.astype(jnp.float32))
+
+
+def decayed(kernels: Layout) -> Callable[[PyTree], PyTree]:
+    """The mask of weight decay: ``params -> True at kernels, False elsewhere``."""
+
+    def mask(params: PyTree) -> PyTree:
+        return jax.tree.map(lambda axes: axes is not None, kernels(params), is_leaf=is_axes)
+
+    return mask

@@ -1,0 +1,220 @@
+"""Batch normalization taken apart: population statistics, and the decay of scales that it implies.
+
+Both look at a large sample of the training rows now and then, and not at each step.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+from jaxtyping import Array, Float, PyTree
+
+from experiments.methods.flags import flag
+from experiments.methods.part import Context, Forward, Output, Part, Sample, Weights
+from experiments.methods.paths import by_path, replaced
+from experiments.methods.reparametrized import subsample
+from experiments.models.registry import HEAD, NetworkStyle
+from jaxnorm import (
+    affine_gamma_decay_strength,
+    batch_moments,
+    collect_preactivations,
+    gamma_decay,
+    independent_positions,
+)
+from jaxnorm.nnx import functionalize
+
+#: One array for each site, by the path of its normalizer or linear map.
+Sites = dict[str, Float[Array, " units"]]
+
+EVERY_HELP = "The steps between refreshes of population statistics and decay strengths"
+
+
+@dataclass(frozen=True)
+class PopulationNorm(Part):
+    """Normalization by the statistics of a large sample.
+
+    Attributes:
+        every: the steps from one refresh to the next; each epoch ends with one.
+        rows: the training rows that they are taken of, or all if there are fewer.
+    """
+
+    every: int = flag(10, "refresh_every", EVERY_HELP)
+    rows: int = flag(
+        10_000, "population_rows", "The rows that population statistics are taken of, or all"
+    )
+
+    @property
+    def refresh_every(self) -> int:
+        """Every so many steps."""
+        return self.every
+
+    def style(self, style: NetworkStyle) -> NetworkStyle:
+        """With layers that keep the population's statistics."""
+        return style._replace(norm="pn")
+
+    def refresh(
+        self,
+        raw: PyTree,
+        model_state: PyTree,
+        own: PyTree,
+        weights: Weights,
+        sample: Sample,
+        context: Context,
+    ) -> tuple[PyTree, PyTree]:
+        """With new statistics in the layers."""
+        see = functionalize(nnx.view(context.model, refresh=True)).apply
+        rows = sample.spread(subsample(sample.X, self.rows))
+        return see(weights(raw), model_state, rows, train=False)[1], own
+
+
+@dataclass(frozen=True)
+class GammaDecay(Part):
+    """The decay of scales that batch normalization implies, as a loss of its own.
+
+    Attributes:
+        every: the steps from one estimate of its strength to the next.
+        rows: the training rows of the curvature.
+        draws: the parts of those rows; each has random signs of its own in a probe.
+        probes: the Hutchinson probes.
+        batch_size: the batch of the batch normalization that is imitated; None for the training's.
+        excess_kurtosis: of the pre-activations, 0 for a Gaussian.
+        nonnegative: whether negative strengths are left out.
+    """
+
+    every: int = flag(10, "refresh_every", EVERY_HELP)
+    rows: int = 256
+    draws: int = 16
+    probes: int = flag(1, "probes", "The probes of a gamma decay strength")
+    batch_size: int | None = None
+    excess_kurtosis: float = 0.0
+    nonnegative: bool = True
+
+    @property
+    def refresh_every(self) -> int:
+        """Every so many steps."""
+        return self.every
+
+    def state(self, raw: PyTree) -> PyTree:
+        """The strengths, one for each scale; zero before the first estimate."""
+        return jax.tree.map(jnp.zeros_like, scales_and_biases(raw)[0])
+
+    def forward(
+        self, forward: Forward, raw: PyTree, own: PyTree, keys: Array, context: Context
+    ) -> Forward:
+        """With the decay in the loss."""
+        decay = gamma_decay(scales_and_biases(raw)[0], own)
+
+        def with_decay(weights: PyTree, X: Array) -> Output:
+            output = forward(weights, X)
+            return output._replace(loss=output.loss + decay)
+
+        return with_decay
+
+    def refresh(
+        self,
+        raw: PyTree,
+        model_state: PyTree,
+        own: PyTree,
+        weights: Weights,
+        sample: Sample,
+        context: Context,
+    ) -> tuple[PyTree, PyTree]:
+        """With new strengths."""
+        batch = sample.spread((subsample(sample.X, self.rows), subsample(sample.y, self.rows)))
+        return model_state, self.strengths(raw, model_state, weights, batch, sample.key, context)
+
+    def strengths(
+        self,
+        raw: PyTree,
+        model_state: PyTree,
+        weights: Weights,
+        batch: tuple[Array, Array],
+        key: Array,
+        context: Context,
+    ) -> Sites:
+        """The strength of gamma decay of each unit of each site."""
+        scales, biases = scales_and_biases(raw)
+        means, stddevs, positions = _statistics(raw, model_state, weights, batch[0], context)
+
+        def loss(scales: Sites, biases: Sites, part: tuple[Array, Array]) -> Float[Array, ""]:
+            values = {f"{site}/scale": value for site, value in scales.items()}
+            values |= {bias_of(site): value for site, value in biases.items()}
+            X, y = part
+            logits = _evaluated(weights(replaced(raw, values)), model_state, X, context)
+            return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+        rows = self.batch_size or context.batch_size
+        return affine_gamma_decay_strength(
+            loss,
+            scales,
+            biases,
+            _in_parts(batch, self.draws),
+            {site: rows * each for site, each in positions.items()},
+            key=key,
+            means=means,
+            stddevs=stddevs,
+            probes=self.probes,
+            excess_kurtosis=self.excess_kurtosis,
+            nonnegative=self.nonnegative,
+        )
+
+
+def scales_and_biases(params: PyTree) -> tuple[Sites, Sites]:
+    """The scales of normalizers or of reparametrized kernels, and the biases beside them."""
+    leaves = by_path(params)
+    scales = {
+        path.removesuffix("/scale"): leaf
+        for path, leaf in leaves.items()
+        if path.endswith("/scale") and HEAD not in path.split("/")
+    }
+    biases = {path: leaves[bias_of(path)] for path in scales}
+    return scales, biases
+
+
+def bias_of(site: str) -> str:
+    """The path of the bias beside a scale."""
+    return f"{site.removesuffix('/kernel')}/bias"
+
+
+def _evaluated(weights: PyTree, model_state: PyTree, X: Array, context: Context) -> Array:
+    """Logits in evaluation mode: samples do not see each other."""
+    return context.functional.apply(weights, model_state, X, train=False)[0]
+
+
+def _statistics(
+    raw: PyTree, model_state: PyTree, weights: Weights, X: Array, context: Context
+) -> tuple[Sites, Sites, Sites]:
+    """What each scale multiplies: its mean, its standard deviation, its positions a sample."""
+    scales, biases = scales_and_biases(raw)
+    kept = by_path(model_state)
+    if all(f"{site}/positions" in kept for site in scales):  # Normalized by the population.
+        positions = {site: kept[f"{site}/positions"] for site in scales}
+        return jax.tree.map(jnp.zeros_like, scales), jax.tree.map(jnp.ones_like, scales), positions
+    _, layers = collect_preactivations(
+        lambda weights, X: _evaluated(weights, model_state, X, context),
+        weights(raw),
+        X,
+        layout=context.hidden,
+    )
+    means, stddevs, positions = {}, {}, {}
+    for site, scale in scales.items():
+        mean, variance, _ = batch_moments(layers[site], range(layers[site].ndim - 1))
+        # A unit of scale 0 says nothing of its input; its strength does not matter either.
+        safe = jnp.where(scale == 0, 1, scale)
+        means[site] = (mean - biases[site]) / safe
+        stddevs[site] = jnp.sqrt(variance) / jnp.abs(safe)
+        positions[site] = independent_positions(layers[site])
+    return means, stddevs, positions
+
+
+def _in_parts(batch: PyTree, count: int) -> PyTree:
+    """The rows as (parts, rows of a part, ...); what is left over is left out."""
+    count = min(count, len(jax.tree.leaves(batch)[0]))
+
+    def split(rows: Array) -> Array:
+        size = len(rows) // count
+        return rows[: count * size].reshape(count, size, *rows.shape[1:])
+
+    return jax.tree.map(split, batch)

@@ -1,0 +1,90 @@
+"""What stands in the place of each constrained kernel, and what its weights start from."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from jaxtyping import Array, PyTree, Shaped
+
+import jaxnorm
+from experiments.methods.part import Context, Part
+
+#: What fits initial weights to a minibatch, layer by layer.
+INITIALIZERS: Mapping[str, Callable[..., PyTree]] = MappingProxyType(
+    {
+        "variance-preserving": jaxnorm.variance_preserving_init,
+        "data-dependent": jaxnorm.data_dependent_init,
+    }
+)
+
+#: The rows of that minibatch.
+INITIAL_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Reparametrized(Part):
+    """A node in the place of each constrained kernel.
+
+    Attributes:
+        node: its type.
+    """
+
+    node: type[jaxnorm.Reparametrization]
+
+    def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
+        """With the nodes."""
+        return jaxnorm.reparametrize(params, self.node, context.layout)
+
+
+@dataclass(frozen=True)
+class SpectralNorm(Part):
+    """Kernels over their largest singular value; carries its vectors from step to step."""
+
+    def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
+        """With the nodes."""
+        return jaxnorm.reparametrize(params, jaxnorm.SpectrallyNormalized, context.layout)
+
+    def state(self, raw: PyTree) -> PyTree:
+        """The singular vectors."""
+        return jaxnorm.power_iteration(raw)
+
+    def weights(self, raw: PyTree, own: PyTree) -> PyTree:
+        """With the vectors in their places."""
+        return jaxnorm.attach(raw, own)
+
+    def after_step(self, raw: PyTree, own: PyTree) -> PyTree:
+        """One power iteration."""
+        return jaxnorm.power_iteration(raw, own)
+
+
+@dataclass(frozen=True)
+class Initialized(Part):
+    """Initial weights that are fitted to a minibatch, layer by layer.
+
+    Attributes:
+        by: a key of `INITIALIZERS`.
+    """
+
+    by: Literal["variance-preserving", "data-dependent"]
+
+    def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
+        """Fitted ones."""
+        return INITIALIZERS[self.by](logits_of(context), params, subsample(X))
+
+
+def logits_of(context: Context) -> Callable[[PyTree, Array], Array]:
+    """The network in training as a function of its plain parameters and rows."""
+    functional = context.functional
+
+    def logits(params: PyTree, X: Array) -> Array:
+        return functional.apply(params, functional.state, X, train=True)[0]
+
+    return logits
+
+
+def subsample(
+    X: Shaped[Array, "rows *shape"], count: int = INITIAL_ROWS
+) -> Shaped[Array, "few *shape"]:
+    """Up to ``count`` rows from all over ``X``, whatever its order."""
+    return X[:: max(1, len(X) // count)][:count]

@@ -1,0 +1,57 @@
+"""AdamP and SGDP: the part of an update along the weights is left out where they do not scale.
+
+Heo et al. 2021, "AdamP: slowing down the slowdown for momentum optimizers on scale-invariant
+weights".
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, PyTree
+
+from experiments.methods.kernels import map_kernels
+from experiments.methods.part import Context, Part
+from jaxnorm import Layout
+
+#: Below this a squared norm is zero for all that float32 knows.
+TINY = 1e-30
+
+
+@dataclass(frozen=True)
+class TangentUpdates(Part):
+    """Updates without their part along each unit's weights, where the gradient has none either.
+
+    Attributes:
+        threshold: the paper's delta: a gradient has such a part if the cosine is above
+            delta / sqrt(fan-in).
+    """
+
+    threshold: float = 0.1
+
+    def optimizer(
+        self, optimizer: optax.GradientTransformation, context: Context, seed: Any
+    ) -> optax.GradientTransformation:
+        """Around the user's own, whose update and gradient it sees."""
+
+        def update(gradient: PyTree, state: PyTree, params: PyTree) -> tuple[PyTree, PyTree]:
+            updates, state = optimizer.update(gradient, state, params)
+            return self.tangent(updates, gradient, params, context.layout), state
+
+        return optax.GradientTransformation(optimizer.init, update)
+
+    def tangent(self, updates: PyTree, gradient: PyTree, params: PyTree, layout: Layout) -> PyTree:
+        """The updates, projected where the gradient is nearly orthogonal to the weights."""
+
+        def projected(axes: tuple[int, ...], u: Array, g: Array, w: Array) -> Array:
+            def dot(a: Array, b: Array) -> Array:
+                return (a * b).sum(axes, keepdims=True)
+
+            fan_in = w.size // dot(w, w).size
+            lengths = jnp.maximum(dot(g, g) * dot(w, w), TINY)
+            scale_free = dot(g, w) ** 2 * fan_in < self.threshold**2 * lengths
+            along = dot(u, w) / jnp.maximum(dot(w, w), TINY)
+            return jnp.where(scale_free, u - along * w, u)
+
+        return map_kernels(projected, layout, updates, gradient, params)

@@ -1,0 +1,51 @@
+"""Adaptive gradient clipping: no unit's gradient is longer than a fraction of its weights.
+
+Brock, De, Smith and Simonyan 2021, "High-performance large-scale image recognition without
+normalization".
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, PyTree
+
+from experiments.methods.kernels import map_kernels
+from experiments.methods.part import Context, Part
+
+#: The least norm of weights that counts, for those that start at zero; the paper's.
+LEAST_NORM = 1e-3
+
+#: Below this a squared norm is zero for all that float32 knows.
+TINY = 1e-30
+
+
+@dataclass(frozen=True)
+class AdaptivelyClipped(Part):
+    """Gradients of hidden kernels, clipped unit by unit; the classifier's never is.
+
+    `optax.adaptive_grad_clip` guesses what a unit is from the number of axes; this one knows.
+
+    Attributes:
+        clipping: the largest ratio of the two norms.
+    """
+
+    clipping: float = 0.01
+
+    def optimizer(
+        self, optimizer: optax.GradientTransformation, context: Context, seed: Any
+    ) -> optax.GradientTransformation:
+        """Sees clipped gradients."""
+
+        def clipped(axes: tuple[int, ...], g: Array, w: Array) -> Array:
+            def norm(x: Array, least: float) -> Array:
+                return jnp.sqrt(jnp.maximum((x**2).sum(axes, keepdims=True), least**2))
+
+            most = self.clipping * norm(w, LEAST_NORM)
+            return g * jnp.minimum(1, most / norm(g, TINY**0.5))
+
+        def clip(updates: PyTree, params: PyTree) -> PyTree:
+            return map_kernels(clipped, context.hidden, updates, params)
+
+        return optax.chain(optax.stateless(clip), optimizer)

@@ -1,0 +1,58 @@
+"""Hyperball: each kernel keeps its Frobenius norm, and moves by a step of fixed relative length.
+
+Wen, Dang, Lyu, Ma and Liang 2025, "Fantastic pretraining optimizers and where to find them 2.1:
+Hyperball optimization".
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, PyTree
+
+import jaxnorm
+from experiments.methods.kernels import is_axes, map_kernels
+from experiments.methods.part import Context, Part
+from jaxnorm import Layout
+
+#: Below this a gradient is zero for all that float32 knows.
+TINY = 1e-30
+
+
+@dataclass(frozen=True)
+class FrobeniusSphere(Part):
+    """Kernels on the sphere of their initial Frobenius norm, gradients of that norm too.
+
+    The optimizer of the comparison stands between the two, momentum and schedule included.
+    """
+
+    def optimizer(
+        self, optimizer: optax.GradientTransformation, context: Context, seed: Any
+    ) -> optax.GradientTransformation:
+        """Sees gradients as long as the kernel, and ends on the sphere."""
+        whole = whole_kernels(context.layout)
+        projection = jaxnorm.sphere_projection(layout=whole, squared_radius=None, centered=False)
+        return optax.chain(as_long_as_kernels(context.layout), optimizer, projection)
+
+
+def whole_kernels(layout: Layout) -> Layout:
+    """The layout for which a whole kernel is one unit."""
+
+    def whole(params: PyTree) -> PyTree:
+        def all_axes(axes: tuple[int, ...] | None, leaf: Any) -> tuple[int, ...] | None:
+            return None if axes is None else tuple(range(-len(leaf.shape), 0))
+
+        return jax.tree.map(all_axes, layout(params), params, is_leaf=is_axes)
+
+    return whole
+
+
+def as_long_as_kernels(layout: Layout) -> optax.GradientTransformation:
+    """``g ||W|| / ||g||`` in Frobenius norms, kernel by kernel."""
+
+    def scaled(axes: tuple[int, ...], g: Array, w: Array) -> Array:
+        return g * jnp.sqrt((w**2).sum() / jnp.maximum((g**2).sum(), TINY))
+
+    return optax.stateless(lambda updates, params: map_kernels(scaled, layout, updates, params))

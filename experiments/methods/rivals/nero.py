@@ -1,0 +1,75 @@
+"""Nero: each unit's gradient over the running size of it, beside weights on Nero's set.
+
+Liu, Bernstein, Meister and Yue 2021, "Learning by turning: neural architecture aware optimisation".
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Int, PyTree
+
+from experiments.methods.kernels import map_kernels
+from experiments.methods.part import Context, Part
+from jaxnorm import Layout
+
+#: Below this a unit's gradient is zero for all that float32 knows.
+TINY = 1e-30
+
+
+class SizeState(NamedTuple):
+    """The running mean of each unit's squared gradient norm, and the number of steps in it."""
+
+    count: Int[Array, ""]
+    squared: PyTree
+
+
+@dataclass(frozen=True)
+class UnitwiseGradients(Part):
+    """Each unit's gradient, divided by the root of the running mean of its squared norm.
+
+    The optimizer of the comparison follows, momentum and schedule included; Nero itself has none,
+    and multiplies by the norm of the weights, which is the same for all units on the sphere.
+
+    Attributes:
+        decay: of the running mean.
+    """
+
+    decay: float = 0.999
+
+    def optimizer(
+        self, optimizer: optax.GradientTransformation, context: Context, seed: Any
+    ) -> optax.GradientTransformation:
+        """Sees normalized gradients."""
+        return optax.chain(normalize_units(context.layout, self.decay), optimizer)
+
+
+def normalize_units(layout: Layout, decay: float) -> optax.GradientTransformation:
+    """``g / sqrt(v)`` a unit, with ``v`` the unbiased running mean of ``||g||^2``."""
+
+    def init(params: PyTree) -> SizeState:
+        zeros = map_kernels(
+            lambda axes, w: jnp.zeros_like(w.sum(axes, keepdims=True)), layout, params
+        )
+        return SizeState(jnp.zeros((), jnp.int32), zeros)
+
+    def update(
+        updates: PyTree, state: SizeState, params: PyTree | None = None
+    ) -> tuple[PyTree, SizeState]:
+        squared = map_kernels(
+            lambda axes, g, v: decay * v + (1 - decay) * (g**2).sum(axes, keepdims=True),
+            layout,
+            updates,
+            state.squared,
+        )
+        count = state.count + 1
+        unbiased = 1 - decay ** count.astype(jnp.float32)
+
+        def normalized(axes: tuple[int, ...], g: Array, v: Array) -> Array:
+            return g * jax.lax.rsqrt(jnp.maximum(v / unbiased, TINY))
+
+        return map_kernels(normalized, layout, updates, squared), SizeState(count, squared)
+
+    return optax.GradientTransformation(init, update)

@@ -1,0 +1,102 @@
+"""Learned scales where batch normalization stood, and the noise on them in training."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, PyTree
+
+import jaxnorm
+from experiments.methods.flags import flag
+from experiments.methods.part import Context, Forward, Part
+from experiments.models.registry import NetworkStyle, Noise
+
+HELP = "The noise's standard deviation"
+
+
+@dataclass(frozen=True)
+class LearnedScale(Part):
+    """A scale and a bias for each unit, where batch normalization stood.
+
+    After a kernel the scale is the kernel's own. Before a branch, in networks with pre-activation,
+    scale and bias are layers, so that nothing in the residual stream is scaled or noisy.
+    """
+
+    def style(self, style: NetworkStyle) -> NetworkStyle:
+        """With layers, in networks with pre-activation."""
+        return style._replace(scale_layers=Noise()) if style.pre_activation else style
+
+    def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
+        """With scales on the kernels, if they are not layers."""
+        if context.style.scale_layers is not None:
+            return params
+        return jaxnorm.reparametrize(params, jaxnorm.Scaled, context.layout)
+
+
+@dataclass(frozen=True)
+class ScaleNoise(Part):
+    """Noise on the scales, a draw for each sample and unit.
+
+    Attributes:
+        stddev: sigma.
+        grows: whether it is that of the last layer, and layer l of L has l / L of it.
+    """
+
+    stddev: float = flag(0.1, "noise", HELP)
+    grows: bool = False
+
+    def style(self, style: NetworkStyle) -> NetworkStyle:
+        """With noise in the layers, if scales are layers."""
+        if style.scale_layers is None:
+            return style
+        return style._replace(scale_layers=Noise(self.stddev, self.grows))
+
+    def forward(
+        self, forward: Forward, raw: PyTree, own: PyTree, keys: Array, context: Context
+    ) -> Forward:
+        """With noise on the hidden kernels' products, if scales are the kernels' own."""
+        if context.style.scale_layers is not None:
+            return forward
+        stddev = self.stddev_of_kernels(context)
+        return partial(jaxnorm.with_scale_noise(forward, stddev, layout=context.hidden), keys)
+
+    def stddev_of_kernels(self, context: Context) -> PyTree:
+        """The noise of each kernel: a number for all, or a tree of numbers."""
+        if not self.grows:
+            return self.stddev
+        functional = context.functional
+
+        def logits(params: PyTree, x: Array) -> Array:
+            return functional.apply(params, functional.state, x, train=False)[0]
+
+        x = jax.ShapeDtypeStruct((2, *context.shape), jnp.float32)
+        params = functional.params
+        return jaxnorm.linear_stddev(self.stddev, logits, params, x, layout=context.hidden)
+
+
+@dataclass(frozen=True)
+class StepNoise(Part):
+    """Noise on the scales themselves, one draw a step for all samples: `ScaleNoise`'s ablation.
+
+    Attributes:
+        stddev: sigma.
+    """
+
+    stddev: float = flag(0.1, "noise", HELP)
+
+    def style(self, style: NetworkStyle) -> NetworkStyle:
+        """With scales on the kernels everywhere: the optimizer sees parameters, not layers."""
+        return style._replace(scale_layers=None)
+
+    def optimizer(
+        self, optimizer: optax.GradientTransformation, context: Context, seed: Any
+    ) -> optax.GradientTransformation:
+        """Leaves noisy scales behind."""
+        return jaxnorm.noise_injection(optimizer, self.stddev, seed=seed)
+
+    def clean(self, raw: PyTree, optimizer_state: PyTree) -> PyTree:
+        """Without the noise."""
+        return jaxnorm.clean_parameters(optimizer_state, raw)

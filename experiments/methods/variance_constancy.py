@@ -1,0 +1,104 @@
+"""The variance constancy loss of the hidden layers' pre-activations."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import optax
+from jaxtyping import Array, PyTree
+
+import jaxnorm
+from experiments.methods.flags import flag
+from experiments.methods.part import Context, Forward, Output, Part
+from experiments.methods.reparametrized import logits_of, subsample
+from jaxnorm.losses import (
+    collect_preactivations,
+    initial_betas,
+    positive,
+    total_variance_constancy,
+)
+
+#: The parameters' entry for the raw betas, beside the network's own.
+BETAS = "betas"
+
+
+@dataclass(frozen=True)
+class VarianceConstancy(Part):
+    """The loss, with layers' gradients clipped.
+
+    Attributes:
+        sample_size: n, the samples of each of the two subsets.
+        weight: what the loss is multiplied by.
+        clip: the largest norm of a layer's gradient.
+        per_channel: whether a unit of a convolution is a channel; else a channel at a position.
+    """
+
+    sample_size: int = flag(
+        5, "sample_size", "n of the variance constancy loss: 2n rows of each batch are read"
+    )
+    weight: float = flag(0.01, "vcl_weight", "What the variance constancy loss is multiplied by")
+    clip: float = flag(1.0, "vcl_clip", "The largest norm of a layer's gradient with that loss")
+    per_channel: bool = flag(
+        False,
+        "vcl_per_channel",
+        "Whether a unit of that loss is a channel, and not a channel at a position",
+    )
+
+    @property
+    def sample_axes(self) -> tuple[int, ...] | None:
+        """As `jaxnorm.losses.variance_constancy_loss` takes them."""
+        return None if self.per_channel else (0,)
+
+    @property
+    def rows_of_a_group(self) -> int:
+        """Two samples."""
+        return 2 * self.sample_size
+
+    def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
+        """With one beta for each unit of each hidden layer."""
+        rows, logits = subsample(X), logits_of(context)
+        _, layers = jax.eval_shape(lambda: _collect(logits, params, rows, context))
+        return {**params, BETAS: initial_betas(layers, sample_axes=self.sample_axes)}
+
+    def optimizer(
+        self, optimizer: optax.GradientTransformation, context: Context, seed: Any
+    ) -> optax.GradientTransformation:
+        """Sees clipped gradients."""
+        return optax.chain(jaxnorm.clip_by_layer_norm(self.clip), optimizer)
+
+    def weights(self, raw: PyTree, own: PyTree) -> PyTree:
+        """The network's own parameters."""
+        return {name: entry for name, entry in raw.items() if name != BETAS}
+
+    def forward(
+        self, forward: Forward, raw: PyTree, own: PyTree, keys: Array, context: Context
+    ) -> Forward:
+        """With the weighted loss; each group of rows has a pair of samples."""
+        groups, betas = context.groups, positive(raw[BETAS])
+
+        def with_loss(weights: PyTree, X: Array) -> Output:
+            rows = 2 * self.sample_size
+            output, layers = _collect(forward, weights, X, context, rows, groups)
+            loss = total_variance_constancy(
+                layers, betas, self.sample_size, sample_axes=self.sample_axes, groups=groups
+            )
+            return output._replace(loss=output.loss + self.weight * loss)
+
+        return with_loss
+
+
+def _collect(
+    apply: Callable[..., Any],
+    params: PyTree,
+    X: Array,
+    context: Context,
+    rows: int | None = None,
+    groups: int = 1,
+) -> tuple[Any, dict[str, Array]]:
+    """The output, and the pre-activations by layer, the classifier's left out."""
+    output, layers = collect_preactivations(
+        apply, params, X, layout=context.hidden, rows=rows, groups=groups
+    )
+    # Named by layer, not by kernel: the betas are no kernels.
+    return output, {path.removesuffix("/kernel"): layer for path, layer in layers.items()}

@@ -1,0 +1,96 @@
+"""The dynamic graph convolutional network of Wang et al. 2019, for point clouds."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from experiments.models.style import Style, dense_block
+
+#: The channels of each edge convolution and of the features of a point, in multiples of the
+#: first's 64, and the units of the dense layers.
+EDGES = (1, 1, 2, 4)
+FEATURES = 16
+DENSE = (8, 4)
+NEIGHBOURS = 20
+DROPOUT = 0.5
+
+Points = Float[Array, "rows points features"]
+
+
+class DGCNN(nnx.Module):
+    """Four edge convolutions on graphs of nearest neighbours, pooling, two dense layers, a head.
+
+    An edge convolution maps (x_j - x_i, x_i) of each point i and each of its 20 neighbours j (i is
+    one) and takes the largest value over the neighbours, which are found anew before each one,
+    among the features that it receives. The four outputs are mapped together to the features of a
+    point, of which the largest and the mean over all points reach the dense layers. Dropout, of
+    rate 0.5, is after each dense layer. The authors' activation is the leaky ReLU of slope 0.2.
+
+    Args:
+        shape: (points, coordinates) of one cloud.
+        num_classes: the number of outputs.
+        channels: 64 makes the paper's widths, others are in proportion.
+        style: what follows each linear map but the last.
+        rngs: the random streams of the initial parameters and of the dropout.
+
+    Source: Wang et al. 2019 (dynamic graph CNN for learning on point clouds), section 4.1; Ikami et
+    al. 2021, section 4.2.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        num_classes: int,
+        *,
+        channels: int,
+        style: Style,
+        rngs: nnx.Rngs,
+    ):
+        before, edges = shape[-1], []
+        for factor in EDGES:
+            edges.append(dense_block(2 * before, channels * factor, style, rngs))
+            before = channels * factor
+        self.edges = nnx.List(edges)
+        width = channels * FEATURES
+        self.features = dense_block(channels * sum(EDGES), width, style, rngs)
+        before, dense = 2 * width, []
+        for factor in DENSE:
+            dense.append(dense_block(before, channels * factor, style, rngs))
+            before = channels * factor
+        self.dense = nnx.List(dense)
+        self.dropout = nnx.Dropout(DROPOUT, rngs=rngs)
+        self.head = nnx.Linear(before, num_classes, rngs=rngs)
+
+    def __call__(self, x: Points) -> Float[Array, "rows classes"]:
+        outputs = []
+        for edge in self.edges:
+            x = edge(edge_features(x, NEIGHBOURS)).max(2)
+            outputs.append(x)
+        x = self.features(jnp.concatenate(outputs, -1))
+        x = jnp.concatenate([x.max(1), x.mean(1)], -1)
+        for block in self.dense:
+            x = self.dropout(block(x))
+        return self.head(x)
+
+
+def nearest_neighbours(x: Points, count: int) -> Int[Array, "rows points count"]:
+    """Of each point, the ``count`` nearest ones of its cloud, itself first, by Euclidean distance.
+
+    No derivative passes through the choice. Of clouds with fewer points it is all of them.
+    """
+    x = jax.lax.stop_gradient(x)
+    # Centred, the difference of squares loses fewer digits.
+    x = x - x.mean(1, keepdims=True)
+    squares = jnp.square(x).sum(-1)
+    closeness = 2 * x @ x.mT - squares[:, :, None] - squares[:, None, :]
+    return jax.lax.top_k(closeness, min(count, x.shape[1]))[1]
+
+
+def edge_features(x: Points, count: int) -> Float[Array, "rows points count both"]:
+    """(x_j - x_i, x_i) of each point i and each of its nearest neighbours j."""
+    neighbours = jax.vmap(lambda cloud, index: cloud[index])(x, nearest_neighbours(x, count))
+    centres = jnp.broadcast_to(x[:, :, None], neighbours.shape)
+    return jnp.concatenate([neighbours - centres, centres], -1)

@@ -1,0 +1,48 @@
+"""A fully connected network."""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from flax import nnx
+from jaxtyping import Array, Float
+
+from experiments.models.style import Style, dense_block
+
+
+class MLP(nnx.Module):
+    """``depth`` hidden layers of ``width`` units and a linear classifier; any input is flattened.
+
+    Args:
+        shape: the shape of one input.
+        num_classes: the number of outputs.
+        depth: the number of hidden layers.
+        width: the units of each.
+        style: what follows each linear map but the last.
+        rngs: the random streams of the initial parameters.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        num_classes: int,
+        *,
+        depth: int,
+        width: int,
+        style: Style,
+        rngs: nnx.Rngs,
+    ):
+        widths = [math.prod(shape), *[width] * depth]
+        self.blocks = nnx.List(
+            dense_block(before, after, style, rngs) for before, after in itertools.pairwise(widths)
+        )
+        rate = style.head_dropout
+        self.head_dropout = nnx.Dropout(rate, rngs=rngs) if rate else None
+        self.head = nnx.Linear(widths[-1], num_classes, rngs=rngs)
+
+    def __call__(self, x: Float[Array, "rows *shape"]) -> Float[Array, "rows classes"]:
+        x = x.reshape(len(x), -1)
+        for block in self.blocks:
+            x = block(x)
+        x = x if self.head_dropout is None else self.head_dropout(x)
+        return self.head(x)

@@ -1,0 +1,41 @@
+"""Scale and bias with noise where batch normalization stood, before the branches of a network."""
+
+import itertools
+from collections.abc import Callable
+
+from flax import nnx
+
+from experiments.models.norms import MakeNorm
+from jaxnorm.nnx import ScaleAndBias
+
+#: Networks whose normalizers stand before a branch, and not after each kernel.
+PRE_ACTIVATION = ("resnet18", "wrn28x10")
+
+
+def noisy_scales(stddev: float, places: int | None = None) -> MakeNorm:
+    """A maker of layers with noise.
+
+    Args:
+        stddev: sigma of every layer, or of the last one.
+        places: the number L of layers in the network, of which layer l has l / L of the noise;
+            None for the same everywhere. Layers are made in the order in which they run.
+    """
+    numbers = itertools.count(1)
+
+    def make(width: int, rngs: nnx.Rngs) -> nnx.Module:
+        level = 1.0 if places is None else next(numbers) / places
+        return ScaleAndBias(width, stddev=stddev * level, rngs=rngs)
+
+    return make
+
+
+def count_places(network: Callable[[MakeNorm], nnx.Module]) -> int:
+    """How many normalizers a network makes."""
+    made: list[int] = []
+
+    def make(width: int, rngs: nnx.Rngs) -> nnx.Module:
+        made.append(width)
+        return ScaleAndBias(width)
+
+    nnx.eval_shape(lambda: network(make))
+    return len(made)

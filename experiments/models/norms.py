@@ -1,0 +1,75 @@
+"""Normalization layers by name, as makers ``(width, rngs) -> layer``."""
+
+import functools
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from flax import nnx
+
+from experiments.models.rectifier import StandardizedRectifier
+from jaxnorm.nnx import BatchNorm, PopulationNorm
+
+MakeNorm = Callable[[int, nnx.Rngs], nnx.Module]
+
+#: The groups of group normalization, as in the papers.
+GROUPS = 16
+
+#: The layers that take statistics of the batch, by the options of `jaxnorm.nnx.BatchNorm`. Of the
+#: mean-only kind the weights bring the scale.
+BATCH_NORMS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "bn": {},
+        "sl": {"use_scale": False, "use_bias": False},
+        "mean-only-bn": {"use_variance": False, "use_scale": False},
+        "variance-only-bn": {"use_mean": False},
+    }
+)
+
+
+def batch_norm(width: int, rngs: nnx.Rngs, **options: Any) -> nnx.Module:
+    """Batch normalization; running statistics forget a tenth a step, as is usual elsewhere."""
+    return BatchNorm(width, momentum=0.9, rngs=rngs, **options)
+
+
+def layer_norm(width: int, rngs: nnx.Rngs) -> nnx.Module:
+    """Layer normalization over all of a sample's units, positions of an image included."""
+    return nnx.GroupNorm(width, num_groups=1, rngs=rngs)
+
+
+def group_norm(width: int, rngs: nnx.Rngs) -> nnx.Module:
+    """Group normalization in 16 groups, or as many of two units or more as divide the width.
+
+    A group of one unit of a dense layer would be normalized to zero.
+    """
+    most = max(1, min(GROUPS, width // 2))
+    groups = next(n for n in range(most, 0, -1) if width % n == 0)
+    return nnx.GroupNorm(width, num_groups=groups, rngs=rngs)
+
+
+def population_norm(width: int, rngs: nnx.Rngs) -> nnx.Module:
+    """Population normalization; training refreshes its statistics."""
+    return PopulationNorm(width, rngs=rngs)
+
+
+def standardized_rectifier(width: int, rngs: nnx.Rngs) -> nnx.Module:
+    """A rectifier that is normalized by its own moments: normalizer and activation in one."""
+    return StandardizedRectifier(width, rngs=rngs)
+
+
+NORMS: Mapping[str, MakeNorm] = MappingProxyType(
+    {
+        **{name: functools.partial(batch_norm, **kind) for name, kind in BATCH_NORMS.items()},
+        "ln": layer_norm,
+        "gn": group_norm,
+        "pn": population_norm,
+        "standardized-rectifier": standardized_rectifier,
+    }
+)
+
+
+def maker(name: str | None, groups: int = 1) -> MakeNorm | None:
+    """The maker of a name, or None; batch statistics are taken of so many parts of the batch."""
+    if name is None:
+        return None
+    return functools.partial(NORMS[name], groups=groups) if name in BATCH_NORMS else NORMS[name]

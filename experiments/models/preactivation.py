@@ -1,0 +1,82 @@
+"""Residual networks with full pre-activation, for small images."""
+
+from collections.abc import Sequence
+
+from flax import nnx
+from jaxtyping import Array, Float
+
+from experiments.models.style import Nonlinearity, Style
+
+Images = Float[Array, "rows height width channels"]
+
+
+class Unit(nnx.Module):
+    """x + conv(act(conv(act(x)))); where the shape changes, the shortcut convolves act(x).
+
+    Without a normalizer each convolution has a bias. Dropout, if any, is after the sum, where Luo
+    et al. 2019 put it, and not after each activation.
+    """
+
+    def __init__(self, before: int, after: int, stride: int, style: Style, rngs: nnx.Rngs):
+        options = {"use_bias": style.use_bias, "kernel_init": style.kernel_init, "rngs": rngs}
+        inner = style._replace(dropout=0.0)
+        self.first = Nonlinearity(before, inner, rngs)
+        self.conv1 = nnx.Conv(before, after, (3, 3), stride, **options)
+        self.second = Nonlinearity(after, inner, rngs)
+        self.conv2 = nnx.Conv(after, after, (3, 3), **options)
+        changes = before != after or stride != 1
+        self.shortcut = nnx.Conv(before, after, (1, 1), stride, **options) if changes else None
+        self.dropout = nnx.Dropout(style.dropout, rngs=rngs) if style.dropout else None
+
+    def __call__(self, x: Images) -> Images:
+        active = self.first(x)
+        branch = self.conv2(self.second(self.conv1(active)))
+        x = branch + (x if self.shortcut is None else self.shortcut(active))
+        return x if self.dropout is None else self.dropout(x)
+
+
+class PreActivationNetwork(nnx.Module):
+    """A convolution, stages of pre-activation units, pooling, a classifier.
+
+    Each stage but the first halves the sides.
+
+    Args:
+        shape: (height, width, channels) of one image.
+        num_classes: the number of outputs.
+        stem: the channels of the first convolution.
+        widths: the channels of each stage.
+        units: the units of a stage.
+        style: what stands before each convolution but the first.
+        rngs: the random streams of the initial parameters.
+
+    Source: He et al. 2016 (identity mappings).
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        num_classes: int,
+        *,
+        stem: int,
+        widths: Sequence[int],
+        units: int,
+        style: Style,
+        rngs: nnx.Rngs,
+    ):
+        options = {"use_bias": style.use_bias, "kernel_init": style.kernel_init, "rngs": rngs}
+        self.stem = nnx.Conv(shape[-1], stem, (3, 3), **options)
+        before, blocks = stem, []
+        for stage, width in enumerate(widths):
+            for unit in range(units):
+                stride = 2 if stage and not unit else 1
+                blocks.append(Unit(before, width, stride, style, rngs))
+                before = width
+        self.units = nnx.List(blocks)
+        self.last = Nonlinearity(before, style._replace(dropout=0.0), rngs)
+        self.head = nnx.Linear(before, num_classes, rngs=rngs)
+
+    def __call__(self, x: Images) -> Float[Array, "rows classes"]:
+        x = self.stem(x)
+        for unit in self.units:
+            x = unit(x)
+        return self.head(self.last(x).mean((1, 2)))

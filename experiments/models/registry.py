@@ -1,0 +1,212 @@
+"""Networks by name."""
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+from flax import nnx
+from jaxtyping import Array
+
+from experiments.errors import UserError, unknown
+from experiments.models.activations import ACTIVATIONS
+from experiments.models.cnn4 import CNN4
+from experiments.models.cnn9 import CNN9
+from experiments.models.dgcnn import DGCNN
+from experiments.models.elu11 import ELU11
+from experiments.models.mlp import MLP
+from experiments.models.nin import NIN
+from experiments.models.noisy_scales import PRE_ACTIVATION, count_places, noisy_scales
+from experiments.models.norms import MakeNorm, maker
+from experiments.models.resnet18 import resnet18
+from experiments.models.resnet50 import ResNet50
+from experiments.models.resnet110 import ResNet110
+from experiments.models.style import Activation, Style
+from experiments.models.vgg19 import VGG19
+from experiments.models.wrn28x10 import wrn28x10
+from jaxnorm.activations import standardized
+
+if TYPE_CHECKING:  # The configuration itself names the networks that there are.
+    from experiments.config import Config
+
+#: The smallest side of an image that cnn9's two poolings leave something of.
+CNN9_SIDE = 4
+
+#: The name of every network's classifier, which methods leave unconstrained.
+HEAD = "head"
+
+
+def network_for(shape: Sequence[int]) -> str:
+    """The name of the network that inputs of this shape suggest."""
+    images = len(shape) == 3 and min(shape[:2]) >= CNN9_SIDE
+    return "cnn9" if images else "dgcnn" if len(shape) == 2 else "mlp"
+
+
+#: ``(config, shape, num_classes, style=, rngs=) -> module``.
+Builder = Callable[..., nnx.Module]
+
+
+def _mlp(config: "Config", shape: Sequence[int], num_classes: int, **rest: Any) -> nnx.Module:
+    return MLP(shape, num_classes, depth=config.depth, width=config.width, **rest)
+
+
+def _sigmoid50(
+    config: "Config", shape: Sequence[int], num_classes: int, style: Style, rngs: nnx.Rngs
+) -> nnx.Module:
+    del config
+    style = style._replace(activation=jax.nn.sigmoid)
+    return MLP(shape, num_classes, depth=50, width=256, style=style, rngs=rngs)
+
+
+def _images(make: Builder, name: str, side: int) -> Builder:
+    """The builder of a network for images with sides of at least ``side`` pixels."""
+
+    def builder(
+        config: "Config", shape: Sequence[int], num_classes: int, **rest: Any
+    ) -> nnx.Module:
+        if len(shape) != 3 or min(shape[:2]) < side:
+            raise UserError(
+                f"{name} needs images of at least {side} x {side} pixels and got rows of shape "
+                f"{tuple(shape)}; take --model mlp, or a dataset of images."
+            )
+        return make(shape, num_classes, channels=config.channels, **rest)
+
+    return builder
+
+
+def _dgcnn(config: "Config", shape: Sequence[int], num_classes: int, **rest: Any) -> nnx.Module:
+    if len(shape) != 2:
+        raise UserError(
+            f"dgcnn needs point clouds and got rows of shape {tuple(shape)}; wanted (points, "
+            "coordinates)."
+        )
+    return DGCNN(shape, num_classes, channels=config.channels, **rest)
+
+
+MODELS: Mapping[str, Builder] = MappingProxyType(
+    {
+        "mlp": _mlp,
+        "cnn4": _images(CNN4, "cnn4", 2),
+        "cnn9": _images(CNN9, "cnn9", CNN9_SIDE),
+        "elu11": _images(ELU11, "elu11", 1),
+        "nin": _images(NIN, "nin", 20),
+        "sigmoid50": _sigmoid50,
+        "vgg19": _images(VGG19, "vgg19", 8),
+        "resnet18": _images(resnet18, "resnet18", 8),
+        "resnet50": _images(ResNet50, "resnet50", 8),
+        "resnet110": _images(ResNet110, "resnet110", 4),
+        "wrn28x10": _images(wrn28x10, "wrn28x10", 4),
+        "dgcnn": _dgcnn,
+    }
+)
+
+
+class Noise(NamedTuple):
+    """Noise on the scales of a network whose normalizers are `jaxnorm.nnx.ScaleAndBias` layers.
+
+    Attributes:
+        stddev: sigma.
+        grows: whether it is that of the last layer, and layer l of L has l / L of it.
+    """
+
+    stddev: float = 0.0
+    grows: bool = False
+
+
+class NormalizedInput(nnx.Module):
+    """A network whose input is normalized by a layer first: each feature of it is a unit.
+
+    Args:
+        norm: of as many units as one input has features.
+        network: what follows.
+    """
+
+    def __init__(self, norm: nnx.Module, network: nnx.Module):
+        self.norm, self.network = norm, network
+
+    def __call__(self, x: Array) -> Array:
+        return self.network(self.norm(x.reshape(len(x), -1)).reshape(x.shape))
+
+
+@functools.cache
+def _activation(name: str, standardize: bool) -> Activation:
+    """An activation by name; the same function at each call, since its moments take a moment."""
+    return standardized(ACTIVATIONS[name]) if standardize else ACTIVATIONS[name]
+
+
+class NetworkStyle(NamedTuple):
+    """How a network is normalized and activated, by names.
+
+    Attributes:
+        activation: a key of `ACTIVATIONS`.
+        norm: a key of `NORMS` for the layer before each activation, or None.
+        post_norm: likewise, after each activation.
+        input_norm: likewise, for the layer that normalizes the data.
+        standardize: whether the activation is standardized under a Gaussian.
+        dropout: the rate at which activations are dropped.
+        scale_layers: the noise of scale-and-bias layers in the place of ``norm``, or None.
+        pre_activation: whether normalizers stand before a branch, and not after each kernel.
+    """
+
+    activation: str
+    norm: str | None = None
+    post_norm: str | None = None
+    input_norm: str | None = None
+    standardize: bool = False
+    dropout: float = 0.0
+    scale_layers: Noise | None = None
+    pre_activation: bool = False
+
+
+def plain_style(config: "Config") -> NetworkStyle:
+    """The style of a network that nothing normalizes."""
+    return NetworkStyle(config.activation, pre_activation=config.model in PRE_ACTIVATION)
+
+
+def build(
+    config: "Config",
+    shape: Sequence[int],
+    num_classes: int,
+    rngs: nnx.Rngs,
+    **wanted: Any,
+) -> nnx.Module:
+    """The network that a configuration names.
+
+    Args:
+        config: its name and sizes.
+        shape: the shape of one input.
+        num_classes: the number of outputs.
+        rngs: the random streams of the initial parameters.
+        **wanted: fields of `NetworkStyle` in which it is not plain.
+    """
+    if config.model not in MODELS:
+        raise unknown("model", config.model, MODELS)
+    named = plain_style(config)._replace(**wanted)
+    if named.activation not in ACTIVATIONS:
+        raise unknown("activation", named.activation, ACTIVATIONS)
+    style = Style(
+        maker(named.norm, config.ghost_groups),
+        _activation(named.activation, named.standardize),
+        maker(named.post_norm, config.ghost_groups),
+        named.dropout,
+        config.alpha_dropout,
+        config.head_dropout,
+        config.norm_at,
+    )
+
+    def with_norm(norm: MakeNorm | None, rngs: nnx.Rngs) -> nnx.Module:
+        styled = style._replace(norm=norm)
+        return MODELS[config.model](config, shape, num_classes, style=styled, rngs=rngs)
+
+    if named.scale_layers is None:
+        network = with_norm(style.norm, rngs)
+    else:
+        stddev, grows = named.scale_layers
+        places = count_places(lambda make: with_norm(make, nnx.Rngs(0))) if grows else None
+        network = with_norm(noisy_scales(stddev, places), rngs)
+    make_input_norm = maker(named.input_norm, config.ghost_groups)
+    if make_input_norm is None:
+        return network
+    return NormalizedInput(make_input_norm(math.prod(shape), rngs), network)

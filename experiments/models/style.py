@@ -1,0 +1,121 @@
+"""What stands between two linear maps of a network, the same everywhere in it."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+from flax import nnx
+from jaxtyping import Array, Float
+
+from experiments.models.alpha_dropout import AlphaDropout
+from experiments.models.norms import MakeNorm
+
+Values = Float[Array, "rows *shape"]
+Activation = Callable[[Values], Values]
+
+
+class Style(NamedTuple):
+    """How every layer of a network is normalized and activated.
+
+    Attributes:
+        norm: a maker of the normalizer before each activation, or None.
+        activation: the nonlinearity.
+        post_norm: a maker of the normalizer after each activation, or None.
+        dropout: the rate at which each output is dropped in training.
+        alpha_dropout: likewise, by `AlphaDropout`.
+        head_dropout: the rate at which what the classifier of a fully connected network is given
+            is dropped in training.
+        norm_at: the one layer, counted from 1, that `at` leaves its normalizers; 0 for all.
+    """
+
+    norm: MakeNorm | None = None
+    activation: Activation = jax.nn.relu
+    post_norm: MakeNorm | None = None
+    dropout: float = 0.0
+    alpha_dropout: float = 0.0
+    head_dropout: float = 0.0
+    norm_at: int = 0
+
+    def at(self, layer: int) -> "Style":
+        """The style of one layer, counted from 1."""
+        return self if self.norm_at in (0, layer) else self._replace(norm=None, post_norm=None)
+
+    @property
+    def use_bias(self) -> bool:
+        """Whether linear maps have a bias: a normalizer would bring its own."""
+        return self.norm is None
+
+    @property
+    def kernel_init(self) -> nnx.Initializer:
+        """Glorot and Bengio's weights for saturating activations, else He et al.'s.
+
+        SELU keeps the variance of its inputs with LeCun's, and not with twice theirs.
+        """
+        if self.activation is jax.nn.selu:
+            return nnx.initializers.lecun_normal()
+        saturating = self.activation in (jax.nn.sigmoid, jax.nn.tanh)
+        return nnx.initializers.glorot_normal() if saturating else nnx.initializers.he_normal()
+
+
+class Nonlinearity(nnx.Module):
+    """``dropout(post_norm(activation(norm(x))))``, of what there is of it.
+
+    Args:
+        width: the number of units.
+        style: what there is of it.
+        rngs: the random streams of parameters and of the dropout.
+    """
+
+    def __init__(self, width: int, style: Style, rngs: nnx.Rngs):
+        self.norm = None if style.norm is None else style.norm(width, rngs)
+        self.activation = style.activation
+        self.post_norm = None if style.post_norm is None else style.post_norm(width, rngs)
+        self.dropout = nnx.Dropout(style.dropout, rngs=rngs) if style.dropout else None
+        alpha = style.alpha_dropout
+        self.alpha_dropout = AlphaDropout(alpha, rngs=rngs) if alpha else None
+
+    def __call__(self, x: Values) -> Values:
+        layers = (self.norm, self.activation, self.post_norm, self.dropout, self.alpha_dropout)
+        for layer in layers:
+            x = x if layer is None else layer(x)
+        return x
+
+
+class Block(Nonlinearity):
+    """A linear map and the `Nonlinearity` after it.
+
+    Args:
+        linear: the linear map.
+        width: the number of units.
+        style: what follows.
+        rngs: the random streams.
+    """
+
+    def __init__(self, linear: nnx.Module, width: int, style: Style, rngs: nnx.Rngs):
+        self.linear = linear
+        super().__init__(width, style, rngs)
+
+    def __call__(self, x: Values) -> Values:
+        return super().__call__(self.linear(x))
+
+
+def dense_block(inputs: int, width: int, style: Style, rngs: nnx.Rngs) -> Block:
+    """A fully connected block."""
+    options = {"use_bias": style.use_bias, "kernel_init": style.kernel_init, "rngs": rngs}
+    return Block(nnx.Linear(inputs, width, **options), width, style, rngs)
+
+
+def conv_block(
+    inputs: int,
+    width: int,
+    style: Style,
+    rngs: nnx.Rngs,
+    size: int = 3,
+    padding: int | None = None,
+    stride: int = 1,
+) -> Block:
+    """A block of a ``size`` x ``size`` convolution; zero padding keeps the sides by default."""
+    around: str | int = "SAME" if padding is None else padding
+    options = {"use_bias": style.use_bias, "kernel_init": style.kernel_init, "rngs": rngs}
+    linear = nnx.Conv(inputs, width, (size, size), stride, padding=around, **options)
+    return Block(linear, width, style, rngs)

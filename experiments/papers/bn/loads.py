@@ -1,0 +1,178 @@
+"""What figures 1a and 1b share: generalization errors of trained units over the load."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.axes import Axes
+
+from experiments.papers.item import Claim, Context
+from experiments.reports.picture import COLOURS
+from experiments.simulations.finite import simulate_training
+from experiments.simulations.student import Unit
+
+#: The variance of the teacher's noise.
+NOISE = 0.25
+#: The load at which the claims are read, where the curves are far apart.
+READ_AT = 0.9
+COLUMNS = (
+    "method",
+    "length",
+    "load",
+    "error",
+    "standard_error",
+    "theory",
+    "difference",
+    "training_error",
+    "error_with_population_statistics",
+)
+
+
+class LoadSettings(NamedTuple):
+    """What the protocol leaves open; the paper gives only `inputs` (4096) and the batch size.
+
+    Attributes:
+        inputs: N.
+        loads: the loads P / N.
+        seeds: runs a load.
+        lengths: how long BN is trained, in samples over N; the others as long as the longest.
+        batch_size: M.
+        learning_rate: eta per sample at the beginning of the cosine.
+    """
+
+    inputs: int
+    loads: tuple[float, ...]
+    seeds: int
+    lengths: tuple[int, ...]
+    batch_size: int
+    learning_rate: float = 1.0
+
+
+class Curve(NamedTuple):
+    """Means over seeds, one a load, of one method after one length of training."""
+
+    method: str
+    length: int
+    error: np.ndarray
+    standard_error: np.ndarray
+    training: np.ndarray
+    population: np.ndarray
+
+
+def train_all(
+    settings: LoadSettings, rectified: bool, decay: float, context: Context
+) -> list[Curve]:
+    """SGD and WN + gamma decay to the longest length, and BN to every length."""
+    longest = max(settings.lengths)
+    todo = [
+        ("sgd", Unit("sgd", rectified), 0.0, longest),
+        ("wn+gamma-decay", Unit("wn", rectified), decay, longest),
+        *(("bn", Unit("bn", rectified), 0.0, length) for length in settings.lengths),
+    ]
+    total = sum(length for *_, length in todo)
+    curves, done = [], 0
+    for name, unit, strength, length in todo:
+        curves.append(_train(settings, name, unit, strength, length))
+        done += length
+        context.advance(done / total, f"{name}, {length} N samples")
+    return curves
+
+
+def _train(settings: LoadSettings, name: str, unit: Unit, decay: float, length: int) -> Curve:
+    samples = np.rint(np.array(settings.loads) * settings.inputs).astype(np.int32)
+    outcome = simulate_training(
+        jax.random.split(jax.random.key(0), settings.seeds),
+        jnp.asarray(samples),
+        NOISE,
+        settings.learning_rate,
+        decay,
+        length * settings.inputs // settings.batch_size,
+        unit=unit,
+        inputs=settings.inputs,
+        most_samples=int(samples.max()),
+        batch_size=settings.batch_size,
+    )
+    error = np.asarray(outcome.error, np.float64)
+    return Curve(
+        name,
+        length,
+        error.mean(1),
+        error.std(1, ddof=1) / np.sqrt(settings.seeds),
+        np.asarray(outcome.training_error).mean(1),
+        np.asarray(outcome.population_error).mean(1),
+    )
+
+
+def rows(
+    settings: LoadSettings, curves: Sequence[Curve], theory: dict[str, np.ndarray]
+) -> list[tuple[object, ...]]:
+    """One row a method, length and load, with the method's theory where there is one."""
+    unknown = np.full(len(settings.loads), np.nan)
+    return [
+        (
+            curve.method,
+            curve.length,
+            load,
+            *(
+                f"{value:.6g}"
+                for value in _numbers(curve, theory.get(curve.method, unknown), index)
+            ),
+        )
+        for curve in curves
+        for index, load in enumerate(settings.loads)
+    ]
+
+
+def _numbers(curve: Curve, theory: np.ndarray, index: int) -> tuple[float, ...]:
+    error, wanted = curve.error[index], theory[index]
+    return (
+        error,
+        curve.standard_error[index],
+        wanted,
+        error - wanted,
+        curve.training[index],
+        curve.population[index],
+    )
+
+
+def nearest(settings: LoadSettings, load: float) -> int:
+    """The index of the load nearest to this one."""
+    return int(np.abs(np.array(settings.loads) - load).argmin())
+
+
+def draw_points(axes: Axes, settings: LoadSettings, curves: Sequence[Curve]) -> None:
+    """Every simulated method as points with their standard errors, then labels and the legend."""
+    markers = {"sgd": "o", "wn+gamma-decay": "^", "bn": "s"}
+    for index, curve in enumerate(curves):
+        joined = curve.method == "bn"
+        axes.errorbar(
+            settings.loads,
+            curve.error,
+            curve.standard_error,
+            label=f"{curve.method}, {curve.length} N samples",
+            color=COLOURS[index % len(COLOURS)],
+            marker=markers[curve.method],
+            linestyle=":" if joined else "none",
+            linewidth=1,
+            markersize=4 if joined else 6,
+            zorder=2 if joined else 3,
+        )
+    axes.set_xlabel("load P / N")
+    axes.set_ylabel("generalization error")
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=9, frameon=False)
+
+
+def compare(
+    settings: LoadSettings, curve: Curve, at: int, wanted: float, its_error: float = 0.0
+) -> Claim:
+    """The error at a load's index: within 3 standard errors and 2%, for N is finite."""
+    difference = curve.error[at] - wanted
+    allowed = 3 * np.hypot(curve.standard_error[at], its_error) + 0.02 * wanted
+    return Claim(
+        f"error at load {settings.loads[at]}, {curve.method}, {curve.length} N samples",
+        f"{curve.error[at]:.3f} ± {curve.standard_error[at]:.3f}",
+        f"{wanted:.3f} (difference {difference:+.3f})",
+        bool(abs(difference) < allowed),
+    )

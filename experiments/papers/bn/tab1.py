@@ -1,0 +1,165 @@
+"""Table 1: fixed points and maximum learning rates of BN (as gamma decay), WN and SGD."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.papers.item import Claim, Context, Item, Preset, Report
+from experiments.reports.picture import COLOURS, new_figure
+from experiments.simulations.online import simulate_online
+from experiments.simulations.student import Unit
+from jaxnorm.theory.batch_norm import (
+    OrderParameters,
+    fixed_point,
+    integrals,
+    max_learning_rate,
+    order_parameter_flow,
+    solve_order_parameters,
+)
+
+COLUMNS = ("method", "zeta", "quantity", "ours", "theory", "difference")
+START = (0.5, 0.1, 1.0)
+
+
+class Settings(NamedTuple):
+    """What the protocol leaves open.
+
+    Attributes:
+        inputs: N of the simulated runs.
+        runs: how many.
+        decays: zeta of BN.
+        learning_rate: eta.
+        duration: in samples over N.
+    """
+
+    inputs: int
+    runs: int
+    decays: tuple[float, ...] = (0.015625, 0.1, 0.5)
+    learning_rate: float = 0.5
+    duration: int = 40
+
+
+def run(settings: Settings, context: Context) -> Report:
+    """Simulated ends beside fixed points, and where the Jacobian of the flow changes sign."""
+    kinds = [("sgd", 0.0), ("wn", 0.0), *(("bn", decay) for decay in settings.decays)]
+    claims, rows, paths = [], [], {}
+    for index, (kind, decay) in enumerate(kinds):
+        path = paths[kind, decay] = _simulate(settings, kind, decay)
+        for quantity, ours, error, theory in _quantities(kind, decay, path):
+            numbers = (f"{number:.6g}" for number in (ours, theory, ours - theory))
+            rows.append((kind, decay, quantity, *numbers))
+            spread = f" ± {error:.3f}" if error else ""
+            holds = abs(ours - theory) < 3 * error + 0.02 * theory
+            name = f"{quantity}, {kind}" + (f", zeta = {decay:.3g}" if kind == "bn" else "")
+            claims.append(Claim(name, f"{ours:.3f}{spread}", f"{theory:.3f}", holds))
+        context.advance((index + 1) / len(kinds), kind)
+    return Report(claims, COLUMNS, rows, {"tab1": _draw(settings, paths)}, NOTES)
+
+
+def _quantities(
+    kind: str, decay: float, path: OrderParameters
+) -> list[tuple[str, float, float, float]]:
+    """What the table compares: its name, our value and standard error, the theory's value."""
+    gamma, cosine, _ = map(float, fixed_point(kind, decay))
+    length = path.L if kind == "sgd" else path.gamma
+    limit = float(max_learning_rate(kind, decay))
+    return [
+        ("gamma", *_end(length), gamma),
+        ("R", *_end(path.R), cosine),
+        ("max_learning_rate", _critical(kind, decay), 0.0, limit),
+    ]
+
+
+NOTES = (
+    "gamma and R: mean and standard error over simulated runs at the end, with a small learning "
+    "rate; they hold within 3 standard errors and 2%. max_learning_rate: the effective one at "
+    "which the derivative of R's rate by R, by automatic differentiation at the fixed point, "
+    "changes its sign.",
+    "Verdict: for BN the paper counts I2 as 0 at the fixed point; it is (1 - gamma0)^2 / 2. With "
+    "it the maximum learning rate is larger than 2 + 4 zeta by a part of the order zeta^2 (5.33 "
+    "for 4 at zeta = 0.5), and gamma0 and R = 1 are at rest for small learning rates only.",
+)
+
+
+def _simulate(settings: Settings, kind: str, decay: float) -> OrderParameters:
+    """The order parameters of every run, ten times a unit of time."""
+    every = settings.inputs // 10
+    return simulate_online(
+        jax.random.key(0),
+        OrderParameters(*map(jnp.asarray, START)),
+        settings.learning_rate,
+        decay,
+        unit=Unit("sgd" if kind == "sgd" else "wn", rectified=True),
+        runs=settings.runs,
+        inputs=settings.inputs,
+        steps=every * 10 * settings.duration,
+        every=every,
+    )
+
+
+def _end(values: jax.Array) -> tuple[float, float]:
+    last = np.asarray(values[:, -1], np.float64)
+    return float(last.mean()), float(last.std(ddof=1) / np.sqrt(len(last)))
+
+
+def _critical(kind: str, decay: float) -> float:
+    """The effective learning rate at which R = 1 loses its stability, by bisection."""
+    gamma, cosine, _ = fixed_point(kind, decay)
+
+    def slope(effective: float) -> float:
+        if kind == "sgd":
+            return float(jax.grad(_plain_rate)(cosine, effective))
+        rate = effective / gamma
+        return float(
+            jax.grad(lambda r: order_parameter_flow((gamma, r, 1.0), rate, decay).R)(cosine)
+        )
+
+    low, high = 0.5, 20.0
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+    return (low + high) / 2
+
+
+def _plain_rate(cosine: jax.Array, rate: float) -> jax.Array:
+    """R' of plain SGD, w += eta delta x, at the length 1."""
+    i1, i2, i3 = integrals(1.0, cosine)
+    return rate * (i3 - cosine * i1) - jnp.square(rate) * cosine * i2 / 2
+
+
+def _draw(settings: Settings, paths: dict[tuple[str, float], OrderParameters]):
+    """R and gamma over time: the simulated mean, and the solution of the flow where it has one."""
+    figure = new_figure(2)
+    times = jnp.arange(1, 10 * settings.duration + 1) / 10
+    for index, ((kind, decay), path) in enumerate(paths.items()):
+        name = kind + (f", ζ = {decay:.3g}" if kind == "bn" else "")
+        measured = (path.R, path.L if kind == "sgd" else path.gamma)
+        for axes, values in zip(figure.axes, measured, strict=True):
+            axes.plot(times, values.mean(0), color=COLOURS[index], label=name)
+        if kind != "sgd":
+            flow = solve_order_parameters(START, times, settings.learning_rate, decay)
+            for axes, values in zip(figure.axes, (flow.R, flow.gamma), strict=True):
+                axes.plot(times, values, ":", color="black", linewidth=1.2)
+    for axes, name in zip(figure.axes, ("R", "gamma (SGD: L)"), strict=True):
+        axes.set_xlabel("samples / N")
+        axes.set_ylabel(name)
+    figure.axes[0].legend(frameon=False)
+    figure.axes[1].set_title("lines: simulation; dots: the flow", fontsize=10)
+    return figure
+
+
+ITEM = Item(
+    "bn/tab1",
+    "fixed points and maximum learning rates of BN, WN and SGD",
+    "(1/(2 zeta + 1), 1, any), (1, 1, any), (1, 1, 1); BN's rate exceeds 2 by at least 2 zeta",
+    run,
+    {
+        "smoke": Preset(
+            Settings(50, 4, (0.1,), 0.5, 4), "30 s on 2 CPU cores", "N = 50, stopped early"
+        ),
+        "cpu": Preset(Settings(200, 16), "2 min on 2 CPU cores", "N = 200"),
+        "full": Preset(Settings(2000, 64, duration=100), "30 min on a GPU (estimated)"),
+    },
+)

@@ -1,0 +1,45 @@
+"""One page of everything that has been run."""
+
+from pathlib import Path
+
+from experiments.errors import UserError
+from experiments.papers.item import Item
+from experiments.reading import reading
+from experiments.reports.files import write_whole
+
+TITLE = "# The papers' tables and figures\n\nOurs beside the paper's, from the reports in {folder}."
+
+
+def collect(items: list[Item], folder: Path, out: Path) -> int:
+    """Writes one page with the reports that a folder holds, and what has not been run.
+
+    Args:
+        items: all that there are, in the order of the page.
+        folder: where each item's report is, in FOLDER/PAPER/ITEM.
+        out: the page.
+
+    Returns:
+        The number of reports on it.
+    """
+    found = {item.name: folder / item.name / "report.md" for item in items}
+    present = {name: path for name, path in found.items() if path.is_file()}
+    if not present:
+        raise UserError(
+            f"{folder} holds no report; wanted PAPER/ITEM/report.md in it: run python -m "
+            "experiments paper ITEM first, or give the folder of reports as --folder."
+        )
+    missing = [f"- {item.name}: {item.title}" for item in items if item.name not in present]
+    parts = [TITLE.format(folder=folder.name)]
+    parts += [_linked(path, out.parent) for path in present.values()]
+    if missing:
+        parts.append("\n".join(["# Not run", "", *missing]))
+    write_whole(out, "\n\n".join(parts) + "\n", flag="--folder")
+    return len(present)
+
+
+def _linked(report: Path, base: Path) -> str:
+    """A report with its pictures as seen from the page."""
+    where = report.parent.relative_to(base)
+    with reading(report, "wanted a report as paper writes it: remove it, and run its item again"):
+        text = report.read_text(encoding="utf-8")
+    return text.strip().replace("](", f"]({where.as_posix()}/")

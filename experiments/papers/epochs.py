@@ -1,0 +1,31 @@
+"""A training seen between its epochs."""
+
+from collections.abc import Iterator
+
+import jax
+
+from experiments.data.dataset import Dataset
+from experiments.training.fit import start
+from experiments.training.state import Metrics, TrainState
+from experiments.training.trainer import Trainer
+
+
+def epochs(
+    trainer: Trainer, data: Dataset, seed: int, state: TrainState | None = None
+) -> Iterator[tuple[TrainState, Metrics | None]]:
+    """The initial state, then the state after each epoch with the epoch's mean metrics.
+
+    A state is consumed by the next epoch: measure it before going on.
+
+    Args:
+        trainer: of the method.
+        data: the two splits.
+        seed: of the run.
+        state: to start from; None for the trainer's own.
+    """
+    X, y = jax.device_put(data[:2])
+    state = start(trainer, seed, X) if state is None else state
+    yield state, None
+    for _ in range(trainer.config.epochs):
+        state, metrics = trainer.epoch(state, X, y)
+        yield state, metrics

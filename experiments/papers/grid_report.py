@@ -1,0 +1,175 @@
+"""From finished trainings to a report: the table, the orderings one by one, the curves."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments.data.augmentations import POLICIES
+from experiments.methods.scale_noise import ScaleNoise, StepNoise
+from experiments.papers.data import described, published_policies, said_of_policies
+from experiments.papers.grid import Cell, Grid, Ordering, Protocol
+from experiments.papers.item import Claim, Context, Item, Preset, PresetName, Report
+from experiments.papers.training import method_of
+from experiments.papers.trainings import Trained, chosen, train_grid
+from experiments.papers.verdict import NOTE, comparison
+from experiments.reports.picture import COLOURS, STYLES, new_figure
+from experiments.reports.table import spread
+from experiments.training.history import Epoch
+
+#: The columns of results.csv; accuracies are fractions.
+COLUMNS = (
+    "row",
+    "column",
+    "method",
+    "seed",
+    "epochs",
+    "train_loss",
+    "train_accuracy",
+    "test_loss",
+    "test_accuracy",
+    "step_ms",
+    "parameters",
+    "reported",
+)
+
+
+def grid_item(
+    name: str,
+    title: str,
+    reported: str,
+    grid: Grid,
+    presets: dict[PresetName, Preset],
+    notes: Sequence[str] = (),
+) -> Item:
+    """An item whose report is a table of trainings."""
+
+    def run(protocol: Protocol, context: Context) -> Report:
+        cells = chosen(grid, protocol)
+        names = described(context.data_dir, [cell.dataset for cell in cells])
+        said = [f"Trained and tested on: {names}."]
+        if any(protocol.changed(**cell.changes).augment == POLICIES for cell in cells):
+            protocol = protocol.changed(policies=published_policies(context.data_dir))
+            said.append(said_of_policies(protocol.policies))
+        said += said_of_noise(cells, protocol)
+        return report_of(grid, train_grid(grid, protocol, context), (*said, *notes))
+
+    return Item(name, title, reported, run, presets)
+
+
+def said_of_noise(cells: Sequence[Cell], protocol: Protocol) -> list[str]:
+    """The noise on scales of each row that has some, in a sentence: the papers do not state all."""
+    said = {}
+    for cell in cells:
+        method = method_of(cell, protocol.changed(**cell.changes))
+        if noise := method.get(ScaleNoise):
+            where = "last layer, l / L of it in layer l" if noise.grows else "each layer"
+            said[f"{cell.row} {noise.stddev:g} ({where}, a draw a sample)"] = None
+        if noise := method.get(StepNoise):
+            said[f"{cell.row} {noise.stddev:g} (each layer, a draw a step)"] = None
+    if not said:
+        return []
+    return [f"Noise, its sigma (ours where the paper states none): {'; '.join(said)}."]
+
+
+def report_of(grid: Grid, trained: Sequence[Trained], notes: Sequence[str] = ()) -> Report:
+    """The report of a grid's runs."""
+    claims = [
+        *(claim for ordering in grid.orderings for claim in _judged(ordering, trained)),
+        *(_shown(grid, cell, trained) for cell in cells_of(trained)),
+    ]
+    rows = [_row(each) for each in trained]
+    judged = [NOTE] if grid.orderings else []
+    return Report(claims, COLUMNS, rows, _figures(trained), (*notes, *_diverged(trained), *judged))
+
+
+def cells_of(trained: Sequence[Trained]) -> list[Cell]:
+    """The cells that were trained, in their order."""
+    return list({each.cell.name: each.cell for each in trained}.values())
+
+
+def _diverged(trained: Sequence[Trained]) -> list[str]:
+    """Which cells ended with a loss that is not finite, and under how many seeds, in a sentence."""
+    losses = {cell.name: values(trained, cell, "train_loss") for cell in cells_of(trained)}
+    lost = {name: np.sum(~np.isfinite(loss)) for name, loss in losses.items()}
+    said = [
+        f"{name} ({count} of {len(losses[name])} seeds)" for name, count in lost.items() if count
+    ]
+    return [f"Training diverged: {'; '.join(said)}."] if said else []
+
+
+def values(trained: Sequence[Trained], cell: Cell, measure: str) -> np.ndarray:
+    """A measure of a cell's last epoch, by seed."""
+    return np.array([getattr(t.run.curve[-1], measure) for t in trained if t.cell == cell])
+
+
+def _judged(ordering: Ordering, trained: Sequence[Trained]) -> list[Claim]:
+    """The ordering in each column that has both rows, over paired seeds."""
+    cells = cells_of(trained)
+    by_place = {(cell.row, cell.column): cell for cell in cells}
+    columns = dict.fromkeys(cell.column for cell in cells)
+    claims = []
+    for column in columns if ordering.column is None else [ordering.column]:
+        pair = [by_place.get((row, column)) for row in (ordering.better, ordering.worse)]
+        if None not in pair:
+            runs = ([t.run for t in trained if t.cell == cell] for cell in pair)
+            claims.append(comparison(ordering, column, *runs))
+    return claims
+
+
+def _shown(grid: Grid, cell: Cell, trained: Sequence[Trained]) -> Claim:
+    numbers = values(trained, cell, grid.measure)
+    if grid.measure.endswith("accuracy"):
+        numbers = 100 * ((1 - numbers) if grid.as_error else numbers)
+    what = grid.measure.replace("_", " ")
+    what = what.replace("accuracy", "error, %" if grid.as_error else "accuracy, %")
+    reported = "" if cell.reported is None else f"{cell.reported:g}"
+    return Claim(f"{cell.name}: {what}", spread(list(numbers), ".2f"), reported)
+
+
+def _row(each: Trained) -> tuple[object, ...]:
+    cell, last = each.cell, each.run.curve[-1]
+    numbers = (f"{value:.6g}" for value in (*last[1:5], each.run.step_ms))
+    reported = "" if cell.reported is None else cell.reported
+    place = (cell.row, cell.column, cell.method, each.seed)
+    return (*place, last.epoch, *numbers, each.run.parameters, reported)
+
+
+#: The panels of a column: a measure, its factor, and what is written beside it.
+PANELS = (
+    ("train_loss", 1, "training loss (nats)"),
+    ("test_loss", 1, "test loss (nats)"),
+    ("train_accuracy", 100, "training accuracy (%)"),
+    ("test_accuracy", 100, "test accuracy (%)"),
+)
+
+
+def _figures(trained: Sequence[Trained]) -> dict[str, Figure]:
+    """Losses and accuracies of every row in training and test, a row of panels a column."""
+    columns = list(dict.fromkeys(t.cell.column for t in trained))
+    figure = new_figure(len(PANELS), len(columns), width=4.4, height=3.8)
+    for place, column in enumerate(columns):
+        axes = figure.axes[len(PANELS) * place : len(PANELS) * (place + 1)]
+        cells = [cell for cell in cells_of(trained) if cell.column == column]
+        for index, cell in enumerate(cells):
+            _draw(axes, cell.row, index, [t.run.curve for t in trained if t.cell == cell])
+        for ax, (measure, _, name) in zip(axes, PANELS, strict=True):
+            ax.set(xlabel="epoch", ylabel=name, title=column)
+            if measure.endswith("loss"):
+                ax.set_yscale("log")
+        axes[-1].legend(loc="best", fontsize=8)
+    return {"curves": figure}
+
+
+def _draw(axes: Sequence[Axes], row: str, index: int, curves: Sequence[Sequence[Epoch]]) -> None:
+    """The mean over seeds of each measure."""
+    style = {
+        "color": COLOURS[index % len(COLOURS)],
+        "linestyle": STYLES[index // len(COLOURS) % len(STYLES)],
+    }
+    epochs = [entry.epoch for entry in curves[0]]
+    marker = "o" if len(epochs) == 1 else None
+    for ax, (measure, factor, _) in zip(axes, PANELS, strict=True):
+        lines = factor * np.array([[getattr(e, measure) for e in c] for c in curves])
+        ax.plot(epochs, lines.mean(0), marker=marker, label=row, **style)

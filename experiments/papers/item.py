@@ -1,0 +1,96 @@
+"""What a table or figure of a paper is, as data: a protocol, three presets, and what to compare."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from matplotlib.figure import Figure
+
+PresetName = Literal["smoke", "cpu", "full"]
+
+
+class Preset(NamedTuple):
+    """One size of an item.
+
+    Attributes:
+        settings: a NamedTuple of everything that the protocol leaves open: sizes, seeds, learning
+            rates, and what the paper is silent about. The report prints every field.
+        cost: what it takes, in words: "10 s on 2 CPU cores".
+        label: how the preset differs from the paper's protocol; empty if it does not.
+    """
+
+    settings: Any
+    cost: str
+    label: str = ""
+
+
+class Claim(NamedTuple):
+    """One number or statement of the paper (or of its theory) beside ours.
+
+    Attributes:
+        statement: what is compared: "error at load 0.9, BN, M = 32".
+        ours: our value, with its spread where there is one.
+        reference: the paper's or the theory's value.
+        holds: whether ours confirms it; None where it is only shown, or cannot be said.
+        said: why it cannot be said, in a word or two.
+    """
+
+    statement: str
+    ours: str
+    reference: str
+    holds: bool | None = None
+    said: str = ""
+
+
+class Report(NamedTuple):
+    """What an item found.
+
+    Attributes:
+        claims: what is compared, in the order of importance.
+        columns: the header of results.csv.
+        rows: its rows.
+        figures: the pictures by name (without .png), made by `experiments.reports.new_figure`.
+        notes: sentences for the report: verdicts and what explains them.
+    """
+
+    claims: Sequence[Claim]
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    figures: Mapping[str, Figure]
+    notes: Sequence[str] = ()
+
+
+class Context(NamedTuple):
+    """What a run is given besides its settings.
+
+    Attributes:
+        data_dir: the folder of the paper's data, or None.
+        out: the folder of the report; an item may keep unfinished work in it.
+        advance: ``advance(fraction, what)``: for the progress bar, the part that is done (0 to 1).
+        jobs: how many trainings of a table run at once.
+    """
+
+    data_dir: Path | None
+    out: Path
+    advance: Callable[[float, str], None]
+    jobs: int = 1
+
+
+@dataclass(frozen=True)
+class Item:
+    """A table or figure of a paper.
+
+    Attributes:
+        name: PAPER/ITEM, as the command line takes it.
+        title: what it shows, in a line.
+        reported: what the paper reports, in a line.
+        run: ``(settings, context) -> Report``, with the settings of the chosen preset.
+        presets: by name: smoke (seconds), cpu (minutes, reduced), full (the paper's protocol).
+    """
+
+    name: str
+    title: str
+    reported: str
+    run: Callable[[Any, Context], Report]
+    presets: Mapping[PresetName, Preset]

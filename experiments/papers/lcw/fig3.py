@@ -1,0 +1,73 @@
+"""Figure 3: without LCW the activations of a sigmoid network shrink to constants."""
+
+import math
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from experiments.papers.item import Context, Item, Preset, Report
+from experiments.papers.lcw.inputs import dataset, inputs
+from experiments.papers.lcw.network import LAYERS, activations, draw, glorot
+from experiments.papers.measured import COLUMNS, Measured, at_most, claims, near, rows
+from jaxnorm import gaussian_moments
+from jaxnorm.theory.lcw import variance_gain
+
+
+class Settings(NamedTuple):
+    """What the paper leaves open."""
+
+    depth: int = 10
+    width: int = 256
+    samples: int = 100
+
+
+def run(settings: Settings, context: Context) -> Report:
+    """Initializes and looks."""
+    data, x = dataset(context.data_dir), inputs(context.data_dir, settings.samples)
+    sizes = [x.shape[1], *[settings.width] * (settings.depth - 1), data.num_classes]
+    layers = activations(glorot(jax.random.key(0), sizes), x)
+    spread = {n: float(layers[n - 1].var(1).mean()) for n in LAYERS}
+    predicted = 4 * math.log10(_gain_at_the_fixed_point())
+    with_lcw, _ = variance_gain(jax.nn.sigmoid, 1.0)
+    name = "mean over units of the variance over samples"
+    measured = [
+        at_most(f"{name}, layer 9 over layer 1", spread[9] / spread[1], 1e-6),
+        near(
+            f"log10 of the {name}, layer 9 over layer 5",
+            np.log10(spread[9] / spread[5]),
+            predicted,
+            0.05,
+        ),
+        *(Measured(f"{name}, layer {n}", spread[n], with_lcw, None, "with LCW") for n in LAYERS),
+    ]
+    context.advance(1.0, "drawn")
+    figures = {"activations": draw({"without LCW": layers})}
+    return Report(claims(measured), COLUMNS, rows(measured), figures)
+
+
+def _gain_at_the_fixed_point() -> float:
+    """Of the variance over samples, a layer. Glorot's square kernels have ||w||^2 = 1, so a
+    pre-activation's mean square is that of the activations, q = E f(sqrt(q) Z)^2, and what little
+    varies is multiplied by E f'(sqrt(q) Z)^2."""
+    q = 0.25
+    for _ in range(10):
+        mean, std = gaussian_moments(lambda x, q=q: jax.nn.sigmoid(math.sqrt(q) * x))
+        q = float(mean**2 + std**2)
+    _, gain = variance_gain(jax.nn.sigmoid, math.sqrt(q))
+    return float(gain)
+
+
+ITEM = Item(
+    "lcw/fig3",
+    "activations of a 10-layer sigmoid network without LCW",
+    "their variance rapidly shrinks through the layers",
+    run,
+    {
+        "smoke": Preset(Settings(width=64), "10 s on 2 CPU cores", "digits, width 64"),
+        "cpu": Preset(
+            Settings(), "10 s on 2 CPU cores", "digits for CIFAR-10, unless --data-dir holds it"
+        ),
+        "full": Preset(Settings(), "10 s on 2 CPU cores; CIFAR-10 in --data-dir"),
+    },
+)

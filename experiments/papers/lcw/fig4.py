@@ -1,0 +1,99 @@
+"""Figure 4: variances through 20 sigmoid layers, forwards and backwards."""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+from matplotlib.figure import Figure
+
+from experiments.papers.item import Context, Item, Preset, Report
+from experiments.papers.lcw.boxes import draw_boxes
+from experiments.papers.lcw.inputs import inputs
+from experiments.papers.measured import COLUMNS, Measured, at_most, claims, near, rows
+from experiments.reports.picture import new_figure
+from experiments.simulations.sigmoid_chain import Chain, pooled_ratio, sigmoid_chain
+from jaxnorm.theory.lcw import gradient_gain
+
+PLAIN, LCW, BY_UNIT = "standard weights", "LCW", "standard weights, variance by unit"
+#: (constrained, pooled) by name.
+CASES = {PLAIN: (False, True), LCW: (True, True), BY_UNIT: (False, False)}
+
+
+class Settings(NamedTuple):
+    """What the paper leaves open: the width."""
+
+    depth: int = 20
+    width: int = 256
+    samples: int = 100
+    seeds: int = 8
+
+
+def run(settings: Settings, context: Context) -> Report:
+    """Runs the chain for each case and seed."""
+    x = inputs(context.data_dir, settings.samples)
+    keys = jax.random.split(jax.random.key(0), settings.seeds)
+
+    def chain(key: Array, constrained: bool, pooled: bool) -> Chain:
+        switches = {"constrained": constrained, "pooled": pooled, "width": settings.width}
+        return sigmoid_chain(key, x, settings.depth, **switches)
+
+    ratio_of = jax.jit(
+        jax.vmap(lambda k, c, p: pooled_ratio(chain(k, c, p).gradients), (0, None, None))
+    )
+    ratios, shown = {}, {}
+    for index, (name, switches) in enumerate(CASES.items()):
+        ratios[name] = np.asarray(ratio_of(keys, *switches), np.float64)
+        shown[name] = jax.tree.map(np.asarray, chain(keys[0], *switches))
+        context.advance((index + 1) / len(CASES), name)
+    measured = _measured(ratios, settings.depth)
+    notes = [
+        "The variance is pooled over samples and units, units' means included. If it is that of "
+        "each unit over the samples, on average over units, nothing vanishes with standard "
+        "weights either: the paper's figure needs the pooled one. Theory is "
+        "`jaxnorm.theory.lcw.gradient_gain` to the power of the layers between."
+    ]
+    figures = {"variances": _draw(shown)}
+    return Report(claims(measured), COLUMNS, rows(measured), figures, notes)
+
+
+def _measured(ratios: dict[str, Float[np.ndarray, " seeds"]], depth: int) -> list[Measured]:
+    """The paper's two statements, and theory, which is that of infinitely wide layers."""
+    name = f"variance of the gradients, layer 1 over layer {depth}"
+    mean = {case: float(np.exp(np.log(r).mean())) for case, r in ratios.items()}
+    lcw, plain = (gradient_gain(jax.nn.sigmoid, c) ** (depth - 1) for c in (True, False))
+    factor = np.maximum(ratios[LCW], 1 / ratios[LCW]).max()
+    log_mean, log_theory = np.log10(mean[PLAIN]), np.log10(plain)
+    return [
+        at_most(f"{name}, {PLAIN}, largest seed", ratios[PLAIN].max(), 1e-12),
+        at_most(f"the same or its inverse, {LCW}, largest seed", factor, 5),
+        near(f"the same, {LCW}, geometric mean", mean[LCW], lcw, 0.5),
+        near(f"log10 of the same, {PLAIN}, geometric mean", log_mean, log_theory, 0.05),
+        Measured(f"the same, {BY_UNIT}, geometric mean", mean[BY_UNIT], 1.0, None, "no change"),
+    ]
+
+
+def _draw(shown: dict[str, Chain]) -> Figure:
+    figure = new_figure(len(shown), 2, width=4.8, height=3.4)
+    for column, (name, chain) in enumerate(shown.items()):
+        top, bottom = figure.axes[column], figure.axes[column + len(shown)]
+        draw_boxes(top, chain.preactivations, "layer", "pre-activation")
+        top.set_title(name)
+        draw_boxes(bottom, chain.gradients, "layer", "gradient")
+        bottom.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+    return figure
+
+
+ITEM = Item(
+    "lcw/fig4",
+    "pre-activations and their gradients through 20 sigmoid layers",
+    "gradients vanish with standard weights and do not with LCW, where they grow slightly",
+    run,
+    {
+        "smoke": Preset(Settings(width=64, seeds=2), "10 s on 2 CPU cores", "width 64, digits"),
+        "cpu": Preset(
+            Settings(), "20 s on 2 CPU cores", "digits for CIFAR-10, unless --data-dir holds it"
+        ),
+        "full": Preset(Settings(seeds=32), "1 min on 2 CPU cores; CIFAR-10 in --data-dir"),
+    },
+)

@@ -1,0 +1,98 @@
+"""The sigmoid network of Figures 2 and 3, with linearly constrained or with plain weights."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float
+from matplotlib.figure import Figure
+
+from experiments.data.dataset import Dataset
+from experiments.papers.lcw.boxes import draw_boxes
+from experiments.reports.picture import new_figure
+from jaxnorm import LinearlyConstrained, effective, reparametrize, variance_preserving_init
+
+#: The layers and the number of units that the figures show.
+LAYERS, UNITS = (1, 5, 9), 20
+
+Params = list[dict[str, Any]]
+Activations = list[Float[np.ndarray, "units samples"]]
+
+
+def glorot(key: Array, sizes: Sequence[int]) -> Params:
+    """Kernels by Glorot and Bengio and zero biases, a layer an entry."""
+    init = jax.nn.initializers.glorot_uniform()
+    pairs = list(itertools.pairwise(sizes))
+    keys = jax.random.split(key, len(pairs))
+    kernels = [init(k, pair) for k, pair in zip(keys, pairs, strict=True)]
+    return [{"kernel": kernel, "bias": jnp.zeros(kernel.shape[1])} for kernel in kernels]
+
+
+def constrained(params: Params, x: Array) -> Params:
+    """The same with zero-sum kernels, rescaled to pre-activations of unit variance on x."""
+    nodes = reparametrize(params, LinearlyConstrained)
+    result: Params = jax.jit(lambda p, x: variance_preserving_init(apply, p, x))(nodes, x)
+    return result
+
+
+def apply(params: Params, x: Array) -> Array:
+    """The logits."""
+    return _forward(params, x)[0]
+
+
+def _forward(params: Params, x: Array) -> tuple[Array, list[Array]]:
+    hidden = []
+    for layer in params[:-1]:
+        x = jax.nn.sigmoid(x @ layer["kernel"] + layer["bias"][None])
+        hidden.append(x)
+    return x @ params[-1]["kernel"] + params[-1]["bias"][None], hidden
+
+
+def activations(params: Params, x: Array) -> Activations:
+    """Of the hidden layers, a unit a row, in float64: their spread may be tiny."""
+    hidden = jax.jit(lambda p, x: _forward(effective(p), x)[1])(params, x)
+    return [np.asarray(a, np.float64).T for a in hidden]
+
+
+def train(
+    params: Params, data: Dataset, epochs: int, batch_size: int, rate: float, momentum: float
+) -> tuple[Params, float]:
+    """SGD on the cross-entropy; returns the parameters and the training accuracy."""
+    X = jnp.asarray(data.X_train.reshape(len(data.X_train), -1))
+    y = jnp.asarray(data.y_train)
+    optimizer = optax.sgd(rate, momentum)
+
+    def loss(params: Params, rows: Array) -> Array:
+        logits = apply(effective(params), X[rows])
+        return optax.losses.softmax_cross_entropy_with_integer_labels(logits, y[rows]).mean()
+
+    def step(state: Any, rows: Array) -> Any:
+        params, memory = state
+        updates, memory = optimizer.update(jax.grad(loss)(params, rows), memory, params)
+        return (optax.apply_updates(params, updates), memory), None
+
+    steps = len(X) // batch_size
+    shuffle = np.random.default_rng(0).permutation
+    orders = [shuffle(len(X))[: steps * batch_size] for _ in range(epochs)]
+    batches = jnp.asarray(np.concatenate(orders).reshape(-1, batch_size))
+    scan = jax.jit(lambda state: jax.lax.scan(step, state, batches)[0])
+    params, _ = scan((params, optimizer.init(params)))
+    logits = jax.jit(lambda p: apply(effective(p), X))(params)
+    return params, float((logits.argmax(1) == y).mean())
+
+
+def draw(rows: dict[str, Activations]) -> Figure:
+    """A row of box plots for each network: the first units of three layers."""
+    figure = new_figure(len(LAYERS), len(rows), width=4.6, height=3.2)
+    panels = iter(figure.axes)
+    for title, layers in rows.items():
+        for number in LAYERS:
+            axes = next(panels)
+            draw_boxes(axes, layers[number - 1][:UNITS], "unit", "activation")
+            axes.set_ylim(-0.02, 1.02)
+            axes.set_title(f"{title}: layer {number}")
+    return figure

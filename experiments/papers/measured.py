@@ -1,0 +1,65 @@
+"""Numbers beside the theory's or the paper's: as claims, and as rows of results.csv."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from experiments.papers.item import Claim
+
+COLUMNS = ("quantity", "ours", "reference", "difference", "holds")
+
+
+class Measured(NamedTuple):
+    """A number of ours and what it is compared with.
+
+    Attributes:
+        quantity: what it is.
+        ours: its value.
+        reference: the theory's or the paper's.
+        holds: whether ours confirms it; None where it is only shown.
+        source: whose the reference is, or what is wanted: "theory", "at most".
+    """
+
+    quantity: str
+    ours: float
+    reference: float
+    holds: bool | None
+    source: str = "theory"
+
+    def claim(self) -> Claim:
+        """As a line of the report."""
+        reference = f"{self.reference:.4g} ({self.source})"
+        return Claim(self.quantity, f"{self.ours:.4g}", reference, self.holds)
+
+    def row(self) -> tuple[object, ...]:
+        """As a row of results.csv."""
+        difference = self.ours - self.reference
+        numbers = (f"{x:.6g}" for x in (self.ours, self.reference, difference))
+        return (self.quantity, *numbers, "" if self.holds is None else self.holds)
+
+
+def near(
+    quantity: str, ours: float, reference: float, tolerance: float, source: str = "theory"
+) -> Measured:
+    """Holds within a relative tolerance of the reference."""
+    holds = bool(abs(ours - reference) <= tolerance * abs(reference))
+    return Measured(quantity, float(ours), float(reference), holds, source)
+
+
+def at_most(quantity: str, ours: float, bound: float) -> Measured:
+    """Holds up to a bound."""
+    return Measured(quantity, float(ours), float(bound), bool(ours <= bound), "at most")
+
+
+def at_least(quantity: str, ours: float, bound: float) -> Measured:
+    """Holds from a bound on."""
+    return Measured(quantity, float(ours), float(bound), bool(ours >= bound), "at least")
+
+
+def claims(measured: Iterable[Measured]) -> list[Claim]:
+    """The lines of the report."""
+    return [m.claim() for m in measured]
+
+
+def rows(measured: Iterable[Measured]) -> list[tuple[object, ...]]:
+    """The rows of results.csv, under `COLUMNS`."""
+    return [m.row() for m in measured]

@@ -1,0 +1,99 @@
+"""Figures 1, 3 and 4: how the data are normalized, stability, and the size of batches."""
+
+from experiments.papers.grid import Cell, Grid, Ordering
+from experiments.papers.grid_report import grid_item
+from experiments.papers.normprop.protocols import FIGURES
+from experiments.papers.presets import presets
+
+#: The network in network is that of the smoke preset of table 1.
+_SMOKE = {"model": "mlp", "width": 32}
+
+_RATES = {50: 0.05, 100: 0.08}
+
+FIG1 = grid_item(
+    "normprop/fig1",
+    "normalizing the data over all rows or over each minibatch",
+    "no difference: 90.35% at best, in 30 epochs",
+    Grid(
+        tuple(
+            Cell(
+                f"{kind}, batch {size}",
+                method,
+                "",
+                None,
+                "cifar10",
+                {"batch_size": size, "learning_rate": rate},
+            )
+            for kind, method in (("global", "normprop"), ("batch", "normprop-batch"))
+            for size, rate in _RATES.items()
+        ),
+        tuple(
+            Ordering(f"{one}, batch {size}", f"{other}, batch {size}", margin=1.0)
+            for one, other in (("global", "batch"), ("batch", "global"))
+            for size in _RATES
+        ),
+    ),
+    presets(
+        FIGURES,
+        smoke_rows=("global, batch 50", "batch, batch 50"),
+        smoke=_SMOKE,
+        cpu={"epochs": 8},
+        cpu_cost="10 min on 2 CPU cores (estimated)",
+        full_cost="1 GPU hour a run (estimated)",
+    ),
+)
+
+FIG3 = grid_item(
+    "normprop/fig3",
+    "convergence in the first epochs, NormProp and BN",
+    "NormProp's validation accuracy is higher and more stable in the first epochs",
+    Grid(
+        (
+            Cell("NormProp", "normprop-batch", "", None, "cifar10"),
+            Cell("BN", "bn", "", None, "cifar10"),
+        ),
+        (
+            Ordering("NormProp", "BN", measure="early_accuracy"),
+            Ordering("NormProp", "BN", measure="early_change"),
+        ),
+    ),
+    presets(
+        FIGURES,
+        smoke_rows=("NormProp", "BN"),
+        smoke=_SMOKE,
+        cpu={"epochs": 8},
+        cpu_cost="5 min on 2 CPU cores (estimated)",
+        full_cost="1 GPU hour a run (estimated)",
+    ),
+)
+
+_BATCHES = {1: 0.001, 50: 0.05, 100: 0.08, 200: 0.15}
+
+FIG4 = grid_item(
+    "normprop/fig4",
+    "batches of 1 to 200 samples",
+    "NormProp does slightly better with smaller batches, down to one sample",
+    Grid(
+        tuple(
+            Cell(
+                f"batch {size}",
+                "normprop",
+                "",
+                None,
+                "cifar10",
+                {"batch_size": size, "learning_rate": rate},
+            )
+            for size, rate in _BATCHES.items()
+        ),
+        (Ordering("batch 50", "batch 200"), Ordering("batch 1", "batch 200")),
+    ),
+    presets(
+        FIGURES,
+        smoke_rows=("batch 1", "batch 50"),
+        smoke=_SMOKE | {"rows": 64},
+        cpu={"epochs": 4, "rows": 1000},
+        cpu_cost="20 min on 2 CPU cores (estimated)",
+        full_cost="1 GPU hour a run, a day for single samples (estimated)",
+    ),
+    notes=("Learning rates for 1 and 200 samples are not in the paper; these were assumed.",),
+)

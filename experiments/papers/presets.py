@@ -1,0 +1,78 @@
+"""The three sizes of a table of trainings."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from types import MappingProxyType
+from typing import Any
+
+from experiments.papers.grid import Protocol
+from experiments.papers.item import Preset, PresetName
+
+SMOKE_LABEL = (
+    "one epoch of a few hundred enlarged digits, narrow networks, one seed: it shows that the item "
+    "runs, and nothing else"
+)
+
+
+def presets(
+    full: Protocol,
+    *,
+    smoke_rows: tuple[str, ...],
+    smoke_columns: tuple[str, ...] = (),
+    smoke: Mapping[str, Any] = MappingProxyType({}),
+    cpu: Mapping[str, Any],
+    cpu_cost: str,
+    full_cost: str,
+) -> dict[PresetName, Preset]:
+    """The presets of a table from the protocol of the paper.
+
+    Args:
+        full: the paper's protocol.
+        smoke_rows: the rows that smoke trains.
+        smoke_columns: likewise the columns; empty for all.
+        smoke: the fields of the protocol that smoke changes besides its sizes.
+        cpu: the fields of the protocol that cpu changes.
+        cpu_cost: what cpu takes.
+        full_cost: what full takes.
+    """
+    tiny = full.changed(**(SMOKE | dict(smoke)), only_rows=smoke_rows, only_columns=smoke_columns)
+    reduced = full.changed(**(CPU | dict(cpu)))
+    return {
+        "smoke": Preset(tiny, "30 s on 2 CPU cores", SMOKE_LABEL),
+        "cpu": Preset(reduced, cpu_cost, _differences(full, reduced)),
+        "full": Preset(full, full_cost),
+    }
+
+
+def _differences(full: Protocol, reduced: Protocol) -> str:
+    """Every field in which a protocol differs from the paper's, with its value."""
+    ours = asdict(reduced)
+    return ", ".join(_shown(n, ours[n]) for n, paper in asdict(full).items() if ours[n] != paper)
+
+
+def _shown(name: str, value: Any) -> str:
+    if name == "drops" and not value:
+        return "half a cosine for the learning rate"
+    return f"{name.replace('_', ' ')} {'; '.join(value) if isinstance(value, tuple) else value}"
+
+
+#: What the smoke presets of image networks have in common.
+SMOKE: dict[str, Any] = {
+    "epochs": 1,
+    "rows": 256,
+    "test_rows": 64,
+    "seeds": 1,
+    "channels": 4,
+    "batch_size": 64,
+    "drops": (),
+}
+
+#: What the cpu presets of image networks have in common.
+CPU: dict[str, Any] = {
+    "epochs": 10,
+    "rows": 2000,
+    "test_rows": 2000,
+    "seeds": 3,
+    "channels": 16,
+    "batch_size": 64,
+}

@@ -1,0 +1,108 @@
+"""Running an item: its report as Markdown, CSV and pictures."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.errors import UserError
+from experiments.papers.item import Claim, Context, Item, Preset, PresetName, Report
+from experiments.progress import Advance, progress
+from experiments.reports.csv import write_csv
+from experiments.reports.files import prepare_folder, write_whole
+from experiments.reports.picture import picture
+from experiments.reports.show import show_table
+from experiments.reports.table import Table, markdown, provenance
+
+#: What is said of a preset that leaves nothing of the protocol out.
+FULL = "the paper's sizes; what else differs from its text is in experiments/papers/README.md"
+
+#: The ticks of the progress bar.
+TICKS = 100
+
+
+def run_item(
+    item: Item, preset: PresetName, data_dir: Path | None, out: Path, command: str, jobs: int = 1
+) -> Report:
+    """Runs one preset of an item, writes report.md, results.csv and pictures, prints the claims.
+
+    Args:
+        item: the table or figure.
+        preset: which of its sizes.
+        data_dir: the folder of the paper's data, for items that need one.
+        out: the folder to write to.
+        command: what the user typed, for the report.
+        jobs: how many trainings of a table run at once.
+    """
+    chosen = item.presets[preset]
+    if data_dir is not None and not data_dir.is_dir():
+        raise UserError(f"--data-dir {data_dir} is not a folder; give the folder of the data.")
+    prepare_folder(out)
+    with progress(TICKS) as (advance, _):
+        report = item.run(chosen.settings, Context(data_dir, out, _ticker(advance), jobs))
+    write_csv(out / "results.csv", report.columns, report.rows)
+    for name, figure in report.figures.items():
+        write_whole(out / f"{name}.png", picture(figure))
+    write_whole(out / "report.md", written(item, preset, report, command))
+    show_table(claims_table(report.claims))
+    print(*("", *report.notes), sep="\n")
+    files = ["report.md", "results.csv", *(f"{name}.png" for name in report.figures)]
+    print(f"\n{preset}: {chosen.label or FULL}.")
+    print(f"Written to {out}: {', '.join(files)}.")
+    return report
+
+
+def written(item: Item, preset: PresetName, report: Report, command: str) -> str:
+    """The report in Markdown."""
+    chosen = item.presets[preset]
+    settings = [f"- {name}: {value}" for name, value in named(chosen.settings).items()]
+    parts = [
+        f"# {item.name}: {item.title}",
+        f"The paper: {item.reported}",
+        f"Preset {preset}: {chosen.label or FULL}.",
+        markdown(claims_table(report.claims)),
+        *report.notes,
+        *(f"![{name}]({name}.png)" for name in report.figures),
+        "\n".join(["Settings:", "", *settings]),
+        provenance(command),
+    ]
+    return "\n\n".join(parts)
+
+
+def named(settings: Any) -> dict[str, Any]:
+    """The settings of an item, which are a named tuple or a configuration."""
+    named: dict[str, Any] = asdict(settings) if is_dataclass(settings) else settings._asdict()
+    return named
+
+
+def claims_table(claims: Sequence[Claim]) -> Table:
+    """The claims as a table: what is compared, ours, theirs, and whether it holds."""
+    words = {True: "yes", False: "no", None: ""}
+    rows = [(c.statement, c.ours, c.reference, words[c.holds] or c.said) for c in claims]
+    return ("", "ours", "reference", "holds"), rows
+
+
+def items_table(items: Iterable[Item]) -> Table:
+    """What there is, what each costs and what the paper reports."""
+
+    def cost(preset: Preset | None) -> str:
+        return "" if preset is None else preset.cost
+
+    rows = [
+        (i.name, i.title, i.reported, *(cost(i.presets.get(p)) for p in ("smoke", "cpu", "full")))
+        for i in items
+    ]
+    return ("item", "shows", "the paper reports", "smoke", "cpu", "full"), rows
+
+
+def _ticker(advance: Advance) -> Callable[[float, str], None]:
+    """Fractions of the work as whole ticks of the bar."""
+    done = 0
+
+    def at(fraction: float, what: str) -> None:
+        nonlocal done
+        while done < min(int(fraction * TICKS), TICKS):
+            advance(what)
+            done += 1
+
+    return at

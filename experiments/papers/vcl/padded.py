@@ -1,0 +1,86 @@
+"""Small data sets of different sizes in arrays of one size, so that one program serves them all."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from experiments.data.dataset import Dataset
+
+
+class Part(NamedTuple):
+    """Rows of a data set; those that only fill the array come last."""
+
+    X: Float[Array, "*seeds rows features"]
+    y: Int[Array, "*seeds rows"]
+
+
+class Sizes(NamedTuple):
+    """What of the arrays is data: the leading rows of each part, features and classes."""
+
+    train: int | Int[Array, ""]
+    validation: int | Int[Array, ""]
+    test: int | Int[Array, ""]
+    features: int | Int[Array, ""]
+    classes: int | Int[Array, ""]
+
+    def joined(self, other: "Sizes") -> "Sizes":
+        """The smallest sizes that hold both."""
+        return Sizes(*map(max, self, other))
+
+    def common(self, other: "Sizes") -> "Sizes":
+        """What both have."""
+        return Sizes(*map(min, self, other))
+
+
+class Padded(NamedTuple):
+    """The three parts of a data set, one split for each seed, and what of them is data."""
+
+    train: Part
+    validation: Part
+    test: Part
+    sizes: Sizes
+
+
+def sizes_of(dataset: Dataset, held_out: float) -> Sizes:
+    """The sizes of a data set once that fraction of its training rows is held out."""
+    rows, features = dataset.X_train.shape
+    validation = max(1, round(held_out * rows))
+    test = len(dataset.X_test)
+    return Sizes(rows - validation, validation, test, features, dataset.num_classes)
+
+
+def padded(splits: Sequence[Dataset], held_out: float, capacity: Sizes) -> Padded:
+    """Splits of one data set, one for each seed, padded with zeros.
+
+    Args:
+        splits: in an order that is random already; rows that one has and another has not are left
+            out, so that all seeds take as many steps.
+        held_out: the fraction of the training rows that is kept for validation: the last ones.
+        capacity: the sizes of the arrays.
+    """
+    sizes = Sizes(
+        *(min(each) for each in zip(*(sizes_of(s, held_out) for s in splits), strict=True))
+    )
+    held = slice(sizes.train, sizes.train + sizes.validation)
+    rows = (
+        [(s.X_train[: sizes.train], s.y_train[: sizes.train]) for s in splits],
+        [(s.X_train[held], s.y_train[held]) for s in splits],
+        [(s.X_test[: sizes.test], s.y_test[: sizes.test]) for s in splits],
+    )
+    parts = (
+        _filled(_part(part), count, capacity.features)
+        for part, count in zip(rows, capacity, strict=False)
+    )
+    return Padded(*parts, Sizes(*map(np.int32, sizes)))
+
+
+def _part(rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> Part:
+    return Part(np.stack([X for X, _ in rows]), np.stack([y for _, y in rows]))
+
+
+def _filled(part: Part, rows: int, features: int) -> Part:
+    missing = rows - part.X.shape[1]
+    X = np.pad(part.X, ((0, 0), (0, missing), (0, features - part.X.shape[2])))
+    return Part(X, np.pad(part.y, ((0, 0), (0, missing))))

@@ -1,0 +1,92 @@
+"""Whether one row of a table is better than another, over paired seeds."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+from experiments.papers.grid import Measure, Ordering
+from experiments.papers.item import Claim
+from experiments.training.fit import Run
+from experiments.training.history import Epoch
+
+#: How sure a verdict is.
+CONFIDENCE = 0.95
+
+#: What stands in the place of yes or no.
+UNDECIDED, NOT_TRAINED = "undecided", "not trained"
+
+NOTE = (
+    "An ordering holds (yes) if the mean difference over paired seeds is positive with its whole "
+    "95% interval (Student's t), fails (no) if it is negative with it, and is undecided otherwise, "
+    "with one seed always. Where a side diverged or stayed at chance nothing is compared: not "
+    "trained."
+)
+
+
+def interval(differences: Float[np.ndarray, " seeds"]) -> tuple[float, float]:
+    """The 95% interval of the mean; everything for a single difference."""
+    count = len(differences)
+    if count < 2:
+        return -np.inf, np.inf
+    half = stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) * differences.std(ddof=1) / count**0.5
+    return float(differences.mean() - half), float(differences.mean() + half)
+
+
+def early(curve: Sequence[Epoch]) -> Float[np.ndarray, " epochs"]:
+    """The test accuracies of the first fifth of the epochs, and of two at least."""
+    return np.array([entry.test_accuracy for entry in curve[: max(2, len(curve) // 5)]])
+
+
+def measured(run: Run, measure: Measure) -> float:
+    """A measure of a run."""
+    if measure == "early_accuracy":
+        return float(early(run.curve).mean())
+    if measure == "early_change":
+        return float(np.abs(np.diff(early(run.curve))).mean()) if len(run.curve) > 1 else np.nan
+    return float(getattr(run.curve[-1], measure))
+
+
+def statement_of(ordering: Ordering, column: str) -> str:
+    """The claim in words."""
+    where = f" ({column})" if column else ""
+    of = ordering.measure.replace("_", " ")
+    if ordering.margin:
+        unit = "points" if _is_fraction(ordering.measure) else "nats"
+        close = f"within {ordering.margin:g} {unit} of"
+        return f"{ordering.better} {close} {ordering.worse}, or better{where}, {of}"
+    return f"{ordering.better} better than {ordering.worse}{where}, {of}"
+
+
+def _is_fraction(measure: Measure) -> bool:
+    return measure.endswith(("accuracy", "change"))
+
+
+def comparison(
+    ordering: Ordering, column: str, better: Sequence[Run], worse: Sequence[Run]
+) -> Claim:
+    """The claim that one row is better than another.
+
+    Args:
+        ordering: what is claimed.
+        column: where.
+        better: the runs of the row that should be, by seed.
+        worse: those of the other, of the same seeds.
+    """
+    statement = statement_of(ordering, column)
+    if lost := [run for run in (*better, *worse) if run.outcome]:
+        names = ", ".join(dict.fromkeys(f"{run.method} {run.outcome}" for run in lost))
+        return Claim(statement, names, "better", said=NOT_TRAINED)
+    ours, theirs = (
+        np.array([measured(run, ordering.measure) for run in runs]) for runs in (better, worse)
+    )
+    gains = ours - theirs if ordering.measure.endswith("accuracy") else theirs - ours
+    gains = gains * (100 if _is_fraction(ordering.measure) else 1)
+    low, high = interval(gains)
+    unit = "points" if _is_fraction(ordering.measure) else "nats"
+    between = f", 95% from {low:+.2f} to {high:+.2f}" if len(gains) > 1 else ", one seed"
+    found = f"by {gains.mean():+.2f} {unit}{between}"
+    if low > -ordering.margin or high < -ordering.margin:
+        return Claim(statement, found, "better", low > -ordering.margin)
+    return Claim(statement, found, "better", said=UNDECIDED)

@@ -1,0 +1,111 @@
+"""The table of a comparison: mean and spread over seeds, and where the numbers come from."""
+
+import datetime
+import importlib.metadata
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+
+import jaxnorm
+from experiments.training.fit import AT_CHANCE, DIVERGED, Run
+
+#: A header and rows of text.
+Table = tuple[Sequence[str], list[Sequence[str]]]
+
+
+def comparison_table(runs: Sequence[Run]) -> Table:
+    """One row a method: mean ± standard deviation over its seeds, accuracies in percent."""
+    header = (
+        "method",
+        "test accuracy, %",
+        "against the first, points",
+        "test loss",
+        "train accuracy, %",
+        "train loss",
+        "step, ms",
+        "parameters",
+    )
+    methods = list(dict.fromkeys(run.method for run in runs))
+    grouped = [[run for run in runs if run.method == method] for method in methods]
+    return header, [_row(group, grouped[0]) for group in grouped]
+
+
+def markdown(table: Table) -> str:
+    """The table in Markdown, its columns aligned so that it also reads as plain text."""
+    header, rows = table
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [cells[0].ljust(widths[0])]
+        padded += [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
+        return f"| {' | '.join(padded)} |"
+
+    rule = "|".join(["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])])
+    return "\n".join([line(header), f"|{rule}|", *map(line, rows)])
+
+
+def provenance(command: str) -> str:
+    """The command, versions, commit, hardware and date, as a Markdown list."""
+    versions = {name: importlib.metadata.version(name) for name in ("jax", "flax", "optax")}
+    software = {"Python": platform.python_version(), "jaxnorm": jaxnorm.__version__, **versions}
+    device = jax.devices()[0]
+    hardware = f"{device.device_kind} ({device.platform}), {os.cpu_count()} CPU cores"
+    commit = subprocess.run(
+        ["git", "-C", Path(__file__).parent, "describe", "--always", "--dirty"],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.strip()
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return (
+        f"- command: `{command}`\n"
+        f"- versions: {', '.join(f'{name} {version}' for name, version in software.items())}\n"
+        f"- commit: {commit or 'not a checkout'}\n"
+        f"- hardware: {hardware}, {platform.system()} {platform.machine()}\n"
+        f"- date: {date}\n"
+    )
+
+
+def _row(runs: Sequence[Run], first: Sequence[Run]) -> tuple[str, ...]:
+    trained = [run for run in runs if not run.diverged]
+    name = f"{runs[0].method}{failures(runs)}"
+    if not trained:
+        return (name, *[""] * 6, f"{runs[0].parameters:,}")
+    last = [run.curve[-1] for run in trained]
+    baseline = {run.seed: run.curve[-1].test_accuracy for run in first if not run.diverged}
+    pairs = [(run.curve[-1].test_accuracy, baseline.get(run.seed)) for run in trained]
+    gains = [100 * (mine - theirs) for mine, theirs in pairs if theirs is not None]
+    return (
+        name,
+        spread([100 * entry.test_accuracy for entry in last], ".2f"),
+        "" if runs[0].method == first[0].method or not gains else spread(gains, "+.2f"),
+        spread([entry.test_loss for entry in last], ".4f"),
+        spread([100 * entry.train_accuracy for entry in last], ".2f"),
+        spread([entry.train_loss for entry in last], ".4f"),
+        spread([run.step_ms for run in trained], ".2f"),
+        f"{runs[0].parameters:,}",
+    )
+
+
+def failures(runs: Sequence[Run]) -> str:
+    """Which runs of a method did not train, as ": diverged (1 of 3 seeds)"; empty if all did."""
+    kinds = {DIVERGED: [run.diverged for run in runs]}
+    kinds[AT_CHANCE] = [run.outcome == AT_CHANCE for run in runs]
+    said = [
+        f"{kind} ({sum(found)} of {len(runs)} seeds)" for kind, found in kinds.items() if any(found)
+    ]
+    return f": {', '.join(said)}" if said else ""
+
+
+def spread(values: Sequence[float], form: str) -> str:
+    """``mean ± sample standard deviation``; the value itself if there is one."""
+    mean = format(np.mean(values), form)
+    if len(values) == 1:
+        return mean
+    # NumPy's deviation passes a diverged run's NaN on; the standard library's raises.
+    return f"{mean} ± {np.std(values, ddof=1):{form.lstrip('+')}}"

@@ -1,0 +1,42 @@
+"""The flags that every command which trains has."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from tyro.conf import arg
+
+from experiments.config import Config, Entry
+from experiments.data.load import BUNDLED
+from experiments.methods.table import Overrides
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is trained on."""
+
+    dataset: Annotated[
+        str,
+        arg(
+            help=f"What to train on: {', '.join(BUNDLED)} (bundled), FILE.npz, or a folder or tar "
+            "of images train|test/CLASS/*.{jpg,png}. See the command datasets."
+        ),
+    ] = "digits"
+    train_rows: int | None = None
+    """Train on so many of the training rows, the same ones under every seed; all if left out."""
+
+
+# The flags of the last base come first.
+@dataclass(frozen=True)
+class Settings(Overrides, Config, Source):
+    """What is trained, on what, and how; the same for every method."""
+
+    parallel: Entry = "jit"
+    """How a step runs on several devices: by the compiler, or on each one's rows (pmap: legacy)."""
+    mesh: str = ""
+    """The devices by axis, as data=4,model=2: rows over data, units over model; else all data."""
+    coordinator: str = ""
+    """HOST:PORT of process 0 of several; needless on SLURM and TPU pods (or say auto)."""
+    processes: int | None = None
+    """The number of processes, with --coordinator."""
+    process_id: int | None = None
+    """Which of them this is, from 0; process 0 writes the files."""

@@ -1,0 +1,74 @@
+"""Online learning: every sample is fresh, and the order parameters are recorded."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key
+
+from experiments.simulations.student import Student, Unit, activation, step
+from jaxnorm.theory.batch_norm import OrderParameters
+
+
+@partial(jax.jit, static_argnames=("unit", "runs", "inputs", "steps", "every"))
+def simulate_online(
+    key: Key[Array, ""],
+    start: OrderParameters,
+    learning_rate: float,
+    decay: float = 0.0,
+    *,
+    unit: Unit,
+    runs: int,
+    inputs: int,
+    steps: int,
+    every: int,
+) -> OrderParameters:
+    """Runs of SGD, one fresh sample a step, from given order parameters.
+
+    The teacher has the student's activation and no noise.
+
+    Args:
+        key: every run draws from its own.
+        start: gamma, R and L at the beginning; for plain SGD gamma is L.
+        learning_rate: eta; gamma's is eta / N.
+        decay: zeta.
+        unit: the student, `sgd` or `wn`; one sample has no batch statistics.
+        runs: how many, all at once.
+        inputs: N.
+        steps: how many samples.
+        every: after how many of them, each time, the order parameters are recorded.
+
+    Returns:
+        The order parameters with the axes (runs, steps // every).
+    """
+
+    def one_step(student: Student, key: Key[Array, ""]) -> tuple[Student, None]:
+        x = jax.random.normal(key, (1, inputs)) / jnp.sqrt(inputs)
+        y = activation(unit, x.sum(1))
+        return step(unit, student, x, y, jnp.asarray(learning_rate), jnp.asarray(decay)), None
+
+    def record(student: Student, key: Key[Array, ""]) -> tuple[Student, OrderParameters]:
+        student, _ = jax.lax.scan(one_step, student, jax.random.split(key, every))
+        return student, order_parameters(student)
+
+    def one_run(key: Key[Array, ""]) -> OrderParameters:
+        first, rest = jax.random.split(key)
+        student = student_at(first, start, inputs)
+        return jax.lax.scan(record, student, jax.random.split(rest, steps // every))[1]
+
+    return jax.vmap(one_run)(jax.random.split(key, runs))
+
+
+def student_at(key: Key[Array, ""], state: OrderParameters, inputs: int) -> Student:
+    """A random student of given order parameters, exactly."""
+    aside = jax.random.normal(key, (inputs,))
+    aside -= aside.mean()
+    aside *= jnp.sqrt(inputs) / jnp.linalg.norm(aside)
+    return Student(
+        state.L * (state.R + jnp.sqrt(1 - jnp.square(state.R)) * aside), jnp.asarray(state.gamma)
+    )
+
+
+def order_parameters(student: Student) -> OrderParameters:
+    length = jnp.linalg.norm(student.weight) / jnp.sqrt(student.weight.size)
+    return OrderParameters(student.gamma, student.weight.mean() / length, length)

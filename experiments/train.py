@@ -1,0 +1,97 @@
+"""One run: a method under a seed, with checkpoints."""
+
+import contextlib
+import inspect
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.checkpoints.config import config_of
+from experiments.checkpoints.keeper import CheckpointSettings, keeping
+from experiments.comparison import reporter, summary
+from experiments.config import NonFinite
+from experiments.data.dataset import Dataset
+from experiments.data.load import load
+from experiments.errors import Diverged
+from experiments.methods.flags import adjusted
+from experiments.methods.method import Method
+from experiments.methods.optimizer import decayed
+from experiments.progress import progress
+from experiments.reports.csv import write_curves, write_results
+from experiments.reports.files import prepare_folder
+from experiments.reports.show import show_table
+from experiments.reports.table import comparison_table
+from experiments.settings import Settings
+from experiments.training.devices import make_placement
+from experiments.training.fit import fit
+from experiments.training.history import Checkpointer, NoCheckpoints
+from experiments.training.processes import join, writes
+from experiments.training.trainer import Trainer, make_trainer
+from jaxnorm import describe
+
+
+def train(
+    settings: Settings,
+    method: Method,
+    seed: int,
+    out: Path,
+    checkpoints: CheckpointSettings | None = None,
+    nonfinite: NonFinite = "stop",
+) -> None:
+    """Trains one method under one seed; writes results.csv and curves.csv, and prints a table.
+
+    Args:
+        settings: of the run.
+        method: the method.
+        seed: of the split, the initialization, the batches and the noise.
+        out: the folder for results.csv and curves.csv.
+        checkpoints: where they go, and from which to resume; None for none.
+        nonfinite: what is done about a step that would make something not finite.
+    """
+    join(settings.coordinator, settings.processes, settings.process_id)
+    config = settings.changed(nonfinite=nonfinite)
+    method = adjusted(method, settings)
+    if writes():
+        prepare_folder(out)
+    dataset = load(settings.dataset, seed, settings.train_rows)
+    placement = make_placement(settings.parallel, settings.mesh)
+    trainer = make_trainer(method, config, dataset, placement)
+    if writes():
+        print(description(trainer, dataset), end="\n\n")
+    with (
+        progress(config.epochs, writes()) as (advance, say),
+        _kept(checkpoints, config_of(settings, *dataset[:4]), config.epochs) as keeper,
+    ):
+        report = reporter(f"{method.name}, seed {seed}", config.epochs, advance)
+        try:
+            run = fit(trainer, dataset, seed, report, keeper)
+        except Diverged as error:
+            raise Diverged(
+                f"{method.name}, seed {seed}: {error}. The last good checkpoint: {keeper.last()}. "
+                "--skip-nonfinite leaves such updates out."
+            ) from error
+        say(summary(run))
+    if not writes():
+        return
+    write_results(out / "results.csv", [run])
+    write_curves(out / "curves.csv", [run])
+    show_table(comparison_table([run]))
+    if nonfinite == "skip":
+        print(f"\nUpdates left out, as something was not finite: {int(run.state.skipped)}.")
+    print(f"\nWritten to {out}: results.csv, curves.csv.")
+
+
+def description(trainer: Trainer, dataset: Dataset) -> str:
+    """Which leaves are constrained, free and decayed, as a table."""
+    raw = jax.eval_shape(inspect.unwrap(trainer.init), np.uint32(0), dataset.X_train).params
+    return describe(raw, trainer.layout, decayed=decayed(trainer.context.kernels))
+
+
+def _kept(
+    checkpoints: CheckpointSettings | None, config: dict[str, Any], epochs: int
+) -> contextlib.AbstractContextManager[Checkpointer]:
+    if checkpoints is None:
+        return contextlib.nullcontext(NoCheckpoints())
+    return keeping(checkpoints, config, epochs)

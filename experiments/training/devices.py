@@ -1,0 +1,165 @@
+"""Where the arrays of training are: on one device, or on a mesh of devices of any processes.
+
+Data that every process holds enter by ``replicate``; a pipeline loads its process's ``own_rows`` of
+each batch and hands them to ``feed``; a checkpoint is read into ``state_shardings``.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Int, PyTree
+
+from experiments.config import Entry
+from experiments.errors import UserError, unknown
+
+#: The mesh axes: rows are spread over the one, units over the other.
+DATA, MODEL = "data", "model"
+
+
+class Placement(NamedTuple):
+    """The devices of a run; every array is put on them, and kept there, by a method of this.
+
+    Without a mesh all methods leave arrays as they are, on the one device.
+
+    Attributes:
+        mesh: with the axes ``data`` and ``model``, in this order, or None.
+        entry: how a step runs on it; ``shard_map`` and ``pmap`` spread rows only.
+    """
+
+    mesh: Mesh | None = None
+    entry: Entry = "jit"
+
+    @property
+    def data_devices(self) -> int:
+        """The number of parts that a batch is spread over."""
+        return 1 if self.mesh is None else self.mesh.shape[DATA]
+
+    @property
+    def axis_name(self) -> str | None:
+        """The mapped axis that a step is inside of; None under jit, where it sees all rows."""
+        return None if self.entry == "jit" else DATA
+
+    def replicate(self, tree: PyTree) -> PyTree:
+        """Host arrays that every process holds as a whole, on every device."""
+        if self.mesh is None:
+            return jax.device_put(tree)
+        everywhere = NamedSharding(self.mesh, P())
+        # One process cannot device_put to the devices of another.
+        return jax.tree.map(
+            lambda x: jax.make_array_from_process_local_data(everywhere, np.asarray(x)), tree
+        )
+
+    def own_rows(self, rows: int) -> Int[np.ndarray, " own"]:
+        """Which rows of a batch of so many this process must load."""
+        if self.mesh is None:
+            return np.arange(rows)
+        places = NamedSharding(self.mesh, P(DATA)).addressable_devices_indices_map((rows,))
+        return np.unique(np.concatenate([np.arange(rows)[place] for place in places.values()]))
+
+    def feed(self, own: PyTree, rows: int) -> PyTree:
+        """The batch of so many rows of which each process gives its own, as global arrays."""
+        if self.mesh is None:
+            return jax.device_put(own)
+        over_data = NamedSharding(self.mesh, P(DATA))
+        return jax.tree.map(
+            lambda x: jax.make_array_from_process_local_data(over_data, x, (rows, *x.shape[1:])),
+            own,
+        )
+
+    def spread_rows(self, tree: PyTree) -> PyTree:
+        """Inside jit: rows over the data axis; any number that it does not divide, everywhere."""
+        if self.mesh is None:
+            return tree
+        return jax.tree.map(
+            lambda x: x if len(x) % self.data_devices else self._constrained(x, P(DATA)), tree
+        )
+
+    def state_shardings(self, state: PyTree) -> PyTree:
+        """Where each leaf of a state belongs; of arrays or their shapes, for loading one too.
+
+        The last axis of a leaf is of units, in kernels, scales, what optimizers keep of them and
+        statistics alike, and is spread over the model axis; where that does not divide it (ten
+        classes on four devices) and in scalars, the leaf is everywhere.
+        """
+        devices = self.mesh.shape[MODEL]
+
+        def sharding(leaf: Array) -> NamedSharding:
+            divides = leaf.ndim > 0 and leaf.shape[-1] % devices == 0
+            units = P(*[None] * (leaf.ndim - 1), MODEL)
+            return NamedSharding(self.mesh, units if divides and devices > 1 else P())
+
+        return jax.tree.map(sharding, state)
+
+    def keep(self, state: PyTree) -> PyTree:
+        """Inside jit: a state where it belongs, so that the next step finds it there."""
+        if self.mesh is None:
+            return state
+        return jax.lax.with_sharding_constraint(state, self.state_shardings(state))
+
+    def _constrained(self, x: Array, spec: P) -> Array:
+        return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, spec))
+
+
+#: The default: one device, on which nothing needs to be placed.
+ONE_DEVICE = Placement()
+
+
+def make_placement(
+    entry: Entry = "jit", mesh: str = "", devices: Sequence[jax.Device] | None = None
+) -> Placement:
+    """The placement on a mesh such as ``data=4,model=2``.
+
+    Args:
+        entry: how steps run on it.
+        mesh: sizes by axis, 1 if left out; an empty string puts all devices along ``data``.
+        devices: of all processes; None for all that there are.
+
+    Returns:
+        A placement; for jit on one device it has no mesh, as there is nothing to place.
+
+    Raises:
+        UserError: for unknown axes, sizes that are not the number of devices, and a model axis
+            without jit.
+    """
+    devices = jax.devices() if devices is None else devices
+    sizes = _sizes(mesh) if mesh else {DATA: len(devices)}
+    shape = (sizes.get(DATA, 1), sizes.get(MODEL, 1))
+    if math.prod(shape) != len(devices):
+        raise UserError(
+            f"--mesh {mesh} is for {math.prod(shape)} devices and there are {len(devices)}; take "
+            f"--mesh data={len(devices)}, or sizes with that product."
+        )
+    if shape[1] > 1 and entry != "jit":
+        raise UserError(
+            f"--parallel {entry} spreads rows only and got --mesh {mesh}; take --parallel jit, or "
+            f"--mesh data={len(devices)}."
+        )
+    if entry == "pmap" and len({device.process_index for device in devices}) > 1:
+        raise UserError(
+            "--parallel pmap is for the devices of one process; take --parallel shard_map."
+        )
+    if len(devices) == 1 and entry == "jit":
+        return Placement()
+    # Explicit axes, the default of make_mesh, would want every array's sharding spelled out.
+    auto = (AxisType.Auto,) * 2
+    return Placement(jax.make_mesh(shape, (DATA, MODEL), auto, devices=devices), entry)
+
+
+def _sizes(mesh: str) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for part in mesh.split(","):
+        name, _, size = (word.strip() for word in part.partition("="))
+        if name not in (DATA, MODEL):
+            raise unknown("mesh axis", name, [DATA, MODEL])
+        if name in sizes or not size.isdecimal() or int(size) < 1:
+            raise UserError(
+                f"--mesh is {mesh!r}; wanted each axis once with its number of devices, such as "
+                "data=4,model=2."
+            )
+        sizes[name] = int(size)
+    return sizes

@@ -1,0 +1,160 @@
+"""An epoch: the order of its batches, a step of one of them, and what is done between steps."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from experiments.data.augmentations import Augment, unchanged
+from experiments.errors import UserError
+from experiments.methods.method import Method
+from experiments.methods.part import Context, Sample
+from experiments.training.devices import ONE_DEVICE, Placement
+from experiments.training.state import (
+    Batch,
+    StepMetrics,
+    TrainState,
+    epoch_keys,
+    probe_key,
+    row_keys,
+)
+from experiments.training.step import Step
+
+X = Float[Array, "rows *shape"]
+Y = Int[Array, " rows"]
+Order = Int[Array, "steps batch"]
+
+#: ``(state, X, y, order, index) -> (state, metrics)``: the step of batch ``index``.
+IndexedStep = Callable[[TrainState, X, Y, Order, Int[Array, ""]], tuple[TrainState, StepMetrics]]
+
+
+def steps_per_epoch(rows: int, batch_size: int) -> int:
+    """The number of whole batches in ``rows``."""
+    if not 1 <= batch_size <= rows:
+        raise UserError(
+            f"the batch size is {batch_size} and there are {rows} training rows; take a "
+            f"--batch-size from 1 to {rows}."
+        )
+    return rows // batch_size
+
+
+def batch_order(state: TrainState, rows: int, batch_size: int) -> Order:
+    """A random order of the rows, cut into batches; the remainder sits this epoch out."""
+    steps = steps_per_epoch(rows, batch_size)
+    order = jax.random.permutation(epoch_keys(state)[0], rows)
+    return order[: steps * batch_size].reshape(steps, batch_size)
+
+
+def batch_of(
+    state: TrainState, X: Array, y: Array, index: Int[Array, ""], augment: Augment = unchanged
+) -> Batch:
+    """The batch of some rows as the network sees it at the step of that index."""
+    key = jax.random.fold_in(epoch_keys(state)[1], index)
+    return Batch(augment(key, X), y, row_keys(state, index, len(y)))
+
+
+def make_indexed_step(step: Step, augment: Augment = unchanged) -> IndexedStep:
+    """A step that takes its own batch out of the data, and augments it.
+
+    Args:
+        step: as `make_step` gives it.
+        augment: what changes the rows of a batch, with a key.
+    """
+
+    def indexed_step(
+        state: TrainState, X: Array, y: Array, order: Order, index: Int[Array, ""]
+    ) -> tuple[TrainState, StepMetrics]:
+        rows = order[index]
+        return step(state, batch_of(state, X[rows], y[rows], index, augment))
+
+    return indexed_step
+
+
+class Refresh(NamedTuple):
+    """What a method does between steps, and not at every one.
+
+    Attributes:
+        every: the steps between two times; the end of an epoch is one too.
+        run: ``(state, X, y, index) -> state``, after the step of that index; -1 before the first.
+    """
+
+    every: int
+    run: Callable[[TrainState, Array, Array, Int[Array, ""]], TrainState]
+
+    def is_due(self, index: int | Int[Array, ""], steps: int) -> bool | Bool[Array, ""]:
+        """Whether it follows the step of that index, of so many in an epoch."""
+        return ((index + 1) % self.every == 0) | (index + 1 == steps)
+
+    def first(self, state: TrainState, X: Array, y: Array) -> TrainState:
+        """The state at the start of an epoch: the first epoch's begins with a refresh."""
+        return jax.lax.cond(
+            state.epoch == 0, lambda s: self.run(s, X, y, jnp.int32(-1)), lambda s: s, state
+        )
+
+    def after(self, state: TrainState, X: Array, y: Array, index: Array, steps: int) -> TrainState:
+        """The state after the step of that index, refreshed if it is time."""
+        return jax.lax.cond(
+            self.is_due(index, steps), lambda s: self.run(s, X, y, index), lambda s: s, state
+        )
+
+
+def make_refreshes(
+    method: Method, context: Context, placement: Placement = ONE_DEVICE
+) -> tuple[Refresh, ...]:
+    """What the parts of a method do between steps, those of the same period together."""
+
+    def refresh(every, refreshed):
+        def run(state: TrainState, X: Array, y: Array, index: Int[Array, ""]) -> TrainState:
+            def weights(raw):
+                return method.weights(raw, state.method_state)
+
+            sample = Sample(X, y, probe_key(state, index), placement.spread_rows)
+            model_state, method_state = refreshed(
+                state.params, state.model_state, state.method_state, weights, sample, context
+            )
+            return placement.keep(
+                state._replace(model_state=model_state, method_state=method_state)
+            )
+
+        return Refresh(every, run)
+
+    return tuple(refresh(*entry) for entry in method.refreshes().items())
+
+
+def make_epoch(
+    indexed_step: IndexedStep,
+    batch_size: int,
+    refreshes: tuple[Refresh, ...] = (),
+    placement: Placement = ONE_DEVICE,
+) -> Callable[[TrainState, X, Y], tuple[TrainState, StepMetrics]]:
+    """An epoch ``(state, X, y) -> (state, mean metrics of its steps)`` as one scan.
+
+    The metrics are those of the network in training: before each step's update, with its noise and
+    its batch statistics, on augmented rows.
+
+    Args:
+        indexed_step: as `make_indexed_step` gives it.
+        batch_size: the rows of one step.
+        refreshes: what is done between steps.
+        placement: the devices.
+    """
+
+    def epoch(state: TrainState, X: Array, y: Array) -> tuple[TrainState, StepMetrics]:
+        order = batch_order(state, len(X), batch_size)
+
+        def body(state: TrainState, index: Int[Array, ""]) -> tuple[TrainState, StepMetrics]:
+            state, metrics = indexed_step(state, X, y, order, index)
+            for refresh in refreshes:
+                state = refresh.after(state, X, y, index, len(order))
+            return state, metrics
+
+        for refresh in refreshes:
+            state = refresh.first(state, X, y)
+        state, metrics = jax.lax.scan(body, state, jnp.arange(len(order)))
+        # The loop may leave the state spread otherwise than its steps do.
+        state = placement.keep(state._replace(epoch=state.epoch + 1))
+        return state, jax.tree.map(jnp.mean, metrics)
+
+    return epoch

@@ -1,0 +1,64 @@
+"""Loss and accuracy of a trained network, on every row of a split."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+from experiments.methods.method import Method
+from experiments.training.devices import ONE_DEVICE, Placement
+from experiments.training.state import Metrics, TrainState
+from experiments.training.step import score
+
+#: The rows that are evaluated at once; it bounds the memory of activations.
+CHUNK = 512
+
+
+def make_evaluate(
+    method: Method,
+    apply: Callable[..., tuple[Array, PyTree]],
+    chunk: int = CHUNK,
+    placement: Placement = ONE_DEVICE,
+) -> Callable[[TrainState, Array, Array], Metrics]:
+    """An evaluation ``(state, X, y) -> mean metrics`` in evaluation mode, without noise.
+
+    Args:
+        method: what stands around the network.
+        apply: the network, as `jaxnorm.nnx.functionalize` gives it.
+        chunk: the rows evaluated at once.
+        placement: the devices that they are spread over.
+    """
+
+    def evaluate(state: TrainState, X: Array, y: Array) -> Metrics:
+        raw = method.clean(state.params, state.optimizer_state)
+        weights = method.weights(raw, state.method_state)
+
+        def chunk_sums(rows: tuple[Array, Array, Array]) -> Metrics:
+            X, y, present = placement.spread_rows(rows)
+            logits, _ = apply(weights, state.model_state, X, train=False)
+            return jax.tree.map(lambda each: jnp.sum(each, where=present), score(logits, y))
+
+        size = round_up(min(chunk, len(X)), placement.data_devices)
+        sums = jax.lax.map(chunk_sums, in_chunks(X, y, size))
+        return jax.tree.map(lambda each: each.sum() / len(X), sums)
+
+    return evaluate
+
+
+def round_up(count: int, unit: int) -> int:
+    """The smallest multiple of ``unit`` that is at least ``count``."""
+    return -(-count // unit) * unit
+
+
+def in_chunks(
+    X: Float[Array, "rows *shape"], y: Int[Array, " rows"], chunk: int
+) -> tuple[Array, Array, Array]:
+    """Rows as (chunks, chunk, ...): X, y, and whether a row is there or only fills the last one."""
+    missing = -len(X) % chunk
+
+    def fold(rows: Array) -> Array:
+        filled = jnp.pad(rows, [(0, missing)] + [(0, 0)] * (rows.ndim - 1))
+        return filled.reshape(-1, chunk, *rows.shape[1:])
+
+    return fold(X), fold(y), fold(jnp.ones(len(X), bool))

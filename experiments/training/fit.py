@@ -1,0 +1,164 @@
+"""The loop over epochs, and what it records."""
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from experiments.data.dataset import Dataset
+from experiments.errors import Diverged, UserError
+from experiments.training.epoch import steps_per_epoch
+from experiments.training.history import Checkpointer, Epoch, History, NoCheckpoints
+from experiments.training.nonfinite import all_finite, copied, first_nonfinite, mean_of_taken
+from experiments.training.runners import nothing
+from experiments.training.state import TrainState
+from experiments.training.trainer import Trainer
+from jaxnorm import parameter_count
+
+#: The share of a constant guess's loss above which nothing was learned.
+LEARNED = 0.98
+#: How the outcome of a run begins that was stopped.
+DIVERGED = "diverged"
+#: Of a run whose loss is no better than that of a constant guess.
+AT_CHANCE = "at chance"
+
+
+class Run(NamedTuple):
+    """One method trained under one seed.
+
+    Attributes:
+        method: its name.
+        seed: of the split, the initialization, the batches and the noise.
+        curve: one entry an epoch.
+        step_ms: milliseconds a step, compilation and evaluation excluded; the median over epochs.
+        parameters: the number of trainable numbers.
+        state: the final state.
+        outcome: empty for a run that trained, else in a few words what went wrong.
+    """
+
+    method: str
+    seed: int
+    curve: list[Epoch]
+    step_ms: float
+    parameters: int
+    state: TrainState | None
+    outcome: str = ""
+
+    @property
+    def diverged(self) -> bool:
+        """Whether it met a number that is not finite."""
+        return self.outcome.startswith(DIVERGED)
+
+
+def fit(
+    trainer: Trainer,
+    dataset: Dataset,
+    seed: int,
+    report: Callable[[Epoch], None] = lambda entry: None,
+    checkpointer: Checkpointer = NoCheckpoints(),  # noqa: B008
+) -> Run:
+    """Trains a method under a seed.
+
+    What the host does with an epoch's results, reporting and saving, it does while the device is at
+    the next epoch. Only whether to go on is decided in between.
+
+    Args:
+        trainer: of the method, for the dataset's shapes.
+        dataset: the two splits.
+        seed: 0 to 2^32 - 1.
+        report: called with each epoch's entry.
+        checkpointer: decides where the run starts, sees the state after each epoch, may end it.
+
+    Raises:
+        Diverged: if the settings say so, with the step and the layer, when something is not finite.
+    """
+    train, test = trainer.placement.replicate((dataset[:2], dataset[2:4]))
+    state, history = checkpointer.begin(start(trainer, seed, train[0]))
+    trainer.epoch.compile(state, *train)
+    steps = steps_per_epoch(dataset.train_rows, trainer.config.batch_size)
+    skipped = int(state.skipped)
+    for entry in history.curve:
+        report(entry)
+    stops = trainer.config.nonfinite == "stop"
+    # An epoch consumes its state: what is saved, or searched for what stops it, is a copy.
+    kept, record = copied(state), nothing
+    for number in range(len(history.curve) + 1, trainer.config.epochs + 1):
+        began = time.perf_counter()
+        state, trained = trainer.epoch(state, *train, meanwhile=record)
+        jax.block_until_ready(trained)
+        seconds = time.perf_counter() - began
+        if stops and not all_finite((state, trained)):
+            record()
+            raise Diverged(
+                where_diverged(trainer, kept, train, number, steps),
+                history.curve,
+                step_ms(history, steps),
+            )
+        kept = copied(state)
+        found = trained, trainer.evaluate(state, *test), trainer.watch(state.params), state.skipped
+        trained, tested, watched, total = jax.device_get(found)
+        left_out, skipped = int(total) - skipped, int(total)
+        *means, gradient = (mean_of_taken(mean, left_out, steps) for mean in trained)
+        entry = Epoch(number, *map(float, (*means, *tested, gradient, *watched)))
+        history = history.after(entry, seconds)
+        signal = checkpointer.signal()
+        record = partial(_record, report, checkpointer, kept, history, signal)
+        if signal:
+            break
+    record()
+    curve, parameters = list(history.curve), parameter_count(state.params)
+    said = outcome(curve[-1].train_loss, dataset.y_train)
+    return Run(trainer.method.name, seed, curve, step_ms(history, steps), parameters, state, said)
+
+
+def step_ms(history: History, steps: int) -> float:
+    """Milliseconds a step, the median over epochs; NaN before the first."""
+    return 1e3 * statistics.median(history.seconds) / steps if history.seconds else math.nan
+
+
+def outcome(loss: float, labels: Int[np.ndarray, " rows"]) -> str:
+    """What went wrong, if a final training loss shows it: compared with a constant guess's."""
+    if not math.isfinite(loss):
+        return DIVERGED
+    shares = np.unique_counts(np.asarray(labels)).counts / len(labels)
+    guess = float(-(shares * np.log(shares)).sum())
+    return AT_CHANCE if loss > LEARNED * guess else ""
+
+
+def _record(
+    report: Callable[[Epoch], None],
+    checkpointer: Checkpointer,
+    state: TrainState,
+    history: History,
+    signal: int,
+) -> None:
+    """What the host does with an epoch's results."""
+    report(history.curve[-1])
+    checkpointer.after_epoch(state, history, signal)
+
+
+def where_diverged(
+    trainer: Trainer, before: TrainState, train: tuple[Array, Array], number: int, steps: int
+) -> str:
+    """Runs an epoch again, up to the first step that is not finite, and says where that is."""
+    state, _ = trainer.careful_epoch(before, *train)
+    index = steps - max(1, int(state.skipped))
+    state = state._replace(epoch=state.epoch - 1)
+    batch = trainer.epoch.batch(state, *train, index)
+    where = first_nonfinite(trainer.method, trainer.context, state, batch)
+    return f"not finite at step {index + 1} of epoch {number}, {where}"
+
+
+def start(trainer: Trainer, seed: int, X: Float[Array, "rows *shape"]) -> TrainState:
+    """The initial state of a run."""
+    try:
+        return trainer.init(np.uint32(seed), X)
+    except ValueError as error:
+        # The library says in one line which parameter cannot be constrained, and why.
+        raise UserError(f"{trainer.method.name} does not fit this network: {error}") from error

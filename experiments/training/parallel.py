@@ -1,0 +1,92 @@
+"""A step on several devices: by the compiler (jit), or on each one's rows (shard_map, pmap)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, PyTree
+
+from experiments.training.devices import DATA, Placement
+from experiments.training.state import Batch, StepMetrics, TrainState, is_key
+
+Step = Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]
+
+
+def parallelize(step: Step, placement: Placement) -> Step:
+    """The same step on global arrays: rows over the devices, the state where it belongs.
+
+    Args:
+        step: as `make_step` gives it for the placement's ``axis_name``.
+        placement: the devices.
+    """
+    if placement.mesh is None:
+        return step
+    entries: dict[str, Any] = {"jit": lambda s, _: s, "shard_map": shard_mapped, "pmap": pmapped}
+    on_devices = entries[placement.entry](step, placement)
+
+    def parallel_step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
+        state, metrics = on_devices(state, placement.spread_rows(batch))
+        return placement.keep(state), metrics
+
+    return parallel_step
+
+
+def shard_mapped(step: Step, placement: Placement) -> Step:
+    """The step on each device's own rows and its copy of the state."""
+    # Unchecked: with replication checked, jax.grad inside would already sum over the devices, and
+    # the step's own mean would leave a gradient that is too large by their number.
+    return jax.shard_map(
+        step, mesh=placement.mesh, in_specs=(P(), P(DATA)), out_specs=P(), check_vma=False
+    )
+
+
+def pmapped(step: Step, placement: Placement) -> Step:
+    """The step on each device's own rows, which pmap wants along an axis of their own.
+
+    Legacy: JAX keeps pmap for old code; shard_map does the same and more.
+    """
+    count = placement.data_devices
+    mapped = jax.pmap(
+        step,
+        axis_name=DATA,
+        in_axes=(None, 0),
+        out_axes=None,
+        devices=list(placement.mesh.devices.flat),
+    )
+
+    def pmapped_step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
+        return mapped(state, jax.tree.map(lambda x: x.reshape(count, -1, *x.shape[1:]), batch))
+
+    return pmapped_step
+
+
+def average(tree: PyTree, axis_name: str | None) -> PyTree:
+    """The mean over devices of every floating-point leaf, all in one all-reduce.
+
+    Other leaves, such as random counters, are the same on all devices already.
+    """
+    if axis_name is None:
+        return tree
+
+    def mean(leaf: Array) -> Array:
+        floating = jnp.issubdtype(leaf.dtype, jnp.floating)
+        return jax.lax.pmean(leaf, axis_name) if floating else leaf
+
+    return jax.tree.map(mean, tree)
+
+
+def own_keys(tree: PyTree, axis_name: str | None) -> PyTree:
+    """The tree with random keys of the device's own: two devices must not drop the same units."""
+    if axis_name is None:
+        return tree
+    index = jax.lax.axis_index(axis_name)
+    return jax.tree.map(lambda x: jax.random.fold_in(x, index) if is_key(x) else x, tree)
+
+
+def shared_keys(tree: PyTree, kept: PyTree, axis_name: str | None) -> PyTree:
+    """The tree with the keys of ``kept``, as all devices have them; counters tell draws apart."""
+    if axis_name is None:
+        return tree
+    return jax.tree.map(lambda x, old: old if is_key(old) else x, tree, kept)

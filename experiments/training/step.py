@@ -1,0 +1,121 @@
+"""One step of training, from a batch to the updated parameters, as a pure function."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, Int, PyTree
+
+from experiments.methods.method import Method
+from experiments.methods.part import Context, Output
+from experiments.training.parallel import average, own_keys, shared_keys
+from experiments.training.state import Batch, Metrics, StepMetrics, TrainState
+
+Step = Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]
+
+#: ``(state, batch) -> (new model state, what is averaged over batches)``.
+Measure = Callable[[TrainState, Batch], tuple[PyTree, PyTree]]
+
+
+def make_step(
+    method: Method,
+    context: Context,
+    optimizer: optax.GradientTransformation,
+    *,
+    axis_name: str | None = None,
+    accumulate: int = 1,
+    dtype: DTypeLike = jnp.float32,
+) -> Step:
+    """A step ``(state, batch) -> (state, metrics of the batch)``.
+
+    Args:
+        method: what stands around the network.
+        context: the network, and what the method was made for.
+        optimizer: an optax optimizer, the method's edits included.
+        axis_name: the mapped axis under shard_map and pmap, where the rows are the device's own;
+            what devices find is averaged over it. None under jit, however arrays are sharded.
+        accumulate: the microbatches whose gradients are averaged before the update.
+        dtype: of weights and activations in the network; parameters, the optimizer, statistics and
+            losses are float32.
+    """
+
+    def loss_of(raw: PyTree, state: TrainState, batch: Batch):
+        def network(weights: PyTree, X: Array) -> Output:
+            found = context.functional.apply(weights, state.model_state, X, train=True)
+            return Output(*found, loss=jnp.float32(0))
+
+        weights = method.weights(raw, state.method_state)
+        weights, X = jax.tree.map(lambda x: x.astype(dtype), (weights, batch.X))
+        forward = method.forward(network, raw, state.method_state, batch.keys, context)
+        output = forward(weights, X)
+        metrics = jax.tree.map(jnp.mean, score(output.logits.astype(jnp.float32), batch.y))
+        return metrics.loss + output.loss, (output.model_state, metrics)
+
+    def measure(state: TrainState, batch: Batch) -> tuple[PyTree, tuple[PyTree, Metrics]]:
+        gradient, (model_state, metrics) = jax.grad(loss_of, has_aux=True)(
+            state.params, state, batch
+        )
+        return model_state, (gradient, metrics)
+
+    def step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
+        own = state._replace(model_state=own_keys(state.model_state, axis_name))
+        found = average(accumulated(measure, accumulate)(own, batch), axis_name)
+        model_state, (gradient, metrics) = found
+        updates, optimizer_state = optimizer.update(gradient, state.optimizer_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        state = state._replace(
+            params=params,
+            model_state=shared_keys(model_state, state.model_state, axis_name),
+            optimizer_state=optimizer_state,
+            method_state=method.after_step(params, state.method_state),
+        )
+        return state, StepMetrics(*metrics, optax.tree.norm(gradient))
+
+    return step
+
+
+def score(logits: Float[Array, "rows classes"], labels: Int[Array, " rows"]) -> Metrics:
+    """Each row's cross-entropy, and 1 where the largest logit is the label's, else 0."""
+    return Metrics(
+        optax.softmax_cross_entropy_with_integer_labels(logits, labels),
+        (logits.argmax(-1) == labels).astype(jnp.float32),
+    )
+
+
+def accumulated(measure: Measure, count: int) -> Measure:
+    """The mean of what ``measure`` finds on ``count`` microbatches; the model state goes along.
+
+    The optimizer sees one gradient, so its schedule and the noise count whole batches.
+
+    Args:
+        measure: a pure function with a mean over rows as its second result.
+        count: the microbatches of a batch, which it divides.
+    """
+    if count == 1:
+        return measure
+
+    def over_microbatches(state: TrainState, batch: Batch) -> tuple[PyTree, PyTree]:
+        parts = jax.tree.map(lambda x: microbatches(x, count), batch)
+        first = jax.tree.map(lambda x: x[0], parts)
+        zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(measure, state, first)[1])
+
+        def add(carry: tuple[PyTree, PyTree], part: Batch) -> tuple[tuple[PyTree, PyTree], None]:
+            model_state, total = carry
+            model_state, found = measure(state._replace(model_state=model_state), part)
+            return (model_state, jax.tree.map(jnp.add, total, found)), None
+
+        (model_state, total), _ = jax.lax.scan(add, (state.model_state, zeros), parts)
+        return model_state, jax.tree.map(lambda x: x / count, total)
+
+    return over_microbatches
+
+
+def microbatches(rows: Float[Array, "rows *shape"], count: int) -> Float[Array, "count few *shape"]:
+    """Every count-th row, and the next ones: of each device's rows the same share in every part.
+
+    So the parts are the same on any number of devices, and no row changes its device.
+    """
+    parts = rows.reshape(len(rows) // count, count, *rows.shape[1:])
+    return jnp.moveaxis(parts, 1, 0)

@@ -1,0 +1,220 @@
+"""A method on a network and a dataset's shape, as compiled functions."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+from jaxtyping import Array, Float, Key, UInt
+
+import jaxnorm
+from experiments.config import Config
+from experiments.data.augmentations import Augment, find_augmentation
+from experiments.data.dataset import Dataset
+from experiments.methods.method import Method
+from experiments.methods.optimizer import make_optimizer
+from experiments.methods.part import Context
+from experiments.models.registry import HEAD, build, plain_style
+from experiments.training.ahead_of_time import AheadOfTime
+from experiments.training.devices import ONE_DEVICE, Placement
+from experiments.training.epoch import Refresh, make_refreshes, steps_per_epoch
+from experiments.training.evaluate import make_evaluate
+from experiments.training.groups import batch_groups
+from experiments.training.memory import MakeNetwork, abstract_network
+from experiments.training.nonfinite import guarded
+from experiments.training.parallel import parallelize
+from experiments.training.runners import Runner, Scanned, Stepwise, loops_are_slow
+from experiments.training.state import TrainState, run_keys
+from experiments.training.step import Step, make_step
+from experiments.training.stream import Streamed, StreamedEvaluation
+from jaxnorm import Layout
+from jaxnorm.nnx import functionalize
+
+#: ``seed of noise -> optimizer``.
+SeededOptimizer = Callable[[int | UInt[Array, ""]], optax.GradientTransformation]
+
+
+class Trainer(NamedTuple):
+    """The functions that train one method; they serve every seed, compiled once.
+
+    Attributes:
+        method: what is trained.
+        config: what it shares with the others.
+        placement: the devices.
+        context: what the method was made for.
+        network: ``key -> network``.
+        init: ``(seed (uint32), X) -> TrainState``.
+        step: ``(state, batch) -> (state, metrics)``, pure and not compiled.
+        refreshes: what is done between steps.
+        epoch: ``(state, X, y) -> (state, metrics)``; it consumes the state.
+        careful_epoch: the same, up to the first step that is not finite.
+        evaluate: ``(state, X, y) -> metrics``.
+        watch: ``raw parameters -> (norm of all, drift)``.
+    """
+
+    method: Method
+    config: Config
+    placement: Placement
+    context: Context
+    network: MakeNetwork
+    init: AheadOfTime
+    step: Step
+    refreshes: tuple[Refresh, ...]
+    epoch: Runner
+    careful_epoch: Runner
+    evaluate: AheadOfTime | StreamedEvaluation
+    watch: AheadOfTime
+
+    @property
+    def layout(self) -> Layout:
+        """The kernels that the method constrains."""
+        return self.context.layout
+
+
+def make_trainer(
+    method: Method, config: Config, dataset: Dataset, placement: Placement = ONE_DEVICE
+) -> Trainer:
+    """The trainer of a method for datasets of the same shapes as ``dataset``."""
+    shape = dataset.X_train.shape[1:]
+    config = config.on(shape)
+    augment = find_augmentation(config.augment, dataset.name, shape)
+    groups = batch_groups(method, config, placement)
+    apart = config.changed(ghost_groups=groups.batch_norm)
+    network = partial(network_of, method, apart, shape, dataset.num_classes)
+    model = abstract_network(network, placement)
+    context = make_context(method, model, config, shape, groups.losses)
+    steps = config.epochs * steps_per_epoch(dataset.train_rows, config.batch_size)
+    optimizer = partial(make_optimizer, method, config, steps, context)
+
+    step = make_step(
+        method,
+        context,
+        optimizer(0),
+        axis_name=placement.axis_name,
+        accumulate=config.accumulate,
+        dtype=config.dtype,
+    )
+    step = parallelize(step, placement)
+    if config.nonfinite == "skip":
+        # Guarded outside: there all devices have the same metrics.
+        step = guarded(step)
+    refreshes = make_refreshes(method, context, placement)
+    runner = partial(_runner, model, config, augment, dataset, refreshes, placement)
+    evaluate = make_evaluate(method, context.functional.apply, placement=placement)
+    return Trainer(
+        method,
+        config,
+        placement,
+        context,
+        network,
+        init=AheadOfTime(make_init(method, context, network, optimizer, placement)),
+        step=step,
+        refreshes=refreshes,
+        epoch=runner(step),
+        careful_epoch=runner(guarded(step, goes_on=False)),
+        evaluate=(
+            StreamedEvaluation(evaluate, dataset, placement)
+            if dataset.stream
+            else AheadOfTime(evaluate)
+        ),
+        watch=AheadOfTime(lambda raw: (optax.tree.norm(raw), method.drift(raw, context))),
+    )
+
+
+def make_context(
+    method: Method,
+    model: nnx.Module,
+    config: Config,
+    shape: Sequence[int],
+    groups: int = 1,
+) -> Context:
+    """What a method is made for; which leaves are kernels is read off the network.
+
+    Args:
+        method: the method.
+        model: the network's structure.
+        config: of the training.
+        shape: of one input.
+        groups: the parts of a microbatch that a loss over samples sees apart.
+    """
+    functional = functionalize(model, mixed_precision=True)
+    x = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
+    kernels = jaxnorm.traced_layout(
+        lambda params, state, x: functional.apply(params, state, x, train=False)[0],
+        functional.params,
+        functional.state,
+        x,
+    )
+    hidden = jaxnorm.exclude(f"(^|/){HEAD}/", layout=kernels)
+    return Context(
+        functional,
+        model,
+        tuple(shape),
+        method.style(plain_style(config)),
+        kernels,
+        kernels if config.constrain_head else hidden,
+        hidden,
+        adaptive=config.optimizer == "adam",
+        batch_size=config.batch_size,
+        groups=groups,
+    )
+
+
+def network_of(
+    method: Method,
+    config: Config,
+    shape: Sequence[int],
+    num_classes: int,
+    key: Key[Array, ""],
+) -> nnx.Module:
+    """The network of a method, with random parameters."""
+    style = method.style(plain_style(config))
+    return build(config, shape, num_classes, nnx.Rngs(key), **style._asdict())
+
+
+def make_init(
+    method: Method,
+    context: Context,
+    network: MakeNetwork,
+    optimizer: SeededOptimizer,
+    placement: Placement = ONE_DEVICE,
+) -> Callable[[Array, Array], TrainState]:
+    """The initial state of a run as a function ``(seed, X)``."""
+
+    def init(seed: UInt[Array, ""], X: Float[Array, "rows *shape"]) -> TrainState:
+        init_key, _, noise_key, _ = run_keys(seed)
+        functional = functionalize(network(init_key))
+        raw = method.parameters(functional.params, context._replace(functional=functional), X)
+        noise_seed = jax.random.bits(noise_key, (), jnp.uint32)
+        state = TrainState(
+            raw,
+            functional.state,
+            optimizer(noise_seed).init(raw),
+            method.state(raw),
+            seed,
+            epoch=jnp.zeros((), jnp.int32),
+            skipped=jnp.zeros((), jnp.int32),
+        )
+        return placement.keep(state)
+
+    return init
+
+
+def _runner(
+    model: nnx.Module,
+    config: Config,
+    augment: Augment,
+    dataset: Dataset,
+    refreshes: Sequence[Refresh],
+    placement: Placement,
+    step: Step,
+) -> Runner:
+    size = config.batch_size
+    if dataset.stream:
+        return Streamed(step, dataset, size, augment, refreshes, placement)
+    if loops_are_slow(model):
+        return Stepwise(step, size, augment, refreshes)
+    return Scanned(step, size, augment, refreshes, placement)

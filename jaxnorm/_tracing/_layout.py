@@ -1,0 +1,90 @@
+"""A layout read off the model: fan-in is what the network contracts."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jaxtyping import PyTree
+
+from jaxnorm._layout import Layout, layout_by
+from jaxnorm._node import Axes
+from jaxnorm._paths import Path, entries, is_absent, is_node, listed
+from jaxnorm._tracing._program import trace
+from jaxnorm._tracing._walk import Walk
+from jaxnorm.reparam._effective import effective
+
+
+def traced_layout(
+    apply: Callable[..., Any], params: PyTree, *inputs: Any, free: Sequence[str] = ()
+) -> Layout:
+    """The layout of any library's model: the axes of each parameter that it contracts.
+
+    The model is traced, and each parameter followed through transposes, reshapes, casts, slices
+    and broadcasts to the matrix product or convolution that uses it: the axes that are summed over
+    are its fan-in. So attention projections, grouped, transposed and 1-D convolutions, stacked
+    layers (``nn.scan``, ``nnx.scan``, ``filter_vmap``) and recurrent cells come out right whatever
+    they are called; biases, scales, and tables whose rows are looked up are free.
+
+    Args:
+        apply: ``apply(params, *inputs)``, the model as a function of plain parameters; for NNX
+            ``lambda params, x: functional.apply(params, state, x, train=False)[0]``.
+        params: its parameters, or their shapes.
+        *inputs: what else it takes, arrays or their shapes. All that a kernel meets must come from
+            them, or be a constant.
+        free: regular expressions, searched for in the ``/``-joined paths, of parameters that are no
+            kernels and that the model uses as if they were inputs: learned queries, say.
+
+    Returns:
+        A layout for the model's parameters in any form: plain, reparametrized, masked, updates.
+
+    Raises:
+        ValueError: naming the parameters that it cannot speak for: changed by more than a view
+            before the product, multiplied with each other, contracted along different axes in
+            two places, or along a part of an axis; and if no parameter is contracted at all.
+
+    A parameter that is multiplied and summed by hand, without a product, counts as a scale.
+    Nothing is computed, and sharding plays no part; inside ``shard_map`` kernels must be whole.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> params = {"qkv": jnp.ones((8, 2, 4)), "bias": jnp.ones((2, 4))}
+        >>> apply = lambda p, x: jnp.einsum("bi,ihd->bhd", x, p["qkv"]) + p["bias"][None]
+        >>> traced_layout(apply, params, jnp.ones((3, 8)))(params)
+        {'bias': None, 'qkv': (-3,)}
+    """
+    nodes = any(is_node(entry) for _, entry in entries(params))
+    plain = jax.eval_shape(effective, params) if nodes else params
+    patterns = [re.compile(pattern) for pattern in free]
+    program = trace(
+        apply, plain, inputs, is_free=lambda path: any(p.search(str(path)) for p in patterns)
+    )
+    paths = [path for path, entry in entries(plain) if not is_absent(entry)]
+    known = _decided(program.walk, paths)
+    return layout_by(lambda path, entry: known.get(path))
+
+
+def _decided(walk: Walk, paths: list[Path]) -> dict[Path, Axes]:
+    """The axes by path. Raises ValueError for what was not understood, or if there are none."""
+    axes: dict[Path, set[Axes]] = {}
+    for use in walk.uses:
+        if use.fan_in:
+            axes.setdefault(use.kernel.path, set()).add(use.fan_in)
+    reasons = {
+        path: f"is contracted along {' and '.join(map(str, sorted(found)))}"
+        for path, found in axes.items()
+        if len(found) > 1
+    }
+    refused = walk.refused | reasons
+    if refused:
+        said = "; ".join(f"{path!r} {reason}" for path, reason in refused.items())
+        raise ValueError(
+            f"traced_layout cannot say what the fan-in is, because {said}. Write a "
+            "layout_from_rules([(regex, axes), ...]), or name what is no kernel in free=[regex]."
+        )
+    if not axes:
+        raise ValueError(
+            "the model multiplies its inputs by none of its parameters, so there is no kernel. "
+            f"The paths are: {listed(paths) or '(there are none)'}. Pass apply(params, *inputs)."
+        )
+    return {path: next(iter(found)) for path, found in axes.items()}

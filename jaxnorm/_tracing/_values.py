@@ -1,0 +1,117 @@
+"""What a variable of a program is: a parameter in some form, a layer's product, or neither."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from jaxnorm._node import Axes
+from jaxnorm._paths import Path
+from jaxnorm._tracing._views import View
+
+#: How the name of a jitted function starts that the walk notes and does not look into.
+MARK = "jaxnorm_mark_"
+
+
+class Use(NamedTuple):
+    """One product of a kernel with something else.
+
+    Attributes:
+        kernel: the form that is multiplied.
+        fan_in: the kernel's axes, negative, that the product sums over; None for parts of axes.
+        units: the axes of the product that count units.
+        units_first: whether it is a matrix product whose left operand is the kernel.
+        within: the loop, branch or shard_map that it is in, if it is in one.
+    """
+
+    kernel: View
+    fan_in: Axes | None
+    units: tuple[int, ...]
+    units_first: bool
+    within: str | None
+
+
+class Product(NamedTuple):
+    """A layer's product that nothing else has read yet, as it is or with its bias.
+
+    Attributes:
+        use: what made it.
+        form: its axes, as they are now; its ``path`` is the kernel's.
+        biased: whether a bias has been added.
+        bias: that, if it is a parameter of one value a unit.
+    """
+
+    use: Use
+    form: View
+    biased: bool = False
+    bias: Path | None = None
+
+    def unit_axes(self, alone: bool = False) -> tuple[int, ...]:
+        """The axes that count units, or those that count units ``alone``."""
+        every = all if alone else any
+        return tuple(
+            axis
+            for axis, dim in enumerate(self.form.dims)
+            if dim and every(factor.axis in self.use.units for factor in dim)
+        )
+
+    def with_bias(self, views: tuple[View, ...]) -> "Product":
+        """The sum with a bias that is a parameter in some form, or (without views) is none."""
+        whole = len(views) == 1 and not views[0].turned and views[0].has_all(once=False)
+        per_unit = whole and all(
+            axis in self.unit_axes()
+            for axis, dim in enumerate(views[0].dims)
+            for factor in dim
+            if factor.axis >= 0 and factor.size > 1
+        )
+        return self._replace(biased=True, bias=views[0].path if per_unit else None)
+
+
+class Value(NamedTuple):
+    """What a variable is made of.
+
+    Attributes:
+        views: the parameters that it is a form of; several where they were concatenated.
+        sources: the parameters that it is a function of, if it is one of parameters alone.
+        input: whether it depends on the inputs.
+        product: the layer's product that it is.
+    """
+
+    views: tuple[View, ...] = ()
+    sources: frozenset[Path] = frozenset()
+    input: bool = False
+    product: Product | None = None
+
+
+CONSTANT, INPUT = Value(), Value(input=True)
+
+
+def sources(values: Iterable[Value]) -> frozenset[Path]:
+    """The parameters that any of them is a function of."""
+    return frozenset(path for value in values for path in value.sources)
+
+
+def either(one: Value, other: Value) -> Value:
+    """What a variable is that is the one or the other."""
+    if one == other:
+        return one
+    if one.input or other.input:
+        return INPUT
+    return Value(sources=one.sources | other.sources)
+
+
+class Step(NamedTuple):
+    """One equation of a program without calls; a variable is an object, unique in the program.
+
+    ``makes``: the product that it computes, or that it adds a bias to.
+    """
+
+    equation: Any
+    inputs: list[object]
+    outputs: list[object]
+    makes: Product | None = None
+
+
+class Variable(NamedTuple):
+    """A variable, and what it is."""
+
+    name: object
+    value: Value

@@ -1,0 +1,129 @@
+"""The axes of a parameter or a product, through whatever only shows it in another form."""
+
+import math
+from typing import Any, NamedTuple
+
+from jaxnorm._node import Axes
+from jaxnorm._paths import Path
+
+#: In the place of an axis: numbers that are no axis of the parameter, or a part of one.
+SPREAD, PART = -1, -2
+
+
+#: The primitives whose result is the first operand, number by number.
+_SAME = (
+    "convert_element_type copy copy_p name pcast pvary reduce_precision reshard sharding_constraint"
+)
+
+
+class Factor(NamedTuple):
+    """A parameter's axis, or what a reshape has made a factor of its size."""
+
+    axis: int
+    size: int
+
+
+class View(NamedTuple):
+    """A parameter, or a layer's product, in some form.
+
+    Attributes:
+        path: the parameter's path; a product's is its kernel's.
+        shape: its own shape.
+        dims: for each axis of the form, the factors that it counts, the slowest first.
+        turned: whether an axis has been reversed.
+    """
+
+    path: Path
+    shape: tuple[int, ...]
+    dims: tuple[tuple[Factor, ...], ...]
+    turned: bool = False
+
+    def has_all(self, once: bool) -> bool:
+        """Whether every number of it is in the form, and ``once``."""
+        factors = [factor for dim in self.dims for factor in dim]
+        size = math.prod(factor.size for factor in factors if factor.axis >= 0)
+        spread = any(factor.axis == SPREAD and factor.size > 1 for factor in factors)
+        joined = any(factor.axis == PART for factor in factors)
+        return size == math.prod(self.shape) and not joined and not (once and spread)
+
+    def contracted(self, dims: tuple[int, ...]) -> Axes | None:
+        """The parameter's axes, negative, that a sum over these axes of the form covers.
+
+        None if it covers a part of an axis, or sums what is the same number many times.
+        """
+        factors = [factor for dim in dims for factor in self.dims[dim]]
+        if any(f.axis == PART or (f.axis == SPREAD and f.size > 1) for f in factors):
+            return None
+        covered = {f.axis: 1 for f in factors if f.axis >= 0}
+        for factor in factors:
+            if factor.axis >= 0:
+                covered[factor.axis] *= factor.size
+        if any(size != self.shape[axis] for axis, size in covered.items()):
+            return None
+        return tuple(sorted(axis - len(self.shape) for axis in covered))
+
+
+def whole(path: Path, shape: tuple[int, ...]) -> View:
+    """A parameter as it is."""
+    return View(path, shape, tuple((Factor(axis, size),) for axis, size in enumerate(shape)))
+
+
+def inside_scan(view: View) -> View:
+    """One step's slice: the stacked axis is gone."""
+    return view._replace(dims=view.dims[1:])
+
+
+def joined(view: View, axis: int, size: int) -> View:
+    """A view as a part of a longer array, along one axis."""
+    return view._replace(dims=(*view.dims[:axis], (Factor(PART, size),), *view.dims[axis + 1 :]))
+
+
+def viewed(view: View, equation: Any, shape: tuple[int, ...]) -> View | None:
+    """The form of ``shape`` that an equation makes of a form; None where it is a form no more."""
+    params, before = equation.params, equation.invars[0].aval.shape
+    dims = list(view.dims)
+    match equation.primitive.name:
+        case "transpose":
+            dims = [dims[axis] for axis in params["permutation"]]
+        case "squeeze":
+            dims = [dim for axis, dim in enumerate(dims) if axis not in params["dimensions"]]
+        case "broadcast_in_dim":
+            dims = [(Factor(SPREAD, size),) for size in shape]
+            for axis, place in enumerate(params["broadcast_dimensions"]):
+                if shape[place] == before[axis]:
+                    dims[place] = view.dims[axis]
+        case "slice" | "dynamic_slice" | "split":
+            parts = [(Factor(PART, size),) for size in shape]
+            dims = [parts[i] if shape[i] != before[i] else dims[i] for i in range(len(shape))]
+        case "reshape":
+            return _reshaped(view, shape)
+        case "rev":
+            return view._replace(turned=True)
+        case name if name not in _SAME.split():
+            return None
+    return view._replace(dims=tuple(dims))
+
+
+def _reshaped(view: View, shape: tuple[int, ...]) -> View | None:
+    """Factors in their order, split where an axis ends inside one."""
+    factors = [factor for dim in view.dims for factor in dim]
+    # Axes of size 1 may stand anywhere: they go to the new ones of size 1, in their order.
+    ones = [factor for factor in factors if factor.size == 1]
+    rest = [factor for factor in factors if factor.size != 1][::-1]
+    dims: list[tuple[Factor, ...]] = []
+    for size in shape:
+        taken: list[Factor] = [ones.pop(0)] if size == 1 and ones else []
+        while (missing := size // math.prod(f.size for f in taken)) > 1:
+            if not rest:
+                return None
+            factor = rest.pop()
+            if factor.size > missing:
+                if factor.size % missing:
+                    return None
+                rest.append(Factor(factor.axis, factor.size // missing))
+                factor = Factor(factor.axis, missing)
+            elif missing % factor.size:
+                return None
+            taken.append(factor)
+        dims.append(tuple(taken))
+    return view._replace(dims=tuple(dims))

@@ -1,0 +1,215 @@
+"""One walk over a program: what each variable is, each kernel's products, and what is refused."""
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from jax.extend.core import ClosedJaxpr, Literal
+
+from jaxnorm._paths import Path
+from jaxnorm._tracing._equations import body_of, concatenated, form_of, product_axes
+from jaxnorm._tracing._loops import LOOPS
+from jaxnorm._tracing._values import (
+    CONSTANT,
+    INPUT,
+    MARK,
+    Product,
+    Step,
+    Use,
+    Value,
+    Variable,
+    sources,
+)
+from jaxnorm._tracing._views import View, whole
+
+_NAMES = (
+    "add add_any and atan2 clamp concatenate div dynamic_update_slice eq gather ge gt le lt max "
+    "min mul ne nextafter or pow rem scatter scatter_add scatter-add select_n sub xor"
+)
+#: What may be done to inputs with a parameter that is no kernel: a bias, a scale, a table.
+_ELEMENTWISE = frozenset(_NAMES.split())
+_PRODUCTS = ("dot_general", "conv_general_dilated")
+_SUMS = ("add", "add_any")
+
+
+class Walk:
+    """One pass over a program, with what it has found.
+
+    Attributes:
+        uses: the products of kernels.
+        refused: why a parameter is not understood.
+        sums: the parameters that are added to a product, one entry a sum.
+        read: the parameters that anything else is made of.
+        marks: what goes into each call that is a mark, by its name.
+        constants: the values of the variables that are no input and no result.
+
+    Args:
+        kernels: the parameters that are followed to their products; None for all.
+        constant: what the program's constants count as.
+    """
+
+    def __init__(self, kernels: Iterable[Path] | None, constant: Value) -> None:
+        self._kernels = None if kernels is None else frozenset(kernels)
+        self._constant = constant
+        self._within: str | None = None
+        self.uses: list[Use] = []
+        self.refused: dict[Path, str] = {}
+        self.sums: list[Path] = []
+        self.read: set[Path] = set()
+        self.marks: list[tuple[str, Product | None]] = []
+        self.constants: dict[object, Any] = {}
+
+    def run(
+        self, closed: ClosedJaxpr, operands: Sequence[Variable]
+    ) -> tuple[list[Step], list[Variable]]:
+        """A program's equations, and its results.
+
+        A call is opened if it makes a layer's product or adds its bias; any other stays one
+        equation, with its own rule of differentiation.
+        """
+        jaxpr = closed.jaxpr
+        atoms = (*jaxpr.outvars, *(atom for equation in jaxpr.eqns for atom in equation.invars))
+        reads = Counter(atom for atom in atoms if not isinstance(atom, Literal))
+        env: dict[Any, Variable] = {}
+
+        def write(names: Sequence[Any], variables: Iterable[Variable]) -> None:
+            for name, (variable, value) in zip(names, variables, strict=True):
+                alone = value if reads[name] == 1 else value._replace(product=None)
+                env[name] = Variable(variable, alone)
+
+        def read(atom: Any) -> Variable:
+            return self._held(atom.val, CONSTANT) if isinstance(atom, Literal) else env[atom]
+
+        write(jaxpr.constvars, [self._held(const, self._constant) for const in closed.consts])
+        write(jaxpr.invars, operands)
+        steps: list[Step] = []
+        for equation in jaxpr.eqns:
+            more, results = self._equation(equation, [read(atom) for atom in equation.invars])
+            steps.extend(more)
+            write(equation.outvars, results)
+        return steps, [read(atom) for atom in jaxpr.outvars]
+
+    def _held(self, constant: Any, value: Value) -> Variable:
+        variable = Variable(object(), value)
+        self.constants[variable.name] = constant
+        return variable
+
+    def _equation(
+        self, equation: Any, operands: list[Variable]
+    ) -> tuple[list[Step], list[Variable]]:
+        values = [variable.value for variable in operands]
+        primitive, inner = equation.primitive.name, body_of(equation, values)
+        name = str(equation.params.get("name", primitive))
+        if name.startswith(MARK):
+            self.marks.append((name.removeprefix(MARK), values[0].product))
+            results = [INPUT]
+        elif inner is not None and primitive not in (*LOOPS, "shard_map"):
+            steps, found = self.run(inner, operands)
+            # The derivative of a model's own is kept, unless the product itself is in there.
+            own = primitive.startswith("custom")
+            if any(step.makes and not (own and step.makes.biased) for step in steps):
+                return steps, found
+            results = [variable.value for variable in found]
+        else:
+            results = self._results(equation, values)
+        outputs = [Variable(object(), value) for value in results]
+        before, after = ([variable.name for variable in side] for side in (operands, outputs))
+        makes = results[0].product if primitive in (*_PRODUCTS, *_SUMS) else None
+        return [Step(equation, before, after, makes)], outputs
+
+    def _results(self, equation: Any, values: list[Value]) -> list[Value]:
+        """What a loop or a primitive makes of parameters or products."""
+        name = equation.primitive.name
+        inside = functools.partial(self._inside, name)
+        if name in LOOPS:
+            return LOOPS[name](inside, equation, values)
+        if name == "shard_map" and (body := body_of(equation, values)):
+            return inside(body, values)
+        if not any(value.sources or value.product for value in values):
+            return [INPUT if any(v.input for v in values) else CONSTANT] * len(equation.outvars)
+        if name == "optimization_barrier":
+            return values
+        if name in _PRODUCTS:
+            return [self._product(equation, values)]
+        if name in _SUMS and any(value.product for value in values):
+            return [self._sum(equation, values)]
+        if name == "concatenate" and not any(value.input for value in values):
+            return [concatenated(equation, values)]
+        seen = [form_of(equation, values[0], out.aval.shape) for out in equation.outvars]
+        return [value or self._plain(equation, values) for value in seen]
+
+    def _inside(
+        self, name: str, closed: ClosedJaxpr, values: list[Value], quiet: bool = False
+    ) -> list[Value]:
+        """The results of a body that is walked for itself: no product comes in or out."""
+        walk = Walk(self._kernels, self._constant) if quiet else self
+        outside, walk._within = walk._within, name
+        operands = [Variable(object(), value._replace(product=None)) for value in values]
+        _, results = walk.run(closed, operands)
+        walk._within = outside
+        return [variable.value._replace(product=None) for variable in results]
+
+    def _plain(self, equation: Any, values: list[Value]) -> Value:
+        """What is something else than its operands."""
+        found = sources(values)
+        meets = any(value.input for value in values)
+        if meets and equation.primitive.name not in _ELEMENTWISE:
+            self._refuse(found, f"goes into a {equation.primitive.name}")
+        self.read.update(found)
+        return INPUT if meets else Value(sources=found)
+
+    def _sum(self, equation: Any, values: list[Value]) -> Value:
+        """A product with its bias: parameters that are no kernels, or fewer constants."""
+        shapes = [atom.aval.shape for atom in equation.invars]
+        for i, j in ((0, 1), (1, 0)):
+            product, other = values[i].product, values[j]
+            few = shapes[j] != () and math.prod(shapes[j]) < math.prod(shapes[i])
+            constant = not other.input and not self._kernel(other) and (other.sources or few)
+            if product and not product.biased and constant:
+                self.sums.extend(view.path for view in other.views)
+                self.read.update(() if other.views else other.sources)
+                return values[i]._replace(product=product.with_bias(other.views))
+        return self._plain(equation, values)
+
+    def _product(self, equation: Any, values: list[Value]) -> Value:
+        found, sides = sources(values), [i for i in (0, 1) if self._kernel(values[i])]
+        meets = any(value.input for value in values)
+        if not sides:
+            return self._plain(equation, values)
+        result, kernel = INPUT if meets else Value(sources=found), values[sides[0]]
+        is_conv = equation.primitive.name == "conv_general_dilated"
+        if len(sides) == 2:
+            self._refuse(found, "is multiplied with another parameter")
+        elif is_conv and (sides == [0] or equation.params["batch_group_count"] != 1):
+            self._refuse(found, "is what a convolution slides over")
+        elif meets and not kernel.views:
+            self._refuse(found, "is changed before it is multiplied with the inputs")
+        else:
+            uses = [self._use(equation, view, sides[0]) for view in kernel.views]
+            self.read.update(found if not uses else values[1 - sides[0]].sources)
+            if len(uses) == 1 and uses[0].kernel.has_all(once=uses[0].fan_in is None):
+                form = whole(uses[0].kernel.path, equation.outvars[0].aval.shape)
+                return result._replace(product=Product(uses[0], form))
+        return result
+
+    def _kernel(self, value: Value) -> bool:
+        """Whether a value is made of a kernel, as far as it is known what is one."""
+        own = value.sources if self._kernels is None else value.sources & self._kernels
+        return bool(own)
+
+    def _use(self, equation: Any, view: View, side: int) -> Use:
+        contracted, units = product_axes(equation, side)
+        first = side == 0 and equation.primitive.name == "dot_general"
+        use = Use(view, view.contracted(contracted), units, first, self._within)
+        if use.fan_in is None:
+            joined = "is contracted along a part of an axis, or joined to others"
+            self._refuse([view.path], joined)
+        self.uses.append(use)
+        return use
+
+    def _refuse(self, paths: Iterable[Path], reason: str) -> None:
+        self.read.update(paths)
+        for path in sorted(paths):
+            self.refused.setdefault(path, reason)

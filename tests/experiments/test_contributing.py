@@ -1,0 +1,51 @@
+"""The walk through a new method in CONTRIBUTING.md, run as it stands there."""
+
+import re
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.methods.flags import adjusted, record_of_flags
+from experiments.methods.method import Method
+from experiments.training.fit import fit
+from experiments.training.trainer import make_trainer
+from tests.experiments.toy import SETTINGS, toy_dataset
+
+TEXT = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def method() -> Method:
+    (code,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    defined: dict[str, object] = {"__name__": "slow"}
+    exec(compile(code, "CONTRIBUTING.md", "exec"), defined)
+    (found,) = [value for value in defined.values() if isinstance(value, Method)]
+    return found
+
+
+@pytest.mark.usefixtures("standard_promotion")
+def test_the_method_trains_and_carries_its_state(method: Method) -> None:
+    trainer = make_trainer(method, SETTINGS, toy_dataset())
+    state = fit(trainer, toy_dataset(), 0).state
+    kept, raw = state.method_state["Slow"], state.params["blocks"]
+    for old, new in zip(jax.tree.leaves(kept), jax.tree.leaves(raw), strict=True):
+        assert not np.array_equal(old, new)
+        # A running mean of ten steps lags behind by less than the kernels' own size.
+        assert np.linalg.norm(old - new) < np.linalg.norm(new) + 0.1
+
+
+def test_its_setting_is_a_flag(method: Method) -> None:
+    flags = record_of_flags("Flags", __name__, [type(part) for part in method.parts])
+    assert adjusted(method, flags(slow_weight=0.5)).parts[0].weight == 0.5
+    assert adjusted(method, flags()) == method
+
+
+def test_the_walk_names_files_that_there_are() -> None:
+    walk = TEXT[TEXT.index("From the command line") : TEXT.index("A table or figure")]
+    folder = Path(__file__).parents[2] / "experiments"
+    names = re.findall(r"`([\w/]+\.py)`", walk)
+    assert len(names) <= 20
+    for name in names:
+        assert list(folder.glob(f"**/{name}")), name

@@ -1,0 +1,65 @@
+"""What the strengths of gamma decay are taken of: the unit's own input, and fresh signs."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.methods.part import Context
+from experiments.methods.population import GammaDecay
+from jaxnorm import WeightNormalized, effective, exclude, flax_layout
+from jaxnorm.nnx import Functional
+from tests.experiments.toy import start, toy_dataset, toy_trainer
+from tests.trees import quick_jit
+
+
+def draw(seed, *shape):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+def network(weights, model_state, X, train):
+    hidden, head = weights["hidden"], weights["head"]
+    h = jnp.tanh(X @ hidden["kernel"] + hidden["bias"][None])
+    return h @ head["kernel"] + head["bias"][None], model_state
+
+
+def test_a_bias_that_the_input_takes_over_changes_no_strength():
+    """W'(x + d) = W'x + b: the same pre-activations, so the same normalized ones behind them."""
+    bias, X, y = draw(1, 4), draw(2, 64, 4), jnp.arange(64) % 3
+    node = WeightNormalized.from_kernel(draw(0, 4, 4) + 2 * jnp.eye(4), (-2,))
+    moved = jnp.linalg.solve(node.effective().T, bias)
+    head = {"kernel": draw(3, 4, 3), "bias": draw(4, 3)}
+
+    layouts = {"kernels": flax_layout, "layout": flax_layout, "hidden": exclude("^head/")}
+    functional = Functional(network, None, None)
+    context = Context(functional, None, (4,), None, **layouts, batch_size=16)
+
+    @quick_jit
+    def strengths(bias, X):
+        raw, key = {"hidden": {"kernel": node, "bias": bias}, "head": head}, jax.random.key(5)
+        return GammaDecay(nonnegative=False).strengths(raw, {}, effective, (X, y), key, context)
+
+    with_bias, without = strengths(bias, X), strengths(0 * bias, X + moved[None])
+    assert with_bias.keys() == {"hidden/kernel"}
+    got, wanted = with_bias["hidden/kernel"], without["hidden/kernel"]
+    assert np.abs(wanted).min() > 1e-4
+    np.testing.assert_allclose(got, wanted, rtol=1e-3)
+
+
+def test_every_refresh_draws_signs_of_its_own():
+    """In the next epoch, and later in the same one; the same again for the same place."""
+    data, trainer = toy_dataset(), toy_trainer("wn+gamma-decay")
+    state = start(trainer, 0)
+    (refresh,) = trainer.refreshes
+    run = quick_jit(refresh.run)
+    places = [(0, 9), (1, 9), (0, 19), (0, 9)]
+    first, epoch, step, again = (
+        jax.tree.leaves(
+            run(state._replace(epoch=jnp.int32(epoch)), *data[:2], jnp.int32(index)).method_state
+        )
+        for epoch, index in places
+    )
+    assert any(np.any(np.asarray(leaf) > 0) for leaf in first)
+    for other in (epoch, step):
+        assert any(np.any(np.asarray(a) != b) for a, b in zip(first, other, strict=True))
+    for a, b in zip(first, again, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -1,0 +1,118 @@
+"""The rivals' updates against their papers' formulas, in float64 NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from experiments.methods.rivals.adamp import TangentUpdates
+from experiments.methods.rivals.adaptive_clipping import AdaptivelyClipped
+from experiments.methods.rivals.hyperball import FrobeniusSphere
+from experiments.methods.rivals.nero import UnitwiseGradients
+from tests.experiments.toy import after_an_epoch, start, toy_trainer
+
+RATE = 0.3
+
+
+@pytest.fixture(scope="module")
+def trees():
+    """A kernel of five inputs and four units, its bias, and two gradients."""
+    random = np.random.default_rng(0)
+
+    def tree():
+        layer = {"kernel": random.normal(size=(5, 4)), "bias": random.normal(size=4)}
+        tree = {"blocks": {0: {"linear": layer}}, "head": {"kernel": np.ones((4, 3))}}
+        return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), tree)
+
+    return [tree() for _ in range(3)]
+
+
+def updates_of(part, trees):
+    """The updates of the kernel and of the bias at two steps of SGD with that part."""
+    params, *gradients = trees
+    tx = part.optimizer(optax.sgd(RATE), toy_trainer("none").context, 0)
+    state, found = tx.init(params), []
+    for gradient in gradients:
+        updates, state = tx.update(gradient, state, params)
+        found.append(updates["blocks"][0]["linear"])
+    return found
+
+
+def arrays(trees):
+    return [
+        {name: np.asarray(x, np.float64) for name, x in tree["blocks"][0]["linear"].items()}
+        for tree in trees
+    ]
+
+
+def test_nero_divides_each_unit_s_gradient_by_its_running_size(trees):
+    found = updates_of(UnitwiseGradients(0.9), trees)
+    _, one, two = arrays(trees)
+    first, second = ((g["kernel"] ** 2).sum(0) for g in (one, two))
+    sizes = [first, (0.09 * first + 0.1 * second) / 0.19]
+    for got, gradient, squared in zip(found, (one, two), sizes, strict=True):
+        np.testing.assert_allclose(got["kernel"], -RATE * gradient["kernel"] / squared**0.5, 1e-5)
+        np.testing.assert_allclose(got["bias"], -RATE * gradient["bias"], 1e-6)
+
+
+def test_hyperball_keeps_the_norm_and_takes_steps_of_a_fixed_length(trees):
+    found = updates_of(FrobeniusSphere(), trees)
+    params, *gradients = arrays(trees)
+    kernel = params["kernel"]
+    norm = np.linalg.norm(kernel)
+    for got, gradient in zip(found, gradients, strict=True):
+        moved = kernel - RATE * norm * gradient["kernel"] / np.linalg.norm(gradient["kernel"])
+        expected = moved * norm / np.linalg.norm(moved) - kernel
+        np.testing.assert_allclose(got["kernel"], expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(got["bias"], -RATE * gradient["bias"], 1e-6)
+
+
+def test_adamp_leaves_out_what_is_along_the_weights_where_the_gradient_is_across_them(trees):
+    params, gradient, _ = arrays(trees)
+    w, g = params["kernel"], gradient["kernel"].copy()
+    g[:, :2] -= w[:, :2] * (w * g).sum(0)[:2] / (w**2).sum(0)[:2]
+    tree = {"blocks": {0: {"linear": {"kernel": g.astype(np.float32)}}}, "head": np.ones(3)}
+    weights = {"blocks": {0: {"linear": {"kernel": trees[0]["blocks"][0]["linear"]["kernel"]}}}}
+    updates = jax.tree.map(lambda x: x + 1, tree)  # As momentum does: not across any more.
+    layout = toy_trainer("none").context.kernels
+    got = TangentUpdates(0.1).tangent(updates, tree, weights | {"head": np.ones(3)}, layout)
+    got = got["blocks"][0]["linear"]["kernel"]
+    cosine = abs((w * g).sum(0)) / np.sqrt((w**2).sum(0) * (g**2).sum(0))
+    across = cosine < 0.1 / 5**0.5
+    assert across[:2].all()
+    assert not across.all()
+    along = ((g + 1) * w).sum(0) / (w**2).sum(0)
+    np.testing.assert_allclose(got, g + 1 - across * along * w, rtol=1e-4, atol=1e-5)
+
+
+def test_adaptive_clipping_bounds_each_unit_by_its_weights(trees):
+    found = updates_of(AdaptivelyClipped(0.5), trees)
+    params, *gradients = arrays(trees)
+    clipped = 0
+    for got, gradient in zip(found, gradients, strict=True):
+        g = gradient["kernel"]
+        most = 0.5 * np.linalg.norm(params["kernel"], axis=0) / np.linalg.norm(g, axis=0)
+        clipped += (most < 1).sum()
+        np.testing.assert_allclose(got["kernel"], -RATE * g * np.minimum(1, most), rtol=1e-5)
+        np.testing.assert_allclose(got["bias"], -RATE * gradient["bias"], 1e-6)
+    assert clipped
+
+
+@pytest.mark.parametrize("name", ["hyperball", "agc"])
+def test_a_zero_gradient_leaves_finite_parameters(name, trees):
+    trainer = toy_trainer(name)
+    state = start(trainer, 0)
+    zeros = jax.tree.map(jnp.zeros_like, state.params)
+    tx = trainer.method.optimizer(optax.sgd(RATE), trainer.context, 0)
+    updates, _ = tx.update(zeros, tx.init(state.params), state.params)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(updates))
+
+
+@pytest.mark.slow
+def test_hyperball_keeps_every_kernel_s_norm_through_training():
+    trainer = toy_trainer("hyperball")
+    before, after = start(trainer, 0).params, after_an_epoch(trainer).params
+    for index in before["blocks"]:
+        norms = [np.linalg.norm(p["blocks"][index]["linear"]["kernel"]) for p in (before, after)]
+        assert norms[1] == pytest.approx(norms[0], rel=1e-5)

@@ -1,0 +1,44 @@
+"""What the tests ask of a model, whatever library it is written in."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+BATCH, CLASSES = 8, 3
+
+
+#: The kernels of one kind: a regular expression for their paths, and their fan-in axes, as the
+#: library's documentation has them.
+Rule = tuple[str, tuple[int, ...]]
+
+
+class Model(NamedTuple):
+    """A classifier in training.
+
+    Attributes:
+        apply: ``apply(params, *inputs)``, the logits.
+        params: initial parameters, as the library makes them.
+        inputs: a minibatch.
+        rules: what a hand-written layout says.
+        head: a regular expression for the classifier's kernel, which is left free.
+        one_by_one: ``apply`` and inputs for what goes layer by layer, if they are others.
+    """
+
+    apply: Callable[..., Any]
+    params: Any
+    inputs: tuple[Any, ...]
+    rules: tuple[Rule, ...]
+    head: str
+    one_by_one: tuple[Callable[..., Any], tuple[Any, ...]] | None = None
+
+
+def values(seed: int, *shape: int) -> Any:
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+IMAGES = values(0, BATCH, 8, 8, 3)
+SEQUENCES = values(1, BATCH, 5, 6)
+TOKENS = jnp.asarray(np.random.default_rng(2).integers(0, 11, (BATCH, 6)), jnp.int32)
+LABELS = jnp.arange(BATCH, dtype=jnp.int32) % CLASSES
