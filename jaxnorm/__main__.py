@@ -21,7 +21,8 @@ def _forward(params: PyTree, x: Float[Array, "rows features"]) -> Float[Array, "
 
     first = jax.nn.sigmoid(x @ params["first"]["kernel"] + params["first"]["bias"])
     last, _ = jax.lax.scan(layer, first, params["layers"])
-    return (last @ params["head"]["kernel"])[:, 0] + params["head"]["bias"][0]
+    logits: Float[Array, " rows"] = (last @ params["head"]["kernel"])[:, 0] + params["head"]["bias"]
+    return logits
 
 
 def _initial(key: Array) -> PyTree:
