@@ -32,7 +32,8 @@ class Config:
         str,
         arg(
             help=f"The network: {', '.join(MODELS)}. Left out, it follows the data: cnn9 for "
-            "images, dgcnn for point clouds, mlp for rows of features."
+            "images, dgcnn for point clouds, mlp for rows of features; --dataset python wants "
+            "transformer."
         ),
     ] = ""
     activation: Annotated[
@@ -43,9 +44,9 @@ class Config:
         ),
     ] = "relu"
     depth: int = 3
-    """The hidden layers of the mlp."""
+    """The hidden layers of the mlp, the blocks of the transformer."""
     width: int = 256
-    """The units of each hidden layer of the mlp."""
+    """The units of each hidden layer of the mlp, of each token of the transformer."""
     channels: int = 16
     """The channels of a convolutional network's first stage, 64 in the papers; the later ones of
     cnn9 have twice and four times as many."""

@@ -12,8 +12,9 @@ class Dataset(NamedTuple):
     """A training and a test split, standardized.
 
     Attributes:
-        X_train: float32, (rows, features), (rows, points, 3) or (rows, height, width, channels).
-        y_train: int32 class numbers 0 .. num_classes - 1.
+        X_train: float32, (rows, features), (rows, points, 3) or (rows, height, width, channels);
+            int32 tokens (rows, length).
+        y_train: int32 class numbers 0 .. num_classes - 1; of tokens one at each position.
         X_test: as X_train.
         y_test: as y_train.
         name: what the user called it.
@@ -47,6 +48,8 @@ class Dataset(NamedTuple):
                 "out, or take fewer."
             )
         kept = np.random.default_rng(0).permutation(self.train_rows)[:count]
+        if np.issubdtype(self.X_train.dtype, np.integer):  # Tokens.
+            return self._replace(X_train=self.X_train[kept], y_train=self.y_train[kept])
         train, test = (self.X_train[kept], self.y_train[kept]), (self.X_test, self.y_test)
         return make_dataset(self.name, train, test, self.num_classes)
 

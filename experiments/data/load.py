@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from experiments.data.characters import load_characters
 from experiments.data.dataset import Dataset
 from experiments.data.digits import load_digits
 from experiments.data.hdf5 import holds_clouds, load_clouds
@@ -16,7 +17,9 @@ from experiments.errors import UserError, unknown
 from experiments.reading import reading
 
 #: Datasets that come with the package, by name: ``seed -> dataset``.
-BUNDLED: Mapping[str, Callable[[int], Dataset]] = MappingProxyType({"digits": load_digits})
+BUNDLED: Mapping[str, Callable[[int], Dataset]] = MappingProxyType(
+    {"digits": load_digits, "python": load_characters}
+)
 
 TARS = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 

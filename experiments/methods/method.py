@@ -85,8 +85,8 @@ class Method:
 
     def drift(self, raw: PyTree, context: Context) -> Float[Array, ""]:
         """How far constrained kernels are from their sets; NaN where nothing is constrained."""
-        found = [part.drift(raw, context) for part in self.parts]
-        return jnp.stack([jnp.float32(jnp.nan), *(x for x in found if x is not None)])[-1]
+        found = [x for x in (part.drift(raw, context) for part in self.parts) if x is not None]
+        return jnp.stack(found).max() if found else jnp.float32(jnp.nan)
 
     def after_step(self, raw: PyTree, state: dict[str, PyTree]) -> dict[str, PyTree]:
         """What the parts carry on, after an update."""

@@ -70,7 +70,8 @@ class Initialized(Part):
 
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
         """Fitted ones."""
-        return INITIALIZERS[self.by](logits_of(context), params, subsample(X))
+        initialize = INITIALIZERS[self.by]
+        return initialize(logits_of(context), params, subsample(X), layout=context.kernels)
 
 
 def logits_of(context: Context) -> Callable[[PyTree, Array], Array]:

@@ -31,6 +31,7 @@ _NORMALIZERS = (
     Method("bn", "batch normalization", (Normalized("bn"),), default=True),
     Method("ln", "layer normalization", (Normalized("ln"),)),
     Method("gn", "group normalization, 16 groups", (Normalized("gn"),)),
+    Method("rms", "root mean square normalization", (Normalized("rms"),)),
 )
 
 #: The largest norm of a layer's gradient in constrained weight optimization; ours. Without it
@@ -169,6 +170,7 @@ _RIVALS = (
     ),
     Method("hyperball", "each kernel's Frobenius norm is kept", (FrobeniusSphere(),)),
     Method("adamp", "AdamP (with sgd: SGDP): tangent updates", (TangentUpdates(),)),
+    Method("dyt", "Dynamic Tanh in the place of a normalizer", (Normalized("dyt"),)),
     Method("agc", "adaptive gradient clipping at 0.01", (AdaptivelyClipped(),)),
 )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from flax import nnx
 
+from experiments.models.dynamic_tanh import DynamicTanh
 from experiments.models.rectifier import StandardizedRectifier
 from jaxnorm.nnx import BatchNorm, PopulationNorm
 
@@ -47,6 +48,16 @@ def group_norm(width: int, rngs: nnx.Rngs) -> nnx.Module:
     return nnx.GroupNorm(width, num_groups=groups, rngs=rngs)
 
 
+def rms_norm(width: int, rngs: nnx.Rngs) -> nnx.Module:
+    """Root mean square normalization over the last axis."""
+    return nnx.RMSNorm(width, rngs=rngs)
+
+
+def dynamic_tanh(width: int, rngs: nnx.Rngs) -> nnx.Module:
+    """Dynamic Tanh; its parameters are not random."""
+    return DynamicTanh(width)
+
+
 def population_norm(width: int, rngs: nnx.Rngs) -> nnx.Module:
     """Population normalization; training refreshes its statistics."""
     return PopulationNorm(width, rngs=rngs)
@@ -62,6 +73,8 @@ NORMS: Mapping[str, MakeNorm] = MappingProxyType(
         **{name: functools.partial(batch_norm, **kind) for name, kind in BATCH_NORMS.items()},
         "ln": layer_norm,
         "gn": group_norm,
+        "rms": rms_norm,
+        "dyt": dynamic_tanh,
         "pn": population_norm,
         "standardized-rectifier": standardized_rectifier,
     }

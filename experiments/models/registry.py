@@ -24,6 +24,7 @@ from experiments.models.resnet18 import resnet18
 from experiments.models.resnet50 import ResNet50
 from experiments.models.resnet110 import ResNet110
 from experiments.models.style import Activation, Style
+from experiments.models.transformer import Transformer
 from experiments.models.vgg19 import VGG19
 from experiments.models.wrn28x10 import wrn28x10
 from jaxnorm.activations import standardized
@@ -50,6 +51,12 @@ Builder = Callable[..., nnx.Module]
 
 def _mlp(config: "Config", shape: Sequence[int], num_classes: int, **rest: Any) -> nnx.Module:
     return MLP(shape, num_classes, depth=config.depth, width=config.width, **rest)
+
+
+def _transformer(
+    config: "Config", shape: Sequence[int], num_classes: int, **rest: Any
+) -> nnx.Module:
+    return Transformer(shape, num_classes, depth=config.depth, width=config.width, **rest)
 
 
 def _sigmoid50(
@@ -99,6 +106,7 @@ MODELS: Mapping[str, Builder] = MappingProxyType(
         "resnet110": _images(ResNet110, "resnet110", 4),
         "wrn28x10": _images(wrn28x10, "wrn28x10", 4),
         "dgcnn": _dgcnn,
+        "transformer": _transformer,
     }
 )
 

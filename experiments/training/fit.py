@@ -126,7 +126,7 @@ def outcome(loss: float, labels: Int[np.ndarray, " rows"]) -> str:
     """What went wrong, if a final training loss shows it: compared with a constant guess's."""
     if not math.isfinite(loss):
         return DIVERGED
-    shares = np.unique_counts(np.asarray(labels)).counts / len(labels)
+    shares = np.unique_counts(np.asarray(labels)).counts / np.size(labels)
     guess = float(-(shares * np.log(shares)).sum())
     return AT_CHANCE if loss > LEARNED * guess else ""
 

@@ -47,7 +47,9 @@ def make_step(
             return Output(*found, loss=jnp.float32(0))
 
         weights = method.weights(raw, state.method_state)
-        weights, X = jax.tree.map(lambda x: x.astype(dtype), (weights, batch.X))
+        weights = jax.tree.map(lambda x: x.astype(dtype), weights)
+        # Tokens stay numbers of characters.
+        X = batch.X.astype(dtype) if jnp.issubdtype(batch.X.dtype, jnp.floating) else batch.X
         forward = method.forward(network, raw, state.method_state, batch.keys, context)
         output = forward(weights, X)
         metrics = jax.tree.map(jnp.mean, score(output.logits.astype(jnp.float32), batch.y))
@@ -76,12 +78,16 @@ def make_step(
     return step
 
 
-def score(logits: Float[Array, "rows classes"], labels: Int[Array, " rows"]) -> Metrics:
-    """Each row's cross-entropy, and 1 where the largest logit is the label's, else 0."""
-    return Metrics(
-        optax.softmax_cross_entropy_with_integer_labels(logits, labels),
-        (logits.argmax(-1) == labels).astype(jnp.float32),
-    )
+def score(
+    logits: Float[Array, "rows *positions classes"], labels: Int[Array, "rows *positions"]
+) -> Metrics:
+    """Each row's cross-entropy, and 1 where the largest logit is the label's, else 0.
+
+    Of rows with a label at each position the means over positions.
+    """
+    loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    right = (logits.argmax(-1) == labels).astype(jnp.float32)
+    return Metrics(*(each.mean(range(1, each.ndim)) for each in (loss, right)))
 
 
 def accumulated(measure: Measure, count: int) -> Measure:

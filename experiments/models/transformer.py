@@ -1,0 +1,101 @@
+"""A decoder-only transformer: at every position, the next character from those before it."""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float
+
+from experiments.errors import UserError
+from experiments.models.norms import MakeNorm
+from experiments.models.style import Style
+
+#: The heads of each attention.
+HEADS = 4
+
+Tokens = Float[Array, "rows length width"]
+
+
+class Tokenwise(nnx.Module):
+    """A normalizer of each token on its own: others would let a token see those after it."""
+
+    def __init__(self, norm: nnx.Module):
+        self.norm = norm
+
+    def __call__(self, x: Tokens) -> Tokens:
+        return self.norm(x.reshape(-1, x.shape[-1])).reshape(x.shape)
+
+
+class TransformerBlock(nnx.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x)).
+
+    Args:
+        width: the units of a token; the hidden layer of the mlp has four times as many.
+        style: the normalizer before each branch, and the activation of the mlp.
+        rngs: the random streams of the initial parameters.
+    """
+
+    def __init__(self, width: int, style: Style, rngs: nnx.Rngs):
+        self.norm1, self.norm2 = _norm(style.norm, width, rngs), _norm(style.norm, width, rngs)
+        self.attention = nnx.MultiHeadAttention(HEADS, width, decode=False, rngs=rngs)
+        options = {"kernel_init": style.kernel_init, "rngs": rngs}
+        self.first = nnx.Linear(width, 4 * width, **options)
+        self.second = nnx.Linear(4 * width, width, **options)
+        self.activation = style.activation
+
+    def __call__(self, x: Tokens, mask: Array) -> Tokens:
+        x = x + self.attention(_normalized(self.norm1, x), mask=mask)
+        return x + self.second(self.activation(self.first(_normalized(self.norm2, x))))
+
+
+class Transformer(nnx.Module):
+    """Embedding and positions, blocks, a normalizer, a classifier of the next token.
+
+    Args:
+        shape: (length,) of one sequence of tokens.
+        num_classes: the number of tokens.
+        depth: the blocks.
+        width: the units of a token, a multiple of four.
+        style: of every block.
+        rngs: the random streams of the initial parameters.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        num_classes: int,
+        *,
+        depth: int,
+        width: int,
+        style: Style,
+        rngs: nnx.Rngs,
+    ):
+        if len(shape) != 1 or width % HEADS:
+            raise UserError(
+                f"transformer got rows of shape {tuple(shape)} and --width {width}; wanted "
+                f"sequences of tokens (--dataset python) and a width that {HEADS} divides."
+            )
+        self.embedding = nnx.Embed(num_classes, width, rngs=rngs)
+        self.positions = nnx.Embed(shape[0], width, rngs=rngs)
+        self.blocks = nnx.List(TransformerBlock(width, style, rngs) for _ in range(depth))
+        self.last = _norm(style.norm, width, rngs)
+        self.head = nnx.Linear(width, num_classes, rngs=rngs)
+
+    def __call__(self, x: Float[Array, "rows length"]) -> Float[Array, "rows length classes"]:
+        tokens = x.astype(jnp.int32)
+        mask = nnx.make_causal_mask(tokens, dtype=bool)
+        x = self.embedding(tokens) + self.positions(jnp.arange(tokens.shape[1]))[None]
+        for block in self.blocks:
+            x = block(x, mask)
+        return self.head(_normalized(self.last, x))
+
+
+def _norm(make: MakeNorm | None, width: int, rngs: nnx.Rngs) -> nnx.Module | None:
+    if make is None:
+        return None
+    norm = make(width, rngs)
+    return Tokenwise(norm) if isinstance(norm, nnx.GroupNorm) else norm
+
+
+def _normalized(norm: nnx.Module | None, x: Tokens) -> Tokens:
+    return x if norm is None else norm(x)

@@ -1,0 +1,95 @@
+"""The transformer for characters: causal, trained by methods whose layout is read off it."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.config import Config
+from experiments.data.dataset import Dataset
+from experiments.data.load import load
+from experiments.errors import UserError
+from experiments.methods.table import METHODS
+from experiments.training.fit import fit
+from experiments.training.trainer import Trainer, make_trainer
+from jaxnorm import constraint_drift
+
+LENGTH, TOKENS = 6, 5
+CONFIG = Config(model="transformer", depth=1, width=8, epochs=4, batch_size=16, learning_rate=0.1)
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+
+
+@functools.cache
+def counting() -> Dataset:
+    """Sequences that count upwards from anywhere, modulo five."""
+    first = np.random.default_rng(0).integers(0, TOKENS, 80)
+    rows = ((first[:, None] + np.arange(LENGTH + 1)) % TOKENS).astype(np.int32)
+    X, y = rows[:, :-1], rows[:, 1:]
+    return Dataset(X[:64], y[:64], X[64:], y[64:], "counting", TOKENS)
+
+
+@functools.cache
+def trainer(name: str) -> Trainer:
+    return make_trainer(METHODS[name], CONFIG, counting())
+
+
+METHODS_TRIED = [
+    pytest.param(name, marks=[] if name in ("ln", "cwo") else [pytest.mark.slow])
+    for name in ("none", "ln", "rms", "dyt", "cwo", "lcw", "wn", "hyperball")
+]
+
+
+@pytest.mark.parametrize("name", METHODS_TRIED)
+def test_it_learns_to_count(name: str) -> None:
+    run = fit(trainer(name), counting(), 0)
+    assert run.curve[-1].train_loss < run.curve[0].train_loss
+    assert np.isfinite(run.curve[-1].test_loss)
+
+
+@pytest.mark.parametrize("name", ["ln", pytest.param("dyt", marks=pytest.mark.slow)])
+def test_no_position_sees_those_after_it(name: str) -> None:
+    subject = trainer(name)
+    state = subject.init(np.uint32(0), counting().X_train)
+    weights = subject.method.weights(state.params, state.method_state)
+
+    def logits(X: Any) -> jax.Array:
+        return subject.context.functional.apply(weights, state.model_state, X, train=False)[0]
+
+    X = jnp.asarray(counting().X_train[:4])
+    changed = X.at[:, 3].set((X[:, 3] + 1) % TOKENS)
+    before, after = np.asarray(logits(X)), np.asarray(logits(changed))
+    np.testing.assert_allclose(after[:, :3], before[:, :3], rtol=1e-5, atol=1e-6)
+    assert (abs(after[:, 3:] - before[:, 3:]).max(-1) > 1e-4).all()
+
+
+def test_attention_s_kernels_have_the_axes_that_it_contracts_and_keep_to_the_set() -> None:
+    subject = trainer("cwo")
+    run = fit(subject, counting(), 0)
+    axes = subject.context.kernels(run.state.params)["blocks"][0]
+    assert {name: axes["attention"][name]["kernel"] for name in ("query", "key", "value")} == (
+        dict.fromkeys(("query", "key", "value"), (-3,))
+    )
+    assert axes["attention"]["out"]["kernel"] == (-3, -2)
+    assert axes["first"]["kernel"] == axes["second"]["kernel"] == (-2,)
+    assert subject.context.kernels(run.state.params)["embedding"]["embedding"] is None
+    drift = constraint_drift(run.state.params, layout=subject.layout)
+    assert max(map(float, drift.values())) < 1e-5
+
+
+def test_the_characters_are_python_s_own() -> None:
+    one, same, other = (load("python", seed) for seed in (0, 0, 1))
+    assert one.X_train.shape == one.y_train.shape == (8192, 64)
+    np.testing.assert_array_equal(one.X_train[:, 1:], one.y_train[:, :-1])
+    np.testing.assert_array_equal(one.X_test, same.X_test)
+    assert not np.array_equal(one.X_test, other.X_test)
+    assert load("python", 0, 100).X_train.shape == (100, 64)
+    assert 0 <= one.X_train.min() <= one.X_train.max() < one.num_classes == 96
+
+
+def test_what_it_cannot_take_is_told() -> None:
+    with pytest.raises(UserError, match="wanted sequences of tokens"):
+        make_trainer(METHODS["ln"], CONFIG.changed(width=6), counting())
