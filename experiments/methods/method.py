@@ -84,9 +84,9 @@ class Method:
         return forward
 
     def drift(self, raw: PyTree, context: Context) -> Float[Array, ""]:
-        """How far constrained kernels are from their sets; NaN where nothing is constrained."""
+        """How far constrained kernels are from their sets; 0 where nothing is constrained."""
         found = [x for x in (part.drift(raw, context) for part in self.parts) if x is not None]
-        return jnp.stack(found).max() if found else jnp.float32(jnp.nan)
+        return jnp.stack(found).max() if found else jnp.float32(0)
 
     def after_step(self, raw: PyTree, state: dict[str, PyTree]) -> dict[str, PyTree]:
         """What the parts carry on, after an update."""

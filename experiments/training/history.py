@@ -19,8 +19,8 @@ class Epoch(NamedTuple):
         test_accuracy: likewise; a fraction.
         gradient_norm: of the whole gradient, the mean over the epoch's steps.
         parameter_norm: of all raw parameters, after the epoch.
-        drift: how far constrained kernels are from their set, after the epoch; NaN where nothing
-            is constrained.
+        drift: how far constrained kernels are from their set, after the epoch; 0 where nothing is
+            constrained.
     """
 
     epoch: int
