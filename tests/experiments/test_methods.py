@@ -36,7 +36,7 @@ from tests.experiments.toy import SETTINGS, after_an_epoch, start, toy_dataset, 
 
 
 def test_the_table():
-    assert list(METHODS)[:5] == ["none", "bn", "ln", "gn", "cwo"]
+    assert list(METHODS)[:6] == ["none", "bn", "ln", "gn", "rms", "cwo"]
     for centre, sphere, noise in itertools.product([False, True], repeat=3):
         ideas = ["centre"] * centre + ["sphere"] * sphere + ["noise"] * noise
         name = "cwo" if len(ideas) == 3 else "-".join(["cwo", *(ideas or ["none"])])
