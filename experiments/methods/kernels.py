@@ -8,6 +8,9 @@ from jaxtyping import Array, PyTree
 
 from jaxnorm import Layout
 
+#: Below this a squared norm is zero for all that float32 knows.
+TINY = 1e-30
+
 
 def is_axes(entry: Any) -> bool:
     """Whether an entry of a layout's result says what a leaf is: axes, or None for no kernel."""

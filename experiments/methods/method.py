@@ -109,13 +109,13 @@ Refreshed = Callable[..., tuple[PyTree, dict[str, PyTree]]]
 
 
 def _refreshed(parts: list[Part]) -> Refreshed:
-    def refreshed(raw, model_state, state, weights, sample, context):
+    def refreshed(state, sample, context):
         for part in parts:
             name = _name(part)
-            found = part.refresh(raw, model_state, state.get(name), weights, sample, context)
-            model_state = found[0]
-            state = state if found[1] is None else {**state, name: found[1]}
-        return model_state, state
+            model_state, own = part.refresh(state.get(name), sample, context)
+            sample = sample._replace(model_state=model_state)
+            state = state if own is None else {**state, name: own}
+        return sample.model_state, state
 
     return refreshed
 

@@ -65,15 +65,21 @@ Weights = Callable[[PyTree], PyTree]
 
 
 class Sample(NamedTuple):
-    """Training rows that are looked at between steps, more of them than a batch has.
+    """Training rows that are looked at between steps, more of them than a batch has, and by whom.
 
     Attributes:
+        raw: the raw parameters at that moment.
+        model_state: the network's other variables.
+        weights: what the network computes with, of raw parameters.
         X: the rows.
         y: their labels.
         key: for what is drawn.
         spread: puts rows of it on the devices.
     """
 
+    raw: PyTree
+    model_state: PyTree
+    weights: Weights
     X: Float[Array, "rows *shape"]
     y: Float[Array, " rows"]
     key: Key[Array, ""]
@@ -139,14 +145,6 @@ class Part:
         """What is carried on, after an update."""
         return own
 
-    def refresh(
-        self,
-        raw: PyTree,
-        model_state: PyTree,
-        own: PyTree,
-        weights: Weights,
-        sample: Sample,
-        context: Context,
-    ) -> tuple[PyTree, PyTree]:
+    def refresh(self, own: PyTree, sample: Sample, context: Context) -> tuple[PyTree, PyTree]:
         """The model state and what is carried on, after a look at a large sample."""
-        return model_state, own
+        return sample.model_state, own

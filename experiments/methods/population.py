@@ -12,7 +12,7 @@ from flax import nnx
 from jaxtyping import Array, Float, PyTree
 
 from experiments.methods.flags import flag
-from experiments.methods.part import Context, Forward, Output, Part, Sample, Weights
+from experiments.methods.part import Context, Forward, Output, Part, Sample
 from experiments.methods.paths import by_path, replaced
 from experiments.methods.reparametrized import subsample
 from experiments.models.registry import HEAD, NetworkStyle
@@ -54,19 +54,11 @@ class PopulationNorm(Part):
         """With layers that keep the population's statistics."""
         return style._replace(norm="pn")
 
-    def refresh(
-        self,
-        raw: PyTree,
-        model_state: PyTree,
-        own: PyTree,
-        weights: Weights,
-        sample: Sample,
-        context: Context,
-    ) -> tuple[PyTree, PyTree]:
+    def refresh(self, own: PyTree, sample: Sample, context: Context) -> tuple[PyTree, PyTree]:
         """With new statistics in the layers."""
         see = functionalize(nnx.view(context.model, refresh=True)).apply
         rows = sample.spread(subsample(sample.X, self.rows))
-        return see(weights(raw), model_state, rows, train=False)[1], own
+        return see(sample.weights(sample.raw), sample.model_state, rows, train=False)[1], own
 
 
 @dataclass(frozen=True)
@@ -112,37 +104,22 @@ class GammaDecay(Part):
 
         return with_decay
 
-    def refresh(
-        self,
-        raw: PyTree,
-        model_state: PyTree,
-        own: PyTree,
-        weights: Weights,
-        sample: Sample,
-        context: Context,
-    ) -> tuple[PyTree, PyTree]:
+    def refresh(self, own: PyTree, sample: Sample, context: Context) -> tuple[PyTree, PyTree]:
         """With new strengths."""
         batch = sample.spread((subsample(sample.X, self.rows), subsample(sample.y, self.rows)))
-        return model_state, self.strengths(raw, model_state, weights, batch, sample.key, context)
+        return sample.model_state, self.strengths(batch, sample, context)
 
-    def strengths(
-        self,
-        raw: PyTree,
-        model_state: PyTree,
-        weights: Weights,
-        batch: tuple[Array, Array],
-        key: Array,
-        context: Context,
-    ) -> Sites:
-        """The strength of gamma decay of each unit of each site."""
-        scales, biases = scales_and_biases(raw)
-        means, stddevs, positions = _statistics(raw, model_state, weights, batch[0], context)
+    def strengths(self, batch: tuple[Array, Array], sample: Sample, context: Context) -> Sites:
+        """The strength of gamma decay of each unit of each site, from the rows of ``batch``."""
+        scales, biases = scales_and_biases(sample.raw)
+        means, stddevs, positions = _statistics(batch[0], sample, context)
 
         def loss(scales: Sites, biases: Sites, part: tuple[Array, Array]) -> Float[Array, ""]:
             values = {f"{site}/scale": value for site, value in scales.items()}
             values |= {bias_of(site): value for site, value in biases.items()}
             X, y = part
-            logits = _evaluated(weights(replaced(raw, values)), model_state, X, context)
+            weights = sample.weights(replaced(sample.raw, values))
+            logits = _logits(weights, X, sample, context)
             return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
 
         rows = self.batch_size or context.batch_size
@@ -152,7 +129,7 @@ class GammaDecay(Part):
             biases,
             _in_parts(batch, self.draws),
             {site: rows * each for site, each in positions.items()},
-            key=key,
+            key=sample.key,
             means=means,
             stddevs=stddevs,
             probes=self.probes,
@@ -178,23 +155,21 @@ def bias_of(site: str) -> str:
     return f"{site.removesuffix('/kernel')}/bias"
 
 
-def _evaluated(weights: PyTree, model_state: PyTree, X: Array, context: Context) -> Array:
-    """Logits in evaluation mode: samples do not see each other."""
-    return context.functional.apply(weights, model_state, X, train=False)[0]
+def _logits(weights: PyTree, X: Array, sample: Sample, context: Context) -> Array:
+    """In evaluation mode: samples do not see each other."""
+    return context.functional.apply(weights, sample.model_state, X, train=False)[0]
 
 
-def _statistics(
-    raw: PyTree, model_state: PyTree, weights: Weights, X: Array, context: Context
-) -> tuple[Sites, Sites, Sites]:
+def _statistics(X: Array, sample: Sample, context: Context) -> tuple[Sites, Sites, Sites]:
     """What each scale multiplies: its mean, its standard deviation, its positions a sample."""
-    scales, biases = scales_and_biases(raw)
-    kept = by_path(model_state)
+    scales, biases = scales_and_biases(sample.raw)
+    kept = by_path(sample.model_state)
     if all(f"{site}/positions" in kept for site in scales):  # Normalized by the population.
         positions = {site: kept[f"{site}/positions"] for site in scales}
         return jax.tree.map(jnp.zeros_like, scales), jax.tree.map(jnp.ones_like, scales), positions
     _, layers = collect_preactivations(
-        lambda weights, X: _evaluated(weights, model_state, X, context),
-        weights(raw),
+        lambda weights, X: _logits(weights, X, sample, context),
+        sample.weights(sample.raw),
         X,
         layout=context.hidden,
     )

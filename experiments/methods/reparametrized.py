@@ -38,12 +38,10 @@ class Reparametrized(Part):
 
 
 @dataclass(frozen=True)
-class SpectralNorm(Part):
+class SpectralNorm(Reparametrized):
     """Kernels over their largest singular value; carries its vectors from step to step."""
 
-    def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
-        """With the nodes."""
-        return jaxnorm.reparametrize(params, jaxnorm.SpectrallyNormalized, context.layout)
+    node: type[jaxnorm.Reparametrization] = jaxnorm.SpectrallyNormalized
 
     def state(self, raw: PyTree) -> PyTree:
         """The singular vectors."""

@@ -8,7 +8,7 @@ import jax
 import optax
 from jaxtyping import Array, PyTree
 
-import jaxnorm
+from experiments.methods.constrained import ClippedByLayer
 from experiments.methods.flags import flag
 from experiments.methods.part import Context, Forward, Output, Part
 from experiments.methods.reparametrized import logits_of, subsample
@@ -65,7 +65,7 @@ class VarianceConstancy(Part):
         self, optimizer: optax.GradientTransformation, context: Context, seed: Any
     ) -> optax.GradientTransformation:
         """Sees clipped gradients."""
-        return optax.chain(jaxnorm.clip_by_layer_norm(self.clip), optimizer)
+        return ClippedByLayer(self.clip).optimizer(optimizer, context, seed)
 
     def weights(self, raw: PyTree, own: PyTree) -> PyTree:
         """The network's own parameters."""

@@ -110,10 +110,9 @@ def make_refreshes(
             def weights(raw):
                 return method.weights(raw, state.method_state)
 
-            sample = Sample(X, y, probe_key(state, index), placement.spread_rows)
-            model_state, method_state = refreshed(
-                state.params, state.model_state, state.method_state, weights, sample, context
-            )
+            key, spread = probe_key(state, index), placement.spread_rows
+            sample = Sample(state.params, state.model_state, weights, X, y, key, spread)
+            model_state, method_state = refreshed(state.method_state, sample, context)
             return placement.keep(
                 state._replace(model_state=model_state, method_state=method_state)
             )

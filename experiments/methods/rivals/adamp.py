@@ -11,12 +11,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, PyTree
 
-from experiments.methods.kernels import map_kernels
+from experiments.methods.kernels import TINY, map_kernels
 from experiments.methods.part import Context, Part
 from jaxnorm import Layout
-
-#: Below this a squared norm is zero for all that float32 knows.
-TINY = 1e-30
 
 
 @dataclass(frozen=True)

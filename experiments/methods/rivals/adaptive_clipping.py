@@ -11,14 +11,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, PyTree
 
-from experiments.methods.kernels import map_kernels
+from experiments.methods.kernels import TINY, map_kernels
 from experiments.methods.part import Context, Part
 
 #: The least norm of weights that counts, for those that start at zero; the paper's.
 LEAST_NORM = 1e-3
-
-#: Below this a squared norm is zero for all that float32 knows.
-TINY = 1e-30
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,9 @@ import optax
 from jaxtyping import Array, PyTree
 
 import jaxnorm
-from experiments.methods.kernels import is_axes, map_kernels
+from experiments.methods.kernels import TINY, is_axes, map_kernels
 from experiments.methods.part import Context, Part
 from jaxnorm import Layout
-
-#: Below this a gradient is zero for all that float32 knows.
-TINY = 1e-30
 
 
 @dataclass(frozen=True)
