@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.methods.part import Context
+from experiments.methods.part import Context, Sample
 from experiments.methods.population import GammaDecay
 from jaxnorm import WeightNormalized, effective, exclude, flax_layout
 from jaxnorm.nnx import Functional
@@ -36,7 +36,8 @@ def test_a_bias_that_the_input_takes_over_changes_no_strength():
     @quick_jit
     def strengths(bias, X):
         raw, key = {"hidden": {"kernel": node, "bias": bias}, "head": head}, jax.random.key(5)
-        return GammaDecay(nonnegative=False).strengths(raw, {}, effective, (X, y), key, context)
+        sample = Sample(raw, {}, effective, X, y, key, spread=lambda rows: rows)
+        return GammaDecay(nonnegative=False).strengths((X, y), sample, context)
 
     with_bias, without = strengths(bias, X), strengths(0 * bias, X + moved[None])
     assert with_bias.keys() == {"hidden/kernel"}
