@@ -9,7 +9,6 @@ import optax
 from jaxtyping import Array, Float, Int, PyTree
 
 from experiments.config import Config
-from experiments.methods.kernels import is_axes
 from experiments.methods.method import Method
 from experiments.methods.part import Context
 from jaxnorm import Layout
@@ -72,6 +71,6 @@ def decayed(kernels: Layout) -> Callable[[PyTree], PyTree]:
     """The mask of weight decay: ``params -> True at kernels, False elsewhere``."""
 
     def mask(params: PyTree) -> PyTree:
-        return jax.tree.map(lambda axes: axes is not None, kernels(params), is_leaf=is_axes)
+        return jax.tree.map(lambda leaf, axes: axes is not None, params, kernels(params))
 
     return mask
