@@ -122,38 +122,46 @@ def make_refreshes(
     return tuple(refresh(*entry) for entry in method.refreshes().items())
 
 
-def make_epoch(
-    indexed_step: IndexedStep,
-    batch_size: int,
-    refreshes: tuple[Refresh, ...] = (),
-    placement: Placement = ONE_DEVICE,
-) -> Callable[[TrainState, X, Y], tuple[TrainState, StepMetrics]]:
-    """An epoch ``(state, X, y) -> (state, mean metrics of its steps)`` as one scan.
+class EpochPlan(NamedTuple):
+    """What an epoch is made of, however it is run.
 
-    The metrics are those of the network in training: before each step's update, with its noise and
-    its batch statistics, on augmented rows.
-
-    Args:
-        indexed_step: as `make_indexed_step` gives it.
+    Attributes:
+        step: as `make_step` gives it.
         batch_size: the rows of one step.
+        augment: what changes the rows of a batch, with a key.
         refreshes: what is done between steps.
         placement: the devices.
     """
 
+    step: Step
+    batch_size: int
+    augment: Augment = unchanged
+    refreshes: tuple[Refresh, ...] = ()
+    placement: Placement = ONE_DEVICE
+
+
+def make_epoch(plan: EpochPlan) -> Callable[[TrainState, X, Y], tuple[TrainState, StepMetrics]]:
+    """An epoch ``(state, X, y) -> (state, mean metrics of its steps)`` as one scan.
+
+    The metrics are those of the network in training: before each step's update, with its noise and
+    its batch statistics, on augmented rows.
+    """
+    indexed_step = make_indexed_step(plan.step, plan.augment)
+
     def epoch(state: TrainState, X: Array, y: Array) -> tuple[TrainState, StepMetrics]:
-        order = batch_order(state, len(X), batch_size)
+        order = batch_order(state, len(X), plan.batch_size)
 
         def body(state: TrainState, index: Int[Array, ""]) -> tuple[TrainState, StepMetrics]:
             state, metrics = indexed_step(state, X, y, order, index)
-            for refresh in refreshes:
+            for refresh in plan.refreshes:
                 state = refresh.after(state, X, y, index, len(order))
             return state, metrics
 
-        for refresh in refreshes:
+        for refresh in plan.refreshes:
             state = refresh.first(state, X, y)
         state, metrics = jax.lax.scan(body, state, jnp.arange(len(order)))
         # The loop may leave the state spread otherwise than its steps do.
-        state = placement.keep(state._replace(epoch=state.epoch + 1))
+        state = plan.placement.keep(state._replace(epoch=state.epoch + 1))
         return state, jax.tree.map(jnp.mean, metrics)
 
     return epoch
