@@ -19,6 +19,7 @@ from experiments.methods.method import Method
 from experiments.methods.table import METHODS
 from experiments.progress import Advance, progress
 from experiments.reports.csv import write_curves, write_results
+from experiments.reports.tensorboard import EventFiles
 from experiments.settings import Settings
 from experiments.training.devices import make_placement
 from experiments.training.fit import DIVERGED, Run, fit, start
@@ -48,6 +49,7 @@ class Comparison:
     def __init__(self, settings: Settings):
         self.settings, self.advance = settings, ignore
         self.config = settings.changed(nonfinite="stop")
+        self._events = EventFiles(settings.tensorboard if writes() else None)
         self._placement = make_placement(settings.parallel, settings.mesh)
         self.dataset = cache(partial(load, settings.dataset, train_rows=settings.train_rows))
         self._trainers: dict[tuple[object, ...], Trainer] = {}
@@ -62,9 +64,10 @@ class Comparison:
 
     def __call__(self, method: str, seed: int) -> Run:
         """The run, without its final state; of one that diverges the epochs before, and NaNs."""
-        report = reporter(f"{method}, seed {seed}", self.config.epochs, self.advance)
         dataset = self.dataset(seed)
-        run = _fit_or_diverge(self.trainer(method, dataset), dataset, seed, report)
+        with self._events.of(method, seed) as log:
+            report = reporter(f"{method}, seed {seed}", self.config.epochs, self.advance, log)
+            run = _fit_or_diverge(self.trainer(method, dataset), dataset, seed, report)
         return run._replace(state=None)
 
 
@@ -144,9 +147,16 @@ def _fit_or_diverge(
         return Run(trainer.method.name, seed, curve, error.step_ms, parameters, None, outcome)
 
 
-def reporter(name: str, epochs: int, advance: Advance) -> Callable[[Epoch], None]:
-    """Moves the progress bar at each epoch of the run of that name."""
-    return lambda entry: advance(f"{name}, epoch {entry.epoch} of {epochs}")
+def reporter(
+    name: str, epochs: int, advance: Advance, log: Callable[[Epoch], None]
+) -> Callable[[Epoch], None]:
+    """Logs each epoch of the run of that name, and moves the progress bar."""
+
+    def report(entry: Epoch) -> None:
+        log(entry)
+        advance(f"{name}, epoch {entry.epoch} of {epochs}")
+
+    return report
 
 
 def summary(run: Run) -> str:

@@ -13,7 +13,16 @@ from experiments.errors import UserError
 #: that diverged may go on from its last good checkpoint without the updates that did it.
 FREE = frozenset(
     {"out", "checkpoint_dir", "checkpoint_every", "keep", "resume", "resume_from"}
-    | {"skip_nonfinite", "nonfinite", "parallel", "mesh", "coordinator", "processes", "process_id"}
+    | {
+        "skip_nonfinite",
+        "nonfinite",
+        "tensorboard",
+        "parallel",
+        "mesh",
+        "coordinator",
+        "processes",
+        "process_id",
+    }
 )
 
 
