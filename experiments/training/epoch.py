@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from experiments.data.augmentations import Augment, unchanged
 from experiments.errors import UserError
-from experiments.methods.method import Method
+from experiments.methods.method import Method, Refreshed
 from experiments.methods.part import Context, Sample
 from experiments.training.devices import ONE_DEVICE, Placement
 from experiments.training.state import (
@@ -41,7 +41,7 @@ def steps_per_epoch(rows: int, batch_size: int) -> int:
 
 
 def batch_order(state: TrainState, rows: int, batch_size: int) -> Order:
-    """A random order of the rows, cut into batches; the remainder sits this epoch out."""
+    """A random order of the rows, in batches; the remainder sits this epoch out."""
     steps = steps_per_epoch(rows, batch_size)
     order = jax.random.permutation(epoch_keys(state)[0], rows)
     return order[: steps * batch_size].reshape(steps, batch_size)
@@ -105,13 +105,13 @@ def make_refreshes(
 ) -> tuple[Refresh, ...]:
     """What the parts of a method do between steps, those of the same period together."""
 
-    def refresh(every, refreshed):
+    def refresh(every: int, refreshed: Refreshed) -> Refresh:
         def run(state: TrainState, X: Array, y: Array, index: Int[Array, ""]) -> TrainState:
-            def weights(raw):
+            def weights(raw: PyTree) -> PyTree:
                 return method.weights(raw, state.method_state)
 
-            key, spread = probe_key(state, index), placement.spread_rows
-            sample = Sample(state.params, state.model_state, weights, X, y, key, spread)
+            key, shard = probe_key(state, index), placement.shard_rows
+            sample = Sample(state.params, state.model_state, weights, X, y, key, shard)
             model_state, method_state = refreshed(state.method_state, sample, context)
             return placement.keep(
                 state._replace(model_state=model_state, method_state=method_state)
@@ -160,7 +160,7 @@ def make_epoch(plan: EpochPlan) -> Callable[[TrainState, X, Y], tuple[TrainState
         for refresh in plan.refreshes:
             state = refresh.first(state, X, y)
         state, metrics = jax.lax.scan(body, state, jnp.arange(len(order)))
-        # The loop may leave the state spread otherwise than its steps do.
+        # The loop may leave the state sharded otherwise than its steps do.
         state = plan.placement.keep(state._replace(epoch=state.epoch + 1))
         return state, jax.tree.map(jnp.mean, metrics)
 

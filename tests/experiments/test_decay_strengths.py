@@ -36,7 +36,7 @@ def test_a_bias_that_the_input_takes_over_changes_no_strength():
     @quick_jit
     def strengths(bias, X):
         raw, key = {"hidden": {"kernel": node, "bias": bias}, "head": head}, jax.random.key(5)
-        sample = Sample(raw, {}, effective, X, y, key, spread=lambda rows: rows)
+        sample = Sample(raw, {}, effective, X, y, key, shard=lambda rows: rows)
         return GammaDecay(nonnegative=False).strengths((X, y), sample, context)
 
     with_bias, without = strengths(bias, X), strengths(0 * bias, X + moved[None])
