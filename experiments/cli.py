@@ -14,6 +14,7 @@ from experiments.bench.registry import BENCHMARKS, find_benchmark
 from experiments.checkpoints.keeper import CheckpointSettings
 from experiments.checkpoints.signals import Stopped
 from experiments.compare import compare
+from experiments.config import NonFinite
 from experiments.data.describe import describe_sources
 from experiments.errors import Diverged, UserError
 from experiments.methods.table import METHODS, find_methods
@@ -98,7 +99,7 @@ class Train(Settings):
             raise UserError(
                 f"--method is {self.method!r}; wanted one name (compare takes several)."
             )
-        nonfinite = "skip" if self.skip_nonfinite else "stop"
+        nonfinite: NonFinite = "skip" if self.skip_nonfinite else "stop"
         train(self, methods[0], self.seed, self.out, self._checkpoints(), nonfinite)
 
     def _checkpoints(self) -> CheckpointSettings | None:
@@ -175,7 +176,8 @@ class Paper:
         items = find_items(self.item)
         for item in items:
             alone = len(items) == 1 and self.out is not None
-            out = self.out if alone else (self.out or Path("results")) / item.name
+            folder = self.out or Path("results")
+            out = folder if alone else folder / item.name
             run_item(item, self.preset, self.data_dir, out, command, self.jobs)
 
 

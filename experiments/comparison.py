@@ -47,7 +47,8 @@ class Comparison:
     """
 
     def __init__(self, settings: Settings):
-        self.settings, self.advance = settings, ignore
+        self.settings = settings
+        self.advance: Advance = ignore
         self.config = settings.changed(nonfinite="stop")
         self._events = EventFiles(settings.tensorboard if writes() else None)
         self._placement = make_placement(settings.parallel, settings.mesh)

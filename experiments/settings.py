@@ -28,7 +28,7 @@ class Source:
 
 # The flags of the last base come first.
 @dataclass(frozen=True)
-class Settings(Overrides, Config, Source):
+class Settings(Overrides, Config, Source):  # type: ignore[misc]  # Overrides is made when imported.
     """What is trained, on what, and how; the same for every method."""
 
     tensorboard: Path | None = None

@@ -81,7 +81,7 @@ def train(
     write_results(out / "results.csv", [run])
     write_curves(out / "curves.csv", [run])
     show_table(comparison_table([run]))
-    if nonfinite == "skip":
+    if nonfinite == "skip" and run.state is not None:
         print(f"\nUpdates left out, as something was not finite: {int(run.state.skipped)}.")
     print(f"\nWritten to {out}: results.csv, curves.csv.")
 

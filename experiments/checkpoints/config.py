@@ -36,7 +36,7 @@ def config_of(settings: Any, *arrays: np.ndarray) -> dict[str, Any]:
     flags = dataclasses.asdict(settings).items()
     checksum = 0
     for array in arrays:
-        checksum = zlib.crc32(np.ascontiguousarray(array), checksum)
+        checksum = zlib.crc32(np.ascontiguousarray(array).data, checksum)
     kept = {name: value for name, value in flags if name not in FREE}
     # As a file gives it back: a tuple would come as a list.
     config: dict[str, Any] = json.loads(json.dumps({**kept, "data": checksum}))

@@ -60,7 +60,7 @@ def schedule_of(config: Config, steps: int | Int[Array, ""]) -> Schedule:
     return lambda step: rates[(step >= starts).sum()]
 
 
-def cosine(peak: float, steps: int) -> Schedule:
+def cosine(peak: float, steps: int | Int[Array, ""]) -> Schedule:
     """Half a cosine from ``peak`` at step 0 to 0 at step ``steps``."""
     schedule = optax.cosine_decay_schedule(peak, steps)
     # optax multiplies the count by floats, which strict dtype promotion does not allow of integers.

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 from jaxtyping import Array, Float
 
-Images = Float[Array, "rows height width channels"]
+#: (rows, height, width, channels), which need not be those of another array of the same call.
+Images = Float[Array, "rows _ _ _"]
 Logits = Float[Array, "rows classes"]
 
 

@@ -99,7 +99,7 @@ class Block(Nonlinearity):
         self.linear = linear
         super().__init__(width, style, rngs)
 
-    def __call__(self, x: Values) -> Values:
+    def __call__(self, x: Float[Array, "rows ..."]) -> Float[Array, "rows ..."]:
         return super().__call__(self.linear(x))
 
 

@@ -1,5 +1,7 @@
 """A decoder-only transformer: at every position, the next character from those before it."""
 
+from typing import Any
+
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
@@ -37,7 +39,7 @@ class TransformerBlock(nnx.Module):
     def __init__(self, width: int, style: Style, rngs: nnx.Rngs):
         self.norm1, self.norm2 = _norm(style.norm, width, rngs), _norm(style.norm, width, rngs)
         self.attention = nnx.MultiHeadAttention(HEADS, width, decode=False, rngs=rngs)
-        options = {"kernel_init": style.kernel_init, "rngs": rngs}
+        options: dict[str, Any] = {"kernel_init": style.kernel_init, "rngs": rngs}
         self.first = nnx.Linear(width, 4 * width, **options)
         self.second = nnx.Linear(4 * width, width, **options)
         self.activation = style.activation

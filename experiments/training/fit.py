@@ -29,6 +29,11 @@ DIVERGED = "diverged"
 AT_CHANCE = "at chance"
 
 
+Rows = Float[Array, "rows *shape"] | Float[np.ndarray, "rows *shape"]
+#: The rows of a split, and their labels.
+Split = tuple[Array, Array]
+
+
 class Run(NamedTuple):
     """One method trained under one seed.
 
@@ -78,7 +83,8 @@ def fit(
     Raises:
         Diverged: if the settings say so, with the step and the layer, when something is not finite.
     """
-    train, test = trainer.placement.replicate((dataset[:2], dataset[2:4]))
+    splits: tuple[Split, Split] = trainer.placement.replicate((dataset[:2], dataset[2:4]))
+    train, test = splits
     state, history = checkpointer.begin(start(trainer, seed, train[0]))
     trainer.epoch.compile(state, *train)
     steps = steps_per_epoch(dataset.train_rows, trainer.config.batch_size)
@@ -144,7 +150,7 @@ def _record(
 
 
 def where_diverged(
-    trainer: Trainer, before: TrainState, train: tuple[Array, Array], number: int, steps: int
+    trainer: Trainer, before: TrainState, train: Split, number: int, steps: int
 ) -> str:
     """Runs an epoch again, up to the first step that is not finite, and says where that is."""
     state, _ = trainer.careful_epoch(before, *train)
@@ -155,7 +161,7 @@ def where_diverged(
     return f"not finite at step {index + 1} of epoch {number}, {where}"
 
 
-def start(trainer: Trainer, seed: int, X: Float[Array, "rows *shape"]) -> TrainState:
+def start(trainer: Trainer, seed: int, X: Rows) -> TrainState:
     """The initial state of a run."""
     try:
         return trainer.init(np.uint32(seed), X)

@@ -1,6 +1,7 @@
 """The ways to run an epoch: as one compiled scan, or as calls of one compiled step."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import jax
@@ -80,15 +81,14 @@ class Loop:
     def __init__(self, step: Callable[..., Any], refreshes: Sequence[Refresh] = ()):
         self.step = AheadOfTime(step, donate_argnums=0)
         self._refreshes = [
-            refresh._replace(run=AheadOfTime(refresh.run, donate_argnums=0))
-            for refresh in refreshes
+            (refresh, AheadOfTime(refresh.run, donate_argnums=0)) for refresh in refreshes
         ]
 
     def compile(self, state: TrainState, X: Array, y: Array, batch: tuple[Array, ...]) -> None:
         """Compiles everything that a call needs."""
         self.step.compile(state, *batch, np.int32(0))
-        for refresh in self._refreshes:
-            refresh.run.compile(state, X, y, np.int32(0))
+        for _, run in self._refreshes:
+            run.compile(state, X, y, np.int32(0))
 
     def __call__(
         self,
@@ -110,16 +110,16 @@ class Loop:
             meanwhile: called once, when the device has the first steps to do.
         """
         collected: list[StepMetrics] = []
-        for refresh in self._refreshes if int(state.epoch) == 0 else []:
-            state = refresh.run(state, X, y, np.int32(-1))
+        for _, run in self._refreshes if int(state.epoch) == 0 else []:
+            state = run(state, X, y, np.int32(-1))
         for index, batch in enumerate(batches):
             state, metrics = self.step(state, *batch, np.int32(index))
             collected.append(metrics)
             if index + 1 == min(STEPS_AHEAD, steps):
                 meanwhile()
-            for refresh in self._refreshes:
+            for refresh, run in self._refreshes:
                 if refresh.is_due(index, steps):
-                    state = refresh.run(state, X, y, np.int32(index))
+                    state = run(state, X, y, np.int32(index))
         means = jax.tree.map(lambda *each: np.mean(each), *jax.device_get(collected))
         return state._replace(epoch=state.epoch + 1), means
 
@@ -167,5 +167,5 @@ def loops_are_slow(model: nnx.Module) -> bool:
 
 def _batch_in_memory(plan: EpochPlan, state: TrainState, X: Array, y: Array, index: int) -> Batch:
     rows = batch_order(state, len(X), plan.batch_size)[index]
-    seen = jax.jit(lambda *each: batch_of(*each, plan.augment))
+    seen = jax.jit(partial(batch_of, augment=plan.augment))
     return seen(state, X[rows], y[rows], np.int32(index))

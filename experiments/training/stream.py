@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -97,5 +98,6 @@ class StreamedEvaluation:
 def standardized(dataset: Dataset, X: Array) -> Array:
     """Rows as they are stored, with the mean and deviation of the dataset's sample taken out."""
     axes = tuple(range(X.ndim - 1))
-    mean, scale = (jnp.expand_dims(each, axes) for each in (dataset.mean, dataset.scale))
+    of_sample: tuple[Any, Any] = dataset.mean, dataset.scale
+    mean, scale = (jnp.expand_dims(each, axes) for each in of_sample)
     return (X.astype(jnp.float32) - mean) / scale

@@ -80,7 +80,7 @@ def test_activations_change_the_network():
 
 
 def test_pooling_is_the_mean_of_windows():
-    x = np.random.default_rng(0).normal(size=(2, 5, 6, 3)).astype(np.float32)
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 5, 6, 3)), jnp.float32)
     expected = [
         [x[:, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].mean((1, 2)) for j in range(3)]
         for i in range(2)
