@@ -26,6 +26,8 @@ from experiments.ranges import check_ranges
 from experiments.reports.show import show_table
 from experiments.settings import Settings
 from experiments.train import train
+from experiments.tuning.choose import Tuning
+from experiments.tuning.grid import grid_of
 from jaxnorm import __version__
 
 _METHODS_HELP = "; ".join(f"{method.name}: {method.summary}" for method in METHODS.values())
@@ -57,11 +59,19 @@ class Compare(Settings):
     a long comparison goes on where it was stopped, and grows by methods and seeds."""
     jobs: int = 1
     """Runs at once, each in a process with its share of the cores and GPUs."""
+    tune: tuple[str, ...] = ()
+    """First try these values of numeric flags, NAME=VALUE,VALUE,... each, in every combination that
+    means something to a method, on held-out training rows; then compare every method at its best.
+    For example: --tune learning-rate=0.02,0.05,0.1 noise=0.1,0.2. Writes tuning.csv, tuning.png."""
+    tune_epochs: int | None = None
+    """The epochs of such a trial; those of a run if left out."""
 
     def run(self, command: str) -> None:
         """Runs the command."""
         methods = find_methods(self.methods)
-        compare(self, methods, range(self.seeds), self.out, command, self.jobs, self.resume)
+        tuning = Tuning(grid_of(self.tune), self.tune_epochs) if self.tune else None
+        seeds = range(self.seeds)
+        compare(self, methods, seeds, self.out, command, self.jobs, self.resume, tuning)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ class Run(NamedTuple):
         parameters: the number of trainable numbers.
         state: the final state.
         outcome: empty for a run that trained, else in a few words what went wrong.
+        changes: the settings that it has for itself alone, as (field, value).
     """
 
     method: str
@@ -54,6 +55,7 @@ class Run(NamedTuple):
     parameters: int
     state: TrainState | None
     outcome: str = ""
+    changes: tuple[tuple[str, float], ...] = ()
 
     @property
     def diverged(self) -> bool:
