@@ -20,7 +20,7 @@ from experiments.methods.part import Context
 from experiments.models.registry import HEAD, build, plain_style
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.devices import ONE_DEVICE, Placement
-from experiments.training.epoch import EpochPlan, Refresh, make_refreshes, steps_per_epoch
+from experiments.training.epoch import EpochPlan, make_refreshes, steps_per_epoch
 from experiments.training.evaluate import make_evaluate
 from experiments.training.groups import batch_groups
 from experiments.training.memory import MakeNetwork, abstract_network
@@ -43,12 +43,10 @@ class Trainer(NamedTuple):
     Attributes:
         method: what is trained.
         config: what it shares with the others.
-        placement: the devices.
         context: what the method was made for.
         network: ``key -> network``.
+        plan: what every epoch is made of, pure and not compiled.
         init: ``(seed (uint32), X) -> TrainState``.
-        step: ``(state, batch) -> (state, metrics)``, pure and not compiled.
-        refreshes: what is done between steps.
         epoch: ``(state, X, y) -> (state, metrics)``; it consumes the state.
         careful_epoch: the same, up to the first step that is not finite.
         evaluate: ``(state, X, y) -> metrics``.
@@ -57,12 +55,10 @@ class Trainer(NamedTuple):
 
     method: Method
     config: Config
-    placement: Placement
     context: Context
     network: MakeNetwork
+    plan: EpochPlan
     init: AheadOfTime
-    step: Step
-    refreshes: tuple[Refresh, ...]
     epoch: Runner
     careful_epoch: Runner
     evaluate: AheadOfTime | StreamedEvaluation
@@ -73,36 +69,50 @@ class Trainer(NamedTuple):
         """The kernels that the method constrains."""
         return self.context.layout
 
+    @property
+    def placement(self) -> Placement:
+        """The devices."""
+        return self.plan.placement
+
+    @property
+    def step(self) -> Step:
+        """``(state, batch) -> (state, metrics)``."""
+        return self.plan.step
+
 
 def make_trainer(
     method: Method, config: Config, dataset: Dataset, placement: Placement = ONE_DEVICE
 ) -> Trainer:
     """The trainer of a method for datasets of the same shapes as ``dataset``."""
-    shape = dataset.X_train.shape[1:]
-    config = config.on(shape)
-    groups = batch_groups(method, config, placement)
-    apart = config.changed(ghost_groups=groups.batch_norm)
-    network = partial(network_of, method, apart, shape, dataset.num_classes)
-    context = make_context(
-        method, abstract_network(network, placement), config, shape, groups.losses
-    )
+    config = config.on(dataset.X_train.shape[1:])
+    network, context = _network(method, config, dataset, placement)
     steps = config.epochs * steps_per_epoch(dataset.train_rows, config.batch_size)
     optimizer = partial(make_optimizer, method, config, steps, context)
     plan = _plan(method, config, context, optimizer(0), dataset, placement)
     return Trainer(
         method,
         config,
-        placement,
         context,
         network,
+        plan,
         init=AheadOfTime(make_init(method, context, network, optimizer, placement)),
-        step=plan.step,
-        refreshes=plan.refreshes,
         epoch=_runner(plan, context, dataset),
         careful_epoch=_runner(_careful(plan), context, dataset),
         evaluate=_evaluation(method, context, dataset, placement),
         watch=AheadOfTime(lambda raw: (optax.tree.norm(raw), method.drift(raw, context))),
     )
+
+
+def _network(
+    method: Method, config: Config, dataset: Dataset, placement: Placement
+) -> tuple[MakeNetwork, Context]:
+    """What makes the network, and what the method is made for."""
+    shape = dataset.X_train.shape[1:]
+    groups = batch_groups(method, config, placement)
+    apart = config.changed(ghost_groups=groups.batch_norm)
+    network = partial(network_of, method, apart, shape, dataset.num_classes)
+    model = abstract_network(network, placement)
+    return network, make_context(method, model, config, shape, groups.losses)
 
 
 def _plan(

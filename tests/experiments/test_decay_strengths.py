@@ -50,7 +50,7 @@ def test_every_refresh_draws_signs_of_its_own():
     """In the next epoch, and later in the same one; the same again for the same place."""
     data, trainer = toy_dataset(), toy_trainer("wn+gamma-decay")
     state = start(trainer, 0)
-    (refresh,) = trainer.refreshes
+    (refresh,) = trainer.plan.refreshes
     run = quick_jit(refresh.run)
     places = [(0, 9), (1, 9), (0, 19), (0, 9)]
     first, epoch, step, again = (
