@@ -55,7 +55,7 @@ def grid_item(
         said += said_of_noise(cells, protocol)
         return report_of(grid, train_grid(grid, protocol, context), (*said, *notes))
 
-    return Item(name, title, reported, run, presets)
+    return Item(name, title, reported, run, presets, grid)
 
 
 def said_of_noise(cells: Sequence[Cell], protocol: Protocol) -> list[str]:

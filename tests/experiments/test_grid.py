@@ -41,10 +41,8 @@ GRID = Grid(
 def grids():
     """Every grid of the registry, by the item's name, with its presets' protocols."""
     for name, item in ITEMS.items():
-        cells = [c.cell_contents for c in item.run.__closure__ or ()]
-        for content in cells:
-            if isinstance(content, Grid):
-                yield name, content, item
+        if item.grid is not None:
+            yield name, item.grid, item
 
 
 def test_every_cell_of_every_item_is_spelt_right():
