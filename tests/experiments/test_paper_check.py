@@ -17,7 +17,7 @@ def changed(name, **fields):
     item = ITEMS[name]
     full = item.presets["full"]
     settings = full.settings
-    other = settings.changed if item.grid else settings._replace
+    other = settings._replace if isinstance(settings, tuple) else settings.changed
     return replace(item, presets={**item.presets, "full": full._replace(settings=other(**fields))})
 
 
