@@ -27,14 +27,15 @@ from experiments.reports.table import Table
 STATED: Mapping[str, Sequence[Stated]] = MappingProxyType(BN | CWO | LCW | NORMPROP | VCL)
 
 #: Fields of a protocol that say how it is computed, or that others of the list contain.
-HIDDEN = {"dtype", "nonfinite", "ghost_groups", "accumulate", "constrain_head", "bundled"} | {
-    *("rate_scale", "growing_noise", "policies", "only_rows", "only_columns")
+HIDDEN = {
+    *("dtype", "nonfinite", "ghost_groups", "accumulate", "constrain_head", "bundled", "scores"),
+    *("rate_scale", "growing_noise", "policies", "only_rows", "only_columns"),
 }
 #: Fields that matter for the fully connected networks alone.
 SIZES = ("depth", "width")
 
-#: Fields whose default is nothing, and says something: half a cosine, and all rows.
-SHOWN_AT_NOTHING = ("drops", "rows")
+#: Fields whose default is nothing, and says something: all rows.
+SHOWN_AT_NOTHING = ("rows",)
 
 SAME, DIFFERS, OURS = "as stated", "differs", "ours"
 #: The value of a field that a protocol has not.
@@ -113,10 +114,11 @@ def _fields(settings: Any) -> dict[str, Any]:
     shown = {
         name: value
         for name, value in shown.items()
-        if name not in unused and (value or defaults[name] or name in SHOWN_AT_NOTHING)
+        if name not in (*unused, "drops") and (value or defaults[name] or name in SHOWN_AT_NOTHING)
     }
     drops = tuple((round(share * settings.epochs, 6), by) for share, by in settings.drops)
-    return shown | {"optimizer": f"{settings.optimizer}, momentum {MOMENTUM:g}", "drops": drops}
+    shown |= {"optimizer": f"{settings.optimizer}, momentum {MOMENTUM:g}"}
+    return shown if settings.rate_decay else shown | {"drops": drops or "half a cosine"}
 
 
 def _parts(method: Method) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def says(place: str, fields: Mapping[str, Any], where: str = "") -> tuple[Stated
 #: The fields of stochastic gradient descent with momentum 0.9, as all five papers have it.
 MOMENTUM = {"optimizer": "sgd, momentum 0.9"}
 #: Half a cosine from the initial rate to 0.
-COSINE = {"drops": ()}
+COSINE = {"drops": "half a cosine"}
 #: All training rows.
 ALL_ROWS = {"rows": 0}
 

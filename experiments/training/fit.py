@@ -3,8 +3,9 @@
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
@@ -40,6 +41,7 @@ class Run(NamedTuple):
         parameters: the number of trainable numbers.
         state: the final state.
         outcome: empty for a run that trained, else in a few words what went wrong.
+        scores: fractions that were measured of the trained network besides, by name.
     """
 
     method: str
@@ -49,6 +51,7 @@ class Run(NamedTuple):
     parameters: int
     state: TrainState | None
     outcome: str = ""
+    scores: Mapping[str, float] = MappingProxyType({})
 
     @property
     def diverged(self) -> bool:
