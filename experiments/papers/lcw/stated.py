@@ -36,6 +36,7 @@ STATED = {
     "lcw/fig4": says("4.4", {"depth": 20, "samples": 100}),
     "lcw/fig5": (*_DEEP, *_DATA),
     "lcw/tab1": (
+        *says("6.2: the last ten epochs", {"last": 10}),
         *says("6.2", {"model": "vgg19"}, "VGG19"),
         *says("6.2", {"model": "resnet18"}, "ResNet18"),
         *says("6.2", {"epochs": 300, **_slowly(3, 300)}, "CIFAR-10$"),
