@@ -69,9 +69,15 @@ def test_a_statement_about_some_cells_is_not_one_about_the_others():
     assert any(each.verdict == "as stated" for each in rows)
 
 
-def test_every_statement_has_a_place_and_an_item():
+def test_every_statement_is_about_something():
+    """A name that is misspelt would pass for a field that nobody has."""
     assert set(STATED) <= set(ITEMS)
-    assert all(stated.place for statements in STATED.values() for stated in statements)
+    for name, statements in STATED.items():
+        protocols = protocols_of(ITEMS[name])
+        for stated in statements:
+            cells = [cell for cell in protocols if re.search(stated.where, cell)]
+            assert any(stated.field in protocols[cell] for cell in cells), (name, stated)
+            assert stated.place
 
 
 def test_drops_are_in_epochs_and_shown_shortly():

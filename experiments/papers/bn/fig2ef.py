@@ -15,6 +15,7 @@ from experiments.data.dataset import Dataset
 from experiments.kept import RUNS, read_kept, write_kept
 from experiments.methods.population import scales_and_biases
 from experiments.methods.table import METHODS
+from experiments.papers.bn.trainings import RATE_DECAY
 from experiments.papers.data import described, load_data
 from experiments.papers.grid import Protocol
 from experiments.papers.item import Claim, Context, Item, Preset, Report
@@ -47,6 +48,7 @@ class Settings(Protocol):
     epochs: int = 100
     batch_size: int = REFERENCE_BATCH
     learning_rate: float = 0.01
+    rate_decay: float = RATE_DECAY
     weight_decay: float = 5e-4
     layers: tuple[int, ...] = (1, 2, 3, 4, 5)
     batch_sizes: tuple[int, ...] = (16, 64, 256, 1024)
@@ -160,7 +162,7 @@ def _drawn(settings: Settings, points: Sequence[Point]) -> Figure:
     return figure
 
 
-SMALLEST = {"channels": 4, "epochs": 1, "rows": 256, "test_rows": 64, "seeds": 1}
+SMALLEST = {"channels": 4, "epochs": 1, "rows": 256, "test_rows": 64, "seeds": 1, "rate_decay": 0.0}
 
 ITEM = Item(
     "bn/fig2ef",
@@ -180,6 +182,7 @@ ITEM = Item(
                 channels=16,
                 epochs=10,
                 learning_rate=0.025,
+                rate_decay=0.0,
                 rows=2048,
                 test_rows=2000,
             ),

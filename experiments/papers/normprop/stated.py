@@ -5,13 +5,12 @@ from experiments.papers.stated import MOMENTUM, Stated, halved_each, says
 _NETWORK = says("5, experimental protocols", {"model": "nin", "channels": 64, **MOMENTUM})
 _HALVED = says("5, experimental protocols", halved_each(10, 50))
 _CIFAR = says("5, datasets", {"held_out": 5000, "rows": 0})
-_UNITS = (
-    *says("4.4", {"Sphere.squared_radius": 1.0}),
-    *says("4.3.1", {"activation": "relu"}),
-)
+_ACTIVATION = says("4.3.1", {"activation": "relu"})
+_SPHERE = says("4.4", {"Sphere.squared_radius": 1.0})
 #: "a small coefficient value of 0.0005 - 0.005"
 _DECAY = says("4.4: 0.0005 to 0.005", {"weight_decay": 5e-4})
-_COMMON = (*_NETWORK, *_CIFAR, *_DECAY, *_UNITS)
+_FIGURES = (*_NETWORK, *_CIFAR, *_DECAY, *_ACTIVATION)
+_COMMON = (*_FIGURES, *_SPHERE)
 
 _TABLE = (
     *says("5.5", {"epochs": 25, "batch_size": 100, "learning_rate": 0.08}, "SVHN"),
@@ -34,7 +33,7 @@ STATED = {
     "normprop/fig2": (
         *says("5.2", {"epochs": 50, "batch_size": 50}),
         *_HALVED,
-        *_COMMON,
+        *_FIGURES,
     ),
     "normprop/fig3": (
         *says("5.3", {"batch_size": 50, "learning_rate": 0.05}),
