@@ -15,7 +15,7 @@ from experiments.config import Config
 from experiments.errors import UserError
 from experiments.methods.constrained import Sphere
 from experiments.methods.flags import adjusted
-from experiments.methods.optimizer import cosine, make_optimizer
+from experiments.methods.optimizer import cosine, make_optimizer, schedule_of
 from experiments.methods.part import Output
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS, Overrides, find_methods
@@ -163,6 +163,12 @@ def test_noise_can_be_set():
     tx = make_optimizer(method, Config(), 10, context)
     updates, _ = tx.update(zeros, tx.init(params), params)
     np.testing.assert_array_equal(updates["blocks"][0]["linear"]["kernel"].scale, 0)
+
+
+def test_a_rate_that_decays_loses_the_same_part_at_each_step():
+    decaying = schedule_of(SETTINGS.changed(learning_rate=0.4, rate_decay=0.1), 8)
+    found = [float(decaying(jnp.int32(step))) for step in (0, 1, 10)]
+    np.testing.assert_allclose(found, [0.4, 0.4 * 0.9, 0.4 * 0.9**10], rtol=1e-5)
 
 
 def test_the_schedule_is_half_a_cosine():
