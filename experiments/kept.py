@@ -95,8 +95,8 @@ def _run_of(stored: dict[str, Any]) -> tuple[str, Run]:
     costs = header.step_ms, header.parameters
     changes = tuple((name, 0 + value) for name, value in stored["changes"].items())
     scores = {name: 0.0 + score for name, score in stored["scores"].items()}
-    found = header.outcome, changes, scores
-    return header.cell, Run(header.method, header.seed, curve, *costs, None, *found)
+    run = Run(header.method, header.seed, curve, *costs, None, header.outcome, changes, scores)
+    return header.cell, run
 
 
 class _Header(NamedTuple):

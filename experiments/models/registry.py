@@ -116,7 +116,7 @@ class NormalizedInput(nnx.Module):
         network: what follows.
     """
 
-    def __init__(self, norm: nnx.Module, network: nnx.Module):
+    def __init__(self, norm: nnx.Module, network: Any):
         self.norm, self.network = norm, network
 
     def __call__(self, x: Array) -> Array:
