@@ -182,7 +182,7 @@ def test_the_schedule_is_half_a_cosine():
 def test_linear_noise_counts_layers_as_they_run():
     """Twelve blocks: by name the tenth comes before the second."""
     settings = SETTINGS.changed(model="mlp", depth=12, width=4)
-    method = METHODS["cwo-linear"]
+    method = METHODS["cwo-linear"].changed(ScaleNoise, stddev=1.0)
     context = make_trainer(method, settings, toy_dataset()).context
     stddev = method.get(ScaleNoise).stddev_of_kernels(context)
     levels = [stddev["blocks"][i]["linear"]["kernel"] for i in range(12)]
@@ -194,7 +194,8 @@ def test_before_branches_scale_bias_and_noise_are_layers():
     """WRN-28-10 has two in each of twelve units and one in the end; kernels have neither."""
     model = Config(model="wrn28x10", channels=4)
     key = jax.random.key(0)
-    network = functools.partial(network_of, METHODS["cwo-linear"], model)
+    method = METHODS["cwo-linear"].changed(ScaleNoise, stddev=1.0)
+    network = functools.partial(network_of, method, model)
     made = nnx.eval_shape(lambda: network((8, 8, 3), 10, key))
     layers = [m for _, m in nnx.iter_modules(made) if isinstance(m, ScaleAndBias)]
     assert sorted(layer.stddev for layer in layers) == [(i + 1) / 25 for i in range(25)]
