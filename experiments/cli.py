@@ -18,9 +18,10 @@ from experiments.config import NonFinite
 from experiments.data.describe import describe_sources
 from experiments.errors import Diverged, UserError
 from experiments.methods.table import METHODS, find_methods
+from experiments.papers.check import check_table, summary
 from experiments.papers.collected import collect
 from experiments.papers.item import PresetName
-from experiments.papers.registry import ITEMS, find_items
+from experiments.papers.registry import ALL, ITEMS, find_items
 from experiments.papers.run import items_table, run_item
 from experiments.ranges import check_ranges
 from experiments.reports.show import show_table
@@ -177,9 +178,17 @@ class Paper:
     """The folder to write to; results/PAPER/ITEM if left out. Of all: the one above them."""
     jobs: int = 1
     """Trainings of a table at once, each in a process with its share of the cores and GPUs."""
+    check: bool = False
+    """Train nothing: print what differs from the papers' texts in the protocol of the full preset,
+    with the place that states it, and what no text states; of one item all that is stated."""
 
     def run(self, command: str) -> None:
         """Runs the command."""
+        if self.check:
+            items = find_items(self.item or ALL)
+            show_table(check_table(items, everything=len(items) == 1))
+            print(f"\n{summary(items)}")
+            return
         if self.list or not self.item:
             show_table(items_table(ITEMS.values()))
             return

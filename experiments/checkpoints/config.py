@@ -25,6 +25,9 @@ FREE = frozenset(
     }
 )
 
+#: Settings that came later, with the value that runs without them had.
+ADDED = {"rate_decay": 0.0}
+
 
 def config_of(settings: Any, *arrays: np.ndarray) -> dict[str, Any]:
     """A dataclass of flags as JSON, without those that change no number, and the data's checksum.
@@ -46,6 +49,7 @@ def config_of(settings: Any, *arrays: np.ndarray) -> dict[str, Any]:
 def check_config(saved: dict[str, Any], now: dict[str, Any], where: str) -> None:
     """Raises UserError with every setting in which ``now`` differs from a checkpoint's."""
     absent = "not a setting"
+    saved = {name: value for name, value in ADDED.items() if name in now} | saved
     differing = [
         f"{name.replace('_', '-')} {saved.get(name, absent)} there and {now.get(name, absent)} here"
         for name in sorted(saved.keys() | now.keys())

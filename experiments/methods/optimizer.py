@@ -51,7 +51,13 @@ def base_optimizer(
 
 
 def schedule_of(config: Config, steps: int | Int[Array, ""]) -> Schedule:
-    """The learning rate at each step; with drops, steps and rate may be traced."""
+    """The learning rate at each step; with drops, steps and rate may be traced.
+
+    With a decay of the rate it is (1 - decay)^step of the first, however many steps there are.
+    """
+    if config.rate_decay:
+        kept = jnp.float32(1 - config.rate_decay)
+        return lambda step: config.learning_rate * kept ** step.astype(jnp.float32)
     if not config.drops:
         return cosine(config.learning_rate, steps)
     fractions = jnp.array([fraction for fraction, _ in config.drops])

@@ -116,11 +116,19 @@ class NormalizedInput(nnx.Module):
         network: what follows.
     """
 
-    def __init__(self, norm: nnx.Module, network: nnx.Module):
+    def __init__(self, norm: nnx.Module, network: Any):
         self.norm, self.network = norm, network
 
     def __call__(self, x: Array) -> Array:
-        return self.network(self.norm(x.reshape(len(x), -1)).reshape(x.shape))
+        return self.network(self.normalized(x))
+
+    def activations(self, x: Array) -> list[Array]:
+        """The hidden layers' outputs, of a network that gives them."""
+        return self.network.activations(self.normalized(x))
+
+    def normalized(self, x: Array) -> Array:
+        """What the network is given."""
+        return self.norm(x.reshape(len(x), -1)).reshape(x.shape)
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -46,6 +46,7 @@ class Run(NamedTuple):
         state: the final state.
         outcome: empty for a run that trained, else in a few words what went wrong.
         changes: the settings that it has for itself alone, as (field, value).
+        scores: fractions that were measured of the trained network besides, by name.
     """
 
     method: str
@@ -56,6 +57,8 @@ class Run(NamedTuple):
     state: TrainState | None
     outcome: str = ""
     changes: tuple[tuple[str, float], ...] = ()
+    # Nobody writes into it; a view that forbids it cannot be sent to another process.
+    scores: Mapping[str, float] = {}
 
     @property
     def diverged(self) -> bool:

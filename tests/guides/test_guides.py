@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 #: The user's own function, and optax's that the text calls by their short names.
 OTHERS = ("apply", "sam", "schedule_free")
-WANTED = ("compose", "libraries", "migrate", "reading", "resnet", "transformer")
+WANTED = ("compose", "first_hour", "libraries", "migrate", "reading", "resnet", "transformer")
 
 
 def blocks(path: Path) -> list[str]:

@@ -1,6 +1,7 @@
 """Figure 1: histograms of units of a network trained with BN and with VCL, on UCI adult."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,13 +11,13 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 from matplotlib.figure import Figure
 
-from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.errors import UserError
 from experiments.methods.flags import adjusted
 from experiments.methods.table import METHODS, Overrides
 from experiments.papers.data import find
+from experiments.papers.grid import Protocol
 from experiments.papers.item import Claim, Context, Item, Preset, Report
 from experiments.papers.vcl.uci_data import split
 from experiments.reports.picture import COLOURS, new_figure
@@ -35,21 +36,26 @@ UNIFORM = 1.8
 COLUMNS = ("method", "seed", "layer", "unit", "kurtosis")
 
 
-class Settings(NamedTuple):
-    """The protocol of the UCI experiments, as far as the figure leaves it open."""
+@dataclass(frozen=True)
+class Settings(Protocol):
+    """The protocol of the UCI experiments, as far as the figure leaves it open.
 
+    Attributes:
+        sample_size: n of the loss.
+        units: the units of a layer that are drawn.
+        bundled: whether the digits stand in where there is no --data-dir.
+    """
+
+    model: str = "mlp"
     activation: str = "elu"
     depth: int = 4
-    width: int = 256
     epochs: int = 500
     batch_size: int = 20
     learning_rate: float = 0.01
+    weight_decay: float = 0.0
     drops: tuple[tuple[float, float], ...] = ((0.4, 0.1),)
     head_dropout: float = 0.5
     sample_size: int = 10
-    rows: int = 0
-    test_rows: int = 0
-    seeds: int = 3
     units: int = 4
     bundled: bool = False
 
@@ -85,19 +91,7 @@ def run(settings: Settings, context: Context) -> Report:
 def measure(settings: Settings, name: str, data: Dataset, seed: int) -> Measured:
     """Trains a network, and reads its hidden pre-activations on the test rows."""
     method = adjusted(METHODS[name], Overrides(sample_size=settings.sample_size))
-    config = Config(
-        model="mlp",
-        activation=settings.activation,
-        depth=settings.depth,
-        width=settings.width,
-        head_dropout=settings.head_dropout,
-        learning_rate=settings.learning_rate,
-        weight_decay=0.0,
-        drops=settings.drops,
-        epochs=settings.epochs,
-        batch_size=settings.batch_size,
-    )
-    trainer = make_trainer(method, config, data)
+    trainer = make_trainer(method, settings, data)
     layers = _preactivations(trainer, fit(trainer, data, seed).state, data.X_test)
     return Measured(name, seed, layers, [np.asarray(kurtosis(jnp.asarray(x), 0)) for x in layers])
 
