@@ -20,6 +20,7 @@ from experiments.errors import Diverged, UserError
 from experiments.methods.table import METHODS, find_methods
 from experiments.papers.check import check_table, summary
 from experiments.papers.collected import collect
+from experiments.papers.dry_run import dry_table
 from experiments.papers.item import PresetName
 from experiments.papers.registry import ALL, ITEMS, find_items
 from experiments.papers.run import items_table, run_item
@@ -180,7 +181,8 @@ class Paper:
     """Trainings of a table at once, each in a process with its share of the cores and GPUs."""
     check: bool = False
     """Train nothing: print what differs from the papers' texts in the protocol of the full preset,
-    with the place that states it, and what no text states; of one item all that is stated."""
+    with the place that states it, and what no text states; of one item all that is stated, and the
+    parameters, steps and learning rates of its networks."""
 
     def run(self, command: str) -> None:
         """Runs the command."""
@@ -188,6 +190,9 @@ class Paper:
             items = find_items(self.item or ALL)
             show_table(check_table(items, everything=len(items) == 1))
             print(f"\n{summary(items)}")
+            if len(items) == 1 and items[0].grid:
+                print("\nWithout training, from shapes alone:\n")
+                show_table(dry_table(items[0]))
             return
         if self.list or not self.item:
             show_table(items_table(ITEMS.values()))
