@@ -34,7 +34,7 @@ def record_of_flags(name: str, module: str, kinds: Iterable[type[Part]]) -> type
         types = get_type_hints(kind)
         for each in fields(kind):
             if "flag" in each.metadata:
-                help = f"{each.metadata['help']}, in methods with such a part; left out, its own."
+                help = f"{each.metadata['help']}."
                 kept = Annotated[types[each.name] | None, arg(help=help)]
                 found.setdefault(each.metadata["flag"], (kept, field(default=None)))
     members = [(flag, kept, default) for flag, (kept, default) in found.items()]
