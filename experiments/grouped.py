@@ -61,7 +61,8 @@ def grouped(command: type[Settings]) -> type:
         ]
         made: Any = make_dataclass(title.capitalize(), flags, frozen=True)
         made.__doc__ = TITLES[title]
-        members.append((title, OmitArgPrefixes[made], field(default_factory=made)))
+        plain = OmitArgPrefixes[made]  # type: ignore[misc]  # made here
+        members.append((title, plain, field(default_factory=made)))
     record: Any = make_dataclass(command.__name__, members, frozen=True)
     record.__doc__ = command.__doc__
     record.command = command
