@@ -17,12 +17,15 @@ from experiments.compare import compare
 from experiments.config import NonFinite
 from experiments.data.describe import describe_sources
 from experiments.errors import Diverged, UserError
+from experiments.grouped import flat, grouped
 from experiments.methods.table import METHODS, find_methods
 from experiments.papers.check import check_table, summary
 from experiments.papers.collected import collect
+from experiments.papers.dry_run import dry_table
 from experiments.papers.item import PresetName
 from experiments.papers.registry import ALL, ITEMS, find_items
 from experiments.papers.run import items_table, run_item
+from experiments.progress import quietly
 from experiments.ranges import check_ranges
 from experiments.reports.show import show_table
 from experiments.settings import Settings
@@ -31,7 +34,6 @@ from experiments.tuning.choose import Tuning
 from experiments.tuning.grid import grid_of
 from jaxnorm import __version__
 
-_METHODS_HELP = "; ".join(f"{method.name}: {method.summary}" for method in METHODS.values())
 _DEFAULT_METHODS = ",".join(method.name for method in METHODS.values() if method.default)
 
 
@@ -48,7 +50,8 @@ class Compare(Settings):
     methods: Annotated[
         str,
         arg(
-            help=f"Methods to compare, comma-separated; the first is the baseline. {_METHODS_HELP}."
+            help="Methods to compare, comma-separated; the first is the baseline. The command "
+            "methods lists them."
         ),
     ] = _DEFAULT_METHODS
     seeds: int = 3
@@ -66,13 +69,16 @@ class Compare(Settings):
     For example: --tune learning-rate=0.02,0.05,0.1 noise=0.1,0.2. Writes tuning.csv, tuning.png."""
     tune_epochs: int | None = None
     """The epochs of such a trial; those of a run if left out."""
+    quiet: bool = False
+    """Print nothing but errors; the files say the rest."""
 
     def run(self, command: str) -> None:
         """Runs the command."""
         methods = find_methods(self.methods)
         tuning = Tuning(grid_of(self.tune), self.tune_epochs) if self.tune else None
         seeds = range(self.seeds)
-        compare(self, methods, seeds, self.out, command, self.jobs, self.resume, tuning)
+        with quietly(self.quiet):
+            compare(self, methods, seeds, self.out, command, self.jobs, self.resume, tuning)
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,7 @@ class Train(Settings):
     Writes results.csv and curves.csv, as compare does, into --out, and prints one row.
     """
 
-    method: Annotated[str, arg(help=f"The method. {_METHODS_HELP}.")] = "cwo"
+    method: Annotated[str, arg(help="The method; the command methods lists them.")] = "cwo"
     seed: int = 0
     """The seed of the split, the initialization, the batches and the noise."""
     out: Path = Path("results/train")
@@ -102,6 +108,8 @@ class Train(Settings):
     skip_nonfinite: bool = False
     """Leave out, and count, updates that would make something NaN or infinite; without this the
     run stops at the first, and says where it began."""
+    quiet: bool = False
+    """Print nothing but errors; the files say the rest."""
 
     def run(self, command: str) -> None:
         """Runs the command."""
@@ -111,7 +119,8 @@ class Train(Settings):
                 f"--method is {self.method!r}; wanted one name (compare takes several)."
             )
         nonfinite: NonFinite = "skip" if self.skip_nonfinite else "stop"
-        train(self, methods[0], self.seed, self.out, self._checkpoints(), nonfinite)
+        with quietly(self.quiet):
+            train(self, methods[0], self.seed, self.out, self._checkpoints(), nonfinite)
 
     def _checkpoints(self) -> CheckpointSettings | None:
         if self.checkpoint_dir is None:
@@ -180,7 +189,10 @@ class Paper:
     """Trainings of a table at once, each in a process with its share of the cores and GPUs."""
     check: bool = False
     """Train nothing: print what differs from the papers' texts in the protocol of the full preset,
-    with the place that states it, and what no text states; of one item all that is stated."""
+    with the place that states it, and what no text states; of one item all that is stated, and the
+    parameters, steps and learning rates of its networks."""
+    quiet: bool = False
+    """Print nothing but errors; the files say the rest."""
 
     def run(self, command: str) -> None:
         """Runs the command."""
@@ -188,6 +200,9 @@ class Paper:
             items = find_items(self.item or ALL)
             show_table(check_table(items, everything=len(items) == 1))
             print(f"\n{summary(items)}")
+            if len(items) == 1 and items[0].grid:
+                print("\nWithout training, from shapes alone:\n")
+                show_table(dry_table(items[0]))
             return
         if self.list or not self.item:
             show_table(items_table(ITEMS.values()))
@@ -197,7 +212,8 @@ class Paper:
             alone = len(items) == 1 and self.out is not None
             folder = self.out or Path("results")
             out = folder if alone else folder / item.name
-            run_item(item, self.preset, self.data_dir, out, command, self.jobs)
+            with quietly(self.quiet):
+                run_item(item, self.preset, self.data_dir, out, command, self.jobs)
 
 
 @dataclass(frozen=True)
@@ -215,6 +231,17 @@ class Report:
 
 
 @dataclass(frozen=True)
+class Methods:
+    """List the methods: what --methods and --method take, and which compare takes by itself."""
+
+    def run(self, command: str) -> None:
+        """Runs the command."""
+        words = {True: "yes", False: ""}
+        rows = [(each.name, each.summary, words[each.default]) for each in METHODS.values()]
+        show_table((("method", "what it is", "compared by default"), rows))
+
+
+@dataclass(frozen=True)
 class Datasets:
     """List what --dataset reads, from where, and what is present."""
 
@@ -224,11 +251,12 @@ class Datasets:
 
 
 Command = (
-    Annotated[Compare, subcommand("compare")]
-    | Annotated[Train, subcommand("train")]
+    Annotated[grouped(Compare), subcommand("compare")]
+    | Annotated[grouped(Train), subcommand("train")]
     | Annotated[Paper, subcommand("paper")]
     | Annotated[Report, subcommand("report")]
     | Annotated[Bench, subcommand("bench")]
+    | Annotated[Methods, subcommand("methods")]
     | Annotated[Datasets, subcommand("datasets")]
 )
 
@@ -258,7 +286,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Command, args=arguments, prog="python -m experiments", description=DESCRIPTION
     )
     try:
-        run(command, shlex.join(["python", "-m", "experiments", *arguments]))
+        run(flat(command), shlex.join(["python", "-m", "experiments", *arguments]))
     except (UserError, Diverged) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1 if isinstance(error, Diverged) else 2

@@ -9,6 +9,7 @@ from jaxnorm import activations as activations
 from jaxnorm import initializers as initializers
 from jaxnorm import losses as losses
 from jaxnorm import noise as noise
+from jaxnorm import recipes as recipes
 from jaxnorm import reparam as reparam
 from jaxnorm import statistics as statistics
 from jaxnorm import theory as theory
@@ -128,6 +129,7 @@ __all__ = [
     "project",
     "project_to_sphere",
     "propagate_normalization",
+    "recipes",
     "rectified_moments",
     "reparam",
     "reparametrize",

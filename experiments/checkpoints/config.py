@@ -9,20 +9,13 @@ import numpy as np
 
 from experiments.errors import UserError
 
-#: Flags that say where results go, how often they are saved, and on what the run computes; a run
-#: that diverged may go on from its last good checkpoint without the updates that did it.
+#: Flags that say where results go, what is printed, how often a run is saved, and on what it
+#: computes; one that diverged may go on from its last good checkpoint without the updates that did
+#: it.
 FREE = frozenset(
-    {"out", "checkpoint_dir", "checkpoint_every", "keep", "resume", "resume_from"}
-    | {
-        "skip_nonfinite",
-        "nonfinite",
-        "tensorboard",
-        "parallel",
-        "mesh",
-        "coordinator",
-        "processes",
-        "process_id",
-    }
+    {"out", "quiet", "tensorboard"}
+    | {"checkpoint_dir", "checkpoint_every", "keep", "resume", "resume_from"}
+    | {"skip_nonfinite", "nonfinite", "parallel", "mesh", "coordinator", "processes", "process_id"}
 )
 
 #: Settings that came later, with the value that runs without them had.

@@ -34,7 +34,7 @@ def record_of_flags(name: str, module: str, kinds: Iterable[type[Part]]) -> type
         types = get_type_hints(kind)
         for each in fields(kind):
             if "flag" in each.metadata:
-                help = f"{each.metadata['help']}, in methods with such a part; left out, its own."
+                help = f"{each.metadata['help']}."
                 optional = types[each.name] | None
                 kept = Annotated[optional, arg(help=help)]  # type: ignore[valid-type]  # made here
                 found.setdefault(each.metadata["flag"], (kept, field(default=None)))

@@ -21,7 +21,8 @@ LAST = 300
 class ELU11(nnx.Module):
     """Ten convolutions in five pooled stacks and one more, then the classifier, a 1 x 1 one.
 
-    Of 32 x 32 images one position is left before the classifier; of larger ones, their mean.
+    Of 32 x 32 images one position is left after the five stacks; of larger ones their mean, as the
+    VCL paper pools after the fifth block of its network for 64 x 64 ones.
 
     Args:
         sizes: of one image, the classes, and channels.
@@ -49,4 +50,6 @@ class ELU11(nnx.Module):
                 x = block(x)
             if index < len(STACKS):
                 x = max_pool(x)
-        return self.head(x.mean((1, 2)))
+            if index == len(STACKS) - 1:
+                x = x.mean((1, 2), keepdims=True)
+        return self.head(x[:, 0, 0])

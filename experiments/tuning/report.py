@@ -28,9 +28,8 @@ def write_trials(out: Path, grid: Grid, runs: Sequence[Run], chosen: Sequence[Ru
     for axes, (name, values) in zip(figure.axes, grid.items(), strict=True):
         _draw(axes, name, values, runs)
     figure.axes[0].legend(frameon=False, fontsize="small")
-    figure.suptitle(
-        "held-out training rows: mean and range over seeds, other settings at their best"
-    )
+    others = ",\nother settings at their best" if len(grid) > 1 else ""
+    figure.suptitle(f"held-out rows: mean and range over seeds{others}")
     write_whole(out / "tuning.png", picture(figure))
 
 

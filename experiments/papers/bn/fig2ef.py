@@ -21,6 +21,7 @@ from experiments.papers.grid import Protocol
 from experiments.papers.item import Claim, Context, Item, Preset, Report
 from experiments.papers.presets import SMOKE_LABEL
 from experiments.papers.training import config_of
+from experiments.papers.verdict import NOT_TRAINED
 from experiments.reading import record_of
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.reports.table import spread
@@ -126,11 +127,13 @@ def _growth(settings: Settings, points: Sequence[Point], layer: int, measure: st
     doublings = np.log2(settings.batch_sizes)
     doublings -= doublings.mean()
     slopes = doublings @ values / (doublings @ doublings)
+    trained = np.isfinite(slopes).all()
     return Claim(
         f"{MEASURES[measure]} over a doubling of M, BN at layer {layer}",
         f"by {spread(list(slopes), '+.3g')}",
         "increases",
-        bool(slopes.mean() > 0),
+        bool(slopes.mean() > 0) if trained else None,
+        "" if trained else NOT_TRAINED,
     )
 
 
