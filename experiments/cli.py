@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from tyro.conf import Positional, arg, subcommand
@@ -250,7 +250,8 @@ class Datasets:
         print(describe_sources())
 
 
-Command = (
+#: What tyro reads; a type that is made here is none to a type checker.
+COMMANDS: Any = (
     Annotated[grouped(Compare), subcommand("compare")]
     | Annotated[grouped(Train), subcommand("train")]
     | Annotated[Paper, subcommand("paper")]
@@ -263,7 +264,7 @@ Command = (
 DESCRIPTION = "Train deep networks with and without batch normalization, and compare."
 
 
-def run(command: Command, line: str) -> None:
+def run(command: Any, line: str) -> None:
     """Runs a parsed command; raises UserError, before any work, for flags out of range.
 
     ``line`` is what the user typed, for the reports.
@@ -283,7 +284,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"jaxnorm {__version__}")
         return 0
     command = tyro.cli(
-        Command, args=arguments, prog="python -m experiments", description=DESCRIPTION
+        COMMANDS, args=arguments, prog="python -m experiments", description=DESCRIPTION
     )
     try:
         run(flat(command), shlex.join(["python", "-m", "experiments", *arguments]))

@@ -92,7 +92,8 @@ def test_a_comparison_of_other_settings_is_not_gone_on_with(comparison, npz, cap
 def test_what_trains_a_comparison_can_be_sent_to_a_process():
     make = functools.partial(Comparison, Compare(model="mlp", depth=1))
     assert pickle.loads(pickle.dumps(make))().settings.depth == 1
-    run = Run("bn", 0, [Epoch(1, 1.0, 0.5, 1.0, 0.5, 2.0, 3.0, 0.0)], 1.0, 9, None)
+    curve = [Epoch(1, 1.0, 0.5, 1.0, 0.5, 1.0, 1.0, 0.0)]
+    run = Run("bn", 0, curve, 1.0, 9, None)
     assert pickle.loads(pickle.dumps(run)) == run  # What comes back.
 
 
