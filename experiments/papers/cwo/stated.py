@@ -52,6 +52,7 @@ _LEVELS = tuple(
 _TAB4 = (*_LEVELS, *says("4.1.4", {"ScaleNoise.grows": False}, "^constant"), *_WIDE, *_STANDARD)
 
 STATED = {
+    "cwo/signal": (),
     "cwo/tab1": (
         *says("Table 1", {"model": "cnn9"}, "CNN"),
         *says("Table 1", {"model": "resnet110"}, "ResNet-110"),
