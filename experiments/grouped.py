@@ -61,7 +61,7 @@ def grouped(command: type[Settings]) -> type:
         ]
         made: Any = make_dataclass(title.capitalize(), flags, frozen=True)
         made.__doc__ = TITLES[title]
-        plain = OmitArgPrefixes[made]  # type: ignore[misc]  # made here
+        plain = OmitArgPrefixes[made]
         members.append((title, plain, field(default_factory=made)))
     record: Any = make_dataclass(command.__name__, members, frozen=True)
     record.__doc__ = command.__doc__
