@@ -4,7 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 
 from experiments.errors import UserError
 from experiments.models.norms import MakeNorm
@@ -72,7 +72,7 @@ class Transformer(nnx.Module):
         self.last = _norm(style.norm, width, rngs)
         self.head = nnx.Linear(width, num_classes, rngs=rngs)
 
-    def __call__(self, x: Float[Array, "rows length"]) -> Float[Array, "rows length classes"]:
+    def __call__(self, x: Num[Array, "rows length"]) -> Float[Array, "rows length classes"]:
         tokens = x.astype(jnp.int32)
         mask = nnx.make_causal_mask(tokens, dtype=bool)
         x = self.embedding(tokens) + self.positions(jnp.arange(tokens.shape[1]))[None]
