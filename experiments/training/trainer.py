@@ -14,6 +14,7 @@ import jaxnorm
 from experiments.config import Config
 from experiments.data.augmentations import Augment, find_augmentation
 from experiments.data.dataset import Dataset
+from experiments.data.stream import cropped_where_read
 from experiments.methods.method import Method
 from experiments.methods.optimizer import make_optimizer
 from experiments.methods.part import Context
@@ -80,7 +81,8 @@ def make_trainer(
     """The trainer of a method for datasets of the same shapes as ``dataset``."""
     shape = dataset.X_train.shape[1:]
     config = config.on(shape)
-    augment = find_augmentation(config.augment, dataset.name, shape)
+    dataset, augmentation = cropped_where_read(dataset, config.augment)
+    augment = find_augmentation(augmentation, dataset.name, shape)
     groups = batch_groups(method, config, placement)
     apart = config.changed(ghost_groups=groups.batch_norm)
     network = partial(network_of, method, apart, shape, dataset.num_classes)
