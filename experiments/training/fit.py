@@ -5,7 +5,6 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
@@ -51,7 +50,7 @@ class Run(NamedTuple):
     parameters: int
     state: TrainState | None
     outcome: str = ""
-    scores: Mapping[str, float] = MappingProxyType({})
+    scores: Mapping[str, float] = {}
 
     @property
     def diverged(self) -> bool:
