@@ -7,6 +7,7 @@ import numpy as np
 
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
+from experiments.data.pictures import load_pictures
 from experiments.data.published import POLICIES_FILE, POLICIES_SOURCE
 from experiments.errors import UserError
 
@@ -20,7 +21,13 @@ SIDE = 32
 
 
 def load_data(
-    data_dir: Path | None, name: str, seed: int, rows: int, test_rows: int, held_out: int = 0
+    data_dir: Path | None,
+    name: str,
+    seed: int,
+    rows: int,
+    test_rows: int,
+    held_out: int = 0,
+    side: int = 0,
 ) -> Dataset:
     """The data of a cell.
 
@@ -32,7 +39,10 @@ def load_data(
         rows: the training rows to keep, or 0.
         test_rows: the test rows to keep, or 0.
         held_out: the training rows to leave out first.
+        side: of the squares of streamed pictures, all of which are used; 0 for data read whole.
     """
+    if side and data_dir is not None:
+        return load_pictures(Path(find(data_dir, name)), side)
     data = enlarged(load("digits", seed)) if data_dir is None else load(find(data_dir, name), seed)
     return subset(data, rows, test_rows, seed, held_out)
 

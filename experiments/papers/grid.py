@@ -30,6 +30,8 @@ class Protocol(Config):
         policies: the file in --data-dir with published sub-policies of Fast AutoAugment, where the
             augmentation has them; empty for sub-policies that are drawn.
         rate_scale: what the learning rate is multiplied by, in cells of other batch sizes.
+        side: the side in pixels of squares that are cropped out of pictures of any size, which are
+            read while they are used; 0 for data that are read whole.
         held_out: the training rows that are left out first, as some papers do for validation.
         rows: the training rows that are used, or 0 for all.
         last: the epochs at the end over which measures are averaged.
@@ -43,6 +45,7 @@ class Protocol(Config):
     growing_noise: float = 0.0
     policies: str = ""
     rate_scale: float = 1.0
+    side: int = 0
     held_out: int = 0
     rows: int = 0
     test_rows: int = 0

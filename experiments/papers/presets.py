@@ -58,6 +58,7 @@ def _shown(name: str, value: Any) -> str:
 
 #: What the smoke presets of image networks have in common.
 SMOKE: dict[str, Any] = {
+    "side": 0,
     "last": 1,
     "rate_decay": 0.0,
     "epochs": 1,
@@ -72,6 +73,7 @@ SMOKE: dict[str, Any] = {
 
 #: What the cpu presets of image networks have in common.
 CPU: dict[str, Any] = {
+    "side": 0,
     "last": 1,
     "rate_decay": 0.0,
     "epochs": 10,

@@ -14,6 +14,7 @@ import jaxnorm
 from experiments.config import Config
 from experiments.data.augmentations import find_augmentation
 from experiments.data.dataset import Dataset
+from experiments.data.stream import cropped_where_read
 from experiments.methods.method import Method
 from experiments.methods.optimizer import make_optimizer
 from experiments.methods.part import Context
@@ -85,6 +86,8 @@ def make_trainer(
 ) -> Trainer:
     """The trainer of a method for datasets of the same shapes as ``dataset``."""
     config = config.on(dataset.X_train.shape[1:])
+    dataset, augment = cropped_where_read(dataset, config.augment)
+    config = config.changed(augment=augment)
     network, context = _network(method, config, dataset, placement)
     steps = config.epochs * steps_per_epoch(dataset.train_rows, config.batch_size)
     optimizer = partial(make_optimizer, method, config, steps, context)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.errors import UserError
+from experiments.kept import read_runs, write_runs
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS, Overrides
 from experiments.models.activations import ACTIVATIONS
@@ -69,6 +70,12 @@ def test_cells_can_be_sent_to_a_process():
     assert found
     for grid in found:
         assert pickle.loads(pickle.dumps(grid.cells)) == grid.cells
+
+
+def test_runs_come_back_from_a_process_with_their_scores():
+    run = Run("bn", 0, [Epoch(1, 1.0, 0.5, 1.0, 0.5)], 1.0, 10, None)
+    for each in (run, run._replace(scores={"class_accuracy": 0.5})):
+        assert pickle.loads(pickle.dumps(each)).scores == each.scores
 
 
 def test_the_noise_grows_where_the_protocol_says_so():
@@ -269,6 +276,16 @@ def test_the_first_epochs_alone_can_be_compared():
 def test_a_rate_in_proportion_to_the_batch():
     small = PROTOCOL.changed(learning_rate=0.2, rate_scale=1 / 8)
     assert config_of(small).learning_rate == pytest.approx(0.025)
+
+
+def test_scores_are_kept_with_their_runs(tmp_path):
+    run = Run("bn", 0, [Epoch(1, 1.0, 0.5, 1.0, 0.5)], 1.0, 10, None, scores={"top5_accuracy": 0.9})
+    write_runs(tmp_path / RUNS, {}, [("a cell", run)])
+    assert read_runs(tmp_path / RUNS, {})["a cell", 0].scores == {"top5_accuracy": 0.9}
+    stored = json.loads((tmp_path / RUNS).read_text())
+    del stored["runs"][0]["scores"]  # As runs were kept before there were any.
+    (tmp_path / RUNS).write_text(json.dumps(stored))
+    assert read_runs(tmp_path / RUNS, {})["a cell", 0].scores == {}
 
 
 def test_what_diverged_is_said():

@@ -91,7 +91,8 @@ STATED = {
     ),
     "cwo/tab6": (
         *says("4.3.1", {"model": "resnet50", "batch_size": 256, "learning_rate": 0.1}),
-        *says("4.3.1", {"augment": "resized-crop-flip", **MOMENTUM, **tenth_at(30, 60, 90)}),
+        *says("4.3.1", {"augment": "resized-crop-flip", "side": 224, **MOMENTUM}),
+        *says("4.3.1", tenth_at(30, 60, 90)),
         *says("4.3.1, which takes [8]", {"channels": 64, "activation": "relu"}),
         *says("4.3", ALL_ROWS),
         *says("3.3, Eq. 8", {"ScaleNoise.grows": True}),

@@ -25,6 +25,7 @@ _FULL = PAPER.changed(
     weight_decay=1e-4,
     growing_noise=1.0,
     augment="resized-crop-flip",
+    side=224,
     scores=("top5_accuracy",),
     seeds=1,
 )
