@@ -36,7 +36,7 @@ def at_random(image: Image.Image, side: int, random: np.random.Generator) -> Pix
     width, height = image.size
     for _ in range(DRAWS):
         area = random.uniform(*AREAS) * width * height
-        ratio = math.exp(random.uniform(*map(math.log, RATIOS)))
+        ratio = math.exp(random.uniform(math.log(RATIOS[0]), math.log(RATIOS[1])))
         wide, high = math.sqrt(area * ratio), math.sqrt(area / ratio)
         if wide <= width and high <= height:
             left, top = random.uniform(0, width - wide), random.uniform(0, height - high)

@@ -53,13 +53,13 @@ class Stream(NamedTuple):
     """Two splits that are read while they are used.
 
     Attributes:
-        train: the training rows.
+        train: the training rows, as `Source` gives them or anything else of its kind.
         test: the test rows.
         crops: whether training rows are cropped at random where they are read.
     """
 
-    train: Source
-    test: Source
+    train: Any
+    test: Any
     crops: bool = False
 
     def batches(

@@ -47,7 +47,7 @@ def load_tfds(name: str) -> Dataset | None:
     if parts:
         train, test = parts
         return make_dataset(name, train, test, classes)
-    return make_streamed(name, Stream(*sources), classes)
+    return make_streamed(name, Stream(sources[0], sources[1]), classes)
 
 
 def _opened(name: str, builder: Any) -> tuple[list[Source], int, int]:
