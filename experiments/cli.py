@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from tyro.conf import Positional, arg, subcommand
@@ -14,13 +14,16 @@ from experiments.bench.registry import BENCHMARKS, find_benchmark
 from experiments.checkpoints.keeper import CheckpointSettings
 from experiments.checkpoints.signals import Stopped
 from experiments.compare import compare
+from experiments.config import NonFinite
 from experiments.data.describe import describe_sources
 from experiments.errors import Diverged, UserError
 from experiments.grouped import flat, grouped
 from experiments.methods.table import METHODS, find_methods
+from experiments.papers.check import check_table, summary
 from experiments.papers.collected import collect
+from experiments.papers.dry_run import dry_table
 from experiments.papers.item import PresetName
-from experiments.papers.registry import ITEMS, find_items
+from experiments.papers.registry import ALL, ITEMS, find_items
 from experiments.papers.run import items_table, run_item
 from experiments.progress import quietly
 from experiments.ranges import check_ranges
@@ -115,7 +118,7 @@ class Train(Settings):
             raise UserError(
                 f"--method is {self.method!r}; wanted one name (compare takes several)."
             )
-        nonfinite = "skip" if self.skip_nonfinite else "stop"
+        nonfinite: NonFinite = "skip" if self.skip_nonfinite else "stop"
         with quietly(self.quiet):
             train(self, methods[0], self.seed, self.out, self._checkpoints(), nonfinite)
 
@@ -184,18 +187,31 @@ class Paper:
     """The folder to write to; results/PAPER/ITEM if left out. Of all: the one above them."""
     jobs: int = 1
     """Trainings of a table at once, each in a process with its share of the cores and GPUs."""
+    check: bool = False
+    """Train nothing: print what differs from the papers' texts in the protocol of the full preset,
+    with the place that states it, and what no text states; of one item all that is stated, and the
+    parameters, steps and learning rates of its networks."""
     quiet: bool = False
     """Print nothing but errors; the files say the rest."""
 
     def run(self, command: str) -> None:
         """Runs the command."""
+        if self.check:
+            items = find_items(self.item or ALL)
+            show_table(check_table(items, everything=len(items) == 1))
+            print(f"\n{summary(items)}")
+            if len(items) == 1 and items[0].grid:
+                print("\nWithout training, from shapes alone:\n")
+                show_table(dry_table(items[0]))
+            return
         if self.list or not self.item:
             show_table(items_table(ITEMS.values()))
             return
         items = find_items(self.item)
         for item in items:
             alone = len(items) == 1 and self.out is not None
-            out = self.out if alone else (self.out or Path("results")) / item.name
+            folder = self.out or Path("results")
+            out = folder if alone else folder / item.name
             with quietly(self.quiet):
                 run_item(item, self.preset, self.data_dir, out, command, self.jobs)
 
@@ -234,7 +250,8 @@ class Datasets:
         print(describe_sources())
 
 
-Command = (
+#: What tyro reads; a type that is made here is none to a type checker.
+COMMANDS: Any = (
     Annotated[grouped(Compare), subcommand("compare")]
     | Annotated[grouped(Train), subcommand("train")]
     | Annotated[Paper, subcommand("paper")]
@@ -247,7 +264,7 @@ Command = (
 DESCRIPTION = "Train deep networks with and without batch normalization, and compare."
 
 
-def run(command: Command, line: str) -> None:
+def run(command: Any, line: str) -> None:
     """Runs a parsed command; raises UserError, before any work, for flags out of range.
 
     ``line`` is what the user typed, for the reports.
@@ -267,7 +284,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"jaxnorm {__version__}")
         return 0
     command = tyro.cli(
-        Command, args=arguments, prog="python -m experiments", description=DESCRIPTION
+        COMMANDS, args=arguments, prog="python -m experiments", description=DESCRIPTION
     )
     try:
         run(flat(command), shlex.join(["python", "-m", "experiments", *arguments]))

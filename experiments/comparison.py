@@ -17,6 +17,7 @@ from experiments.kept import RUNS, read_runs, write_runs
 from experiments.methods.flags import adjusted
 from experiments.methods.table import METHODS
 from experiments.progress import Advance, progress
+from experiments.reports.tensorboard import EventFiles
 from experiments.settings import Settings
 from experiments.training.devices import make_placement
 from experiments.training.fit import DIVERGED, Run, fit, start
@@ -51,8 +52,10 @@ class Comparison:
     """
 
     def __init__(self, settings: Settings, source: Callable[[int], Dataset] | None = None):
-        self.settings, self.source, self.advance = settings, source, ignore
+        self.settings, self.source = settings, source
+        self.advance: Advance = ignore
         self.config = settings.changed(nonfinite="stop")
+        self._events = EventFiles(settings.tensorboard if writes() else None)
         self._placement = make_placement(settings.parallel, settings.mesh)
         self.dataset = cache(source or loader(settings))
         self._trainers: dict[tuple[object, ...], Trainer] = {}
@@ -73,9 +76,10 @@ class Comparison:
 
     def __call__(self, variant: Variant, seed: int) -> Run:
         """The run, without its final state; of one that diverges the epochs before, and NaNs."""
-        report = reporter(f"{variant}, seed {seed}", self.config.epochs, self.advance)
         dataset = self.dataset(seed)
-        run = _fit_or_diverge(self.trainer(variant, dataset), dataset, seed, report)
+        with self._events.of(str(variant), seed) as log:
+            report = reporter(f"{variant}, seed {seed}", self.config.epochs, self.advance, log)
+            run = _fit_or_diverge(self.trainer(variant, dataset), dataset, seed, report)
         return run._replace(state=None, changes=variant.changes)
 
 
@@ -159,9 +163,16 @@ def _fit_or_diverge(
         return Run(trainer.method.name, seed, curve, error.step_ms, parameters, None, outcome)
 
 
-def reporter(name: str, epochs: int, advance: Advance) -> Callable[[Epoch], None]:
-    """Moves the progress bar at each epoch of the run of that name."""
-    return lambda entry: advance(f"{name}, epoch {entry.epoch} of {epochs}")
+def reporter(
+    name: str, epochs: int, advance: Advance, log: Callable[[Epoch], None]
+) -> Callable[[Epoch], None]:
+    """Logs each epoch of the run of that name, and moves the progress bar."""
+
+    def report(entry: Epoch) -> None:
+        log(entry)
+        advance(f"{name}, epoch {entry.epoch} of {epochs}")
+
+    return report
 
 
 def summary(run: Run, tested: str = "test") -> str:

@@ -59,13 +59,15 @@ def grouped(command: type[Settings]) -> type:
         flags = [
             (name, _shown(types[name], words.get(name)), _default(kept[name])) for name in names
         ]
-        made = make_dataclass(title.capitalize(), flags, frozen=True)
+        made: Any = make_dataclass(title.capitalize(), flags, frozen=True)
         made.__doc__ = TITLES[title]
-        members.append((title, OmitArgPrefixes[made], field(default_factory=made)))
-    record = make_dataclass(command.__name__, members, frozen=True)
+        plain = OmitArgPrefixes[made]
+        members.append((title, plain, field(default_factory=made)))
+    record: Any = make_dataclass(command.__name__, members, frozen=True)
     record.__doc__ = command.__doc__
     record.command = command
-    return record
+    kind: type = record
+    return kind
 
 
 def flat(parsed: Any) -> Any:
@@ -87,9 +89,10 @@ def said(command: type) -> dict[str, str]:
             tree = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
         except OSError:  # a record that no file declares
             continue
+        assert isinstance(tree, ast.ClassDef)
         for line, after in zip(tree.body, tree.body[1:], strict=False):
             if isinstance(line, ast.AnnAssign) and isinstance(after, ast.Expr):
-                found[line.target.id] = " ".join(ast.literal_eval(after.value).split())
+                found[ast.unparse(line.target)] = " ".join(ast.literal_eval(after.value).split())
     return found
 
 

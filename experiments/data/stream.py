@@ -116,7 +116,7 @@ def make_streamed(name: str, stream: Stream, num_classes: int) -> Dataset:
     return Dataset(X_train, y_train, X_test, y_test, name, num_classes, stream, mean, scale)
 
 
-def _read_ahead(source: Source, batches: Sequence[Sequence[int]]) -> Iterator[tuple[Rows, Labels]]:
+def _read_ahead(source: Source, batches: Any) -> Iterator[tuple[Rows, Labels]]:
     grain = importlib.import_module("grain")
     options = grain.ReadOptions(num_threads=THREADS, prefetch_buffer_size=2 * THREADS)
     rows = grain.MapDataset.source(batches).map(lambda batch: source[batch])

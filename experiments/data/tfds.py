@@ -45,7 +45,8 @@ def load_tfds(name: str) -> Dataset | None:
         sources, classes, size = _opened(name, tfds.builder_from_directory(folder))
         parts = [] if size > IN_MEMORY_BYTES else [*map(_read, sources)]
     if parts:
-        return make_dataset(name, *parts, num_classes=classes)
+        train, test = parts
+        return make_dataset(name, train, test, classes)
     return make_streamed(name, Stream(*sources), classes)
 
 

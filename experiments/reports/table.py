@@ -15,7 +15,7 @@ import jaxnorm
 from experiments.training.fit import AT_CHANCE, DIVERGED, Run
 
 #: A header and rows of text.
-Table = tuple[Sequence[str], list[Sequence[str]]]
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 
 
 def comparison_table(runs: Sequence[Run]) -> Table:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -27,9 +28,8 @@ def write_trials(out: Path, grid: Grid, runs: Sequence[Run], chosen: Sequence[Ru
     for axes, (name, values) in zip(figure.axes, grid.items(), strict=True):
         _draw(axes, name, values, runs)
     figure.axes[0].legend(frameon=False, fontsize="small")
-    figure.suptitle(
-        "held-out training rows: mean and range over seeds, other settings at their best"
-    )
+    others = ",\nother settings at their best" if len(grid) > 1 else ""
+    figure.suptitle(f"held-out rows: mean and range over seeds{others}")
     write_whole(out / "tuning.png", picture(figure))
 
 
@@ -59,7 +59,7 @@ def _draw(axes: Axes, name: str, values: Sequence[float], runs: Sequence[Run]) -
         if not own:
             continue
         errors = _errors(own, name, ordered)
-        style = {"color": COLOURS[index % len(COLOURS)]}
+        style: dict[str, Any] = {"color": COLOURS[index % len(COLOURS)]}
         style["linestyle"] = STYLES[index // len(COLOURS) % len(STYLES)]
         axes.plot(ordered, errors.mean(1), marker="o", label=method, **style)
         axes.fill_between(ordered, errors.min(1), errors.max(1), color=style["color"], alpha=0.15)

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._axes import negative_axes, per_unit, unit_shape
-from jaxnorm._node import Axes, Reparametrization, kernel_of, register_node, static_field
-from jaxnorm._unit import widen
+from jaxnorm._numerics import promote
+from jaxnorm._trees._axes import negative_axes, per_unit, unit_shape
+from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 
 
 @register_node
@@ -58,5 +58,5 @@ class Scaled(Reparametrization):
     def effective(self) -> Float[Array, "..."]:
         """The kernel gamma v, computed in float32 or wider, in the kernel's type."""
         kernel = kernel_of(self.kernel)
-        scale = per_unit(widen(self.scale, kernel), self.fan_in_axes)
-        return (widen(kernel, self.scale) * scale).astype(kernel.dtype)
+        scale = per_unit(promote(self.scale, kernel), self.fan_in_axes)
+        return (promote(kernel, self.scale) * scale).astype(kernel.dtype)

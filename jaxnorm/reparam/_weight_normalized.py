@@ -5,9 +5,10 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._axes import negative_axes, per_unit
-from jaxnorm._node import Axes, Reparametrization, kernel_of, register_node, static_field
-from jaxnorm._unit import on_sphere, squared_norm, widen
+from jaxnorm._constraints._unit import on_sphere, squared_norm
+from jaxnorm._numerics import promote
+from jaxnorm._trees._axes import negative_axes, per_unit
+from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 
 
 @register_node
@@ -41,7 +42,7 @@ class WeightNormalized(Reparametrization):
         """The node of exactly this kernel: v is the kernel, g its norm."""
         weights = kernel_of(kernel)
         axes = negative_axes(fan_in_axes, weights.ndim, "the kernel")
-        norm = jnp.sqrt(squared_norm(widen(weights), axes)).squeeze(axes)
+        norm = jnp.sqrt(squared_norm(promote(weights), axes)).squeeze(axes)
         return cls(weights, norm.astype(weights.dtype), axes)
 
     def effective(self) -> Float[Array, "..."]:
@@ -57,5 +58,5 @@ def scaled_point(
     centered: bool,
 ) -> Float[Array, "..."]:
     """``scale`` times the projection of ``weights`` onto a sphere, in the type of ``weights``."""
-    point, _ = on_sphere(widen(weights, scale), axes, squared_radius, centered)
-    return (point * per_unit(widen(scale, weights), axes)).astype(weights.dtype)
+    point, _ = on_sphere(promote(weights, scale), axes, squared_radius, centered)
+    return (point * per_unit(promote(scale, weights), axes)).astype(weights.dtype)

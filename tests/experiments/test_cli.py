@@ -15,6 +15,8 @@ from experiments.comparison import Comparison
 from experiments.config import Config
 from experiments.grouped import TITLES, flat, grouped
 from experiments.methods.table import METHODS
+from experiments.training.fit import Run
+from experiments.training.history import Epoch
 from tests.experiments.toy import save_toy
 
 TINY = ["--depth", "1", "--width", "8", "--epochs", "2", "--batch-size", "16"]
@@ -90,6 +92,9 @@ def test_a_comparison_of_other_settings_is_not_gone_on_with(comparison, npz, cap
 def test_what_trains_a_comparison_can_be_sent_to_a_process():
     make = functools.partial(Comparison, Compare(model="mlp", depth=1))
     assert pickle.loads(pickle.dumps(make))().settings.depth == 1
+    curve = [Epoch(1, 1.0, 0.5, 1.0, 0.5, 1.0, 1.0, 0.0)]
+    run = Run("bn", 0, curve, 1.0, 9, None)
+    assert pickle.loads(pickle.dumps(run)) == run  # What comes back.
 
 
 def test_train_is_one_run_of_compare(comparison, npz, tmp_path, capsys):

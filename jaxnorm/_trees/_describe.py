@@ -5,11 +5,11 @@ from typing import Any
 
 from jaxtyping import PyTree
 
-from jaxnorm._constrained import axes_of_leaves
-from jaxnorm._layout import Layout, flax_layout
-from jaxnorm._node import Axes
-from jaxnorm._paths import is_absent
-from jaxnorm._prefix import setting_per_leaf
+from jaxnorm._trees._constrained import axes_of_leaves
+from jaxnorm._trees._layout import Layout, flax_layout
+from jaxnorm._trees._node import Axes
+from jaxnorm._trees._paths import is_absent
+from jaxnorm._trees._prefix import setting_per_leaf
 
 #: What ``optax.add_decayed_weights`` takes as its mask, and True for all; None: nothing is said.
 Mask = Any

@@ -11,31 +11,14 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._axes import fan_in, negative_axes
 from jaxnorm._checks import POSITIVE, check_number
-from jaxnorm._node import Axes
+from jaxnorm._numerics import nonzero, promote, rounding_floor
+from jaxnorm._trees._axes import fan_in, negative_axes
+from jaxnorm._trees._node import Axes
 
 Weights = Float[Array, "..."]
 
-#: A unit whose deviations are this many rounding errors of its mean, or less, counts as constant.
-ROUNDING_ERRORS = 8
-
 RADIUS_EXAMPLE = "the paper's c = 2 for example"
-
-
-def widen(array: Weights, *others: Weights) -> Weights:
-    """``array`` in float32, or in the widest type of it and ``others`` if that is wider.
-
-    Raises TypeError for arrays that are not real floating-point numbers.
-    """
-    for x in (array, *others):
-        if not jnp.issubdtype(x.dtype, jnp.floating):
-            raise TypeError(
-                f"got weights of type {x.dtype}; wanted a real floating-point type. Leave such "
-                "parameters out with the layout (None), or convert them."
-            )
-    widths = [jnp.finfo(x.dtype).bits for x in (array, *others)]
-    return array.astype(jnp.float64 if max(widths) > 32 else jnp.float32)
 
 
 def center(weights: Weights, fan_in_axes: int | Iterable[int]) -> Weights:
@@ -61,7 +44,7 @@ def center(weights: Weights, fan_in_axes: int | Iterable[int]) -> Weights:
     Yong et al.'s centralized gradients are the same map applied to gradients.
     """
     axes = negative_axes(fan_in_axes, weights.ndim, "the weights array")
-    wide = widen(weights)
+    wide = promote(weights)
     return (wide - wide.mean(axes, keepdims=True)).astype(weights.dtype)
 
 
@@ -102,7 +85,7 @@ def project_to_sphere(
     axes = negative_axes(fan_in_axes, weights.ndim, "the weights array")
     check_sphere(weights, axes, centered, "the weights array")
     check_squared_radius(squared_radius, "the weights array")
-    point, _ = on_sphere(widen(weights), axes, squared_radius, centered)
+    point, _ = on_sphere(promote(weights), axes, squared_radius, centered)
     return point.astype(weights.dtype)
 
 
@@ -114,8 +97,7 @@ def on_sphere(
     # Written so that NaN and overflow count as existing: they must stay visible in the result.
     exists = ~(squared_norm <= floor) | jnp.isinf(squared_norm)
     # Replace the norm before dividing: else the branch not taken puts NaN into the gradient.
-    safe = jnp.where(exists, squared_norm, 1.0)
-    ratio = jnp.asarray(squared_radius, wide.dtype) / safe
+    ratio = jnp.asarray(squared_radius, wide.dtype) / nonzero(squared_norm, ~exists)
     ratio = jnp.where(jnp.isfinite(squared_norm), ratio, jnp.nan)
     return deviation * jnp.where(exists, jnp.sqrt(ratio), 0.0), exists
 
@@ -124,9 +106,9 @@ def _deviation(
     wide: Weights, axes: Axes, centered: bool
 ) -> tuple[Weights, Float[Array, "..."], Float[Array, "..."]]:
     """What is to be scaled onto the sphere, its squared norm, and the norm that counts as zero."""
-    floor = jnp.asarray(jnp.finfo(wide.dtype).tiny, wide.dtype)
     if not centered:
-        return wide, squared_norm(wide, axes), floor
+        squares = squared_norm(wide, axes)
+        return wide, squares, rounding_floor(jnp.zeros((), wide.dtype))
     size = fan_in(wide, axes)
     mean = wide.mean(axes, keepdims=True)
     deviation = wide - mean
@@ -134,15 +116,7 @@ def _deviation(
     # pass as the squares, so that an offset of any size costs no accuracy and no extra pass.
     error = deviation.mean(axes, keepdims=True)
     squares = squared_norm(deviation, axes) - size * jnp.square(error)
-    resolution = ROUNDING_ERRORS * float(jnp.finfo(wide.dtype).eps) * mean
-    return deviation - error, squares, floor + size * jnp.square(resolution)
-
-
-def rounding_floor(mean: Weights) -> Weights:
-    """The variance at or below which values of this mean are all equal, but for rounding."""
-    tiny, eps = jnp.finfo(mean.dtype).tiny, float(jnp.finfo(mean.dtype).eps)
-    # A sum over a whole minibatch gathers more errors than one over a unit's weights.
-    return jnp.asarray(tiny, mean.dtype) + jnp.square(8 * ROUNDING_ERRORS * eps * mean)
+    return deviation - error, squares, rounding_floor(mean, count=size)
 
 
 def squared_norm(wide: Weights, axes: Axes) -> Float[Array, "..."]:
