@@ -10,7 +10,8 @@ from dataclasses import fields, replace
 import pytest
 
 from experiments.checkpoints.config import config_of
-from experiments.cli import Compare, Report, Train, main
+from experiments.cli import main
+from experiments.commands import Compare, Report, Train
 from experiments.comparison import Comparison
 from experiments.config import Config
 from experiments.grouped import TITLES, flat, grouped
