@@ -40,5 +40,5 @@ STATED = {
         *says("B.1", {"model": "resnet18", **MOMENTUM, **tenth_at(30, 60, 90), **ALL_ROWS}),
         *says("B.1", {"learning_rate": 0.1}, "M = 128|PN"),
     ),
-    "bn/fig4": _CIFAR,
+    "bn/fig4": (*says("5, B.2", {"fine_rate": 1e-3}), *_CIFAR),
 }
