@@ -54,7 +54,7 @@ def grid_item(
             said.append(said_of_policies(protocol.policies))
         said += said_of_noise(cells, protocol)
         trained = train_grid(grid, protocol, context)
-        return report_of(grid, trained, (*said, *notes), protocol.last)
+        return report_of(grid, trained, (*said, *notes), protocol.last, names)
 
     return Item(name, title, reported, run, presets, grid)
 
@@ -75,7 +75,11 @@ def said_of_noise(cells: Sequence[Cell], protocol: Protocol) -> list[str]:
 
 
 def report_of(
-    grid: Grid, trained: Sequence[Trained], notes: Sequence[str] = (), last: int = 1
+    grid: Grid,
+    trained: Sequence[Trained],
+    notes: Sequence[str] = (),
+    last: int = 1,
+    data: str = "",
 ) -> Report:
     """The report of a grid's runs.
 
@@ -84,6 +88,7 @@ def report_of(
         trained: its runs.
         notes: sentences for the report.
         last: the epochs at the end over which measures are averaged.
+        data: what was really trained on, for the picture.
     """
     names = list(dict.fromkeys(name for each in trained for name in each.run.scores))
     rows = [_row(each, names, last) for each in trained]
@@ -91,7 +96,7 @@ def report_of(
     averaged = [f"Measures are means over the last {last} epochs."] if last > 1 else []
     said = (*notes, *averaged, *_diverged(trained), *judged)
     columns = (*COLUMNS, *names)
-    return Report(claims_of(grid, trained, last), columns, rows, _figures(trained), said)
+    return Report(claims_of(grid, trained, last), columns, rows, _figures(trained, data), said)
 
 
 def _diverged(trained: Sequence[Trained]) -> list[str]:
@@ -126,7 +131,7 @@ PANELS = (
 )
 
 
-def _figures(trained: Sequence[Trained]) -> dict[str, Figure]:
+def _figures(trained: Sequence[Trained], data: str) -> dict[str, Figure]:
     """Losses and accuracies of every row in training and test, a row of panels a column."""
     columns = list(dict.fromkeys(t.cell.column for t in trained))
     figure = new_figure(len(PANELS), len(columns), width=4.4, height=3.8)
@@ -140,6 +145,8 @@ def _figures(trained: Sequence[Trained]) -> dict[str, Figure]:
             if measure.endswith("loss"):
                 ax.set_yscale("log")
         axes[-1].legend(loc="best", fontsize=8)
+    if data:  # Panels are named as the paper's columns.
+        figure.suptitle(f"trained and tested on {data}", fontsize="medium")
     return {"curves": figure}
 
 

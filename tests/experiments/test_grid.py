@@ -5,6 +5,7 @@ import pickle
 from dataclasses import replace
 from types import SimpleNamespace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -201,6 +202,11 @@ def by_cell(runs):
     return [[t.run for t in runs if t.cell.row == row] for row in ("normalized", "plain")]
 
 
+def test_a_picture_names_the_data_that_were_really_trained_on():
+    report = report_of(GRID, trained([(0.5,), (0.7,)]), data="digits, enlarged")
+    assert report.figures["curves"].get_suptitle() == "trained and tested on digits, enlarged"
+
+
 def test_the_last_epochs_are_averaged():
     curve = [Epoch(n + 1, 1.0, 0.5, 2.0 - n, x) for n, x in enumerate((0.1, 0.4, 0.6))]
     run = Run("bn", 0, curve, 1.0, 1, None)
@@ -251,7 +257,8 @@ def test_scores_are_those_of_the_trained_network(streamed):
         data = data._replace(stream=stream, mean=zero.astype("f"), scale=one.astype("f"))
     found = scores_of(trainer, state, data, ("class_accuracy",))
     functional = trainer.context.functional
-    logits, _ = functional.apply(state.params, state.model_state, data.X_test, train=False)
+    X = jnp.asarray(data.X_test)
+    logits, _ = functional.apply(state.params, state.model_state, X, train=False)
     guesses = np.asarray(logits).argmax(1)
     classes = sorted({*data.y_test.tolist()})
     shares = [(guesses == data.y_test)[data.y_test == c].mean() for c in classes]
