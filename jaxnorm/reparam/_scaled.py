@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxnorm._axes import negative_axes, per_unit, unit_shape
 from jaxnorm._node import Axes, Reparametrization, kernel_of, register_node, static_field
+from jaxnorm._sums import spread
 from jaxnorm._unit import widen
 
 
@@ -59,4 +60,5 @@ class Scaled(Reparametrization):
         """The kernel gamma v, computed in float32 or wider, in the kernel's type."""
         kernel = kernel_of(self.kernel)
         scale = per_unit(widen(self.scale, kernel), self.fan_in_axes)
-        return (widen(kernel, self.scale) * scale).astype(kernel.dtype)
+        wide = widen(kernel, self.scale)
+        return (wide * spread(scale, wide, self.fan_in_axes)).astype(kernel.dtype)

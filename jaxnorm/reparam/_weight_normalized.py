@@ -7,7 +7,8 @@ from jaxtyping import Array, Float
 
 from jaxnorm._axes import negative_axes, per_unit
 from jaxnorm._node import Axes, Reparametrization, kernel_of, register_node, static_field
-from jaxnorm._unit import on_sphere, squared_norm, widen
+from jaxnorm._sums import spread
+from jaxnorm._unit import squared_norm, to_sphere, widen
 
 
 @register_node
@@ -57,5 +58,7 @@ def scaled_point(
     centered: bool,
 ) -> Float[Array, "..."]:
     """``scale`` times the projection of ``weights`` onto a sphere, in the type of ``weights``."""
-    point, _ = on_sphere(widen(weights, scale), axes, squared_radius, centered)
-    return (point * per_unit(widen(scale, weights), axes)).astype(weights.dtype)
+    wide, gain = widen(weights, scale), per_unit(widen(scale, weights), axes)
+    deviation, factor, _ = to_sphere(wide, axes, squared_radius, centered)
+    # One factor a unit, so that its gradient is one pass over the kernel.
+    return (deviation * spread(gain * factor, wide, axes)).astype(weights.dtype)
