@@ -12,7 +12,7 @@ from jaxnorm._node import Axes
 from jaxnorm._paths import flat_leaves
 from jaxnorm._prefix import Setting
 from jaxnorm._project import check_constraint
-from jaxnorm._unit import center, on_sphere, squared_norm, widen
+from jaxnorm._unit import center, near_the_mean_of_sum, on_sphere, squared_norm, widen
 from jaxnorm.transforms._own_norms import own_norms, radii_per_leaf
 
 
@@ -102,7 +102,8 @@ def _landing_step(
     if tangent:
         wide = _tangent_part(wide, old, axes, centered)
     squared_radius = squared_norm(old, axes) if radius is None else radius
-    point, exists = on_sphere(old + wide, axes, squared_radius, centered)
+    near = near_the_mean_of_sum(old, wide, axes) if centered else None
+    point, exists = on_sphere(old + wide, axes, squared_radius, centered, near)
     # Aim at the point as it will be stored: the step then makes up for the storage's rounding.
     stored = jnp.where(exists, point, old).astype(weights.dtype)
     return (widen(stored, step) - old).astype(step.dtype)
