@@ -1,220 +1,35 @@
-"""The command line: what each command takes, and what it does."""
+"""The command line: from what the user typed to a command, and from its end to a status."""
 
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
-from tyro.conf import Positional, arg, subcommand
+from tyro.conf import subcommand
 
-from experiments.bench.registry import BENCHMARKS, find_benchmark
-from experiments.checkpoints.keeper import CheckpointSettings
 from experiments.checkpoints.signals import Stopped
-from experiments.compare import compare
-from experiments.data.describe import describe_sources
+from experiments.commands import Bench, Compare, Datasets, Methods, Paper, Report, Train
 from experiments.errors import Diverged, UserError
-from experiments.methods.table import METHODS, find_methods
-from experiments.papers.collected import collect
-from experiments.papers.item import PresetName
-from experiments.papers.registry import ITEMS, find_items
-from experiments.papers.run import items_table, run_item
+from experiments.grouped import flat, grouped
 from experiments.ranges import check_ranges
-from experiments.reports.show import show_table
-from experiments.settings import Settings
-from experiments.train import train
 from jaxnorm import __version__
 
-_METHODS_HELP = "; ".join(f"{method.name}: {method.summary}" for method in METHODS.values())
-_DEFAULT_METHODS = ",".join(method.name for method in METHODS.values() if method.default)
-
-
-@dataclass(frozen=True)
-class Compare(Settings):
-    """Train one network with each normalizer, on the same splits, and compare.
-
-    Writes results.csv (a row for each method and seed; accuracies are fractions from 0 to 1),
-    curves.csv (a row for each epoch), curves.png, table.md and runs.json (for --resume) into --out,
-    and prints the table.
-    Without flags: the bundled digits, a ReLU network of three layers of 256 units, three seeds.
-    """
-
-    methods: Annotated[
-        str,
-        arg(
-            help=f"Methods to compare, comma-separated; the first is the baseline. {_METHODS_HELP}."
-        ),
-    ] = _DEFAULT_METHODS
-    seeds: int = 3
-    """The number of seeds: 0, 1, ... Each has its own split, initialization and batches."""
-    out: Path = Path("results/compare")
-    """The folder to write to; made if it does not exist."""
-    resume: bool = False
-    """Keep the runs that an earlier call with the same settings finished in --out (runs.json): so
-    a long comparison goes on where it was stopped, and grows by methods and seeds."""
-    jobs: int = 1
-    """Runs at once, each in a process with its share of the cores and GPUs."""
-
-    def run(self, command: str) -> None:
-        """Runs the command."""
-        methods = find_methods(self.methods)
-        compare(self, methods, range(self.seeds), self.out, command, self.jobs, self.resume)
-
-
-@dataclass(frozen=True)
-class Train(Settings):
-    """Train one method under one seed.
-
-    Writes results.csv and curves.csv, as compare does, into --out, and prints one row.
-    """
-
-    method: Annotated[str, arg(help=f"The method. {_METHODS_HELP}.")] = "cwo"
-    seed: int = 0
-    """The seed of the split, the initialization, the batches and the noise."""
-    out: Path = Path("results/train")
-    """The folder to write to; made if it does not exist."""
-    checkpoint_dir: str | None = None
-    """The folder for checkpoints, one folder in it an epoch. With it, SIGTERM and Ctrl-C end the
-    run after the epoch that runs, and save it first; a second one ends it at once."""
-    checkpoint_every: int = 1
-    """The epochs between two checkpoints; the last epoch is always saved."""
-    keep: int = 3
-    """The checkpoints that stay, the newest."""
-    resume: bool = False
-    """Go on from the newest checkpoint; from the beginning if there is none. All settings that
-    change numbers must be the checkpoint's; the devices may be others."""
-    resume_from: int | None = None
-    """Go on from the checkpoint of this epoch, and delete the later ones."""
-    skip_nonfinite: bool = False
-    """Leave out, and count, updates that would make something NaN or infinite; without this the
-    run stops at the first, and says where it began."""
-
-    def run(self, command: str) -> None:
-        """Runs the command."""
-        methods = find_methods(self.method)
-        if len(methods) != 1:
-            raise UserError(
-                f"--method is {self.method!r}; wanted one name (compare takes several)."
-            )
-        nonfinite = "skip" if self.skip_nonfinite else "stop"
-        train(self, methods[0], self.seed, self.out, self._checkpoints(), nonfinite)
-
-    def _checkpoints(self) -> CheckpointSettings | None:
-        if self.checkpoint_dir is None:
-            if self.resume or self.resume_from is not None:
-                raise UserError("to resume, give the --checkpoint-dir to resume from.")
-            return None
-        return CheckpointSettings(
-            self.checkpoint_dir, self.keep, self.checkpoint_every, self.resume, self.resume_from
-        )
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Measure what a method costs. Without a name: list the benchmarks.
-
-    step: times of single compiled training steps, of all methods in turn in one run, and the
-    operations and memory traffic that the compiler counts. throughput: steps a second of an epoch
-    as train runs it, and of a Python loop of the same step. scaling: what the devices of a compiled
-    step send each other, on 1, 2, 4 and 8 of them (on a CPU with JAX_NUM_CPU_DEVICES=8).
-    """
-
-    name: Annotated[Positional[str], arg(help=f"The benchmark: {', '.join(BENCHMARKS)}.")] = ""
-    model: str = "cnn9"
-    """The network, on random 32 x 32 colour images; throughput has the digits for the mlp."""
-    methods: str = "none,cwo,bn"
-    """Methods, comma-separated. The baseline none is always measured, and twice, as a control."""
-    batch_size: int = 128
-    """The rows of a step; in scaling, of each device."""
-    channels: int = 64
-    """The channels of cnn9's first stage."""
-    depth: int = 3
-    """The hidden layers of the mlp."""
-    width: int = 256
-    """The units of each hidden layer of the mlp."""
-    repeats: int = 20
-    """The rounds; in each, everything that is compared runs once."""
-    out: Path = Path("results/bench")
-    """The folder for the .csv files; made if it does not exist."""
-
-    def run(self, command: str) -> None:
-        """Runs the command."""
-        find_benchmark(self.name)(self)
-
-
-@dataclass(frozen=True)
-class Paper:
-    """Reproduce a table or figure of the five papers: our numbers beside the paper's.
-
-    Writes report.md, results.csv and pictures into --out. With --list: what there is, what each
-    item costs and what the paper reports.
-    """
-
-    item: Annotated[
-        Positional[str],
-        arg(help=f"PAPER/ITEM, or all for one after the other: {', '.join(ITEMS)}."),
-    ] = ""
-    list: bool = False
-    """List the items."""
-    preset: PresetName = "cpu"
-    """smoke: seconds, to see that it runs; cpu: minutes; full: the paper's protocol."""
-    data_dir: Path | None = None
-    """The folder of the paper's data, for items that need some."""
-    out: Path | None = None
-    """The folder to write to; results/PAPER/ITEM if left out. Of all: the one above them."""
-    jobs: int = 1
-    """Trainings of a table at once, each in a process with its share of the cores and GPUs."""
-
-    def run(self, command: str) -> None:
-        """Runs the command."""
-        if self.list or not self.item:
-            show_table(items_table(ITEMS.values()))
-            return
-        items = find_items(self.item)
-        for item in items:
-            alone = len(items) == 1 and self.out is not None
-            out = self.out if alone else (self.out or Path("results")) / item.name
-            run_item(item, self.preset, self.data_dir, out, command, self.jobs)
-
-
-@dataclass(frozen=True)
-class Report:
-    """Gather the reports of the papers' items that have been run into one page."""
-
-    folder: Path = Path("results")
-    """The folder of the reports, as paper writes them: FOLDER/PAPER/ITEM/report.md."""
-
-    def run(self, command: str) -> None:
-        """Runs the command."""
-        out = self.folder / "report.md"
-        count = collect(list(ITEMS.values()), self.folder, out)
-        print(f"Gathered {count} of {len(ITEMS)} items in {out}.")
-
-
-@dataclass(frozen=True)
-class Datasets:
-    """List what --dataset reads, from where, and what is present."""
-
-    def run(self, command: str) -> None:
-        """Runs the command."""
-        print(describe_sources())
-
-
-Command = (
-    Annotated[Compare, subcommand("compare")]
-    | Annotated[Train, subcommand("train")]
+#: What tyro reads; a type that is made here is none to a type checker.
+COMMANDS: Any = (
+    Annotated[grouped(Compare), subcommand("compare")]
+    | Annotated[grouped(Train), subcommand("train")]
     | Annotated[Paper, subcommand("paper")]
     | Annotated[Report, subcommand("report")]
     | Annotated[Bench, subcommand("bench")]
+    | Annotated[Methods, subcommand("methods")]
     | Annotated[Datasets, subcommand("datasets")]
 )
 
 DESCRIPTION = "Train deep networks with and without batch normalization, and compare."
 
 
-def run(command: Command, line: str) -> None:
+def run(command: Any, line: str) -> None:
     """Runs a parsed command; raises UserError, before any work, for flags out of range.
 
     ``line`` is what the user typed, for the reports.
@@ -234,10 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"jaxnorm {__version__}")
         return 0
     command = tyro.cli(
-        Command, args=arguments, prog="python -m experiments", description=DESCRIPTION
+        COMMANDS, args=arguments, prog="python -m experiments", description=DESCRIPTION
     )
     try:
-        run(command, shlex.join(["python", "-m", "experiments", *arguments]))
+        run(flat(command), shlex.join(["python", "-m", "experiments", *arguments]))
     except (UserError, Diverged) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1 if isinstance(error, Diverged) else 2

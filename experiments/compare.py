@@ -1,10 +1,12 @@
 """The comparison: each method under each seed, on the same splits."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from experiments.comparison import Comparison, run_all
 from experiments.methods.method import Method
+from experiments.reports.csv import write_curves, write_results
 from experiments.reports.curves import draw_curves
 from experiments.reports.files import prepare_folder, write_whole
 from experiments.reports.show import show_table
@@ -12,6 +14,10 @@ from experiments.reports.table import comparison_table, markdown, provenance
 from experiments.settings import Settings
 from experiments.training.fit import Run
 from experiments.training.processes import join, writes
+from experiments.tuning.choose import Tuning, choose
+from experiments.tuning.held_out import PARTS
+from experiments.tuning.report import said_of_ends
+from experiments.variant import Variant
 
 HELP = (
     "A smaller --learning-rate may help; in code of your own also jaxnorm.clip_by_layer_norm, "
@@ -24,6 +30,12 @@ NOTE = (
     "while it trained; test figures are in evaluation mode, without noise."
 )
 
+TUNED = (
+    f"Each method chose its settings (last columns) under each seed, by training on all but one in "
+    f"{PARTS} of that seed's training rows, from another initialization: the best accuracy on the "
+    "rows held out. All trials: tuning.csv, tuning.png."
+)
+
 
 def compare(
     settings: Settings,
@@ -33,6 +45,7 @@ def compare(
     command: str,
     jobs: int = 1,
     resume: bool = False,
+    tuning: Tuning | None = None,
 ) -> None:
     """Trains every method under every seed; writes and prints the results.
 
@@ -44,12 +57,16 @@ def compare(
         command: what the user typed, for table.md.
         jobs: how many runs at once, each in a process with its share of the machine.
         resume: whether finished runs of an earlier call with the same settings are kept.
+        tuning: what each method chooses for itself first; None for nothing.
     """
     join(settings.coordinator, settings.processes, settings.process_id)
     if writes():
         prepare_folder(out)
     comparison = Comparison(settings)
-    runs = run_all(comparison, methods, seeds, out, jobs, resume)
+    tasks = [(Variant(method.name), seed) for method in methods for seed in seeds]
+    if tuning is not None:
+        tasks = choose(settings, methods, seeds, tuning, out, jobs, resume)
+    runs = run_all(comparison, tasks, out, jobs, resume, write=partial(_write, out))
     if not writes():
         return
     of_seeds = f": mean and range of {len(seeds)} seeds" if len(seeds) > 1 else ""
@@ -57,10 +74,18 @@ def compare(
     name = Path(settings.dataset).name
     draw_curves(out / "curves.png", runs, f"{name}, {model}{of_seeds}")
     table = comparison_table(runs)
-    write_whole(out / "table.md", f"{markdown(table)}\n\n{NOTE}\n\n{provenance(command)}")
+    note = NOTE if tuning is None else f"{NOTE}\n{TUNED}"
+    write_whole(out / "table.md", f"{markdown(table)}\n\n{note}\n\n{provenance(command)}")
     show_table(table)
     print(*said_of_failures(runs), sep="\n")
+    if tuning is not None:
+        print(*said_of_ends(tuning.grid, runs), f"\n{TUNED}", sep="\n")
     print(f"\n{NOTE}\nWritten to {out}: results.csv, curves.csv, curves.png, table.md, runs.json.")
+
+
+def _write(out: Path, runs: Sequence[Run]) -> None:
+    write_results(out / "results.csv", runs)
+    write_curves(out / "curves.csv", runs)
 
 
 def said_of_failures(runs: Sequence[Run]) -> list[str]:

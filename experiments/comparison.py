@@ -1,4 +1,4 @@
-"""The runs of a comparison: each method under each seed, finished ones kept."""
+"""The runs of a comparison: each variant of a method under its seed, finished ones kept."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,118 +15,137 @@ from experiments.errors import Diverged
 from experiments.jobs import finished
 from experiments.kept import RUNS, read_runs, write_runs
 from experiments.methods.flags import adjusted
-from experiments.methods.method import Method
 from experiments.methods.table import METHODS
 from experiments.progress import Advance, progress
-from experiments.reports.csv import write_curves, write_results
+from experiments.reports.tensorboard import EventFiles
 from experiments.settings import Settings
 from experiments.training.devices import make_placement
 from experiments.training.fit import DIVERGED, Run, fit, start
 from experiments.training.history import Epoch
 from experiments.training.processes import writes
 from experiments.training.trainer import Trainer, make_trainer
+from experiments.variant import Variant
 from jaxnorm import parameter_count
 
 #: Flags that say which runs there are, not what each of them is.
-_WHICH = {"methods", "seeds", "jobs"}
+_WHICH = {"methods", "seeds", "jobs", "tune", "tune_epochs"}
 
 
-def ignore(what: str) -> None:
-    """Progress that nobody sees."""
+def ignore(what: object) -> None:
+    """What nobody sees."""
+
+
+def loader(settings: Settings) -> Callable[[int], Dataset]:
+    """What loads the dataset of a seed."""
+    return partial(load, settings.dataset, train_rows=settings.train_rows)
 
 
 class Comparison:
-    """Trains methods by name; every seed of one shares its compiled functions.
+    """Trains methods by name; every seed of a variant shares its compiled functions.
 
     Args:
         settings: what the methods share.
+        source: the dataset of a seed; None for what the settings name.
 
     Attributes:
         advance: is told of each epoch.
     """
 
-    def __init__(self, settings: Settings):
-        self.settings, self.advance = settings, ignore
+    def __init__(self, settings: Settings, source: Callable[[int], Dataset] | None = None):
+        self.settings, self.source = settings, source
+        self.advance: Advance = ignore
         self.config = settings.changed(nonfinite="stop")
+        self._events = EventFiles(settings.tensorboard if writes() else None)
         self._placement = make_placement(settings.parallel, settings.mesh)
-        self.dataset = cache(partial(load, settings.dataset, train_rows=settings.train_rows))
+        self.dataset = cache(source or loader(settings))
         self._trainers: dict[tuple[object, ...], Trainer] = {}
 
-    def trainer(self, name: str, dataset: Dataset) -> Trainer:
-        """The method of that name on data of that shape."""
-        key = (name, dataset.X_train.shape, dataset.num_classes)
+    def again(self) -> Callable[[], "Comparison"]:
+        """What makes the same in another process."""
+        return partial(Comparison, self.settings, self.source)
+
+    def trainer(self, variant: Variant, dataset: Dataset) -> Trainer:
+        """The variant on data of that shape."""
+        key = (variant, dataset.X_train.shape, dataset.num_classes)
         if key not in self._trainers:
-            method = adjusted(METHODS[name], self.settings)
-            self._trainers[key] = make_trainer(method, self.config, dataset, self._placement)
+            changes = dict(variant.changes)
+            method = adjusted(METHODS[variant.method], self.settings.changed(**changes))
+            config = self.config.changed(**changes)
+            self._trainers[key] = make_trainer(method, config, dataset, self._placement)
         return self._trainers[key]
 
-    def __call__(self, method: str, seed: int) -> Run:
+    def __call__(self, variant: Variant, seed: int) -> Run:
         """The run, without its final state; of one that diverges the epochs before, and NaNs."""
-        report = reporter(f"{method}, seed {seed}", self.config.epochs, self.advance)
         dataset = self.dataset(seed)
-        run = _fit_or_diverge(self.trainer(method, dataset), dataset, seed, report)
-        return run._replace(state=None)
+        with self._events.of(str(variant), seed) as log:
+            report = reporter(f"{variant}, seed {seed}", self.config.epochs, self.advance, log)
+            run = _fit_or_diverge(self.trainer(variant, dataset), dataset, seed, report)
+        return run._replace(state=None, changes=variant.changes)
 
 
 def run_all(
     comparison: Comparison,
-    methods: Sequence[Method],
-    seeds: Sequence[int],
+    tasks: Sequence[tuple[Variant, int]],
     out: Path,
     jobs: int = 1,
     resume: bool = False,
+    keep: str = RUNS,
+    tested: str = "test",
+    write: Callable[[Sequence[Run]], None] = ignore,
 ) -> list[Run]:
-    """Trains every method under every seed, and rewrites the files of results after each run.
+    """Trains every variant under its seed, and rewrites the files of results after each run.
 
     Of several processes over hosts all train, and one writes and shows progress.
 
     Args:
-        comparison: what the methods share.
-        methods: the methods.
-        seeds: of the splits, the initializations, the batches and the noise.
-        out: the folder for runs.json, results.csv and curves.csv.
+        comparison: what the variants share.
+        tasks: what to train, under which seed of the split, the initialization, the batches and
+            the noise.
+        out: the folder for finished runs.
         jobs: how many runs at once.
         resume: whether finished runs of an earlier call with the same settings are kept.
+        keep: the file of finished runs.
+        tested: what the rows are called that runs do not train on.
+        write: is given the finished runs after each, in the order of the tasks.
 
     Raises:
         UserError: for whatever does not fit, before any work is done; for kept runs of other
             settings.
     """
-    tasks = [(method.name, seed) for method in methods for seed in seeds]
-    dataset, epochs = comparison.dataset(seeds[0]), comparison.config.epochs
-    for method in methods:
-        comparison.trainer(method.name, dataset)
+    dataset, epochs = comparison.dataset(tasks[0][1]), comparison.config.epochs
+    for variant in dict.fromkeys(variant for variant, _ in tasks):
+        comparison.trainer(variant, dataset)
     protocol = _protocol_of(comparison.settings, dataset)
     # Several hosts need not see the same files; then all train everything.
-    done = read_runs(out / RUNS, protocol) if resume and jax.process_count() == 1 else {}
-    missing = [task for task in tasks if task not in done]
+    done = read_runs(out / keep, protocol) if resume and jax.process_count() == 1 else {}
+    missing = [task for task in tasks if _name(task) not in done]
     with progress(len(missing) * epochs, writes()) as (advance, say):
         if len(missing) < len(tasks):
             say(f"{len(tasks) - len(missing)} of {len(tasks)} runs are kept from an earlier call.")
         comparison.advance = advance
-        make = partial(Comparison, comparison.settings) if jobs > 1 else lambda: comparison
-        for (method, seed), run in finished(missing, make, jobs):
-            done[method, seed] = run
-            say(summary(run))
+        make = comparison.again() if jobs > 1 else lambda: comparison
+        for task, run in finished(missing, make, jobs):
+            done[_name(task)] = run
+            say(summary(run, tested))
             for _ in range(epochs if jobs > 1 else 0):
-                advance(f"{method}, seed {seed}")
+                advance(f"{task[0]}, seed {task[1]}")
             if writes():
-                write_runs(out / RUNS, protocol, [(run.method, run) for run in done.values()])
-                _write(out, [done[task] for task in tasks if task in done])
-    runs = [done[task] for task in tasks]
+                write_runs(out / keep, protocol, [(name, run) for (name, _), run in done.items()])
+                write([done[_name(task)] for task in tasks if _name(task) in done])
+    runs = [done[_name(task)] for task in tasks]
     if writes():
-        _write(out, runs)
+        write(runs)
     return runs
+
+
+def _name(task: tuple[Variant, int]) -> tuple[str, int]:
+    """The name of a run among finished ones."""
+    return str(task[0]), task[1]
 
 
 def _protocol_of(settings: Settings, dataset: Dataset) -> dict[str, Any]:
     config = config_of(settings, *dataset[:4])
     return {name: value for name, value in config.items() if name not in _WHICH}
-
-
-def _write(out: Path, runs: Sequence[Run]) -> None:
-    write_results(out / "results.csv", runs)
-    write_curves(out / "curves.csv", runs)
 
 
 def _fit_or_diverge(
@@ -144,17 +163,24 @@ def _fit_or_diverge(
         return Run(trainer.method.name, seed, curve, error.step_ms, parameters, None, outcome)
 
 
-def reporter(name: str, epochs: int, advance: Advance) -> Callable[[Epoch], None]:
-    """Moves the progress bar at each epoch of the run of that name."""
-    return lambda entry: advance(f"{name}, epoch {entry.epoch} of {epochs}")
+def reporter(
+    name: str, epochs: int, advance: Advance, log: Callable[[Epoch], None]
+) -> Callable[[Epoch], None]:
+    """Logs each epoch of the run of that name, and moves the progress bar."""
+
+    def report(entry: Epoch) -> None:
+        log(entry)
+        advance(f"{name}, epoch {entry.epoch} of {epochs}")
+
+    return report
 
 
-def summary(run: Run) -> str:
-    """A finished run in a line."""
-    last = run.curve[-1]
+def summary(run: Run, tested: str = "test") -> str:
+    """A finished run in a line; ``tested`` are the rows that it did not train on."""
+    last, name = run.curve[-1], Variant(run.method, run.changes)
     if run.diverged:
-        return f"{run.method}, seed {run.seed}: {run.outcome}"
+        return f"{name}, seed {run.seed}: {run.outcome}"
     return (
-        f"{run.method}, seed {run.seed}: test accuracy {100 * last.test_accuracy:.2f}%, "
+        f"{name}, seed {run.seed}: {tested} accuracy {100 * last.test_accuracy:.2f}%, "
         f"training loss {last.train_loss:.4g}, {run.step_ms:.2f} ms a step"
     )

@@ -80,6 +80,8 @@ class Config:
     """Of weights and activations in training; parameters and statistics are always float32."""
     drops: Suppress[tuple[tuple[float, float], ...]] = ()
     """(fraction of training, factor on the initial rate) from then on, for half a cosine."""
+    rate_decay: Suppress[float] = 0.0
+    """The part of the learning rate that each step takes away, for half a cosine."""
     alpha_dropout: Suppress[float] = 0.0
     """The rate of alpha dropout after each activation."""
     head_dropout: Suppress[float] = 0.0

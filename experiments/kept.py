@@ -75,6 +75,8 @@ def write_runs(path: Path, protocol: Mapping[str, Any], runs: Iterable[tuple[str
             "step_ms": run.step_ms,
             "parameters": run.parameters,
             "outcome": run.outcome,
+            "changes": dict(run.changes),
+            "scores": dict(run.scores),
             "curve": run.curve,
         }
         for name, run in runs
@@ -84,14 +86,17 @@ def write_runs(path: Path, protocol: Mapping[str, Any], runs: Iterable[tuple[str
 
 def _run_of(stored: dict[str, Any]) -> tuple[str, Run]:
     """A run's name, and the run."""
-    # Runs that were kept before they said their outcome.
-    stored = {"outcome": "", **stored}
+    # Runs that were kept before they said their outcome, settings of their own and scores.
+    stored = {"outcome": "", "changes": {}, "scores": {}, **stored}
     header = record_of(_Header, {name: stored[name] for name in _Header._fields})
     curve = [Epoch.of_list(epoch) for epoch in stored["curve"]]
     if not curve:
         raise ValueError("a run in it has no epoch")
     costs = header.step_ms, header.parameters
-    return header.cell, Run(header.method, header.seed, curve, *costs, None, header.outcome)
+    changes = tuple((name, 0 + value) for name, value in stored["changes"].items())
+    scores = {name: 0.0 + score for name, score in stored["scores"].items()}
+    run = Run(header.method, header.seed, curve, *costs, None, header.outcome, changes, scores)
+    return header.cell, run
 
 
 class _Header(NamedTuple):

@@ -1,8 +1,10 @@
 """Progress of long work: a bar on a terminal, plain lines elsewhere; always on stderr."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -13,14 +15,30 @@ Advance = Callable[[str], None]
 #: ``say(line)``: something worth a line is done.
 Say = Callable[[str], None]
 
+_QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
+
+
+@contextlib.contextmanager
+def quietly(quiet: bool = True) -> Iterator[None]:
+    """Within it nothing is printed but warnings and errors: neither progress nor tables."""
+    if not quiet:
+        yield
+        return
+    before = _QUIET.set(True)
+    try:
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+            yield
+    finally:
+        _QUIET.reset(before)
+
 
 @contextlib.contextmanager
 def progress(total: int, shown: bool = True) -> Iterator[tuple[Advance, Say]]:
     """Shows ``total`` units of work; lines that are said stay, above the bar.
 
-    With ``shown=False`` nothing is: another process shows the same.
+    With ``shown=False`` nothing is: another process shows the same. Nor is it `quietly`.
     """
-    if not shown:
+    if not shown or _QUIET.get():
         yield (lambda what: None), (lambda line: None)
         return
     console = Console(stderr=True)

@@ -44,7 +44,7 @@ RANGES: Mapping[str, Range] = MappingProxyType(
         "depth": Range(1, 1000),
         "width": Range(1, 2**20),
         "channels": Range(1, 2**16),
-        "epochs": Range(1, 10**6),
+        **dict.fromkeys(("epochs", "tune_epochs"), Range(1, 10**6)),
         "seeds": Range(1, 10**4),
         "seed": Range(0, 2**32 - 1),
         "jobs": Range(1, 1024),

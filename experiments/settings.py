@@ -1,6 +1,7 @@
 """The flags that every command which trains has."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import arg
@@ -27,9 +28,11 @@ class Source:
 
 # The flags of the last base come first.
 @dataclass(frozen=True)
-class Settings(Overrides, Config, Source):
+class Settings(Overrides, Config, Source):  # type: ignore[misc]  # Overrides is made when imported.
     """What is trained, on what, and how; the same for every method."""
 
+    tensorboard: Path | None = None
+    """A folder for TensorBoard's event files, METHOD/seed-SEED, as the run trains."""
     parallel: Entry = "jit"
     """How a step runs on several devices: by the compiler, or on each one's rows (pmap: legacy)."""
     mesh: str = ""

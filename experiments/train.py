@@ -23,6 +23,7 @@ from experiments.reports.csv import write_curves, write_results
 from experiments.reports.files import prepare_folder
 from experiments.reports.show import show_table
 from experiments.reports.table import comparison_table
+from experiments.reports.tensorboard import EventFiles
 from experiments.settings import Settings
 from experiments.training.devices import make_placement
 from experiments.training.fit import fit
@@ -55,6 +56,7 @@ def train(
     method = adjusted(method, settings)
     if writes():
         prepare_folder(out)
+    events = EventFiles(settings.tensorboard if writes() else None)
     dataset = load(settings.dataset, seed, settings.train_rows)
     placement = make_placement(settings.parallel, settings.mesh)
     trainer = make_trainer(method, config, dataset, placement)
@@ -63,8 +65,9 @@ def train(
     with (
         progress(config.epochs, writes()) as (advance, say),
         _kept(checkpoints, config_of(settings, *dataset[:4]), config.epochs) as keeper,
+        events.of(method.name, seed) as log,
     ):
-        report = reporter(f"{method.name}, seed {seed}", config.epochs, advance)
+        report = reporter(f"{method.name}, seed {seed}", config.epochs, advance, log)
         try:
             run = fit(trainer, dataset, seed, report, keeper)
         except Diverged as error:
@@ -78,7 +81,7 @@ def train(
     write_results(out / "results.csv", [run])
     write_curves(out / "curves.csv", [run])
     show_table(comparison_table([run]))
-    if nonfinite == "skip":
+    if nonfinite == "skip" and run.state is not None:
         print(f"\nUpdates left out, as something was not finite: {int(run.state.skipped)}.")
     print(f"\nWritten to {out}: results.csv, curves.csv.")
 

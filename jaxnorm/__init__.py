@@ -9,6 +9,7 @@ from jaxnorm import activations as activations
 from jaxnorm import initializers as initializers
 from jaxnorm import losses as losses
 from jaxnorm import noise as noise
+from jaxnorm import recipes as recipes
 from jaxnorm import reparam as reparam
 from jaxnorm import statistics as statistics
 from jaxnorm import theory as theory
@@ -16,18 +17,18 @@ from jaxnorm import transforms as transforms
 from jaxnorm._constrain import constrain as constrain
 from jaxnorm._constrain import linearly_constrain as linearly_constrain
 from jaxnorm._constrain import propagate_normalization as propagate_normalization
-from jaxnorm._describe import describe as describe
-from jaxnorm._layout import Layout as Layout
-from jaxnorm._layout import exclude as exclude
-from jaxnorm._layout import flax_layout as flax_layout
-from jaxnorm._layout import layout_from_rules as layout_from_rules
-from jaxnorm._layout import torch_layout as torch_layout
-from jaxnorm._metrics import metrics as metrics
-from jaxnorm._project import constraint_drift as constraint_drift
-from jaxnorm._project import project as project
+from jaxnorm._constraints._metrics import metrics as metrics
+from jaxnorm._constraints._project import constraint_drift as constraint_drift
+from jaxnorm._constraints._project import project as project
+from jaxnorm._constraints._unit import center as center
+from jaxnorm._constraints._unit import project_to_sphere as project_to_sphere
 from jaxnorm._tracing import traced_layout as traced_layout
-from jaxnorm._unit import center as center
-from jaxnorm._unit import project_to_sphere as project_to_sphere
+from jaxnorm._trees._describe import describe as describe
+from jaxnorm._trees._layout import Layout as Layout
+from jaxnorm._trees._layout import exclude as exclude
+from jaxnorm._trees._layout import flax_layout as flax_layout
+from jaxnorm._trees._layout import layout_from_rules as layout_from_rules
+from jaxnorm._trees._layout import torch_layout as torch_layout
 from jaxnorm.activations import gaussian_moments as gaussian_moments
 from jaxnorm.activations import jacobian_factor as jacobian_factor
 from jaxnorm.activations import rectified_moments as rectified_moments
@@ -128,6 +129,7 @@ __all__ = [
     "project",
     "project_to_sphere",
     "propagate_normalization",
+    "recipes",
     "rectified_moments",
     "reparam",
     "reparametrize",

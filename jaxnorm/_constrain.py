@@ -7,14 +7,15 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._axes import fan_in
-from jaxnorm._constrained import constrained_leaves, map_constrained
-from jaxnorm._layout import Layout, flax_layout
-from jaxnorm._node import Axes
-from jaxnorm._paths import entries, flat_leaves, is_node, listed
-from jaxnorm._prefix import Setting
-from jaxnorm._project import check_constraint, project
-from jaxnorm._unit import center, widen
+from jaxnorm._constraints._project import check_constraint, project
+from jaxnorm._constraints._unit import center
+from jaxnorm._numerics import promote
+from jaxnorm._trees._axes import fan_in
+from jaxnorm._trees._constrained import constrained_leaves, map_constrained
+from jaxnorm._trees._layout import Layout, flax_layout
+from jaxnorm._trees._node import Axes
+from jaxnorm._trees._paths import entries, flat_leaves, is_node, listed
+from jaxnorm._trees._prefix import Setting
 from jaxnorm.reparam._reparametrize import reparametrize
 from jaxnorm.reparam._scaled import Scaled
 from jaxnorm.reparam._weight_normalized import WeightNormalized
@@ -173,9 +174,9 @@ def _zero_sum(layout: Layout) -> optax.GradientTransformation:
             )
 
         def land(step: Any, axes: Axes, weights: Any) -> Any:
-            old = widen(weights, step)
-            stored = center(old + widen(step, weights), axes).astype(weights.dtype)
-            return (widen(stored, step) - old).astype(step.dtype)
+            old = promote(weights, step)
+            stored = center(old + promote(step, weights), axes).astype(weights.dtype)
+            return (promote(stored, step) - old).astype(step.dtype)
 
         return map_constrained(land, layout, updates, flat_leaves(params)), state
 

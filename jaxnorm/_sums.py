@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._node import Axes
+from jaxnorm._trees._node import Axes
 
 Weights = Float[Array, "..."]
 Units = Float[Array, "..."]

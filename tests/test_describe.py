@@ -52,11 +52,25 @@ def test_inside_a_node_the_kernel_is_constrained_and_the_scale_is_free():
 
 
 def test_a_layout_that_constrains_nothing_is_seen_and_not_refused():
-    text = describe({"w": jnp.ones((3, 2)), "b": None})
+    text = describe({"w": jnp.ones((3, 2)), "b": None}, decayed=True)
     assert text.splitlines()[1].split() == ["w", "(3,", "2)", "free", "yes"]
     assert text.endswith(
         "constrained: 0 leaves, 0 weights in 0 units; free: 1 leaf, 6 weights; decayed: 1 leaf."
     )
+
+
+def test_nothing_is_said_about_a_decay_that_is_not_known():
+    """Not even where every leaf is decayed by default: the optimizer may be one without decay."""
+    text = describe(params(), LAYOUT)
+    assert "decayed" not in text
+    assert [line.split()[-1] for line in text.splitlines()[1:6]] == [
+        "free",
+        "8",
+        "free",
+        "16",
+        "free",
+    ]
+    assert text.endswith("free: 3 leaves, 184 weights.")
 
 
 def test_a_mask_must_reach_every_leaf():

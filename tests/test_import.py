@@ -172,4 +172,4 @@ def test_public_names_are_documented(name: str, value: Any) -> None:
 def test_the_public_names_are_found() -> None:
     """The two lists above are not empty by accident."""
     assert {"jaxnorm.project", "jaxnorm.nnx.layout", "jaxnorm.Scaled"} <= dict(public()).keys()
-    assert {ROOT / "_unit.py", ROOT / "nnx" / "_layout.py"} <= set(FILES)
+    assert {ROOT / "_constraints" / "_unit.py", ROOT / "nnx" / "_layout.py"} <= set(FILES)

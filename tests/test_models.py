@@ -17,8 +17,8 @@ from jaxnorm import (
     layout_from_rules,
     traced_layout,
 )
-from jaxnorm._constrained import constrained_leaves
-from jaxnorm._paths import entries
+from jaxnorm._trees._constrained import constrained_leaves
+from jaxnorm._trees._paths import entries
 from jaxnorm.initializers import data_dependent_init, variance_preserving_init
 from jaxnorm.losses import (
     collect_preactivations,

@@ -3,6 +3,7 @@
 That they still run is checked by `notebooks/run.py`, a step of `.ci/run`.
 """
 
+import ast
 import base64
 import json
 import re
@@ -15,6 +16,8 @@ ROOT = Path(__file__).parent.parent
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 MACHINE = re.compile(r"/(?:home|root|Users|opt|tmp|usr|var|work|mnt)/|[A-Z]:\\\\|site-packages")
 LARGEST_PICTURE = 60_000
+#: Those that need no checkout.
+COPIED = ("00_quickstart", "01_vcl", "02_lcw", "04_normprop", "06_residual")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -34,9 +37,9 @@ def text(value: str | list[str]) -> str:
     return "".join(value)
 
 
-def test_there_is_a_quickstart_and_one_a_paper() -> None:
-    papers = ("vcl", "lcw", "cwo", "normprop", "batch_norm")
-    names = [f"{number:02}_{name}" for number, name in enumerate(("quickstart", *papers))]
+def test_there_is_a_quickstart_one_a_paper_and_one_of_a_residual_network() -> None:
+    about = ("quickstart", "vcl", "lcw", "cwo", "normprop", "batch_norm", "residual")
+    names = [f"{number:02}_{name}" for number, name in enumerate(about)]
     assert [path.stem for path in PATHS] == names
 
 
@@ -44,6 +47,23 @@ def test_the_readme_links_each() -> None:
     text = (ROOT / "README.md").read_text()
     links = re.findall(r"\]\(https://[^)]+/main/(notebooks/[^)]+)\)", text)
     assert sorted(links) == [f"notebooks/{path.name}" for path in PATHS]
+
+
+@pytest.mark.parametrize("name", COPIED)
+def test_it_can_be_copied_out_of_the_checkout(name: str) -> None:
+    """Nothing is imported but packages that an index has."""
+    sources = "\n".join(text(cell["source"]) for cell in code(ROOT / "notebooks" / f"{name}.ipynb"))
+    nodes = list(ast.walk(ast.parse(sources)))
+    froms = {n.module.partition(".")[0] for n in nodes if isinstance(n, ast.ImportFrom) if n.module}
+    plain = {
+        alias.name.partition(".")[0]
+        for node in nodes
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    ours = {path.stem for path in ROOT.iterdir() if path.is_dir()} - {"jaxnorm"}
+    assert "jaxnorm" in froms | plain
+    assert not (froms | plain) & ours
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)

@@ -20,7 +20,8 @@ LISTED = [
     for name in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)
 ]
 ROOMS = (
-    *("activations", "initializers", "losses", "nnx", "noise", "reparam", "statistics"),
+    *("activations", "initializers", "losses", "nnx", "noise", "recipes", "reparam"),
+    "statistics",
     *("theory.batch_norm", "theory.cwo", "theory.lcw", "theory.normprop", "theory.vcl"),
     "transforms",
 )

@@ -29,7 +29,7 @@ from jaxnorm import (
     sphere_projection,
     traced_layout,
 )
-from jaxnorm._paths import entries
+from jaxnorm._trees._paths import entries
 from tests.tolerances import DRIFT
 
 KEY = jax.random.key(0)

@@ -13,7 +13,8 @@ import jaxnorm
 ROOT = Path(__file__).parent.parent
 USER = ROOT / "tests" / "typed" / "user.py"
 PACKAGES = (
-    *("activations", "initializers", "losses", "nnx", "noise", "reparam", "statistics"),
+    *("activations", "initializers", "losses", "nnx", "noise", "recipes", "reparam"),
+    "statistics",
     *("theory", "transforms", "theory.batch_norm"),
     *("theory.cwo", "theory.lcw", "theory.normprop", "theory.vcl"),
 )

@@ -45,7 +45,7 @@ def _rows(fan_in: int, repeats: int) -> list[tuple[Any, ...]]:
     kernel, direction = jax.random.normal(jax.random.key(0), (2, fan_in, UNITS))
     coordinates = LinearlyConstrained.from_kernel(kernel, -2).coordinates
     # The free coordinates, and the basis as an argument: as a constant it takes minutes to compile.
-    ways = {
+    ways: dict[str, tuple[Callable[..., Array], tuple[Array, ...]]] = {
         "dense": (lambda v, basis: basis @ v, (coordinates[1:], dense_basis(fan_in))),
         "reflection": (lambda v: LinearlyConstrained(v, (-2,)).effective(), (coordinates,)),
     }

@@ -101,7 +101,8 @@ def _nnx_weight_norm(x: Array) -> Subject:
     layer = nnx.WeightNorm(
         nnx.Linear(FAN_IN, UNITS, use_bias=False, rngs=nnx.Rngs(1)), rngs=nnx.Rngs(1)
     )
-    graph, params, rest = nnx.split(layer, nnx.Param, ...)
+    parts: Any = nnx.split(layer, nnx.Param, ...)
+    graph, params, rest = parts
     return lambda params, x: jnp.square(nnx.merge(graph, params, rest)(x)).mean(), params
 
 
@@ -124,8 +125,7 @@ def _paramax(x: Array) -> Subject | None:
     loss, params = _plain(x)
     if importlib.util.find_spec("paramax") is None:
         return None
-    import paramax
-
+    paramax = importlib.import_module("paramax")
     # paramax normalizes the last axis: its kernel has the units first.
     raw = paramax.WeightNormalization(params["kernel"].T)
     return lambda raw, x: loss({"kernel": paramax.unwrap(raw).T}, x), raw

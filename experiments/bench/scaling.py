@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from experiments.bench.step import CLASSES, IMAGE, config_of
-from experiments.config import Config
+from experiments.config import Config, Entry
 from experiments.data.dataset import Dataset
 from experiments.errors import UserError
 from experiments.methods.method import Method
@@ -23,8 +23,8 @@ from experiments.training.state import Batch
 from experiments.training.trainer import make_trainer
 
 DEVICES = (1, 2, 4, 8)
-ENTRIES = ("jit", "shard_map")
-QUICK = {"xla_backend_optimization_level": 0}
+ENTRIES: tuple[Entry, ...] = ("jit", "shard_map")
+QUICK: dict[str, Any] = {"xla_backend_optimization_level": 0}
 COLUMNS = ("method", "parallel", "devices", "rows", "collectives", "bytes_per_device")
 HEADER = ("method", "--parallel", "devices", "rows", "collectives", "bytes a device")
 
@@ -53,18 +53,18 @@ def bench_scaling(flags: Any) -> None:
 
 
 def weak_scaling(
-    method: Method, config: Config, entry: str, counts: Sequence[int], rows: int
+    method: Method, config: Config, entry: Entry, counts: Sequence[int], rows: int
 ) -> list[Traffic]:
     """What a step sends on each number of devices, with ``rows`` rows on each of them."""
     return [step_traffic(method, config, entry, count, rows * count) for count in counts]
 
 
-def step_traffic(method: Method, config: Config, entry: str, devices: int, rows: int) -> Traffic:
+def step_traffic(method: Method, config: Config, entry: Entry, devices: int, rows: int) -> Traffic:
     """What the compiled step of ``rows`` rows sends; nothing is computed."""
     where = make_placement(entry, devices=jax.devices()[:devices])
     # Zeros that take no memory: only their shapes matter.
-    X = np.broadcast_to(np.float32(0), (rows, *IMAGE))
-    y = np.broadcast_to(np.int32(0), rows)
+    X: Any = np.broadcast_to(np.float32(0), (rows, *IMAGE))
+    y: Any = np.broadcast_to(np.int32(0), rows)
     config = config.changed(epochs=1, batch_size=rows)
     trainer = make_trainer(method, config, Dataset(X, y, X, y, "zeros", CLASSES), where)
     state = jax.eval_shape(inspect.unwrap(trainer.init), np.uint32(0), X)
@@ -73,7 +73,7 @@ def step_traffic(method: Method, config: Config, entry: str, devices: int, rows:
     # The collectives are settled before machine code is made, which nobody runs.
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), rows))
     compiled = jax.jit(trainer.step).lower(state, Batch(X, y, keys)).compile(QUICK)
-    return traffic_of(compiled.as_text())
+    return traffic_of(compiled.as_text() or "")
 
 
 def _on(shape: jax.ShapeDtypeStruct, sharding: jax.sharding.Sharding) -> jax.ShapeDtypeStruct:

@@ -84,7 +84,8 @@ def random_batch(rows: int) -> Batch:
     random = np.random.default_rng(0)
     X = random.standard_normal((rows, *IMAGE), np.float32)
     y = random.integers(0, CLASSES, rows).astype(np.int32)
-    return jax.device_put(Batch(X, y, jax.random.split(jax.random.key(0), rows)))
+    images, labels = jax.device_put((X, y))
+    return Batch(images, labels, jax.random.split(jax.random.key(0), rows))
 
 
 def measure_steps(

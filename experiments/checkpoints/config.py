@@ -9,12 +9,17 @@ import numpy as np
 
 from experiments.errors import UserError
 
-#: Flags that say where results go, how often they are saved, and on what the run computes; a run
-#: that diverged may go on from its last good checkpoint without the updates that did it.
+#: Flags that say where results go, what is printed, how often a run is saved, and on what it
+#: computes; one that diverged may go on from its last good checkpoint without the updates that did
+#: it.
 FREE = frozenset(
-    {"out", "checkpoint_dir", "checkpoint_every", "keep", "resume", "resume_from"}
+    {"out", "quiet", "tensorboard"}
+    | {"checkpoint_dir", "checkpoint_every", "keep", "resume", "resume_from"}
     | {"skip_nonfinite", "nonfinite", "parallel", "mesh", "coordinator", "processes", "process_id"}
 )
+
+#: Settings that came later, with the value that runs without them had.
+ADDED = {"rate_decay": 0.0}
 
 
 def config_of(settings: Any, *arrays: np.ndarray) -> dict[str, Any]:
@@ -27,7 +32,7 @@ def config_of(settings: Any, *arrays: np.ndarray) -> dict[str, Any]:
     flags = dataclasses.asdict(settings).items()
     checksum = 0
     for array in arrays:
-        checksum = zlib.crc32(np.ascontiguousarray(array), checksum)
+        checksum = zlib.crc32(np.ascontiguousarray(array).data, checksum)
     kept = {name: value for name, value in flags if name not in FREE}
     # As a file gives it back: a tuple would come as a list.
     config: dict[str, Any] = json.loads(json.dumps({**kept, "data": checksum}))
@@ -37,6 +42,7 @@ def config_of(settings: Any, *arrays: np.ndarray) -> dict[str, Any]:
 def check_config(saved: dict[str, Any], now: dict[str, Any], where: str) -> None:
     """Raises UserError with every setting in which ``now`` differs from a checkpoint's."""
     absent = "not a setting"
+    saved = {name: value for name, value in ADDED.items() if name in now} | saved
     differing = [
         f"{name.replace('_', '-')} {saved.get(name, absent)} there and {now.get(name, absent)} here"
         for name in sorted(saved.keys() | now.keys())

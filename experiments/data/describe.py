@@ -7,7 +7,9 @@ FILE.npz    arrays X_train, y_train, X_test, y_test; or X, y with an optional bo
             or test4 (4 x rows; seed s takes row s mod 4), else a quarter is drawn by the seed.
             X is (rows, features), (rows, height, width) or (rows, height, width, channels) of any
             numeric type; y holds class numbers 0, 1, 2, ... Never unpickled.
-FOLDER      images train|test/CLASS/*.{jpg,png}, all of one size; classes in alphabetical order
+FOLDER      images train|test/CLASS/*.{jpg,png}, all of one size; classes in alphabetical order;
+            those in extra/CLASS are training images too. The paper items of ImageNet read
+            pictures of any size, train|val/CLASS/*.{jpg,png}, while they train
 FILE.tar    the same in a tar file (.tar, .tar.gz, .tar.xz, .tar.bz2)
 FOLDER      meshes CLASS/train|test/*.off, as ModelNet40 comes; 1,024 points of each, drawn by the
             seed uniformly by area, centred and scaled into the unit ball

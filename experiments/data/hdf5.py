@@ -77,10 +77,10 @@ def _check(path: Path, shape: tuple[int, ...], dtype: np.dtype, labels: Any, poi
     """Raises for anything but clouds of so many points or more, and their classes."""
     if len(shape) < 2:
         raise ValueError(f"data has shape {shape}")
-    cut = (shape[0], min(shape[1], points), *shape[2:])
-    if cut != (shape[0], points, 3) or labels.size != shape[0]:
+    read = (shape[0], min(shape[1], points), *shape[2:])
+    if read != (shape[0], points, 3) or labels.size != shape[0]:
         raise UserError(
-            f"{path} holds data of shape {cut} (cut to {points} points) and label of "
+            f"{path} holds data of shape {read} (cut to {points} points) and label of "
             f"{labels.shape}; wanted (rows, {points}, 3) and (rows, 1): save one label a cloud."
         )
     if dtype.kind not in "fiu":

@@ -16,6 +16,9 @@ from experiments.reading import free_memory, reading, refuse_too_large
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 PARTS = ("train", "test")
+#: A folder beside them whose images are training images too, as SVHN has them.
+EXTRA = "extra"
+FOLDERS = (*PARTS, EXTRA)
 
 #: Of each byte of pixels: itself, in its split's array, as float32, and what standardizes it.
 WORKING_COPIES = 14
@@ -28,8 +31,11 @@ Picture = tuple[str, str, str, np.ndarray]
 
 
 def load_folder(path: Path) -> Dataset:
-    """A dataset from a folder ``train|test/CLASS/*.{jpg,png}``; classes in alphabetical order."""
-    files = (file for part in PARTS for file in sorted(path.glob(f"{part}/*/*")))
+    """A dataset from a folder ``train|test/CLASS/*.{jpg,png}``; classes in alphabetical order.
+
+    Images in ``extra/CLASS`` are training images too.
+    """
+    files = (file for part in FOLDERS for file in sorted(path.glob(f"{part}/*/*")))
     pictures = (_decode(file.relative_to(path).as_posix(), file) for file in files if _wanted(file))
     return _assemble(path.name, list(_within_memory(path.name, pictures)))
 
@@ -47,7 +53,7 @@ def load_tar(path: Path) -> Dataset:
 def _members(tar: tarfile.TarFile) -> Iterator[Picture]:
     for member in tar:
         parts = PurePosixPath(member.name).parts[-3:]
-        if member.isfile() and len(parts) == 3 and parts[0] in PARTS and _wanted(parts[2]):
+        if member.isfile() and len(parts) == 3 and parts[0] in FOLDERS and _wanted(parts[2]):
             if member.size > LARGE:
                 refuse_too_large(member.name, member.size, "take it out")
             file = tar.extractfile(member)
@@ -78,6 +84,7 @@ def _decode(name: str, file: Path | IO[bytes]) -> Picture:
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         with Image.open(file) as image:
             pixels = np.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"))
+    part = PARTS[0] if part == EXTRA else part
     return part, label, name, pixels[..., None] if pixels.ndim == 2 else pixels
 
 

@@ -47,7 +47,8 @@ def load_meshes(path: Path, seed: int, points: int = POINTS) -> Dataset:
             into_unit_ball(upright(sample(*read_off(file), points, rng))) for _, file in files
         ]
         splits.append((np.stack(clouds).astype(np.float32), np.array([i for i, _ in files])))
-    return make_dataset(path.name, *splits, num_classes=len(classes))
+    train, test = splits
+    return make_dataset(path.name, train, test, len(classes))
 
 
 def _meshes(path: Path, label: str, part: str) -> list[Path]:

@@ -14,6 +14,9 @@ from experiments.errors import UserError
 #: The rows that are read at the start: for the mean and deviation, initialization, refreshes.
 SAMPLE = 10_000
 
+#: What that sample takes at most, as float32; some 900 squares of 224 pixels.
+SAMPLE_BYTES = 1 << 29
+
 #: ``batch on the host -> batch on the devices``.
 Put = Callable[[tuple[Rows, Labels]], tuple[Array, Array]]
 
@@ -50,12 +53,14 @@ class Stream(NamedTuple):
     """Two splits that are read while they are used.
 
     Attributes:
-        train: the training rows.
+        train: the training rows, as `Source` gives them or anything else of its kind.
         test: the test rows.
+        crops: whether training rows are cropped at random where they are read.
     """
 
-    train: Source
-    test: Source
+    train: Any
+    test: Any
+    crops: bool = False
 
     def batches(
         self,
@@ -80,7 +85,13 @@ class Stream(NamedTuple):
         order = np.random.default_rng([seed, epoch]).permutation(len(self.train))
         steps = len(order) // batch_size
         order = order[: steps * batch_size].reshape(steps, batch_size)
-        return on_device(_read_ahead(self.train, order if own is None else order[:, own]), put)
+        source = self.train.cropped(seed, epoch) if self.crops else self.train
+        return on_device(_read_ahead(source, order if own is None else order[:, own]), put)
+
+    @property
+    def can_crop(self) -> bool:
+        """Whether its rows are pictures that can be cropped where they are read."""
+        return hasattr(self.train, "cropped")
 
     def test_batches(self, size: int, put: Put = jax.device_put) -> Iterator[tuple[Array, Array]]:
         """All test rows in order; the last batch is what is left."""
@@ -103,11 +114,11 @@ def on_device(
 def make_streamed(name: str, stream: Stream, num_classes: int) -> Dataset:
     """A dataset whose arrays are a sample of standardized rows, and which streams the others.
 
-    The mean and the deviation are the sample's, of 10,000 training rows.
+    The mean and the deviation are the sample's, of 10,000 training rows or what fits half a GiB.
     """
     (X_train, y_train), (X_test, y_test) = (
-        source[np.linspace(0, len(source) - 1, min(SAMPLE, len(source))).astype(int)]
-        for source in stream
+        source[np.linspace(0, len(source) - 1, _sample_size(source)).astype(int)]
+        for source in (stream.train, stream.test)
     )
     if X_train.ndim not in (2, 4):
         raise UserError(f"{name}: a row has shape {X_train.shape[1:]}; wanted 1 or 3 axes.")
@@ -116,7 +127,20 @@ def make_streamed(name: str, stream: Stream, num_classes: int) -> Dataset:
     return Dataset(X_train, y_train, X_test, y_test, name, num_classes, stream, mean, scale)
 
 
-def _read_ahead(source: Source, batches: Sequence[Sequence[int]]) -> Iterator[tuple[Rows, Labels]]:
+def cropped_where_read(dataset: Dataset, augmentation: str) -> tuple[Dataset, str]:
+    """With random crops out of whole pictures, if they are streamed: the device has squares."""
+    if augmentation != "resized-crop-flip" or not (dataset.stream and dataset.stream.can_crop):
+        return dataset, augmentation
+    return dataset._replace(stream=dataset.stream._replace(crops=True)), "flip"
+
+
+def _sample_size(source: Source) -> int:
+    """The rows of the sample: as many as wanted, of what is there and fits its memory."""
+    row = 4 * source[[0]][0].size
+    return min(SAMPLE, len(source), max(1, SAMPLE_BYTES // row))
+
+
+def _read_ahead(source: Source, batches: Any) -> Iterator[tuple[Rows, Labels]]:
     grain = importlib.import_module("grain")
     options = grain.ReadOptions(num_threads=THREADS, prefetch_buffer_size=2 * THREADS)
     rows = grain.MapDataset.source(batches).map(lambda batch: source[batch])

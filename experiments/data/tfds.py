@@ -45,8 +45,9 @@ def load_tfds(name: str) -> Dataset | None:
         sources, classes, size = _opened(name, tfds.builder_from_directory(folder))
         parts = [] if size > IN_MEMORY_BYTES else [*map(_read, sources)]
     if parts:
-        return make_dataset(name, *parts, num_classes=classes)
-    return make_streamed(name, Stream(*sources), classes)
+        train, test = parts
+        return make_dataset(name, train, test, classes)
+    return make_streamed(name, Stream(sources[0], sources[1]), classes)
 
 
 def _opened(name: str, builder: Any) -> tuple[list[Source], int, int]:

@@ -34,8 +34,9 @@ def record_of_flags(name: str, module: str, kinds: Iterable[type[Part]]) -> type
         types = get_type_hints(kind)
         for each in fields(kind):
             if "flag" in each.metadata:
-                help = f"{each.metadata['help']}, in methods with such a part; left out, its own."
-                kept = Annotated[types[each.name] | None, arg(help=help)]
+                help = f"{each.metadata['help']}."
+                optional = types[each.name] | None
+                kept = Annotated[optional, arg(help=help)]  # type: ignore[valid-type]  # made here
                 found.setdefault(each.metadata["flag"], (kept, field(default=None)))
     members = [(flag, kept, default) for flag, (kept, default) in found.items()]
     record = make_dataclass(name, members, frozen=True)

@@ -1,7 +1,6 @@
 """Functions of one kernel's arrays, mapped over the kernels of a tree."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 from jaxtyping import Array, PyTree
@@ -10,11 +9,6 @@ from jaxnorm import Layout
 
 #: Below this a squared norm is zero for all that float32 knows.
 TINY = 1e-30
-
-
-def is_axes(entry: Any) -> bool:
-    """Whether an entry of a layout's result says what a leaf is: axes, or None for no kernel."""
-    return entry is None or isinstance(entry, tuple)
 
 
 def map_kernels(
@@ -29,7 +23,8 @@ def map_kernels(
         *rest: of the same structure.
     """
 
-    def mapped(axes: tuple[int, ...] | None, leaf: Array, *others: Array) -> Array:
+    def mapped(leaf: Array, axes: tuple[int, ...] | None, *others: Array) -> Array:
         return leaf if axes is None else function(axes, leaf, *others)
 
-    return jax.tree.map(mapped, layout(tree), tree, *rest, is_leaf=is_axes)
+    # The tree comes first: its leaves say where axes are whole.
+    return jax.tree.map(mapped, tree, layout(tree), *rest)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PyTree
 
-from experiments.methods.part import Context, Forward, Part
+from experiments.methods.part import Context, Forward, Part, Sample
 from experiments.models.registry import NetworkStyle
 from jaxnorm import effective
 
@@ -109,7 +109,9 @@ Refreshed = Callable[..., tuple[PyTree, dict[str, PyTree]]]
 
 
 def _refreshed(parts: list[Part]) -> Refreshed:
-    def refreshed(state, sample, context):
+    def refreshed(
+        state: dict[str, PyTree], sample: Sample, context: Context
+    ) -> tuple[PyTree, dict[str, PyTree]]:
         for part in parts:
             name = _name(part)
             model_state, own = part.refresh(state.get(name), sample, context)

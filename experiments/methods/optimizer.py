@@ -9,7 +9,6 @@ import optax
 from jaxtyping import Array, Float, Int, PyTree
 
 from experiments.config import Config
-from experiments.methods.kernels import is_axes
 from experiments.methods.method import Method
 from experiments.methods.part import Context
 from jaxnorm import Layout
@@ -52,7 +51,13 @@ def base_optimizer(
 
 
 def schedule_of(config: Config, steps: int | Int[Array, ""]) -> Schedule:
-    """The learning rate at each step; with drops, steps and rate may be traced."""
+    """The learning rate at each step; with drops, steps and rate may be traced.
+
+    With a decay of the rate it is (1 - decay)^step of the first, however many steps there are.
+    """
+    if config.rate_decay:
+        kept = jnp.float32(1 - config.rate_decay)
+        return lambda step: config.learning_rate * kept ** step.astype(jnp.float32)
     if not config.drops:
         return cosine(config.learning_rate, steps)
     fractions = jnp.array([fraction for fraction, _ in config.drops])
@@ -61,7 +66,7 @@ def schedule_of(config: Config, steps: int | Int[Array, ""]) -> Schedule:
     return lambda step: rates[(step >= starts).sum()]
 
 
-def cosine(peak: float, steps: int) -> Schedule:
+def cosine(peak: float, steps: int | Int[Array, ""]) -> Schedule:
     """Half a cosine from ``peak`` at step 0 to 0 at step ``steps``."""
     schedule = optax.cosine_decay_schedule(peak, steps)
     # optax multiplies the count by floats, which strict dtype promotion does not allow of integers.
@@ -72,6 +77,6 @@ def decayed(kernels: Layout) -> Callable[[PyTree], PyTree]:
     """The mask of weight decay: ``params -> True at kernels, False elsewhere``."""
 
     def mask(params: PyTree) -> PyTree:
-        return jax.tree.map(lambda axes: axes is not None, kernels(params), is_leaf=is_axes)
+        return jax.tree.map(lambda leaf, axes: axes is not None, params, kernels(params))
 
     return mask

@@ -74,7 +74,7 @@ class Sample(NamedTuple):
         X: the rows.
         y: their labels.
         key: for what is drawn.
-        spread: puts rows of it on the devices.
+        shard: puts rows of it on the devices.
     """
 
     raw: PyTree
@@ -83,7 +83,7 @@ class Sample(NamedTuple):
     X: Float[Array, "rows *shape"]
     y: Float[Array, " rows"]
     key: Key[Array, ""]
-    spread: Callable[[PyTree], PyTree]
+    shard: Callable[[PyTree], PyTree]
 
 
 @dataclass(frozen=True)

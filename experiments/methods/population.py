@@ -57,7 +57,7 @@ class PopulationNorm(Part):
     def refresh(self, own: PyTree, sample: Sample, context: Context) -> tuple[PyTree, PyTree]:
         """With new statistics in the layers."""
         see = functionalize(nnx.view(context.model, refresh=True)).apply
-        rows = sample.spread(subsample(sample.X, self.rows))
+        rows = sample.shard(subsample(sample.X, self.rows))
         return see(sample.weights(sample.raw), sample.model_state, rows, train=False)[1], own
 
 
@@ -106,7 +106,7 @@ class GammaDecay(Part):
 
     def refresh(self, own: PyTree, sample: Sample, context: Context) -> tuple[PyTree, PyTree]:
         """With new strengths."""
-        batch = sample.spread((subsample(sample.X, self.rows), subsample(sample.y, self.rows)))
+        batch = sample.shard((subsample(sample.X, self.rows), subsample(sample.y, self.rows)))
         return sample.model_state, self.strengths(batch, sample, context)
 
     def strengths(self, batch: tuple[Array, Array], sample: Sample, context: Context) -> Sites:

@@ -1,12 +1,11 @@
 """The 9-layer convolutional network of Ikami et al. 2021, Section 4.1.1."""
 
 import itertools
-from collections.abc import Sequence
 
 from flax import nnx
-from jaxtyping import Array, Float
 
 from experiments.models.pooling import average_pool
+from experiments.models.sizes import Images, Logits, NetworkSizes
 from experiments.models.style import Style, conv_block
 
 
@@ -17,31 +16,20 @@ class CNN9(nnx.Module):
     over all positions. Nine convolutions, which is what the 9 counts.
 
     Args:
-        shape: (height, width, channels) of one image; each side at least 4.
-        num_classes: the number of outputs.
-        channels: the channels of the first stage.
+        sizes: of one image, each side at least 4; the classes; the channels of the first stage.
         style: what follows each convolution.
         rngs: the random streams of the initial parameters.
     """
 
-    def __init__(
-        self,
-        shape: Sequence[int],
-        num_classes: int,
-        *,
-        channels: int,
-        style: Style,
-        rngs: nnx.Rngs,
-    ):
-        widths = [shape[-1], *(channels * factor for factor in (1, 1, 1, 2, 2, 2, 4, 4, 4))]
+    def __init__(self, sizes: NetworkSizes, style: Style, rngs: nnx.Rngs):
+        stages = (sizes.channels * factor for factor in (1, 1, 1, 2, 2, 2, 4, 4, 4))
+        widths = [sizes.shape[-1], *stages]
         self.blocks = nnx.List(
             conv_block(before, after, style, rngs) for before, after in itertools.pairwise(widths)
         )
-        self.head = nnx.Linear(widths[-1], num_classes, rngs=rngs)
+        self.head = nnx.Linear(widths[-1], sizes.num_classes, rngs=rngs)
 
-    def __call__(
-        self, x: Float[Array, "rows height width channels"]
-    ) -> Float[Array, "rows classes"]:
+    def __call__(self, x: Images) -> Logits:
         for index, block in enumerate(self.blocks):
             if index in (3, 6):
                 x = average_pool(x)

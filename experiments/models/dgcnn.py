@@ -1,12 +1,11 @@
 """The dynamic graph convolutional network of Wang et al. 2019, for point clouds."""
 
-from collections.abc import Sequence
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
+from experiments.models.sizes import Logits, NetworkSizes
 from experiments.models.style import Style, dense_block
 
 #: The channels of each edge convolution and of the features of a point, in multiples of the
@@ -30,9 +29,7 @@ class DGCNN(nnx.Module):
     rate 0.5, is after each dense layer. The authors' activation is the leaky ReLU of slope 0.2.
 
     Args:
-        shape: (points, coordinates) of one cloud.
-        num_classes: the number of outputs.
-        channels: 64 makes the paper's widths, others are in proportion.
+        sizes: (points, coordinates) of one cloud, the classes, and channels.
         style: what follows each linear map but the last.
         rngs: the random streams of the initial parameters and of the dropout.
 
@@ -40,16 +37,8 @@ class DGCNN(nnx.Module):
     al. 2021, section 4.2.
     """
 
-    def __init__(
-        self,
-        shape: Sequence[int],
-        num_classes: int,
-        *,
-        channels: int,
-        style: Style,
-        rngs: nnx.Rngs,
-    ):
-        before, edges = shape[-1], []
+    def __init__(self, sizes: NetworkSizes, style: Style, rngs: nnx.Rngs):
+        channels, before, edges = sizes.channels, sizes.shape[-1], []
         for factor in EDGES:
             edges.append(dense_block(2 * before, channels * factor, style, rngs))
             before = channels * factor
@@ -62,9 +51,9 @@ class DGCNN(nnx.Module):
             before = channels * factor
         self.dense = nnx.List(dense)
         self.dropout = nnx.Dropout(DROPOUT, rngs=rngs)
-        self.head = nnx.Linear(before, num_classes, rngs=rngs)
+        self.head = nnx.Linear(before, sizes.num_classes, rngs=rngs)
 
-    def __call__(self, x: Points) -> Float[Array, "rows classes"]:
+    def __call__(self, x: Points) -> Logits:
         outputs = []
         for edge in self.edges:
             x = edge(edge_features(x, NEIGHBOURS)).max(2)

@@ -1,11 +1,9 @@
 """The 11-layer convolutional network of Clevert et al. 2016, which the VCL paper trains."""
 
-from collections.abc import Sequence
-
 from flax import nnx
-from jaxtyping import Array, Float
 
 from experiments.models.pooling import max_pool
+from experiments.models.sizes import Images, Logits, NetworkSizes
 from experiments.models.style import Style, conv_block
 
 #: (channels, kernel size) of each convolution, by stack; 2 x 2 max pooling after each stack.
@@ -23,44 +21,35 @@ LAST = 300
 class ELU11(nnx.Module):
     """Ten convolutions in five pooled stacks and one more, then the classifier, a 1 x 1 one.
 
-    Of 32 x 32 images one position is left before the classifier; of larger ones, their mean.
+    Of 32 x 32 images one position is left after the five stacks; of larger ones their mean, as the
+    VCL paper pools after the fifth block of its network for 64 x 64 ones.
 
     Args:
-        shape: (height, width, channels) of one image.
-        num_classes: the number of outputs.
-        channels: 64 makes the paper's widths, others are in proportion.
+        sizes: of one image, the classes, and channels.
         style: what follows each convolution but the last; the papers' activation is the ELU.
         rngs: the random streams of the initial parameters.
 
     Source: Clevert et al. 2016, section 4.2; Littwin and Wolf 2018, section 3.
     """
 
-    def __init__(
-        self,
-        shape: Sequence[int],
-        num_classes: int,
-        *,
-        channels: int,
-        style: Style,
-        rngs: nnx.Rngs,
-    ):
-        before, stacks = shape[-1], []
+    def __init__(self, sizes: NetworkSizes, style: Style, rngs: nnx.Rngs):
+        before, stacks = sizes.shape[-1], []
         for stack in (*STACKS, ((LAST, 1),)):
             blocks = []
             for width, size in stack:
-                after = max(1, width * channels // 64)
+                after = max(1, width * sizes.channels // 64)
                 blocks.append(conv_block(before, after, style, rngs, size))
                 before = after
             stacks.append(nnx.List(blocks))
         self.stacks = nnx.List(stacks)
-        self.head = nnx.Linear(before, num_classes, rngs=rngs)
+        self.head = nnx.Linear(before, sizes.num_classes, rngs=rngs)
 
-    def __call__(
-        self, x: Float[Array, "rows height width channels"]
-    ) -> Float[Array, "rows classes"]:
+    def __call__(self, x: Images) -> Logits:
         for index, stack in enumerate(self.stacks):
             for block in stack:
                 x = block(x)
             if index < len(STACKS):
                 x = max_pool(x)
-        return self.head(x.mean((1, 2)))
+            if index == len(STACKS) - 1:
+                x = x.mean((1, 2), keepdims=True)
+        return self.head(x[:, 0, 0])

@@ -2,11 +2,11 @@
 
 import itertools
 import math
-from collections.abc import Sequence
 
 from flax import nnx
 from jaxtyping import Array, Float
 
+from experiments.models.sizes import Logits, NetworkSizes
 from experiments.models.style import Style, dense_block
 
 
@@ -14,33 +14,21 @@ class MLP(nnx.Module):
     """``depth`` hidden layers of ``width`` units and a linear classifier; any input is flattened.
 
     Args:
-        shape: the shape of one input.
-        num_classes: the number of outputs.
-        depth: the number of hidden layers.
-        width: the units of each.
+        sizes: of one input, the classes, and the hidden layers and their units.
         style: what follows each linear map but the last.
         rngs: the random streams of the initial parameters.
     """
 
-    def __init__(
-        self,
-        shape: Sequence[int],
-        num_classes: int,
-        *,
-        depth: int,
-        width: int,
-        style: Style,
-        rngs: nnx.Rngs,
-    ):
-        widths = [math.prod(shape), *[width] * depth]
+    def __init__(self, sizes: NetworkSizes, style: Style, rngs: nnx.Rngs):
+        widths = [math.prod(sizes.shape), *[sizes.width] * sizes.depth]
         self.blocks = nnx.List(
             dense_block(before, after, style, rngs) for before, after in itertools.pairwise(widths)
         )
         rate = style.head_dropout
         self.head_dropout = nnx.Dropout(rate, rngs=rngs) if rate else None
-        self.head = nnx.Linear(widths[-1], num_classes, rngs=rngs)
+        self.head = nnx.Linear(widths[-1], sizes.num_classes, rngs=rngs)
 
-    def __call__(self, x: Float[Array, "rows *shape"]) -> Float[Array, "rows classes"]:
+    def __call__(self, x: Float[Array, "rows *shape"]) -> Logits:
         x = x.reshape(len(x), -1)
         for block in self.blocks:
             x = block(x)

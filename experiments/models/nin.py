@@ -1,11 +1,9 @@
 """The network in network of Lin et al. 2014, as the normalization propagation paper has it."""
 
-from collections.abc import Sequence
-
 from flax import nnx
-from jaxtyping import Array, Float
 
 from experiments.models.pooling import average_pool_3x3, max_pool_3x3
+from experiments.models.sizes import Images, Logits, NetworkSizes
 from experiments.models.style import Style, conv_block
 
 #: (channels, kernel size, padding) of each convolution, by stage. The last two paddings are the
@@ -19,16 +17,12 @@ STAGES = (
 #: After the first and the second stage.
 POOLS = (max_pool_3x3, average_pool_3x3)
 
-Images = Float[Array, "rows height width channels"]
-
 
 class NIN(nnx.Module):
     """Eight convolutions in three stages, max and average pooling between them, a classifier.
 
     Args:
-        shape: (height, width, channels) of one image, of at least 20 x 20.
-        num_classes: the number of outputs.
-        channels: 64 makes the paper's widths, others are in proportion.
+        sizes: of one image, at least 20 x 20; the classes, and channels.
         style: what follows each convolution but the last.
         rngs: the random streams of the initial parameters.
 
@@ -36,27 +30,19 @@ class NIN(nnx.Module):
     averaged over all positions; here the positions are averaged first, which is the same function.
     """
 
-    def __init__(
-        self,
-        shape: Sequence[int],
-        num_classes: int,
-        *,
-        channels: int,
-        style: Style,
-        rngs: nnx.Rngs,
-    ):
-        before, stages = shape[-1], []
+    def __init__(self, sizes: NetworkSizes, style: Style, rngs: nnx.Rngs):
+        before, stages = sizes.shape[-1], []
         for stage in STAGES:
             blocks = []
             for width, size, padding in stage:
-                after = max(1, width * channels // 64)
+                after = max(1, width * sizes.channels // 64)
                 blocks.append(conv_block(before, after, style, rngs, size, padding))
                 before = after
             stages.append(nnx.List(blocks))
         self.stages = nnx.List(stages)
-        self.head = nnx.Linear(before, num_classes, rngs=rngs)
+        self.head = nnx.Linear(before, sizes.num_classes, rngs=rngs)
 
-    def __call__(self, x: Images) -> Float[Array, "rows classes"]:
+    def __call__(self, x: Images) -> Logits:
         return self.head(self.activations(x)[-1].mean((1, 2)))
 
     def activations(self, x: Images) -> list[Images]:

@@ -85,4 +85,5 @@ def maker(name: str | None, groups: int = 1) -> MakeNorm | None:
     """The maker of a name, or None; batch statistics are taken of so many parts of the batch."""
     if name is None:
         return None
-    return functools.partial(NORMS[name], groups=groups) if name in BATCH_NORMS else NORMS[name]
+    make: Callable[..., nnx.Module] = NORMS[name]
+    return functools.partial(make, groups=groups) if name in BATCH_NORMS else make

@@ -3,9 +3,8 @@
 from typing import Any
 
 import jax
-from jaxtyping import Array, Float
 
-Images = Float[Array, "rows height width channels"]
+from experiments.models.sizes import Images
 
 
 def average_pool(x: Images) -> Images:

@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 
 from flax import nnx
-from jaxtyping import Array, Float
 
+from experiments.models.sizes import Images, Logits, NetworkSizes
 from experiments.models.style import Nonlinearity, Style
-
-Images = Float[Array, "rows height width channels"]
 
 
 class Unit(nnx.Module):
@@ -18,7 +16,7 @@ class Unit(nnx.Module):
     """
 
     def __init__(self, before: int, after: int, stride: int, style: Style, rngs: nnx.Rngs):
-        options = {"use_bias": style.use_bias, "kernel_init": style.kernel_init, "rngs": rngs}
+        options = style.of_linear(rngs)
         inner = style._replace(dropout=0.0)
         self.first = Nonlinearity(before, inner, rngs)
         self.conv1 = nnx.Conv(before, after, (3, 3), stride, **options)
@@ -41,8 +39,7 @@ class PreActivationNetwork(nnx.Module):
     Each stage but the first halves the sides.
 
     Args:
-        shape: (height, width, channels) of one image.
-        num_classes: the number of outputs.
+        sizes: of one image, and the classes.
         stem: the channels of the first convolution.
         widths: the channels of each stage.
         units: the units of a stage.
@@ -54,17 +51,15 @@ class PreActivationNetwork(nnx.Module):
 
     def __init__(
         self,
-        shape: Sequence[int],
-        num_classes: int,
-        *,
+        sizes: NetworkSizes,
         stem: int,
         widths: Sequence[int],
         units: int,
         style: Style,
         rngs: nnx.Rngs,
     ):
-        options = {"use_bias": style.use_bias, "kernel_init": style.kernel_init, "rngs": rngs}
-        self.stem = nnx.Conv(shape[-1], stem, (3, 3), **options)
+        options = style.of_linear(rngs)
+        self.stem = nnx.Conv(sizes.shape[-1], stem, (3, 3), **options)
         before, blocks = stem, []
         for stage, width in enumerate(widths):
             for unit in range(units):
@@ -73,9 +68,9 @@ class PreActivationNetwork(nnx.Module):
                 before = width
         self.units = nnx.List(blocks)
         self.last = Nonlinearity(before, style._replace(dropout=0.0), rngs)
-        self.head = nnx.Linear(before, num_classes, rngs=rngs)
+        self.head = nnx.Linear(before, sizes.num_classes, rngs=rngs)
 
-    def __call__(self, x: Images) -> Float[Array, "rows classes"]:
+    def __call__(self, x: Images) -> Logits:
         x = self.stem(x)
         for unit in self.units:
             x = unit(x)

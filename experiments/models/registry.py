@@ -23,6 +23,7 @@ from experiments.models.norms import MakeNorm, maker
 from experiments.models.resnet18 import resnet18
 from experiments.models.resnet50 import ResNet50
 from experiments.models.resnet110 import ResNet110
+from experiments.models.sizes import NetworkSizes
 from experiments.models.style import Activation, Style
 from experiments.models.transformer import Transformer
 from experiments.models.vgg19 import VGG19
@@ -45,56 +46,40 @@ def network_for(shape: Sequence[int]) -> str:
     return "cnn9" if images else "dgcnn" if len(shape) == 2 else "mlp"
 
 
-#: ``(config, shape, num_classes, style=, rngs=) -> module``.
-Builder = Callable[..., nnx.Module]
+Builder = Callable[[NetworkSizes, Style, nnx.Rngs], nnx.Module]
 
 
-def _mlp(config: "Config", shape: Sequence[int], num_classes: int, **rest: Any) -> nnx.Module:
-    return MLP(shape, num_classes, depth=config.depth, width=config.width, **rest)
-
-
-def _transformer(
-    config: "Config", shape: Sequence[int], num_classes: int, **rest: Any
-) -> nnx.Module:
-    return Transformer(shape, num_classes, depth=config.depth, width=config.width, **rest)
-
-
-def _sigmoid50(
-    config: "Config", shape: Sequence[int], num_classes: int, style: Style, rngs: nnx.Rngs
-) -> nnx.Module:
-    del config
+def _sigmoid50(sizes: NetworkSizes, style: Style, rngs: nnx.Rngs) -> nnx.Module:
     style = style._replace(activation=jax.nn.sigmoid)
-    return MLP(shape, num_classes, depth=50, width=256, style=style, rngs=rngs)
+    return MLP(sizes._replace(depth=50, width=256), style, rngs)
 
 
 def _images(make: Builder, name: str, side: int) -> Builder:
     """The builder of a network for images with sides of at least ``side`` pixels."""
 
-    def builder(
-        config: "Config", shape: Sequence[int], num_classes: int, **rest: Any
-    ) -> nnx.Module:
-        if len(shape) != 3 or min(shape[:2]) < side:
+    def builder(sizes: NetworkSizes, style: Style, rngs: nnx.Rngs) -> nnx.Module:
+        if len(sizes.shape) != 3 or min(sizes.shape[:2]) < side:
             raise UserError(
                 f"{name} needs images of at least {side} x {side} pixels and got rows of shape "
-                f"{tuple(shape)}; take --model mlp, or a dataset of images."
+                f"{sizes.shape}; take --model mlp, or a dataset of images."
             )
-        return make(shape, num_classes, channels=config.channels, **rest)
+        return make(sizes, style, rngs)
 
     return builder
 
 
-def _dgcnn(config: "Config", shape: Sequence[int], num_classes: int, **rest: Any) -> nnx.Module:
-    if len(shape) != 2:
+def _dgcnn(sizes: NetworkSizes, style: Style, rngs: nnx.Rngs) -> nnx.Module:
+    if len(sizes.shape) != 2:
         raise UserError(
-            f"dgcnn needs point clouds and got rows of shape {tuple(shape)}; wanted (points, "
+            f"dgcnn needs point clouds and got rows of shape {sizes.shape}; wanted (points, "
             "coordinates)."
         )
-    return DGCNN(shape, num_classes, channels=config.channels, **rest)
+    return DGCNN(sizes, style, rngs)
 
 
 MODELS: Mapping[str, Builder] = MappingProxyType(
     {
-        "mlp": _mlp,
+        "mlp": MLP,
         "cnn4": _images(CNN4, "cnn4", 2),
         "cnn9": _images(CNN9, "cnn9", CNN9_SIDE),
         "elu11": _images(ELU11, "elu11", 1),
@@ -106,7 +91,7 @@ MODELS: Mapping[str, Builder] = MappingProxyType(
         "resnet110": _images(ResNet110, "resnet110", 4),
         "wrn28x10": _images(wrn28x10, "wrn28x10", 4),
         "dgcnn": _dgcnn,
-        "transformer": _transformer,
+        "transformer": Transformer,
     }
 )
 
@@ -131,11 +116,19 @@ class NormalizedInput(nnx.Module):
         network: what follows.
     """
 
-    def __init__(self, norm: nnx.Module, network: nnx.Module):
+    def __init__(self, norm: nnx.Module, network: Any):
         self.norm, self.network = norm, network
 
     def __call__(self, x: Array) -> Array:
-        return self.network(self.norm(x.reshape(len(x), -1)).reshape(x.shape))
+        return self.network(self.normalized(x))
+
+    def activations(self, x: Array) -> list[Array]:
+        """The hidden layers' outputs, of a network that gives them."""
+        return self.network.activations(self.normalized(x))
+
+    def normalized(self, x: Array) -> Array:
+        """What the network is given."""
+        return self.norm(x.reshape(len(x), -1)).reshape(x.shape)
 
 
 @functools.cache
@@ -194,6 +187,7 @@ def build(
     named = plain_style(config)._replace(**wanted)
     if named.activation not in ACTIVATIONS:
         raise unknown("activation", named.activation, ACTIVATIONS)
+    sizes = NetworkSizes(tuple(shape), num_classes, config.depth, config.width, config.channels)
     style = Style(
         maker(named.norm, config.ghost_groups),
         _activation(named.activation, named.standardize),
@@ -205,8 +199,7 @@ def build(
     )
 
     def with_norm(norm: MakeNorm | None, rngs: nnx.Rngs) -> nnx.Module:
-        styled = style._replace(norm=norm)
-        return MODELS[config.model](config, shape, num_classes, style=styled, rngs=rngs)
+        return MODELS[config.model](sizes, style._replace(norm=norm), rngs)
 
     if named.scale_layers is None:
         network = with_norm(style.norm, rngs)

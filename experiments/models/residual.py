@@ -4,12 +4,10 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float
 
 from experiments.models.activations import ACTIVATIONS
+from experiments.models.sizes import Images
 from experiments.models.style import Nonlinearity, Style, conv_block
-
-Images = Float[Array, "rows height width channels"]
 
 
 class Residual(nnx.Module):

@@ -1,23 +1,21 @@
 """The 18-layer residual network with full pre-activation, for small images."""
 
-from collections.abc import Sequence
-from typing import Any
+from flax import nnx
 
 from experiments.models.preactivation import PreActivationNetwork
+from experiments.models.sizes import NetworkSizes
+from experiments.models.style import Style
 
 
-def resnet18(
-    shape: Sequence[int], num_classes: int, *, channels: int, **rest: Any
-) -> PreActivationNetwork:
+def resnet18(sizes: NetworkSizes, style: Style, rngs: nnx.Rngs) -> PreActivationNetwork:
     """Four stages of two units, of 1, 2, 4 and 8 times ``channels`` channels (the papers: 64).
 
     Args:
-        shape: (height, width, channels) of one image.
-        num_classes: the number of outputs.
-        channels: the channels of the first stage.
-        rest: the style and the random streams.
+        sizes: of one image, the classes, and the channels of the first stage.
+        style: what stands before each convolution but the first.
+        rngs: the random streams of the initial parameters.
 
     Source: He et al. 2016 (identity mappings); Kutsuna 2019, section 6.2.
     """
-    widths = [channels * factor for factor in (1, 2, 4, 8)]
-    return PreActivationNetwork(shape, num_classes, stem=channels, widths=widths, units=2, **rest)
+    widths = [sizes.channels * factor for factor in (1, 2, 4, 8)]
+    return PreActivationNetwork(sizes, sizes.channels, widths, 2, style, rngs)

@@ -1,12 +1,10 @@
 """The 50-layer residual network of He et al. 2016, for ImageNet."""
 
-from collections.abc import Sequence
-
 from flax import nnx
-from jaxtyping import Array, Float
 
 from experiments.models.pooling import max_pool_3x3
 from experiments.models.residual import Residual
+from experiments.models.sizes import Images, Logits, NetworkSizes
 from experiments.models.style import Style, conv_block
 
 #: The units of each stage.
@@ -22,27 +20,16 @@ class ResNet50(nnx.Module):
     Ikami et al. follow (Gross and Wilber 2016); it does not change the number of parameters.
 
     Args:
-        shape: (height, width, channels) of one image.
-        num_classes: the number of outputs.
-        channels: the channels of the first convolution (the paper: 64).
+        sizes: of one image, the classes, and the channels of the first convolution.
         style: how each convolution and each sum is normalized and activated.
         rngs: the random streams of the initial parameters.
 
     Source: He et al. 2016 (deep residual learning), table 1; Ikami et al. 2021, section 4.3.
     """
 
-    def __init__(
-        self,
-        shape: Sequence[int],
-        num_classes: int,
-        *,
-        channels: int,
-        style: Style,
-        rngs: nnx.Rngs,
-    ):
-        self.stem = conv_block(
-            shape[-1], channels, style._replace(dropout=0.0), rngs, 7, padding=3, stride=2
-        )
+    def __init__(self, sizes: NetworkSizes, style: Style, rngs: nnx.Rngs):
+        channels, undropped = sizes.channels, style._replace(dropout=0.0)
+        self.stem = conv_block(sizes.shape[-1], channels, undropped, rngs, 7, padding=3, stride=2)
         before, units = channels, []
         for stage, count in enumerate(STAGES):
             width = channels * 2**stage
@@ -52,11 +39,9 @@ class ResNet50(nnx.Module):
                 units.append(Residual(before, layers, True, style, rngs))
                 before = EXPANSION * width
         self.units = nnx.List(units)
-        self.head = nnx.Linear(before, num_classes, rngs=rngs)
+        self.head = nnx.Linear(before, sizes.num_classes, rngs=rngs)
 
-    def __call__(
-        self, x: Float[Array, "rows height width channels"]
-    ) -> Float[Array, "rows classes"]:
+    def __call__(self, x: Images) -> Logits:
         x = max_pool_3x3(self.stem(x))
         for unit in self.units:
             x = unit(x)

@@ -1,7 +1,7 @@
 """What stands between two linear maps of a network, the same everywhere in it."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from flax import nnx
@@ -56,6 +56,10 @@ class Style(NamedTuple):
         saturating = self.activation in (jax.nn.sigmoid, jax.nn.tanh)
         return nnx.initializers.glorot_normal() if saturating else nnx.initializers.he_normal()
 
+    def of_linear(self, rngs: nnx.Rngs) -> dict[str, Any]:
+        """The options of a linear map before a normalizer."""
+        return {"use_bias": self.use_bias, "kernel_init": self.kernel_init, "rngs": rngs}
+
 
 class Nonlinearity(nnx.Module):
     """``dropout(post_norm(activation(norm(x))))``, of what there is of it.
@@ -95,14 +99,13 @@ class Block(Nonlinearity):
         self.linear = linear
         super().__init__(width, style, rngs)
 
-    def __call__(self, x: Values) -> Values:
+    def __call__(self, x: Float[Array, "rows ..."]) -> Float[Array, "rows ..."]:
         return super().__call__(self.linear(x))
 
 
 def dense_block(inputs: int, width: int, style: Style, rngs: nnx.Rngs) -> Block:
     """A fully connected block."""
-    options = {"use_bias": style.use_bias, "kernel_init": style.kernel_init, "rngs": rngs}
-    return Block(nnx.Linear(inputs, width, **options), width, style, rngs)
+    return Block(nnx.Linear(inputs, width, **style.of_linear(rngs)), width, style, rngs)
 
 
 def conv_block(
@@ -116,6 +119,6 @@ def conv_block(
 ) -> Block:
     """A block of a ``size`` x ``size`` convolution; zero padding keeps the sides by default."""
     around: str | int = "SAME" if padding is None else padding
-    options = {"use_bias": style.use_bias, "kernel_init": style.kernel_init, "rngs": rngs}
+    options = style.of_linear(rngs)
     linear = nnx.Conv(inputs, width, (size, size), stride, padding=around, **options)
     return Block(linear, width, style, rngs)

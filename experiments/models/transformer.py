@@ -1,13 +1,14 @@
 """A decoder-only transformer: at every position, the next character from those before it."""
 
-from collections.abc import Sequence
+from typing import Any
 
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 
 from experiments.errors import UserError
 from experiments.models.norms import MakeNorm
+from experiments.models.sizes import NetworkSizes
 from experiments.models.style import Style
 
 #: The heads of each attention.
@@ -38,7 +39,7 @@ class TransformerBlock(nnx.Module):
     def __init__(self, width: int, style: Style, rngs: nnx.Rngs):
         self.norm1, self.norm2 = _norm(style.norm, width, rngs), _norm(style.norm, width, rngs)
         self.attention = nnx.MultiHeadAttention(HEADS, width, decode=False, rngs=rngs)
-        options = {"kernel_init": style.kernel_init, "rngs": rngs}
+        options: dict[str, Any] = {"kernel_init": style.kernel_init, "rngs": rngs}
         self.first = nnx.Linear(width, 4 * width, **options)
         self.second = nnx.Linear(4 * width, width, **options)
         self.activation = style.activation
@@ -52,36 +53,26 @@ class Transformer(nnx.Module):
     """Embedding and positions, blocks, a normalizer, a classifier of the next token.
 
     Args:
-        shape: (length,) of one sequence of tokens.
-        num_classes: the number of tokens.
-        depth: the blocks.
-        width: the units of a token, a multiple of four.
+        sizes: (length,) of one sequence; the number of tokens; the blocks, and the units of a
+            token, a multiple of four.
         style: of every block.
         rngs: the random streams of the initial parameters.
     """
 
-    def __init__(
-        self,
-        shape: Sequence[int],
-        num_classes: int,
-        *,
-        depth: int,
-        width: int,
-        style: Style,
-        rngs: nnx.Rngs,
-    ):
+    def __init__(self, sizes: NetworkSizes, style: Style, rngs: nnx.Rngs):
+        shape, num_classes, width = sizes.shape, sizes.num_classes, sizes.width
         if len(shape) != 1 or width % HEADS:
             raise UserError(
-                f"transformer got rows of shape {tuple(shape)} and --width {width}; wanted "
+                f"transformer got rows of shape {shape} and --width {width}; wanted "
                 f"sequences of tokens (--dataset python) and a width that {HEADS} divides."
             )
         self.embedding = nnx.Embed(num_classes, width, rngs=rngs)
         self.positions = nnx.Embed(shape[0], width, rngs=rngs)
-        self.blocks = nnx.List(TransformerBlock(width, style, rngs) for _ in range(depth))
+        self.blocks = nnx.List(TransformerBlock(width, style, rngs) for _ in range(sizes.depth))
         self.last = _norm(style.norm, width, rngs)
         self.head = nnx.Linear(width, num_classes, rngs=rngs)
 
-    def __call__(self, x: Float[Array, "rows length"]) -> Float[Array, "rows length classes"]:
+    def __call__(self, x: Num[Array, "rows length"]) -> Float[Array, "rows length classes"]:
         tokens = x.astype(jnp.int32)
         mask = nnx.make_causal_mask(tokens, dtype=bool)
         x = self.embedding(tokens) + self.positions(jnp.arange(tokens.shape[1]))[None]

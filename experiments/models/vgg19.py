@@ -1,11 +1,9 @@
 """The 19-layer network of Simonyan and Zisserman, for small images."""
 
-from collections.abc import Sequence
-
 from flax import nnx
-from jaxtyping import Array, Float
 
 from experiments.models.pooling import max_pool
+from experiments.models.sizes import Images, Logits, NetworkSizes
 from experiments.models.style import Style, conv_block, dense_block
 
 #: The convolutions of each stage, and their channels in multiples of the first stage's.
@@ -20,29 +18,20 @@ class VGG19(nnx.Module):
     normalizer stands before every activation, as in Kutsuna 2019, section 6.2.
 
     Args:
-        shape: (height, width, channels) of one image; a side of 1 is not pooled any more.
-        num_classes: the number of outputs.
-        channels: the channels of the first stage.
+        sizes: of one image, of which a side of 1 is not pooled any more; the classes; the channels
+            of the first stage.
         style: what follows each linear map but the last.
         rngs: the random streams of the initial parameters and of the dropout.
     """
 
-    def __init__(
-        self,
-        shape: Sequence[int],
-        num_classes: int,
-        *,
-        channels: int,
-        style: Style,
-        rngs: nnx.Rngs,
-    ):
-        height, width, before = shape
+    def __init__(self, sizes: NetworkSizes, style: Style, rngs: nnx.Rngs):
+        height, width, before = sizes.shape
         stages = []
         for count, factor in STAGES:
             blocks = []
             for _ in range(count):
-                blocks.append(conv_block(before, channels * factor, style, rngs))
-                before = channels * factor
+                blocks.append(conv_block(before, sizes.channels * factor, style, rngs))
+                before = sizes.channels * factor
             stages.append(nnx.List(blocks))
             height, width = max(height // 2, 1), max(width // 2, 1)
         self.stages = nnx.List(stages)
@@ -51,11 +40,9 @@ class VGG19(nnx.Module):
             [dense_block(flat, before, style, rngs), dense_block(before, before, style, rngs)]
         )
         self.dropout = nnx.Dropout(DROPOUT, rngs=rngs)
-        self.head = nnx.Linear(before, num_classes, rngs=rngs)
+        self.head = nnx.Linear(before, sizes.num_classes, rngs=rngs)
 
-    def __call__(
-        self, x: Float[Array, "rows height width channels"]
-    ) -> Float[Array, "rows classes"]:
+    def __call__(self, x: Images) -> Logits:
         for stage in self.stages:
             for block in stage:
                 x = block(x)

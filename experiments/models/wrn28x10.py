@@ -1,27 +1,25 @@
 """The wide residual network of 28 layers, ten times as wide, for small images."""
 
-from collections.abc import Sequence
-from typing import Any
+from flax import nnx
 
 from experiments.models.preactivation import PreActivationNetwork
+from experiments.models.sizes import NetworkSizes
+from experiments.models.style import Style
 
 #: How much wider than the first convolution the first stage is.
 WIDENING = 10
 
 
-def wrn28x10(
-    shape: Sequence[int], num_classes: int, *, channels: int, **rest: Any
-) -> PreActivationNetwork:
+def wrn28x10(sizes: NetworkSizes, style: Style, rngs: nnx.Rngs) -> PreActivationNetwork:
     """Three stages of four units of 160, 320 and 640 channels, after a convolution to 16.
 
     Args:
-        shape: (height, width, channels) of one image.
-        num_classes: the number of outputs.
-        channels: 64 makes the paper's widths, others are in proportion.
-        rest: the style and the random streams.
+        sizes: of one image, the classes, and channels.
+        style: what stands before each convolution but the first.
+        rngs: the random streams of the initial parameters.
 
     Source: Zagoruyko and Komodakis 2016, table 1; Ikami et al. 2021, section 4.1.
     """
-    stem = max(1, channels // 4)
+    stem = max(1, sizes.channels // 4)
     widths = [WIDENING * stem * factor for factor in (1, 2, 4)]
-    return PreActivationNetwork(shape, num_classes, stem=stem, widths=widths, units=4, **rest)
+    return PreActivationNetwork(sizes, stem, widths, 4, style, rngs)

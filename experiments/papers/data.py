@@ -7,6 +7,7 @@ import numpy as np
 
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
+from experiments.data.pictures import load_pictures
 from experiments.data.published import POLICIES_FILE, POLICIES_SOURCE
 from experiments.errors import UserError
 
@@ -19,7 +20,15 @@ BUNDLED = "digits, enlarged to 32 x 32"
 SIDE = 32
 
 
-def load_data(data_dir: Path | None, name: str, seed: int, rows: int, test_rows: int) -> Dataset:
+def load_data(
+    data_dir: Path | None,
+    name: str,
+    seed: int,
+    rows: int,
+    test_rows: int,
+    held_out: int = 0,
+    side: int = 0,
+) -> Dataset:
     """The data of a cell.
 
     Args:
@@ -29,9 +38,13 @@ def load_data(data_dir: Path | None, name: str, seed: int, rows: int, test_rows:
         seed: of the choice of rows, and of the split where the data leave it open.
         rows: the training rows to keep, or 0.
         test_rows: the test rows to keep, or 0.
+        held_out: the training rows to leave out first.
+        side: of the squares of streamed pictures, all of which are used; 0 for data read whole.
     """
+    if side and data_dir is not None:
+        return load_pictures(Path(find(data_dir, name)), side)
     data = enlarged(load("digits", seed)) if data_dir is None else load(find(data_dir, name), seed)
-    return subset(data, rows, test_rows, seed)
+    return subset(data, rows, test_rows, seed, held_out)
 
 
 def described(data_dir: Path | None, names: Iterable[str]) -> str:
@@ -72,15 +85,31 @@ def find(data_dir: Path, name: str) -> str:
     return str(found[0])
 
 
-def subset(data: Dataset, rows: int, test_rows: int, seed: int) -> Dataset:
-    """Random rows of each split, the same for every method under a seed."""
+def subset(data: Dataset, rows: int, test_rows: int, seed: int, held_out: int = 0) -> Dataset:
+    """Random rows of each split, the same for every method under a seed.
+
+    Args:
+        data: the whole.
+        rows: the training rows to keep, or 0 for all.
+        test_rows: the test rows to keep, or 0 for all.
+        seed: of the choice.
+        held_out: the training rows to leave out before.
+
+    Raises:
+        UserError: if no training row is left.
+    """
+    if held_out >= len(data.X_train):
+        raise UserError(
+            f"the protocol holds {held_out:,} training rows out for validation, and {data.name} "
+            f"has {len(data.X_train):,}; give the paper's data by --data-dir, or --preset cpu."
+        )
     random = np.random.default_rng(seed)
 
-    def some(X: np.ndarray, y: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        kept = random.permutation(len(X))[: count or None]
+    def some(X: np.ndarray, y: np.ndarray, count: int, start: int = 0) -> tuple:
+        kept = random.permutation(len(X))[start:][: count or None]
         return X[kept], y[kept]
 
-    X_train, y_train = some(data.X_train, data.y_train, rows)
+    X_train, y_train = some(data.X_train, data.y_train, rows, held_out)
     X_test, y_test = some(data.X_test, data.y_test, test_rows)
     return data._replace(X_train=X_train, y_train=y_train, X_test=X_test, y_test=y_test)
 

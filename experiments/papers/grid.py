@@ -1,7 +1,7 @@
 """A table of trainings as data: cells, a protocol, and the orderings that the paper reports."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from experiments.config import Config
@@ -9,7 +9,14 @@ from experiments.config import Config
 #: Of the last epoch; or, of the first epochs, the mean test accuracy, or its mean change from one
 #: epoch to the next.
 Measure = Literal[
-    "test_accuracy", "train_accuracy", "test_loss", "train_loss", "early_accuracy", "early_change"
+    "test_accuracy",
+    "train_accuracy",
+    "test_loss",
+    "train_loss",
+    "early_accuracy",
+    "early_change",
+    "class_accuracy",
+    "top5_accuracy",
 ]
 
 
@@ -23,7 +30,12 @@ class Protocol(Config):
         policies: the file in --data-dir with published sub-policies of Fast AutoAugment, where the
             augmentation has them; empty for sub-policies that are drawn.
         rate_scale: what the learning rate is multiplied by, in cells of other batch sizes.
+        side: the side in pixels of squares that are cropped out of pictures of any size, which are
+            read while they are used; 0 for data that are read whole.
+        held_out: the training rows that are left out first, as some papers do for validation.
         rows: the training rows that are used, or 0 for all.
+        last: the epochs at the end over which measures are averaged.
+        scores: what is measured of the trained network besides: names of `SCORES`.
         test_rows: the test rows that are used, or 0 for all.
         seeds: the number of seeds.
         only_rows: the rows of the table that are trained; empty for all.
@@ -33,8 +45,12 @@ class Protocol(Config):
     growing_noise: float = 0.0
     policies: str = ""
     rate_scale: float = 1.0
+    side: int = 0
+    held_out: int = 0
     rows: int = 0
     test_rows: int = 0
+    last: int = 1
+    scores: tuple[str, ...] = ()
     seeds: int = 3
     only_rows: tuple[str, ...] = ()
     only_columns: tuple[str, ...] = ()
@@ -62,6 +78,7 @@ class Cell(NamedTuple):
         dataset: the data: a name in --data-dir, or "" for the only one there.
         changes: fields of the protocol that differ in this cell.
         overrides: settings of the method that differ, fields of `experiments.methods.Overrides`.
+        also: the paper's numbers of what the table shows beside: losses in nats, others in percent.
     """
 
     row: str
@@ -71,6 +88,7 @@ class Cell(NamedTuple):
     dataset: str = ""
     changes: Mapping[str, Any] = {}
     overrides: Mapping[str, Any] = {}
+    also: Mapping[str, float] = {}
 
     @property
     def name(self) -> str:
@@ -105,9 +123,13 @@ class Grid:
         orderings: what the paper says of them.
         measure: what the table shows.
         as_error: whether an accuracy is shown as an error, as the paper does.
+        beside: what else it shows, after that: measures, and names of `SCORES`.
+        literature: rows that the paper cites, by name, in the unit of the table.
     """
 
     cells: tuple[Cell, ...]
     orderings: tuple[Ordering, ...] = ()
     measure: Measure = "test_accuracy"
     as_error: bool = False
+    beside: tuple[str, ...] = ()
+    literature: Mapping[str, float] = field(default_factory=dict)

@@ -9,13 +9,13 @@ from matplotlib.figure import Figure
 from experiments.data.augmentations import POLICIES
 from experiments.methods.scale_noise import ScaleNoise, StepNoise
 from experiments.papers.data import described, published_policies, said_of_policies
-from experiments.papers.grid import Cell, Grid, Ordering, Protocol
-from experiments.papers.item import Claim, Context, Item, Preset, PresetName, Report
+from experiments.papers.grid import Cell, Grid, Protocol
+from experiments.papers.grid_claims import cells_of, claims_of
+from experiments.papers.item import Context, Item, Preset, PresetName, Report
 from experiments.papers.training import method_of
 from experiments.papers.trainings import Trained, chosen, train_grid
-from experiments.papers.verdict import NOTE, comparison
+from experiments.papers.verdict import NOTE, measured
 from experiments.reports.picture import COLOURS, STYLES, new_figure
-from experiments.reports.table import spread
 from experiments.training.history import Epoch
 
 #: The columns of results.csv; accuracies are fractions.
@@ -53,9 +53,10 @@ def grid_item(
             protocol = protocol.changed(policies=published_policies(context.data_dir))
             said.append(said_of_policies(protocol.policies))
         said += said_of_noise(cells, protocol)
-        return report_of(grid, train_grid(grid, protocol, context), (*said, *notes))
+        trained = train_grid(grid, protocol, context)
+        return report_of(grid, trained, (*said, *notes), protocol.last)
 
-    return Item(name, title, reported, run, presets)
+    return Item(name, title, reported, run, presets, grid)
 
 
 def said_of_noise(cells: Sequence[Cell], protocol: Protocol) -> list[str]:
@@ -73,25 +74,32 @@ def said_of_noise(cells: Sequence[Cell], protocol: Protocol) -> list[str]:
     return [f"Noise, its sigma (ours where the paper states none): {'; '.join(said)}."]
 
 
-def report_of(grid: Grid, trained: Sequence[Trained], notes: Sequence[str] = ()) -> Report:
-    """The report of a grid's runs."""
-    claims = [
-        *(claim for ordering in grid.orderings for claim in _judged(ordering, trained)),
-        *(_shown(grid, cell, trained) for cell in cells_of(trained)),
-    ]
-    rows = [_row(each) for each in trained]
+def report_of(
+    grid: Grid, trained: Sequence[Trained], notes: Sequence[str] = (), last: int = 1
+) -> Report:
+    """The report of a grid's runs.
+
+    Args:
+        grid: the table.
+        trained: its runs.
+        notes: sentences for the report.
+        last: the epochs at the end over which measures are averaged.
+    """
+    names = list(dict.fromkeys(name for each in trained for name in each.run.scores))
+    rows = [_row(each, names, last) for each in trained]
     judged = [NOTE] if grid.orderings else []
-    return Report(claims, COLUMNS, rows, _figures(trained), (*notes, *_diverged(trained), *judged))
-
-
-def cells_of(trained: Sequence[Trained]) -> list[Cell]:
-    """The cells that were trained, in their order."""
-    return list({each.cell.name: each.cell for each in trained}.values())
+    averaged = [f"Measures are means over the last {last} epochs."] if last > 1 else []
+    said = (*notes, *averaged, *_diverged(trained), *judged)
+    columns = (*COLUMNS, *names)
+    return Report(claims_of(grid, trained, last), columns, rows, _figures(trained), said)
 
 
 def _diverged(trained: Sequence[Trained]) -> list[str]:
     """Which cells ended with a loss that is not finite, and under how many seeds, in a sentence."""
-    losses = {cell.name: values(trained, cell, "train_loss") for cell in cells_of(trained)}
+    losses = {
+        cell.name: np.array([t.run.curve[-1].train_loss for t in trained if t.cell == cell])
+        for cell in cells_of(trained)
+    }
     lost = {name: np.sum(~np.isfinite(loss)) for name, loss in losses.items()}
     said = [
         f"{name} ({count} of {len(losses[name])} seeds)" for name, count in lost.items() if count
@@ -99,41 +107,14 @@ def _diverged(trained: Sequence[Trained]) -> list[str]:
     return [f"Training diverged: {'; '.join(said)}."] if said else []
 
 
-def values(trained: Sequence[Trained], cell: Cell, measure: str) -> np.ndarray:
-    """A measure of a cell's last epoch, by seed."""
-    return np.array([getattr(t.run.curve[-1], measure) for t in trained if t.cell == cell])
-
-
-def _judged(ordering: Ordering, trained: Sequence[Trained]) -> list[Claim]:
-    """The ordering in each column that has both rows, over paired seeds."""
-    cells = cells_of(trained)
-    by_place = {(cell.row, cell.column): cell for cell in cells}
-    columns = dict.fromkeys(cell.column for cell in cells)
-    claims = []
-    for column in columns if ordering.column is None else [ordering.column]:
-        pair = [by_place.get((row, column)) for row in (ordering.better, ordering.worse)]
-        if None not in pair:
-            runs = ([t.run for t in trained if t.cell == cell] for cell in pair)
-            claims.append(comparison(ordering, column, *runs))
-    return claims
-
-
-def _shown(grid: Grid, cell: Cell, trained: Sequence[Trained]) -> Claim:
-    numbers = values(trained, cell, grid.measure)
-    if grid.measure.endswith("accuracy"):
-        numbers = 100 * ((1 - numbers) if grid.as_error else numbers)
-    what = grid.measure.replace("_", " ")
-    what = what.replace("accuracy", "error, %" if grid.as_error else "accuracy, %")
-    reported = "" if cell.reported is None else f"{cell.reported:g}"
-    return Claim(f"{cell.name}: {what}", spread(list(numbers), ".2f"), reported)
-
-
-def _row(each: Trained) -> tuple[object, ...]:
-    cell, last = each.cell, each.run.curve[-1]
-    numbers = (f"{value:.6g}" for value in (*last[1:5], each.run.step_ms))
+def _row(each: Trained, scores: Sequence[str], last: int) -> tuple[object, ...]:
+    cell, run = each.cell, each.run
+    measures = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
+    numbers = [*(measured(run, name, last) for name in measures), run.step_ms]
     reported = "" if cell.reported is None else cell.reported
-    place = (cell.row, cell.column, cell.method, each.seed)
-    return (*place, last.epoch, *numbers, each.run.parameters, reported)
+    place = (cell.row, cell.column, cell.method, each.seed, run.curve[-1].epoch)
+    rest = (run.parameters, reported, *(f"{run.scores[name]:.6g}" for name in scores))
+    return (*place, *(f"{number:.6g}" for number in numbers), *rest)
 
 
 #: The panels of a column: a measure, its factor, and what is written beside it.

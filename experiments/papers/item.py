@@ -7,6 +7,8 @@ from typing import Any, Literal, NamedTuple
 
 from matplotlib.figure import Figure
 
+from experiments.papers.grid import Grid
+
 PresetName = Literal["smoke", "cpu", "full"]
 
 
@@ -87,6 +89,7 @@ class Item:
         reported: what the paper reports, in a line.
         run: ``(settings, context) -> Report``, with the settings of the chosen preset.
         presets: by name: smoke (seconds), cpu (minutes, reduced), full (the paper's protocol).
+        grid: the table of trainings, where it is one.
     """
 
     name: str
@@ -94,3 +97,4 @@ class Item:
     reported: str
     run: Callable[[Any, Context], Report]
     presets: Mapping[PresetName, Preset]
+    grid: Grid | None = None

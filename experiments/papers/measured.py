@@ -1,9 +1,13 @@
 """Numbers beside the theory's or the paper's: as claims, and as rows of results.csv."""
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from experiments.papers.item import Claim
+
+#: What stands in the place of yes or no where a training diverged.
+NOT_FINITE = "not trained"
 
 COLUMNS = ("quantity", "ours", "reference", "difference", "holds")
 
@@ -28,13 +32,16 @@ class Measured(NamedTuple):
     def claim(self) -> Claim:
         """As a line of the report."""
         reference = f"{self.reference:.4g} ({self.source})"
+        if not math.isfinite(self.ours):
+            return Claim(self.quantity, f"{self.ours:.4g}", reference, said=NOT_FINITE)
         return Claim(self.quantity, f"{self.ours:.4g}", reference, self.holds)
 
     def row(self) -> tuple[object, ...]:
         """As a row of results.csv."""
         difference = self.ours - self.reference
         numbers = (f"{x:.6g}" for x in (self.ours, self.reference, difference))
-        return (self.quantity, *numbers, "" if self.holds is None else self.holds)
+        judged = self.holds is not None and math.isfinite(self.ours)
+        return (self.quantity, *numbers, self.holds if judged else "")
 
 
 def near(

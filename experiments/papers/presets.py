@@ -51,14 +51,18 @@ def _differences(full: Protocol, reduced: Protocol) -> str:
 
 
 def _shown(name: str, value: Any) -> str:
-    if name == "drops" and not value:
+    if name in ("drops", "rate_decay") and not value:
         return "half a cosine for the learning rate"
     return f"{name.replace('_', ' ')} {'; '.join(value) if isinstance(value, tuple) else value}"
 
 
 #: What the smoke presets of image networks have in common.
 SMOKE: dict[str, Any] = {
+    "side": 0,
+    "last": 1,
+    "rate_decay": 0.0,
     "epochs": 1,
+    "held_out": 0,
     "rows": 256,
     "test_rows": 64,
     "seeds": 1,
@@ -69,7 +73,11 @@ SMOKE: dict[str, Any] = {
 
 #: What the cpu presets of image networks have in common.
 CPU: dict[str, Any] = {
+    "side": 0,
+    "last": 1,
+    "rate_decay": 0.0,
     "epochs": 10,
+    "held_out": 0,
     "rows": 2000,
     "test_rows": 2000,
     "seeds": 3,

@@ -12,6 +12,7 @@ from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS, Overrides
 from experiments.papers.data import load_data
 from experiments.papers.grid import Cell, Protocol
+from experiments.papers.scores import scores_of
 from experiments.training.fit import Run, fit
 from experiments.training.trainer import Trainer, make_trainer
 
@@ -33,11 +34,15 @@ class Training:
     def __call__(self, cell: Cell, seed: int) -> Run:
         """The run, without its final state."""
         setting = self._protocol.changed(**cell.changes)
-        data = self._dataset(cell.dataset, seed, setting.rows, setting.test_rows)
-        return fit(self._trainer_for(cell, setting, data), data, seed)._replace(state=None)
+        sizes = setting.rows, setting.test_rows, setting.held_out, setting.side
+        data = self._dataset(cell.dataset, seed, *sizes)
+        trainer = self._trainer_for(cell, setting, data)
+        run = fit(trainer, data, seed)
+        scores = scores_of(trainer, run.state, data, setting.scores)
+        return run._replace(state=None, scores=scores)
 
-    def _load(self, name: str, seed: int, rows: int, test_rows: int) -> Dataset:
-        return load_data(self._data_dir, name, seed, rows, test_rows)
+    def _load(self, name: str, seed: int, *sizes: int) -> Dataset:
+        return load_data(self._data_dir, name, seed, *sizes)
 
     def _trainer_for(self, cell: Cell, setting: Protocol, data: Dataset) -> Trainer:
         """The cell's trainer, whose compiled functions all seeds share."""

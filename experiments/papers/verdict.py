@@ -39,13 +39,15 @@ def early(curve: Sequence[Epoch]) -> Float[np.ndarray, " epochs"]:
     return np.array([entry.test_accuracy for entry in curve[: max(2, len(curve) // 5)]])
 
 
-def measured(run: Run, measure: Measure) -> float:
-    """A measure of a run."""
+def measured(run: Run, measure: Measure | str, last: int = 1) -> float:
+    """A measure of a run, the mean of so many epochs at its end, or a score of what it trained."""
+    if measure in run.scores:
+        return run.scores[measure]
     if measure == "early_accuracy":
         return float(early(run.curve).mean())
     if measure == "early_change":
         return float(np.abs(np.diff(early(run.curve))).mean()) if len(run.curve) > 1 else np.nan
-    return float(getattr(run.curve[-1], measure))
+    return float(np.mean([getattr(entry, measure) for entry in run.curve[-last:]]))
 
 
 def statement_of(ordering: Ordering, column: str) -> str:
@@ -64,7 +66,7 @@ def _is_fraction(measure: Measure) -> bool:
 
 
 def comparison(
-    ordering: Ordering, column: str, better: Sequence[Run], worse: Sequence[Run]
+    ordering: Ordering, column: str, better: Sequence[Run], worse: Sequence[Run], last: int = 1
 ) -> Claim:
     """The claim that one row is better than another.
 
@@ -73,13 +75,15 @@ def comparison(
         column: where.
         better: the runs of the row that should be, by seed.
         worse: those of the other, of the same seeds.
+        last: the epochs over which a measure is averaged.
     """
     statement = statement_of(ordering, column)
     if lost := [run for run in (*better, *worse) if run.outcome]:
         names = ", ".join(dict.fromkeys(f"{run.method} {run.outcome}" for run in lost))
         return Claim(statement, names, "better", said=NOT_TRAINED)
     ours, theirs = (
-        np.array([measured(run, ordering.measure) for run in runs]) for runs in (better, worse)
+        np.array([measured(run, ordering.measure, last) for run in runs])
+        for runs in (better, worse)
     )
     gains = ours - theirs if ordering.measure.endswith("accuracy") else theirs - ours
     gains = gains * (100 if _is_fraction(ordering.measure) else 1)

@@ -15,8 +15,10 @@ CURVES_COLUMNS = ("method", "seed", *Epoch._fields)
 
 
 def write_results(path: Path, runs: Iterable[Run]) -> None:
-    """One row a run, of its last epoch."""
-    write_csv(path, RESULTS_COLUMNS, (_result(run) for run in runs))
+    """One row a run, of its last epoch; with columns for settings that runs have of their own."""
+    runs = list(runs)
+    own = tuple(dict.fromkeys(name for run in runs for name, _ in run.changes))
+    write_csv(path, (*RESULTS_COLUMNS, *own), (_result(run, own) for run in runs))
 
 
 def write_curves(path: Path, runs: Iterable[Run]) -> None:
@@ -34,7 +36,7 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object
     write_whole(path, text.getvalue())
 
 
-def _result(run: Run) -> tuple[object, ...]:
+def _result(run: Run, own: Sequence[str]) -> tuple[object, ...]:
     epochs, *measures = _rounded(run.curve[-1][: 1 + len(MEASURES)])
     return (
         run.method,
@@ -44,6 +46,7 @@ def _result(run: Run) -> tuple[object, ...]:
         f"{run.step_ms:.4g}",
         run.parameters,
         run.outcome,
+        *(dict(run.changes).get(name, "") for name in own),
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -39,7 +40,8 @@ def _draw(
         values = factor * _by_epoch([run.curve for run in own], measure)
         mean = _mean(values)
         epochs = np.arange(1, values.shape[1] + 1)
-        style = {"color": _colour(index), "linestyle": STYLES[index // len(COLOURS) % len(STYLES)]}
+        dashes = STYLES[index // len(COLOURS) % len(STYLES)]
+        style: dict[str, Any] = {"color": _colour(index), "linestyle": dashes}
         marker = "o" if len(epochs) == 1 else None
         axes.plot(epochs, mean, label=method, marker=marker, **style)
         if len(own) > 1:
@@ -67,7 +69,8 @@ def _label(axes: Axes, lines: dict[str, Float[np.ndarray, " epochs"]], measure: 
     """Names the axes, and each line at its end, the names moved apart where they would overlap."""
     axes.set_xlabel("epoch")
     axes.set_ylabel(measure)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    locator: Any = axes.xaxis.get_major_locator()
+    locator.set_params(integer=True)
     finite = {method: line[-1] for method, line in lines.items() if np.isfinite(line[-1])}
     lost = [method for method in lines if method not in finite]
     axes.text(0.02, 0.02, "\n".join(lost), transform=axes.transAxes, va="bottom")

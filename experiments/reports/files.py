@@ -7,7 +7,7 @@ from pathlib import Path
 from experiments.errors import UserError
 
 
-def prepare_folder(folder: Path) -> Path:
+def prepare_folder(folder: Path, flag: str = "--out") -> Path:
     """Makes the folder if needed and checks that it can be written to; before hours of work."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -15,7 +15,7 @@ def prepare_folder(folder: Path) -> Path:
             pass
     except OSError as error:
         raise UserError(
-            f"cannot write to {folder}: {error.strerror}; give another --out."
+            f"cannot write to {folder}: {error.strerror}; give another {flag}."
         ) from None
     return folder
 

@@ -1,6 +1,7 @@
 """How pictures look, and pictures as bytes."""
 
 import io
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 STYLES = ("-", "--", ":")
 
-STYLE = {
+STYLE: Any = {
     "font.size": 11,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -39,5 +40,6 @@ def picture(figure: Figure) -> bytes:
     """The figure as PNG."""
     content = io.BytesIO()
     with mpl.rc_context(STYLE):
-        figure.canvas.print_png(content)
+        canvas: Any = figure.canvas
+        canvas.print_png(content)
     return content.getvalue()

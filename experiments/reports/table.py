@@ -15,11 +15,14 @@ import jaxnorm
 from experiments.training.fit import AT_CHANCE, DIVERGED, Run
 
 #: A header and rows of text.
-Table = tuple[Sequence[str], list[Sequence[str]]]
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 
 
 def comparison_table(runs: Sequence[Run]) -> Table:
-    """One row a method: mean ± standard deviation over its seeds, accuracies in percent."""
+    """One row a method: mean ± standard deviation over its seeds, accuracies in percent.
+
+    Settings that runs have of their own are in the last columns, a value for each seed.
+    """
     header = (
         "method",
         "test accuracy, %",
@@ -30,9 +33,13 @@ def comparison_table(runs: Sequence[Run]) -> Table:
         "step, ms",
         "parameters",
     )
+    own = tuple(dict.fromkeys(name for run in runs for name, _ in run.changes))
     methods = list(dict.fromkeys(run.method for run in runs))
     grouped = [[run for run in runs if run.method == method] for method in methods]
-    return header, [_row(group, grouped[0]) for group in grouped]
+    rows = [
+        (*_row(group, grouped[0]), *(_values(group, name) for name in own)) for group in grouped
+    ]
+    return (*header, *(name.replace("_", " ") for name in own)), rows
 
 
 def markdown(table: Table) -> str:
@@ -90,6 +97,12 @@ def _row(runs: Sequence[Run], first: Sequence[Run]) -> tuple[str, ...]:
         spread([run.step_ms for run in trained], ".2f"),
         f"{runs[0].parameters:,}",
     )
+
+
+def _values(runs: Sequence[Run], name: str) -> str:
+    """The values of a setting under each seed, or the one of all."""
+    found = [f"{dict(run.changes)[name]:g}" for run in runs if name in dict(run.changes)]
+    return found[0] if len(set(found)) == 1 else ", ".join(found)
 
 
 def failures(runs: Sequence[Run]) -> str:

@@ -47,9 +47,9 @@ def sigmoid_chain(
 
     def layer(a: Array, kernel: Array) -> Array:
         z = a @ jnp.where(constrained, kernel - kernel.mean(0, keepdims=True), kernel)
-        spread = jnp.where(pooled, z.var(), z.var(0).mean())
+        variance = jnp.where(pooled, z.var(), z.var(0).mean())
         # A constant: the gradient of the loss is that of the network, not of its initialization.
-        return z / jax.lax.stop_gradient(jnp.sqrt(spread))
+        return z / jax.lax.stop_gradient(jnp.sqrt(variance))
 
     def loss(offsets: Array) -> Any:
         def step(a: Array, xs: tuple[Array, Array]) -> tuple[Array, Array]:

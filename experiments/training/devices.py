@@ -17,7 +17,7 @@ from jaxtyping import Array, Int, PyTree
 from experiments.config import Entry
 from experiments.errors import UserError, unknown
 
-#: The mesh axes: rows are spread over the one, units over the other.
+#: The mesh axes: rows are sharded over the one, units over the other.
 DATA, MODEL = "data", "model"
 
 
@@ -28,7 +28,7 @@ class Placement(NamedTuple):
 
     Attributes:
         mesh: with the axes ``data`` and ``model``, in this order, or None.
-        entry: how a step runs on it; ``shard_map`` and ``pmap`` spread rows only.
+        entry: how a step runs on it; ``shard_map`` and ``pmap`` shard rows only.
     """
 
     mesh: Mesh | None = None
@@ -36,7 +36,7 @@ class Placement(NamedTuple):
 
     @property
     def data_devices(self) -> int:
-        """The number of parts that a batch is spread over."""
+        """The number of parts that a batch is sharded into."""
         return 1 if self.mesh is None else self.mesh.shape[DATA]
 
     @property
@@ -71,27 +71,29 @@ class Placement(NamedTuple):
             own,
         )
 
-    def spread_rows(self, tree: PyTree) -> PyTree:
+    def shard_rows(self, tree: PyTree) -> PyTree:
         """Inside jit: rows over the data axis; any number that it does not divide, everywhere."""
         if self.mesh is None:
             return tree
+        constrained, over_data = jax.lax.with_sharding_constraint, NamedSharding(self.mesh, P(DATA))
         return jax.tree.map(
-            lambda x: x if len(x) % self.data_devices else self._constrained(x, P(DATA)), tree
+            lambda x: x if len(x) % self.data_devices else constrained(x, over_data), tree
         )
 
     def state_shardings(self, state: PyTree) -> PyTree:
         """Where each leaf of a state belongs; of arrays or their shapes, for loading one too.
 
         The last axis of a leaf is of units, in kernels, scales, what optimizers keep of them and
-        statistics alike, and is spread over the model axis; where that does not divide it (ten
+        statistics alike, and is sharded over the model axis; where that does not divide it (ten
         classes on four devices) and in scalars, the leaf is everywhere.
         """
-        devices = self.mesh.shape[MODEL]
+        assert self.mesh is not None, "a single device has nothing to shard over"
+        mesh, devices = self.mesh, self.mesh.shape[MODEL]
 
         def sharding(leaf: Array) -> NamedSharding:
             divides = leaf.ndim > 0 and leaf.shape[-1] % devices == 0
             units = P(*[None] * (leaf.ndim - 1), MODEL)
-            return NamedSharding(self.mesh, units if divides and devices > 1 else P())
+            return NamedSharding(mesh, units if divides and devices > 1 else P())
 
         return jax.tree.map(sharding, state)
 
@@ -100,9 +102,6 @@ class Placement(NamedTuple):
         if self.mesh is None:
             return state
         return jax.lax.with_sharding_constraint(state, self.state_shardings(state))
-
-    def _constrained(self, x: Array, spec: P) -> Array:
-        return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, spec))
 
 
 #: The default: one device, on which nothing needs to be placed.

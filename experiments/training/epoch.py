@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from experiments.data.augmentations import Augment, unchanged
 from experiments.errors import UserError
-from experiments.methods.method import Method
+from experiments.methods.method import Method, Refreshed
 from experiments.methods.part import Context, Sample
 from experiments.training.devices import ONE_DEVICE, Placement
 from experiments.training.state import (
@@ -41,7 +41,7 @@ def steps_per_epoch(rows: int, batch_size: int) -> int:
 
 
 def batch_order(state: TrainState, rows: int, batch_size: int) -> Order:
-    """A random order of the rows, cut into batches; the remainder sits this epoch out."""
+    """A random order of the rows, in batches; the remainder sits this epoch out."""
     steps = steps_per_epoch(rows, batch_size)
     order = jax.random.permutation(epoch_keys(state)[0], rows)
     return order[: steps * batch_size].reshape(steps, batch_size)
@@ -105,13 +105,13 @@ def make_refreshes(
 ) -> tuple[Refresh, ...]:
     """What the parts of a method do between steps, those of the same period together."""
 
-    def refresh(every, refreshed):
+    def refresh(every: int, refreshed: Refreshed) -> Refresh:
         def run(state: TrainState, X: Array, y: Array, index: Int[Array, ""]) -> TrainState:
-            def weights(raw):
+            def weights(raw: PyTree) -> PyTree:
                 return method.weights(raw, state.method_state)
 
-            key, spread = probe_key(state, index), placement.spread_rows
-            sample = Sample(state.params, state.model_state, weights, X, y, key, spread)
+            key, shard = probe_key(state, index), placement.shard_rows
+            sample = Sample(state.params, state.model_state, weights, X, y, key, shard)
             model_state, method_state = refreshed(state.method_state, sample, context)
             return placement.keep(
                 state._replace(model_state=model_state, method_state=method_state)
@@ -122,38 +122,46 @@ def make_refreshes(
     return tuple(refresh(*entry) for entry in method.refreshes().items())
 
 
-def make_epoch(
-    indexed_step: IndexedStep,
-    batch_size: int,
-    refreshes: tuple[Refresh, ...] = (),
-    placement: Placement = ONE_DEVICE,
-) -> Callable[[TrainState, X, Y], tuple[TrainState, StepMetrics]]:
-    """An epoch ``(state, X, y) -> (state, mean metrics of its steps)`` as one scan.
+class EpochPlan(NamedTuple):
+    """What an epoch is made of, however it is run.
 
-    The metrics are those of the network in training: before each step's update, with its noise and
-    its batch statistics, on augmented rows.
-
-    Args:
-        indexed_step: as `make_indexed_step` gives it.
+    Attributes:
+        step: as `make_step` gives it.
         batch_size: the rows of one step.
+        augment: what changes the rows of a batch, with a key.
         refreshes: what is done between steps.
         placement: the devices.
     """
 
+    step: Step
+    batch_size: int
+    augment: Augment = unchanged
+    refreshes: tuple[Refresh, ...] = ()
+    placement: Placement = ONE_DEVICE
+
+
+def make_epoch(plan: EpochPlan) -> Callable[[TrainState, X, Y], tuple[TrainState, StepMetrics]]:
+    """An epoch ``(state, X, y) -> (state, mean metrics of its steps)`` as one scan.
+
+    The metrics are those of the network in training: before each step's update, with its noise and
+    its batch statistics, on augmented rows.
+    """
+    indexed_step = make_indexed_step(plan.step, plan.augment)
+
     def epoch(state: TrainState, X: Array, y: Array) -> tuple[TrainState, StepMetrics]:
-        order = batch_order(state, len(X), batch_size)
+        order = batch_order(state, len(X), plan.batch_size)
 
         def body(state: TrainState, index: Int[Array, ""]) -> tuple[TrainState, StepMetrics]:
             state, metrics = indexed_step(state, X, y, order, index)
-            for refresh in refreshes:
+            for refresh in plan.refreshes:
                 state = refresh.after(state, X, y, index, len(order))
             return state, metrics
 
-        for refresh in refreshes:
+        for refresh in plan.refreshes:
             state = refresh.first(state, X, y)
         state, metrics = jax.lax.scan(body, state, jnp.arange(len(order)))
-        # The loop may leave the state spread otherwise than its steps do.
-        state = placement.keep(state._replace(epoch=state.epoch + 1))
+        # The loop may leave the state sharded otherwise than its steps do.
+        state = plan.placement.keep(state._replace(epoch=state.epoch + 1))
         return state, jax.tree.map(jnp.mean, metrics)
 
     return epoch

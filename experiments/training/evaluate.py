@@ -27,7 +27,7 @@ def make_evaluate(
         method: what stands around the network.
         apply: the network, as `jaxnorm.nnx.functionalize` gives it.
         chunk: the rows evaluated at once.
-        placement: the devices that they are spread over.
+        placement: the devices that they are sharded over.
     """
 
     def evaluate(state: TrainState, X: Array, y: Array) -> Metrics:
@@ -35,7 +35,7 @@ def make_evaluate(
         weights = method.weights(raw, state.method_state)
 
         def chunk_sums(rows: tuple[Array, Array, Array]) -> Metrics:
-            X, y, present = placement.spread_rows(rows)
+            X, y, present = placement.shard_rows(rows)
             logits, _ = apply(weights, state.model_state, X, train=False)
             return jax.tree.map(lambda each: jnp.sum(each, where=present), score(logits, y))
 

@@ -3,7 +3,7 @@
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -29,6 +29,11 @@ DIVERGED = "diverged"
 AT_CHANCE = "at chance"
 
 
+Rows = Float[Array, "rows *shape"] | Float[np.ndarray, "rows *shape"]
+#: The rows of a split, and their labels.
+Split = tuple[Array, Array]
+
+
 class Run(NamedTuple):
     """One method trained under one seed.
 
@@ -40,6 +45,8 @@ class Run(NamedTuple):
         parameters: the number of trainable numbers.
         state: the final state.
         outcome: empty for a run that trained, else in a few words what went wrong.
+        changes: the settings that it has for itself alone, as (field, value).
+        scores: fractions that were measured of the trained network besides, by name.
     """
 
     method: str
@@ -49,6 +56,9 @@ class Run(NamedTuple):
     parameters: int
     state: TrainState | None
     outcome: str = ""
+    changes: tuple[tuple[str, float], ...] = ()
+    # Nobody writes into it; a view that forbids it cannot be sent to another process.
+    scores: Mapping[str, float] = {}
 
     @property
     def diverged(self) -> bool:
@@ -78,7 +88,8 @@ def fit(
     Raises:
         Diverged: if the settings say so, with the step and the layer, when something is not finite.
     """
-    train, test = trainer.placement.replicate((dataset[:2], dataset[2:4]))
+    splits: tuple[Split, Split] = trainer.placement.replicate((dataset[:2], dataset[2:4]))
+    train, test = splits
     state, history = checkpointer.begin(start(trainer, seed, train[0]))
     trainer.epoch.compile(state, *train)
     steps = steps_per_epoch(dataset.train_rows, trainer.config.batch_size)
@@ -144,7 +155,7 @@ def _record(
 
 
 def where_diverged(
-    trainer: Trainer, before: TrainState, train: tuple[Array, Array], number: int, steps: int
+    trainer: Trainer, before: TrainState, train: Split, number: int, steps: int
 ) -> str:
     """Runs an epoch again, up to the first step that is not finite, and says where that is."""
     state, _ = trainer.careful_epoch(before, *train)
@@ -155,7 +166,7 @@ def where_diverged(
     return f"not finite at step {index + 1} of epoch {number}, {where}"
 
 
-def start(trainer: Trainer, seed: int, X: Float[Array, "rows *shape"]) -> TrainState:
+def start(trainer: Trainer, seed: int, X: Rows) -> TrainState:
     """The initial state of a run."""
     try:
         return trainer.init(np.uint32(seed), X)

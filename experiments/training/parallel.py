@@ -27,7 +27,7 @@ def parallelize(step: Step, placement: Placement) -> Step:
     on_devices = entries[placement.entry](step, placement)
 
     def parallel_step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
-        state, metrics = on_devices(state, placement.spread_rows(batch))
+        state, metrics = on_devices(state, placement.shard_rows(batch))
         return placement.keep(state), metrics
 
     return parallel_step
@@ -47,6 +47,7 @@ def pmapped(step: Step, placement: Placement) -> Step:
 
     Legacy: JAX keeps pmap for old code; shard_map does the same and more.
     """
+    assert placement.mesh is not None
     count = placement.data_devices
     mapped = jax.pmap(
         step,

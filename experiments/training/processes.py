@@ -30,10 +30,10 @@ def join(
     if coordinator == "auto" or (not coordinator and is_of_a_cluster(os.environ)):
         jax.distributed.initialize()
         return
-    given = (bool(coordinator), processes is not None, process_id is not None)
-    if not any(given):
+    if not coordinator and processes is None and process_id is None:
         return
-    if not all(given) or ":" not in coordinator or not 0 <= process_id < processes:
+    known = processes is not None and process_id is not None and 0 <= process_id < processes
+    if ":" not in coordinator or not known:
         raise UserError(
             f"got --coordinator {coordinator or 'nothing'}, --processes {processes} and "
             f"--process-id {process_id}; wanted HOST:PORT, a number N and one of 0 to N - 1."

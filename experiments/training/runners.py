@@ -1,6 +1,7 @@
 """The ways to run an epoch: as one compiled scan, or as calls of one compiled step."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import jax
@@ -8,12 +9,16 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array
 
-from experiments.data.augmentations import Augment, unchanged
 from experiments.training.ahead_of_time import AheadOfTime
-from experiments.training.devices import ONE_DEVICE, Placement
-from experiments.training.epoch import Refresh, batch_of, batch_order, make_epoch, make_indexed_step
+from experiments.training.epoch import (
+    EpochPlan,
+    Refresh,
+    batch_of,
+    batch_order,
+    make_epoch,
+    make_indexed_step,
+)
 from experiments.training.state import Batch, StepMetrics, TrainState
-from experiments.training.step import Step
 
 #: How many steps the device is given before the host turns to something else: enough to be busy for
 #: a while, and fewer than JAX lets be under way.
@@ -43,32 +48,14 @@ class Runner(Protocol):
 
 
 class Scanned(AheadOfTime):
-    """An epoch as one compiled scan, which the host does not wait for.
-
-    Args:
-        step: as `make_step` gives it.
-        batch_size: the rows of one step.
-        augment: what changes the rows of a batch, with a key.
-        refreshes: what is done between steps.
-        placement: the devices.
-    """
+    """An epoch as one compiled scan, which the host does not wait for."""
 
     title = "one compiled scan"
 
-    def __init__(
-        self,
-        step: Step,
-        batch_size: int,
-        augment: Augment = unchanged,
-        refreshes: Sequence[Refresh] = (),
-        placement: Placement = ONE_DEVICE,
-    ):
-        epoch = make_epoch(
-            make_indexed_step(step, augment), batch_size, tuple(refreshes), placement
-        )
+    def __init__(self, plan: EpochPlan):
         # The old state's memory becomes the new one's.
-        super().__init__(epoch, donate_argnums=0)
-        self._batch_size, self._augment = batch_size, augment
+        super().__init__(make_epoch(plan), donate_argnums=0)
+        self._plan = plan
 
     def __call__(
         self, state: TrainState, X: Array, y: Array, meanwhile: Callable[[], None] = nothing
@@ -80,7 +67,7 @@ class Scanned(AheadOfTime):
 
     def batch(self, state: TrainState, X: Array, y: Array, index: int) -> Batch:
         """The batch of a step, as the network sees it."""
-        return _batch_in_memory(state, X, y, index, self._batch_size, self._augment)
+        return _batch_in_memory(self._plan, state, X, y, index)
 
 
 class Loop:
@@ -94,15 +81,14 @@ class Loop:
     def __init__(self, step: Callable[..., Any], refreshes: Sequence[Refresh] = ()):
         self.step = AheadOfTime(step, donate_argnums=0)
         self._refreshes = [
-            refresh._replace(run=AheadOfTime(refresh.run, donate_argnums=0))
-            for refresh in refreshes
+            (refresh, AheadOfTime(refresh.run, donate_argnums=0)) for refresh in refreshes
         ]
 
     def compile(self, state: TrainState, X: Array, y: Array, batch: tuple[Array, ...]) -> None:
         """Compiles everything that a call needs."""
         self.step.compile(state, *batch, np.int32(0))
-        for refresh in self._refreshes:
-            refresh.run.compile(state, X, y, np.int32(0))
+        for _, run in self._refreshes:
+            run.compile(state, X, y, np.int32(0))
 
     def __call__(
         self,
@@ -124,22 +110,22 @@ class Loop:
             meanwhile: called once, when the device has the first steps to do.
         """
         collected: list[StepMetrics] = []
-        for refresh in self._refreshes if int(state.epoch) == 0 else []:
-            state = refresh.run(state, X, y, np.int32(-1))
+        for _, run in self._refreshes if int(state.epoch) == 0 else []:
+            state = run(state, X, y, np.int32(-1))
         for index, batch in enumerate(batches):
             state, metrics = self.step(state, *batch, np.int32(index))
             collected.append(metrics)
             if index + 1 == min(STEPS_AHEAD, steps):
                 meanwhile()
-            for refresh in self._refreshes:
+            for refresh, run in self._refreshes:
                 if refresh.is_due(index, steps):
-                    state = refresh.run(state, X, y, np.int32(index))
+                    state = run(state, X, y, np.int32(index))
         means = jax.tree.map(lambda *each: np.mean(each), *jax.device_get(collected))
         return state._replace(epoch=state.epoch + 1), means
 
 
 class Stepwise:
-    """The same function as `Scanned`, without the scan; arguments as there.
+    """The same function as `Scanned`, without the scan.
 
     XLA on the CPU computes the gradients of convolutions inside a loop 10 to 50 times slower than
     outside (https://github.com/jax-ml/jax/issues/12868), which is far more than a call costs.
@@ -147,16 +133,10 @@ class Stepwise:
 
     title = "a call a step"
 
-    def __init__(
-        self,
-        step: Step,
-        batch_size: int,
-        augment: Augment = unchanged,
-        refreshes: Sequence[Refresh] = (),
-    ):
-        self._order = AheadOfTime(lambda state, X: batch_order(state, len(X), batch_size))
-        self._loop = Loop(make_indexed_step(step, augment), refreshes)
-        self._batch_size, self._augment = batch_size, augment
+    def __init__(self, plan: EpochPlan):
+        self._order = AheadOfTime(lambda state, X: batch_order(state, len(X), plan.batch_size))
+        self._loop = Loop(make_indexed_step(plan.step, plan.augment), plan.refreshes)
+        self._plan = plan
 
     def compile(self, state: TrainState, X: Array, y: Array) -> None:
         """Compiles everything that a call needs."""
@@ -171,7 +151,7 @@ class Stepwise:
 
     def batch(self, state: TrainState, X: Array, y: Array, index: int) -> Batch:
         """The batch of a step, as the network sees it."""
-        return _batch_in_memory(state, X, y, index, self._batch_size, self._augment)
+        return _batch_in_memory(self._plan, state, X, y, index)
 
     @property
     def compilations(self) -> int:
@@ -185,8 +165,7 @@ def loops_are_slow(model: nnx.Module) -> bool:
     return has_convolution and jax.default_backend() == "cpu"
 
 
-def _batch_in_memory(
-    state: TrainState, X: Array, y: Array, index: int, batch_size: int, augment: Augment
-) -> Batch:
-    rows = batch_order(state, len(X), batch_size)[index]
-    return jax.jit(lambda *each: batch_of(*each, augment))(state, X[rows], y[rows], np.int32(index))
+def _batch_in_memory(plan: EpochPlan, state: TrainState, X: Array, y: Array, index: int) -> Batch:
+    rows = batch_order(state, len(X), plan.batch_size)[index]
+    seen = jax.jit(partial(batch_of, augment=plan.augment))
+    return seen(state, X[rows], y[rows], np.int32(index))

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree, UInt
 
 
@@ -80,4 +81,4 @@ def probe_key(state: TrainState, index: Int[Array, ""]) -> Key[Array, ""]:
 
 def is_key(leaf: Array) -> bool:
     """Whether a leaf holds random keys."""
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)

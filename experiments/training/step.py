@@ -41,7 +41,9 @@ def make_step(
             losses are float32.
     """
 
-    def loss_of(raw: PyTree, state: TrainState, batch: Batch):
+    def loss_of(
+        raw: PyTree, state: TrainState, batch: Batch
+    ) -> tuple[Float[Array, ""], tuple[PyTree, Metrics]]:
         def network(weights: PyTree, X: Array) -> Output:
             found = context.functional.apply(weights, state.model_state, X, train=True)
             return Output(*found, loss=jnp.float32(0))
@@ -73,7 +75,7 @@ def make_step(
             optimizer_state=optimizer_state,
             method_state=method.after_step(params, state.method_state),
         )
-        return state, StepMetrics(*metrics, optax.tree.norm(gradient))
+        return state, StepMetrics(metrics.loss, metrics.accuracy, optax.tree.norm(gradient))
 
     return step
 

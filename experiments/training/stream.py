@@ -1,58 +1,45 @@
 """An epoch and an evaluation over rows that are read while they are used."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from experiments.data.augmentations import Augment, unchanged
 from experiments.data.dataset import Dataset
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.devices import ONE_DEVICE, Placement
-from experiments.training.epoch import Refresh, batch_of, steps_per_epoch
+from experiments.training.epoch import EpochPlan, batch_of, steps_per_epoch
 from experiments.training.evaluate import CHUNK
 from experiments.training.runners import Loop, nothing
 from experiments.training.state import Batch, Metrics, StepMetrics, TrainState
-from experiments.training.step import Step
 
 
 class Streamed:
     """An epoch ``(state, X, y) -> (state, mean metrics)``; X and y are a sample, for refreshes.
 
     Args:
-        step: as `make_step` gives it.
+        plan: what it is made of.
         dataset: with a stream.
-        batch_size: the rows of one step.
-        augment: what changes the rows of a batch, with a key.
-        refreshes: what is done between steps.
-        placement: the devices.
     """
 
     title = "a call a step, over a stream"
 
-    def __init__(
-        self,
-        step: Step,
-        dataset: Dataset,
-        batch_size: int,
-        augment: Augment = unchanged,
-        refreshes: Sequence[Refresh] = (),
-        placement: Placement = ONE_DEVICE,
-    ):
-        self._dataset, self._batch_size, self._augment = dataset, batch_size, augment
-        self._placement = placement
-        self._steps = steps_per_epoch(dataset.train_rows, batch_size)
+    def __init__(self, plan: EpochPlan, dataset: Dataset):
+        self._plan, self._dataset = plan, dataset
+        self._steps = steps_per_epoch(dataset.train_rows, plan.batch_size)
         self._loop = Loop(
-            lambda state, X, y, index: step(state, self._seen(state, X, y, index)), refreshes
+            lambda state, X, y, index: plan.step(state, self._seen(state, X, y, index)),
+            plan.refreshes,
         )
 
     def compile(self, state: TrainState, X: Array, y: Array) -> None:
         """Compiles everything that a call needs."""
-        own = self._placement.own_rows(self._batch_size)
-        batch = self._placement.feed(self._dataset.stream.train[own], self._batch_size)
+        size, place = self._plan.batch_size, self._plan.placement
+        batch = place.feed(self._dataset.stream.train[place.own_rows(size)], size)
         self._loop.compile(state, X, y, batch)
 
     def __call__(
@@ -69,7 +56,7 @@ class Streamed:
         return jax.jit(self._seen)(state, *batch, np.int32(index))
 
     def _batches(self, seed: int, epoch: int) -> Iterator[tuple[Array, Array]]:
-        size, place = self._batch_size, self._placement
+        size, place = self._plan.batch_size, self._plan.placement
         own = place.own_rows(size)
         return self._dataset.stream.batches(
             seed, epoch, size, own, lambda batch: place.feed(batch, size)
@@ -77,7 +64,7 @@ class Streamed:
 
     def _seen(self, state: TrainState, X: Array, y: Array, index: Int[Array, ""]) -> Batch:
         """Rows come as they are stored: less to send, and standardized where they arrive."""
-        return batch_of(state, standardized(self._dataset, X), y, index, self._augment)
+        return batch_of(state, standardized(self._dataset, X), y, index, self._plan.augment)
 
 
 class StreamedEvaluation:
@@ -111,5 +98,6 @@ class StreamedEvaluation:
 def standardized(dataset: Dataset, X: Array) -> Array:
     """Rows as they are stored, with the mean and deviation of the dataset's sample taken out."""
     axes = tuple(range(X.ndim - 1))
-    mean, scale = (jnp.expand_dims(each, axes) for each in (dataset.mean, dataset.scale))
+    of_sample: tuple[Any, Any] = dataset.mean, dataset.scale
+    mean, scale = (jnp.expand_dims(each, axes) for each in of_sample)
     return (X.astype(jnp.float32) - mean) / scale

@@ -12,15 +12,16 @@ from jaxtyping import Array, Float, Key, UInt
 
 import jaxnorm
 from experiments.config import Config
-from experiments.data.augmentations import Augment, find_augmentation
+from experiments.data.augmentations import find_augmentation
 from experiments.data.dataset import Dataset
+from experiments.data.stream import cropped_where_read
 from experiments.methods.method import Method
 from experiments.methods.optimizer import make_optimizer
 from experiments.methods.part import Context
 from experiments.models.registry import HEAD, build, plain_style
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.devices import ONE_DEVICE, Placement
-from experiments.training.epoch import Refresh, make_refreshes, steps_per_epoch
+from experiments.training.epoch import EpochPlan, make_refreshes, steps_per_epoch
 from experiments.training.evaluate import make_evaluate
 from experiments.training.groups import batch_groups
 from experiments.training.memory import MakeNetwork, abstract_network
@@ -43,12 +44,10 @@ class Trainer(NamedTuple):
     Attributes:
         method: what is trained.
         config: what it shares with the others.
-        placement: the devices.
         context: what the method was made for.
         network: ``key -> network``.
+        plan: what every epoch is made of, pure and not compiled.
         init: ``(seed (uint32), X) -> TrainState``.
-        step: ``(state, batch) -> (state, metrics)``, pure and not compiled.
-        refreshes: what is done between steps.
         epoch: ``(state, X, y) -> (state, metrics)``; it consumes the state.
         careful_epoch: the same, up to the first step that is not finite.
         evaluate: ``(state, X, y) -> metrics``.
@@ -57,12 +56,10 @@ class Trainer(NamedTuple):
 
     method: Method
     config: Config
-    placement: Placement
     context: Context
     network: MakeNetwork
+    plan: EpochPlan
     init: AheadOfTime
-    step: Step
-    refreshes: tuple[Refresh, ...]
     epoch: Runner
     careful_epoch: Runner
     evaluate: AheadOfTime | StreamedEvaluation
@@ -73,26 +70,67 @@ class Trainer(NamedTuple):
         """The kernels that the method constrains."""
         return self.context.layout
 
+    @property
+    def placement(self) -> Placement:
+        """The devices."""
+        return self.plan.placement
+
+    @property
+    def step(self) -> Step:
+        """``(state, batch) -> (state, metrics)``."""
+        return self.plan.step
+
 
 def make_trainer(
     method: Method, config: Config, dataset: Dataset, placement: Placement = ONE_DEVICE
 ) -> Trainer:
     """The trainer of a method for datasets of the same shapes as ``dataset``."""
+    config = config.on(dataset.X_train.shape[1:])
+    dataset, augment = cropped_where_read(dataset, config.augment)
+    config = config.changed(augment=augment)
+    network, context = _network(method, config, dataset, placement)
+    steps = config.epochs * steps_per_epoch(dataset.train_rows, config.batch_size)
+    optimizer = partial(make_optimizer, method, config, steps, context)
+    plan = _plan(method, config, context, optimizer(0), dataset, placement)
+    return Trainer(
+        method,
+        config,
+        context,
+        network,
+        plan,
+        init=AheadOfTime(make_init(method, context, network, optimizer, placement)),
+        epoch=_runner(plan, context, dataset),
+        careful_epoch=_runner(_careful(plan), context, dataset),
+        evaluate=_evaluation(method, context, dataset, placement),
+        watch=AheadOfTime(lambda raw: (optax.tree.norm(raw), method.drift(raw, context))),
+    )
+
+
+def _network(
+    method: Method, config: Config, dataset: Dataset, placement: Placement
+) -> tuple[MakeNetwork, Context]:
+    """What makes the network, and what the method is made for."""
     shape = dataset.X_train.shape[1:]
-    config = config.on(shape)
-    augment = find_augmentation(config.augment, dataset.name, shape)
     groups = batch_groups(method, config, placement)
     apart = config.changed(ghost_groups=groups.batch_norm)
     network = partial(network_of, method, apart, shape, dataset.num_classes)
     model = abstract_network(network, placement)
-    context = make_context(method, model, config, shape, groups.losses)
-    steps = config.epochs * steps_per_epoch(dataset.train_rows, config.batch_size)
-    optimizer = partial(make_optimizer, method, config, steps, context)
+    return network, make_context(method, model, config, shape, groups.losses)
 
+
+def _plan(
+    method: Method,
+    config: Config,
+    context: Context,
+    optimizer: optax.GradientTransformation,
+    dataset: Dataset,
+    placement: Placement,
+) -> EpochPlan:
+    """What every epoch is made of."""
     step = make_step(
         method,
         context,
-        optimizer(0),
+        optimizer,
         axis_name=placement.axis_name,
         accumulate=config.accumulate,
         dtype=config.dtype,
@@ -101,27 +139,31 @@ def make_trainer(
     if config.nonfinite == "skip":
         # Guarded outside: there all devices have the same metrics.
         step = guarded(step)
+    augment = find_augmentation(config.augment, dataset.name, context.shape)
     refreshes = make_refreshes(method, context, placement)
-    runner = partial(_runner, model, config, augment, dataset, refreshes, placement)
+    return EpochPlan(step, config.batch_size, augment, refreshes, placement)
+
+
+def _careful(plan: EpochPlan) -> EpochPlan:
+    """The same up to the first step that is not finite."""
+    return plan._replace(step=guarded(plan.step, goes_on=False))
+
+
+def _runner(plan: EpochPlan, context: Context, dataset: Dataset) -> Runner:
+    """An epoch in the way that suits the data and the network."""
+    if dataset.stream:
+        return Streamed(plan, dataset)
+    return Stepwise(plan) if loops_are_slow(context.model) else Scanned(plan)
+
+
+def _evaluation(
+    method: Method, context: Context, dataset: Dataset, placement: Placement
+) -> AheadOfTime | StreamedEvaluation:
+    """Loss and accuracy on a split, in memory or streamed."""
     evaluate = make_evaluate(method, context.functional.apply, placement=placement)
-    return Trainer(
-        method,
-        config,
-        placement,
-        context,
-        network,
-        init=AheadOfTime(make_init(method, context, network, optimizer, placement)),
-        step=step,
-        refreshes=refreshes,
-        epoch=runner(step),
-        careful_epoch=runner(guarded(step, goes_on=False)),
-        evaluate=(
-            StreamedEvaluation(evaluate, dataset, placement)
-            if dataset.stream
-            else AheadOfTime(evaluate)
-        ),
-        watch=AheadOfTime(lambda raw: (optax.tree.norm(raw), method.drift(raw, context))),
-    )
+    if dataset.stream:
+        return StreamedEvaluation(evaluate, dataset, placement)
+    return AheadOfTime(evaluate)
 
 
 def make_context(
@@ -201,20 +243,3 @@ def make_init(
         return placement.keep(state)
 
     return init
-
-
-def _runner(
-    model: nnx.Module,
-    config: Config,
-    augment: Augment,
-    dataset: Dataset,
-    refreshes: Sequence[Refresh],
-    placement: Placement,
-    step: Step,
-) -> Runner:
-    size = config.batch_size
-    if dataset.stream:
-        return Streamed(step, dataset, size, augment, refreshes, placement)
-    if loops_are_slow(model):
-        return Stepwise(step, size, augment, refreshes)
-    return Scanned(step, size, augment, refreshes, placement)

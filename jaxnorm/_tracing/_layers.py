@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._constrained import constrained_leaves
-from jaxnorm._doubts import undoubted
-from jaxnorm._layout import Layout
-from jaxnorm._node import Axes
-from jaxnorm._paths import Path, entries, is_node, listed, rebuild_entries
 from jaxnorm._tracing._program import Program, trace
 from jaxnorm._tracing._values import Product
 from jaxnorm._tracing._views import whole
+from jaxnorm._trees._constrained import constrained_leaves
+from jaxnorm._trees._doubts import undoubted
+from jaxnorm._trees._layout import Layout
+from jaxnorm._trees._node import Axes
+from jaxnorm._trees._paths import Path, entries, is_node, listed, rebuild_entries
 from jaxnorm.reparam._effective import effective
 
 #: ``apply(params, *inputs)``: the model as a function of its plain parameters.

@@ -7,11 +7,11 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
-from jaxnorm._layout import Layout, layout_by
-from jaxnorm._node import Axes
-from jaxnorm._paths import Path, entries, is_absent, is_node, listed
 from jaxnorm._tracing._program import trace
 from jaxnorm._tracing._walk import Walk
+from jaxnorm._trees._layout import Layout, layout_by
+from jaxnorm._trees._node import Axes
+from jaxnorm._trees._paths import Path, entries, is_absent, is_node, listed
 from jaxnorm.reparam._effective import effective
 
 

@@ -8,10 +8,10 @@ import jax
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 from jaxtyping import PyTree
 
-from jaxnorm._paths import Path, entries, rebuild_entries
 from jaxnorm._tracing._values import CONSTANT, INPUT, Product, Step, Value, Variable
 from jaxnorm._tracing._views import whole
 from jaxnorm._tracing._walk import Walk
+from jaxnorm._trees._paths import Path, entries, rebuild_entries
 
 
 class Program(NamedTuple):

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from jaxnorm._node import Axes
-from jaxnorm._paths import Path
 from jaxnorm._tracing._views import View
+from jaxnorm._trees._node import Axes
+from jaxnorm._trees._paths import Path
 
 #: How the name of a jitted function starts that the walk notes and does not look into.
 MARK = "jaxnorm_mark_"

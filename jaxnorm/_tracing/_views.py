@@ -3,8 +3,8 @@
 import math
 from typing import Any, NamedTuple
 
-from jaxnorm._node import Axes
-from jaxnorm._paths import Path
+from jaxnorm._trees._node import Axes
+from jaxnorm._trees._paths import Path
 
 #: In the place of an axis: numbers that are no axis of the parameter, or a part of one.
 SPREAD, PART = -1, -2

@@ -8,7 +8,6 @@ from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Literal
 
-from jaxnorm._paths import Path
 from jaxnorm._tracing._equations import body_of, concatenated, form_of, product_axes
 from jaxnorm._tracing._loops import LOOPS
 from jaxnorm._tracing._values import (
@@ -23,6 +22,7 @@ from jaxnorm._tracing._values import (
     sources,
 )
 from jaxnorm._tracing._views import View, whole
+from jaxnorm._trees._paths import Path
 
 _NAMES = (
     "add add_any and atan2 clamp concatenate div dynamic_update_slice eq gather ge gt le lt max "

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Float64
 
-from jaxnorm._unit import ROUNDING_ERRORS, widen
+from jaxnorm._numerics import ROUNDING_ERRORS, promote
 from jaxnorm.activations._evaluate import (
     Activation,
     check_elementwise,
@@ -91,7 +91,7 @@ def leaky_slope(activation: Activation) -> Any:
 def _wide_number(slope: Any) -> Any:
     """The slope in float64 if it is known, else in float32 or wider."""
     if isinstance(slope, jax.core.Tracer):
-        return widen(slope)
+        return promote(slope)
     return _number(np.asarray(slope, np.float64))
 
 

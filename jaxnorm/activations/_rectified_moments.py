@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxnorm._unit import widen
+from jaxnorm._numerics import promote
 
 Values = Float[Array, "..."]
 
@@ -57,7 +57,7 @@ def rectified_moments(scale: float | Values, bias: float | Values) -> tuple[Valu
     """
     dtype = jnp.result_type(scale, bias)
     arrays = jnp.asarray(scale, dtype), jnp.asarray(bias, dtype)
-    mean, std = _moments(widen(arrays[0]), widen(arrays[1]))
+    mean, std = _moments(promote(arrays[0]), promote(arrays[1]))
     return mean.astype(dtype), std.astype(dtype)
 
 

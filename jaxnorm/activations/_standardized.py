@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxnorm._unit import widen
+from jaxnorm._numerics import promote
 from jaxnorm.activations._evaluate import Activation
 from jaxnorm.activations._gaussian_moments import Moment, gaussian_moments
 
@@ -46,7 +46,7 @@ def standardized(activation: Activation) -> Callable[[Any], Float[Array, "..."]]
 
     def apply(x: Float[Array, "..."]) -> Float[Array, "..."]:
         y = activation(x)
-        wide = widen(y)
+        wide = promote(y)
         return ((wide - _like(mean, wide)) / _like(std, wide)).astype(y.dtype)
 
     return apply

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxnorm._unit import widen
+from jaxnorm._numerics import promote
 from jaxnorm.activations._evaluate import Activation, slope, traced_columns
 from jaxnorm.activations._kinks import Columns, chosen_panels, kinks
 
@@ -48,7 +48,7 @@ def _rule(activation: Activation, parameters: list[Any]) -> tuple[Columns, Colum
     the derivative of an integral over pieces owes to their moving ends.
     """
     floating = [p for p in parameters if jnp.issubdtype(p.dtype, jnp.floating)]
-    dtype = widen(*floating).dtype if floating else jnp.float32
+    dtype = promote(*floating).dtype if floating else jnp.float32
     edges = START + WIDTH * np.arange(PANELS + 1)
     chosen, change = chosen_panels(activation, jnp.asarray(edges, dtype))
     left = START + WIDTH * chosen.astype(dtype)

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._axes import per_unit
-from jaxnorm._layout import Layout, flax_layout
-from jaxnorm._paths import Path, entries, rebuild_entries
+from jaxnorm._numerics import promote
 from jaxnorm._tracing import Apply, KernelCall, kernel_axes, rescaled, run_layers
-from jaxnorm._unit import widen
+from jaxnorm._trees._axes import per_unit
+from jaxnorm._trees._layout import Layout, flax_layout
+from jaxnorm._trees._paths import Path, entries, rebuild_entries
 from jaxnorm.initializers._one_over_deviation import one_over_deviation
 from jaxnorm.reparam._effective import effective
 
@@ -71,7 +71,7 @@ def data_dependent_init(
             moments[call.path] = _moments(call, sample_axes)
             owners.setdefault(bias, call.path)
         mean, factor = moments[call.path]
-        output = widen(call.output) * jnp.expand_dims(factor, sample_axes)
+        output = promote(call.output) * jnp.expand_dims(factor, sample_axes)
         if bias in old_biases and owners[bias] == call.path:
             # The model adds the old bias next: what it must come to is -mean * factor.
             shift = mean * factor + _per_unit(old_biases[bias], mean, bias)
@@ -104,7 +104,7 @@ def _per_unit(bias: Any, mean: Float[Array, "..."], path: Path) -> Float[Array, 
             f"value for each of the {mean.size} units of the kernel beside it. Correct the "
             "kernel's axes in the layout, or leave it out."
         )
-    return widen(bias, mean).reshape(mean.shape)
+    return promote(bias, mean).reshape(mean.shape)
 
 
 def _with_biases(params: PyTree, biases: dict[Path, Float[Array, "..."]]) -> PyTree:
@@ -128,6 +128,6 @@ def _sample_axes(call: KernelCall) -> tuple[int, ...]:
 
 def _moments(call: KernelCall, sample_axes: tuple[int, ...]) -> Moments:
     """The mean of each unit, and one over its standard deviation (1 where that is zero)."""
-    wide = widen(call.output)
+    wide = promote(call.output)
     mean, variance = wide.mean(sample_axes), wide.var(sample_axes)
     return mean, one_over_deviation(mean, variance, call.path)

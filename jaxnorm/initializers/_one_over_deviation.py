@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxnorm._paths import Path
-from jaxnorm._unit import rounding_floor
+from jaxnorm._numerics import ROUNDING_ERRORS, nonzero, rounding_floor
+from jaxnorm._trees._paths import Path
 
 Values = Float[Array, "..."]
 
@@ -23,6 +23,7 @@ def one_over_deviation(mean: Values, variance: Values, path: Path) -> Values:
             "overflow, so their variance is not finite; wanted a minibatch and parameters that are "
             "finite. Look for NaN in the inputs, and at what the layers before this one make."
         )
-    varies = ~(variance <= rounding_floor(mean))
-    factor = 1 / jnp.sqrt(jnp.where(varies, variance, 1.0))
+    # A sum over a whole minibatch gathers more errors than one over a unit's weights.
+    equal = variance <= rounding_floor(mean, 8 * ROUNDING_ERRORS)
+    factor = 1 / jnp.sqrt(nonzero(variance, equal))
     return jnp.where(jnp.isfinite(variance), factor, jnp.nan)

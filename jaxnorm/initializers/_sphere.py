@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jax.nn.initializers import Initializer
 from jaxtyping import Array, Float
 
-from jaxnorm._axes import negative_axes
-from jaxnorm._unit import check_sphere, check_squared_radius, on_sphere
+from jaxnorm._constraints._unit import check_sphere, check_squared_radius, on_sphere
+from jaxnorm._numerics import wide_dtype
+from jaxnorm._trees._axes import negative_axes
 
 
 def sphere(
@@ -49,8 +50,9 @@ def sphere(
         given = range(len(shape) - 1) if fan_in_axes is None else fan_in_axes
         axes = negative_axes(given, len(shape), "the kernel")
         check_sphere(target, axes, centered, "the kernel")
-        wide = jnp.float64 if jnp.finfo(dtype).bits > 32 else jnp.float32
-        point, _ = on_sphere(jax.random.normal(key, shape, wide), axes, squared_radius, centered)
+        point, _ = on_sphere(
+            jax.random.normal(key, shape, wide_dtype(dtype)), axes, squared_radius, centered
+        )
         point = point.astype(dtype)
         return (
             point if out_sharding is None else jax.lax.with_sharding_constraint(point, out_sharding)

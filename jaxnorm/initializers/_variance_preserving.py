@@ -4,9 +4,9 @@ from typing import Any
 
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._layout import Layout, flax_layout
+from jaxnorm._numerics import promote
 from jaxnorm._tracing import Apply, Factors, KernelCall, rescaled, run_layers
-from jaxnorm._unit import widen
+from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm.initializers._one_over_deviation import one_over_deviation
 
 
@@ -61,5 +61,5 @@ def variance_preserving_init(
 
 
 def _factor(call: KernelCall) -> Float[Array, ""]:
-    wide = widen(call.output)
+    wide = promote(call.output)
     return one_over_deviation(wide.mean(), wide.var(), call.path)

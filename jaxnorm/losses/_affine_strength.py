@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._prefix import Setting, setting_per_leaf
+from jaxnorm._trees._prefix import Setting, setting_per_leaf
 from jaxnorm.losses._gamma_decay_strength import probe_keys, strengths_of_forms
 
 

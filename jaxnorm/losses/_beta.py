@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._axes import unit_shape
+from jaxnorm._numerics import wide_dtype
+from jaxnorm._trees._axes import unit_shape
 from jaxnorm.losses._samples import SampleAxes, samples_of
 
 #: softplus(ONE) = 1.
@@ -42,7 +43,7 @@ def initial_betas(preactivations: PyTree, *, sample_axes: SampleAxes = (0,)) -> 
 
     def raw(x: Any) -> Float[Array, "..."]:
         shape = unit_shape(x, samples_of(x, sample_axes))
-        return jnp.full(shape, ONE, jnp.float64 if jnp.finfo(x.dtype).bits > 32 else jnp.float32)
+        return jnp.full(shape, ONE, wide_dtype(x.dtype))
 
     return jax.tree.map(raw, preactivations)
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._layout import Layout, flax_layout
-from jaxnorm._paths import Path, unique_names
 from jaxnorm._tracing import KernelCall, run_layers
+from jaxnorm._trees._layout import Layout, flax_layout
+from jaxnorm._trees._paths import Path, unique_names
 from jaxnorm.losses._first_rows import with_first_rows
 
 Preactivations = dict[str, Float[Array, "..."]]

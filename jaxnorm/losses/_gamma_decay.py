@@ -5,9 +5,9 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._paths import flat_leaves, is_absent
-from jaxnorm._prefix import Setting, setting_per_leaf
-from jaxnorm._unit import widen
+from jaxnorm._numerics import promote
+from jaxnorm._trees._paths import flat_leaves, is_absent
+from jaxnorm._trees._prefix import Setting, setting_per_leaf
 
 
 def gamma_decay(scales: PyTree, strengths: Setting) -> Float[Array, ""]:
@@ -52,5 +52,5 @@ def _term(scale: Any, strength: Any) -> Float[Array, ""]:
             f"a strength has the shape {jnp.shape(strength)}; wanted {scale.shape}, one value for "
             "each scale of its layer, or a number."
         )
-    wide = widen(scale)
+    wide = promote(scale)
     return (jnp.asarray(strength, wide.dtype) * jnp.square(wide)).sum()

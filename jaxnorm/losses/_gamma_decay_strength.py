@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._prefix import Setting, setting_per_leaf
-from jaxnorm._unit import widen
+from jaxnorm._numerics import promote
+from jaxnorm._trees._prefix import Setting, setting_per_leaf
 
 
 def gamma_decay_strength(
@@ -112,7 +112,7 @@ def _curvature(loss: Callable[[PyTree], Any], like: list[Any], structure: Any) -
 
 def _per_unit(v: Any, hv: Any) -> Float[Array, " units"]:
     """What a unit's own direction contributes: the signs cancel the other units' on average."""
-    return (widen(v) * widen(hv)).sum(tuple(range(v.ndim - 1)))
+    return (promote(v) * promote(hv)).sum(tuple(range(v.ndim - 1)))
 
 
 def _signs(key: Array, like: list[Any]) -> list[Any]:
@@ -143,11 +143,11 @@ def strengths_of_forms(
     nonnegative: bool,
 ) -> PyTree:
     """The second-order forms of each layer's scales and shifts, (probes, units), put together."""
-    spread = setting_per_leaf(excess_kurtosis, layers, "excess_kurtosis")
+    kurtoses = setting_per_leaf(excess_kurtosis, layers, "excess_kurtosis")
     sizes = setting_per_leaf(batch_size, layers, "batch_size")
     strengths = [
         _strength(form, rho, size, axis_name, nonnegative)
-        for form, rho, size in zip(forms, spread, sizes, strict=True)
+        for form, rho, size in zip(forms, kurtoses, sizes, strict=True)
     ]
     return jax.tree.unflatten(jax.tree.structure(layers), strengths)
 
@@ -156,7 +156,7 @@ def _strength(
     form: tuple[Any, Any], rho: Any, size: Any, axis_name: Hashable | None, nonnegative: bool
 ) -> Float[Array, " units"]:
     by_scale, by_shift = (each.mean(0) for each in form)
-    spread = (jnp.asarray(rho, by_scale.dtype) + 2) / 4
-    strength = (spread * by_scale + by_shift) / 2 / jnp.asarray(size, by_scale.dtype)
+    fourth = (jnp.asarray(rho, by_scale.dtype) + 2) / 4
+    strength = (fourth * by_scale + by_shift) / 2 / jnp.asarray(size, by_scale.dtype)
     average = strength if axis_name is None else jax.lax.pmean(strength, axis_name)
     return jax.lax.stop_gradient(jnp.maximum(average, 0) if nonnegative else average)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._unit import widen
+from jaxnorm._numerics import promote
 
 
 def perceptron_gamma_decay_strength(
@@ -47,8 +47,8 @@ def perceptron_gamma_decay_strength(
     Source: Luo et al. 2019, Eq. 3 and appendix C.1. Erratum: rho is called the kurtosis there; it
     is the excess kurtosis, since the variance of sigma_B is (rho + 2) sigma^2 / (4M).
     """
-    information = jnp.square(widen(gamma_gradients)).mean(0)
-    activity = jax.nn.sigmoid(widen(preactivations)).mean(0)
+    information = jnp.square(promote(gamma_gradients)).mean(0)
+    activity = jax.nn.sigmoid(promote(preactivations)).mean(0)
     rho = jnp.asarray(excess_kurtosis, information.dtype)
     strength = (rho + 2) / 8 * information + activity.astype(information.dtype) / 2
     average = strength if axis_name is None else jax.lax.pmean(strength, axis_name)

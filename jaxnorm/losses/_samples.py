@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from jaxnorm._axes import negative_axes
-from jaxnorm._node import Axes
+from jaxnorm._trees._axes import negative_axes
+from jaxnorm._trees._node import Axes
 
 #: Axes of samples, the batch axis 0 among them; None for all but the last.
 SampleAxes = int | Iterable[int] | None

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._axes import fan_in, unit_shape
 from jaxnorm._checks import known_values
-from jaxnorm._unit import widen
+from jaxnorm._numerics import promote
+from jaxnorm._trees._axes import fan_in, unit_shape
 from jaxnorm.losses._first_rows import first_rows
 from jaxnorm.losses._samples import SampleAxes, samples_of
 from jaxnorm.statistics._sample_variance import sample_variance
@@ -129,7 +129,7 @@ def _layer(x: Any, beta: Any, n: int, sample_axes: SampleAxes, groups: int) -> L
     axes = samples_of(x, sample_axes)
     # (groups, 2n, ...) -> (groups, 2, n, ...): negative axes are still those of the samples.
     rows = first_rows(x, 2 * n, groups)
-    pairs = widen(rows.reshape(groups, 2, n, *x.shape[1:]))
+    pairs = promote(rows.reshape(groups, 2, n, *x.shape[1:]))
     _check_subset(x, n, fan_in(pairs, axes))
     variances = sample_variance(pairs, axes)
     denominator = variances[:, 1] + _beta_like(beta, variances, x, axes)

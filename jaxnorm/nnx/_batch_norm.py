@@ -162,8 +162,8 @@ class BatchNorm(nnx.Module):
         else:
             kept = None if mask is None else units_last(mask_like(mask, x), self.axis)
             normalized = self._trained(last, kept)
-        placed = normalized if last is x else jnp.moveaxis(normalized, -1, self.axis)
-        return placed.astype(self.dtype or x.dtype)
+        restored = normalized if last is x else jnp.moveaxis(normalized, -1, self.axis)
+        return restored.astype(self.dtype or x.dtype)
 
     def _trained(self, x: Values, mask: Any) -> Values:
         """Normalized with the batch's statistics, which the running ones follow."""

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from flax import nnx
 
-from jaxnorm._node import Axes
+from jaxnorm._trees._node import Axes
 from jaxnorm.nnx._edit import Path, clone, replaced, set_bias
 from jaxnorm.nnx._followed import followed_layers
 from jaxnorm.nnx._replace_batch_norm import Normalization, batch_norms

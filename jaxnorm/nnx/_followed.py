@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jaxnorm import _paths
-from jaxnorm._node import Axes
 from jaxnorm._tracing import MARK, Product, Program, is_flag, trace
+from jaxnorm._trees import _paths
+from jaxnorm._trees._node import Axes
 from jaxnorm.nnx._edit import Path, clone, replaced, set_bias
 from jaxnorm.nnx._flags import with_flags
 

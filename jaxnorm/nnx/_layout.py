@@ -5,10 +5,10 @@ from typing import Any
 
 from flax import nnx
 
-from jaxnorm._axes import negative_axes
-from jaxnorm._layout import Layout, layout_by
-from jaxnorm._node import Axes
-from jaxnorm._paths import Path
+from jaxnorm._trees._axes import negative_axes
+from jaxnorm._trees._layout import Layout, layout_by
+from jaxnorm._trees._node import Axes
+from jaxnorm._trees._paths import Path
 
 
 def layout(model: nnx.Module) -> Layout:

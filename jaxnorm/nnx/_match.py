@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from jaxnorm._paths import Path, entries, is_absent, is_node, listed
+from jaxnorm._trees._paths import Path, entries, is_absent, is_node, listed
 
 #: How many paths a message names.
 SHOWN = 3

@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from flax import nnx
 
-from jaxnorm._unit import widen
+from jaxnorm._numerics import promote
 from jaxnorm.nnx._batch_norm import BatchNorm
 from jaxnorm.nnx._edit import Path, clone, replaced, set_bias
 from jaxnorm.nnx._followed import followed_layers
@@ -112,9 +112,9 @@ def add_bias(layer: Any, batch_norm: Normalization) -> None:
     """Gives the layer the bias of the normalization that follows it, on top of its own."""
     zeros = jnp.zeros(batch_norm.num_features, layer.param_dtype)
     own = zeros if layer.bias is None else layer.bias[...]
-    bias = widen(own)
+    bias = promote(own)
     if batch_norm.bias is not None:
-        bias = bias + widen(batch_norm.bias[...], bias)
+        bias = bias + promote(batch_norm.bias[...], bias)
     set_bias(layer, bias.astype(own.dtype))
 
 

@@ -8,7 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from jaxnorm._checks import NONNEGATIVE, check_number
-from jaxnorm._unit import widen
+from jaxnorm._numerics import promote
 
 
 class ScaleAndBias(nnx.Module):
@@ -74,15 +74,15 @@ class ScaleAndBias(nnx.Module):
         del args, kwargs
         shape = [1] * x.ndim
         shape[self.axis] = -1
-        wide = widen(x)
+        wide = promote(x)
         if self.channel_scale is not None:
-            wide = wide * widen(self.channel_scale[...], wide).reshape(shape)
+            wide = wide * promote(self.channel_scale[...], wide).reshape(shape)
         if self.rngs is not None and not self.deterministic:
             draws = [1] * x.ndim
             draws[0], draws[self.axis] = x.shape[0], x.shape[self.axis]
             wide = wide * (1 + self.stddev * jax.random.normal(self.rngs(), draws, wide.dtype))
         if self.bias is not None:
-            wide = wide + widen(self.bias[...], wide).reshape(shape)
+            wide = wide + promote(self.bias[...], wide).reshape(shape)
         return wide.astype(x.dtype)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from flax import serialization
 
-from jaxnorm._node import Reparametrization
+from jaxnorm._trees._node import Reparametrization
 
 
 def _to_state(node: Reparametrization) -> dict[str, Any]:

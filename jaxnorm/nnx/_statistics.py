@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Shaped
 
-from jaxnorm._unit import widen
+from jaxnorm._numerics import promote
 from jaxnorm.reparam._fold import inverse_deviation
 from jaxnorm.statistics._groups import split_groups
 
@@ -65,11 +65,11 @@ def normalize(
     one product and one sum, and no quotient. r and d are the ``correction``.
     """
     r, d = correction
-    wide = widen(x, *[p for p in (mean, variance, scale, bias, r, d) if p is not None])
+    wide = promote(x, *[p for p in (mean, variance, scale, bias, r, d) if p is not None])
     parts = split_groups(wide, groups) if groups > 1 else wide
-    inverse = None if variance is None else inverse_deviation(widen(variance, wide), epsilon)
+    inverse = None if variance is None else inverse_deviation(promote(variance, wide), epsilon)
     rows = {
-        name: None if values is None else widen(values, wide).reshape(-1, x.shape[-1])
+        name: None if values is None else promote(values, wide).reshape(-1, x.shape[-1])
         for name, values in {"inverse": inverse, "r": r, "d": d, "scale": scale}.items()
     }
     factor = _product(rows["inverse"], rows["r"], rows["scale"])
@@ -91,7 +91,7 @@ def _product(*factors: Values | None) -> Values | None:
 
 def _per_group(values: Any, parts: Values) -> Values:
     """One value a unit, or a group and unit, with size 1 along the other axes of ``parts``."""
-    table = widen(values, parts).reshape(-1, parts.shape[-1])
+    table = promote(values, parts).reshape(-1, parts.shape[-1])
     if parts.ndim == 1:
         return table[0]
     return table.reshape(len(table), *[1] * (parts.ndim - 2), -1)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, UInt
 
-from jaxnorm._paths import Path
+from jaxnorm._trees._paths import Path
 
 #: What shares a draw: ``sample``, all positions of a unit in a sample; ``position``, nothing;
 #: ``step``, all samples and positions of a unit.

@@ -6,8 +6,8 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
-from jaxnorm._layout import Layout, flax_layout
-from jaxnorm._paths import entries, rebuild_entries
+from jaxnorm._trees._layout import Layout, flax_layout
+from jaxnorm._trees._paths import entries, rebuild_entries
 from jaxnorm.losses import collect_preactivations
 
 

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree, UInt
 
-from jaxnorm._layout import Layout, flax_layout
-from jaxnorm._paths import Path, entries
-from jaxnorm._prefix import Setting, check_setting, is_number, setting_per_leaf
+from jaxnorm._numerics import promote
 from jaxnorm._tracing import KernelCall, kernel_axes, run_layers
-from jaxnorm._unit import widen
+from jaxnorm._trees._layout import Layout, flax_layout
+from jaxnorm._trees._paths import Path, entries
+from jaxnorm._trees._prefix import Setting, check_setting, is_number, setting_per_leaf
 from jaxnorm.noise._factors import Per, layer_keys, noise_factor, threefry
 from jaxnorm.reparam._effective import effective
 
@@ -102,7 +102,7 @@ def _times_noise(
     call: KernelCall, keys: Key[Array, "*rows"], stddev: Any, rows: int, per: Per
 ) -> Float[Array, "..."]:
     """One layer's product with its noise, in the product's type."""
-    wide = widen(call.output)
+    wide = promote(call.output)
     sigma = jax.lax.stop_gradient(jnp.asarray(stddev).astype(wide.dtype))
     samples = None if per == "step" else _sample_axis(call, rows)
     shape = tuple(

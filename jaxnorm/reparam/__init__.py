@@ -1,6 +1,6 @@
 """Raw parameters -> effective weights: one node a reparametrization."""
 
-from jaxnorm._node import Reparametrization as Reparametrization
+from jaxnorm._trees._node import Reparametrization as Reparametrization
 from jaxnorm.reparam._centered_weight_normalized import (
     CenteredWeightNormalized as CenteredWeightNormalized,
 )

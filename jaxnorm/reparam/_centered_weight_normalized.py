@@ -5,9 +5,10 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._axes import negative_axes
-from jaxnorm._node import Axes, Reparametrization, kernel_of, register_node, static_field
-from jaxnorm._unit import center, check_sphere, squared_norm, widen
+from jaxnorm._constraints._unit import center, check_sphere, squared_norm
+from jaxnorm._numerics import promote
+from jaxnorm._trees._axes import negative_axes
+from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 from jaxnorm.reparam._weight_normalized import scaled_point
 
 
@@ -45,7 +46,7 @@ class CenteredWeightNormalized(Reparametrization):
         weights = kernel_of(kernel)
         axes = negative_axes(fan_in_axes, weights.ndim, "the kernel")
         check_sphere(weights, axes, True, "the kernel")
-        norm = jnp.sqrt(squared_norm(center(widen(weights), axes), axes)).squeeze(axes)
+        norm = jnp.sqrt(squared_norm(center(promote(weights), axes), axes)).squeeze(axes)
         return cls(weights, norm.astype(weights.dtype), axes)
 
     def effective(self) -> Float[Array, "..."]:

@@ -3,8 +3,8 @@
 import jax
 from jaxtyping import PyTree
 
-from jaxnorm._node import kernel_of
-from jaxnorm._paths import is_node
+from jaxnorm._trees._node import kernel_of
+from jaxnorm._trees._paths import is_node
 
 
 def effective(tree: PyTree) -> PyTree:

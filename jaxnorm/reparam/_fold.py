@@ -6,8 +6,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._axes import negative_axes, per_unit, unit_shape
-from jaxnorm._unit import widen
+from jaxnorm._numerics import nonzero, promote
+from jaxnorm._trees._axes import negative_axes, per_unit, unit_shape
 
 Units = Float[Array, "..."]
 
@@ -67,22 +67,21 @@ def fold_batch_norm(
     """
     axes = negative_axes(fan_in_axes, kernel.ndim, "the kernel")
     given = [p for p in (bias, mean, variance, scale, offset) if p is not None]
-    wide = widen(kernel, *given)
+    wide = promote(kernel, *given)
     units = jnp.zeros(unit_shape(wide, axes), wide.dtype)
-    factor = 1 + units if variance is None else inverse_deviation(widen(variance, wide), epsilon)
+    factor = 1 + units if variance is None else inverse_deviation(promote(variance, wide), epsilon)
     if scale is not None:
-        factor = factor * widen(scale, wide)
-    shift = units if bias is None else widen(bias, wide)
+        factor = factor * promote(scale, wide)
+    shift = units if bias is None else promote(bias, wide)
     if mean is not None:
-        shift = shift - widen(mean, wide)
+        shift = shift - promote(mean, wide)
     shift = shift * factor
     if offset is not None:
-        shift = shift + widen(offset, wide)
+        shift = shift + promote(offset, wide)
     folded = wide * per_unit(factor, axes)
     return Folded(folded.astype(kernel.dtype), shift.astype(kernel.dtype))
 
 
 def inverse_deviation(variance: Units, epsilon: float) -> Units:
     """1 / sqrt(var + eps), and 1 where that is 0: a constant unit stays finite. NaN stays seen."""
-    squared = variance + epsilon
-    return 1 / jnp.sqrt(jnp.where(squared == 0, 1, squared))
+    return 1 / jnp.sqrt(nonzero(variance + epsilon))

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._axes import fan_in, negative_axes
-from jaxnorm._node import Axes, Reparametrization, kernel_of, register_node, static_field
+from jaxnorm._constraints._unit import center
+from jaxnorm._numerics import promote
 from jaxnorm._sums import spread, total
-from jaxnorm._unit import center, widen
+from jaxnorm._trees._axes import fan_in, negative_axes
+from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 
 Weights = Float[Array, "..."]
 
@@ -66,12 +67,12 @@ class LinearlyConstrained(Reparametrization):
                 f"the kernel of shape {tuple(weights.shape)} has units with one weight each "
                 f"(fan-in axes {axes}), and the only zero-sum one is 0. Leave it out of the layout."
             )
-        wide = widen(weights)
+        wide = promote(weights)
         return cls(_coordinates(center(wide, axes), axes).astype(weights.dtype), axes)
 
     def effective(self) -> Weights:
         """The zero-sum kernel B v, computed in float32 or wider, in the coordinates' type."""
-        wide = _zero_sum(widen(self.coordinates), self.fan_in_axes)
+        wide = _zero_sum(promote(self.coordinates), self.fan_in_axes)
         return wide.astype(self.coordinates.dtype)
 
     def parameter_count(self) -> int:

@@ -3,8 +3,8 @@
 import jax
 from jaxtyping import PyTree
 
-from jaxnorm._node import Reparametrization
-from jaxnorm._paths import entries
+from jaxnorm._trees._node import Reparametrization
+from jaxnorm._trees._paths import entries
 
 
 def parameter_count(params: PyTree) -> int:

@@ -6,8 +6,8 @@ from typing import Any
 import jax
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._paths import entries, is_absent, unique_names
-from jaxnorm._unit import widen
+from jaxnorm._numerics import promote
+from jaxnorm._trees._paths import entries, is_absent, unique_names
 from jaxnorm.reparam._spectrally_normalized import (
     SpectrallyNormalized,
     exact_vector,
@@ -49,7 +49,7 @@ def power_iteration(params: PyTree, vectors: Vectors | None = None, iterations: 
     if vectors is None:
         return {path: exact_vector(matrix) for path, matrix in matrices.items()}
     return {
-        path: refreshed_vector(matrix, widen(_of(vectors, path), matrix), iterations)
+        path: refreshed_vector(matrix, promote(_of(vectors, path), matrix), iterations)
         for path, matrix in matrices.items()
     }
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from jaxtyping import PyTree
 
-from jaxnorm._constrained import constrained_leaves
-from jaxnorm._layout import Layout, flax_layout
-from jaxnorm._node import Axes, Reparametrization
-from jaxnorm._paths import Path, entries, flat_leaves, is_node, rebuild_entries
+from jaxnorm._trees._constrained import constrained_leaves
+from jaxnorm._trees._layout import Layout, flax_layout
+from jaxnorm._trees._node import Axes, Reparametrization
+from jaxnorm._trees._paths import Path, entries, flat_leaves, is_node, rebuild_entries
 
 #: ``(path, kernel, fan_in_axes) -> node``; returning the kernel leaves it plain.
 MakeNode = Callable[[str, Any, Axes], Any]

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._axes import negative_axes, per_unit, unit_shape
-from jaxnorm._node import Axes, Reparametrization, kernel_of, register_node, static_field
+from jaxnorm._numerics import promote
 from jaxnorm._sums import spread
-from jaxnorm._unit import widen
+from jaxnorm._trees._axes import negative_axes, per_unit, unit_shape
+from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 
 
 @register_node
@@ -59,6 +59,6 @@ class Scaled(Reparametrization):
     def effective(self) -> Float[Array, "..."]:
         """The kernel gamma v, computed in float32 or wider, in the kernel's type."""
         kernel = kernel_of(self.kernel)
-        scale = per_unit(widen(self.scale, kernel), self.fan_in_axes)
-        wide = widen(kernel, self.scale)
+        scale = per_unit(promote(self.scale, kernel), self.fan_in_axes)
+        wide = promote(kernel, self.scale)
         return (wide * spread(scale, wide, self.fan_in_axes)).astype(kernel.dtype)

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._axes import fan_in, negative_axes
-from jaxnorm._node import Axes, Reparametrization, kernel_of, register_node, static_field
-from jaxnorm._unit import widen
+from jaxnorm._numerics import nonzero, promote, quotient
+from jaxnorm._trees._axes import fan_in, negative_axes
+from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 
 Matrix = Float[Array, "... fan_in units"]
 Vector = Float[Array, "... units"]
@@ -64,11 +64,11 @@ class SpectrallyNormalized(Reparametrization):
         wide = self._of_size_one()
         matrix = self._matrix(wide)
         held = jax.lax.stop_gradient(matrix)
-        right = exact_vector(held) if self.vector is None else widen(self.vector, self.kernel)
+        right = exact_vector(held) if self.vector is None else promote(self.vector, self.kernel)
         right = jax.lax.stop_gradient(_normalized(right))
         left = _normalized(_times(held, right))
         sigma = jnp.einsum("...m,...m->...", left, _times(matrix, right))
-        inverse = jnp.where(sigma > 0, 1 / jnp.where(sigma > 0, sigma, 1.0), 0.0)
+        inverse = quotient(jnp.ones_like(sigma), sigma)
         extra = tuple(range(-len(self.fan_in_axes) - len(self.unit_axes), 0))
         return (wide * jnp.expand_dims(inverse, extra)).astype(self.kernel.dtype)
 
@@ -90,10 +90,10 @@ class SpectrallyNormalized(Reparametrization):
 
         Neither the effective kernel nor its gradient depends on what is divided by.
         """
-        wide = widen(self.kernel)
+        wide = promote(self.kernel)
         axes = self.fan_in_axes + self.unit_axes
         largest = jax.lax.stop_gradient(jnp.abs(wide).max(axes, keepdims=True, initial=0.0))
-        return wide / jnp.where(largest == 0, 1, largest)
+        return wide / nonzero(largest)
 
     def _matrix(self, wide: Float[Array, "..."]) -> Matrix:
         rows, columns = len(self.fan_in_axes), len(self.unit_axes)
@@ -129,5 +129,4 @@ def _times(matrix: Matrix, vector: Vector) -> Float[Array, "... fan_in"]:
 
 
 def _normalized(vector: Float[Array, "... n"]) -> Float[Array, "... n"]:
-    norm = jnp.sqrt(jnp.square(vector).sum(-1, keepdims=True))
-    return vector / jnp.where(norm > 0, norm, 1.0)
+    return vector / nonzero(jnp.sqrt(jnp.square(vector).sum(-1, keepdims=True)))

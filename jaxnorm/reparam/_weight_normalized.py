@@ -5,10 +5,11 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._axes import negative_axes, per_unit
-from jaxnorm._node import Axes, Reparametrization, kernel_of, register_node, static_field
+from jaxnorm._constraints._unit import squared_norm, to_sphere
+from jaxnorm._numerics import promote
 from jaxnorm._sums import spread
-from jaxnorm._unit import squared_norm, to_sphere, widen
+from jaxnorm._trees._axes import negative_axes, per_unit
+from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 
 
 @register_node
@@ -42,7 +43,7 @@ class WeightNormalized(Reparametrization):
         """The node of exactly this kernel: v is the kernel, g its norm."""
         weights = kernel_of(kernel)
         axes = negative_axes(fan_in_axes, weights.ndim, "the kernel")
-        norm = jnp.sqrt(squared_norm(widen(weights), axes)).squeeze(axes)
+        norm = jnp.sqrt(squared_norm(promote(weights), axes)).squeeze(axes)
         return cls(weights, norm.astype(weights.dtype), axes)
 
     def effective(self) -> Float[Array, "..."]:
@@ -58,7 +59,7 @@ def scaled_point(
     centered: bool,
 ) -> Float[Array, "..."]:
     """``scale`` times the projection of ``weights`` onto a sphere, in the type of ``weights``."""
-    wide, gain = widen(weights, scale), per_unit(widen(scale, weights), axes)
+    wide, gain = promote(weights, scale), per_unit(promote(scale, weights), axes)
     deviation, factor, _ = to_sphere(wide, axes, squared_radius, centered)
     # One factor a unit, so that its gradient is one pass over the kernel.
     return (deviation * spread(gain * factor, wide, axes)).astype(weights.dtype)

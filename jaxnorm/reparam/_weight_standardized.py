@@ -5,9 +5,10 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._axes import fan_in, negative_axes
-from jaxnorm._node import Axes, Reparametrization, kernel_of, register_node, static_field
-from jaxnorm._unit import center, check_sphere, squared_norm, widen
+from jaxnorm._constraints._unit import center, check_sphere, squared_norm
+from jaxnorm._numerics import promote
+from jaxnorm._trees._axes import fan_in, negative_axes
+from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 from jaxnorm.reparam._weight_normalized import scaled_point
 
 
@@ -49,7 +50,7 @@ class WeightStandardized(Reparametrization):
         weights = kernel_of(kernel)
         axes = negative_axes(fan_in_axes, weights.ndim, "the kernel")
         check_sphere(weights, axes, True, "the kernel")
-        variance = squared_norm(center(widen(weights), axes), axes) / fan_in(weights, axes)
+        variance = squared_norm(center(promote(weights), axes), axes) / fan_in(weights, axes)
         return cls(weights, jnp.sqrt(variance).squeeze(axes).astype(weights.dtype), axes)
 
     def effective(self) -> Float[Array, "..."]:

@@ -3,9 +3,9 @@
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from jaxnorm._axes import fan_in, negative_axes
-from jaxnorm._node import Axes
-from jaxnorm._unit import widen
+from jaxnorm._numerics import promote
+from jaxnorm._trees._axes import fan_in, negative_axes
+from jaxnorm._trees._node import Axes
 from jaxnorm.statistics._groups import split_groups
 from jaxnorm.statistics._masked_moments import mask_like, masked_moments
 from jaxnorm.statistics._moments import Moments
@@ -72,7 +72,7 @@ def batch_moments(
     Hoffer et al. 2017 for ghost batches.
     """
     sample_axes = negative_axes(axes, x.ndim, "the array of activations")
-    wide = widen(x)
+    wide = promote(x)
     mask = None if where is None else mask_like(where, wide)
     if groups == 1:
         return pooled(*_local(wide, mask, sample_axes), axis_name)

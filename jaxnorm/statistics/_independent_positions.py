@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._unit import ROUNDING_ERRORS, widen
+from jaxnorm._numerics import ROUNDING_ERRORS, nonzero, promote
 
 
 def independent_positions(
@@ -41,7 +41,7 @@ def independent_positions(
 
     Source: ours; the batch_size of `jaxnorm.gamma_decay_strength` counts such values.
     """
-    wide = widen(x)
+    wide = promote(x)
     positions = tuple(range(1, x.ndim - 1))
     everything = (0, *positions)
     count = math.prod(x.shape[1:-1])
@@ -51,5 +51,5 @@ def independent_positions(
     total, between = moments if axis_name is None else jax.lax.pmean(moments, axis_name)
     resolution = float(jnp.finfo(wide.dtype).eps) * ROUNDING_ERRORS
     blurred = between <= total * resolution
-    ratio = total / jnp.where(blurred, jnp.ones_like(between), between)
+    ratio = total / nonzero(between, blurred)
     return jnp.clip(jnp.where(blurred, jnp.full_like(ratio, count), ratio), 1, count)

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._axes import negative_axes
-from jaxnorm._node import Axes
-from jaxnorm._unit import ROUNDING_ERRORS, widen
+from jaxnorm._numerics import nonzero, promote, rounding_floor
+from jaxnorm._trees._axes import negative_axes
+from jaxnorm._trees._node import Axes
 
 #: The kurtosis of a Gaussian, which a constant unit gets.
 GAUSSIAN = 3.0
@@ -45,15 +45,14 @@ def kurtosis(x: Float[Array, "..."], axes: int | Iterable[int]) -> Float[Array, 
     """
     sample_axes = negative_axes(axes, x.ndim, "the array of activations")
     # Of any size: no square and no sum overflows, and no square of a small unit underflows.
-    wide = _of_size_one(widen(x), sample_axes)
+    wide = _of_size_one(promote(x), sample_axes)
     mean = wide.mean(sample_axes, keepdims=True)
     deviation = wide - mean
     deviation = deviation - deviation.mean(sample_axes, keepdims=True)
     variance = jnp.square(deviation).mean(sample_axes, keepdims=True)
-    resolution = jnp.square(ROUNDING_ERRORS * float(jnp.finfo(wide.dtype).eps) * mean)
-    constant = variance <= resolution
+    constant = variance <= rounding_floor(mean)
     # Divided before it is squared twice: where the mean is large, the deviations are small.
-    squares = jnp.square(deviation) / jnp.where(constant, 1, variance)
+    squares = jnp.square(deviation) / nonzero(variance, constant)
     fourth = jnp.square(squares).mean(sample_axes)
     return jnp.where(constant.squeeze(sample_axes), GAUSSIAN, fourth)
 
@@ -61,4 +60,4 @@ def kurtosis(x: Float[Array, "..."], axes: int | Iterable[int]) -> Float[Array, 
 def _of_size_one(wide: Float[Array, "..."], axes: Axes) -> Float[Array, "..."]:
     """Each unit over its largest value, which changes neither its kurtosis nor the gradient."""
     largest = jax.lax.stop_gradient(jnp.abs(wide).max(axes, keepdims=True))
-    return wide / jnp.where(largest == 0, 1, largest)
+    return wide / nonzero(largest)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._node import Axes
+from jaxnorm._trees._node import Axes
 
 Values = Float[Array, "..."]
 

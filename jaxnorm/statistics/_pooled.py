@@ -45,8 +45,8 @@ def _combined(
     shift = (weights * shifts).sum(0)
     means = shifts - shift[None] + offsets
     mean = (weights * means).sum(0)
-    spread = variances + jnp.square(means - mean[None])
-    return _moments(shift + mean, (weights * spread).sum(0), total)
+    around = variances + jnp.square(means - mean[None])
+    return _moments(shift + mean, (weights * around).sum(0), total)
 
 
 def _moments(mean: Values, variance: Values, size: int | Values) -> Moments:

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._axes import fan_in, negative_axes
-from jaxnorm._unit import widen
+from jaxnorm._numerics import promote
+from jaxnorm._trees._axes import fan_in, negative_axes
 
 
 def sample_variance(x: Float[Array, "..."], axes: int | Iterable[int]) -> Float[Array, "..."]:
@@ -37,7 +37,7 @@ def sample_variance(x: Float[Array, "..."], axes: int | Iterable[int]) -> Float[
     Source: Littwin and Wolf 2018, section 2.
     """
     sample_axes = negative_axes(axes, x.ndim, "the array of activations")
-    wide = widen(x)
+    wide = promote(x)
     deviation = wide - jax.lax.stop_gradient(wide.mean(sample_axes, keepdims=True))
     # The mean of the deviations is the rounding error of the mean: of size with a large offset.
     error = deviation.mean(sample_axes, keepdims=True)

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._axes import fan_in
-from jaxnorm._node import Axes
+from jaxnorm._trees._axes import fan_in
+from jaxnorm._trees._node import Axes
 
 Values = Float[Array, "..."]
 

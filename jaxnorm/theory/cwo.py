@@ -6,7 +6,8 @@ A unit's weights run along the last axis, as in the paper's W x (a Flax kernel i
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._unit import center, project_to_sphere
+from jaxnorm import _numerics
+from jaxnorm._constraints._unit import center, project_to_sphere
 
 __all__ = [
     "constrained_step",
@@ -81,11 +82,8 @@ def step_coefficients(
     """
     moved = weights - learning_rate * center(gradient, -1)
     squared = jnp.square(moved).sum(-1)
-    nowhere = squared == 0
-    shrinkage = jnp.sqrt(jnp.asarray(squared_radius, squared.dtype)) / jnp.sqrt(
-        jnp.where(nowhere, 1, squared)
-    )
-    shrinkage = jnp.where(nowhere, 0, shrinkage)
+    radius = jnp.sqrt(jnp.asarray(squared_radius, squared.dtype))
+    shrinkage = _numerics.quotient(radius, _numerics.root(squared))
     return 1 - shrinkage, learning_rate * shrinkage
 
 
@@ -117,8 +115,7 @@ def standardization_gradient(weights: Weights, gradient: Weights) -> Weights:
     n = weights.shape[-1]
     deviation = center(weights, -1)
     variance = jnp.square(deviation).mean(-1, keepdims=True)
-    constant = variance == 0
-    inverse = jnp.where(constant, 0, 1 / jnp.sqrt(jnp.where(constant, 1, variance)))
+    inverse = _numerics.quotient(jnp.ones_like(variance), _numerics.root(variance))
     u = deviation * inverse
     along = (u * gradient).sum(-1, keepdims=True) / n
     return (center(gradient, -1) - along * u) * inverse

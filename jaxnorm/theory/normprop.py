@@ -6,6 +6,7 @@ Weights are as in the paper, u = W x: a unit is a row of W (a Flax kernel is the
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxnorm import _numerics
 from jaxnorm.activations import jacobian_factor
 from jaxnorm.activations._evaluate import Activation
 from jaxnorm.activations._gaussian_moments import Moment
@@ -41,8 +42,7 @@ def coherence(weights: Matrix) -> Value:
     Source: Arpit et al. 2016, Proposition 1 (footnote).
     """
     squared = jnp.square(weights).sum(-1, keepdims=True)
-    zero = squared == 0
-    unit = weights * jnp.where(zero, 0, 1 / jnp.sqrt(jnp.where(zero, 1, squared)))
+    unit = _numerics.quotient(weights, _numerics.root(squared))
     return jnp.abs(_off_diagonal(unit @ unit.T)).max()
 
 
@@ -66,7 +66,7 @@ def canonical_error(weights: Matrix, sigma: Scalar = 1.0) -> Value:
 
     Source: Arpit et al. 2016, Proposition 1, left-hand side.
     """
-    return sigma * sigma * _root(jnp.square(_off_diagonal(weights @ weights.T)).sum())
+    return sigma * sigma * _numerics.root(jnp.square(_off_diagonal(weights @ weights.T)).sum())
 
 
 def canonical_error_bound(weights: Matrix, sigma: Scalar = 1.0) -> Value:
@@ -92,7 +92,7 @@ def canonical_error_bound(weights: Matrix, sigma: Scalar = 1.0) -> Value:
     """
     squared = jnp.square(weights).sum(-1)
     pairs = _off_diagonal(jnp.outer(squared, squared)).sum()
-    return sigma * sigma * coherence(weights) * _root(pairs)
+    return sigma * sigma * coherence(weights) * _numerics.root(pairs)
 
 
 def expected_jacobian_gram(activation: Activation) -> Moment:
@@ -126,9 +126,3 @@ def expected_jacobian_gram(activation: Activation) -> Moment:
 
 def _off_diagonal(matrix: Float[Array, "units units"]) -> Float[Array, "units units"]:
     return matrix * (1 - jnp.eye(len(matrix), dtype=matrix.dtype))
-
-
-def _root(square: Value) -> Value:
-    """The square root, with gradient zero at zero."""
-    zero = square == 0
-    return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, square)))

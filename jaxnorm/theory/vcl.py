@@ -9,7 +9,7 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm import _checks
+from jaxnorm import _checks, _numerics
 
 __all__ = [
     "batch_norm_stability_bound",
@@ -107,10 +107,7 @@ def mixture_kurtosis(p: Number, between: Number, within: Number) -> Values:
     """
     prior, b, w = (jnp.asarray(x) for x in (p, between, within))
     a = prior * (1 - prior)
-    total = a * b + w
-    constant = total == 0
-    ratio = jnp.where(constant, 0, b / jnp.where(constant, 1, total))
-    return 3 + a * (1 - 6 * a) * jnp.square(ratio)
+    return 3 + a * (1 - 6 * a) * jnp.square(_numerics.quotient(b, a * b + w))
 
 
 def separation_threshold() -> float:

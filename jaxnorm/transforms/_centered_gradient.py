@@ -5,12 +5,12 @@ from typing import Any
 import optax
 from jaxtyping import PyTree
 
-from jaxnorm._axes import fan_in
-from jaxnorm._constrained import constrained_leaves, map_constrained
-from jaxnorm._layout import Layout, flax_layout
-from jaxnorm._node import Axes
-from jaxnorm._paths import Path
-from jaxnorm._unit import center
+from jaxnorm._constraints._unit import center
+from jaxnorm._trees._axes import fan_in
+from jaxnorm._trees._constrained import constrained_leaves, map_constrained
+from jaxnorm._trees._layout import Layout, flax_layout
+from jaxnorm._trees._node import Axes
+from jaxnorm._trees._paths import Path
 
 
 def centered_gradient(layout: Layout = flax_layout) -> optax.GradientTransformation:

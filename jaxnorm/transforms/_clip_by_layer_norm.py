@@ -8,8 +8,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, PyTree
 
-from jaxnorm._paths import entries, rebuild_entries
-from jaxnorm._unit import widen
+from jaxnorm._numerics import promote
+from jaxnorm._trees._paths import entries, rebuild_entries
 
 
 def clip_by_layer_norm(
@@ -91,7 +91,7 @@ def _factors(
 
 def _factor(leaves: list[Float[Array, "..."]], max_norm: Any) -> _Factor:
     """The norm is that of the layer over its largest entry, so that no square overflows."""
-    wide = [widen(leaf, *leaves) for leaf in leaves]
+    wide = [promote(leaf, *leaves) for leaf in leaves]
     largest = jnp.stack([jnp.abs(leaf).max(initial=0.0) for leaf in wide]).max()
     # The result does not depend on what is divided by: nor does its derivative.
     divisor = jax.lax.stop_gradient(_invertible(largest))
@@ -111,6 +111,6 @@ def _invertible(largest: Float[Array, ""]) -> Float[Array, ""]:
 
 
 def _scaled(leaf: Float[Array, "..."], factor: _Factor) -> Float[Array, "..."]:
-    wide = widen(leaf, factor.divisor)
+    wide = promote(leaf, factor.divisor)
     scaled = wide / factor.divisor * factor.multiplier
     return jax.lax.select(factor.clipped, scaled, wide).astype(leaf.dtype)

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._paths import Path, entries, flat_leaves, is_absent, leaves, listed, rebuild
-from jaxnorm._prefix import Setting, is_number, setting_per_leaf
-from jaxnorm._unit import widen
+from jaxnorm._numerics import promote
+from jaxnorm._trees._paths import Path, entries, flat_leaves, is_absent, leaves, listed, rebuild
+from jaxnorm._trees._prefix import Setting, is_number, setting_per_leaf
 from jaxnorm.reparam._scaled import Scaled
 
 #: A pytree of bools that is a prefix of the parameters, or a function from them to one.
@@ -101,12 +101,12 @@ def times(leaf: Any, factor: Float[Array, "..."] | None) -> Any:
     """``leaf * factor`` in the leaf's type; the leaf itself without a factor."""
     if factor is None or is_absent(leaf):
         return leaf
-    return (widen(leaf, factor) * widen(factor, leaf)).astype(leaf.dtype)
+    return (promote(leaf, factor) * promote(factor, leaf)).astype(leaf.dtype)
 
 
 def _factor(path: Path, leaf: Any, sigma: Setting, key: Array) -> Float[Array, "..."]:
     own_key = jax.random.fold_in(key, zlib.crc32(str(path).encode()))
-    dtype = widen(leaf).dtype
+    dtype = promote(leaf).dtype
     return 1 + jnp.asarray(sigma, dtype) * jax.random.normal(own_key, leaf.shape, dtype)
 
 

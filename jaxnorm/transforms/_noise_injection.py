@@ -8,9 +8,9 @@ import optax
 from jaxtyping import Array, Int, PyTree, UInt
 
 from jaxnorm._checks import check_seed
-from jaxnorm._paths import flat_leaves, is_absent, rebuild
-from jaxnorm._prefix import Setting, is_number
-from jaxnorm._unit import widen
+from jaxnorm._numerics import promote
+from jaxnorm._trees._paths import flat_leaves, is_absent, rebuild
+from jaxnorm._trees._prefix import Setting, is_number
 from jaxnorm.transforms._noise import (
     Factors,
     Where,
@@ -157,7 +157,7 @@ def _visible_step(step: Any, noisy: Any, clean: Any, factor: Any) -> tuple[Any, 
     if factor is None or is_absent(step):
         return step, optax.MaskedNode(), optax.MaskedNode()
     moved = added(clean, step)
-    difference = widen(times(moved, factor), step) - widen(noisy, step)
+    difference = promote(times(moved, factor), step) - promote(noisy, step)
     # Rounded for good: the compiler may else keep more digits than the step has.
     info = jnp.finfo(step.dtype)
     visible = jax.lax.reduce_precision(difference, info.nexp, info.nmant).astype(step.dtype)
@@ -166,4 +166,4 @@ def _visible_step(step: Any, noisy: Any, clean: Any, factor: Any) -> tuple[Any, 
 
 def added(leaf: Any, step: Any) -> Any:
     """``leaf + step`` in the leaf's type, as ``optax.apply_updates`` adds them."""
-    return (widen(leaf, step) + widen(step, leaf)).astype(leaf.dtype)
+    return (promote(leaf, step) + promote(step, leaf)).astype(leaf.dtype)

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree, UInt
 
-from jaxnorm._paths import flat_leaves, is_absent, leaves, listed, rebuild
-from jaxnorm._unit import widen
+from jaxnorm._numerics import promote
+from jaxnorm._trees._paths import flat_leaves, is_absent, leaves, listed, rebuild
 
 #: |1 + n| below which a changed scale is not divided by it.
 NEAR_ZERO = 1e-3
@@ -94,7 +94,7 @@ def restore(params: PyTree, state: NoiseState) -> PyTree:
 
 def _clean(given: Any, clean: Any, noisy: Any) -> Any:
     """The clean value of a leaf: the kept one, but where the given value is not what was left."""
-    new, old, kept = widen(given), widen(noisy), widen(clean)
+    new, old, kept = promote(given), promote(noisy), promote(clean)
     rounding = 2 * float(jnp.finfo(clean.dtype).eps) * (jnp.abs(new) + jnp.abs(old))
     is_factor = (jnp.abs(old) > NEAR_ZERO * jnp.abs(kept)) & (kept != 0)
     # Where 1 + n is next to zero, or not known, what was changed is the difference.

@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 import optax
 from jaxtyping import PyTree
 
-from jaxnorm._constrained import constrained_leaves
-from jaxnorm._layout import Layout
-from jaxnorm._paths import is_absent, leaves, rebuild
-from jaxnorm._prefix import Setting, setting_per_leaf
-from jaxnorm._unit import squared_norm, widen
+from jaxnorm._constraints._unit import squared_norm
+from jaxnorm._numerics import promote
+from jaxnorm._trees._constrained import constrained_leaves
+from jaxnorm._trees._layout import Layout
+from jaxnorm._trees._paths import is_absent, leaves, rebuild
+from jaxnorm._trees._prefix import Setting, setting_per_leaf
 
 
 class OwnNormsState(NamedTuple):
@@ -30,7 +31,7 @@ def own_norms(params: PyTree, layout: Layout, squared_radius: Setting) -> Any:
     kept = [
         optax.MaskedNode()
         if axes is None or radius is not None
-        else squared_norm(widen(leaf), axes)
+        else squared_norm(promote(leaf), axes)
         for (_, leaf, axes), radius in rows
     ]
     if all(is_absent(norms) for norms in kept):

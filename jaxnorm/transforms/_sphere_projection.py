@@ -6,13 +6,14 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
-from jaxnorm._constrained import map_constrained
-from jaxnorm._layout import Layout, flax_layout
-from jaxnorm._node import Axes
-from jaxnorm._paths import flat_leaves
-from jaxnorm._prefix import Setting
-from jaxnorm._project import check_constraint
-from jaxnorm._unit import center, near_the_mean_of_sum, on_sphere, squared_norm, widen
+from jaxnorm._constraints._project import check_constraint
+from jaxnorm._constraints._unit import center, near_the_mean_of_sum, on_sphere, squared_norm
+from jaxnorm._numerics import promote
+from jaxnorm._trees._constrained import map_constrained
+from jaxnorm._trees._layout import Layout, flax_layout
+from jaxnorm._trees._node import Axes
+from jaxnorm._trees._paths import flat_leaves
+from jaxnorm._trees._prefix import Setting
 from jaxnorm.transforms._own_norms import own_norms, radii_per_leaf
 
 
@@ -98,7 +99,7 @@ def _landing_step(
     step: Any, weights: Any, axes: Axes, radius: Any, centered: bool, tangent: bool
 ) -> Any:
     """The step from ``weights`` to the projection of ``weights + step``, in the step's type."""
-    old, wide = widen(weights, step), widen(step, weights)
+    old, wide = promote(weights, step), promote(step, weights)
     if tangent:
         wide = _tangent_part(wide, old, axes, centered)
     squared_radius = squared_norm(old, axes) if radius is None else radius
@@ -106,7 +107,7 @@ def _landing_step(
     point, exists = on_sphere(old + wide, axes, squared_radius, centered, near)
     # Aim at the point as it will be stored: the step then makes up for the storage's rounding.
     stored = jnp.where(exists, point, old).astype(weights.dtype)
-    return (widen(stored, step) - old).astype(step.dtype)
+    return (promote(stored, step) - old).astype(step.dtype)
 
 
 def _tangent_part(step: Any, weights: Any, axes: Axes, centered: bool) -> Any:

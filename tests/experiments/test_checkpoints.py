@@ -139,6 +139,12 @@ def test_every_setting_that_differs_is_named():
     assert "a 1" not in str(error.value)
 
 
+def test_checkpoints_from_before_a_setting_came_fit_its_default():
+    check_config({"a": 1}, {"a": 1, "rate_decay": 0.0}, "here")
+    with pytest.raises(UserError, match=r"rate-decay 0.0 there and 0.1 here"):
+        check_config({"a": 1}, {"a": 1, "rate_decay": 0.1}, "here")
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """The command line of a run of three epochs that has been done, and its folder."""

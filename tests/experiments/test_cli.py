@@ -5,12 +5,19 @@ import functools
 import importlib.metadata
 import pickle
 import shutil
+from dataclasses import fields, replace
 
 import pytest
 
-from experiments.cli import Compare, main
+from experiments.checkpoints.config import config_of
+from experiments.cli import main
+from experiments.commands import Compare, Report, Train
 from experiments.comparison import Comparison
 from experiments.config import Config
+from experiments.grouped import TITLES, flat, grouped
+from experiments.methods.table import METHODS
+from experiments.training.fit import Run
+from experiments.training.history import Epoch
 from tests.experiments.toy import save_toy
 
 TINY = ["--depth", "1", "--width", "8", "--epochs", "2", "--batch-size", "16"]
@@ -86,6 +93,9 @@ def test_a_comparison_of_other_settings_is_not_gone_on_with(comparison, npz, cap
 def test_what_trains_a_comparison_can_be_sent_to_a_process():
     make = functools.partial(Comparison, Compare(model="mlp", depth=1))
     assert pickle.loads(pickle.dumps(make))().settings.depth == 1
+    curve = [Epoch(1, 1.0, 0.5, 1.0, 0.5, 1.0, 1.0, 0.0)]
+    run = Run("bn", 0, curve, 1.0, 9, None)
+    assert pickle.loads(pickle.dumps(run)) == run  # What comes back.
 
 
 def test_train_is_one_run_of_compare(comparison, npz, tmp_path, capsys):
@@ -177,6 +187,62 @@ def test_help(command, capsys):
         main([command, "--help"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.count("\n") > 3
+
+
+@pytest.mark.parametrize("command", [Compare, Train])
+def test_groups_hold_every_flag_once_and_give_it_back(command):
+    """The flat record has the flags; the one that is read has them in groups, with their words."""
+    record = grouped(command)
+    flags = [flag for group in fields(record) for flag in fields(getattr(record(), group.name))]
+    assert sorted(flag.name for flag in flags) == sorted(flag.name for flag in fields(command))
+    assert [group.name for group in fields(record)] == list(TITLES)
+    assert flat(record()) == command()
+    changed = replace(record(), training=replace(record().training, epochs=7))
+    assert flat(changed) == command(epochs=7)
+    assert flat(Report()) == Report()
+
+
+@pytest.mark.parametrize("command", ["compare", "train"])
+def test_the_help_is_grouped_and_says_a_word_of_each_flag(command, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    help = capsys.readouterr().out
+    places = [help.index(f"{title} options") for title in TITLES]
+    assert places == sorted(places)
+    assert places[1] < help.index("--dataset") < places[2] < help.index("--model") < places[3]
+    assert help.index("--epochs") < places[4] < help.index("--noise") < places[5]
+    assert "The passes over the training rows." in help
+    assert "centred weight normalization" not in help  # the command methods has them
+    assert "--drops" not in help
+
+
+def test_the_methods_are_a_command(capsys):
+    assert main(["methods"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    found = {line.split("|")[1].strip(): line for line in lines if line.startswith("| ")}
+    assert set(METHODS) <= set(found)
+    assert "centred weight normalization" in found["cwn"]
+    assert ("yes" in found["cwo"], "yes" in found["cwn"]) == (True, False)
+
+
+def test_quiet_prints_nothing_and_writes_everything(comparison, npz, tmp_path, capfd):
+    arguments = ["train", "--dataset", npz, "--method", "cwo", "--seed", "1", *TINY, "--quiet"]
+    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    assert capfd.readouterr() == ("", "")
+    (row,) = rows_of(tmp_path / "results.csv")
+    assert row["test_loss"] == rows_of(comparison / "results.csv")[-1]["test_loss"]
+    assert config_of(Train(quiet=True)) == config_of(Train())  # a noisy run may go on quietly
+    assert main([*arguments, "--model", "cnn", "--out", str(tmp_path)]) == 2
+    assert "did you mean 'cnn9'" in capfd.readouterr().err
+
+
+def test_a_flag_with_a_slip_gets_the_near_name(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", "--epoch", "3"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "Perhaps you meant" in said
+    assert "--epochs INT" in said
 
 
 @pytest.mark.slow

@@ -188,3 +188,17 @@ def test_means_of_many_rows_are_taken_in_float64(tmp_path):
     # Near 3,000 the mean itself, as a float32 number, is right to 1.2e-4.
     np.testing.assert_allclose(np.float64(data.X_train).mean(0), 0, atol=3e-4)
     np.testing.assert_allclose(np.float64(data.X_train).std(0), 1, atol=1e-4)
+
+
+def test_extra_images_are_training_images(tmp_path):
+    make_images(tmp_path / "toy")
+    pixels = np.full((4, 4, 3), 200, np.uint8)
+    (tmp_path / "toy/extra/b").mkdir(parents=True)
+    Image.fromarray(pixels).save(tmp_path / "toy/extra/b/9.png")
+    with tarfile.open(tmp_path / "toy.tar", "w") as tar:
+        tar.add(tmp_path / "toy", "toy")
+    for name in ("toy", "toy.tar"):
+        data = load(str(tmp_path / name), 0)
+        assert len(data.X_train) == 7
+        assert sorted(data.y_train) == [0, 0, 0, 1, 1, 1, 1]
+        assert len(data.X_test) == 6

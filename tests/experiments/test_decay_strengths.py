@@ -36,7 +36,7 @@ def test_a_bias_that_the_input_takes_over_changes_no_strength():
     @quick_jit
     def strengths(bias, X):
         raw, key = {"hidden": {"kernel": node, "bias": bias}, "head": head}, jax.random.key(5)
-        sample = Sample(raw, {}, effective, X, y, key, spread=lambda rows: rows)
+        sample = Sample(raw, {}, effective, X, y, key, shard=lambda rows: rows)
         return GammaDecay(nonnegative=False).strengths((X, y), sample, context)
 
     with_bias, without = strengths(bias, X), strengths(0 * bias, X + moved[None])
@@ -50,7 +50,7 @@ def test_every_refresh_draws_signs_of_its_own():
     """In the next epoch, and later in the same one; the same again for the same place."""
     data, trainer = toy_dataset(), toy_trainer("wn+gamma-decay")
     state = start(trainer, 0)
-    (refresh,) = trainer.refreshes
+    (refresh,) = trainer.plan.refreshes
     run = quick_jit(refresh.run)
     places = [(0, 9), (1, 9), (0, 19), (0, 9)]
     first, epoch, step, again = (

@@ -3,11 +3,13 @@
 import json
 import pickle
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from experiments.errors import UserError
+from experiments.kept import read_runs, write_runs
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS, Overrides
 from experiments.models.activations import ACTIVATIONS
@@ -17,12 +19,13 @@ from experiments.papers.grid_report import report_of, said_of_noise
 from experiments.papers.item import Context
 from experiments.papers.presets import presets
 from experiments.papers.registry import ITEMS
+from experiments.papers.scores import SCORES, scores_of
 from experiments.papers.training import config_of, method_of
 from experiments.papers.trainings import RUNS, Trained, chosen, train_grid
 from experiments.papers.verdict import NOTE, comparison, measured
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
-from tests.experiments.toy import toy_dataset
+from tests.experiments.toy import toy_dataset, toy_trainer
 
 PROTOCOL = Protocol(
     model="mlp", depth=1, width=4, epochs=2, batch_size=16, rows=64, test_rows=32, seeds=2
@@ -41,10 +44,8 @@ GRID = Grid(
 def grids():
     """Every grid of the registry, by the item's name, with its presets' protocols."""
     for name, item in ITEMS.items():
-        cells = [c.cell_contents for c in item.run.__closure__ or ()]
-        for content in cells:
-            if isinstance(content, Grid):
-                yield name, content, item
+        if item.grid is not None:
+            yield name, item.grid, item
 
 
 def test_every_cell_of_every_item_is_spelt_right():
@@ -69,6 +70,12 @@ def test_cells_can_be_sent_to_a_process():
     assert found
     for grid in found:
         assert pickle.loads(pickle.dumps(grid.cells)) == grid.cells
+
+
+def test_runs_come_back_from_a_process_with_their_scores():
+    run = Run("bn", 0, [Epoch(1, 1.0, 0.5, 1.0, 0.5)], 1.0, 10, None)
+    for each in (run, run._replace(scores={"class_accuracy": 0.5})):
+        assert pickle.loads(pickle.dumps(each)).scores == each.scores
 
 
 def test_the_noise_grows_where_the_protocol_says_so():
@@ -107,7 +114,7 @@ def test_a_reduced_preset_says_in_what_it_differs():
 
 def test_no_cell_of_a_smoke_preset_undoes_its_sizes():
     """What a cell changes has the last word: 500 epochs there would be trained in smoke too."""
-    sizes = {"epochs", "channels", "rows", "test_rows", "seeds"}
+    sizes = {"epochs", "channels", "rows", "test_rows", "seeds", "held_out"}
     for name, grid, item in grids():
         for preset in ("smoke", "cpu"):
             for cell in chosen(grid, item.presets[preset].settings):
@@ -194,6 +201,70 @@ def by_cell(runs):
     return [[t.run for t in runs if t.cell.row == row] for row in ("normalized", "plain")]
 
 
+def test_the_last_epochs_are_averaged():
+    curve = [Epoch(n + 1, 1.0, 0.5, 2.0 - n, x) for n, x in enumerate((0.1, 0.4, 0.6))]
+    run = Run("bn", 0, curve, 1.0, 1, None)
+    assert measured(run, "test_accuracy", 2) == pytest.approx(0.5)
+    assert measured(run, "test_loss", 3) == pytest.approx(1.0)
+    runs = [each._replace(run=run) for each in trained([(0.5,), (0.7,)])]
+    report = report_of(GRID, runs, last=2)
+    assert [claim.ours for claim in report.claims[1:]] == ["50.00", "50.00"]
+    assert "Measures are means over the last 2 epochs." in report.notes
+    assert report.rows[0][report.columns.index("test_accuracy")] == "0.5"
+
+
+def test_scores_and_losses_stand_beside_with_the_papers():
+    cells = [cell._replace(also={"class_accuracy": 60.0}) for cell in GRID.cells[:2]]
+    grid = replace(
+        GRID,
+        cells=tuple(cells),
+        orderings=(Ordering("normalized", "plain", measure="class_accuracy"),),
+        beside=("class_accuracy", "test_loss"),
+        literature={"another network": 3.5},
+    )
+    found = trained([(0.5, 0.6), (0.7, 0.8)])
+    scores = [{"class_accuracy": 0.25 + 0.5 * place} for place in range(4)]
+    runs = [
+        Trained(cells[place // 2], each.seed, each.run._replace(scores=scores[place]))
+        for place, each in enumerate(found)
+    ]
+    report = report_of(grid, runs)
+    shown = {claim.statement: (claim.ours, claim.reference) for claim in report.claims}
+    assert shown["plain, small: mean-class accuracy, %"] == ("50.00 ± 35.36", "60")
+    assert shown["plain, small: test loss"] == ("1.00 ± 0.00", "")
+    assert shown["another network: test error, %"] == ("", "3.5 (cited there)")
+    assert report.claims[0].holds is True
+    assert report.columns[-1] == "class_accuracy"
+    assert [row[-1] for row in report.rows] == ["0.25", "0.75", "1.25", "1.75"]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_scores_are_those_of_the_trained_network(streamed):
+    """Of the test rows alone, counted by hand from the logits."""
+    data = toy_dataset()
+    trainer = toy_trainer("none")
+    state = trainer.init(np.uint32(0), data.X_train)
+    if streamed:
+        batches = [(data.X_test[:3], data.y_test[:3]), (data.X_test[3:], data.y_test[3:])]
+        stream = SimpleNamespace(test_batches=lambda size: batches)
+        zero, one = np.zeros(data.X_test.shape[1:]), np.ones(data.X_test.shape[1:])
+        data = data._replace(stream=stream, mean=zero.astype("f"), scale=one.astype("f"))
+    found = scores_of(trainer, state, data, ("class_accuracy",))
+    functional = trainer.context.functional
+    logits, _ = functional.apply(state.params, state.model_state, data.X_test, train=False)
+    guesses = np.asarray(logits).argmax(1)
+    classes = sorted({*data.y_test.tolist()})
+    shares = [(guesses == data.y_test)[data.y_test == c].mean() for c in classes]
+    assert found["class_accuracy"] == pytest.approx(np.mean(shares))
+    assert scores_of(trainer, state, data, ()) == {}
+
+
+def test_five_guesses_count():
+    logits = np.array([[6.0, 5, 4, 3, 2, 1], [6.0, 5, 4, 3, 2, 1], [0.0, 0, 0, 0, 0, 0]])
+    assert SCORES["top5_accuracy"](logits, np.array([4, 5, 5])) == pytest.approx(2 / 3)
+    assert SCORES["class_accuracy"](logits, np.array([0, 0, 5])) == pytest.approx(0.5)
+
+
 def test_the_first_epochs_alone_can_be_compared():
     curve = [Epoch(n + 1, 1.0, 0.5, 1.0, x) for n, x in enumerate((0.1, 0.3, 0.2, *[0.9] * 12))]
     run = Run("bn", 0, curve, 1.0, 1, None)
@@ -205,6 +276,16 @@ def test_the_first_epochs_alone_can_be_compared():
 def test_a_rate_in_proportion_to_the_batch():
     small = PROTOCOL.changed(learning_rate=0.2, rate_scale=1 / 8)
     assert config_of(small).learning_rate == pytest.approx(0.025)
+
+
+def test_scores_are_kept_with_their_runs(tmp_path):
+    run = Run("bn", 0, [Epoch(1, 1.0, 0.5, 1.0, 0.5)], 1.0, 10, None, scores={"top5_accuracy": 0.9})
+    write_runs(tmp_path / RUNS, {}, [("a cell", run)])
+    assert read_runs(tmp_path / RUNS, {})["a cell", 0].scores == {"top5_accuracy": 0.9}
+    stored = json.loads((tmp_path / RUNS).read_text())
+    del stored["runs"][0]["scores"]  # As runs were kept before there were any.
+    (tmp_path / RUNS).write_text(json.dumps(stored))
+    assert read_runs(tmp_path / RUNS, {})["a cell", 0].scores == {}
 
 
 def test_what_diverged_is_said():
@@ -228,6 +309,15 @@ def test_data_are_found_by_name_or_alone(tmp_path):
     assert find(tmp_path, "anything") == str(tmp_path)
     assert described(tmp_path, ["cifar10", "cifar100"]) == tmp_path.name
     assert "digits" in described(None, ["cifar10"])
+
+
+def test_rows_are_held_out_before_others_are_chosen():
+    data = toy_dataset()
+    whole, kept = subset(data, 0, 0, 0), subset(data, 10, 0, 0, held_out=5)
+    np.testing.assert_array_equal(kept.X_train, whole.X_train[5:15])
+    np.testing.assert_array_equal(kept.X_test, whole.X_test)
+    with pytest.raises(UserError, match="holds 1,000 training rows out for validation"):
+        subset(data, 0, 0, 0, held_out=1000)
 
 
 def test_rows_are_chosen_by_the_seed():

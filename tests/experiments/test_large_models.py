@@ -118,10 +118,10 @@ def test_rows_that_are_no_images_are_refused(name: str) -> None:
         network(name, (64,))
 
 
-def positions(name: str, norm: str | None = None) -> list[tuple[int, ...]]:
-    """The shapes of the hidden pre-activations of 32 x 32 images."""
-    apply, params, state = functionalize(network(name, (32, 32, 3), norm))
-    image = jax.ShapeDtypeStruct((1, 32, 32, 3), "float32")
+def positions(name: str, side: int = 32) -> list[tuple[int, ...]]:
+    """The shapes of the hidden pre-activations of square images."""
+    apply, params, state = functionalize(network(name, (side, side, 3), None))
+    image = jax.ShapeDtypeStruct((1, side, side, 3), "float32")
 
     shapes = []
 
@@ -139,6 +139,9 @@ def test_the_layers_of_clevert_et_al() -> None:
     widths = [192, 192, 240, 240, 260, 260, 280, 280, 300, 300]
     expected = [(side, side, width) for side, width in zip(sides, widths, strict=True)]
     assert positions("elu11") == [*expected, (10,)]
+    # Twice as large, two positions a side are left of the fifth block, which is pooled.
+    larger = positions("elu11", 64)
+    assert larger[8:] == [(4, 4, 300), (1, 1, 300), (10,)]
 
 
 def test_the_layers_of_the_network_in_network() -> None:

@@ -5,7 +5,7 @@ import csv
 import pytest
 
 from experiments.papers.item import Claim
-from experiments.papers.measured import COLUMNS, at_least, at_most, claims, near, rows
+from experiments.papers.measured import COLUMNS, Measured, at_least, at_most, claims, near, rows
 from experiments.papers.registry import ITEMS
 from experiments.papers.run import run_item
 
@@ -35,3 +35,11 @@ def test_small_presets_confirm_the_paper(name, tmp_path):
             difference = float(row["ours"]) - float(row["reference"])
             assert float(row["difference"]) == pytest.approx(difference, rel=1e-3, abs=1e-5)
     assert list(tmp_path.glob("*.png"))
+
+
+def test_what_diverged_confirms_nothing():
+    for bad in (float("nan"), float("inf")):
+        for judged in (at_least("loss", bad, 1.0), Measured("loss", bad, 1.0, True)):
+            assert (judged.claim().holds, judged.claim().said) == (None, "not trained")
+            assert judged.row()[-1] == ""
+    assert at_least("loss", 2.0, 1.0).claim().holds

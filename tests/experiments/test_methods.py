@@ -15,7 +15,7 @@ from experiments.config import Config
 from experiments.errors import UserError
 from experiments.methods.constrained import Sphere
 from experiments.methods.flags import adjusted
-from experiments.methods.optimizer import cosine, make_optimizer
+from experiments.methods.optimizer import cosine, make_optimizer, schedule_of
 from experiments.methods.part import Output
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS, Overrides, find_methods
@@ -165,6 +165,12 @@ def test_noise_can_be_set():
     np.testing.assert_array_equal(updates["blocks"][0]["linear"]["kernel"].scale, 0)
 
 
+def test_a_rate_that_decays_loses_the_same_part_at_each_step():
+    decaying = schedule_of(SETTINGS.changed(learning_rate=0.4, rate_decay=0.1), 8)
+    found = [float(decaying(jnp.int32(step))) for step in (0, 1, 10)]
+    np.testing.assert_allclose(found, [0.4, 0.4 * 0.9, 0.4 * 0.9**10], rtol=1e-5)
+
+
 def test_the_schedule_is_half_a_cosine():
     schedule = cosine(0.4, 8)
     values = [float(schedule(jnp.int32(step))) for step in range(10)]
@@ -176,7 +182,7 @@ def test_the_schedule_is_half_a_cosine():
 def test_linear_noise_counts_layers_as_they_run():
     """Twelve blocks: by name the tenth comes before the second."""
     settings = SETTINGS.changed(model="mlp", depth=12, width=4)
-    method = METHODS["cwo-linear"]
+    method = METHODS["cwo-linear"].changed(ScaleNoise, stddev=1.0)
     context = make_trainer(method, settings, toy_dataset()).context
     stddev = method.get(ScaleNoise).stddev_of_kernels(context)
     levels = [stddev["blocks"][i]["linear"]["kernel"] for i in range(12)]
@@ -188,7 +194,8 @@ def test_before_branches_scale_bias_and_noise_are_layers():
     """WRN-28-10 has two in each of twelve units and one in the end; kernels have neither."""
     model = Config(model="wrn28x10", channels=4)
     key = jax.random.key(0)
-    network = functools.partial(network_of, METHODS["cwo-linear"], model)
+    method = METHODS["cwo-linear"].changed(ScaleNoise, stddev=1.0)
+    network = functools.partial(network_of, method, model)
     made = nnx.eval_shape(lambda: network((8, 8, 3), 10, key))
     layers = [m for _, m in nnx.iter_modules(made) if isinstance(m, ScaleAndBias)]
     assert sorted(layer.stddev for layer in layers) == [(i + 1) / 25 for i in range(25)]

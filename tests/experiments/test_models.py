@@ -13,7 +13,7 @@ from experiments.config import Config
 from experiments.errors import UserError
 from experiments.models.norms import NORMS
 from experiments.models.pooling import average_pool
-from experiments.models.registry import MODELS, build
+from experiments.models.registry import MODELS, NormalizedInput, build
 from jaxnorm import parameter_count
 from jaxnorm.nnx import functionalize
 
@@ -80,7 +80,7 @@ def test_activations_change_the_network():
 
 
 def test_pooling_is_the_mean_of_windows():
-    x = np.random.default_rng(0).normal(size=(2, 5, 6, 3)).astype(np.float32)
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 5, 6, 3)), jnp.float32)
     expected = [
         [x[:, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].mean((1, 2)) for j in range(3)]
         for i in range(2)
@@ -102,3 +102,18 @@ def test_unknown_names_get_near_ones():
         network("mlp", None, activation="rely")
     with pytest.raises(UserError, match="needs images"):
         network("cnn9", None, shape=(64,))
+
+
+def test_a_network_with_normalized_data_shows_what_it_sees():
+    class Shows(nnx.Module):
+        def __call__(self, x):
+            return x.sum(-1)
+
+        def activations(self, x):
+            return [x]
+
+    twice = nnx.Linear(6, 6, use_bias=False, rngs=nnx.Rngs(0))
+    twice.kernel[...] = 2 * jnp.eye(6)
+    network, x = NormalizedInput(twice, Shows()), jnp.arange(12.0).reshape(2, 3, 2)
+    np.testing.assert_array_equal(network.activations(x)[0], 2 * x)
+    np.testing.assert_array_equal(network(x), 2 * x.sum(-1))

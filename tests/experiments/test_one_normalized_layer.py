@@ -16,7 +16,7 @@ from experiments.training.fit import Run
 from experiments.training.history import Epoch
 from jaxnorm.nnx import functionalize
 
-SETTINGS = Settings((2, 5), (16, 64), rows=64, test_rows=16, seeds=2)
+SETTINGS = Settings(layers=(2, 5), batch_sizes=(16, 64), rows=64, test_rows=16, seeds=2)
 
 
 @pytest.mark.parametrize("layer", range(1, 6))
@@ -72,7 +72,7 @@ def test_finished_places_are_kept(places, tmp_path):
     assert run(SETTINGS, context).rows == first.rows
     assert not places
     with pytest.raises(UserError, match=r"another protocol \(epochs differ\)"):
-        run(SETTINGS._replace(epochs=1), context)
+        run(SETTINGS.changed(epochs=1), context)
 
 
 def test_the_mean_square_is_over_the_units_of_the_only_normalizer():

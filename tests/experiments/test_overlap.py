@@ -6,6 +6,7 @@ import pytest
 
 from experiments.training import runners
 from experiments.training.ahead_of_time import AheadOfTime
+from experiments.training.epoch import EpochPlan
 from experiments.training.fit import fit
 from experiments.training.history import NoCheckpoints
 from experiments.training.runners import Stepwise
@@ -34,7 +35,7 @@ def trainer(request):
     trainer = toy_trainer("cwo")
     if request.param == "scanned":
         return trainer
-    return trainer._replace(epoch=Stepwise(trainer.step, 16))
+    return trainer._replace(epoch=Stepwise(EpochPlan(trainer.step, 16)))
 
 
 @pytest.fixture

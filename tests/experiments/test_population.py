@@ -13,7 +13,7 @@ from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS, Overrides
 from experiments.methods.variance_constancy import VarianceConstancy
 from experiments.training.ahead_of_time import AheadOfTime
-from experiments.training.epoch import Refresh
+from experiments.training.epoch import EpochPlan, Refresh
 from experiments.training.evaluate import make_evaluate
 from experiments.training.runners import Stepwise
 from experiments.training.trainer import make_trainer
@@ -56,7 +56,7 @@ def test_refreshes_fall_due_every_so_many_steps_and_at_the_end():
 @pytest.mark.parametrize("method", ["pn+gamma-decay", "wn+gamma-decay"])
 def test_stepwise_and_scanned_epochs_refresh_alike(method):
     data, trainer = toy_dataset(), toy_trainer(method)
-    stepwise = Stepwise(trainer.step, 16, refreshes=trainer.refreshes)
+    stepwise = Stepwise(EpochPlan(trainer.step, 16, refreshes=trainer.plan.refreshes))
     one, _ = stepwise(start(trainer, 3), *data[:2])
     other, _ = trainer.epoch(start(trainer, 3), *data[:2])
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):

@@ -1,6 +1,7 @@
 """The unit of the original residual networks: its shortcuts and what is after the sum."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
@@ -17,8 +18,8 @@ def unit(layers: Layers, project: bool, norm: str | None = None, dropout: float 
     return Residual(2, layers, project, style, nnx.Rngs(0))
 
 
-def images() -> np.ndarray:
-    return np.random.default_rng(0).normal(size=(3, 4, 6, 2)).astype(np.float32)
+def images() -> jax.Array:
+    return jnp.asarray(np.random.default_rng(0).normal(size=(3, 4, 6, 2)), jnp.float32)
 
 
 @pytest.mark.parametrize("stride", [1, 2])

@@ -11,7 +11,7 @@ from experiments.data.augment import pad_crop_flip
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.training.ahead_of_time import AheadOfTime
-from experiments.training.epoch import batch_order, epoch_keys, make_indexed_step
+from experiments.training.epoch import EpochPlan, batch_order, epoch_keys, make_indexed_step
 from experiments.training.evaluate import make_evaluate
 from experiments.training.fit import fit
 from experiments.training.runners import Stepwise
@@ -53,7 +53,7 @@ def test_an_epoch_is_a_loop_of_steps(method, request):
 
 def test_stepwise_is_the_same_epoch(cwo):
     data = toy_dataset()
-    stepwise = Stepwise(cwo.step, 16)
+    stepwise = Stepwise(EpochPlan(cwo.step, 16))
     state, metrics = stepwise(start(cwo, 7), *data[:2])
     scanned, expected = cwo.epoch(start(cwo, 7), *data[:2])
     same((state, metrics), (scanned, expected), rtol=1e-5, atol=1e-6)

@@ -57,19 +57,32 @@ def test_claims_follow_the_wins():
     assert [c.holds for c in claims_of(flipped, Settings())][:7] == [False] * 7
 
 
-def test_figure_1_compares_medians_over_layers_and_seeds():
-    def measured(method, *peaks):
-        return fig1.Measured(method, 0, [], [np.array(layer) for layer in peaks])
+def of_figure_1(method, seed, peak, modes, outcome=""):
+    """A run of two layers of two units, the second of which has kurtosis 3 in its median."""
+    layers = [np.array([peak, peak]), np.array([3.0, 3.0])]
+    several = [np.array([i < modes for i in range(2)]), np.array([False, False])]
+    return fig1.Measured(method, seed, [], layers, several, outcome)
 
+
+def test_figure_1_is_judged_over_paired_seeds():
     found = [
-        measured("bn", [5.0, 4, 90], [3.0, 3, 3]),
-        measured("vcl", [4.5, 1.5, 3], [3.0, 9, 9]),
-        measured("none", [4.0, 4, 4], [4.0, 4, 4]),
+        of_figure_1(method, seed, peak + 0.1 * seed, modes)
+        for method, peak, modes in (("bn", 5.0, 0), ("vcl", 3.0, 1), ("none", 4.0, 0))
+        for seed in range(3)
     ]
-    first, second, flat = fig1.claims_of(found)
-    assert (first.holds, second.holds, flat.holds) == (True, False, None)
-    assert first.ours == "VCL 3.00, BN 5.00; none 4.00"
-    assert flat.ours == "VCL 16.7%, BN 0.0%"
+    modes, first, second = fig1.claims_of(found)
+    # The differences are the same under every seed: 25 points, -2, and nothing.
+    assert (modes.holds, first.holds, second.said) == (True, True, "undecided")
+    assert modes.ours == "VCL 25.0 ± 0.0, BN 0.0 ± 0.0; none 0.0 ± 0.0"
+    assert first.ours == "VCL 3.10 ± 0.10, BN 5.10 ± 0.10; none 4.10 ± 0.10"
+    assert fig1.claims_of(found[::3])[0].said == "undecided"  # One seed decides nothing.
+
+
+def test_figure_1_compares_nothing_with_what_did_not_train():
+    found = [of_figure_1("bn", 0, 5.0, 0), of_figure_1("vcl", 0, 3.0, 1, "diverged")]
+    assert {claim.said for claim in fig1.claims_of([*found, of_figure_1("none", 0, 4.0, 0)])} == {
+        "not trained"
+    }
 
 
 @pytest.fixture(scope="module")

@@ -64,10 +64,14 @@ BASES = {
     "optax.partition": optax.partition(PARTS, kinds),
     "schedules, inject_hyperparams": inject(optax.sgd),
     "optax.contrib.schedule_free": optax.contrib.schedule_free(optax.sgd(RATE), learning_rate=RATE),
+    "clipping, by layer or of all": optax.chain(
+        jn.clip_by_layer_norm(0.1), optax.clip_by_global_norm(0.1), optax.sgd(RATE)
+    ),
 }
 AROUND = {
     "optax.masked": lambda tx: optax.masked(tx, lambda tree: jax.tree.map(lambda _: True, tree)),
     "optax.partition": lambda tx: optax.partition({"all": tx}, lambda tree: "all"),
+    "optax.apply_if_finite": lambda tx: optax.apply_if_finite(tx, max_consecutive_errors=3),
     "optax.MultiSteps": lambda tx: optax.MultiSteps(tx, every_k_schedule=2),
     "optax.contrib.sam": lambda tx: optax.contrib.sam(tx, optax.sgd(0.05), sync_period=2),
 }
@@ -77,7 +81,7 @@ MODELS = {
 }
 AVERAGE, SCHEDULE_FREE = "an average of the parameters (EMA)", "optax.contrib.schedule_free"
 SAM, SCAN = "optax.contrib.sam", "scan over layers"
-SHARDED = "sharded parameters and batches"
+SHARDED, FSDP = "sharded parameters and batches", "parameters in parts along any axis (FSDP)"
 
 
 def averaged(trees: Any) -> Any:
@@ -94,6 +98,16 @@ def sharded(tree: Any) -> Any:
         ),
         tree,
     )
+
+
+def in_parts(tree: Any) -> Any:
+    """On eight devices, along the first axis: the fan-in of kernels; of X the rows, likewise."""
+    mesh = jax.make_mesh((8,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    return jax.device_put(tree, NamedSharding(mesh, PartitionSpec("d")))
+
+
+#: How parameters lie on devices, and rows.
+PLACES = {SHARDED: (sharded, lambda x: sharded(x.T).T), FSDP: (in_parts, in_parts)}
 
 
 def off_until(put_back: Any, average: Any) -> bool:
@@ -118,7 +132,7 @@ def constrain(row: str) -> str:
         layout = jn.traced_layout(scanned, STACKED, X)
         raw, tx = constrained(params=STACKED, layout=layout)
         return "yes" if on_sphere(tx, raw, scanned, layout) else "?"
-    start = sharded(raw) if row == SHARDED else raw
+    start = PLACES[row][0](raw) if row in PLACES else raw
     whole = AROUND.get(row, lambda tx: tx)(tx)
     kept = on_sphere(whole, start, MODELS.get(row, apply)) and on_sphere(tx, start)
     return "yes" if kept else "?"
@@ -155,9 +169,9 @@ def noise_injection(row: str) -> str:
     if row in MODELS:
         gradients = [jax.grad(loss_of(model))(raw) for model in (apply, MODELS[row])]
         assert largest_difference(*gradients) < 0.05
-    start = sharded(raw) if row == SHARDED else raw
+    start = PLACES[row][0](raw) if row in PLACES else raw
     same = clean_as_without(around(noisy), around(tx), start)
-    if row == SHARDED:  # the draws themselves
+    if row in PLACES:  # the draws themselves
         same &= largest_difference(*(train(noisy, r, fixed)[0][-1] for r in (start, raw))) < 1e-5
     return "yes" if same else "?"
 
@@ -192,8 +206,9 @@ def with_scale_noise(row: str) -> str:
         half = row.startswith("bfloat16")
         assert largest_difference(gradients, gradient) < (0.1 if half else 1e-5)
         return "yes" if largest_difference(other, value) < (0.1 if half else 1e-5) else "?"
-    if row == SHARDED:
-        other, gradients = noisy_loss(apply, sharded(raw), sharded(X.T).T)
+    if row in PLACES:
+        parameters, rows = PLACES[row]
+        other, gradients = noisy_loss(apply, parameters(raw), rows(X))
         assert largest_difference(gradients, gradient) < 1e-5
         return "yes" if largest_difference(other, value) < 1e-5 else "?"
     whole = AROUND.get(row, lambda tx: tx)(tx)
@@ -207,7 +222,7 @@ def with_scale_noise(row: str) -> str:
 
 def test_the_table_has_the_three_columns() -> None:
     assert COLUMNS == ["constrain", "noise_injection", "with_scale_noise"]
-    assert len(CELLS) == 3 * len(TABLE[2:]) == 33
+    assert len(CELLS) == 3 * len(TABLE[2:]) == 42
 
 
 @pytest.mark.slow  # of what a composition does; the property tests have the steps themselves
@@ -215,7 +230,7 @@ def test_the_table_has_the_three_columns() -> None:
     ("row", "column", "said"), CELLS, ids=[f"{column}, {row}" for row, column, _ in CELLS]
 )
 def test_cell(row: str, column: str, said: str) -> None:
-    assert row in {*BASES, *AROUND, *MODELS, AVERAGE, SCAN, SHARDED}
+    assert row in {*BASES, *AROUND, *MODELS, *PLACES, AVERAGE, SCAN}
     assert globals()[column](row) == said
 
 

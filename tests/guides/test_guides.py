@@ -16,11 +16,31 @@ ROOT = Path(__file__).parents[2]
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 #: The user's own function, and optax's that the text calls by their short names.
 OTHERS = ("apply", "sam", "schedule_free")
-WANTED = ("compose", "libraries", "migrate", "reading", "resnet", "transformer")
+WANTED = (
+    "clusters",
+    "compose",
+    "first_hour",
+    "libraries",
+    "migrate",
+    "reading",
+    "resnet",
+    "transformer",
+)
 
 
 def blocks(path: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def shell_blocks(path: Path) -> list[str]:
+    return re.findall(r"^```bash\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def parses(script: str) -> str:
+    """What bash has against a script, which is not run."""
+    command = ["bash", "-n"]
+    ran = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
+    return ran.stderr
 
 
 def dotted(node: ast.AST) -> str:
@@ -31,6 +51,11 @@ def dotted(node: ast.AST) -> str:
 
 def test_there_are_all_guides() -> None:
     assert tuple(path.stem for path in GUIDES) == WANTED
+
+
+def test_what_bash_refuses_is_seen() -> None:
+    assert shell_blocks(ROOT / "docs" / "guides" / "clusters.md")
+    assert parses('srun "python')
 
 
 @pytest.mark.parametrize("path", GUIDES, ids=lambda path: path.stem)
@@ -60,6 +85,10 @@ class TestGuide:
             command, env=environment, capture_output=True, text=True, check=False, timeout=600
         )
         assert ran.returncode == 0, ran.stderr
+
+    def test_its_shell_blocks_parse(self, path: Path) -> None:
+        for block in shell_blocks(path):
+            assert not parses(block)
 
     def test_its_lines_fit(self, path: Path) -> None:
         """Of the code, which is read on narrow pages."""

@@ -73,7 +73,7 @@ def test_devices_average_and_negative_ones_can_be_left_out():
             loss, net.scale, net.bias, (u, labels), M, key=jax.random.key(0), axis_name="batch"
         )
 
-    mapped = jax.shard_map(local, mesh=mesh, in_specs=P("batch"), out_specs=P(), check_vma=False)
+    mapped = jax.shard_map(local, mesh=mesh, in_specs=P("batch"), out_specs=P())
     got = np.asarray(jax.jit(mapped)(net.normalized, net.labels))
     assert np.all(np.abs(got - net.exact()) < np.abs(net.exact()).max())
     signed = strengths(net, jax.random.key(3))

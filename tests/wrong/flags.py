@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from experiments.cli import Bench, Compare, Paper, Report, Train, run
+from experiments.cli import run
+from experiments.commands import Bench, Compare, Paper, Report, Train
 from tests.wrong.entry import Walk, Wrong
 
 INF, NAN = float("inf"), float("nan")

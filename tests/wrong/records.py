@@ -12,7 +12,8 @@ import numpy as np
 
 from experiments.checkpoints.checkpoints import Checkpoints
 from experiments.checkpoints.keeper import CheckpointSettings, keeping
-from experiments.cli import Report, Train, run
+from experiments.cli import run
+from experiments.commands import Report, Train
 from experiments.data.load import load
 from experiments.kept import read_runs
 from experiments.papers.collected import collect

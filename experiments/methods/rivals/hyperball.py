@@ -13,7 +13,7 @@ import optax
 from jaxtyping import Array, PyTree
 
 import jaxnorm
-from experiments.methods.kernels import TINY, is_axes, map_kernels
+from experiments.methods.kernels import TINY, map_kernels
 from experiments.methods.part import Context, Part
 from jaxnorm import Layout
 
@@ -38,10 +38,10 @@ def whole_kernels(layout: Layout) -> Layout:
     """The layout for which a whole kernel is one unit."""
 
     def whole(params: PyTree) -> PyTree:
-        def all_axes(axes: tuple[int, ...] | None, leaf: Any) -> tuple[int, ...] | None:
+        def all_axes(leaf: Any, axes: tuple[int, ...] | None) -> tuple[int, ...] | None:
             return None if axes is None else tuple(range(-len(leaf.shape), 0))
 
-        return jax.tree.map(all_axes, layout(params), params, is_leaf=is_axes)
+        return jax.tree.map(all_axes, params, layout(params))
 
     return whole
 

@@ -19,7 +19,7 @@ from jaxnorm import Layout
 class SizeState(NamedTuple):
     """The running mean of each unit's squared gradient norm, and the number of steps in it."""
 
-    count: Int[Array, ""]
+    count: Int[Array, ""]  # type: ignore[assignment]  # A tuple's method, as in optax.
     squared: PyTree
 
 

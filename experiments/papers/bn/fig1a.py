@@ -10,11 +10,12 @@ from experiments.papers.bn.loads import (
     LoadSettings,
     compare,
     draw_points,
+    load_presets,
     nearest,
     rows,
     train_all,
 )
-from experiments.papers.item import Claim, Context, Item, Preset, Report
+from experiments.papers.item import Claim, Context, Item, Report
 from experiments.reports.picture import COLOURS, new_figure
 from jaxnorm.theory.batch_norm import generalization_error
 
@@ -84,30 +85,5 @@ ITEM = Item(
     "generalization error against load, linear student, M = 32",
     "BN lies on the curve of WN + gamma decay with zeta = 1/(2M)",
     run,
-    {
-        "smoke": Preset(
-            LoadSettings(32, (0.5, 0.9), 2, (4, 8), 8), "20 s on 2 CPU cores", "N = 32, M = 8"
-        ),
-        "cpu": Preset(
-            LoadSettings(
-                256,
-                (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.7, 2.0),
-                6,
-                (30, 100, 300, 1000),
-                32,
-            ),
-            "2 min on 2 CPU cores",
-            "N = 256 for the paper's 4096; 6 runs a load",
-        ),
-        "full": Preset(
-            LoadSettings(
-                4096,
-                tuple(round(0.1 * step, 1) for step in range(1, 21)),
-                4,
-                (30, 100, 300, 1000, 3000),
-                32,
-            ),
-            "hours on a GPU with 32 GB (estimated)",
-        ),
-    },
+    load_presets(32, (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.7, 2.0), last=2.0),
 )

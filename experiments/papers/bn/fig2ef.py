@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -10,48 +11,48 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.kept import RUNS, read_kept, write_kept
 from experiments.methods.population import scales_and_biases
 from experiments.methods.table import METHODS
+from experiments.papers.bn.trainings import RATE_DECAY
 from experiments.papers.data import described, load_data
+from experiments.papers.grid import Protocol
 from experiments.papers.item import Claim, Context, Item, Preset, Report
 from experiments.papers.presets import SMOKE_LABEL
+from experiments.papers.training import config_of
+from experiments.papers.verdict import NOT_TRAINED
 from experiments.reading import record_of
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.reports.table import spread
 from experiments.training.fit import Run, fit
 from experiments.training.trainer import make_trainer
 
-#: The batch size that `Settings.learning_rate` is for; it is proportional to the batch.
+#: The batch size that `Settings.learning_rate` is for.
 REFERENCE_BATCH = 128
 
 
-class Settings(NamedTuple):
+@dataclass(frozen=True)
+class Settings(Protocol):
     """The network of four convolutions, one layer of it with BN.
+
+    The learning rate is that at a batch of 128, and in proportion to M at others; a run has as many
+    epochs whatever M. Seeds are of the initial weights and the batches; the rows are the same.
 
     Attributes:
         layers: where BN stands, one network each: 1 to 4 are convolutions, 5 is dense.
         batch_sizes: M.
-        channels: 64 makes the paper's widths.
-        epochs: passes over the training rows, whatever M.
-        learning_rate: the initial one at a batch of 128, in proportion to M at others.
-        weight_decay: on kernels; scales have none.
-        rows: the training rows that are used, or 0 for all.
-        test_rows: the test rows that are used, or 0 for all.
-        seeds: of the initial weights and the batches; the rows are the same.
     """
 
-    layers: tuple[int, ...] = (1, 2, 3, 4, 5)
-    batch_sizes: tuple[int, ...] = (16, 64, 256, 1024)
+    model: str = "cnn4"
     channels: int = 64
     epochs: int = 100
+    batch_size: int = REFERENCE_BATCH
     learning_rate: float = 0.01
+    rate_decay: float = RATE_DECAY
     weight_decay: float = 5e-4
-    rows: int = 0
-    test_rows: int = 0
-    seeds: int = 3
+    layers: tuple[int, ...] = (1, 2, 3, 4, 5)
+    batch_sizes: tuple[int, ...] = (16, 64, 256, 1024)
 
 
 class Point(NamedTuple):
@@ -73,7 +74,7 @@ MEASURES = {"gamma_squared": "gamma^2", "test_loss": "validation loss"}
 def run(settings: Settings, context: Context) -> Report:
     """Trains every place of BN with every batch size; what an earlier call finished is kept."""
     data = load_data(context.data_dir, "cifar10", 0, settings.rows, settings.test_rows)
-    path, protocol = context.out / RUNS, settings._asdict()
+    path, protocol = context.out / RUNS, asdict(settings)
     points = read_kept(path, protocol, partial(record_of, Point))
     finished = {(point.layer, point.batch_size) for point in points}
     places = list(itertools.product(settings.layers, settings.batch_sizes))
@@ -104,15 +105,9 @@ NOTES = (
 
 def _trained(settings: Settings, layer: int, batch_size: int, data: Dataset) -> list[Point]:
     """The points of all seeds."""
-    config = Config(
-        model="cnn4",
-        channels=settings.channels,
-        norm_at=layer,
-        learning_rate=settings.learning_rate * batch_size / REFERENCE_BATCH,
-        weight_decay=settings.weight_decay,
-        epochs=settings.epochs,
-        batch_size=batch_size,
-    )
+    rate_scale = batch_size / REFERENCE_BATCH
+    own = settings.changed(norm_at=layer, batch_size=batch_size, rate_scale=rate_scale)
+    config = config_of(own)
     trainer = make_trainer(METHODS["bn"], config, data)
     seeds = range(settings.seeds)
     return [point_of(layer, batch_size, fit(trainer, data, seed)) for seed in seeds]
@@ -132,11 +127,13 @@ def _growth(settings: Settings, points: Sequence[Point], layer: int, measure: st
     doublings = np.log2(settings.batch_sizes)
     doublings -= doublings.mean()
     slopes = doublings @ values / (doublings @ doublings)
+    trained = np.isfinite(slopes).all()
     return Claim(
         f"{MEASURES[measure]} over a doubling of M, BN at layer {layer}",
         f"by {spread(list(slopes), '+.3g')}",
         "increases",
-        bool(slopes.mean() > 0),
+        bool(slopes.mean() > 0) if trained else None,
+        "" if trained else NOT_TRAINED,
     )
 
 
@@ -168,6 +165,8 @@ def _drawn(settings: Settings, points: Sequence[Point]) -> Figure:
     return figure
 
 
+SMALLEST = {"channels": 4, "epochs": 1, "rows": 256, "test_rows": 64, "seeds": 1, "rate_decay": 0.0}
+
 ITEM = Item(
     "bn/fig2ef",
     "BN at one layer at a time: gamma^2 and the validation loss against the batch size",
@@ -175,12 +174,21 @@ ITEM = Item(
     run,
     {
         "smoke": Preset(
-            Settings((4,), (32, 64), channels=4, epochs=1, rows=256, test_rows=64, seeds=1),
+            Settings(layers=(4,), batch_sizes=(32, 64), **SMALLEST),
             "30 s on 2 CPU cores",
             SMOKE_LABEL,
         ),
         "cpu": Preset(
-            Settings((1, 4, 5), (16, 64, 256), 16, 10, 0.025, rows=2048, test_rows=2000),
+            Settings(
+                layers=(1, 4, 5),
+                batch_sizes=(16, 64, 256),
+                channels=16,
+                epochs=10,
+                learning_rate=0.025,
+                rate_decay=0.0,
+                rows=2048,
+                test_rows=2000,
+            ),
             "20 min on 2 CPU cores (estimated)",
             "2048 training and 2000 test images, networks of a quarter of the width, BN at three "
             "of five layers, batches up to 256, 10 epochs, 3 seeds",

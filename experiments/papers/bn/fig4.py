@@ -1,5 +1,6 @@
 """Figure 4: batch normalization frozen into the kernels, which are then trained without it."""
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -9,11 +10,11 @@ from flax import nnx
 from jaxtyping import Float, PyTree
 from matplotlib.figure import Figure
 
-from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.methods.table import METHODS
 from experiments.papers.data import described, load_data
 from experiments.papers.epochs import epochs
+from experiments.papers.grid import Protocol
 from experiments.papers.item import Context, Item, Preset, Report
 from experiments.papers.measured import COLUMNS, Measured, at_least, claims, rows
 from experiments.reports.picture import COLOURS, new_figure
@@ -21,22 +22,28 @@ from experiments.training.state import TrainState
 from experiments.training.trainer import Trainer, make_trainer
 from jaxnorm.nnx import fold_batch_norm, functionalize
 
-#: The learning rate after freezing, constant (appendix B.2).
-FINE_RATE = 1e-3
+#: Of the one run.
+SEED = 0
 
 
-class Settings(NamedTuple):
-    """The network of four convolutions, trained with BN and then without."""
+@dataclass(frozen=True)
+class Settings(Protocol):
+    """The network of four convolutions, trained with BN and then without.
 
+    Attributes:
+        fine_epochs: the epochs without.
+        fine_rate: the learning rate there, constant.
+    """
+
+    model: str = "cnn4"
     channels: int = 64
     epochs: int = 100
-    fine_epochs: int = 50
     batch_size: int = 128
     learning_rate: float = 0.1
     weight_decay: float = 5e-4
-    rows: int = 0
-    test_rows: int = 0
-    seed: int = 0
+    seeds: int = 1
+    fine_epochs: int = 50
+    fine_rate: float = 1e-3
 
 
 class History(NamedTuple):
@@ -50,12 +57,13 @@ class History(NamedTuple):
 def run(settings: Settings, context: Context) -> Report:
     """Trains with BN, folds it, and goes on with plain SGD."""
     data = load_data(context.data_dir, "cifar10", 0, settings.rows, settings.test_rows)
-    normalized = _trainer("bn", settings, data, settings.epochs, settings.learning_rate, ())
-    *_, (state, _) = epochs(normalized, data, settings.seed)
+    normalized = make_trainer(METHODS["bn"], settings, data)
+    *_, (state, _) = epochs(normalized, data, SEED)
     context.advance(0.6, "trained with batch normalization")
     folded = _folded(normalized, state, data)
-    plain = _trainer("none", settings, data, settings.fine_epochs, FINE_RATE, ((0.0, 1.0),))
-    history = _fine_tuned(plain, folded, data, settings.seed)
+    fine = {"epochs": settings.fine_epochs, "learning_rate": settings.fine_rate}
+    plain = make_trainer(METHODS["none"], settings.changed(drops=((0.0, 1.0),), **fine), data)
+    history = _fine_tuned(plain, folded, data)
     context.advance(1.0, "went on without")
     growth = history.norms[-1] / history.norms[0]
     measured = [
@@ -74,26 +82,6 @@ def _direction(what: str, values: list[float], *, falls: bool) -> Measured:
     holds = values[-1] < values[0] if falls else values[-1] > values[0]
     source = "before; falls" if falls else "before; rises"
     return Measured(f"{what} after", values[-1], values[0], bool(holds), source)
-
-
-def _trainer(
-    method: str,
-    settings: Settings,
-    data: Dataset,
-    count: int,
-    rate: float,
-    drops: tuple[tuple[float, float], ...],
-) -> Trainer:
-    config = Config(
-        model="cnn4",
-        channels=settings.channels,
-        learning_rate=rate,
-        weight_decay=settings.weight_decay,
-        drops=drops,
-        epochs=count,
-        batch_size=settings.batch_size,
-    )
-    return make_trainer(METHODS[method], config, data)
 
 
 def _folded(trainer: Trainer, state: TrainState, data: Dataset) -> PyTree:
@@ -115,11 +103,11 @@ def _merged(one: PyTree, other: PyTree) -> PyTree:
     return {k: _merged(one[k], other[k]) if k in one and k in other else both[k] for k in both}
 
 
-def _fine_tuned(trainer: Trainer, params: PyTree, data: Dataset, seed: int) -> History:
+def _fine_tuned(trainer: Trainer, params: PyTree, data: Dataset) -> History:
     train, test = jax.device_put((data[:2], data[2:4]))
-    state = trainer.init(np.uint32(seed), train[0])
+    state = trainer.init(np.uint32(SEED), train[0])
     norms, train_loss, test_loss = [], [], []
-    for current, _ in epochs(trainer, data, seed, state._replace(params=params)):
+    for current, _ in epochs(trainer, data, SEED, state._replace(params=params)):
         kernels = [
             leaf
             for path, leaf in jax.tree.leaves_with_path(current.params)

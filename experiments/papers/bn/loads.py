@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 
-from experiments.papers.item import Claim, Context
+from experiments.papers.item import Claim, Context, Preset, PresetName
 from experiments.reports.picture import COLOURS
 from experiments.simulations.finite import simulate_training
 from experiments.simulations.student import Unit
@@ -48,6 +48,27 @@ class LoadSettings(NamedTuple):
     lengths: tuple[int, ...]
     batch_size: int
     learning_rate: float = 1.0
+
+
+def load_presets(
+    batch_size: int, cpu_loads: tuple[float, ...], last: float
+) -> dict[PresetName, Preset]:
+    """The three sizes of a figure.
+
+    Args:
+        batch_size: M.
+        cpu_loads: the loads of the reduced preset.
+        last: the largest load of the full preset, which has every tenth up to it.
+    """
+    loads = tuple(round(0.1 * step, 1) for step in range(1, round(10 * last) + 1))
+    smoke = LoadSettings(32, (0.5, 0.9), 2, (4, 8), 8)
+    cpu = LoadSettings(256, cpu_loads, 6, (30, 100, 300, 1000), batch_size)
+    full = LoadSettings(4096, loads, 4, (30, 100, 300, 1000, 3000), batch_size)
+    return {
+        "smoke": Preset(smoke, "20 s on 2 CPU cores", "N = 32, M = 8"),
+        "cpu": Preset(cpu, "2 min on 2 CPU cores", "N = 256 for the paper's 4096; 6 runs a load"),
+        "full": Preset(full, "hours on a GPU with 32 GB (estimated)"),
+    }
 
 
 class Curve(NamedTuple):

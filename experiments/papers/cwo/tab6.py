@@ -5,14 +5,14 @@ from experiments.papers.grid import PAPER, Cell, Grid, Ordering
 from experiments.papers.grid_report import grid_item
 from experiments.papers.presets import presets
 
-#: Top-1 accuracies; those of the rivals are the paper's citations.
+#: Top-1 and top-5 accuracies; those of the rivals but the plain network are the paper's citations.
 _ACCURACIES = {
-    "Ours": ("cwo", 75.15),
-    "Plain": ("none", 73.76),
-    "GN": ("gn", 75.19),
-    "WS+GN": ("ws+gn", 76.28),
-    "BN": ("bn", 75.70),
-    "WS+BN": ("ws+bn", 76.24),
+    "Ours": ("cwo", 75.15, 92.37),
+    "Plain": ("none", 73.76, 91.15),
+    "GN": ("gn", 75.19, 92.54),
+    "WS+GN": ("ws+gn", 76.28, 93.01),
+    "BN": ("bn", 75.70, 92.81),
+    "WS+BN": ("ws+bn", 76.24, 92.87),
 }
 
 #: Section 4.3.1; the weight decay is not given, and 1e-4 is the usual one.
@@ -25,19 +25,22 @@ _FULL = PAPER.changed(
     weight_decay=1e-4,
     growing_noise=1.0,
     augment="resized-crop-flip",
+    side=224,
+    scores=("top5_accuracy",),
     seeds=1,
 )
 
 ITEM = grid_item(
     "cwo/tab6",
-    "top-1 accuracy on ImageNet, ResNet-50",
+    "top-1 and top-5 accuracy on ImageNet, ResNet-50",
     "ours 75.15 against 73.76 without normalization and 75.19 with GN",
     Grid(
         tuple(
-            Cell(row, method, "", accuracy, "imagenet")
-            for row, (method, accuracy) in _ACCURACIES.items()
+            Cell(row, method, "", top1, "imagenet", also={"top5_accuracy": top5})
+            for row, (method, top1, top5) in _ACCURACIES.items()
         ),
         (Ordering("Ours", "Plain"), Ordering("WS+BN", "Ours")),
+        beside=("top5_accuracy",),
     ),
     presets(
         _FULL,

@@ -19,6 +19,7 @@ ITEM = grid_item(
         _CELLS,
         (Ordering("ELU+vcl (n = 2)", "ELU"), Ordering("ELU", "ELU+bn")),
         as_error=True,
+        literature={"ResNet-110": 46.5, "Wide-ResNet-32": 36.5, "DenseNet-40": 39.0},
     ),
     presets(
         FULL.changed(

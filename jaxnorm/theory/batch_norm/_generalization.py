@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 
+from jaxnorm._numerics import nonzero
 from jaxnorm.theory.batch_norm._numbers import Numbers, Values, as_values, of_kind
 
 
@@ -62,8 +63,8 @@ def _ridge(a: Values, s: Values, z: Values) -> Values:
     excess = z * (1 + a) + jnp.square(1 - a)
     square = excess + z * (1 + a + z)
     singular = square == 0  # a = 1 and z = 0: no bias, and infinite variance if there is noise
-    root = jnp.sqrt(jnp.where(singular, 1, square))
-    conjugate = jnp.where(singular, 1, excess + jnp.abs(1 - a) * root)
+    root = jnp.sqrt(nonzero(square, singular))
+    conjugate = nonzero(excess + jnp.abs(1 - a) * root, singular)
     above = 2 * a * jnp.square(z) / (root * conjugate)
     bias = jnp.where(a > 1, above, (1 - a + excess / root) / 2)
     variance = 2 * a * s / (root * (1 + a + z + root))
@@ -72,7 +73,7 @@ def _ridge(a: Values, s: Values, z: Values) -> Values:
 
 def _rectified(a: Values, s: Values) -> Values:
     singular = a == 2
-    variance = a * s / (2 * jnp.where(singular, 1, 2 - a))
+    variance = a * s / (2 * nonzero(2 - a, singular))
     error = 1 - a / 4 + jnp.where(singular, _pole(s), variance)
     return jnp.where(a > 2, jnp.nan, error)
 

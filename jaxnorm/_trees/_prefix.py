@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from jaxnorm._checks import FINITE, NONNEGATIVE, POSITIVE, check_number
-from jaxnorm._paths import Path, entries, is_absent, leaves, listed
+from jaxnorm._trees._paths import Path, entries, is_absent, leaves, listed
 
 #: A number, None, or a pytree prefix of them.
 Setting = Any

@@ -6,10 +6,10 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
-from jaxnorm._axes import negative_axes
-from jaxnorm._layout import Layout, is_axes
-from jaxnorm._node import Axes
-from jaxnorm._paths import Path, is_absent, leaves, listed, rebuild
+from jaxnorm._trees._axes import negative_axes
+from jaxnorm._trees._layout import Layout, is_axes
+from jaxnorm._trees._node import Axes
+from jaxnorm._trees._paths import Path, is_absent, leaves, listed, rebuild
 
 #: ``(path, leaf, axes)``, with None for axes where there is nothing to constrain.
 Constrained = tuple[Path, Any, Axes | None]

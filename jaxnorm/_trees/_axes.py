@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._node import Axes
+from jaxnorm._trees._node import Axes
 
 
 def negative_axes(

@@ -12,32 +12,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._axes import fan_in, negative_axes
 from jaxnorm._checks import POSITIVE, check_number
-from jaxnorm._node import Axes
+from jaxnorm._numerics import nonzero, promote, rounding_floor
 from jaxnorm._sums import not_stored, parted_axis, some_of, spread, total, totals
+from jaxnorm._trees._axes import fan_in, negative_axes
+from jaxnorm._trees._node import Axes
 
 Weights = Float[Array, "..."]
 
-#: A unit whose deviations are this many rounding errors of its mean, or less, counts as constant.
-ROUNDING_ERRORS = 8
-
 RADIUS_EXAMPLE = "the paper's c = 2 for example"
-
-
-def widen(array: Weights, *others: Weights) -> Weights:
-    """``array`` in float32, or in the widest type of it and ``others`` if that is wider.
-
-    Raises TypeError for arrays that are not real floating-point numbers.
-    """
-    for x in (array, *others):
-        if not jnp.issubdtype(x.dtype, jnp.floating):
-            raise TypeError(
-                f"got weights of type {x.dtype}; wanted a real floating-point type. Leave such "
-                "parameters out with the layout (None), or convert them."
-            )
-    widths = [jnp.finfo(x.dtype).bits for x in (array, *others)]
-    return array.astype(jnp.float64 if max(widths) > 32 else jnp.float32)
 
 
 def center(weights: Weights, fan_in_axes: int | Iterable[int]) -> Weights:
@@ -63,7 +46,7 @@ def center(weights: Weights, fan_in_axes: int | Iterable[int]) -> Weights:
     Yong et al.'s centralized gradients are the same map applied to gradients.
     """
     axes = negative_axes(fan_in_axes, weights.ndim, "the weights array")
-    wide = widen(weights)
+    wide = promote(weights)
     mean = total(wide, axes) / fan_in(wide, axes)
     return (wide - spread(mean, wide, axes)).astype(weights.dtype)
 
@@ -105,7 +88,7 @@ def project_to_sphere(
     axes = negative_axes(fan_in_axes, weights.ndim, "the weights array")
     check_sphere(weights, axes, centered, "the weights array")
     check_squared_radius(squared_radius, "the weights array")
-    point, _ = on_sphere(widen(weights), axes, squared_radius, centered)
+    point, _ = on_sphere(promote(weights), axes, squared_radius, centered)
     return point.astype(weights.dtype)
 
 
@@ -136,8 +119,7 @@ def to_sphere(
     # Written so that NaN and overflow count as existing: they must stay visible in the result.
     exists = ~(squared_norm <= floor) | jnp.isinf(squared_norm)
     # Replace the norm before dividing: else the branch not taken puts NaN into the gradient.
-    safe = jnp.where(exists, squared_norm, 1.0)
-    ratio = jnp.asarray(squared_radius, wide.dtype) / safe
+    ratio = jnp.asarray(squared_radius, wide.dtype) / nonzero(squared_norm, ~exists)
     ratio = jnp.where(jnp.isfinite(squared_norm), ratio, jnp.nan)
     return deviation, jnp.where(exists, jnp.sqrt(ratio), 0.0), exists
 
@@ -146,10 +128,9 @@ def _deviation(
     wide: Weights, axes: Axes, centered: bool, near: Float[Array, "..."] | None
 ) -> tuple[Weights, Float[Array, "..."], Float[Array, "..."]]:
     """What is to be scaled onto the sphere, its squared norm, and the norm that counts as zero."""
-    floor = jnp.asarray(jnp.finfo(wide.dtype).tiny, wide.dtype)
     if not centered:
         deviation = not_stored(wide, axes)
-        return deviation, totals(deviation, axes)[1], floor
+        return deviation, totals(deviation, axes)[1], rounding_floor(jnp.zeros((), wide.dtype))
     size = fan_in(wide, axes)
     near = jax.lax.stop_gradient(near_the_mean(wide, axes) if near is None else near)
     deviation = wide - near
@@ -158,8 +139,8 @@ def _deviation(
     sums, squares = totals(deviation, axes)
     error = sums / size
     squares = squares - size * jnp.square(error)
-    resolution = ROUNDING_ERRORS * float(jnp.finfo(wide.dtype).eps) * (near + error)
-    return deviation - spread(error, wide, axes), squares, floor + size * jnp.square(resolution)
+    floor = rounding_floor(near + error, count=size)
+    return deviation - spread(error, wide, axes), squares, floor
 
 
 def near_the_mean(wide: Weights, axes: Axes) -> Float[Array, "..."]:
@@ -182,13 +163,6 @@ def near_the_mean_of_sum(first: Weights, second: Weights, axes: Axes) -> Float[A
         return None
     means = [some_of(wide, axis).mean(axes, keepdims=True) for wide in (first, second)]
     return means[0] + means[1]
-
-
-def rounding_floor(mean: Weights) -> Weights:
-    """The variance at or below which values of this mean are all equal, but for rounding."""
-    tiny, eps = jnp.finfo(mean.dtype).tiny, float(jnp.finfo(mean.dtype).eps)
-    # A sum over a whole minibatch gathers more errors than one over a unit's weights.
-    return jnp.asarray(tiny, mean.dtype) + jnp.square(8 * ROUNDING_ERRORS * eps * mean)
 
 
 def squared_norm(wide: Weights, axes: Axes) -> Float[Array, "..."]:

@@ -5,14 +5,17 @@ from typing import Any
 
 from jaxtyping import PyTree
 
-from jaxnorm._constrained import axes_of_leaves
-from jaxnorm._layout import Layout, flax_layout
-from jaxnorm._node import Axes
-from jaxnorm._paths import is_absent
-from jaxnorm._prefix import setting_per_leaf
+from jaxnorm._trees._constrained import axes_of_leaves
+from jaxnorm._trees._layout import Layout, flax_layout
+from jaxnorm._trees._node import Axes
+from jaxnorm._trees._paths import is_absent
+from jaxnorm._trees._prefix import setting_per_leaf
 
-#: What ``optax.add_decayed_weights`` takes as its mask; None decays everything.
+#: What ``optax.add_decayed_weights`` takes as its mask, and True for all; None: nothing is said.
 Mask = Any
+
+#: Path, shape, fan-in axes or None for a free leaf, and whether it is decayed, if that is known.
+_Leaf = tuple[Any, Axes, Axes | None, bool | None]
 
 _HEADER = ("leaf", "shape", "fan-in axes", "fan-in", "units", "decayed")
 
@@ -27,7 +30,8 @@ def describe(params: PyTree, layout: Layout = flax_layout, *, decayed: Mask = No
         params: a tree of parameters, plain or reparametrized, or of their shapes.
         layout: which leaves are kernels, and their fan-in axes.
         decayed: the mask that weight decay gets (``optax.adamw(mask=...)``): a pytree prefix of
-            bools, or a function from params to one; None decays every leaf, as optax does.
+            bools, or a function from params to one; True for every leaf, which is what optax does
+            without a mask. Left out, nothing is said about decay: the optimizer is not known here.
 
     Returns:
         Lines of text: one a leaf, with the number of weights of a unit (``fan-in``) and of units,
@@ -42,20 +46,20 @@ def describe(params: PyTree, layout: Layout = flax_layout, *, decayed: Mask = No
         >>> import jax.numpy as jnp
         >>> params = {"dense": {"kernel": jnp.ones((8, 4)), "bias": jnp.ones(4)}}
         >>> print(describe(params))
-        leaf          shape   fan-in axes  fan-in  units  decayed
-        dense/bias    (4,)    free                        yes
-        dense/kernel  (8, 4)  (-2,)        8       4      yes
-        constrained: 1 leaf, 32 weights in 4 units; free: 1 leaf, 4 weights; decayed: 2 leaves.
+        leaf          shape   fan-in axes  fan-in  units
+        dense/bias    (4,)    free
+        dense/kernel  (8, 4)  (-2,)        8       4
+        constrained: 1 leaf, 32 weights in 4 units; free: 1 leaf, 4 weights.
     """
     rows = axes_of_leaves(layout, params)
     mask = decayed(params) if callable(decayed) else decayed
-    flags = setting_per_leaf(True if mask is None else mask, params, "decayed")
+    flags = setting_per_leaf(mask, params, "decayed") if mask is not None else [None] * len(rows)
     present = [
-        (path, tuple(leaf.shape), axes, bool(flag))
+        (path, tuple(leaf.shape), axes, flag if flag is None else bool(flag))
         for (path, leaf, axes), flag in zip(rows, flags, strict=True)
         if not is_absent(leaf)
     ]
-    table = [_HEADER, *(_row(*each) for each in present)]
+    table = [row[: len(_HEADER) - (mask is None)] for row in (_HEADER, *map(_row, present))]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -64,7 +68,8 @@ def describe(params: PyTree, layout: Layout = flax_layout, *, decayed: Mask = No
     return "\n".join([*lines, _counts(present)])
 
 
-def _row(path: Any, shape: Axes, axes: Axes | None, flag: bool) -> tuple[str, ...]:
+def _row(leaf: _Leaf) -> tuple[str, ...]:
+    path, shape, axes, flag = leaf
     decays = "yes" if flag else "no"
     if axes is None:
         return str(path), str(shape), "free", "", "", decays
@@ -76,15 +81,16 @@ def _units(shape: Axes, axes: Axes) -> int:
     return math.prod(size for axis, size in enumerate(shape) if axis - len(shape) not in axes)
 
 
-def _counts(present: list[tuple[Any, Axes, Axes | None, bool]]) -> str:
+def _counts(present: list[_Leaf]) -> str:
     kernels = [(shape, axes) for _, shape, axes, _ in present if axes is not None]
     free = [shape for _, shape, axes, _ in present if axes is None]
     units = sum(_units(shape, axes) for shape, axes in kernels)
+    decayed = [flag for *_, flag in present if flag is not None]
     weights = [sum(map(math.prod, shapes)) for shapes in ([shape for shape, _ in kernels], free)]
     return (
         f"constrained: {_leaves(len(kernels))}, {weights[0]:,} weights in {units:,} units; "
-        f"free: {_leaves(len(free))}, {weights[1]:,} weights; "
-        f"decayed: {_leaves(sum(flag for *_, flag in present))}."
+        f"free: {_leaves(len(free))}, {weights[1]:,} weights"
+        f"{f'; decayed: {_leaves(sum(decayed))}' if decayed else ''}."
     )
 
 

@@ -5,12 +5,21 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._constrained import constrained_leaves
-from jaxnorm._layout import Layout, flax_layout
-from jaxnorm._node import Axes
-from jaxnorm._paths import Path, entries, flat_leaves, is_absent, leaves, listed, unique_names
-from jaxnorm._prefix import Setting, setting_per_leaf
-from jaxnorm._unit import check_squared_radius, squared_norm, widen
+from jaxnorm._constraints._unit import check_squared_radius, squared_norm
+from jaxnorm._numerics import promote, quotient
+from jaxnorm._trees._constrained import constrained_leaves
+from jaxnorm._trees._layout import Layout, flax_layout
+from jaxnorm._trees._node import Axes
+from jaxnorm._trees._paths import (
+    Path,
+    entries,
+    flat_leaves,
+    is_absent,
+    leaves,
+    listed,
+    unique_names,
+)
+from jaxnorm._trees._prefix import Setting, setting_per_leaf
 
 Scalar = Float[Array, ""]
 
@@ -96,12 +105,12 @@ def metrics(
 
 
 def _row(leaf: Any, step: Any) -> _Row:
-    wide = widen(leaf)
+    wide = promote(leaf)
     return _Row(jnp.square(wide).sum(), _step_squares(step, wide), {})
 
 
 def _kernel_row(leaf: Any, step: Any, axes: Axes, radius: Any) -> _Row:
-    wide = widen(leaf)
+    wide = promote(leaf)
     squares = squared_norm(wide, axes)
     off = [jnp.abs(wide.sum(axes)), jnp.abs(squares - radius)]
     drift = dict(zip(_DRIFT, (x.max(initial=0.0) for x in off), strict=True))
@@ -109,7 +118,7 @@ def _kernel_row(leaf: Any, step: Any, axes: Axes, radius: Any) -> _Row:
 
 
 def _step_squares(step: Any, wide: Float[Array, "..."]) -> Scalar | None:
-    return None if step is None else jnp.square(widen(step, wide)).sum()
+    return None if step is None else jnp.square(promote(step, wide)).sum()
 
 
 def _scalars(row: _Row) -> dict[str, Scalar]:
@@ -117,7 +126,7 @@ def _scalars(row: _Row) -> dict[str, Scalar]:
     if row.step_squares is None:
         return {"norm": norm} | row.drift
     moved = jnp.sqrt(row.step_squares)
-    relative = jnp.where(norm == 0, 0, moved / jnp.where(norm == 0, 1, norm))
+    relative = quotient(moved, norm)
     return {"norm": norm, "update_norm": moved, "relative_update": relative} | row.drift
 
 
@@ -132,7 +141,7 @@ def _total(kernels: list[_Row], others: list[_Row]) -> _Row:
 
 
 def _stack(scalars: list[Scalar]) -> Float[Array, " leaves"]:
-    return jnp.stack([widen(x, *scalars) for x in scalars] or [jnp.zeros(())])
+    return jnp.stack([promote(x, *scalars) for x in scalars] or [jnp.zeros(())])
 
 
 def _steps(updates: PyTree | None, raw: PyTree) -> list[Any]:

@@ -7,7 +7,7 @@ import jax
 import optax
 from jaxtyping import PyTree
 
-from jaxnorm._node import Reparametrization
+from jaxnorm._trees._node import Reparametrization
 
 
 class Path(tuple[str, ...]):

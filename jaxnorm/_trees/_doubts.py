@@ -7,8 +7,8 @@ from typing import Any
 
 from jaxtyping import PyTree
 
-from jaxnorm._node import Axes
-from jaxnorm._paths import Path, entries, is_absent, is_node, rebuild_entries
+from jaxnorm._trees._node import Axes
+from jaxnorm._trees._paths import Path, entries, is_absent, is_node, rebuild_entries
 
 #: ``(path, shape, shape of the bias beside it or None) -> what is wrong``, or None.
 Doubt = Callable[[Path, Axes, Axes | None], str | None]

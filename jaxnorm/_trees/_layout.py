@@ -15,10 +15,10 @@ import jax
 import optax
 from jaxtyping import PyTree
 
-from jaxnorm._axes import negative_axes
-from jaxnorm._doubts import Doubt, Passed, doubt_flax, doubt_torch, is_array, warn
-from jaxnorm._node import Axes
-from jaxnorm._paths import (
+from jaxnorm._trees._axes import negative_axes
+from jaxnorm._trees._doubts import Doubt, Passed, doubt_flax, doubt_torch, is_array, warn
+from jaxnorm._trees._node import Axes
+from jaxnorm._trees._paths import (
     Path,
     entries,
     flat_leaves,

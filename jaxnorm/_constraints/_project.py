@@ -5,12 +5,18 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._constrained import constrained_leaves, map_constrained
-from jaxnorm._layout import Layout, flax_layout
-from jaxnorm._node import Axes
-from jaxnorm._paths import is_absent
-from jaxnorm._prefix import Setting, setting_per_leaf
-from jaxnorm._unit import check_sphere, check_squared_radius, project_to_sphere, squared_norm, widen
+from jaxnorm._constraints._unit import (
+    check_sphere,
+    check_squared_radius,
+    project_to_sphere,
+    squared_norm,
+)
+from jaxnorm._numerics import promote
+from jaxnorm._trees._constrained import constrained_leaves, map_constrained
+from jaxnorm._trees._layout import Layout, flax_layout
+from jaxnorm._trees._node import Axes
+from jaxnorm._trees._paths import is_absent
+from jaxnorm._trees._prefix import Setting, setting_per_leaf
 
 
 def project(
@@ -86,7 +92,7 @@ def constraint_drift(
     """
     radii = setting_per_leaf(squared_radius, params, "squared_radius")
     rows = [
-        (widen(leaf), axes, radius)
+        (promote(leaf), axes, radius)
         for (_, leaf, axes), radius in zip(constrained_leaves(layout, params), radii, strict=True)
         if axes is not None
     ]
@@ -98,7 +104,7 @@ def constraint_drift(
 
 
 def _largest(values: list[Float[Array, ""]]) -> Float[Array, ""]:
-    wide = [widen(value, *values) for value in values]
+    wide = [promote(value, *values) for value in values]
     return jnp.stack(wide).max() if wide else jnp.zeros((), jnp.float32)
 
 

@@ -1,0 +1,242 @@
+"""What each command takes, and what it does."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from experiments.bench.registry import BENCHMARKS, find_benchmark
+from experiments.checkpoints.keeper import CheckpointSettings
+from experiments.compare import compare
+from experiments.config import NonFinite
+from experiments.data.describe import describe_sources
+from experiments.errors import UserError
+from experiments.methods.table import METHODS, find_methods
+from experiments.papers.check import check_table, summary
+from experiments.papers.collected import collect
+from experiments.papers.dry_run import dry_table
+from experiments.papers.item import PresetName
+from experiments.papers.registry import ALL, ITEMS, find_items
+from experiments.papers.run import items_table, run_item
+from experiments.progress import quietly
+from experiments.reports.show import show_table
+from experiments.settings import Settings
+from experiments.train import train
+from experiments.tuning.choose import Tuning
+from experiments.tuning.grid import grid_of
+
+_DEFAULT_METHODS = ",".join(method.name for method in METHODS.values() if method.default)
+
+
+@dataclass(frozen=True)
+class Compare(Settings):
+    """Train one network with each normalizer, on the same splits, and compare.
+
+    Writes results.csv (a row for each method and seed; accuracies are fractions from 0 to 1),
+    curves.csv (a row for each epoch), curves.png, table.md and runs.json (for --resume) into --out,
+    and prints the table.
+    Without flags: the bundled digits, a ReLU network of three layers of 256 units, three seeds.
+    """
+
+    methods: Annotated[
+        str,
+        arg(
+            help="Methods to compare, comma-separated; the first is the baseline. The command "
+            "methods lists them."
+        ),
+    ] = _DEFAULT_METHODS
+    seeds: int = 3
+    """The number of seeds: 0, 1, ... Each has its own split, initialization and batches."""
+    out: Path = Path("results/compare")
+    """The folder to write to; made if it does not exist."""
+    resume: bool = False
+    """Keep the runs that an earlier call with the same settings finished in --out (runs.json): so
+    a long comparison goes on where it was stopped, and grows by methods and seeds."""
+    jobs: int = 1
+    """Runs at once, each in a process with its share of the cores and GPUs."""
+    tune: tuple[str, ...] = ()
+    """First try these values of numeric flags, NAME=VALUE,VALUE,... each, in every combination that
+    means something to a method, on held-out training rows; then compare every method at its best.
+    For example: --tune learning-rate=0.02,0.05,0.1 noise=0.1,0.2. Writes tuning.csv, tuning.png."""
+    tune_epochs: int | None = None
+    """The epochs of such a trial; those of a run if left out."""
+    quiet: bool = False
+    """Print nothing but errors; the files say the rest."""
+
+    def run(self, command: str) -> None:
+        """Runs the command."""
+        methods = find_methods(self.methods)
+        tuning = Tuning(grid_of(self.tune), self.tune_epochs) if self.tune else None
+        seeds = range(self.seeds)
+        with quietly(self.quiet):
+            compare(self, methods, seeds, self.out, command, self.jobs, self.resume, tuning)
+
+
+@dataclass(frozen=True)
+class Train(Settings):
+    """Train one method under one seed.
+
+    Writes results.csv and curves.csv, as compare does, into --out, and prints one row.
+    """
+
+    method: Annotated[str, arg(help="The method; the command methods lists them.")] = "cwo"
+    seed: int = 0
+    """The seed of the split, the initialization, the batches and the noise."""
+    out: Path = Path("results/train")
+    """The folder to write to; made if it does not exist."""
+    checkpoint_dir: str | None = None
+    """The folder for checkpoints, one folder in it an epoch. With it, SIGTERM and Ctrl-C end the
+    run after the epoch that runs, and save it first; a second one ends it at once."""
+    checkpoint_every: int = 1
+    """The epochs between two checkpoints; the last epoch is always saved."""
+    keep: int = 3
+    """The checkpoints that stay, the newest."""
+    resume: bool = False
+    """Go on from the newest checkpoint; from the beginning if there is none. All settings that
+    change numbers must be the checkpoint's; the devices may be others."""
+    resume_from: int | None = None
+    """Go on from the checkpoint of this epoch, and delete the later ones."""
+    skip_nonfinite: bool = False
+    """Leave out, and count, updates that would make something NaN or infinite; without this the
+    run stops at the first, and says where it began."""
+    quiet: bool = False
+    """Print nothing but errors; the files say the rest."""
+
+    def run(self, command: str) -> None:
+        """Runs the command."""
+        methods = find_methods(self.method)
+        if len(methods) != 1:
+            raise UserError(
+                f"--method is {self.method!r}; wanted one name (compare takes several)."
+            )
+        nonfinite: NonFinite = "skip" if self.skip_nonfinite else "stop"
+        with quietly(self.quiet):
+            train(self, methods[0], self.seed, self.out, self._checkpoints(), nonfinite)
+
+    def _checkpoints(self) -> CheckpointSettings | None:
+        if self.checkpoint_dir is None:
+            if self.resume or self.resume_from is not None:
+                raise UserError("to resume, give the --checkpoint-dir to resume from.")
+            return None
+        return CheckpointSettings(
+            self.checkpoint_dir, self.keep, self.checkpoint_every, self.resume, self.resume_from
+        )
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure what a method costs. Without a name: list the benchmarks.
+
+    step: times of single compiled training steps, of all methods in turn in one run, and the
+    operations and memory traffic that the compiler counts. throughput: steps a second of an epoch
+    as train runs it, and of a Python loop of the same step. scaling: what the devices of a compiled
+    step send each other, on 1, 2, 4 and 8 of them (on a CPU with JAX_NUM_CPU_DEVICES=8).
+    """
+
+    name: Annotated[Positional[str], arg(help=f"The benchmark: {', '.join(BENCHMARKS)}.")] = ""
+    model: str = "cnn9"
+    """The network, on random 32 x 32 colour images; throughput has the digits for the mlp."""
+    methods: str = "none,cwo,bn"
+    """Methods, comma-separated. The baseline none is always measured, and twice, as a control."""
+    batch_size: int = 128
+    """The rows of a step; in scaling, of each device."""
+    channels: int = 64
+    """The channels of cnn9's first stage."""
+    depth: int = 3
+    """The hidden layers of the mlp."""
+    width: int = 256
+    """The units of each hidden layer of the mlp."""
+    repeats: int = 20
+    """The rounds; in each, everything that is compared runs once."""
+    out: Path = Path("results/bench")
+    """The folder for the .csv files; made if it does not exist."""
+
+    def run(self, command: str) -> None:
+        """Runs the command."""
+        find_benchmark(self.name)(self)
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Reproduce a table or figure of the five papers: our numbers beside the paper's.
+
+    Writes report.md, results.csv and pictures into --out. With --list: what there is, what each
+    item costs and what the paper reports.
+    """
+
+    item: Annotated[
+        Positional[str],
+        arg(help=f"PAPER/ITEM, or all for one after the other: {', '.join(ITEMS)}."),
+    ] = ""
+    list: bool = False
+    """List the items."""
+    preset: PresetName = "cpu"
+    """smoke: seconds, to see that it runs; cpu: minutes; full: the paper's protocol."""
+    data_dir: Path | None = None
+    """The folder of the paper's data, for items that need some."""
+    out: Path | None = None
+    """The folder to write to; results/PAPER/ITEM if left out. Of all: the one above them."""
+    jobs: int = 1
+    """Trainings of a table at once, each in a process with its share of the cores and GPUs."""
+    check: bool = False
+    """Train nothing: print what differs from the papers' texts in the protocol of the full preset,
+    with the place that states it, and what no text states; of one item all that is stated, and the
+    parameters, steps and learning rates of its networks."""
+    quiet: bool = False
+    """Print nothing but errors; the files say the rest."""
+
+    def run(self, command: str) -> None:
+        """Runs the command."""
+        if self.check:
+            items = find_items(self.item or ALL)
+            show_table(check_table(items, everything=len(items) == 1))
+            print(f"\n{summary(items)}")
+            if len(items) == 1 and items[0].grid:
+                print("\nWithout training, from shapes alone:\n")
+                show_table(dry_table(items[0]))
+            return
+        if self.list or not self.item:
+            show_table(items_table(ITEMS.values()))
+            return
+        items = find_items(self.item)
+        for item in items:
+            alone = len(items) == 1 and self.out is not None
+            folder = self.out or Path("results")
+            out = folder if alone else folder / item.name
+            with quietly(self.quiet):
+                run_item(item, self.preset, self.data_dir, out, command, self.jobs)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Gather the reports of the papers' items that have been run into one page."""
+
+    folder: Path = Path("results")
+    """The folder of the reports, as paper writes them: FOLDER/PAPER/ITEM/report.md."""
+
+    def run(self, command: str) -> None:
+        """Runs the command."""
+        out = self.folder / "report.md"
+        count = collect(list(ITEMS.values()), self.folder, out)
+        print(f"Gathered {count} of {len(ITEMS)} items in {out}.")
+
+
+@dataclass(frozen=True)
+class Methods:
+    """List the methods: what --methods and --method take, and which compare takes by itself."""
+
+    def run(self, command: str) -> None:
+        """Runs the command."""
+        words = {True: "yes", False: ""}
+        rows = [(each.name, each.summary, words[each.default]) for each in METHODS.values()]
+        show_table((("method", "what it is", "compared by default"), rows))
+
+
+@dataclass(frozen=True)
+class Datasets:
+    """List what --dataset reads, from where, and what is present."""
+
+    def run(self, command: str) -> None:
+        """Runs the command."""
+        print(describe_sources())

@@ -1,0 +1,142 @@
+"""Pictures of any size, read and cropped while they are used: a folder, or TensorFlow records.
+
+Of all pictures only the names are in memory, and of their pixels the batches that are read ahead.
+"""
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from PIL import Image
+
+from experiments.data.crops import at_random, middle
+from experiments.data.dataset import Dataset, Labels, Rows
+from experiments.data.images import SUFFIXES
+from experiments.data.prepared import FEATURES, refuse_foreign_classes
+from experiments.data.stream import Stream, make_streamed
+from experiments.errors import UserError
+from experiments.reading import reading
+
+#: The folders of test pictures, of which the first that is there is read.
+TESTS = ("test", "val", "validation")
+
+
+class Records(Protocol):
+    """Pictures and their classes at random."""
+
+    def __len__(self) -> int: ...
+
+    def __getitems__(self, rows: Sequence[int]) -> list[dict[str, Any]]:
+        """Dicts of ``image``, an array or a picture, and ``label``."""
+
+
+class Files:
+    """Records of a folder ``PART/CLASS/*.{jpg,png}``.
+
+    Args:
+        folder: of the part.
+        classes: the names, whose places are their numbers.
+    """
+
+    def __init__(self, folder: Path, classes: Sequence[str]):
+        self._paths, self._labels = [], []
+        for number, name in enumerate(classes):
+            found = sorted(path for path in (folder / name).glob("*") if _is_picture(path))
+            self._paths += found
+            self._labels += [number] * len(found)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitems__(self, rows: Sequence[int]) -> list[dict[str, Any]]:
+        return [{"image": _open(self._paths[row]), "label": self._labels[row]} for row in rows]
+
+
+class Pictures:
+    """Rows at random, as a stream's source: squares of one size, of records of any.
+
+    Args:
+        records: the pictures.
+        side: of the squares in pixels.
+        drawn: (seed, epoch) of random crops; None for the middle.
+    """
+
+    def __init__(self, records: Records, side: int, drawn: tuple[int, int] | None = None):
+        self._records, self._side, self._drawn = records, side, drawn
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, rows: Sequence[int] | np.ndarray) -> tuple[Rows, Labels]:
+        """The squares (rows, side, side, 3) of bytes and the labels of those numbers."""
+        # One after the other: a thread that reads ahead holds one whole picture, not a batch.
+        found = [self._row(int(row)) for row in rows]
+        squares, labels = zip(*found, strict=True)
+        return np.stack(squares), np.asarray(labels, np.int32)
+
+    def cropped(self, seed: int, epoch: int) -> "Pictures":
+        """The same with a random crop of each picture, of its own in each epoch."""
+        return Pictures(self._records, self._side, (seed, epoch))
+
+    def _row(self, row: int) -> tuple[np.ndarray, int]:
+        (record,) = self._records.__getitems__([row])
+        return self._square(row, record["image"]), record["label"]
+
+    def _square(self, row: int, picture: Any) -> np.ndarray:
+        if not isinstance(picture, Image.Image):
+            picture = Image.fromarray(np.squeeze(picture, 2) if picture.shape[2] == 1 else picture)
+        if self._drawn is None:
+            return middle(picture, self._side)
+        return at_random(picture, self._side, np.random.default_rng([*self._drawn, row]))
+
+
+def load_pictures(path: Path, side: int) -> Dataset:
+    """A dataset of pictures of any size, which are read, decoded and cropped while they are used.
+
+    Args:
+        path: a folder ``train|test/CLASS/*.{jpg,png}`` (or ``val``), or that of a TensorFlow
+            dataset's version, in the format array_record.
+        side: of the squares in pixels.
+
+    Raises:
+        UserError: if there are no such pictures.
+    """
+    prepared = sorted(path.glob(f"**/{FEATURES}")) if not (path / "train").is_dir() else []
+    train, test, classes = _records(prepared[-1].parent) if prepared else _files(path)
+    stream = Stream(Pictures(train, side), Pictures(test, side))
+    return make_streamed(path.name, stream, classes)
+
+
+def _files(path: Path) -> tuple[Records, Records, int]:
+    tests = [path / name for name in TESTS if (path / name).is_dir()]
+    classes = sorted(each.name for each in (path / "train").glob("*") if each.is_dir())
+    parts = [Files(folder, classes) for folder in (path / "train", *tests[:1])]
+    if len(parts) < 2 or not all(map(len, parts)):
+        raise UserError(
+            f"{path} needs pictures train/CLASS/*.jpg and test/CLASS/*.jpg (or val), or a prepared "
+            "TensorFlow dataset; there are none, or of one part alone."
+        )
+    return parts[0], parts[1], len(classes)
+
+
+def _records(folder: Path) -> tuple[Records, Records, int]:
+    refuse_foreign_classes(folder)
+    with reading(f"the TensorFlow dataset in {folder}", "wanted what TensorFlow Datasets wrote"):
+        tfds = importlib.import_module("tensorflow_datasets")
+        builder = tfds.builder_from_directory(folder)
+        test = next(part for part in TESTS if part in builder.info.splits)
+        train, held_out = (builder.as_data_source(split=part) for part in ("train", test))
+        return train, held_out, builder.info.features["label"].num_classes
+
+
+def _is_picture(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES
+
+
+def _open(path: Path) -> Image.Image:
+    with reading(f"the image {path}", "wanted a whole picture: mend it or take it out"):
+        image = Image.open(path)
+        image.load()
+        return image

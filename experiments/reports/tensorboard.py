@@ -1,0 +1,57 @@
+"""The curves as TensorBoard's event files, written while the runs train."""
+
+import contextlib
+import importlib
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from experiments.errors import UserError
+from experiments.reports.files import prepare_folder
+from experiments.training.history import Epoch
+
+
+class EventFiles:
+    """Where TensorBoard finds the curves of curves.csv, under the same names.
+
+    Args:
+        folder: the folder above those of the runs, METHOD/seed-SEED; None writes nothing.
+
+    Raises:
+        UserError: if the folder cannot be written to, or the library is not installed.
+    """
+
+    def __init__(self, folder: Path | None):
+        self._folder = folder
+        if folder is not None:
+            self._library = _library()
+            prepare_folder(folder, "--tensorboard")
+
+    @contextlib.contextmanager
+    def of(self, method: str, seed: int) -> Iterator[Callable[[Epoch], None]]:
+        """What writes an epoch of that run."""
+        if self._folder is None:
+            yield lambda entry: None
+            return
+        path = str(self._folder / method / f"seed-{seed}")
+        # A run that is resumed tells its epochs from the first: earlier files' are set aside.
+        with self._library.SummaryWriter(path, purge_step=1, flush_secs=1) as writer:
+            yield lambda entry: _write(writer, entry)
+
+
+def _write(writer: Any, entry: Epoch) -> None:
+    for name, value in zip(entry._fields[1:], entry[1:], strict=True):
+        if math.isfinite(value):  # The library warns of others.
+            writer.add_scalar(name, value, entry.epoch)
+
+
+def _library() -> Any:
+    try:
+        return importlib.import_module("tensorboardX")
+    except ImportError:
+        raise UserError(
+            "--tensorboard needs tensorboardX, which is not installed: pip install "
+            "'jaxnorm[tensorboard]' in your environment, or pip install -e '.[tensorboard]' here; "
+            "without the flag, curves.csv has the same numbers."
+        ) from None

@@ -1,0 +1,76 @@
+"""The values that are tried, from what the user wrote after ``--tune``."""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import get_args, get_type_hints
+
+from experiments.config import Config
+from experiments.errors import UserError, unknown
+from experiments.methods.method import Method
+from experiments.methods.table import Overrides
+from experiments.ranges import RANGES
+from experiments.variant import Variant
+
+#: The values to try, by the field of the settings.
+Grid = Mapping[str, Sequence[float]]
+
+WANTED = "wanted NAME=VALUE,VALUE,..., for example --tune learning-rate=0.05,0.1,0.2 noise=0,0.1"
+
+
+def grid_of(written: Sequence[str]) -> Grid:
+    """The values by name.
+
+    Args:
+        written: each ``NAME=VALUE,VALUE,...``; the name is that of a flag.
+
+    Raises:
+        UserError: for anything else, for values out of the flag's range, and for a name that comes
+            twice.
+    """
+    grid: dict[str, Sequence[float]] = {}
+    for entry in written:
+        flag, _, values = entry.partition("=")
+        name = flag.strip().removeprefix("--").replace("-", "_")
+        kinds = _tunable()
+        if name not in kinds:
+            raise unknown("setting to tune", flag, [each.replace("_", "-") for each in kinds])
+        if name in grid:
+            raise UserError(f"--tune has {flag} twice; give all of its values at once.")
+        grid[name] = [_number(entry, name, text, kinds[name]) for text in values.split(",")]
+    return grid
+
+
+def variants(method: Method, grid: Grid) -> list[Variant]:
+    """Every combination of the values that mean something to the method."""
+    own = {
+        each.metadata["flag"]
+        for part in method.parts
+        for each in dataclasses.fields(part)
+        if "flag" in each.metadata
+    }
+    shared = {field.name for field in dataclasses.fields(Config)}
+    names = [name for name in grid if name in own | shared]
+    products = itertools.product(*(grid[name] for name in names))
+    return [Variant(method.name, tuple(zip(names, values, strict=True))) for values in products]
+
+
+def _tunable() -> dict[str, type]:
+    """The numeric settings but for the length of a run, and the kind of number of each."""
+    hints = get_type_hints(Config) | get_type_hints(Overrides)
+    kinds = {name: {hint, *get_args(hint)} for name, hint in hints.items() if name in RANGES}
+    return {
+        name: float if float in kind else int for name, kind in kinds.items() if name != "epochs"
+    }
+
+
+def _number(entry: str, name: str, text: str, kind: type) -> float:
+    try:
+        value: float = kind(text)
+    except ValueError:
+        raise UserError(
+            f"--tune has {entry!r}, and {text!r} is no {kind.__name__}; {WANTED}."
+        ) from None
+    if value not in RANGES[name]:
+        raise UserError(f"--tune has {entry!r}; wanted values from {RANGES[name]}.")
+    return value

@@ -1,0 +1,84 @@
+"""What was tried and chosen: a table of all trials, and a picture of what each setting does."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+
+from experiments.reports.csv import write_csv
+from experiments.reports.files import write_whole
+from experiments.reports.picture import COLOURS, STYLES, new_figure, picture
+from experiments.training.fit import Run
+from experiments.tuning.grid import Grid
+from experiments.tuning.held_out import OFFSET
+
+#: Beyond this ratio of the largest value to the smallest, an axis is logarithmic.
+DECADE = 4.0
+
+
+def write_trials(out: Path, grid: Grid, runs: Sequence[Run], chosen: Sequence[Run]) -> None:
+    """Writes tuning.csv, a row a trial, and tuning.png, a panel a setting."""
+    columns = ("method", "seed", *grid, "held_out_loss", "held_out_accuracy", "outcome", "chosen")
+    write_csv(out / "tuning.csv", columns, (_row(run, grid, run in chosen) for run in runs))
+    figure = new_figure(len(grid))
+    for axes, (name, values) in zip(figure.axes, grid.items(), strict=True):
+        _draw(axes, name, values, runs)
+    figure.axes[0].legend(frameon=False, fontsize="small")
+    others = ",\nother settings at their best" if len(grid) > 1 else ""
+    figure.suptitle(f"held-out rows: mean and range over seeds{others}")
+    write_whole(out / "tuning.png", picture(figure))
+
+
+def said_of_ends(grid: Grid, runs: Sequence[Run]) -> list[str]:
+    """A line for each method and setting that was chosen at an end of what was tried."""
+    ends = {name: {min(values), max(values)} for name, values in grid.items() if len(values) > 2}
+    chosen = dict.fromkeys((run.method, *change) for run in runs for change in run.changes)
+    return [
+        f"{method} chose {name.replace('_', ' ')} {value:g}, an end of the grid: try values beyond."
+        for method, name, value in chosen
+        if value in ends.get(name, ())
+    ]
+
+
+def _row(run: Run, grid: Grid, chosen: bool) -> tuple[object, ...]:
+    last, changes = run.curve[-1], dict(run.changes)
+    values = [changes.get(name, "") for name in grid]
+    found = f"{last.test_loss:.6g}", f"{last.test_accuracy:.6g}"
+    return run.method, run.seed - OFFSET, *values, *found, run.outcome, int(chosen)
+
+
+def _draw(axes: Axes, name: str, values: Sequence[float], runs: Sequence[Run]) -> None:
+    """Held-out error against one setting: a line for each method that has it."""
+    ordered = sorted(values)
+    for index, method in enumerate(dict.fromkeys(run.method for run in runs)):
+        own = [run for run in runs if run.method == method and name in dict(run.changes)]
+        if not own:
+            continue
+        errors = _errors(own, name, ordered)
+        style: dict[str, Any] = {"color": COLOURS[index % len(COLOURS)]}
+        style["linestyle"] = STYLES[index // len(COLOURS) % len(STYLES)]
+        axes.plot(ordered, errors.mean(1), marker="o", label=method, **style)
+        axes.fill_between(ordered, errors.min(1), errors.max(1), color=style["color"], alpha=0.15)
+    if ordered[0] > 0 and ordered[-1] > DECADE * ordered[0]:
+        axes.set_xscale("log")
+    axes.set_xticks(ordered, [f"{value:g}" for value in ordered], minor=False)
+    axes.minorticks_off()
+    axes.set_xlabel(name.replace("_", " "))
+    axes.set_ylabel("error on held-out rows (%)")
+
+
+def _errors(
+    runs: Sequence[Run], name: str, values: Sequence[float]
+) -> Float[np.ndarray, "values seeds"]:
+    """The smallest error in percent over the other settings; NaN where every run diverged."""
+    seeds = sorted({run.seed for run in runs})
+    found = np.full((len(values), len(seeds)), math.nan)
+    for run in runs:
+        place = values.index(dict(run.changes)[name]), seeds.index(run.seed)
+        if not run.diverged:
+            found[place] = np.fmin(found[place], 100 * (1 - run.curve[-1].test_accuracy))
+    return found

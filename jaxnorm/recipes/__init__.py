@@ -1,0 +1,11 @@
+"""The hyperparameters that the papers state, by method and network, as data."""
+
+from jaxnorm.recipes._published import RECIPES as RECIPES
+from jaxnorm.recipes._recipe import Recipe as Recipe
+from jaxnorm.recipes._recipe import learning_rate_schedule as learning_rate_schedule
+
+__all__ = [
+    "RECIPES",
+    "Recipe",
+    "learning_rate_schedule",
+]

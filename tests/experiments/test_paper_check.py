@@ -1,0 +1,104 @@
+"""`paper --check`: what the protocols of the papers' items have, and what the texts state."""
+
+import math
+import re
+from dataclasses import replace
+
+import pytest
+
+from experiments.cli import main
+from experiments.papers.check import STATED, check, protocols_of, shown
+from experiments.papers.registry import ITEMS
+from experiments.papers.stated import Stated
+
+
+def changed(name, **fields):
+    """An item with another protocol."""
+    item = ITEMS[name]
+    full = item.presets["full"]
+    settings = full.settings
+    other = settings._replace if isinstance(settings, tuple) else settings.changed
+    return replace(item, presets={**item.presets, "full": full._replace(settings=other(**fields))})
+
+
+def verdicts(item, field):
+    return {each.verdict for each in check(item) if each.field == field}
+
+
+def test_the_command_prints_what_differs_and_what_is_ours(capsys):
+    assert main(["paper", "--check"]) == 0
+    printed = capsys.readouterr().out
+    assert "| cwo/tab1" in printed
+    assert "differs |" in printed
+    assert "as stated |" not in printed
+    assert re.search(r"\d+ as stated, \d+ differ, \d+ are ours", printed)
+
+
+def test_of_one_item_it_prints_the_place_of_everything(capsys):
+    assert main(["paper", "lcw/fig5", "--check"]) == 0
+    printed = capsys.readouterr().out
+    row = next(line for line in printed.splitlines() if "| learning_rate" in " ".join(line.split()))
+    assert [part.strip() for part in row.split("|")[4:8]] == ["0.1", "0.1", "6.1", "as stated"]
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("cwo/tab3", {"epochs": 100}),
+        ("lcw/fig5", {"drops": ()}),
+        ("cwo/tab1", {"learning_rate": 0.3}),
+        ("bn/fig3", {"rows": 1000}),
+        ("lcw/fig4", {"depth": 19}),
+    ],
+)
+def test_another_protocol_is_reported(name, fields):
+    (field,) = fields
+    assert verdicts(ITEMS[name], field) <= {"as stated", "ours"}
+    assert "differs" in verdicts(changed(name, **fields), field)
+
+
+def test_what_no_text_states_is_ours():
+    assert verdicts(ITEMS["cwo/tab1"], "seeds") == {"ours"}
+    assert verdicts(replace(ITEMS["cwo/tab1"], name="toy/tab1"), "epochs") == {"ours"}
+
+
+def test_a_statement_about_some_cells_is_not_one_about_the_others():
+    """The paper names its decay for its own method: nothing is stated of the rivals'."""
+    rows = [each for each in check(ITEMS["cwo/tab1"]) if each.field == "weight_decay"]
+    assert {each.cells[0].split(",")[0] for each in rows if each.verdict == "ours"} == {"BN"}
+    assert any(each.verdict == "as stated" for each in rows)
+
+
+def test_every_statement_is_about_something():
+    """A name that is misspelt would pass for a field that nobody has."""
+    assert set(STATED) <= set(ITEMS)
+    for name, statements in STATED.items():
+        protocols = protocols_of(ITEMS[name])
+        for stated in statements:
+            cells = [cell for cell in protocols if re.search(stated.where, cell)]
+            assert any(stated.field in protocols[cell] for cell in cells), (name, stated)
+            assert stated.place
+
+
+def test_drops_are_in_epochs_and_shown_shortly():
+    (protocol, *_) = protocols_of(ITEMS["bn/fig3"]).values()
+    assert [epoch for epoch, _ in protocol["drops"]] == [30, 60, 90]
+    assert shown(protocol["drops"]) == "x 0.1 from 30, x 0.01 from 60, x 0.001 from 90"
+    (protocol, *_) = protocols_of(ITEMS["lcw/fig5"]).values()
+    assert len(shown(protocol["drops"])) < 60
+    assert math.isclose(protocol["drops"][-1][1], 0.01)
+
+
+def test_the_first_statement_counts():
+    item = changed("lcw/fig4")
+    stated = {"lcw/fig4": (Stated("depth", 20, "here"), Stated("depth", 3, "there"))}
+    (depth,) = (each for each in check(item, stated) if each.field == "depth")
+    assert (depth.stated.place, depth.verdict) == ("here", "as stated")
+
+
+def test_what_is_stated_and_not_done_is_reported():
+    stated = {"lcw/fig4": (Stated("whitening", True, "4.4"),)}
+    found = check(ITEMS["lcw/fig4"], stated)
+    assert [(each.ours, each.verdict) for each in found if each.field == "whitening"] == [
+        ("none", "differs")
+    ]

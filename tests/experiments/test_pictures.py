@@ -1,0 +1,202 @@
+"""Pictures of any size: cropped, streamed, and never all in memory."""
+
+import tracemalloc
+from typing import ClassVar
+
+import jax
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+from PIL import Image
+
+from experiments.config import Config
+from experiments.data.crops import at_random, middle
+from experiments.data.pictures import Pictures, load_pictures
+from experiments.data.stream import cropped_where_read
+from experiments.errors import UserError
+from experiments.methods.table import METHODS
+from experiments.papers.data import load_data
+from experiments.training.fit import fit
+from experiments.training.trainer import make_trainer
+
+SIDE = 8
+COUNTS = {"train": 12, "test": 5}
+
+
+def picture(number, label):
+    """Of a size of its own; its red is its class, its green its number."""
+    pixels = np.zeros((20 + number, 40 - number, 3), np.uint8)
+    pixels[..., 0], pixels[..., 1] = 80 * label, 10 * number
+    return pixels
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("imagenet")
+    for part, count in COUNTS.items():
+        for number in range(count):
+            place = root / "imagenet" / ("val" if part == "test" else part) / "abc"[number % 3]
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(picture(number, number % 3)).save(place / f"{number:02}.png")
+    return root
+
+
+class MixedPictures(tfds.core.GeneratorBasedBuilder):
+    """The same as TensorFlow records, of the bytes of the files."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    FILES: ClassVar = {}
+
+    def _info(self):
+        image = tfds.features.Image(shape=(None, None, 3))
+        features = {"image": image, "label": tfds.features.ClassLabel(num_classes=3)}
+        features = tfds.features.FeaturesDict(features)
+        return tfds.core.DatasetInfo(
+            builder=self, features=features, supervised_keys=("image", "label")
+        )
+
+    def _split_generators(self, dl_manager):
+        return {part: self._generate_examples(part) for part in self.FILES}
+
+    def _generate_examples(self, part):
+        for number, path in enumerate(self.FILES[part]):
+            yield number, {"image": str(path), "label": "abc".index(path.parent.name)}
+
+
+def epoch(data, seed, number, size=4):
+    stream = data.stream._replace(crops=True)
+    found = [jax.device_get(batch) for batch in stream.batches(seed, number, size)]
+    return [np.concatenate(each) for each in zip(*found, strict=True)]
+
+
+def test_a_folder_gives_squares_and_each_row_once(folder):
+    data = load_data(folder, "imagenet", 0, 0, 0, side=SIDE)
+    assert (data.train_rows, data.num_classes, len(data.stream.test)) == (12, 3, 5)
+    X, y = epoch(data, 0, 0)
+    assert (X.shape, X.dtype) == ((12, SIDE, SIDE, 3), np.uint8)
+    # Red says the class, green which picture it is.
+    np.testing.assert_array_equal(X[:, 0, 0, 0], 80 * y)
+    assert sorted(X[:, 0, 0, 1].tolist()) == [10 * number for number in range(12)]
+
+
+def test_records_give_the_same_pictures(folder, tmp_path, monkeypatch):
+    root = folder / "imagenet"
+    paths = {"train": sorted(root.glob("train/*/*")), "test": sorted(root.glob("val/*/*"))}
+    monkeypatch.setattr(MixedPictures, "FILES", paths)
+    MixedPictures(data_dir=tmp_path, file_format="array_record").download_and_prepare()
+    records = load_pictures(tmp_path / "mixed_pictures", SIDE)
+    assert (records.train_rows, records.num_classes) == (12, 3)
+    files = load_pictures(folder / "imagenet", SIDE)
+    for one, other in zip(records.stream[:2], files.stream[:2], strict=True):
+        X, y = (each[np.arange(len(each))] for each in (one, other))
+        seen = [sorted(zip(p[:, 0, 0].tolist(), q.tolist(), strict=True)) for p, q in (X, y)]
+        assert seen[0] == seen[1]
+
+
+def test_the_middle_is_the_middle():
+    pixels = np.zeros((64, 96, 3), np.uint8)
+    pixels[4:60, 20:76] = 255  # 56 = 64 * 224 / 256, around the centre.
+    pixels[30, 30] = 7
+    np.testing.assert_array_equal(middle(Image.fromarray(pixels), 56), pixels[4:60, 20:76])
+    grey = Image.fromarray(pixels[..., 0])
+    assert middle(grey, 7).shape == (7, 7, 3)
+
+
+def test_random_crops_have_the_papers_areas_and_ratios():
+    """A picture whose pixels say where they are: corners are read off the crop."""
+    places = np.mgrid[0:256, 0:256].astype(np.uint8)
+    image = Image.fromarray(np.stack([places[0], places[1], 0 * places[0]], -1))
+    random = np.random.default_rng(0)
+    crops = np.array([at_random(image, 64, random) for _ in range(400)], np.float64)
+    # Centres of the outer pixels are half a pixel of the crop inside.
+    high = (crops[:, -1, 0, 0] - crops[:, 0, 0, 0]) * 64 / 63
+    wide = (crops[:, 0, -1, 1] - crops[:, 0, 0, 1]) * 64 / 63
+    areas, ratios = high * wide / 256**2, wide / high
+    assert 0.06 < areas.min() < 0.12
+    assert areas.max() > 0.85
+    # Uniform in area but for parts that do not fit.
+    assert 0.4 < areas.mean() < 0.56
+    assert 0.7 < ratios.min() < 0.8
+    assert 1.25 < ratios.max() < 1.42
+    assert abs(np.log(ratios).mean()) < 0.03
+
+
+def test_crops_are_decided_by_seed_epoch_and_row(folder):
+    root = folder / "imagenet"
+    random = np.random.default_rng(0)
+    path = root / "train" / "a" / "00.png"
+    before = path.read_bytes()
+    Image.fromarray(random.integers(0, 256, (40, 60, 3), dtype=np.uint8)).save(path)
+    try:
+        source = load_pictures(root, SIDE).stream.train
+        first, same, later, other = (
+            source.cropped(*place)[[0]][0] for place in ((0, 0), (0, 0), (0, 1), (1, 0))
+        )
+    finally:
+        path.write_bytes(before)
+    np.testing.assert_array_equal(first, same)
+    assert not np.array_equal(first, later)
+    assert not np.array_equal(first, other)
+
+
+def test_crops_are_taken_where_pictures_are_whole(folder):
+    streamed = load_pictures(folder / "imagenet", SIDE)
+    data, augmentation = cropped_where_read(streamed, "resized-crop-flip")
+    assert (data.stream.crops, augmentation) == (True, "flip")
+    assert cropped_where_read(streamed, "flip") == (streamed, "flip")
+    in_memory = streamed._replace(stream=None)
+    assert cropped_where_read(in_memory, "resized-crop-flip") == (in_memory, "resized-crop-flip")
+
+
+def test_training_on_pictures_learns_their_colour(folder):
+    data = load_pictures(folder / "imagenet", SIDE)
+    config = Config(model="mlp", depth=1, width=16, epochs=12, batch_size=6)
+    config = config.changed(augment="resized-crop-flip", learning_rate=0.05)
+    run = fit(make_trainer(METHODS["none"], config, data), data, 0)
+    assert run.curve[-1].train_loss < 0.5 * run.curve[0].train_loss
+    assert run.curve[-1].test_accuracy > 0.9
+
+
+def test_what_is_no_set_of_pictures_is_refused(tmp_path):
+    (tmp_path / "train" / "a").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"needs pictures train/CLASS/\*\.jpg and test"):
+        load_pictures(tmp_path, SIDE)
+
+
+def test_one_picture_at_a_time_is_whole():
+    asked = []
+
+    class Counted:
+        def __len__(self):
+            return 5
+
+        def __getitems__(self, rows):
+            asked.append(list(rows))
+            return [{"image": picture(row, 0), "label": row} for row in rows]
+
+    X, y = Pictures(Counted(), SIDE)[np.array([3, 1, 4])]
+    assert (X.shape, y.tolist()) == ((3, SIDE, SIDE, 3), [3, 1, 4])
+    assert asked == [[3], [1], [4]]
+
+
+@pytest.mark.slow
+def test_two_thousand_pictures_stay_on_disk(tmp_path):
+    """Twenty batches of 2,000 pictures of mixed sizes take a tenth of their pixels at most."""
+    random = np.random.default_rng(0)
+    total = 0
+    for number in range(2000):
+        part = "train" if number % 10 else "test"
+        place = tmp_path / part / str(number % 4)
+        place.mkdir(parents=True, exist_ok=True)
+        height, width = random.integers(80, 200, 2)
+        coarse = Image.fromarray(random.integers(0, 256, (8, 8, 3), dtype=np.uint8))
+        coarse.resize((int(width), int(height))).save(place / f"{number}.jpg")
+        total += 3 * int(height) * int(width)
+    data = load_pictures(tmp_path, 16)
+    tracemalloc.start()
+    stream = data.stream._replace(crops=True)
+    steps = sum(1 for batch, _ in zip(stream.batches(0, 0, 32), range(20), strict=False))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert steps == 20
+    assert peak < total / 10

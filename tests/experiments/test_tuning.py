@@ -1,0 +1,172 @@
+"""Settings that each method chooses on held-out training rows."""
+
+import csv
+import math
+
+import numpy as np
+import pytest
+
+from experiments.cli import main
+from experiments.data.dataset import Dataset
+from experiments.errors import UserError
+from experiments.methods.table import METHODS
+from experiments.training.fit import Run
+from experiments.training.history import Epoch
+from experiments.tuning.choose import best_of
+from experiments.tuning.grid import grid_of, variants
+from experiments.tuning.held_out import OFFSET, held_out
+from experiments.tuning.report import said_of_ends
+from tests.experiments.toy import save_toy, toy_dataset
+
+TINY = ["--depth", "1", "--width", "8", "--epochs", "2", "--batch-size", "16", "--model", "mlp"]
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def npz(tmp_path_factory):
+    return save_toy(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def tuned(npz, tmp_path_factory):
+    """A rate that learns nothing, one that learns, and one that diverges without normalization."""
+    out = tmp_path_factory.mktemp("tuned")
+    grid = ["--tune", "learning-rate=1e-9,0.1,1e30", "noise=0.1,0.2"]
+    command = ["compare", "--dataset", npz, "--methods", "none,cwo", "--seeds", "2", *TINY]
+    assert main([*command, *grid, "--out", str(out)]) == 0
+    return out, [*command, *grid]
+
+
+def test_every_method_has_the_combinations_that_mean_something_to_it(tuned):
+    trials = rows_of(tuned[0] / "tuning.csv")
+    found = [
+        tuple(row[name] for name in ("method", "seed", "learning_rate", "noise")) for row in trials
+    ]
+    rates = ("1e-09", "0.1", "1e+30")
+    plain = [("none", seed, rate, "") for rate in rates for seed in "01"]
+    noisy = [("cwo", seed, rate, s) for rate in rates for s in ("0.1", "0.2") for seed in "01"]
+    assert found == plain + noisy
+
+
+def test_the_best_of_each_seed_is_chosen_and_trained_anew(tuned, npz, tmp_path):
+    out, _ = tuned
+    trials, results = rows_of(out / "tuning.csv"), rows_of(out / "results.csv")
+    for result in results:
+        own = [t for t in trials if (t["method"], t["seed"]) == (result["method"], result["seed"])]
+        (chosen,) = [trial for trial in own if trial["chosen"] == "1"]
+        finite = [t for t in own if t["held_out_accuracy"] != "nan"]
+        assert float(chosen["held_out_accuracy"]) == max(
+            float(t["held_out_accuracy"]) for t in finite
+        )
+        assert [result[name] for name in ("learning_rate", "noise")] == [
+            chosen[name] for name in ("learning_rate", "noise")
+        ]
+    # The run of the result is the ordinary one with these settings.
+    last = results[-1]
+    command = ["train", "--dataset", npz, "--method", "cwo", "--seed", last["seed"], *TINY]
+    flags = ["--learning-rate", last["learning_rate"], "--noise", last["noise"]]
+    assert main([*command, *flags, "--out", str(tmp_path)]) == 0
+    (same,) = rows_of(tmp_path / "results.csv")
+    for name in same.keys() - {"step_ms"}:
+        assert same[name] == last[name], name
+
+
+def test_what_was_chosen_is_said(tuned):
+    out, _ = tuned
+    table = (out / "table.md").read_text()
+    assert "| learning rate |" in table
+    assert "| noise |" in table
+    assert "from another initialization" in table
+    assert (out / "tuning.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_finished_trials_are_kept(tuned, capsys):
+    out, command = tuned
+    assert main([*command, "--resume", "--out", str(out)]) == 0
+    said = capsys.readouterr().err
+    assert "18 of 18 runs are kept" in said
+    assert "4 of 4 runs are kept" in said
+
+
+def test_trials_see_training_rows_alone_and_each_of_them_once():
+    data = toy_dataset()
+    rows = np.arange(70, dtype=np.float32)[:, None] + np.zeros((1, 2), np.float32)
+    blind = Dataset(rows, data.y_train, None, None, "toy", 3)
+    trial = held_out(lambda seed: {3: blind}[seed], 3 + OFFSET)
+    assert (len(trial.X_train), len(trial.X_test)) == (56, 14)
+    both = np.concatenate([trial.X_train, trial.X_test])[:, 0]
+    # Standardized anew, which keeps the order: the numbers of the rows come back.
+    numbers = np.argsort(np.argsort(both))
+    assert sorted(numbers) == list(range(70))
+    np.testing.assert_array_equal(
+        np.concatenate([trial.y_train, trial.y_test]), data.y_train[numbers]
+    )
+    np.testing.assert_allclose(trial.X_train.mean(0), 0, atol=1e-6)
+    np.testing.assert_allclose(trial.X_train.std(0), 1, rtol=1e-6)
+
+
+def test_other_seeds_hold_out_other_rows():
+    data = toy_dataset()
+    first, second = (held_out(lambda seed: data, seed + OFFSET).y_test for seed in range(2))
+    assert np.any(first != second)
+
+
+def run_with(accuracy, loss, rate, outcome=""):
+    curve = [Epoch(1, 1.0, 0.5, loss, accuracy)]
+    return Run("bn", OFFSET, curve, 1.0, 1, None, outcome, (("learning_rate", rate),))
+
+
+def test_equal_accuracies_are_told_apart_by_the_loss_and_divergence_comes_last():
+    lost = run_with(math.nan, math.nan, 0.9, "diverged")
+    runs = [lost, run_with(0.5, 0.8, 0.1), run_with(0.5, 0.7, 0.2), run_with(0.4, 0.1, 0.3)]
+    assert best_of("bn", 0, runs) is runs[2]
+    assert best_of("bn", 0, [lost]) is lost
+
+
+def test_an_end_of_the_grid_is_said():
+    grid = {"learning_rate": [0.1, 0.2, 0.3]}
+    said = said_of_ends(grid, [run_with(0.5, 1.0, 0.3), run_with(0.5, 1.0, 0.2)])
+    assert said == ["bn chose learning rate 0.3, an end of the grid: try values beyond."]
+    assert said_of_ends({"learning_rate": [0.2, 0.3]}, [run_with(0.5, 1.0, 0.3)]) == []
+
+
+def test_whole_numbers_stay_whole():
+    (variant,) = variants(METHODS["vcl"], grid_of(["batch-size=32", "sample_size=3", "noise=0.1"]))
+    assert variant.changes == (("batch_size", 32), ("sample_size", 3))
+    assert [type(value) for _, value in variant.changes] == [int, int]
+
+
+WRONG = {
+    "learning-rat=0.1": "did you mean 'learning-rate'",
+    "epochs=1,2": "epochs",
+    "learning-rate": "'' is no float; wanted NAME=VALUE",
+    "learning-rate=0.1,x": "'x' is no float; wanted NAME=VALUE",
+    "batch-size=1.5": "'1.5' is no int",
+    "noise=0.1,-1": "wanted values from 0 to 1,000",
+    "noise=nan": "wanted values from 0 to 1,000",
+}
+
+
+@pytest.mark.parametrize("written", WRONG)
+def test_wrong_grids_get_one_line(written, tmp_path, capsys):
+    assert main(["compare", "--tune", written, "--out", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert WRONG[written] in said
+    assert said.count("\n") == 1
+
+
+def test_a_setting_has_all_its_values_at_once():
+    with pytest.raises(UserError, match="--tune has noise twice"):
+        grid_of(["noise=0.1", "noise=0.2"])
+
+
+def test_rows_that_are_too_few_to_hold_some_out(tmp_path, capsys):
+    path = tmp_path / "few.npz"
+    np.savez(path, X=np.eye(5), y=np.arange(5) % 2)
+    command = ["compare", "--dataset", str(path), "--tune", "learning-rate=0.1", *TINY]
+    assert main([*command, "--batch-size", "2", "--out", str(tmp_path / "out")]) == 2
+    assert "holds out one in 5 training rows" in capsys.readouterr().err

@@ -1,0 +1,110 @@
+"""The published hyperparameters, beside the protocols that repeat the papers' tables."""
+
+import re
+
+import numpy as np
+import pytest
+
+from experiments.methods.optimizer import MOMENTUM
+from experiments.methods.table import METHODS
+from experiments.models.registry import MODELS
+from experiments.papers.cwo.protocols import RESNET
+from experiments.papers.normprop.protocols import SVHN
+from experiments.papers.registry import ITEMS
+from experiments.papers.vcl.uci_train import Settings
+from jaxnorm.recipes import RECIPES, learning_rate_schedule
+
+
+def full(item, **changes):
+    """The protocol of a table as the paper has it."""
+    return ITEMS[item].presets["full"].settings.changed(**changes)
+
+
+PROTOCOLS = {
+    "cwo/cnn9": full("cwo/tab1"),
+    "cwo/resnet110": full("cwo/tab1", **RESNET),
+    "cwo/wrn28x10": full("cwo/tab3"),
+    "cwo/resnet50/imagenet": full("cwo/tab6"),
+    "lcw/sigmoid50": full("lcw/fig5"),
+    "lcw/vgg19/cifar10": full("lcw/tab1"),
+    "lcw/resnet18/cifar10": full("lcw/tab1"),
+    "lcw/vgg19/cifar100": full("lcw/fig6"),
+    "lcw/resnet18/cifar100": full("lcw/fig6"),
+    "normprop/nin": full("normprop/tab1"),
+    "normprop/nin/svhn": full("normprop/tab1", **SVHN),
+    "vcl/elu11": full("vcl/tab2"),
+    "vcl/elu11/tiny-imagenet": full("vcl/tab3"),
+}
+SPHERE = {name: METHODS[name].parts[0].squared_radius for name in ("cwo", "normprop")}
+
+
+def test_every_recipe_has_a_protocol_beside_it():
+    assert set(RECIPES) == {*PROTOCOLS, "vcl/mlp/uci"}
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_a_recipe_is_the_protocol_of_its_table(name):
+    recipe, protocol = RECIPES[name], PROTOCOLS[name]
+    for what in ("learning_rate", "batch_size", "epochs", "weight_decay"):
+        stated = getattr(recipe, what)
+        assert stated in (None, getattr(protocol, what)), what
+    assert recipe.momentum == MOMENTUM
+    assert recipe.cosine == (not protocol.drops)
+    known = protocol.epochs
+    np.testing.assert_allclose(
+        [(epoch / known, factor) for epoch, factor in recipe.drops] or np.zeros((0, 2)),
+        np.reshape(protocol.drops, (-1, 2)),
+        rtol=1e-9,
+    )
+    if recipe.stddev is not None:
+        assert recipe.stddev == protocol.growing_noise
+    assert recipe.growing == bool(protocol.growing_noise)
+    assert recipe.squared_radius == SPHERE.get(name.split("/")[0])
+
+
+def test_the_loss_is_that_of_the_method_and_of_the_uci_tables():
+    recipe, method = RECIPES["vcl/elu11"], METHODS["vcl"].parts[0]
+    assert (recipe.sample_size, recipe.strength) == (method.sample_size, method.weight)
+    recipe, table = RECIPES["vcl/mlp/uci"], Settings()
+    assert (recipe.sample_size, recipe.strength) == (table.sample_size, table.vcl_weight)
+    assert (recipe.batch_size, recipe.epochs) == (table.batch_size, table.epochs)
+    assert recipe.learning_rate in table.learning_rates
+    ((epoch, factor),) = recipe.drops
+    assert ((epoch / recipe.epochs, factor),) == table.drops
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_name_is_a_method_and_a_network(name):
+    method, network, *data = name.split("/")
+    assert method in METHODS
+    assert network in MODELS
+    assert len(data) <= 1
+    assert re.search(r"20\d\d, sections? \d", RECIPES[name].source)
+
+
+def rates(name, *epochs, length=None, steps=100):
+    schedule = learning_rate_schedule(RECIPES[name], steps, epochs=length)
+    return [float(schedule(round(epoch * steps))) for epoch in epochs]
+
+
+def test_the_rate_drops_after_an_epoch_and_a_cosine_ends_at_zero():
+    assert rates("vcl/elu11", 0, 179.99, 180, 281, 490) == pytest.approx(
+        [0.05, 0.05, 0.02, 0.002, 0.00002]
+    )
+    assert rates("cwo/cnn9", 0, 100, 200) == pytest.approx([0.1, 0.05, 0.0])
+    assert rates("cwo/resnet50/imagenet", 29, 31) == pytest.approx([0.1, 0.01])
+
+
+def test_a_shorter_training_has_its_drops_earlier():
+    assert rates("vcl/elu11", 17.9, 18.1, length=50) == pytest.approx([0.05, 0.02])
+    assert rates("cwo/cnn9", 5, length=10) == pytest.approx([0.05])
+
+
+def test_a_length_that_nobody_says_is_asked_for():
+    silent = RECIPES["cwo/cnn9"]._replace(epochs=None)
+    with pytest.raises(ValueError, match="epochs is None: the paper does not say how long"):
+        learning_rate_schedule(silent, 10)
+    with pytest.raises(ValueError, match="epochs is None"):
+        learning_rate_schedule(RECIPES["cwo/resnet50/imagenet"], 10, epochs=50)
+    with pytest.raises(ValueError, match="steps_per_epoch is 0"):
+        learning_rate_schedule(RECIPES["cwo/cnn9"], 0)
