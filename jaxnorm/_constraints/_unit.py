@@ -8,11 +8,13 @@ kernel that is sharded along its fan-in costs one all-reduce a reduction.
 from collections.abc import Iterable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._checks import POSITIVE, check_number
 from jaxnorm._numerics import nonzero, promote, rounding_floor
+from jaxnorm._sums import not_stored, parted_axis, some_of, spread, total, totals
 from jaxnorm._trees._axes import fan_in, negative_axes
 from jaxnorm._trees._node import Axes
 
@@ -45,7 +47,8 @@ def center(weights: Weights, fan_in_axes: int | Iterable[int]) -> Weights:
     """
     axes = negative_axes(fan_in_axes, weights.ndim, "the weights array")
     wide = promote(weights)
-    return (wide - wide.mean(axes, keepdims=True)).astype(weights.dtype)
+    mean = total(wide, axes) / fan_in(wide, axes)
+    return (wide - spread(mean, wide, axes)).astype(weights.dtype)
 
 
 def project_to_sphere(
@@ -90,38 +93,81 @@ def project_to_sphere(
 
 
 def on_sphere(
-    wide: Weights, axes: Axes, squared_radius: float | Float[Array, "..."], centered: bool
+    wide: Weights,
+    axes: Axes,
+    squared_radius: float | Float[Array, "..."],
+    centered: bool,
+    near: Float[Array, "..."] | None = None,
 ) -> tuple[Weights, Bool[Array, "..."]]:
-    """The projection of wide weights, and per unit whether there is one (else zeros)."""
-    deviation, squared_norm, floor = _deviation(wide, axes, centered)
+    """The projection of wide weights, and per unit whether there is one (else zeros).
+
+    ``near`` is what `near_the_mean` would find, where it is known already.
+    """
+    deviation, factor, exists = to_sphere(wide, axes, squared_radius, centered, near)
+    return deviation * spread(factor, wide, axes), exists
+
+
+def to_sphere(
+    wide: Weights,
+    axes: Axes,
+    squared_radius: float | Float[Array, "..."],
+    centered: bool,
+    near: Float[Array, "..."] | None = None,
+) -> tuple[Weights, Float[Array, "..."], Bool[Array, "..."]]:
+    """The deviation, the factor per unit that puts it on the sphere (or 0), and which it is."""
+    deviation, squared_norm, floor = _deviation(wide, axes, centered, near)
     # Written so that NaN and overflow count as existing: they must stay visible in the result.
     exists = ~(squared_norm <= floor) | jnp.isinf(squared_norm)
     # Replace the norm before dividing: else the branch not taken puts NaN into the gradient.
     ratio = jnp.asarray(squared_radius, wide.dtype) / nonzero(squared_norm, ~exists)
     ratio = jnp.where(jnp.isfinite(squared_norm), ratio, jnp.nan)
-    return deviation * jnp.where(exists, jnp.sqrt(ratio), 0.0), exists
+    return deviation, jnp.where(exists, jnp.sqrt(ratio), 0.0), exists
 
 
 def _deviation(
-    wide: Weights, axes: Axes, centered: bool
+    wide: Weights, axes: Axes, centered: bool, near: Float[Array, "..."] | None
 ) -> tuple[Weights, Float[Array, "..."], Float[Array, "..."]]:
     """What is to be scaled onto the sphere, its squared norm, and the norm that counts as zero."""
     if not centered:
-        squares = squared_norm(wide, axes)
-        return wide, squares, rounding_floor(jnp.zeros((), wide.dtype))
+        deviation = not_stored(wide, axes)
+        return deviation, totals(deviation, axes)[1], rounding_floor(jnp.zeros((), wide.dtype))
     size = fan_in(wide, axes)
-    mean = wide.mean(axes, keepdims=True)
-    deviation = wide - mean
-    # The mean of the deviations is the rounding error of the mean. Its sum is taken in the same
-    # pass as the squares, so that an offset of any size costs no accuracy and no extra pass.
-    error = deviation.mean(axes, keepdims=True)
-    squares = squared_norm(deviation, axes) - size * jnp.square(error)
-    return deviation - error, squares, rounding_floor(mean, count=size)
+    near = jax.lax.stop_gradient(near_the_mean(wide, axes) if near is None else near)
+    deviation = wide - near
+    # What the mean is off by is summed in the same pass as the squares: an offset of any size then
+    # costs no accuracy and no extra pass.
+    sums, squares = totals(deviation, axes)
+    error = sums / size
+    squares = squares - size * jnp.square(error)
+    floor = rounding_floor(near + error, count=size)
+    return deviation - spread(error, wide, axes), squares, floor
+
+
+def near_the_mean(wide: Weights, axes: Axes) -> Float[Array, "..."]:
+    """The mean to rounding; where a pass over the kernel is dear, that of some of the weights.
+
+    The mean of n of m weights is off by at most sqrt(||deviation||^2 / n): the difference in
+    ``squares`` above then loses a factor of at most 1 + m/n, and 1 + 1/n for random weights.
+    """
+    axis = parted_axis(wide, axes)
+    return (wide if axis is None else some_of(wide, axis)).mean(axes, keepdims=True)
+
+
+def near_the_mean_of_sum(first: Weights, second: Weights, axes: Axes) -> Float[Array, "..."] | None:
+    """What `near_the_mean` finds of a sum, of the two apart; None where it takes all weights.
+
+    For the sake of these few weights a compiler would store the sum, which it else computes again.
+    """
+    axis = parted_axis(first, axes)
+    if axis is None:
+        return None
+    means = [some_of(wide, axis).mean(axes, keepdims=True) for wide in (first, second)]
+    return means[0] + means[1]
 
 
 def squared_norm(wide: Weights, axes: Axes) -> Float[Array, "..."]:
     """||w||^2 of each unit, with the fan-in axes kept as axes of size 1."""
-    return jnp.square(wide).sum(axes, keepdims=True)
+    return total(jnp.square(wide), axes)
 
 
 def check_squared_radius(squared_radius: Any, name: str) -> None:

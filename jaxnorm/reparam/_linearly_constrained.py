@@ -5,10 +5,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxnorm._constraints._unit import center
 from jaxnorm._numerics import promote
+from jaxnorm._sums import spread, total
 from jaxnorm._trees._axes import fan_in, negative_axes
 from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 
@@ -82,25 +83,26 @@ class LinearlyConstrained(Reparametrization):
 
 def _zero_sum(coordinates: Weights, axes: Axes) -> Weights:
     """H v, reading the coordinate along e_0 as zero. Its transpose, and gradient, is masked too."""
-    # Arithmetic with a mask, not indexing: a fan-in axis may be sharded.
+    # A mask, not indexing: a fan-in axis may be sharded.
     size, first = fan_in(coordinates, axes), _first(coordinates, axes)
-    free = coordinates * (1 - first)
-    total = free.sum(axes, keepdims=True)
+    free = jnp.where(first, 0, coordinates)
+    along = spread(total(free, axes), coordinates, axes)
     root = math.sqrt(size)
-    return free + total * (first / root - (1 - first) / (size - root))
+    # Of the coordinates again, not of `free`, which compilers would store to use it twice.
+    return jnp.where(first, along / root, coordinates - along / (size - root))
 
 
 def _coordinates(zero_sum: Weights, axes: Axes) -> Weights:
     """H w of zero-sum weights: w_j + w_0 / (sqrt(m) - 1), and 0 along e_0."""
     size, first = fan_in(zero_sum, axes), _first(zero_sum, axes)
-    head = (zero_sum * first).sum(axes, keepdims=True)
-    return (zero_sum + head / (math.sqrt(size) - 1)) * (1 - first)
+    head = jnp.where(first, zero_sum, 0).sum(axes, keepdims=True)
+    return jnp.where(first, 0, zero_sum + head / (math.sqrt(size) - 1))
 
 
-def _first(array: Weights, axes: Axes) -> Weights:
-    """1 at the first place of the fan-in, 0 elsewhere; of size 1 along the other axes."""
+def _first(array: Weights, axes: Axes) -> Bool[Array, "..."]:
+    """Whether a place of the fan-in is the first; of size 1 along the other axes."""
     sizes = [size if axis - array.ndim in axes else 1 for axis, size in enumerate(array.shape)]
     index = jnp.zeros(sizes, jnp.int32)
     for axis in axes:
         index += jax.lax.broadcasted_iota(jnp.int32, sizes, axis % array.ndim)
-    return (index == 0).astype(array.dtype)
+    return index == 0

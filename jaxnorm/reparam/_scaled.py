@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm._numerics import promote
+from jaxnorm._sums import spread
 from jaxnorm._trees._axes import negative_axes, per_unit, unit_shape
 from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 
@@ -59,4 +60,5 @@ class Scaled(Reparametrization):
         """The kernel gamma v, computed in float32 or wider, in the kernel's type."""
         kernel = kernel_of(self.kernel)
         scale = per_unit(promote(self.scale, kernel), self.fan_in_axes)
-        return (promote(kernel, self.scale) * scale).astype(kernel.dtype)
+        wide = promote(kernel, self.scale)
+        return (wide * spread(scale, wide, self.fan_in_axes)).astype(kernel.dtype)

@@ -5,8 +5,9 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._constraints._unit import on_sphere, squared_norm
+from jaxnorm._constraints._unit import squared_norm, to_sphere
 from jaxnorm._numerics import promote
+from jaxnorm._sums import spread
 from jaxnorm._trees._axes import negative_axes, per_unit
 from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 
@@ -58,5 +59,7 @@ def scaled_point(
     centered: bool,
 ) -> Float[Array, "..."]:
     """``scale`` times the projection of ``weights`` onto a sphere, in the type of ``weights``."""
-    point, _ = on_sphere(promote(weights, scale), axes, squared_radius, centered)
-    return (point * per_unit(promote(scale, weights), axes)).astype(weights.dtype)
+    wide, gain = promote(weights, scale), per_unit(promote(scale, weights), axes)
+    deviation, factor, _ = to_sphere(wide, axes, squared_radius, centered)
+    # One factor a unit, so that its gradient is one pass over the kernel.
+    return (deviation * spread(gain * factor, wide, axes)).astype(weights.dtype)

@@ -7,7 +7,7 @@ import optax
 from jaxtyping import PyTree
 
 from jaxnorm._constraints._project import check_constraint
-from jaxnorm._constraints._unit import center, on_sphere, squared_norm
+from jaxnorm._constraints._unit import center, near_the_mean_of_sum, on_sphere, squared_norm
 from jaxnorm._numerics import promote
 from jaxnorm._trees._constrained import map_constrained
 from jaxnorm._trees._layout import Layout, flax_layout
@@ -103,7 +103,8 @@ def _landing_step(
     if tangent:
         wide = _tangent_part(wide, old, axes, centered)
     squared_radius = squared_norm(old, axes) if radius is None else radius
-    point, exists = on_sphere(old + wide, axes, squared_radius, centered)
+    near = near_the_mean_of_sum(old, wide, axes) if centered else None
+    point, exists = on_sphere(old + wide, axes, squared_radius, centered, near)
     # Aim at the point as it will be stored: the step then makes up for the storage's rounding.
     stored = jnp.where(exists, point, old).astype(weights.dtype)
     return (promote(stored, step) - old).astype(step.dtype)
