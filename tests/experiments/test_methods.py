@@ -211,7 +211,7 @@ def test_noise_is_drawn_for_each_sample_or_once_a_step_and_never_both():
     for name, differ in (("cwo", True), ("cwo-step", False), ("cwo-centre-sphere", False)):
         trainer = toy_trainer(name)
         state = start(trainer, 0)
-        batch = with_keys(np.tile(data.X_train[:1], (4, 1)), data.y_train[:4])
+        batch = with_keys(jnp.tile(data.X_train[:1], (4, 1)), data.y_train[:4])
 
         def network(weights, X, trainer=trainer, state=state):
             found = trainer.context.functional.apply(weights, state.model_state, X, train=True)
