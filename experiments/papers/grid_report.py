@@ -144,7 +144,8 @@ def _figures(trained: Sequence[Trained], data: str) -> dict[str, Figure]:
             ax.set(xlabel="epoch", ylabel=name, title=column)
             if measure.endswith("loss"):
                 ax.set_yscale("log")
-        axes[-1].legend(loc="best", fontsize=8)
+        # Beside the panels: ten rows would cover the lines.
+        axes[-1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=8, frameon=False)
     if data:  # Panels are named as the paper's columns.
         figure.suptitle(f"trained and tested on {data}", fontsize="medium")
     return {"curves": figure}
