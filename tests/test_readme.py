@@ -30,7 +30,7 @@ def test_there_are_examples() -> None:
     assert EXAMPLES[0][1] == EXAMPLES[1][1]  # so that one run is enough
 
 
-@pytest.mark.parametrize("number", [0, 2, 3])
+@pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3))])
 def test_examples_run(number: int) -> None:
     # In a process of its own: a user's settings, not the strict ones of the tests.
     command = [sys.executable, "-W", "error", "-c", EXAMPLES[number][1]]

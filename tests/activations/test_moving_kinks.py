@@ -155,6 +155,7 @@ def test_second_derivatives_of_straight_pieces() -> None:
     np.testing.assert_allclose(second, 0.7 * phi(0.7), rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_parameter_that_differs_between_devices() -> None:
     thresholds = jnp.linspace(-1.0, 1.0, 8)
     of = jax.value_and_grad(lambda b: jnp.square(measured(CASES["relu(x - b)"][0])(b)[2]).sum())

@@ -116,6 +116,7 @@ def test_compare_runs_on_the_digits(tmp_path):
     assert float(rows_of(tmp_path / "results.csv")[0]["test_accuracy"]) > 0.5
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_is_stopped_and_the_others_go_on(npz, tmp_path, capsys):
     arguments = ["compare", "--dataset", npz, "--methods", "none,bn", "--seeds", "2", *TINY]
     assert main([*arguments, "--learning-rate", "1e30", "--out", str(tmp_path)]) == 0

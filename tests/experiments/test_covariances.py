@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytest
 
 from experiments.simulations.covariance import canonical_errors, jacobian_grams, unit_rows
 from experiments.simulations.sample_variances import sample_variances
@@ -9,6 +10,7 @@ from jaxnorm.theory.normprop import canonical_error, expected_jacobian_gram
 from jaxnorm.theory.vcl import sample_variance_variance
 
 
+@pytest.mark.slow
 def test_the_sampled_error_is_proposition_1s_and_below_its_bound():
     key = jax.random.key(0)
     for common in (0.0, 0.5):

@@ -34,6 +34,7 @@ def test_a_rare_mode_is_merged_and_a_common_one_is_separated(standard_promotion)
     assert separated.min() > 0.95
 
 
+@pytest.mark.slow
 def test_with_samples_of_two_the_start_decides(standard_promotion):
     """Equal modes, which any n should separate, are separated from small weights alone."""
     setting = Mixture(sample_size=2, groups=32, steps=2500)

@@ -36,6 +36,7 @@ def test_weights_by_hand_give_the_same_moments():
         assert float(gain(found.forward)) == pytest.approx(own, rel=0.08)
 
 
+@pytest.mark.slow
 def test_the_item_confirms_theory(tmp_path):
     report = run_item(ITEM, "smoke", None, tmp_path, "a test")
     assert [claim.holds for claim in report.claims] == [True] * 6

@@ -117,6 +117,7 @@ def test_processes_read_their_own_places_of_each_batch(streamed):
         np.testing.assert_array_equal(np.concatenate([one, two]), whole_batch)
 
 
+@pytest.mark.slow
 def test_streamed_training_is_training_on_the_same_batches(whole, streamed):
     settings = Config(depth=1, width=4, epochs=2, batch_size=16)
     trainer = make_trainer(METHODS["none"], settings, streamed)

@@ -43,6 +43,7 @@ METHODS_TRIED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS_TRIED)
 def test_it_learns_to_count(name: str) -> None:
     run = fit(trainer(name), counting(), 0)

@@ -41,6 +41,7 @@ def tuned(npz, tmp_path_factory):
     return out, [*command, *grid]
 
 
+@pytest.mark.slow
 def test_every_method_has_the_combinations_that_mean_something_to_it(tuned):
     trials = rows_of(tuned[0] / "tuning.csv")
     found = [
@@ -52,6 +53,7 @@ def test_every_method_has_the_combinations_that_mean_something_to_it(tuned):
     assert found == plain + noisy
 
 
+@pytest.mark.slow
 def test_the_best_of_each_seed_is_chosen_and_trained_anew(tuned, npz, tmp_path):
     out, _ = tuned
     trials, results = rows_of(out / "tuning.csv"), rows_of(out / "results.csv")
@@ -75,6 +77,7 @@ def test_the_best_of_each_seed_is_chosen_and_trained_anew(tuned, npz, tmp_path):
         assert same[name] == last[name], name
 
 
+@pytest.mark.slow
 def test_what_was_chosen_is_said(tuned):
     out, _ = tuned
     table = (out / "table.md").read_text()
@@ -84,6 +87,7 @@ def test_what_was_chosen_is_said(tuned):
     assert (out / "tuning.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_finished_trials_are_kept(tuned, capsys):
     out, command = tuned
     assert main([*command, "--resume", "--out", str(out)]) == 0

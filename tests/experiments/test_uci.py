@@ -105,6 +105,7 @@ def context(folder, out):
     return Context(folder, out, lambda fraction, what: None)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on(folder, tmp_path, monkeypatch):
     chosen = train_all(TINY, context(folder, tmp_path))
     assert [(c.dataset, c.seed) for c in chosen] == [("one", 0), ("one", 1), ("two", 0), ("two", 1)]

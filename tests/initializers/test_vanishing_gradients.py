@@ -42,6 +42,7 @@ def fitted() -> dict[str, Any]:
     return {name: fit(start) for name, start in starts.items()}
 
 
+@pytest.mark.slow
 def test_gradients_vanish_with_plain_weights_and_do_not_with_lcw(fitted: dict[str, Any]) -> None:
     ratio = {}
     for name, params in fitted.items():

@@ -39,6 +39,7 @@ def test_it_is_the_strength_of_the_explicit_hessian(kind):
     assert np.all(error < 0.2 * np.abs(exact).max())
 
 
+@pytest.mark.slow
 def test_another_origin_and_unit_of_the_input_change_nothing():
     """gamma k + beta with k = s u + mu is gamma s u + (beta + gamma mu): zeta is s^2 that of u."""
     net = Net("dense", 12)

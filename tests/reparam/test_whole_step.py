@@ -102,6 +102,7 @@ def test_a_weight_normalized_gradient_is_orthogonal_to_the_direction() -> None:
     assert (moved > np.linalg.norm(direction, axis=0)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("standard_promotion")
 def test_orbax_saves_and_restores_every_node_and_its_optimizer(tmp_path: Path) -> None:
     raw = {row.name: {"kernel": random_node(row, "dense")} for row in TABLE}
