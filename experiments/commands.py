@@ -13,7 +13,7 @@ from experiments.config import NonFinite
 from experiments.data.describe import describe_sources
 from experiments.errors import UserError
 from experiments.methods.table import METHODS, find_methods
-from experiments.papers.check import check_table, summary
+from experiments.papers.check import check, check_table, summary
 from experiments.papers.collected import collect
 from experiments.papers.dry_run import dry_table
 from experiments.papers.item import PresetName
@@ -190,8 +190,9 @@ class Paper:
         """Runs the command."""
         if self.check:
             items = find_items(self.item or ALL)
-            show_table(check_table(items, everything=len(items) == 1))
-            print(f"\n{summary(items)}")
+            checked = [each for item in items for each in check(item)]
+            show_table(check_table(checked, everything=len(items) == 1))
+            print(f"\n{summary(checked)}")
             if len(items) == 1 and items[0].grid:
                 print("\nWithout training, from shapes alone:\n")
                 show_table(dry_table(items[0]))

@@ -1,5 +1,6 @@
 """A method with settings of its own, where the other settings are those of all methods."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -16,3 +17,8 @@ class Variant(NamedTuple):
 
     def __str__(self) -> str:
         return " ".join([self.method, *(f"{name}={value:g}" for name, value in self.changes)])
+
+
+def own_settings(changes: Iterable[tuple[tuple[str, float], ...]]) -> tuple[str, ...]:
+    """The fields in which any of several runs differs from the others' settings."""
+    return tuple(dict.fromkeys(name for each in changes for name, _ in each))

@@ -48,9 +48,14 @@ class Dataset(NamedTuple):
                 "out, or take fewer."
             )
         kept = np.random.default_rng(0).permutation(self.train_rows)[:count]
-        if np.issubdtype(self.X_train.dtype, np.integer):  # Tokens.
-            return self._replace(X_train=self.X_train[kept], y_train=self.y_train[kept])
         train, test = (self.X_train[kept], self.y_train[kept]), (self.X_test, self.y_test)
+        return self.split_anew(train, test)
+
+    def split_anew(self, train: "tuple[Rows, Labels]", test: "tuple[Rows, Labels]") -> "Dataset":
+        """With other rows in the splits, standardized anew on the first; tokens stay numbers."""
+        if np.issubdtype(self.X_train.dtype, np.integer):
+            (X_train, y_train), (X_test, y_test) = train, test
+            return self._replace(X_train=X_train, y_train=y_train, X_test=X_test, y_test=y_test)
         return make_dataset(self.name, train, test, self.num_classes)
 
 

@@ -36,7 +36,9 @@ def load_folder(path: Path) -> Dataset:
     Images in ``extra/CLASS`` are training images too.
     """
     files = (file for part in FOLDERS for file in sorted(path.glob(f"{part}/*/*")))
-    pictures = (_decode(file.relative_to(path).as_posix(), file) for file in files if _wanted(file))
+    pictures = (
+        _decode(file.relative_to(path).as_posix(), file) for file in files if is_picture(file)
+    )
     return _assemble(path.name, list(_within_memory(path.name, pictures)))
 
 
@@ -53,7 +55,7 @@ def load_tar(path: Path) -> Dataset:
 def _members(tar: tarfile.TarFile) -> Iterator[Picture]:
     for member in tar:
         parts = PurePosixPath(member.name).parts[-3:]
-        if member.isfile() and len(parts) == 3 and parts[0] in FOLDERS and _wanted(parts[2]):
+        if member.isfile() and len(parts) == 3 and parts[0] in FOLDERS and is_picture(parts[2]):
             if member.size > LARGE:
                 refuse_too_large(member.name, member.size, "take it out")
             file = tar.extractfile(member)
@@ -70,7 +72,8 @@ def _within_memory(name: str, pictures: Iterable[Picture]) -> Iterator[Picture]:
         yield picture
 
 
-def _wanted(name: str | Path) -> bool:
+def is_picture(name: str | Path) -> bool:
+    """Whether a file's name is that of a picture that is read."""
     return str(name).lower().endswith(SUFFIXES)
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from experiments.data.crops import at_random, middle
 from experiments.data.dataset import Dataset, Labels, Rows
-from experiments.data.images import SUFFIXES
+from experiments.data.images import is_picture
 from experiments.data.prepared import FEATURES, refuse_foreign_classes
 from experiments.data.stream import Stream, make_streamed
 from experiments.errors import UserError
@@ -43,7 +43,7 @@ class Files:
     def __init__(self, folder: Path, classes: Sequence[str]):
         self._paths, self._labels = [], []
         for number, name in enumerate(classes):
-            found = sorted(path for path in (folder / name).glob("*") if _is_picture(path))
+            found = sorted(path for path in (folder / name).glob("*") if is_picture(path))
             self._paths += found
             self._labels += [number] * len(found)
 
@@ -129,10 +129,6 @@ def _records(folder: Path) -> tuple[Records, Records, int]:
         test = next(part for part in TESTS if part in builder.info.splits)
         train, held_out = (builder.as_data_source(split=part) for part in ("train", test))
         return train, held_out, builder.info.features["label"].num_classes
-
-
-def _is_picture(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES
 
 
 def _open(path: Path) -> Image.Image:

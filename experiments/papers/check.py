@@ -153,21 +153,20 @@ def same(ours: Any, theirs: Any) -> bool:
     return bool(ours == theirs)
 
 
-def check_table(items: Iterable[Item], *, everything: bool = False) -> Table:
+def check_table(checked: Iterable[Checked], *, everything: bool = False) -> Table:
     """What differs from the papers' texts, and what they do not state.
 
     Args:
-        items: whose protocols are read.
+        checked: the fields of some items.
         everything: whether what is as stated is shown too.
     """
-    checked = [each for item in items for each in check(item)]
     rows = [_row(each) for each in checked if everything or each.verdict != SAME]
     return ("item", "field", "where", "ours", "the paper's", "stated in", ""), rows
 
 
-def summary(items: Iterable[Item]) -> str:
+def summary(checked: Iterable[Checked]) -> str:
     """How many fields are as stated, differ, and are ours, in a sentence."""
-    verdicts = [each.verdict for item in items for each in check(item)]
+    verdicts = [each.verdict for each in checked]
     counts = {verdict: verdicts.count(verdict) for verdict in (SAME, DIFFERS, OURS)}
     return (
         f"{len(verdicts)} fields of protocols: {counts[SAME]} as stated, {counts[DIFFERS]} differ, "

@@ -15,7 +15,7 @@ from experiments.papers.item import Context, Item, Preset, PresetName, Report
 from experiments.papers.training import method_of
 from experiments.papers.trainings import Trained, chosen, train_grid
 from experiments.papers.verdict import NOTE, measured
-from experiments.reports.picture import COLOURS, STYLES, new_figure
+from experiments.reports.picture import line_style, new_figure
 from experiments.training.history import Epoch
 
 #: The columns of results.csv; accuracies are fractions.
@@ -153,12 +153,8 @@ def _figures(trained: Sequence[Trained], data: str) -> dict[str, Figure]:
 
 def _draw(axes: Sequence[Axes], row: str, index: int, curves: Sequence[Sequence[Epoch]]) -> None:
     """The mean over seeds of each measure."""
-    style = {
-        "color": COLOURS[index % len(COLOURS)],
-        "linestyle": STYLES[index // len(COLOURS) % len(STYLES)],
-    }
     epochs = [entry.epoch for entry in curves[0]]
     marker = "o" if len(epochs) == 1 else None
     for ax, (measure, factor, _) in zip(axes, PANELS, strict=True):
         lines = factor * np.array([[getattr(e, measure) for e in c] for c in curves])
-        ax.plot(epochs, lines.mean(0), marker=marker, label=row, **style)
+        ax.plot(epochs, lines.mean(0), marker=marker, label=row, **line_style(index))

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from experiments.data.dataset import Dataset
-from experiments.training.evaluate import CHUNK
+from experiments.training.evaluate import CHUNK, evaluated_weights
 from experiments.training.state import TrainState
 from experiments.training.stream import standardized
 from experiments.training.trainer import Trainer
@@ -50,8 +50,7 @@ def scores_of(
     names = tuple(names)
     if not names:
         return {}
-    raw = trainer.method.clean(state.params, state.optimizer_state)
-    weights = trainer.method.weights(raw, state.method_state)
+    weights = evaluated_weights(trainer.method, state)
     apply = trainer.context.functional.apply
 
     @jax.jit

@@ -8,6 +8,7 @@ from pathlib import Path
 from experiments.reports.files import write_whole
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
+from experiments.variant import own_settings
 
 MEASURES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
 RESULTS_COLUMNS = ("method", "seed", "epochs", *MEASURES, "step_ms", "parameters", "outcome")
@@ -17,7 +18,7 @@ CURVES_COLUMNS = ("method", "seed", *Epoch._fields)
 def write_results(path: Path, runs: Iterable[Run]) -> None:
     """One row a run, of its last epoch; with columns for settings that runs have of their own."""
     runs = list(runs)
-    own = tuple(dict.fromkeys(name for run in runs for name, _ in run.changes))
+    own = own_settings(run.changes for run in runs)
     write_csv(path, (*RESULTS_COLUMNS, *own), (_result(run, own) for run in runs))
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 
 from experiments.reports.files import write_whole
-from experiments.reports.picture import COLOURS, STYLES, new_figure, picture
+from experiments.reports.picture import colour_of, line_style, new_figure, picture
 from experiments.reports.table import failures
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
@@ -40,8 +40,7 @@ def _draw(
         values = factor * _by_epoch([run.curve for run in own], measure)
         mean = _mean(values)
         epochs = np.arange(1, values.shape[1] + 1)
-        dashes = STYLES[index // len(COLOURS) % len(STYLES)]
-        style: dict[str, Any] = {"color": _colour(index), "linestyle": dashes}
+        style = line_style(index)
         marker = "o" if len(epochs) == 1 else None
         axes.plot(epochs, mean, label=method, marker=marker, **style)
         if len(own) > 1:
@@ -84,7 +83,7 @@ def _label(axes: Axes, lines: dict[str, Float[np.ndarray, " epochs"]], measure: 
             method,
             (1.015, height),
             xycoords="axes fraction",
-            color=_colour(order.index(method)),
+            color=colour_of(order.index(method)),
             va="center",
             annotation_clip=False,
         )
@@ -106,7 +105,3 @@ def spread_out(heights: Sequence[float], gap: float) -> list[float]:
     result = np.empty(len(heights))
     result[order] = np.array(level) + gap * np.arange(len(heights))
     return result.tolist()
-
-
-def _colour(index: int) -> str:
-    return COLOURS[index % len(COLOURS)]

@@ -22,6 +22,16 @@ STYLE: Any = {
 }
 
 
+def colour_of(index: int) -> str:
+    """The colour of a line by its place, from the first again after the last."""
+    return COLOURS[index % len(COLOURS)]
+
+
+def line_style(index: int) -> dict[str, Any]:
+    """Colour and dashes of a line by its place: dashes change where the colours begin again."""
+    return {"color": colour_of(index), "linestyle": STYLES[index // len(COLOURS) % len(STYLES)]}
+
+
 def new_figure(
     columns: int = 1, rows: int = 1, *, width: float = 5.5, height: float = 4.4
 ) -> Figure:

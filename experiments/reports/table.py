@@ -13,6 +13,7 @@ import numpy as np
 
 import jaxnorm
 from experiments.training.fit import AT_CHANCE, DIVERGED, Run
+from experiments.variant import own_settings
 
 #: A header and rows of text.
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
@@ -33,7 +34,7 @@ def comparison_table(runs: Sequence[Run]) -> Table:
         "step, ms",
         "parameters",
     )
-    own = tuple(dict.fromkeys(name for run in runs for name, _ in run.changes))
+    own = own_settings(run.changes for run in runs)
     methods = list(dict.fromkeys(run.method for run in runs))
     grouped = [[run for run in runs if run.method == method] for method in methods]
     rows = [

@@ -31,8 +31,7 @@ def make_evaluate(
     """
 
     def evaluate(state: TrainState, X: Array, y: Array) -> Metrics:
-        raw = method.clean(state.params, state.optimizer_state)
-        weights = method.weights(raw, state.method_state)
+        weights = evaluated_weights(method, state)
 
         def chunk_sums(rows: tuple[Array, Array, Array]) -> Metrics:
             X, y, present = placement.shard_rows(rows)
@@ -44,6 +43,11 @@ def make_evaluate(
         return jax.tree.map(lambda each: each.sum() / len(X), sums)
 
     return evaluate
+
+
+def evaluated_weights(method: Method, state: TrainState) -> PyTree:
+    """What a trained network computes with in evaluation: without noise."""
+    return method.weights(method.clean(state.params, state.optimizer_state), state.method_state)
 
 
 def round_up(count: int, unit: int) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from experiments.data.dataset import Dataset, make_dataset
+from experiments.data.dataset import Dataset
 from experiments.errors import UserError
 
 #: The seed of a trial is that of the result plus this: other initializations, batches and noise.
@@ -39,6 +39,4 @@ def held_out(load: Callable[[int], Dataset], seed: int) -> Dataset:
     test, train = (
         (dataset.X_train[rows], dataset.y_train[rows]) for rows in np.split(order, [count])
     )
-    if np.issubdtype(dataset.X_train.dtype, np.integer):  # Tokens.
-        return dataset._replace(X_train=train[0], y_train=train[1], X_test=test[0], y_test=test[1])
-    return make_dataset(dataset.name, train, test, dataset.num_classes)
+    return dataset.split_anew(train, test)

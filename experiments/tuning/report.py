@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -11,7 +10,7 @@ from matplotlib.axes import Axes
 
 from experiments.reports.csv import write_csv
 from experiments.reports.files import write_whole
-from experiments.reports.picture import COLOURS, STYLES, new_figure, picture
+from experiments.reports.picture import line_style, new_figure, picture
 from experiments.training.fit import Run
 from experiments.tuning.grid import Grid
 from experiments.tuning.held_out import OFFSET
@@ -59,8 +58,7 @@ def _draw(axes: Axes, name: str, values: Sequence[float], runs: Sequence[Run]) -
         if not own:
             continue
         errors = _errors(own, name, ordered)
-        style: dict[str, Any] = {"color": COLOURS[index % len(COLOURS)]}
-        style["linestyle"] = STYLES[index // len(COLOURS) % len(STYLES)]
+        style = line_style(index)
         axes.plot(ordered, errors.mean(1), marker="o", label=method, **style)
         axes.fill_between(ordered, errors.min(1), errors.max(1), color=style["color"], alpha=0.15)
     if ordered[0] > 0 and ordered[-1] > DECADE * ordered[0]:

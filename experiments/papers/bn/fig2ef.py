@@ -23,7 +23,7 @@ from experiments.papers.presets import SMOKE_LABEL
 from experiments.papers.training import config_of
 from experiments.papers.verdict import NOT_TRAINED
 from experiments.reading import record_of
-from experiments.reports.picture import COLOURS, new_figure
+from experiments.reports.picture import colour_of, new_figure
 from experiments.reports.table import spread
 from experiments.training.fit import Run, fit
 from experiments.training.trainer import make_trainer
@@ -152,7 +152,7 @@ def _drawn(settings: Settings, points: Sequence[Point]) -> Figure:
     for axes, (measure, name) in zip(figure.axes, MEASURES.items(), strict=True):
         for index, layer in enumerate(settings.layers):
             values = values_of(settings, points, layer, measure)
-            colour = COLOURS[index % len(COLOURS)]
+            colour = colour_of(index)
             axes.plot(
                 settings.batch_sizes, values.mean(1), "o-", color=colour, label=f"layer {layer}"
             )

@@ -17,7 +17,7 @@ from experiments.papers.epochs import epochs
 from experiments.papers.grid import Protocol
 from experiments.papers.item import Context, Item, Preset, Report
 from experiments.papers.measured import COLUMNS, Measured, at_least, claims, rows
-from experiments.reports.picture import COLOURS, new_figure
+from experiments.reports.picture import COLOURS, colour_of, new_figure
 from experiments.training.state import TrainState
 from experiments.training.trainer import Trainer, make_trainer
 from jaxnorm.nnx import fold_batch_norm, functionalize
@@ -123,7 +123,7 @@ def _drawn(history: History) -> Figure:
     figure = new_figure(2)
     left, right = figure.axes
     for index, line in enumerate(history.norms.T):
-        left.plot(line / line[0], color=COLOURS[index % len(COLOURS)], label=f"kernel {index + 1}")
+        left.plot(line / line[0], color=colour_of(index), label=f"kernel {index + 1}")
     left.set(xlabel="epoch after freezing", ylabel="norm over that at freezing")
     left.legend(fontsize=9)
     right.plot(history.train_loss, color=COLOURS[1], label="training")

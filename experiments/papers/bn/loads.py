@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from experiments.papers.item import Claim, Context, Preset, PresetName
-from experiments.reports.picture import COLOURS
+from experiments.reports.picture import colour_of
 from experiments.simulations.finite import simulate_training
 from experiments.simulations.student import Unit
 
@@ -173,7 +173,7 @@ def draw_points(axes: Axes, settings: LoadSettings, curves: Sequence[Curve]) -> 
             curve.error,
             curve.standard_error,
             label=f"{curve.method}, {curve.length} N samples",
-            color=COLOURS[index % len(COLOURS)],
+            color=colour_of(index),
             marker=markers[curve.method],
             linestyle=":" if joined else "none",
             linewidth=1,
