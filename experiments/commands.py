@@ -131,7 +131,9 @@ class Bench:
     step: times of single compiled training steps, of all methods in turn in one run, and the
     operations and memory traffic that the compiler counts. throughput: steps a second of an epoch
     as train runs it, and of a Python loop of the same step. scaling: what the devices of a compiled
-    step send each other, on 1, 2, 4 and 8 of them (on a CPU with JAX_NUM_CPU_DEVICES=8).
+    step send each other, on 1, 2, 4 and 8 of them (on a CPU with JAX_NUM_CPU_DEVICES=8). input:
+    rows a second of pictures that are read, decoded and cropped while they are used, of the step
+    alone, and of both together.
     """
 
     name: Annotated[Positional[str], arg(help=f"The benchmark: {', '.join(BENCHMARKS)}.")] = ""
@@ -149,6 +151,15 @@ class Bench:
     """The units of each hidden layer of the mlp."""
     repeats: int = 20
     """The rounds; in each, everything that is compared runs once."""
+    data_dir: Path | None = None
+    """The pictures of input: train|test/CLASS/*.jpg of any size, or a TensorFlow dataset's."""
+    enlarged: int = 0
+    """In input, so many of those pictures are enlarged to sizes from 160 to 640 pixels, and read
+    from a folder and from TensorFlow records; 0 for the pictures as they are."""
+    side: int = 224
+    """The side in pixels of the squares that input crops."""
+    steps: int = 20
+    """The steps of a round of input."""
     out: Path = Path("results/bench")
     """The folder for the .csv files; made if it does not exist."""
 

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from experiments.bench.effective import bench_effective
+from experiments.bench.input import bench_input
 from experiments.bench.lcw import bench_lcw
 from experiments.bench.peers import bench_peers
 from experiments.bench.scaling import bench_scaling
@@ -21,6 +22,7 @@ BENCHMARKS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
         "peers": bench_peers,
         "throughput": bench_throughput,
         "scaling": bench_scaling,
+        "input": bench_input,
     }
 )
 

@@ -1,0 +1,196 @@
+"""Rows a second of pictures read while training: of the input alone, of the step alone, of both."""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from experiments.bench.mixed import write_enlarged, write_records
+from experiments.bench.step import config_of
+from experiments.bench.timing import times_in_turn
+from experiments.data.dataset import Dataset, Labels, Rows
+from experiments.data.pictures import load_pictures
+from experiments.data.stream import Put
+from experiments.errors import UserError
+from experiments.methods.method import Method
+from experiments.methods.table import find_methods
+from experiments.reports.csv import write_csv
+from experiments.reports.files import prepare_folder
+from experiments.reports.show import show_table
+from experiments.resident import Held, with_memory
+from experiments.training.fit import start
+from experiments.training.nonfinite import copied
+from experiments.training.runners import Runner
+from experiments.training.stream import Streamed
+from experiments.training.trainer import Trainer, make_trainer
+
+INPUT, STEP, BOTH = "input", "step", "both"
+COLUMNS = (
+    *("source", "method", "way"),
+    *("rows_per_s", "rows_per_s_low", "rows_per_s_high"),
+    *("core_ms_per_row", "held_mib", "peak_mib"),
+)
+HEADER = (
+    *("source", "method", "way", "rows a second"),
+    *("core, ms a row", "held before, MiB", "peak, MiB"),
+)
+
+
+class Used(NamedTuple):
+    """What a call took: milliseconds of all cores together, and memory."""
+
+    core_ms: float
+    held: Held
+
+
+class Some:
+    """Some rows of a stream's source.
+
+    Args:
+        source: all rows.
+        rows: the numbers of those.
+    """
+
+    def __init__(self, source: Any, rows: Int[np.ndarray, " some"]):
+        self._source, self._rows = source, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, rows: Int[np.ndarray, " rows"]) -> tuple[Rows, Labels]:
+        """The rows of those numbers."""
+        read: tuple[Rows, Labels] = self._source[self._rows[rows]]
+        return read
+
+    def cropped(self, seed: int, epoch: int) -> "Some":
+        """The same rows, cropped at random."""
+        return Some(self._source.cropped(seed, epoch), self._rows)
+
+
+class Resident(NamedTuple):
+    """A stream of one batch, again and again, that is on the device already.
+
+    Attributes:
+        train: where its shape is read.
+        batch: the rows and labels.
+        steps: how often it comes.
+    """
+
+    train: Any
+    batch: tuple[Array, Array]
+    steps: int
+
+    def batches(
+        self, seed: int, epoch: int, batch_size: int, own: Any = None, put: Put = jax.device_put
+    ) -> Iterator[tuple[Array, Array]]:
+        """As those of `Stream`."""
+        return iter([self.batch] * self.steps)
+
+
+def bench_input(flags: Any) -> None:
+    """Rows a second of pictures read while training: input alone, step alone, and both."""
+    if flags.data_dir is None:
+        raise UserError(
+            "bench input reads pictures; give --data-dir, a folder train|test/CLASS/*.jpg or that "
+            "of a TensorFlow dataset, and --enlarged 2000 if they are small and of one size."
+        )
+    prepare_folder(flags.out)
+    rows = []
+    with tempfile.TemporaryDirectory() as temporary:
+        for name, path in _sources(flags, Path(temporary)).items():
+            for method in find_methods(flags.methods):
+                rows += _measured(name, load_pictures(path, flags.side), method, flags)
+    write_csv(flags.out / "input.csv", COLUMNS, rows)
+    show_table((HEADER, [(*r[:3], f"{r[3]} [{r[4]}, {r[5]}]", *r[6:]) for r in rows]))
+    print(
+        f"\nMedians over {flags.repeats} rounds of {flags.steps} steps of {flags.batch_size} "
+        f"squares of {flags.side} pixels [quartiles]; a core's time is that of all threads, and "
+        "does not count what else runs here; memory is what the process holds. "
+        f"Written to {flags.out}: input.csv."
+    )
+
+
+def _sources(flags: Any, temporary: Path) -> Mapping[str, Path]:
+    """What is read: the user's pictures as they are, or enlarged, in both forms."""
+    if not flags.enlarged:
+        return {flags.data_dir.name: flags.data_dir}
+    folder, records = temporary / "folder", temporary / "records"
+    size = write_enlarged(flags.data_dir, folder, flags.enlarged)
+    write_records(folder, records)
+    print(f"{flags.enlarged:,} pictures and a tenth for tests: {size / 2**20:,.0f} MiB of pixels.")
+    return {"folder": folder, "records": records}
+
+
+def _measured(source: str, data: Dataset, method: Method, flags: Any) -> list[tuple[Any, ...]]:
+    count = flags.steps * flags.batch_size
+    data = _with_rows(data, source, count)
+    config = config_of(flags).changed(epochs=1, augment="resized-crop-flip")
+    trainer = make_trainer(method, config, data)
+    used: dict[str, list[Used]] = {}
+
+    def watched(name: str, call: Callable[[], object]) -> Callable[[], object]:
+        def run() -> object:
+            found, cost = _used(call)
+            used.setdefault(name, []).append(cost)
+            return found
+
+        return run
+
+    calls = {name: watched(name, call) for name, call in ways(trainer, data, flags.steps).items()}
+    times = times_in_turn(calls, flags.repeats)
+    return [
+        (source, method.name, name, *_row(np.array(times[name]), used[name][1:], count))
+        for name in calls
+    ]
+
+
+def _used(call: Callable[[], object]) -> tuple[object, Used]:
+    """The result of a call that is waited for, and what it took."""
+    began = time.process_time()
+    found, held = with_memory(lambda: jax.block_until_ready(call()))
+    return found, Used(1e3 * (time.process_time() - began), held)
+
+
+def _row(times: Float[np.ndarray, " rounds"], used: Sequence[Used], count: int) -> tuple[str, ...]:
+    """The measures of a way: times are medians over rounds, and memory is the most of them."""
+    rates = np.quantile(1e3 * count / times, (0.5, 0.25, 0.75))
+    core = statistics.median(each.core_ms for each in used) / count
+    held, peak = (max(found) for found in zip(*(each.held for each in used), strict=True))
+    return (*(f"{rate:.4g}" for rate in rates), f"{core:.4g}", f"{held:.0f}", f"{peak:.0f}")
+
+
+def _with_rows(data: Dataset, name: str, count: int) -> Dataset:
+    """With so many training rows, drawn out of all."""
+    if data.train_rows < count:
+        raise UserError(
+            f"the steps take {count:,} rows, and {name} has {data.train_rows:,} for training; "
+            "take fewer --steps, or a smaller --batch-size."
+        )
+    rows = np.random.default_rng(0).permutation(data.train_rows)[:count]
+    return data._replace(stream=data.stream._replace(train=Some(data.stream.train, rows)))
+
+
+def ways(trainer: Trainer, data: Dataset, steps: int) -> dict[str, Callable[[], object]]:
+    """What to time: each call is an epoch of so many steps, from the same start."""
+    size = trainer.config.batch_size
+    X, y = jax.device_put((data.X_train[:size], data.y_train[:size]))
+    stream = data.stream._replace(crops=True)
+
+    def read() -> object:
+        """Every batch is waited for."""
+        return [len(jax.block_until_ready(y)) for _, y in stream.batches(0, 0, size)]
+
+    batch = next(stream.batches(0, 0, size))
+    resident = data._replace(stream=Resident(stream.train, batch, steps))
+    begun = start(trainer, 0, X)
+
+    def epoch(run: Runner) -> Callable[[], object]:
+        return lambda: run(copied(begun), X, y)
+
+    return {INPUT: read, STEP: epoch(Streamed(trainer.plan, resident)), BOTH: epoch(trainer.epoch)}

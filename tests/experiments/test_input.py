@@ -1,0 +1,127 @@
+"""The benchmark of pictures that are read while training, on a handful of them."""
+
+import csv
+import shutil
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from experiments.bench import mixed
+from experiments.bench.input import Resident, Some
+from experiments.bench.mixed import write_enlarged, write_records
+from experiments.cli import main
+from experiments.data.pictures import load_pictures
+from experiments.resident import with_memory
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """Twelve training and two test pictures of 8 x 8 pixels."""
+    root = tmp_path_factory.mktemp("small")
+    random = np.random.default_rng(0)
+    for part, count in (("train", 12), ("test", 2)):
+        for number in range(count):
+            place = root / part / "ab"[number % 2]
+            place.mkdir(parents=True, exist_ok=True)
+            pixels = random.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(place / f"{number}.png")
+    return root
+
+
+@pytest.fixture
+def tiny_sides(monkeypatch):
+    monkeypatch.setattr(mixed, "SIDES", (10, 20))
+
+
+def test_pictures_get_sizes_of_their_own_and_records_hold_the_same_bytes(
+    small, tiny_sides, tmp_path
+):
+    size = write_enlarged(small, tmp_path / "folder", 10)
+    files = sorted((tmp_path / "folder").glob("*/*/*.jpg"))
+    assert [sum(f"/{part}/" in str(path) for path in files) for part in ("train", "test")] == [
+        10,
+        1,
+    ]
+    shapes = []
+    for path in files:
+        with Image.open(path) as image:
+            shapes.append(image.size)
+    assert len(set(shapes)) > 5
+    assert all(10 <= side <= 20 for shape in shapes for side in shape)
+    assert size == sum(3 * width * height for width, height in shapes)
+
+    write_records(tmp_path / "folder", tmp_path / "records")
+    seen = []
+    for name in ("folder", "records"):
+        stream = load_pictures(tmp_path / name, 6).stream
+        X, y = stream.train[np.arange(10)]
+        seen.append(sorted((label, row.tobytes()) for row, label in zip(X, y, strict=True)))
+    assert seen[0] == seen[1]
+
+
+def test_too_few_pictures_are_told(small, tmp_path):
+    with pytest.raises(mixed.UserError, match=r"has 12 pictures train/.*wanted 13 to enlarge"):
+        write_enlarged(small, tmp_path, 13)
+
+
+def test_some_rows_are_those_rows_cropped_or_not(small, tiny_sides, tmp_path):
+    write_enlarged(small, tmp_path, 10)
+    source = load_pictures(tmp_path, 6).stream.train
+    some = Some(source, np.array([7, 2, 5]))
+    assert len(some) == 3
+    for mine, all_of_them in ((some, source), (some.cropped(1, 2), source.cropped(1, 2))):
+        X, y = mine[np.array([2, 0])]
+        expected = all_of_them[np.array([5, 7])]
+        np.testing.assert_array_equal(X, expected[0])
+        np.testing.assert_array_equal(y, expected[1])
+
+
+def test_a_resident_batch_is_read_from_nowhere():
+    batch = np.zeros((2, 3)), np.zeros(2)
+    found = list(Resident(None, batch, 3).batches(0, 0, 2))
+    assert len(found) == 3
+    assert all(each is batch for each in found)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells")
+def test_memory_is_what_the_call_holds_and_not_what_was_held_before():
+    large = np.ones(1 << 25)  # 256 MiB, given back before the second call.
+    _, held = with_memory(lambda: np.ones(1 << 24).sum())  # 128 MiB more, for a moment.
+    del large
+    _, later = with_memory(lambda: None)
+    assert 100 < held.peak - held.before < 200
+    assert held.before - later.before > 200
+    assert later.peak < held.before
+
+
+@pytest.mark.slow
+def test_the_benchmark_writes_a_row_for_each_source_and_way(small, tiny_sides, tmp_path, capsys):
+    sizes = ["--side", "8", "--steps", "2", "--batch-size", "4", "--model", "mlp", "--width", "4"]
+    command = ["bench", "input", "--data-dir", str(small), "--enlarged", "10", *sizes]
+    command += ["--depth", "1", "--methods", "none", "--repeats", "2"]
+    assert main([*command, "--out", str(tmp_path)]) == 0
+    with (tmp_path / "input.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    ways = [(source, way) for source in ("folder", "records") for way in ("input", "step", "both")]
+    assert [(row["source"], row["way"]) for row in rows] == ways
+    for row in rows:
+        assert float(row["rows_per_s_low"]) <= float(row["rows_per_s"]) <= 1e9
+        assert float(row["core_ms_per_row"]) > 0
+        assert float(row["held_mib"]) <= float(row["peak_mib"])
+    assert "a tenth for tests" in capsys.readouterr().out
+    # What is there already is read as it is.
+    shutil.copytree(small, tmp_path / "small")
+    command[command.index("--enlarged") + 1] = "0"
+    command[command.index(str(small))] = str(tmp_path / "small")
+    assert main([*command, "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "input.csv").read_text().splitlines()[1].startswith("small,none,input,")
+
+
+def test_what_is_missing_is_told(small, tmp_path, capsys):
+    assert main(["bench", "input", "--out", str(tmp_path)]) == 2
+    assert "give --data-dir" in capsys.readouterr().err
+    command = ["bench", "input", "--data-dir", str(small), "--side", "8", "--methods", "none"]
+    assert main([*command, "--out", str(tmp_path)]) == 2
+    assert "take 2,560 rows, and" in capsys.readouterr().err
