@@ -53,16 +53,39 @@ def places(monkeypatch):
     return seen
 
 
-def test_slopes_are_judged_over_seeds(places, tmp_path):
+def test_slopes_are_judged_by_their_interval_over_seeds(places, tmp_path):
     report = run(SETTINGS, Context(None, tmp_path, lambda fraction, what: None))
     assert places == [(2, 16), (2, 64), (5, 16), (5, 64)]
     scale, _, loss, _ = report.claims
-    # Two doublings: 0.25 and 0.05 a doubling; their sample deviation is 0.2 / sqrt(2).
+    # Two doublings: 0.25 and 0.05 a doubling; t = 12.706 of one degree of freedom, times 0.1.
     assert scale.statement == "gamma^2 over a doubling of M, BN at layer 2"
-    assert scale.ours == "by +0.15 ± 0.141"
-    assert scale.holds
-    assert (loss.ours, loss.holds) == ("by -1 ± 0", False)
+    assert scale.ours == "by +0.15, 95% from -1.12 to +1.42"
+    assert (scale.holds, scale.said) == (None, "undecided")
+    assert (loss.ours, loss.holds) == ("by -1, 95% from -1 to -1", False)
     assert len(report.rows) == 8
+
+
+def test_an_interval_above_zero_holds_and_one_seed_decides_nothing(places, tmp_path, monkeypatch):
+    def growing(settings, layer, batch_size, data):
+        points = trained(settings, layer, batch_size, data)[: settings.seeds]
+        return [p._replace(gamma_squared=batch_size + 0.1 * p.seed * batch_size) for p in points]
+
+    monkeypatch.setattr(fig2ef, "_trained", growing)
+    for seeds, verdict in ((2, (True, "")), (1, (None, "undecided"))):
+        (tmp_path / str(seeds)).mkdir()
+        context = Context(None, tmp_path / str(seeds), lambda fraction, what: None)
+        claims = run(SETTINGS.changed(seeds=seeds), context).claims
+        assert (claims[0].holds, claims[0].said) == verdict
+
+
+def test_what_diverged_decides_nothing(places, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        fig2ef,
+        "_trained",
+        lambda *place: [p._replace(test_loss=float("nan")) for p in trained(*place)],
+    )
+    claims = run(SETTINGS, Context(None, tmp_path, lambda fraction, what: None)).claims
+    assert [claim.said for claim in claims[2:]] == ["not trained", "not trained"]
 
 
 def test_finished_places_are_kept(places, tmp_path):

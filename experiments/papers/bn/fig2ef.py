@@ -21,10 +21,9 @@ from experiments.papers.grid import Protocol
 from experiments.papers.item import Claim, Context, Item, Preset, Report
 from experiments.papers.presets import SMOKE_LABEL
 from experiments.papers.training import config_of
-from experiments.papers.verdict import NOT_TRAINED
+from experiments.papers.verdict import NOT_TRAINED, UNDECIDED, interval
 from experiments.reading import record_of
 from experiments.reports.picture import colour_of, new_figure
-from experiments.reports.table import spread
 from experiments.training.fit import Run, fit
 from experiments.training.trainer import make_trainer
 
@@ -98,8 +97,10 @@ NOTES = (
     "The paper names neither the network of these figures, nor the layers, the batch sizes, the "
     "initial learning rate, the epochs or the weight decay; the network is taken to be that of "
     "figures 2 (c) and (d), and the settings below are assumptions.",
-    "gamma^2 is the mean over the units of the normalized layer at the end of training. A claim "
-    "holds if the slope over log2 M, a least-squares fit for each seed, is positive on average.",
+    "gamma^2 is the mean over the units of the normalized layer at the end of training. The "
+    "slope over log2 M is a least-squares fit for each seed; a claim holds (yes) if their mean is "
+    "positive with its whole 95% interval (Student's t), fails (no) if it is negative with it, and "
+    "is undecided otherwise, with one seed always.",
 )
 
 
@@ -127,14 +128,15 @@ def _growth(settings: Settings, points: Sequence[Point], layer: int, measure: st
     doublings = np.log2(settings.batch_sizes)
     doublings -= doublings.mean()
     slopes = doublings @ values / (doublings @ doublings)
-    trained = np.isfinite(slopes).all()
-    return Claim(
-        f"{MEASURES[measure]} over a doubling of M, BN at layer {layer}",
-        f"by {spread(list(slopes), '+.3g')}",
-        "increases",
-        bool(slopes.mean() > 0) if trained else None,
-        "" if trained else NOT_TRAINED,
-    )
+    statement = f"{MEASURES[measure]} over a doubling of M, BN at layer {layer}"
+    low, high = interval(slopes)
+    between = f", 95% from {low:+.3g} to {high:+.3g}" if len(slopes) > 1 else ", one seed"
+    found = f"by {slopes.mean():+.3g}{between}"
+    if not np.isfinite(slopes).all():
+        return Claim(statement, found, "increases", said=NOT_TRAINED)
+    if low <= 0 <= high:
+        return Claim(statement, found, "increases", said=UNDECIDED)
+    return Claim(statement, found, "increases", bool(low > 0))
 
 
 def values_of(
