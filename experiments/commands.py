@@ -1,5 +1,6 @@
 """What each command takes, and what it does."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -16,10 +17,13 @@ from experiments.methods.table import METHODS, find_methods
 from experiments.papers.check import check, check_table, summary
 from experiments.papers.collected import collect
 from experiments.papers.dry_run import dry_table
-from experiments.papers.item import PresetName
+from experiments.papers.full_step import memory_table, step_table
+from experiments.papers.item import Item, PresetName
 from experiments.papers.registry import ALL, ITEMS, find_items
 from experiments.papers.run import items_table, run_item
 from experiments.progress import quietly
+from experiments.reports.csv import write_csv
+from experiments.reports.files import prepare_folder
 from experiments.reports.show import show_table
 from experiments.settings import Settings
 from experiments.train import train
@@ -194,19 +198,26 @@ class Paper:
     """Train nothing: print what differs from the papers' texts in the protocol of the full preset,
     with the place that states it, and what no text states; of one item all that is stated, and the
     parameters, steps and learning rates of its networks."""
+    memory: bool = False
+    """Train nothing: compile a step of each network of the full presets, with the paper's method
+    and with batch normalization or none, and print the memory and the operations that it takes;
+    memory.csv in --out if that is given. Minutes for the large networks."""
+    one_step: bool = False
+    """Do one step of each network of the full presets with the paper's method, from random
+    parameters on random rows, and print loss, gradient norm, time and memory; step.csv in --out if
+    that is given."""
+    gib: float = 8.0
+    """What a step of --one-step may take: the paper's batch is halved until it fits."""
     quiet: bool = False
     """Print nothing but errors; the files say the rest."""
 
     def run(self, command: str) -> None:
         """Runs the command."""
+        if self.memory or self.one_step:
+            self._steps(find_items(self.item or ALL))
+            return
         if self.check:
-            items = find_items(self.item or ALL)
-            checked = [each for item in items for each in check(item)]
-            show_table(check_table(checked, everything=len(items) == 1))
-            print(f"\n{summary(checked)}")
-            if len(items) == 1 and items[0].grid:
-                print("\nWithout training, from shapes alone:\n")
-                show_table(dry_table(items[0]))
+            self._check(find_items(self.item or ALL))
             return
         if self.list or not self.item:
             show_table(items_table(ITEMS.values()))
@@ -218,6 +229,27 @@ class Paper:
             out = folder if alone else folder / item.name
             with quietly(self.quiet):
                 run_item(item, self.preset, self.data_dir, out, command, self.jobs)
+
+    def _check(self, items: Sequence[Item]) -> None:
+        checked = [each for item in items for each in check(item)]
+        show_table(check_table(checked, everything=len(items) == 1))
+        print(f"\n{summary(checked)}")
+        if len(items) == 1 and items[0].grid:
+            print("\nWithout training, from shapes alone:\n")
+            show_table(dry_table(items[0]))
+
+    def _steps(self, items: Sequence[Item]) -> None:
+        tables = {}
+        if self.memory:
+            tables["memory"] = memory_table(items)
+        if self.one_step:
+            tables["step"] = step_table(items, self.gib)
+        for name, table in tables.items():
+            show_table(table)
+            if self.out is not None:
+                prepare_folder(self.out)
+                write_csv(self.out / f"{name}.csv", *table)
+                print(f"Written to {self.out}: {name}.csv.")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,101 @@
+"""Steps of the full presets: which there are, what they need, and one of a small network."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from experiments.cli import main
+from experiments.papers import full_step
+from experiments.papers.full_step import Kind, Needs, compiled, fitting, kinds, one_step
+from experiments.papers.grid import Cell, Protocol
+from experiments.papers.registry import ITEMS
+
+#: A hidden layer of 5 units on rows of 4 x 4 x 3; ten classes.
+TINY = Protocol(model="mlp", depth=1, width=5, batch_size=4, learning_rate=0.1, epochs=1)
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    shapes = {"cifar10": full_step.Shape((4, 4, 3), 12, 10)}
+    monkeypatch.setattr(full_step, "SHAPES", shapes)
+    return Kind("cwo/tiny", Cell("Plain", "none", dataset="cifar10"), TINY, True)
+
+
+def test_every_network_of_the_tables_is_there_with_its_papers_method():
+    found = kinds(ITEMS.values())
+    networks = {kind.setting.model for kind in found if kind.own}
+    named = {
+        item.presets["full"].settings.changed(**cell.changes).model
+        for item in ITEMS.values()
+        if item.grid
+        for cell in item.grid.cells
+    }
+    assert networks == named
+    assert {kind.setting.model for kind in found if not kind.own} == named
+    assert len({(*kind.named[1:], kind.item.partition("/")[0]) for kind in found}) == len(found)
+    methods = {(kind.setting.model, kind.cell.method) for kind in found}
+    assert {("wrn28x10", "cwo"), ("wrn28x10", "bn"), ("nin", "normprop")} <= methods
+
+
+def test_a_compiled_step_holds_its_parameters_twice_and_counts_its_products(tiny):
+    parameters, needs = compiled(tiny)
+    assert parameters == 48 * 5 + 5 + 5 * 10 + 10
+    # In float32 parameters, momentum and rows; the labels and a few counters.
+    state_and_batch = 4 * (2 * parameters + 4 * 48 + 4)
+    assert state_and_batch <= needs.arguments <= state_and_batch + 50
+    # A product forwards and one for its kernel's gradient, and one back to the hidden layer.
+    products = 2 * 4 * (2 * 48 * 5 + 3 * 5 * 10)
+    assert products < needs.flops < 2 * products
+    assert needs.total == needs.arguments + needs.temporary + needs.new
+
+
+def test_the_batch_is_halved_until_it_fits():
+    needs = Needs(arguments=100, temporary=800, new=10, flops=0.0)
+    assert [fitting(128, needs, limit) for limit in (910, 909, 310, 0)] == [128, 64, 32, 1]
+
+
+def test_one_step_measures_loss_and_gradient_before_it(tiny):
+    """Against the same network and its gradient in NumPy."""
+    found = one_step(tiny, 4)
+    random = np.random.default_rng(0)
+    X = random.standard_normal((4, 4, 4, 3), np.float32)
+    y = random.integers(0, 10, 4)
+    params = full_step.trainer_of(tiny, 4).init(np.uint32(0), X).params
+    layers = params["blocks"][0]["linear"], params["head"]
+    (W, b), (V, c) = ((np.float64(each["kernel"]), np.float64(each["bias"])) for each in layers)
+    rows = X.reshape(4, -1).astype(np.float64)
+    hidden = np.maximum(rows @ W + b, 0)
+    shares = np.exp(hidden @ V + c)
+    shares /= shares.sum(1, keepdims=True)
+    assert found.loss == pytest.approx(-np.log(shares[range(4), y]).mean(), rel=1e-4)
+    error = (shares - np.eye(10)[y]) / 4
+    back = (error @ V.T) * (hidden > 0)
+    parts = rows.T @ back, back.sum(0), hidden.T @ error, error.sum(0)
+    norm = sum((part**2).sum() for part in parts) ** 0.5
+    assert found.gradient_norm == pytest.approx(norm, rel=1e-4)
+    assert found.finite
+    assert found.core_seconds >= 0
+
+
+def test_a_step_that_explodes_is_not_finite(tiny):
+    endless = tiny._replace(setting=TINY.changed(learning_rate=float("inf")))
+    assert not one_step(endless, 4).finite
+
+
+@pytest.mark.slow
+def test_the_command_writes_both_tables(tiny, monkeypatch, tmp_path, capsys):
+    beside = tiny._replace(cell=Cell("BN", "bn", dataset="cifar10"), own=False)
+    tiny = tiny._replace(cell=Cell("Ours", "cwo", dataset="cifar10"))
+    monkeypatch.setattr(full_step, "kinds", lambda items: [tiny, beside])
+    command = ["paper", "cwo/tab1", "--memory", "--one-step", "--out", str(tmp_path)]
+    assert main(command) == 0
+    rows = {}
+    for name in ("memory", "step"):
+        with (tmp_path / f"{name}.csv").open(newline="") as file:
+            rows[name] = list(csv.DictReader(file))
+    assert [row["method"] for row in rows["memory"]] == ["cwo", "bn"]
+    (step,) = rows["step"]
+    assert (step["batch"], step["paper_batch"], step["finite"]) == ("4", "4", "yes")
+    assert step["guess_loss"] == "2.303"
+    assert "gflops" in capsys.readouterr().out
