@@ -27,6 +27,7 @@ class Protocol(Config):
     Attributes:
         growing_noise: the noise of the last layer for methods with noise, growing from layer to
             layer; 0 for the methods' own, the same in every layer.
+        squared_radius: c of methods that keep weights on a sphere; 0 for the methods' own.
         policies: the file in --data-dir with published sub-policies of Fast AutoAugment, where the
             augmentation has them; empty for sub-policies that are drawn.
         rate_scale: what the learning rate is multiplied by, in cells of other batch sizes.
@@ -43,6 +44,7 @@ class Protocol(Config):
     """
 
     growing_noise: float = 0.0
+    squared_radius: float = 0.0
     policies: str = ""
     rate_scale: float = 1.0
     side: int = 0

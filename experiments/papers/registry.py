@@ -10,6 +10,7 @@ from experiments.papers.bn import fig2ef as bn_fig2ef
 from experiments.papers.bn import fig4 as bn_fig4
 from experiments.papers.bn import tab1 as bn_tab1
 from experiments.papers.bn import trainings as bn_trainings
+from experiments.papers.cwo import radius as cwo_radius
 from experiments.papers.cwo import signal as cwo_signal
 from experiments.papers.cwo import tab1 as cwo_tab1
 from experiments.papers.cwo import tab2 as cwo_tab2
@@ -54,6 +55,7 @@ _ALL: tuple[Item, ...] = (
     lcw_tab1.TAB1,
     lcw_tab1.FIG6,
     cwo_signal.ITEM,
+    cwo_radius.ITEM,
     cwo_tab1.ITEM,
     cwo_tab2.ITEM,
     cwo_tab3.ITEM,

@@ -6,6 +6,7 @@ from pathlib import Path
 from experiments.config import Config
 from experiments.data.augmentations import POLICIES
 from experiments.data.dataset import Dataset
+from experiments.methods.constrained import Sphere
 from experiments.methods.flags import adjusted
 from experiments.methods.method import Method
 from experiments.methods.scale_noise import ScaleNoise
@@ -59,6 +60,8 @@ def method_of(cell: Cell, setting: Protocol) -> Method:
     method = METHODS[cell.method]
     if setting.growing_noise:
         method = method.changed(ScaleNoise, stddev=setting.growing_noise, grows=True)
+    if setting.squared_radius:
+        method = method.changed(Sphere, squared_radius=setting.squared_radius)
     return adjusted(method, Overrides(**cell.overrides))
 
 

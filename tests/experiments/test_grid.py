@@ -11,6 +11,7 @@ import pytest
 
 from experiments.errors import UserError
 from experiments.kept import read_runs, write_runs
+from experiments.methods.constrained import Sphere
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS, Overrides
 from experiments.models.activations import ACTIVATIONS
@@ -87,6 +88,24 @@ def test_the_noise_grows_where_the_protocol_says_so():
     assert method_of(quiet, growing) == METHODS["cwo-centre-sphere"]
     set_here = noisy._replace(overrides={"noise": 0.5})
     assert method_of(set_here, growing).get(ScaleNoise) == ScaleNoise(0.5, grows=True)
+
+
+def test_the_radius_is_the_protocols_where_it_has_one():
+    on_sphere, free = Cell("on it", "cwo"), Cell("free", "cwo-centre")
+    wider = PROTOCOL.changed(squared_radius=3.0)
+    assert method_of(on_sphere, wider).get(Sphere) == Sphere(3.0)
+    assert method_of(on_sphere, PROTOCOL) == METHODS["cwo"]
+    assert method_of(free, wider) == METHODS["cwo-centre"]
+    radii = {
+        cell.row: method_of(cell, PROTOCOL.changed(**cell.changes)).get(Sphere).squared_radius
+        for cell in ITEMS["cwo/radius"].grid.cells
+    }
+    # Of a Gaussian a rectifier keeps the variance 1/2 - 1/(2 pi).
+    keeping = 1 / (1 / 2 - 1 / (2 * np.pi))
+    for end in ("", " + noise"):
+        assert radii[f"c = 2{end}"] == 2
+        assert radii[f"c = 2.93{end}"] == pytest.approx(keeping)
+    assert len(radii) == 4
 
 
 def test_a_report_says_the_noise_of_each_row():

@@ -69,6 +69,12 @@ def test_a_statement_about_some_cells_is_not_one_about_the_others():
     assert any(each.verdict == "as stated" for each in rows)
 
 
+def test_another_radius_than_the_papers_is_reported():
+    found = [x for x in check(ITEMS["cwo/radius"]) if x.field == "Sphere.squared_radius"]
+    said = {each.cells[0].partition(",")[0]: each.verdict for each in found}
+    assert said == {"c = 2": "as stated", "c = 2.93": "differs"}
+
+
 def test_every_statement_is_about_something():
     """A name that is misspelt would pass for a field that nobody has."""
     assert set(STATED) <= set(ITEMS)

@@ -5,7 +5,7 @@ from experiments.papers.stated import ALL_ROWS, COSINE, MOMENTUM, Stated, says, 
 
 _SETUP = "4.1.1"
 #: Learning rates and decays are named "for our method": of the rivals' nothing is said.
-_OURS = "^Ours|centre|sphere|both|noise|sigma|neither"
+_OURS = "^Ours|^c =|centre|sphere|both|noise|sigma|neither"
 
 _SPHERE = (
     *says("3.1", {"Sphere.squared_radius": 2.0}),
@@ -53,6 +53,7 @@ _TAB4 = (*_LEVELS, *says("4.1.4", {"ScaleNoise.grows": False}, "^constant"), *_W
 
 STATED = {
     "cwo/signal": (),
+    "cwo/radius": (*_NOISES, *_WIDE, *_STANDARD),
     "cwo/tab1": (
         *says("Table 1", {"model": "cnn9"}, "CNN"),
         *says("Table 1", {"model": "resnet110"}, "ResNet-110"),
