@@ -202,23 +202,25 @@ STEP_COLUMNS = (
 def memory_table(items: Iterable[Item]) -> Table:
     """What the compiled steps of the items' networks need."""
     rows, found = [], kinds(items)
-    with progress(len(found)) as (advance, _):
+    with progress(len(found)) as (advance, say):
         for kind in found:
             parameters, needs = compiled(kind)
             rows.append(_memory_row(kind, parameters, needs))
-            advance(f"compiled {', '.join(kind.named)}")
+            say(f"{', '.join(kind.named)}: a step takes {needs.total / MIB:,.0f} MiB")
+            advance(f"compiled {kind.setting.model}")
     return MEMORY_COLUMNS, rows
 
 
 def step_table(items: Iterable[Item], limit_gib: float) -> Table:
     """One step of each of the items' networks with the paper's method, in so much memory."""
     rows, found = [], [kind for kind in kinds(items) if kind.own]
-    with progress(len(found)) as (advance, _):
+    with progress(len(found)) as (advance, say):
         for kind in found:
             batch_size = fitting(kind.setting.batch_size, compiled(kind)[1], limit_gib * 2**30)
-            rows.append(_step_row(kind, batch_size, one_step(kind, batch_size)))
-            jax.clear_caches()
-            advance(f"a step of {', '.join(kind.named)}")
+            step = one_step(kind, batch_size)
+            rows.append(_step_row(kind, batch_size, step))
+            say(f"{', '.join(kind.named)}: one step of {batch_size} rows, loss {step.loss:.4g}")
+            advance(f"a step of {kind.setting.model}")
     return STEP_COLUMNS, rows
 
 
