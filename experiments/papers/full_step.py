@@ -30,8 +30,8 @@ from jaxnorm import parameter_count
 #: The methods of each paper, of which the first that an item has is shown.
 OWN = {
     "cwo": ("cwo",),
-    "lcw": ("bn+lcw", "lcw"),
-    "normprop": ("normprop",),
+    "lcw": ("lcw", "bn+lcw"),
+    "normprop": ("normprop", "normprop-batch"),
     "vcl": ("vcl",),
     "bn": ("pn+gamma-decay", "bn"),
 }

@@ -60,7 +60,7 @@ NOTES = (
     "of the input's: 2 (1/2 - 1/(2 pi)) = 0.68 is left a layer, 0.05 of the first layer's in the "
     "ninth, and learned scales have to make up for it. c = 2 pi/(pi - 1) = 2.93 keeps it, and "
     "multiplies gradients by 1.47 a layer on their way back, as batch normalization does. The "
-    "tables train with the paper's c = 2.",
+    "tables train with the paper's c = 2, and cwo/radius with both.",
 )
 
 
