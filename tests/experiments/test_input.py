@@ -3,6 +3,7 @@
 import csv
 import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from experiments.bench.mixed import write_enlarged, write_records
 from experiments.cli import main
 from experiments.data.pictures import load_pictures
 from experiments.resident import with_memory
+
+ROOT = Path(__file__).parents[2] / "experiments"
 
 
 @pytest.fixture(scope="module")
@@ -125,3 +128,17 @@ def test_what_is_missing_is_told(small, tmp_path, capsys):
     command = ["bench", "input", "--data-dir", str(small), "--side", "8", "--methods", "none"]
     assert main([*command, "--out", str(tmp_path)]) == 2
     assert "take 2,560 rows, and" in capsys.readouterr().err
+
+
+def test_the_page_has_the_figures_of_the_file():
+    with (ROOT / "results" / "bench" / "input.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 6
+    page = (ROOT / "README.md").read_text()
+    for row in rows:
+        rates = [float(row[f"rows_per_s{end}"]) for end in ("", "_low", "_high")]
+        rate, low, high = (f"{x:.0f}" if x > 50 else f"{x:.1f}" for x in rates)
+        core = float(row["core_ms_per_row"])
+        more = int(row["peak_mib"]) - int(row["held_mib"])
+        shown = f"| {core:.1f} " if core >= 10 else f"| {core:.2f} "
+        assert f"{shown}| {rate} [{low}, {high}] | {more} |" in page, row
