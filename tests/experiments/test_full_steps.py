@@ -1,6 +1,7 @@
 """Steps of the full presets: which there are, what they need, and one of a small network."""
 
 import csv
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,6 +49,18 @@ def test_a_compiled_step_holds_its_parameters_twice_and_counts_its_products(tiny
     products = 2 * 4 * (2 * 48 * 5 + 3 * 5 * 10)
     assert products < needs.flops < 2 * products
     assert needs.total == needs.arguments + needs.temporary + needs.new
+
+
+@pytest.mark.parametrize("name", ["memory", "step"])
+def test_the_committed_tables_have_every_kind(name):
+    folder = Path(full_step.__file__).parents[1] / "results" / "full"
+    with (folder / f"{name}.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    wanted = [kind for kind in kinds(ITEMS.values()) if kind.own or name == "memory"]
+    named = [
+        tuple(row[column] for column in ("item", "network", "input", "method")) for row in rows
+    ]
+    assert named == [kind.named for kind in wanted]
 
 
 def test_the_batch_is_halved_until_it_fits():
