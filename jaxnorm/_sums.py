@@ -61,10 +61,10 @@ def largest(wide: Weights) -> Float[Array, ""]:
     return jnp.abs(wide).max(initial=0.0)
 
 
-def spread(values: Units, wide: Weights, axes: Axes) -> Weights:
+def to_weights(values: Units, wide: Weights, axes: Axes) -> Weights:
     """One value a unit at each of the unit's weights; its transpose, in gradients, is `total`."""
     axis = parted_axis(wide, axes)
-    return values if axis is None else _parted_spread(values, wide.shape, axis)
+    return values if axis is None else _parted_to_weights(values, wide.shape, axis)
 
 
 def not_stored(wide: Weights, axes: Axes) -> Weights:
@@ -132,19 +132,19 @@ def _in_parts(wide: Weights, axis: int) -> Weights:
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
-def _parted_spread(values: Units, shape: tuple[int, ...], axis: int) -> Weights:
+def _parted_to_weights(values: Units, shape: tuple[int, ...], axis: int) -> Weights:
     return jnp.broadcast_to(values, shape)
 
 
-@_parted_spread.defjvp
-def _parted_spread_jvp(
+@_parted_to_weights.defjvp
+def _parted_to_weights_jvp(
     shape: tuple[int, ...], axis: int, primals: Any, tangents: Any
 ) -> tuple[Weights, Weights]:
     """As copies side by side, whose transpose is the sum in parts."""
     (values,), (tangent,) = primals, tangents
     part = (*shape[:axis], shape[axis] // PARTS, *shape[axis + 1 :])
     copies = [jax.lax.optimization_barrier(jnp.broadcast_to(tangent, part))] * PARTS
-    return _parted_spread(values, shape, axis), jnp.stack(copies, axis).reshape(shape)
+    return _parted_to_weights(values, shape, axis), jnp.stack(copies, axis).reshape(shape)
 
 
 def _is_split(wide: Weights, axis: int) -> bool:

@@ -24,7 +24,7 @@ from experiments.papers.training import config_of
 from experiments.papers.verdict import NOT_TRAINED
 from experiments.reading import record_of
 from experiments.reports.picture import colour_of, new_figure
-from experiments.reports.table import spread
+from experiments.reports.table import mean_and_deviation
 from experiments.training.fit import Run, fit
 from experiments.training.trainer import make_trainer
 
@@ -130,7 +130,7 @@ def _growth(settings: Settings, points: Sequence[Point], layer: int, measure: st
     trained = np.isfinite(slopes).all()
     return Claim(
         f"{MEASURES[measure]} over a doubling of M, BN at layer {layer}",
-        f"by {spread(list(slopes), '+.3g')}",
+        f"by {mean_and_deviation(list(slopes), '+.3g')}",
         "increases",
         bool(slopes.mean() > 0) if trained else None,
         "" if trained else NOT_TRAINED,
