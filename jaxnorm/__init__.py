@@ -41,10 +41,11 @@ from jaxnorm.losses import gamma_decay as gamma_decay
 from jaxnorm.losses import gamma_decay_strength as gamma_decay_strength
 from jaxnorm.losses import initial_betas as initial_betas
 from jaxnorm.losses import perceptron_gamma_decay_strength as perceptron_gamma_decay_strength
-from jaxnorm.losses import positive as positive
+from jaxnorm.losses import positive_betas as positive_betas
 from jaxnorm.losses import total_variance_constancy as total_variance_constancy
 from jaxnorm.losses import variance_constancy_loss as variance_constancy_loss
 from jaxnorm.losses import with_first_rows as with_first_rows
+from jaxnorm.losses._beta import positive  # noqa: F401  # the former name
 from jaxnorm.noise import linear_stddev as linear_stddev
 from jaxnorm.noise import with_scale_noise as with_scale_noise
 from jaxnorm.reparam import CenteredWeightNormalized as CenteredWeightNormalized
@@ -54,12 +55,13 @@ from jaxnorm.reparam import Scaled as Scaled
 from jaxnorm.reparam import SpectrallyNormalized as SpectrallyNormalized
 from jaxnorm.reparam import WeightNormalized as WeightNormalized
 from jaxnorm.reparam import WeightStandardized as WeightStandardized
-from jaxnorm.reparam import attach as attach
+from jaxnorm.reparam import attach_singular_vectors as attach_singular_vectors
 from jaxnorm.reparam import effective as effective
 from jaxnorm.reparam import fold_batch_norm as fold_batch_norm
 from jaxnorm.reparam import parameter_count as parameter_count
 from jaxnorm.reparam import power_iteration as power_iteration
 from jaxnorm.reparam import reparametrize as reparametrize
+from jaxnorm.reparam._power_iteration import attach  # noqa: F401  # the former name
 from jaxnorm.statistics import Moments as Moments
 from jaxnorm.statistics import batch_moments as batch_moments
 from jaxnorm.statistics import independent_positions as independent_positions
@@ -88,7 +90,7 @@ __all__ = [
     "WeightStandardized",
     "activations",
     "affine_gamma_decay_strength",
-    "attach",
+    "attach_singular_vectors",
     "batch_moments",
     "center",
     "centered_gradient",
@@ -124,7 +126,7 @@ __all__ = [
     "perceptron_gamma_decay_strength",
     "perturb_scales",
     "population_statistics",
-    "positive",
+    "positive_betas",
     "power_iteration",
     "project",
     "project_to_sphere",

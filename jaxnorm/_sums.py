@@ -51,10 +51,20 @@ def totals(wide: Weights, axes: Axes) -> tuple[Units, Units]:
     return _parted_totals(wide, axes, axis)
 
 
-def spread(values: Units, wide: Weights, axes: Axes) -> Weights:
+def largest(wide: Weights) -> Float[Array, ""]:
+    """The largest magnitude of all, 0 of none; no gradient passes through."""
+    wide = jax.lax.stop_gradient(wide)
+    axis = parted_axis(wide, tuple(range(-wide.ndim, 0)))
+    if axis is not None:
+        first, *others = _slices(jnp.abs(wide), axis)
+        wide = jax.lax.optimization_barrier(functools.reduce(jnp.maximum, others, first))
+    return jnp.abs(wide).max(initial=0.0)
+
+
+def to_weights(values: Units, wide: Weights, axes: Axes) -> Weights:
     """One value a unit at each of the unit's weights; its transpose, in gradients, is `total`."""
     axis = parted_axis(wide, axes)
-    return values if axis is None else _parted_spread(values, wide.shape, axis)
+    return values if axis is None else _parted_to_weights(values, wide.shape, axis)
 
 
 def not_stored(wide: Weights, axes: Axes) -> Weights:
@@ -76,8 +86,7 @@ def some_of(wide: Weights, axis: int) -> Weights:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
 def _parted_total(wide: Weights, axes: Axes, axis: int) -> Units:
-    view = _in_parts(wide, axis)
-    first, *others = (jax.lax.index_in_dim(view, n, axis, keepdims=False) for n in range(PARTS))
+    first, *others = _slices(wide, axis)
     # The barrier keeps compilers from making one sum of the two again.
     few: Weights = jax.lax.optimization_barrier(sum(others, first))
     return few.sum(axes, keepdims=True)
@@ -110,6 +119,12 @@ def _add_pairs(a: Any, b: Any) -> Any:
     return a[0] + b[0], a[1] + b[1]
 
 
+def _slices(wide: Weights, axis: int) -> list[Weights]:
+    """Every eighth slice along the axis, from the first, from the second and so on."""
+    view = _in_parts(wide, axis)
+    return [jax.lax.index_in_dim(view, n, axis, keepdims=False) for n in range(PARTS)]
+
+
 def _in_parts(wide: Weights, axis: int) -> Weights:
     """The axis as two, of which the second, now at ``axis``, counts the parts."""
     sizes = wide.shape[:axis], wide.shape[axis + 1 :]
@@ -117,19 +132,19 @@ def _in_parts(wide: Weights, axis: int) -> Weights:
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
-def _parted_spread(values: Units, shape: tuple[int, ...], axis: int) -> Weights:
+def _parted_to_weights(values: Units, shape: tuple[int, ...], axis: int) -> Weights:
     return jnp.broadcast_to(values, shape)
 
 
-@_parted_spread.defjvp
-def _parted_spread_jvp(
+@_parted_to_weights.defjvp
+def _parted_to_weights_jvp(
     shape: tuple[int, ...], axis: int, primals: Any, tangents: Any
 ) -> tuple[Weights, Weights]:
     """As copies side by side, whose transpose is the sum in parts."""
     (values,), (tangent,) = primals, tangents
     part = (*shape[:axis], shape[axis] // PARTS, *shape[axis + 1 :])
     copies = [jax.lax.optimization_barrier(jnp.broadcast_to(tangent, part))] * PARTS
-    return _parted_spread(values, shape, axis), jnp.stack(copies, axis).reshape(shape)
+    return _parted_to_weights(values, shape, axis), jnp.stack(copies, axis).reshape(shape)
 
 
 def _is_split(wide: Weights, axis: int) -> bool:

@@ -31,7 +31,7 @@ from jaxnorm import (
 from jaxnorm.activations import standardized
 from jaxnorm.losses import (
     initial_betas,
-    positive,
+    positive_betas,
     total_variance_constancy,
     with_first_rows,
 )
@@ -156,7 +156,7 @@ def make_step(row: Row, groups: int, axis_name: str | None = None) -> Step:
         (output, rows), after = apply(effective(params["net"]), state, x, groups, train=True)
         total = jnp.square(output - y).mean()
         if row.variance_constancy:
-            betas = positive(params["betas"])
+            betas = positive_betas(params["betas"])
             total += row.variance_constancy * total_variance_constancy(rows, betas, groups=groups)
         return total, after
 

@@ -8,7 +8,13 @@ import numpy as np
 import optax
 import pytest
 
-from jaxnorm import effective, project_to_sphere, reparametrize, sphere_projection
+from jaxnorm import (
+    clip_by_layer_norm,
+    effective,
+    project_to_sphere,
+    reparametrize,
+    sphere_projection,
+)
 from jaxnorm._sums import parted_axis
 from tests import oracles
 from tests.reparam.table import TABLE, Row
@@ -177,7 +183,7 @@ def test_a_kernel_is_read_and_written_few_times(row: Row) -> None:
         assert moved(compiled) <= allowed * params["kernel"].size * BYTES
 
 
-def test_a_constrained_update_moves_less_than_adams() -> None:
+def test_a_constrained_or_clipped_update_moves_less_than_adams() -> None:
     params = {"kernel": normal(0, (2048, 64))}
 
     def bytes_of(tx: optax.GradientTransformation) -> float:
@@ -187,8 +193,36 @@ def test_a_constrained_update_moves_less_than_adams() -> None:
 
         return moved(jax.jit(step).lower(params, tx.init(params), params).compile())
 
-    constrained = optax.chain(optax.sgd(0.1, momentum=0.9), sphere_projection())
-    assert bytes_of(constrained) < 1.7 * bytes_of(optax.sgd(0.1, momentum=0.9))
+    sgd = optax.sgd(0.1, momentum=0.9)
+    assert bytes_of(optax.chain(sgd, sphere_projection())) < 1.7 * bytes_of(sgd)
+    assert bytes_of(optax.chain(clip_by_layer_norm(1.0), sgd)) < 1.5 * bytes_of(sgd)
+
+
+@pytest.mark.parametrize("size", [1e-24, 1.0, 1e36])
+def test_gradients_of_any_size_are_clipped(size: float) -> None:
+    gradient = jnp.asarray(size * draw(8, (512, 32)), jnp.float32)
+    clipped = jax.jit(lambda g: clip_by_layer_norm(1e-25).update(g, optax.EmptyState())[0])
+    wide = np.asarray(gradient, np.float64)
+    got = np.asarray(clipped(gradient), np.float64) / 1e-25
+    np.testing.assert_allclose(got, wide / np.linalg.norm(wide), rtol=2e-5)
+
+
+@pytest.mark.parametrize("place", [(0, 0), (13, 5), (511, 31)])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_seen_wherever_it_is(bad: float, place: tuple[int, int]) -> None:
+    gradient = normal(8, (512, 32)).at[place].set(bad)
+    clipped, _ = clip_by_layer_norm(1.0).update(gradient, optax.EmptyState())
+    assert np.isnan(clipped).all()
+
+
+def test_clipping_has_the_derivative_of_its_formula() -> None:
+    gradient, tangent = normal(8, (512, 32)), normal(9, (512, 32))
+    clip = lambda g: clip_by_layer_norm(1.0).update(g, optax.EmptyState())[0]  # noqa: E731
+    _, slope = jax.jvp(clip, (gradient,), (tangent,))
+    wide, along = (np.asarray(x, np.float64) for x in (gradient, tangent))
+    norm = np.linalg.norm(wide)
+    wanted = along / norm - wide * np.vdot(wide, along) / norm**3
+    np.testing.assert_allclose(slope, wanted, rtol=0, atol=1e-7)
 
 
 def moved(compiled: jax.stages.Compiled) -> float:

@@ -23,7 +23,7 @@ from jaxnorm.initializers import data_dependent_init, variance_preserving_init
 from jaxnorm.losses import (
     collect_preactivations,
     initial_betas,
-    positive,
+    positive_betas,
     total_variance_constancy,
 )
 from tests import oracles
@@ -127,7 +127,8 @@ def layer_by_layer(traced: Traced) -> LayerByLayer:
 
     def penalty(params: Any) -> Any:
         logits, found = collect_preactivations(apply, params, *inputs, layout=hidden)
-        return total_variance_constancy(found, positive(initial_betas(found))), (found, logits)
+        betas = positive_betas(initial_betas(found))
+        return total_variance_constancy(found, betas), (found, logits)
 
     def run(params: Any) -> LayerByLayer:
         preserving = variance_preserving_init(apply, params, *inputs, layout=layout)

@@ -11,7 +11,7 @@ from jaxnorm import (
     SpectrallyNormalized,
     WeightNormalized,
     WeightStandardized,
-    attach,
+    attach_singular_vectors,
     parameter_count,
     power_iteration,
     reparametrize,
@@ -65,6 +65,6 @@ def test_stacked_kernels() -> None:
 
 def test_singular_vectors_are_no_parameters_in_the_tree_that_is_trained() -> None:
     raw = {"kernel": SpectrallyNormalized.from_kernel(jnp.ones((8, 6)), -2)}
-    attached = attach(raw, power_iteration(raw))
+    attached = attach_singular_vectors(raw, power_iteration(raw))
     assert parameter_count(raw) == 8 * 6
     assert parameter_count(attached) == 8 * 6

@@ -117,7 +117,7 @@ def shown(text: str, value: float, rounded: float = 0.0) -> bool:
 NUMBER = r"(\d+(?:\.\d+)?)"
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/evidence.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/evidence.md", "docs/guides/which.md"])
 def test_figures_are_those_of_the_committed_results(page: str) -> None:
     text = (ROOT / page).read_text()
     known = over_seeds()

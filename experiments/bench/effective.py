@@ -18,7 +18,7 @@ from jaxnorm import (
     SpectrallyNormalized,
     WeightNormalized,
     WeightStandardized,
-    attach,
+    attach_singular_vectors,
     effective,
     power_iteration,
     reparametrize,
@@ -109,7 +109,7 @@ def _subject(name: str, params: Any) -> tuple[Any, Any]:
         return (lambda raw: jax.tree.map(lambda w: w * jnp.float32(1.5), raw)), params
     raw = reparametrize(params, NODES[name])
     if name == "sn":  # as in training: with the vectors at hand
-        return effective, attach(raw, power_iteration(raw, _unit_vectors(raw)))
+        return effective, attach_singular_vectors(raw, power_iteration(raw, _unit_vectors(raw)))
     return effective, raw
 
 

@@ -17,7 +17,7 @@ from experiments.reports.show import show_table
 from jaxnorm import (
     SpectrallyNormalized,
     WeightNormalized,
-    attach,
+    attach_singular_vectors,
     effective,
     power_iteration,
     reparametrize,
@@ -78,7 +78,12 @@ def _spectrally_normalized(x: Array) -> Subject:
     loss, params = _plain(x)
     raw = reparametrize(params, SpectrallyNormalized)
     vectors = {"kernel": jnp.ones(UNITS) / jnp.sqrt(1.0 * UNITS)}
-    return lambda raw, x: loss(effective(attach(raw, power_iteration(raw, vectors))), x), raw
+
+    def normalized_loss(raw: Any, x: Array) -> Array:
+        nodes = attach_singular_vectors(raw, power_iteration(raw, vectors))
+        return loss(effective(nodes), x)
+
+    return normalized_loss, raw
 
 
 def _linen(wrapper: type[linen.Module], **call: Any) -> Callable[[Array], Subject]:

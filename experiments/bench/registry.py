@@ -5,18 +5,24 @@ from types import MappingProxyType
 from typing import Any
 
 from experiments.bench.effective import bench_effective
+from experiments.bench.inference import bench_inference
 from experiments.bench.input import bench_input
 from experiments.bench.lcw import bench_lcw
 from experiments.bench.peers import bench_peers
 from experiments.bench.scaling import bench_scaling
+from experiments.bench.start import bench_start
 from experiments.bench.step import bench_step
 from experiments.bench.throughput import bench_throughput
+from experiments.bench.update import bench_update
 from experiments.errors import unknown
 
 #: ``flags -> None``; the flags are those of the command ``bench``.
 BENCHMARKS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
     {
         "step": bench_step,
+        "update": bench_update,
+        "inference": bench_inference,
+        "start": bench_start,
         "lcw": bench_lcw,
         "effective": bench_effective,
         "peers": bench_peers,

@@ -19,7 +19,7 @@ from experiments.reports.files import prepare_folder
 from experiments.reports.show import show_table
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.state import Batch
-from experiments.training.trainer import make_trainer
+from experiments.training.trainer import Trainer, make_trainer
 
 BASELINE = "none"
 CONTROL = "none (control)"
@@ -112,13 +112,18 @@ def measure_steps(
 
 def prepare(method: Method, config: Config, batch: Batch) -> Subject:
     """A method's step, compiled and warmed up."""
-    X, y = map(np.asarray, batch[:2])
-    config = config.changed(epochs=1, batch_size=len(X))
-    trainer = make_trainer(method, config, Dataset(X, y, X, y, "random images", CLASSES))
-    state = trainer.init(np.uint32(0), X)
+    trainer = trainer_of(method, config, batch)
+    state = trainer.init(np.uint32(0), np.asarray(batch.X))
     compiled = AheadOfTime(trainer.step, donate_argnums=0).compile(state, batch)
     subject, _ = timed(Subject(compiled, state), batch)
     return subject
+
+
+def trainer_of(method: Method, config: Config, batch: Batch) -> Trainer:
+    """What trains a method on such minibatches."""
+    X, y = map(np.asarray, batch[:2])
+    config = config.changed(epochs=1, batch_size=len(X))
+    return make_trainer(method, config, Dataset(X, y, X, y, "random images", CLASSES))
 
 
 def timed(subject: Subject, batch: Batch) -> tuple[Subject, float]:

@@ -49,7 +49,7 @@ class SpectralNorm(Reparametrized):
 
     def weights(self, raw: PyTree, own: PyTree) -> PyTree:
         """With the vectors in their places."""
-        return jaxnorm.attach(raw, own)
+        return jaxnorm.attach_singular_vectors(raw, own)
 
     def after_step(self, raw: PyTree, own: PyTree) -> PyTree:
         """One power iteration."""

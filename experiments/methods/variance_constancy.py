@@ -15,7 +15,7 @@ from experiments.methods.reparametrized import logits_of, subsample
 from jaxnorm.losses import (
     collect_preactivations,
     initial_betas,
-    positive,
+    positive_betas,
     total_variance_constancy,
 )
 
@@ -75,7 +75,7 @@ class VarianceConstancy(Part):
         self, forward: Forward, raw: PyTree, own: PyTree, keys: Array, context: Context
     ) -> Forward:
         """With the weighted loss; each group of rows has a pair of samples."""
-        groups, betas = context.groups, positive(raw[BETAS])
+        groups, betas = context.groups, positive_betas(raw[BETAS])
 
         def with_loss(weights: PyTree, X: Array) -> Output:
             rows = 2 * self.sample_size

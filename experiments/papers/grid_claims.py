@@ -9,7 +9,7 @@ from experiments.papers.grid import Cell, Grid, Ordering
 from experiments.papers.item import Claim
 from experiments.papers.trainings import Trained
 from experiments.papers.verdict import comparison, measured
-from experiments.reports.table import spread
+from experiments.reports.table import mean_and_deviation
 
 #: How measures and scores are called in a table.
 NAMES = {
@@ -76,7 +76,7 @@ def _shown(grid: Grid, cell: Cell, trained: Sequence[Trained], name: str, last: 
     numbers = factor * ((1 - numbers) if flipped else numbers)
     reported = cell.reported if name == grid.measure else cell.also.get(name)
     theirs = "" if reported is None else f"{reported:g}"
-    return Claim(f"{cell.name}: {what}", spread(list(numbers), ".2f"), theirs)
+    return Claim(f"{cell.name}: {what}", mean_and_deviation(list(numbers), ".2f"), theirs)
 
 
 def _cited(grid: Grid, name: str, value: float) -> Claim:

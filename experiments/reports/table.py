@@ -90,12 +90,12 @@ def _row(runs: Sequence[Run], first: Sequence[Run]) -> tuple[str, ...]:
     gains = [100 * (mine - theirs) for mine, theirs in pairs if theirs is not None]
     return (
         name,
-        spread([100 * entry.test_accuracy for entry in last], ".2f"),
-        "" if runs[0].method == first[0].method or not gains else spread(gains, "+.2f"),
-        spread([entry.test_loss for entry in last], ".4f"),
-        spread([100 * entry.train_accuracy for entry in last], ".2f"),
-        spread([entry.train_loss for entry in last], ".4f"),
-        spread([run.step_ms for run in trained], ".2f"),
+        mean_and_deviation([100 * entry.test_accuracy for entry in last], ".2f"),
+        "" if runs[0].method == first[0].method or not gains else mean_and_deviation(gains, "+.2f"),
+        mean_and_deviation([entry.test_loss for entry in last], ".4f"),
+        mean_and_deviation([100 * entry.train_accuracy for entry in last], ".2f"),
+        mean_and_deviation([entry.train_loss for entry in last], ".4f"),
+        mean_and_deviation([run.step_ms for run in trained], ".2f"),
         f"{runs[0].parameters:,}",
     )
 
@@ -116,7 +116,7 @@ def failures(runs: Sequence[Run]) -> str:
     return f": {', '.join(said)}" if said else ""
 
 
-def spread(values: Sequence[float], form: str) -> str:
+def mean_and_deviation(values: Sequence[float], form: str) -> str:
     """``mean ± sample standard deviation``; the value itself if there is one."""
     mean = format(np.mean(values), form)
     if len(values) == 1:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from jaxnorm import initial_betas, positive, variance_constancy_loss
+from jaxnorm import initial_betas, positive_betas, variance_constancy_loss
 
 
 class Mixture(NamedTuple):
@@ -66,7 +66,8 @@ def train_unit(
 
     def loss(params: dict[str, Array], x: Float[Array, "rows 2"]) -> Float[Array, ""]:
         activations = (x @ params["weights"])[:, None]
-        return variance_constancy_loss(activations, positive(params["beta"]), n, groups=groups)
+        betas = positive_betas(params["beta"])
+        return variance_constancy_loss(activations, betas, n, groups=groups)
 
     def step(state: Any, key: Array) -> Any:
         params, moments = state
@@ -78,4 +79,4 @@ def train_unit(
 
     keys = jax.random.split(key, setting.steps)
     (params, _), cosine = jax.lax.scan(step, (params, optimizer.init(params)), keys)
-    return Unit(params["weights"], positive(params["beta"])[0], cosine)
+    return Unit(params["weights"], positive_betas(params["beta"])[0], cosine)

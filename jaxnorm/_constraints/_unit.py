@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxnorm._checks import POSITIVE, check_number
 from jaxnorm._numerics import nonzero, promote, rounding_floor
-from jaxnorm._sums import not_stored, parted_axis, some_of, spread, total, totals
+from jaxnorm._sums import not_stored, parted_axis, some_of, to_weights, total, totals
 from jaxnorm._trees._axes import fan_in, negative_axes
 from jaxnorm._trees._node import Axes
 
@@ -48,7 +48,7 @@ def center(weights: Weights, fan_in_axes: int | Iterable[int]) -> Weights:
     axes = negative_axes(fan_in_axes, weights.ndim, "the weights array")
     wide = promote(weights)
     mean = total(wide, axes) / fan_in(wide, axes)
-    return (wide - spread(mean, wide, axes)).astype(weights.dtype)
+    return (wide - to_weights(mean, wide, axes)).astype(weights.dtype)
 
 
 def project_to_sphere(
@@ -104,7 +104,7 @@ def on_sphere(
     ``near`` is what `near_the_mean` would find, where it is known already.
     """
     deviation, factor, exists = to_sphere(wide, axes, squared_radius, centered, near)
-    return deviation * spread(factor, wide, axes), exists
+    return deviation * to_weights(factor, wide, axes), exists
 
 
 def to_sphere(
@@ -140,7 +140,7 @@ def _deviation(
     error = sums / size
     squares = squares - size * jnp.square(error)
     floor = rounding_floor(near + error, count=size)
-    return deviation - spread(error, wide, axes), squares, floor
+    return deviation - to_weights(error, wide, axes), squares, floor
 
 
 def near_the_mean(wide: Weights, axes: Axes) -> Float[Array, "..."]:

@@ -4,7 +4,8 @@ from jaxnorm.losses._affine_strength import (
     affine_gamma_decay_strength as affine_gamma_decay_strength,
 )
 from jaxnorm.losses._beta import initial_betas as initial_betas
-from jaxnorm.losses._beta import positive as positive
+from jaxnorm.losses._beta import positive  # noqa: F401  # the former name
+from jaxnorm.losses._beta import positive_betas as positive_betas
 from jaxnorm.losses._collect_preactivations import (
     collect_preactivations as collect_preactivations,
 )
@@ -28,7 +29,7 @@ __all__ = [
     "gamma_decay_strength",
     "initial_betas",
     "perceptron_gamma_decay_strength",
-    "positive",
+    "positive_betas",
     "total_variance_constancy",
     "variance_constancy_loss",
     "with_first_rows",

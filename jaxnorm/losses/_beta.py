@@ -16,7 +16,7 @@ ONE = math.log(math.expm1(1))
 
 
 def initial_betas(preactivations: PyTree, *, sample_axes: SampleAxes = (0,)) -> PyTree:
-    """Raw betas, one a unit, of which `positive` makes 1: the paper's initial value.
+    """Raw betas, one a unit, of which `positive_betas` makes 1: the paper's initial value.
 
     Args:
         preactivations: a pytree of pre-activations, or of their shapes (``jax.eval_shape``).
@@ -35,7 +35,7 @@ def initial_betas(preactivations: PyTree, *, sample_axes: SampleAxes = (0,)) -> 
         >>> raw = initial_betas({"dense": jnp.zeros((8, 3)), "conv": jnp.zeros((8, 2, 2, 4))})
         >>> raw["dense"].shape, raw["conv"].shape
         ((3,), (2, 2, 4))
-        >>> positive(raw)["dense"].tolist()
+        >>> positive_betas(raw)["dense"].tolist()
         [1.0, 1.0, 1.0]
 
     Source: Littwin and Wolf 2018, section 2.4.
@@ -48,7 +48,7 @@ def initial_betas(preactivations: PyTree, *, sample_axes: SampleAxes = (0,)) -> 
     return jax.tree.map(raw, preactivations)
 
 
-def positive(raw: PyTree) -> PyTree:
+def positive_betas(raw: PyTree) -> PyTree:
     """Beta = log(1 + exp(raw)), leaf by leaf: positive for any raw value.
 
     The authors leave the sign of beta free. A negative one gives the loss a pole, where the second
@@ -63,7 +63,11 @@ def positive(raw: PyTree) -> PyTree:
     Elementwise: the same under jit, pmap and shard_map.
 
     Example:
-        >>> [round(float(beta), 4) for beta in positive(jnp.array([-9.0, 0.0, 9.0]))]
+        >>> [round(float(beta), 4) for beta in positive_betas(jnp.array([-9.0, 0.0, 9.0]))]
         [0.0001, 0.6931, 9.0001]
     """
     return jax.tree.map(jax.nn.softplus, raw)
+
+
+#: The former name.
+positive = positive_betas

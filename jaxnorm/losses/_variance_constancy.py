@@ -99,9 +99,9 @@ def total_variance_constancy(
     It means the same under jit, pmap and shard_map as `variance_constancy_loss` does.
 
     Example:
-        >>> from jaxnorm.losses import initial_betas, positive
+        >>> from jaxnorm.losses import initial_betas, positive_betas
         >>> layers = {"first": jnp.ones((8, 3)), "second": jnp.ones((8, 5))}
-        >>> float(total_variance_constancy(layers, positive(initial_betas(layers))))
+        >>> float(total_variance_constancy(layers, positive_betas(initial_betas(layers))))
         2.0
 
     Source: Littwin and Wolf 2018, section 2.4.
@@ -165,5 +165,5 @@ def _check_sign(beta: Any) -> None:
     if known is not None and (known < 0).any():
         raise ValueError(
             f"beta is {known.min()} at its least; wanted positive values, or the loss has a pole: "
-            "jaxnorm.losses.positive(raw) makes them of any numbers."
+            "jaxnorm.losses.positive_betas(raw) makes them of any numbers."
         )

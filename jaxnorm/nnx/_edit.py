@@ -10,6 +10,17 @@ from jaxtyping import Array, Float
 Path = tuple[Any, ...]
 
 
+def check_module(model: Any) -> None:
+    """Raises TypeError for a model of another library."""
+    if not isinstance(model, nnx.Module):
+        raise TypeError(
+            f"got a {type(model).__name__}, wanted a Flax NNX module. A model of Linen, Haiku or "
+            "Equinox is a function of its parameters already: give that to traced_layout(apply, "
+            "params, *inputs), the parameters to constrain, and leave its BatchNorm layers out "
+            "where it is written."
+        )
+
+
 def clone(model: nnx.Module) -> nnx.Module:
     """A copy of the model's structure; its arrays are shared, its variables are not."""
     copy: nnx.Module = nnx.merge(*nnx.split(model), copy=True)

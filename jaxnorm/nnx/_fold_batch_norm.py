@@ -44,6 +44,7 @@ def fold_batch_norm(model: nnx.Module, *inputs: Any, **keywords: Any) -> FoldedM
 
     Raises:
         ValueError: if the model has no BatchNorm layer.
+        TypeError: if the model is another library's.
 
     Example:
         >>> import jax.numpy as jnp

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from flax import nnx
 from jaxtyping import PyTree
 
+from jaxnorm.nnx._edit import check_module
 from jaxnorm.nnx._flags import with_flags
 from jaxnorm.nnx._match import Fit
 
@@ -45,6 +46,7 @@ def functionalize(model: nnx.Module, *, mixed_precision: bool = False) -> Functi
         ValueError: in ``apply``, for params and state that are not the model's. They match by path,
             shape and type, whatever their order: a checkpoint whose list indices became strings
             fits, one with other names, shapes or types does not.
+        TypeError: if the model is another library's.
 
     Example:
         >>> import jax.numpy as jnp
@@ -54,6 +56,7 @@ def functionalize(model: nnx.Module, *, mixed_precision: bool = False) -> Functi
         >>> output.shape
         (2, 8)
     """
+    check_module(model)
     training, evaluating = _graph(model, train=True), _graph(model, train=False)
     params, state = (
         nnx.to_pure_dict(nnx.state(model, kind)) for kind in (nnx.Param, nnx.Not(nnx.Param))

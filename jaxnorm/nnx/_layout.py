@@ -9,6 +9,7 @@ from jaxnorm._trees._axes import negative_axes
 from jaxnorm._trees._layout import Layout, layout_by
 from jaxnorm._trees._node import Axes
 from jaxnorm._trees._paths import Path
+from jaxnorm.nnx._edit import check_module
 
 
 def layout(model: nnx.Module) -> Layout:
@@ -33,6 +34,7 @@ def layout(model: nnx.Module) -> Layout:
 
     Raises:
         ValueError: if no module has a kernel that is known.
+        TypeError: if the model is another library's.
 
     Example:
         >>> model = nnx.MultiHeadAttention(2, 8, decode=False, rngs=nnx.Rngs(0))
@@ -46,6 +48,7 @@ def layout(model: nnx.Module) -> Layout:
         for name, axes in _kernel_axes(module).items()
     }
     if not known:
+        check_module(model)
         raise ValueError(
             f"{type(model).__name__} has no Linear, Conv, ConvTranspose, LinearGeneral, Einsum or "
             "Embed in it; write a layout_from_rules([(regex, axes), ...]) for its kernels."

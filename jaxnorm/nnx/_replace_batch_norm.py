@@ -8,7 +8,7 @@ from flax import nnx
 
 from jaxnorm._numerics import promote
 from jaxnorm.nnx._batch_norm import BatchNorm
-from jaxnorm.nnx._edit import Path, clone, replaced, set_bias
+from jaxnorm.nnx._edit import Path, check_module, clone, replaced, set_bias
 from jaxnorm.nnx._followed import followed_layers
 from jaxnorm.nnx._population_norm import PopulationNorm
 from jaxnorm.nnx._scale_and_bias import Identity, ScaleAndBias
@@ -73,6 +73,7 @@ def replace_batch_norm(
     Raises:
         ValueError: if the model has no BatchNorm layer, or cannot be called in training with the
             ``inputs``.
+        TypeError: if the model is another library's.
 
     Example:
         >>> rngs = nnx.Rngs(0)
@@ -101,6 +102,7 @@ def batch_norms(model: nnx.Module) -> dict[Path, Any]:
     """The BatchNorm layers by path. Raises ValueError if there is none."""
     found = {p: m for p, m in nnx.iter_modules(model) if isinstance(m, Normalization)}
     if not found:
+        check_module(model)
         raise ValueError(
             f"{type(model).__name__} has no BatchNorm layer, Flax's or this library's, so there is "
             "nothing to take out."

@@ -9,7 +9,8 @@ from jaxnorm.reparam._fold import Folded as Folded
 from jaxnorm.reparam._fold import fold_batch_norm as fold_batch_norm
 from jaxnorm.reparam._linearly_constrained import LinearlyConstrained as LinearlyConstrained
 from jaxnorm.reparam._parameter_count import parameter_count as parameter_count
-from jaxnorm.reparam._power_iteration import attach as attach
+from jaxnorm.reparam._power_iteration import attach  # noqa: F401  # the former name
+from jaxnorm.reparam._power_iteration import attach_singular_vectors as attach_singular_vectors
 from jaxnorm.reparam._power_iteration import power_iteration as power_iteration
 from jaxnorm.reparam._reparametrize import reparametrize as reparametrize
 from jaxnorm.reparam._scaled import Scaled as Scaled
@@ -26,7 +27,7 @@ __all__ = [
     "SpectrallyNormalized",
     "WeightNormalized",
     "WeightStandardized",
-    "attach",
+    "attach_singular_vectors",
     "effective",
     "fold_batch_norm",
     "parameter_count",

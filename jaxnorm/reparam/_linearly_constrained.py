@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxnorm._constraints._unit import center
 from jaxnorm._numerics import promote
-from jaxnorm._sums import spread, total
+from jaxnorm._sums import to_weights, total
 from jaxnorm._trees._axes import fan_in, negative_axes
 from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 
@@ -86,7 +86,7 @@ def _zero_sum(coordinates: Weights, axes: Axes) -> Weights:
     # A mask, not indexing: a fan-in axis may be sharded.
     size, first = fan_in(coordinates, axes), _first(coordinates, axes)
     free = jnp.where(first, 0, coordinates)
-    along = spread(total(free, axes), coordinates, axes)
+    along = to_weights(total(free, axes), coordinates, axes)
     root = math.sqrt(size)
     # Of the coordinates again, not of `free`, which compilers would store to use it twice.
     return jnp.where(first, along / root, coordinates - along / (size - root))

@@ -54,11 +54,12 @@ def power_iteration(params: PyTree, vectors: Vectors | None = None, iterations: 
     }
 
 
-def attach(params: PyTree, vectors: Vectors) -> PyTree:
+def attach_singular_vectors(params: PyTree, vectors: Vectors) -> PyTree:
     """The parameters with each spectrally normalized kernel knowing its vector.
 
-    For use inside the loss, in front of `effective`: ``effective(attach(params, vectors))``.
-    Gradients with respect to ``params`` have no entry for the vectors.
+    For use inside the loss, in front of `effective`:
+    ``effective(attach_singular_vectors(params, vectors))``. Gradients with respect to ``params``
+    have no entry for the vectors.
 
     Args:
         params: a tree of parameters.
@@ -73,7 +74,7 @@ def attach(params: PyTree, vectors: Vectors) -> PyTree:
     Example:
         >>> import jax.numpy as jnp
         >>> params = {"kernel": SpectrallyNormalized.from_kernel(jnp.diag(jnp.ones(2)), -2)}
-        >>> attach(params, power_iteration(params))["kernel"].vector.shape
+        >>> attach_singular_vectors(params, power_iteration(params))["kernel"].vector.shape
         (2,)
     """
     attached = [
@@ -83,6 +84,10 @@ def attach(params: PyTree, vectors: Vectors) -> PyTree:
         for path, node in _nodes(params)
     ]
     return jax.tree.unflatten(jax.tree.structure(params, is_leaf=_is_leaf), attached)
+
+
+#: The former name.
+attach = attach_singular_vectors
 
 
 def _nodes(params: PyTree) -> list[tuple[str, Any]]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm._numerics import promote
-from jaxnorm._sums import spread
+from jaxnorm._sums import to_weights
 from jaxnorm._trees._axes import negative_axes, per_unit, unit_shape
 from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 
@@ -61,4 +61,4 @@ class Scaled(Reparametrization):
         kernel = kernel_of(self.kernel)
         scale = per_unit(promote(self.scale, kernel), self.fan_in_axes)
         wide = promote(kernel, self.scale)
-        return (wide * spread(scale, wide, self.fan_in_axes)).astype(kernel.dtype)
+        return (wide * to_weights(scale, wide, self.fan_in_axes)).astype(kernel.dtype)

@@ -22,9 +22,9 @@ class SpectrallyNormalized(Reparametrization):
     sigma = u'Vv with the leading singular vectors held fixed, so its gradient is u v'. Its vector
     is *state*, not a parameter: it is None in the parameters (so nothing decays, averages or trains
     it), and the training loop carries it: ``vectors = power_iteration(params, vectors)`` once a
-    step and ``effective(attach(params, vectors))`` in the loss. Without one, `effective` takes the
-    exact vector from an eigendecomposition, as for an export. A zero kernel stays zero, with zero
-    gradients; a kernel of any other size is normalized.
+    step and ``effective(attach_singular_vectors(params, vectors))`` in the loss. Without one,
+    `effective` takes the exact vector from an eigendecomposition, as for an export. A zero kernel
+    stays zero, with zero gradients; a kernel of any other size is normalized.
 
     On a mesh with explicit axes wrap the call: ``jax.sharding.auto_axes(effective,
     out_sharding=...)``; the singular vectors mix all of a kernel's shards.

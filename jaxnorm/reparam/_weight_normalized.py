@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from jaxnorm._constraints._unit import squared_norm, to_sphere
 from jaxnorm._numerics import promote
-from jaxnorm._sums import spread
+from jaxnorm._sums import to_weights
 from jaxnorm._trees._axes import negative_axes, per_unit
 from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 
@@ -62,4 +62,4 @@ def scaled_point(
     wide, gain = promote(weights, scale), per_unit(promote(scale, weights), axes)
     deviation, factor, _ = to_sphere(wide, axes, squared_radius, centered)
     # One factor a unit, so that its gradient is one pass over the kernel.
-    return (deviation * spread(gain * factor, wide, axes)).astype(weights.dtype)
+    return (deviation * to_weights(gain * factor, wide, axes)).astype(weights.dtype)

@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._numerics import promote
+from jaxnorm._sums import largest, total
 from jaxnorm._trees._paths import entries, rebuild_entries
 
 
@@ -69,12 +70,11 @@ def clip_by_layer_norm(
 
 
 class _Factor(NamedTuple):
-    """Whether a layer is clipped, and what it is then divided and multiplied by, in this order.
+    """What a layer is divided and then multiplied by; 1 and 1 if it is not clipped.
 
     Two steps, since the quotient of the limit and a norm of 1e38 is below the smallest float.
     """
 
-    clipped: Bool[Array, ""]
     divisor: Float[Array, ""]
     multiplier: Float[Array, ""]
 
@@ -92,25 +92,28 @@ def _factors(
 def _factor(leaves: list[Float[Array, "..."]], max_norm: Any) -> _Factor:
     """The norm is that of the layer over its largest entry, so that no square overflows."""
     wide = [promote(leaf, *leaves) for leaf in leaves]
-    largest = jnp.stack([jnp.abs(leaf).max(initial=0.0) for leaf in wide]).max()
     # The result does not depend on what is divided by: nor does its derivative.
-    divisor = jax.lax.stop_gradient(_invertible(largest))
-    norm = jnp.sqrt(jnp.stack([jnp.square(leaf / divisor).sum() for leaf in wide]).sum())
+    divisor = _invertible(jnp.stack([largest(leaf) for leaf in wide]).max())
+    norm = jnp.sqrt(jnp.stack([_sum(jnp.square(leaf / divisor)) for leaf in wide]).sum())
     with np.errstate(over="ignore"):  # a Python float may be infinite in the norm's type
         limit = jnp.asarray(max_norm, norm.dtype)
     limit = jnp.where(limit < 0, jnp.nan, limit)
     # Written so that NaN counts as clipped: it must stay visible in the result.
     clipped = ~(norm <= limit / divisor)
-    return _Factor(clipped, divisor, limit / jnp.where(clipped, norm, 1))
+    multiplier = limit / jnp.where(clipped, norm, 1)
+    return _Factor(jnp.where(clipped, divisor, 1), jnp.where(clipped, multiplier, 1))
 
 
-def _invertible(largest: Float[Array, ""]) -> Float[Array, ""]:
+def _sum(values: Float[Array, "..."]) -> Float[Array, ""]:
+    return total(values, tuple(range(-values.ndim, 0))).reshape(())
+
+
+def _invertible(size: Float[Array, ""]) -> Float[Array, ""]:
     """A positive number of that size whose reciprocal, by which XLA multiplies, is one too."""
-    tiny = float(jnp.finfo(largest.dtype).tiny)
-    return jnp.where(jnp.isinf(largest), largest, jnp.clip(largest, tiny, 1 / tiny))
+    tiny = float(jnp.finfo(size.dtype).tiny)
+    return jnp.where(jnp.isinf(size), size, jnp.clip(size, tiny, 1 / tiny))
 
 
 def _scaled(leaf: Float[Array, "..."], factor: _Factor) -> Float[Array, "..."]:
     wide = promote(leaf, factor.divisor)
-    scaled = wide / factor.divisor * factor.multiplier
-    return jax.lax.select(factor.clipped, scaled, wide).astype(leaf.dtype)
+    return (wide / factor.divisor * factor.multiplier).astype(leaf.dtype)

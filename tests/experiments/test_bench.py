@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.bench import effective, lcw, peers, throughput
+from experiments.bench import effective, lcw, peers, start, throughput, update
 from experiments.cli import main
 
 #: Each test here takes many seconds.
@@ -52,6 +52,44 @@ def test_effective(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_networks_have_their_published_sizes(kernels, millions: float) -> None:
     weights = sum(int(np.prod(shape)) for shape in kernels())
     assert round(weights / 1e6, 1) == millions
+
+
+@pytest.mark.usefixtures("standard_promotion")
+def test_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, (_, optimizers) in update.NETWORKS.items():
+        monkeypatch.setitem(update.NETWORKS, name, (lambda: [(4, 6), (6, 3)], optimizers))
+    assert main(["bench", "update", "--repeats", "2", "--out", str(tmp_path)]) == 0
+    rows = rows_of(tmp_path / "update.csv")
+    named = {row["optimizer"] for row in rows if row["network"] == "WRN-28-10"}
+    assert named == {*update.ALL}
+    assert all(float(row["ratio"]) > 0 for row in rows)
+
+
+def test_a_decoder_has_its_published_size() -> None:
+    """GPT-2 medium's 355M less what it looks up: 50,257 tokens and 1,024 positions."""
+    weights = sum(int(np.prod(shape)) for shape in update.decoder_kernels())
+    assert round(weights / 1e6) == 302
+
+
+def test_inference(tmp_path: Path) -> None:
+    sizes = ["--model", "mlp", "--depth", "1", "--width", "4", "--batch-size", "8"]
+    command = ["bench", "inference", *sizes, "--methods", "bn,wn", "--repeats", "2"]
+    assert main([*command, "--out", str(tmp_path)]) == 0
+    rows = {row["network"]: float(row["gflops"]) for row in rows_of(tmp_path / "inference.csv")}
+    # At hand or folded, what is left is the plain network.
+    assert rows["wn, weights at hand"] == rows["none"] < rows["wn"]
+    assert rows["none"] == pytest.approx(rows["bn, folded"], rel=0.01)
+    assert rows["bn, folded"] < rows["bn"]
+
+
+def test_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, "IMPORTS", ("json", "json, csv"))
+    sizes = ["--model", "mlp", "--depth", "1", "--width", "4", "--batch-size", "8"]
+    command = ["bench", "start", *sizes, "--methods", "bn", "--repeats", "1"]
+    assert main([*command, "--out", str(tmp_path)]) == 0
+    names = [row["what"] for row in rows_of(tmp_path / "start.csv")]
+    steps = ["compile none", "compile none (control)", "compile bn"]
+    assert names == ["import json", "import json, csv", *steps]
 
 
 def test_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from experiments.errors import UserError
 from experiments.reports.csv import write_curves, write_results
 from experiments.reports.curves import draw_curves, spread_out
 from experiments.reports.files import prepare_folder, write_whole
-from experiments.reports.table import comparison_table, markdown, provenance, spread
+from experiments.reports.table import comparison_table, markdown, mean_and_deviation, provenance
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
 
@@ -47,8 +47,8 @@ def test_the_table_has_means_spreads_and_paired_differences():
     assert rows[0][1:3] == ("85.00 ± 7.07", "")
     assert rows[1][1:3] == ("89.00 ± 8.49", "+4.00 ± 1.41")
     assert rows[1][-1] == "1,234"
-    assert spread([2.0], ".1f") == "2.0"
-    assert spread([2.0, float("nan")], ".1f") == "nan ± nan"
+    assert mean_and_deviation([2.0], ".1f") == "2.0"
+    assert mean_and_deviation([2.0, float("nan")], ".1f") == "nan ± nan"
     lines = markdown((["a", "bb"], [["x", "1"]])).splitlines()
     assert lines == ["| a | bb |", "|---|---:|", "| x |  1 |"]
 

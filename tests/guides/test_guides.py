@@ -25,6 +25,7 @@ WANTED = (
     "reading",
     "resnet",
     "transformer",
+    "which",
 )
 
 

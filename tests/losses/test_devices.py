@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-from jaxnorm.losses import initial_betas, positive, total_variance_constancy, with_first_rows
+from jaxnorm.losses import initial_betas, positive_betas, total_variance_constancy, with_first_rows
 from tests.devices import BOTH, DEVICES, collectives, mesh
 
 SAMPLES, GROUPS, STEPS, WEIGHT = 64, 8, 3, 0.1
@@ -49,7 +49,7 @@ def objective(
     error = jnp.square(x @ params["weights"]["head"] - y).mean()
     if not weight:
         return error
-    betas = positive(params["betas"])
+    betas = positive_betas(params["betas"])
     return error + weight * total_variance_constancy(
         rows, betas, groups=groups, axis_name=axis_name
     )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jaxnorm.losses import (
     initial_betas,
-    positive,
+    positive_betas,
     total_variance_constancy,
     variance_constancy_loss,
 )
@@ -82,13 +82,13 @@ def test_the_total_is_the_sum_over_layers() -> None:
         "a": jnp.asarray(normal(5, 8, 3), jnp.float32),
         "b": [jnp.asarray(normal(6, 8, 2, 2, 4), jnp.float32)],
     }
-    betas = jax.tree.map(lambda raw: positive(raw + 0.7), initial_betas(layers))
+    betas = jax.tree.map(lambda raw: positive_betas(raw + 0.7), initial_betas(layers))
     wanted = sum(
         variance_constancy(x, b, 3)
         for x, b in zip(jax.tree.leaves(layers), jax.tree.leaves(betas), strict=True)
     )
     np.testing.assert_allclose(total_variance_constancy(layers, betas, 3), wanted, **FLOAT32)
-    channels = positive(initial_betas(layers, sample_axes=None))
+    channels = positive_betas(initial_betas(layers, sample_axes=None))
     assert [b.shape for b in jax.tree.leaves(channels)] == [(3,), (4,)]
     got = total_variance_constancy(layers, channels, sample_axes=None)
     wanted = variance_constancy(layers["a"], 1.0, 2) + variance_constancy(
@@ -101,8 +101,8 @@ def test_betas_start_at_one_from_shapes_alone_and_stay_positive() -> None:
     shapes = jax.eval_shape(lambda: {"h": jnp.zeros((8, 3), jnp.bfloat16)})
     raw = initial_betas(shapes)
     assert (raw["h"].shape, raw["h"].dtype) == ((3,), jnp.float32)
-    np.testing.assert_allclose(positive(raw)["h"], 1.0, rtol=1e-6)
-    assert np.all(np.asarray(positive(jnp.linspace(-87, 87, 175))) > 0)
+    np.testing.assert_allclose(positive_betas(raw)["h"], 1.0, rtol=1e-6)
+    assert np.all(np.asarray(positive_betas(jnp.linspace(-87, 87, 175))) > 0)
 
 
 @pytest.mark.parametrize("beta", [1.0, 1e-6, 0.0])

@@ -11,10 +11,12 @@ import pytest
 from jaxnorm import (
     Scaled,
     SpectrallyNormalized,
-    attach,
     effective,
     power_iteration,
     reparametrize,
+)
+from jaxnorm import (
+    attach_singular_vectors as attach,
 )
 from tests.oracles import rows
 from tests.reparam.oracles import spectral_pullback

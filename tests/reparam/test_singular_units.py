@@ -11,9 +11,11 @@ from jaxnorm import (
     SpectrallyNormalized,
     WeightNormalized,
     WeightStandardized,
-    attach,
     power_iteration,
     reparametrize,
+)
+from jaxnorm import (
+    attach_singular_vectors as attach,
 )
 from tests.reparam.oracles import spectral_pullback
 from tests.reparam.table import FLOAT32, SHAPES, TABLE, Row, normal, random_node

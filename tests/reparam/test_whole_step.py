@@ -13,7 +13,7 @@ from flax import nnx
 
 from jaxnorm import (
     WeightNormalized,
-    attach,
+    attach_singular_vectors,
     centered_gradient,
     effective,
     power_iteration,
@@ -120,8 +120,8 @@ def test_orbax_saves_and_restores_every_node_and_its_optimizer(tmp_path: Path) -
         before, after = raw[row.name]["kernel"], restored["raw"][row.name]["kernel"]
         assert type(after) is type(before)
         assert after.fan_in_axes == before.fan_in_axes
-    kernels = effective(attach(restored["raw"], restored["vectors"]))
-    assert_equal(kernels, effective(attach(raw, saved["vectors"])))
+    kernels = effective(attach_singular_vectors(restored["raw"], restored["vectors"]))
+    assert_equal(kernels, effective(attach_singular_vectors(raw, saved["vectors"])))
 
 
 def test_reparametrized_parameters_train_in_an_nnx_model() -> None:

@@ -62,7 +62,7 @@ def nodes(params: Tree, kernel: Array) -> Tree:
     ]
     raw: Tree = jn.reparametrize(params, jn.Scaled)
     estimates = jn.power_iteration(raw, iterations=1)
-    raw = jn.attach(raw, estimates)
+    raw = jn.attach_singular_vectors(raw, estimates)
     folded: jn.reparam.Folded = jn.fold_batch_norm(
         kernel, None, kernel[0], kernel[0], None, None, fan_in_axes=-2
     )
@@ -89,7 +89,7 @@ def losses(params: Tree, x: Array, key: Array) -> Array:
     output, found = jn.collect_preactivations(apply, params, x, rows=4)
     betas: Tree = jn.initial_betas(found)
     x, first = jn.with_first_rows(x, 4)
-    loss: Array = jn.total_variance_constancy(found, jn.positive(betas), sample_size=2)
+    loss: Array = jn.total_variance_constancy(found, jn.positive_betas(betas), sample_size=2)
     loss = loss + jn.variance_constancy_loss(first, 1.0)
     affine: Tree = jn.affine_gamma_decay_strength(
         lambda scales, biases, samples: jnp.zeros(()), params, params, params, 128, key=key

@@ -22,14 +22,14 @@ ARGUMENTS: Walk = {
         ignoring(lambda: losses.variance_constancy_loss(ONES, -0.5)),
         "beta is -0.5 at its least",
         "wanted positive values",
-        "jaxnorm.losses.positive(raw)",
+        "jaxnorm.losses.positive_betas(raw)",
         ValueError,
     ),
     "a negative beta among others": Wrong(
         ignoring(lambda: losses.total_variance_constancy([ONES], [jnp.array([1.0, -2.0, 1.0])])),
         "beta is -2.0 at its least",
         "wanted positive values",
-        "jaxnorm.losses.positive(raw)",
+        "jaxnorm.losses.positive_betas(raw)",
         ValueError,
     ),
     "a strength of NaN": Wrong(

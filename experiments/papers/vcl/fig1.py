@@ -15,7 +15,7 @@ from experiments.papers.vcl.fig1_units import Measured, Settings, measure
 from experiments.papers.vcl.uci_data import split
 from experiments.papers.verdict import NOT_TRAINED, UNDECIDED, interval
 from experiments.reports.picture import COLOURS, new_figure
-from experiments.reports.table import spread
+from experiments.reports.table import mean_and_deviation
 
 #: What is drawn, and a control: a network without either.
 METHODS_SHOWN, CONTROL = ("bn", "vcl"), "none"
@@ -70,7 +70,9 @@ def _judged(
     found: Sequence[Measured],
 ) -> Claim:
     """Whether VCL's number is above (sign 1) or below BN's, by the interval over paired seeds."""
-    listed = [f"{label} {spread(list(numbers[key]), digits)}" for key, label in LABELS.items()]
+    listed = [
+        f"{label} {mean_and_deviation(list(numbers[key]), digits)}" for key, label in LABELS.items()
+    ]
     wanted = "more with VCL than with BN" if sign > 0 else "VCL lower than BN"
     compared = [each for each in found if each.method in METHODS_SHOWN]
     lost = {f"{each.method} {each.outcome}" for each in compared if each.outcome}

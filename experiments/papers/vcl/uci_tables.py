@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 
 from experiments.papers.vcl.uci_reported import TAB5
 from experiments.papers.vcl.uci_train import Chosen, Settings
-from experiments.reports.table import Table, spread
+from experiments.reports.table import Table, mean_and_deviation
 
 #: The digits to which the paper gives errors, and at which two methods are tied.
 DIGITS = 3
@@ -58,7 +58,8 @@ def results_table(chosen: Sequence[Chosen], settings: Settings) -> Table:
     rows = []
     for name in dict.fromkeys(each.dataset for each in chosen):
         cells = [
-            spread(errors_of(chosen, name, option), f".{DIGITS}f") + _reported(name, option)
+            mean_and_deviation(errors_of(chosen, name, option), f".{DIGITS}f")
+            + _reported(name, option)
             for option in options(settings)
         ]
         rows.append((name, *cells))

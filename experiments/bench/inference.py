@@ -1,0 +1,89 @@
+"""The forward pass of a trained network: its weights made in each call, at hand, or folded."""
+
+import statistics
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from flax import nnx
+from jaxtyping import Array
+
+from experiments.bench.step import BASELINE, CONTROL, config_of, random_batch, trainer_of
+from experiments.bench.timing import counted, ratio, times_in_turn
+from experiments.methods.method import Method
+from experiments.methods.table import METHODS, find_methods
+from experiments.reports.csv import write_csv
+from experiments.reports.files import prepare_folder
+from experiments.reports.show import show_table
+from experiments.training.evaluate import evaluated_weights
+from experiments.training.state import Batch
+from jaxnorm.nnx import BatchNorm, fold_batch_norm, functionalize
+
+COLUMNS = ("network", "ms", "ratio", "ratio_low", "ratio_high", "gflops", "gbytes")
+HEADER = ("network", "ms", "time ratio", "10^9 operations", "10^9 bytes")
+
+
+class _Subject(NamedTuple):
+    """A compiled forward pass, and what it is called with."""
+
+    compiled: jax.stages.Compiled
+    arguments: tuple[Any, ...]
+
+
+def bench_inference(flags: Any) -> None:
+    """Forward passes in evaluation: weights made in each call, at hand, or BN folded into them."""
+    prepare_folder(flags.out)
+    batch = random_batch(flags.batch_size)
+    subjects = dict(_subjects(BASELINE, METHODS[BASELINE], flags, batch))
+    subjects[CONTROL] = subjects[BASELINE]
+    for method in find_methods(flags.methods):
+        subjects |= dict(_subjects(method.name, method, flags, batch))
+    calls = {n: (lambda s=subject: s.compiled(*s.arguments)) for n, subject in subjects.items()}
+    times = times_in_turn(calls, flags.repeats)
+    rows = [
+        (
+            name,
+            statistics.median(times[name]),
+            *ratio(times[name], times[BASELINE]),
+            *(1e-9 * count for count in counted(subject.compiled)),
+        )
+        for name, subject in subjects.items()
+    ]
+    write_csv(flags.out / "inference.csv", COLUMNS, rows)
+    show_table((HEADER, [_shown(row) for row in rows]))
+    print(f"\n{flags.model}, {flags.batch_size} rows. Written to {flags.out}: inference.csv.")
+
+
+def _subjects(
+    name: str, method: Method, flags: Any, batch: Batch
+) -> Iterator[tuple[str, _Subject]]:
+    """A method's network as it was trained, and in the forms that one would deploy."""
+    trainer = trainer_of(method, config_of(flags), batch)
+    X, state = batch.X, trainer.init(np.uint32(0), np.asarray(batch.X))
+    network = trainer.network(jax.random.key(0))
+    apply = functionalize(network).apply
+
+    def trained(state: Any, X: Array) -> Array:
+        weights = evaluated_weights(method, state)
+        return apply(weights, state.model_state, X, train=False)[0]
+
+    yield name, _compiled(trained, state, X)
+    weights = jax.jit(lambda state: evaluated_weights(method, state))(state)
+    if str(jax.tree.structure(weights)) != str(jax.tree.structure(state.params)):
+        at_hand = lambda weights, X: apply(weights, state.model_state, X, train=False)[0]  # noqa: E731
+        yield f"{name}, weights at hand", _compiled(at_hand, weights, X)
+    if any(isinstance(each, (nnx.BatchNorm, BatchNorm)) for _, each in nnx.iter_modules(network)):
+        folded = functionalize(fold_batch_norm(network, X).model)
+        forward = lambda params, X: folded.apply(params, folded.state, X, train=False)[0]  # noqa: E731
+        yield f"{name}, folded", _compiled(forward, folded.params, X)
+
+
+def _compiled(forward: Callable[..., Array], *arguments: Any) -> _Subject:
+    return _Subject(jax.jit(forward).lower(*arguments).compile(), arguments)
+
+
+def _shown(row: tuple[Any, ...]) -> tuple[str, ...]:
+    name, ms, middle, low, high, *counts = row
+    time = f"{middle:.3f} [{low:.3f}, {high:.3f}]"
+    return (name, f"{ms:.3g}", time, *(f"{count:.4g}" for count in counts))

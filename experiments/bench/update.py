@@ -1,0 +1,158 @@
+"""One optimizer update on a large network's kernels, against SGD with momentum."""
+
+import statistics
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import jax
+import optax
+from optax import contrib
+
+import jaxnorm
+from experiments.bench.effective import random_params, wide_resnet_kernels
+from experiments.bench.timing import counted, ratio, times_in_turn
+from experiments.methods.rivals.hyperball import as_long_as_kernels, whole_kernels
+from experiments.methods.rivals.nero import normalize_units
+from experiments.reports.csv import write_csv
+from experiments.reports.files import prepare_folder
+from experiments.reports.show import show_table
+
+BASE, CONTROL = "SGD", "SGD again"
+COLUMNS = (
+    "network",
+    "optimizer",
+    "ms",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+    "operations_per_weight",
+    "bytes_per_weight",
+    "temporary_bytes_per_weight",
+)
+HEADER = ("network", "optimizer", "ms", "time ratio", "operations", "bytes", "temporary bytes")
+
+
+def decoder_kernels(width: int = 1024, layers: int = 24) -> list[tuple[int, ...]]:
+    """The kernel shapes of a decoder's blocks, those of GPT-2 medium: 302M weights."""
+    block: list[tuple[int, ...]] = [
+        (width, 3 * width),
+        (width, width),
+        (width, 4 * width),
+        (4 * width, width),
+    ]
+    return layers * block
+
+
+def _sgd() -> optax.GradientTransformation:
+    return optax.sgd(0.1, momentum=0.9)
+
+
+def _nero() -> optax.GradientTransformation:
+    normalize = normalize_units(jaxnorm.flax_layout, 0.999)
+    return optax.chain(normalize, _sgd(), jaxnorm.sphere_projection(squared_radius=1.0))
+
+
+def _hyperball() -> optax.GradientTransformation:
+    whole = whole_kernels(jaxnorm.flax_layout)
+    onto = jaxnorm.sphere_projection(layout=whole, squared_radius=None, centered=False)
+    return optax.chain(as_long_as_kernels(jaxnorm.flax_layout), _sgd(), onto)
+
+
+#: Those that are measured on the large network too, each with arrays of its own.
+FEW: Mapping[str, Callable[[], optax.GradientTransformation]] = MappingProxyType(
+    {
+        BASE: _sgd,
+        "Adam": lambda: optax.adam(1e-3),
+        "constrained": lambda: optax.chain(_sgd(), jaxnorm.sphere_projection()),
+    }
+)
+ALL = MappingProxyType(
+    {
+        **FEW,
+        CONTROL: _sgd,
+        "constrained, not centered": lambda: optax.chain(
+            _sgd(), jaxnorm.sphere_projection(centered=False)
+        ),
+        "constrained Adam": lambda: optax.chain(optax.adam(1e-3), jaxnorm.sphere_projection()),
+        "centered gradient": lambda: optax.chain(jaxnorm.centered_gradient(), _sgd()),
+        "optax.centralize": lambda: optax.chain(optax.centralize(), _sgd()),
+        "clipped layer by layer": lambda: optax.chain(jaxnorm.clip_by_layer_norm(1.0), _sgd()),
+        "clipped adaptively": lambda: optax.chain(optax.adaptive_grad_clip(0.01), _sgd()),
+        "Nero": _nero,
+        "Hyperball": _hyperball,
+    }
+)
+#: Muon's own steps are for matrices, and Adam's for the rest: it is measured on a decoder.
+MATRICES = MappingProxyType({**FEW, "Muon": lambda: contrib.muon(0.02)})
+#: The kernels of a network, and what is measured on them.
+NETWORKS = {
+    "WRN-28-10": (wide_resnet_kernels, ALL),
+    "decoder, 256 wide": (lambda: decoder_kernels(256, 12), MATRICES),
+    "decoder, 1024 wide": (decoder_kernels, FEW),
+}
+
+
+class _Subject(NamedTuple):
+    """A compiled update, and the parameters and state that it is called with."""
+
+    compiled: jax.stages.Compiled
+    arrays: list[Any]
+
+    def run(self, gradients: Any) -> Any:
+        """Steps; the buffers of the old parameters and state are given away."""
+        self.arrays[:] = self.compiled(*self.arrays, gradients)
+        return self.arrays
+
+
+def bench_update(flags: Any) -> None:
+    """An optimizer's update at 36M, 9M and 302M weights, constrained and not, against SGD's."""
+    prepare_folder(flags.out)
+    rows = [row for name in NETWORKS for row in _rows(name, flags.repeats)]
+    write_csv(flags.out / "update.csv", COLUMNS, rows)
+    show_table((HEADER, [_shown(row) for row in rows]))
+    print("\nSGD has momentum; operations and bytes are the compiler's, a weight.")
+    print(f"Written to {flags.out}: update.csv.")
+
+
+def _rows(network: str, repeats: int) -> list[tuple[Any, ...]]:
+    kernels, optimizers = NETWORKS[network]
+    params = jaxnorm.project(random_params(kernels()))
+    gradients = params
+    size = sum(w.size for w in jax.tree.leaves(params))
+    subjects = {name: _subject(make(), params, gradients) for name, make in optimizers.items()}
+    calls = {name: partial(subject.run, gradients) for name, subject in subjects.items()}
+    times = times_in_turn(calls, repeats)
+    return [
+        (
+            network,
+            name,
+            statistics.median(times[name]),
+            *ratio(times[name], times[BASE]),
+            *(count / size for count in (*counted(subject.compiled), _temporary(subject))),
+        )
+        for name, subject in subjects.items()
+    ]
+
+
+def _subject(optimizer: optax.GradientTransformation, params: Any, gradients: Any) -> _Subject:
+    def step(params: Any, state: Any, gradients: Any) -> tuple[Any, Any]:
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state
+
+    own = jax.tree.map(lambda w: w.copy(), params)
+    arrays = [own, optimizer.init(own)]
+    jitted = jax.jit(step, donate_argnums=(0, 1))
+    return _Subject(jitted.lower(*arrays, gradients).compile(), arrays)
+
+
+def _temporary(subject: _Subject) -> float:
+    memory = subject.compiled.memory_analysis()
+    return float("nan") if memory is None else memory.temp_size_in_bytes
+
+
+def _shown(row: tuple[Any, ...]) -> tuple[str, ...]:
+    network, name, ms, middle, low, high, *counts = row
+    time = f"{middle:.3g} [{low:.3g}, {high:.3g}]"
+    return (network, name, f"{ms:.3g}", time, *(f"{count:.3g}" for count in counts))
