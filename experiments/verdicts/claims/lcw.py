@@ -1,0 +1,102 @@
+"""Kutsuna 2019, linearly constrained weights."""
+
+from experiments.verdicts.claim import Claim, Decider, Side, row
+
+PAPER = "Linearly constrained weights (Kutsuna 2019)"
+
+_FIG5, _TAB1 = "cifar10-jpeg/lcw-fig5/results.csv", "cifar10-jpeg/lcw-tab1/results.csv"
+_DATA = "CIFAR-10"
+
+
+def _side(name: str) -> Side:
+    return row(name, _DATA)
+
+
+def _decider(item: str, *rows: str) -> Decider:
+    return Decider(f"lcw/{item}", tuple((name, _DATA) for name in rows))
+
+
+CLAIMS = (
+    *(
+        Claim(
+            f"lcw-{name.lower()}-stays",
+            "section 6.1",
+            f"50 sigmoid layers with {name} do not train at all, and with LCW they do",
+            _FIG5,
+            _side(name),
+            _side("LCW"),
+            measure="train_accuracy",
+            kind="fails",
+            about="training",
+            decider=_decider("fig5", name, "LCW"),
+        )
+        for name in ("WN", "SN")
+    ),
+    *(
+        Claim(
+            f"lcw-faster-than-{name.lower()}",
+            "Figure 5, section 6.1",
+            f"LCW converges faster than {name}: its training loss is lower",
+            _FIG5,
+            _side("LCW"),
+            _side(name),
+            measure="train_loss",
+            about="training",
+            decider=_decider("fig5", "LCW", name),
+        )
+        for name in ("BN", "SL", "CWN")
+    ),
+    Claim(
+        "lcw-overfits",
+        "section 6.1",
+        "in test loss LCW is no better than BN",
+        _FIG5,
+        _side("BN"),
+        _side("LCW"),
+        measure="test_loss",
+        decider=_decider("fig5", "LCW", "BN"),
+    ),
+    *(
+        Claim(
+            f"lcw-bn-over-{name.lower()}",
+            "Figure 5, section 6.1",
+            f"BN+LCW reaches a better test accuracy than {name}",
+            _FIG5,
+            _side("BN+LCW"),
+            _side(name),
+            decider=_decider("fig5", "BN+LCW", name),
+        )
+        for name in ("LCW", "BN")
+    ),
+    Claim(
+        "lcw-vgg",
+        "Table 1, section 6.2",
+        "LCW improves VGG19 with BN",
+        _TAB1,
+        _side("VGG19+LCW"),
+        _side("VGG19"),
+        decider=_decider("tab1", "VGG19+LCW", "VGG19"),
+    ),
+    Claim(
+        "lcw-vgg-faster",
+        "Figure 6, section 6.2",
+        "VGG19 with BN and LCW converges faster: its training loss is lower",
+        _TAB1,
+        _side("VGG19+LCW"),
+        _side("VGG19"),
+        measure="train_loss",
+        about="training",
+        decider=_decider("tab1", "VGG19+LCW", "VGG19"),
+    ),
+    Claim(
+        "lcw-resnet",
+        "Table 1, section 6.2",
+        "on ResNet-18 with BN, LCW changes little (less than a point)",
+        _TAB1,
+        _side("ResNet18+LCW"),
+        _side("ResNet18"),
+        kind="same",
+        margin=1.0,
+        decider=_decider("tab1", "ResNet18+LCW", "ResNet18"),
+    ),
+)

@@ -1,0 +1,12 @@
+"""All claims, by paper."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from experiments.verdicts.claim import Claim
+from experiments.verdicts.claims import bn, cwo, lcw, normprop, vcl
+
+#: By the paper's title, in the order of the page.
+CLAIMS: Mapping[str, tuple[Claim, ...]] = MappingProxyType(
+    {paper.PAPER: paper.CLAIMS for paper in (cwo, lcw, normprop, vcl, bn)}
+)
