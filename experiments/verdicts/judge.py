@@ -51,15 +51,14 @@ def judge(claim: Claim, better: Seen, worse: Seen | None) -> Verdict:
     """
     refuse_few_seeds(claim, better, worse)
     if claim.kind == "trains":
-        return _on_training(claim, better, lost_is_claimed=False)
+        found = _level(claim, claim.better.name, better)
+        return _on_training(claim, better, found, lost_is_claimed=False)
     assert worse is not None, claim.name
+    found = _levels(claim, better, worse)
+    if worse.lost or (better.lost and claim.kind != "fails"):
+        return Verdict(NOT_DECIDABLE, found, _lost(claim, better, worse))
     if claim.kind == "fails":
-        if worse.lost:
-            found = _levels(claim, better, worse)
-            return Verdict(NOT_DECIDABLE, found, _lost(claim, better, worse))
-        return _on_training(claim, better, lost_is_claimed=True)
-    if better.lost or worse.lost:
-        return Verdict(NOT_DECIDABLE, _levels(claim, better, worse), _lost(claim, better, worse))
+        return _on_training(claim, better, found, lost_is_claimed=True)
     return _on_difference(claim, better, worse)
 
 
@@ -139,9 +138,9 @@ def _holds(claim: Claim, low: float, high: float) -> bool | None:
     return False if high < -claim.margin else None
 
 
-def _on_training(claim: Claim, side: Seen, lost_is_claimed: bool) -> Verdict:
+def _on_training(claim: Claim, side: Seen, found: str, lost_is_claimed: bool) -> Verdict:
     """Of a claim that one side does, or does not, train."""
-    found, count, total = _level(claim, claim.better.name, side), len(side.lost), len(side.seeds)
+    count, total = len(side.lost), len(side.seeds)
     if 0 < count < total:
         return Verdict(NOT_DECIDABLE, found, f"{_counted(claim.better.name, side)}")
     as_claimed = (count == total) == lost_is_claimed

@@ -1,6 +1,6 @@
 """Kutsuna 2019, linearly constrained weights."""
 
-from experiments.verdicts.claim import Claim, Decider, Side, row
+from experiments.verdicts.claim import Claim, Decider, Side, method, row
 
 PAPER = "Linearly constrained weights (Kutsuna 2019)"
 
@@ -67,6 +67,16 @@ CLAIMS = (
             decider=_decider("fig5", "BN+LCW", name),
         )
         for name in ("LCW", "BN")
+    ),
+    Claim(
+        "lcw-bn-over-bn-digits",
+        "Figure 5, section 6.1",
+        "the same over BN (digits alone)",
+        "sigmoid50/results.csv",
+        method("bn+lcw"),
+        method("bn"),
+        data="digits",
+        decider=_decider("fig5", "BN+LCW", "BN"),
     ),
     Claim(
         "lcw-vgg",
