@@ -38,12 +38,14 @@ class Decider(NamedTuple):
     """What would decide a claim: cells of a paper's item at the paper's own size.
 
     Attributes:
-        item: its name.
+        item: its name; empty where it is something else.
         cells: (row, column) of the cells that the claim is about; empty for what is no table.
+        said: what else it is.
     """
 
     item: str
     cells: tuple[tuple[str, str], ...] = ()
+    said: str = ""
 
 
 @dataclass(frozen=True)

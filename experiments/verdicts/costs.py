@@ -10,8 +10,6 @@ from experiments.verdicts.seen import Row, rows_of
 #: What ``bench papers`` writes, in the folder of results.
 COSTS = "bench/papers.csv"
 
-NO_PAPER = "more seeds and rows: the paper trains no such network"
-
 
 def decided_by(claim: Claim, folder: Path) -> str:
     """The command at the paper's size and its hours, in words.
@@ -20,8 +18,8 @@ def decided_by(claim: Claim, folder: Path) -> str:
         claim: what is to be decided.
         folder: the folder of results.
     """
-    if claim.decider is None:
-        return NO_PAPER
+    if claim.decider is None or not claim.decider.item:
+        return claim.decider.said if claim.decider else ""
     item = claim.decider.item
     command = f"`python -m experiments paper {item} --preset full --data-dir DIR`"
     if not claim.decider.cells:

@@ -23,7 +23,7 @@ from experiments.verdicts.judge import (
 )
 from experiments.verdicts.seen import rows_of, seen, seen_in
 from experiments.verdicts.sources import anchor, escaped, report_of, sources_table
-from experiments.verdicts.table import CLAIMS
+from experiments.verdicts.table import CLAIMS, NOTES
 from experiments.verdicts.when import WHEN, When
 
 COMMAND = "python -m experiments report --verdicts --folder experiments/results"
@@ -86,7 +86,8 @@ def page_of(folder: Path) -> str:
         RULES,
     ]
     for paper, claims in CLAIMS.items():
-        parts += [f"## {paper}", _table((judged[claim.name] for claim in claims), folder)]
+        parts += [f"## {paper}", *([NOTES[paper]] if paper in NOTES else [])]
+        parts.append(_table((judged[claim.name] for claim in claims), folder))
     parts += [
         "## Which normalizer when",
         "Test accuracies in percent; each claim with its verdict, for or against.",

@@ -10,3 +10,6 @@ from experiments.verdicts.claims import bn, cwo, lcw, normprop, vcl
 CLAIMS: Mapping[str, tuple[Claim, ...]] = MappingProxyType(
     {paper.PAPER: paper.CLAIMS for paper in (cwo, lcw, normprop, vcl, bn)}
 )
+
+#: What is said of all claims of a paper, by its title.
+NOTES: Mapping[str, str] = MappingProxyType({cwo.PAPER: cwo.NOTE})
