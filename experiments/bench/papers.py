@@ -58,8 +58,8 @@ def bench_papers(flags: Any) -> None:
     """GPU hours of a run of every cell of the papers' tables, estimated from its operations."""
     prepare_folder(flags.out)
     costs = {name: costs_of(item) for name, item in ITEMS.items() if item.grid is not None}
-    rows = [map(_shown, cost) for each in costs.values() for cost in each]
-    write_csv(flags.out / "papers.csv", Cost._fields, map(tuple, rows))
+    rows = [row_of(cost) for each in costs.values() for cost in each]
+    write_csv(flags.out / "papers.csv", Cost._fields, rows)
     totals = [(name, sum(c.hours * c.seeds for c in each)) for name, each in costs.items()]
     lines = [(name, f"{hours:.3g}") for name, hours in totals]
     show_table((("item", "GPU hours, all seeds"), lines))
@@ -116,5 +116,6 @@ def forward_operations(model: str, channels: int, row: tuple[int, ...], classes:
     return float(counted["flops"])
 
 
-def _shown(value: object) -> object:
-    return f"{value:.4g}" if isinstance(value, float) else value
+def row_of(cost: Cost) -> tuple[object, ...]:
+    """As a row of papers.csv."""
+    return (*cost[:4], f"{cost.gflops_row:.4g}", *cost[5:8], f"{cost.hours:.3g}")

@@ -23,7 +23,7 @@ from experiments.verdicts.judge import (
 )
 from experiments.verdicts.seen import rows_of, seen, seen_in
 from experiments.verdicts.sources import anchor, escaped, report_of, sources_table
-from experiments.verdicts.table import CLAIMS, NOTES
+from experiments.verdicts.table import CLAIMS, NOTES, PICTURES
 from experiments.verdicts.when import WHEN, When
 
 COMMAND = "python -m experiments report --verdicts --folder experiments/results"
@@ -88,6 +88,7 @@ def page_of(folder: Path) -> str:
     for paper, claims in CLAIMS.items():
         parts += [f"## {paper}", *([NOTES[paper]] if paper in NOTES else [])]
         parts.append(_table((judged[claim.name] for claim in claims), folder))
+        parts.append(f"![{Path(PICTURES[paper]).parent.as_posix()}]({PICTURES[paper]})")
     parts += [
         "## Which normalizer when",
         "Test accuracies in percent; each claim with its verdict, for or against.",

@@ -11,5 +11,10 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = MappingProxyType(
     {paper.PAPER: paper.CLAIMS for paper in (cwo, lcw, normprop, vcl, bn)}
 )
 
+#: The curves that show a paper best, by its title.
+PICTURES: Mapping[str, str] = MappingProxyType(
+    {paper.PAPER: paper.PICTURE for paper in (cwo, lcw, normprop, vcl, bn)}
+)
+
 #: What is said of all claims of a paper, by its title.
 NOTES: Mapping[str, str] = MappingProxyType({cwo.PAPER: cwo.NOTE})

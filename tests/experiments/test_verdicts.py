@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.bench.papers import forward_operations, hours_of
+from experiments.bench.papers import cost_of, forward_operations, hours_of, row_of
 from experiments.cli import main
 from experiments.errors import UserError
 from experiments.papers.registry import ITEMS
@@ -191,6 +191,17 @@ def test_operations_are_those_of_the_convolutions():
     stages = ((32, 3, 64), (16, 64, 128), (8, 128, 256))
     expected = 2 * sum(taps(n) * (c * d + 2 * d * d) for n, c, d in stages)
     assert forward_operations("cnn9", 64, (32, 32, 3), 10) == pytest.approx(expected, rel=0.01)
+
+
+def test_the_committed_hours_are_what_the_presets_say():
+    item = ITEMS["cwo/tab1"]
+    assert item.grid is not None
+    cell = item.grid.cells[0]
+    cost = cost_of(item.name, cell, item.presets["full"].settings)
+    # 50,000 rows in batches of 128, 200 times.
+    assert (cost.network, cost.batch_size, cost.steps, cost.seeds) == ("cnn9", 128, 78_000, 3)
+    committed = [tuple(row.values()) for row in rows_of(RESULTS / "bench" / "papers.csv")]
+    assert tuple(map(str, row_of(cost))) in committed
 
 
 def rows_by_hand(claim, where):

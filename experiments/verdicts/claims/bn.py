@@ -5,6 +5,7 @@ from typing import Any
 from experiments.verdicts.claim import Claim, Decider, method, row
 
 PAPER = "The regularization in batch normalization (Luo et al. 2019)"
+PICTURE = "cifar10-jpeg/bn-fig2cd/curves.png"
 
 _FIG2CD = "cifar10-jpeg/bn-fig2cd/results.csv"
 _HALVES = {"mean": "WN + mean-only BN", "variance": "WN + variance-only BN"}

@@ -3,6 +3,7 @@
 from experiments.verdicts.claim import Claim, Decider, method, row
 
 PAPER = "Constrained weight optimization (Ikami et al. 2021)"
+PICTURE = "photographs/curves.png"
 
 _TAB1, _TAB2, _TAB3, _TAB4 = (f"cifar10-jpeg/cwo-tab{n}/results.csv" for n in (1, 2, 3, 4))
 _LONG = "photographs/results.csv"

@@ -3,6 +3,7 @@
 from experiments.verdicts.claim import Claim, Decider, Side, method, row
 
 PAPER = "Linearly constrained weights (Kutsuna 2019)"
+PICTURE = "cifar10-jpeg/lcw-fig5/curves.png"
 
 _FIG5, _TAB1 = "cifar10-jpeg/lcw-fig5/results.csv", "cifar10-jpeg/lcw-tab1/results.csv"
 _DATA = "CIFAR-10"

@@ -3,6 +3,7 @@
 from experiments.verdicts.claim import Claim, Decider, method, row
 
 PAPER = "Normalization propagation (Arpit et al. 2016)"
+PICTURE = "cifar10-jpeg/normprop-tab1/curves.png"
 
 _TAB1 = "cifar10-jpeg/normprop-tab1/results.csv"
 _ONE = "batches/1/results.csv"

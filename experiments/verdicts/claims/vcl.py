@@ -3,6 +3,7 @@
 from experiments.verdicts.claim import Claim, Decider, Side, row
 
 PAPER = "The variance constancy loss (Littwin and Wolf 2018)"
+PICTURE = "uci/profile.png"
 
 _TAB2, _UCI, _FIG1 = "cifar10-jpeg/vcl-tab2/results.csv", "uci/results.csv", "uci/fig1/results.csv"
 _DATA = "CIFAR-10"
