@@ -10,7 +10,6 @@ from experiments.reports.files import write_whole
 from experiments.reports.table import mean_and_deviation
 from experiments.verdicts.claim import Claim, Side
 from experiments.verdicts.costs import COSTS, decided_by
-from experiments.verdicts.depth import DEPTH_NOTE, DEPTHS, depth_table
 from experiments.verdicts.judge import (
     EXCESS,
     FITTED,
@@ -78,7 +77,7 @@ def page_of(folder: Path) -> str:
     counts = Counter(verdict.word for _, verdict in judged.values())
     said = ", ".join(f"{counts[w]} {w}" for w in (REPRODUCED, NOT_REPRODUCED, NOT_DECIDABLE))
     files = [claim.results for claim, _ in judged.values()]
-    files += [results for when in WHEN for results, _ in when.runs] + [each for _, each in DEPTHS]
+    files += [results for when in WHEN for results, _ in when.runs]
     parts = [
         "# The papers' claims, measured",
         f"{len(judged)} claims: {said}. This page is written by `{COMMAND}` from the csv files "
@@ -93,9 +92,6 @@ def page_of(folder: Path) -> str:
         "## Which normalizer when",
         "Test accuracies in percent; each claim with its verdict, for or against.",
         _advice(judged, folder),
-        "## Where depth breaks",
-        DEPTH_NOTE,
-        depth_table(folder),
         "## The runs",
         sources_table(list(dict.fromkeys(files)), folder),
     ]

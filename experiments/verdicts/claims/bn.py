@@ -87,5 +87,4 @@ CLAIMS = (
         for half, name in _HALVES.items()
     ),
     *_on_clothes(256),
-    *_on_clothes(32),
 )

@@ -5,7 +5,7 @@ from experiments.verdicts.claim import Claim, Decider, Side, method, row
 PAPER = "Linearly constrained weights (Kutsuna 2019)"
 PICTURE = "cifar10-jpeg/lcw-fig5/curves.png"
 
-_FIG5, _TAB1 = "cifar10-jpeg/lcw-fig5/results.csv", "cifar10-jpeg/lcw-tab1/results.csv"
+_FIG5 = "cifar10-jpeg/lcw-fig5/results.csv"
 _DATA = "CIFAR-10"
 
 
@@ -78,36 +78,5 @@ CLAIMS = (
         method("bn"),
         data="digits",
         decider=_decider("fig5", "BN+LCW", "BN"),
-    ),
-    Claim(
-        "lcw-vgg",
-        "Table 1, section 6.2",
-        "LCW improves VGG19 with BN",
-        _TAB1,
-        _side("VGG19+LCW"),
-        _side("VGG19"),
-        decider=_decider("tab1", "VGG19+LCW", "VGG19"),
-    ),
-    Claim(
-        "lcw-vgg-faster",
-        "Figure 6, section 6.2",
-        "VGG19 with BN and LCW converges faster: its training loss is lower",
-        _TAB1,
-        _side("VGG19+LCW"),
-        _side("VGG19"),
-        measure="train_loss",
-        about="training",
-        decider=_decider("tab1", "VGG19+LCW", "VGG19"),
-    ),
-    Claim(
-        "lcw-resnet",
-        "Table 1, section 6.2",
-        "on ResNet-18 with BN, LCW changes little (less than a point)",
-        _TAB1,
-        _side("ResNet18+LCW"),
-        _side("ResNet18"),
-        kind="same",
-        margin=1.0,
-        decider=_decider("tab1", "ResNet18+LCW", "ResNet18"),
     ),
 )
