@@ -7,9 +7,9 @@ from pathlib import Path
 from experiments.bench.papers import SPEED, STEPS
 from experiments.papers.verdict import CONFIDENCE
 from experiments.reports.files import write_whole
-from experiments.reports.table import mean_and_deviation
 from experiments.verdicts.claim import Claim, Side
 from experiments.verdicts.costs import COSTS, decided_by
+from experiments.verdicts.depth import DEPTH_NOTE, DEPTHS, accuracy_of, depth_table
 from experiments.verdicts.judge import (
     EXCESS,
     FITTED,
@@ -20,7 +20,7 @@ from experiments.verdicts.judge import (
     Verdict,
     judge,
 )
-from experiments.verdicts.seen import rows_of, seen, seen_in
+from experiments.verdicts.seen import rows_of, seen
 from experiments.verdicts.sources import anchor, escaped, report_of, sources_table
 from experiments.verdicts.table import CLAIMS, NOTES, PICTURES
 from experiments.verdicts.when import WHEN, When
@@ -40,8 +40,9 @@ Student's t, positive where the paper's order holds. By rules that are the same 
   {EXCESS:g} points of the paper's errors; or the runs cannot speak of it, for the reason that is
   given. Then an order that holds here is no confirmation, and one that does not is no refutation.
 
-None is judged from fewer than {SEEDS} seeds. "Reproduced" is said of our networks and data,
-which are smaller than the papers' (each row links to what was trained), not of the papers' own.
+None is judged from fewer than {SEEDS} seeds, and of so many intervals some miss by chance.
+"Reproduced" is said of our networks and data, which are smaller than the papers' (each row links
+to what was trained), not of the papers' own.
 Photographs are those of CIFAR-10, re-encoded as JPEG of quality 75. What would decide a claim is
 the paper's own protocol; its hours are those of one GPU at {SPEED:.3g} operations and at most
 {STEPS:g} small steps a second, operations being counted from shapes ([{COSTS}]({COSTS}),
@@ -77,7 +78,7 @@ def page_of(folder: Path) -> str:
     counts = Counter(verdict.word for _, verdict in judged.values())
     said = ", ".join(f"{counts[w]} {w}" for w in (REPRODUCED, NOT_REPRODUCED, NOT_DECIDABLE))
     files = [claim.results for claim, _ in judged.values()]
-    files += [results for when in WHEN for results, _ in when.runs]
+    files += [results for when in WHEN for results, _ in when.runs] + [each for _, each in DEPTHS]
     parts = [
         "# The papers' claims, measured",
         f"{len(judged)} claims: {said}. This page is written by `{COMMAND}` from the csv files "
@@ -92,6 +93,9 @@ def page_of(folder: Path) -> str:
         "## Which normalizer when",
         "Test accuracies in percent; each claim with its verdict, for or against.",
         _advice(judged, folder),
+        "## Where depth breaks",
+        DEPTH_NOTE,
+        depth_table(folder),
         "## The runs",
         sources_table(list(dict.fromkeys(files)), folder),
     ]
@@ -154,5 +158,4 @@ def _evidence(when: When, judged: dict[str, tuple[Claim, Verdict]], folder: Path
 def _figure(results: str, side: Side, folder: Path) -> str:
     """The test accuracy of some runs, over their seeds."""
     rows = [row for row in rows_of(folder / results) if side.where.items() <= row.items()]
-    values = [100 * value for value in seen_in(rows, "test_accuracy").values.values()]
-    return f"[{side.name}]({results}) {mean_and_deviation(values, '.2f')}"
+    return f"[{side.name}]({results}) {accuracy_of(rows)}"

@@ -68,6 +68,17 @@ WHEN = (
         ("cwo-noise", "cwo-noise-loss", "cwo-noise-of-04"),
     ),
     When(
+        "is plain, rectified and 30 layers deep",
+        "residual branches: no method here does clearly better than nothing, and `wn` and "
+        "`linearly_constrain` diverge",
+        (),
+        tuple(
+            ("depth/30/results.csv", method(name))
+            for name in ("none", "bn", "wn", "lcw", "cwo", "normprop", "vcl")
+        ),
+        "Fashion-MNIST",
+    ),
+    When(
         "ELUs that diverge",
         "`variance_constancy_loss`",
         ("vcl-helps-elu", "vcl-over-bn"),
