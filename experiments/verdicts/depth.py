@@ -7,7 +7,7 @@ from experiments.reports.table import mean_and_deviation
 from experiments.verdicts.seen import Row, outcome_of, rows_of
 
 #: Layers and the csv file.
-DEPTHS = tuple((layers, f"depth/{layers}/results.csv") for layers in (3, 30))
+DEPTHS = tuple((layers, f"depth/{layers}/results.csv") for layers in (3, 10, 30))
 
 DEPTH_NOTE = (
     "Plain ReLU networks, of layers as the columns say, on photographs of clothes (Fashion-MNIST): "
