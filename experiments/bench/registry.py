@@ -7,6 +7,7 @@ from typing import Any
 from experiments.bench.effective import bench_effective
 from experiments.bench.inference import bench_inference
 from experiments.bench.lcw import bench_lcw
+from experiments.bench.papers import bench_papers
 from experiments.bench.peers import bench_peers
 from experiments.bench.scaling import bench_scaling
 from experiments.bench.start import bench_start
@@ -27,6 +28,7 @@ BENCHMARKS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
         "peers": bench_peers,
         "throughput": bench_throughput,
         "scaling": bench_scaling,
+        "papers": bench_papers,
     }
 )
 
