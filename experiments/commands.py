@@ -24,6 +24,7 @@ from experiments.settings import Settings
 from experiments.train import train
 from experiments.tuning.choose import Tuning
 from experiments.tuning.grid import grid_of
+from experiments.verdicts.page import write_page
 
 _DEFAULT_METHODS = ",".join(method.name for method in METHODS.values() if method.default)
 
@@ -228,13 +229,23 @@ class Paper:
 
 @dataclass(frozen=True)
 class Report:
-    """Gather the reports of the papers' items that have been run into one page."""
+    """Gather the reports of the papers' items that have been run into one page.
+
+    With --verdicts: judge the papers' claims instead, by the csv files of the repository's own
+    experiments/results, which is then --folder.
+    """
 
     folder: Path = Path("results")
     """The folder of the reports, as paper writes them: FOLDER/PAPER/ITEM/report.md."""
+    verdicts: bool = False
+    """Write FOLDER/README.md: each claim with its figures, verdict, reason and links."""
 
     def run(self, command: str) -> None:
         """Runs the command."""
+        if self.verdicts:
+            count = write_page(self.folder)
+            print(f"Judged {count} claims in {self.folder / 'README.md'}.")
+            return
         out = self.folder / "report.md"
         count = collect(list(ITEMS.values()), self.folder, out)
         print(f"Gathered {count} of {len(ITEMS)} items in {out}.")

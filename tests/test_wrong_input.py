@@ -65,6 +65,7 @@ END_TO_END = {
     "bench step --repeats -1": "error: --repeats is -1; wanted 1 to 1,000,000: leave it out",
     "train --dataset toy.npz": "error: cannot read toy.npz: File is not a zip file",
     "report --folder .": "error: . holds no report; wanted PAPER/ITEM/report.md in it",
+    "report --folder . --verdicts": "error: there is no photographs/results.csv; run what writes",
 }
 
 

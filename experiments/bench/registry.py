@@ -8,6 +8,7 @@ from experiments.bench.effective import bench_effective
 from experiments.bench.inference import bench_inference
 from experiments.bench.input import bench_input
 from experiments.bench.lcw import bench_lcw
+from experiments.bench.papers import bench_papers
 from experiments.bench.peers import bench_peers
 from experiments.bench.scaling import bench_scaling
 from experiments.bench.start import bench_start
@@ -29,6 +30,7 @@ BENCHMARKS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
         "throughput": bench_throughput,
         "scaling": bench_scaling,
         "input": bench_input,
+        "papers": bench_papers,
     }
 )
 

@@ -1,0 +1,94 @@
+"""A headline claim of a paper as data: what is claimed, and which committed runs speak of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+#: ``better``: one side is better than the other. ``same``: they differ by less than the margin.
+#: ``trains``: the one side learns. ``fails``: the one side does not, while the other does.
+Kind = Literal["better", "same", "trains", "fails"]
+
+#: What is compared, by the column of the csv file; accuracies and wins should be higher, the rest
+#: lower. ``wins`` are those of `experiments.papers.vcl.uci_tables`, set by set.
+Measure = Literal[
+    "test_accuracy",
+    "train_accuracy",
+    "held_out_accuracy",
+    "test_loss",
+    "train_loss",
+    "kurtosis",
+    "test_error",
+    "wins",
+]
+
+
+class Side(NamedTuple):
+    """Some runs of a csv file.
+
+    Attributes:
+        name: what they are called in the table.
+        where: the values of columns that pick their rows.
+    """
+
+    name: str
+    where: Mapping[str, str]
+
+
+class Decider(NamedTuple):
+    """What would decide a claim: cells of a paper's item at the paper's own size.
+
+    Attributes:
+        item: its name; empty where it is something else.
+        cells: (row, column) of the cells that the claim is about; empty for what is no table.
+        said: what else it is.
+    """
+
+    item: str
+    cells: tuple[tuple[str, str], ...] = ()
+    said: str = ""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim.
+
+    Attributes:
+        name: PAPER-WORD; it names the row on the page.
+        place: where the paper says it.
+        says: what it says.
+        results: the csv file that it is judged from, under experiments/results.
+        better: the side that is said to be better, or the one that trains or does not.
+        worse: the other.
+        measure: of what.
+        kind: what is claimed.
+        margin: points, or nats: how much worse the better side may be; for ``same``, how far apart.
+        about: whether the paper speaks of what ``trained`` networks reach, which runs that stopped
+            early cannot say, or of ``training``: whether and how fast it goes.
+        data: what was trained on.
+        scale: why the runs cannot decide, whatever they show; empty where they can.
+        decider: what would decide it.
+    """
+
+    name: str
+    place: str
+    says: str
+    results: str
+    better: Side
+    worse: Side | None = None
+    measure: Measure = "test_accuracy"
+    kind: Kind = "better"
+    margin: float = 0.0
+    about: Literal["trained", "training"] = "trained"
+    data: str = "photographs"
+    scale: str = ""
+    decider: Decider | None = None
+
+
+def method(name: str, **where: str) -> Side:
+    """The runs of a method, with other columns if some are named."""
+    return Side(", ".join([name, *where.values()]), {"method": name, **where})
+
+
+def row(name: str, column: str) -> Side:
+    """The runs of a cell of a paper's table."""
+    return Side(name, {"row": name, "column": column})

@@ -1,0 +1,40 @@
+"""What would decide a claim: the command, and GPU hours from `bench papers`."""
+
+from pathlib import Path
+
+from experiments.errors import UserError
+from experiments.papers.registry import ITEMS
+from experiments.verdicts.claim import Claim
+from experiments.verdicts.seen import Row, rows_of
+
+#: What ``bench papers`` writes, in the folder of results.
+COSTS = "bench/papers.csv"
+
+
+def decided_by(claim: Claim, folder: Path) -> str:
+    """The command at the paper's size and its hours, in words.
+
+    Args:
+        claim: what is to be decided.
+        folder: the folder of results.
+    """
+    if claim.decider is None or not claim.decider.item:
+        return claim.decider.said if claim.decider else ""
+    item = claim.decider.item
+    command = f"`python -m experiments paper {item} --preset full --data-dir DIR`"
+    if not claim.decider.cells:
+        return f"{command}: {ITEMS[item].presets['full'].cost}"
+    table = [row for row in rows_of(folder / COSTS) if row["item"] == item]
+    own = [row for row in table if (row["row"], row["column"]) in claim.decider.cells]
+    if len(own) != len(set(claim.decider.cells)):
+        raise UserError(
+            f"{folder / COSTS} does not have the cells {claim.decider.cells} of {item}, which the "
+            f"claim {claim.name} names; run python -m experiments bench papers, or correct them."
+        )
+    return f"{command}: {_hours(own)} GPU hours for these rows, {_hours(table)} for the table"
+
+
+def _hours(rows: list[Row]) -> str:
+    """Two digits of the hours of all seeds."""
+    hours = sum(float(row["hours"]) * int(row["seeds"]) for row in rows)
+    return f"{float(f'{hours:.2g}'):,g}"

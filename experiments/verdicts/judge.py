@@ -1,0 +1,180 @@
+"""From the runs of two sides to a verdict, by rules that are the same for every claim."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from experiments.errors import UserError
+from experiments.papers.verdict import interval
+from experiments.reports.table import mean_and_deviation
+from experiments.verdicts.claim import Claim
+from experiments.verdicts.seen import Seen
+
+REPRODUCED = "reproduced"
+NOT_REPRODUCED = "not reproduced"
+NOT_DECIDABLE = "not decidable at this scale"
+
+#: No claim is judged from fewer seeds.
+SEEDS = 3
+#: The training accuracy that one side must reach before runs say where training ends; ours.
+FITTED = 0.75
+#: By how many points errors on the UCI sets may be above the paper's, in the median; ours.
+EXCESS = 2.0
+
+
+class Verdict(NamedTuple):
+    """What is said of a claim.
+
+    Attributes:
+        word: one of the three.
+        found: the figures.
+        reason: why.
+    """
+
+    word: str
+    found: str
+    reason: str
+
+
+def judge(claim: Claim, better: Seen, worse: Seen | None) -> Verdict:
+    """The verdict on a claim.
+
+    Args:
+        claim: it.
+        better: the runs of the side that is said to be better, to train, or to fail.
+        worse: those of the other side; needed unless the claim is that one side trains.
+
+    Raises:
+        UserError: for fewer than three seeds that both sides have.
+    """
+    refuse_few_seeds(claim, better, worse)
+    if claim.kind == "trains":
+        found = _level(claim, claim.better.name, better)
+        return _on_training(claim, better, found, lost_is_claimed=False)
+    assert worse is not None, claim.name
+    found = _levels(claim, better, worse)
+    if worse.lost or (better.lost and claim.kind != "fails"):
+        return Verdict(NOT_DECIDABLE, found, _lost(claim, better, worse))
+    if claim.kind == "fails":
+        return _on_training(claim, better, found, lost_is_claimed=True)
+    return _on_difference(claim, better, worse)
+
+
+def refuse_few_seeds(claim: Claim, better: Seen, worse: Seen | None) -> None:
+    """Raises UserError where there are fewer than three seeds in common."""
+    seeds = better.seeds if worse is None else better.seeds & worse.seeds
+    if len(seeds) < SEEDS:
+        raise UserError(
+            f"the claim {claim.name} has {len(seeds)} seeds in {claim.results}; wanted {SEEDS} at "
+            "least on both sides: train more, or take the claim out."
+        )
+
+
+def gains(claim: Claim, better: Seen, worse: Seen) -> Float[np.ndarray, " pairs"]:
+    """By how much the one side is better, by seed or data set, in the unit of the table."""
+    pairs = [name for name in better.values if name in worse.values]
+    ours, theirs = (np.array([side.values[name] for name in pairs]) for side in (better, worse))
+    return (ours - theirs if is_higher_better(claim) else theirs - ours) * factor(claim)
+
+
+def is_higher_better(claim: Claim) -> bool:
+    """Whether more of the measure is better."""
+    return claim.measure == "wins" or claim.measure.endswith("accuracy")
+
+
+def factor(claim: Claim) -> float:
+    """From fractions to percent; 1 for what is no fraction."""
+    return 100.0 if claim.measure.endswith(("accuracy", "error")) else 1.0
+
+
+def unit(claim: Claim) -> str:
+    """That of the differences."""
+    if claim.measure.endswith(("accuracy", "error")):
+        return " points"
+    return {"kurtosis": "", "wins": " wins a set"}.get(claim.measure, " nats")
+
+
+def _on_difference(claim: Claim, better: Seen, worse: Seen) -> Verdict:
+    differences = gains(claim, better, worse)
+    low, high = interval(differences)
+    found = (
+        f"{_levels(claim, better, worse)}; {differences.mean():+.2f}{unit(claim)} "
+        f"[{low:+.2f}, {high:+.2f}]"
+    )
+    holds = _holds(claim, low, high)
+    if holds is None:
+        return Verdict(NOT_DECIDABLE, found, "the interval leaves it open")
+    here = "it holds here" if holds else "the reverse holds here"
+    if claim.scale:
+        return Verdict(NOT_DECIDABLE, found, f"{here}, but {claim.scale}")
+    if claim.about == "trained" and (early := _stopped_early(better, worse)):
+        return Verdict(NOT_DECIDABLE, found, f"{here}, but {early}")
+    side = "on the paper's side" if holds else "against it"
+    word = REPRODUCED if holds else NOT_REPRODUCED
+    return Verdict(word, found, f"the whole interval is {side}")
+
+
+def _stopped_early(better: Seen, worse: Seen) -> str:
+    """Why runs do not say where training ends; empty if they do, or if nothing tells."""
+    fitted, excess = np.fmax(better.fitted, worse.fitted), np.fmin(better.excess, worse.excess)
+    if fitted < FITTED:
+        return (
+            f"training stopped at an accuracy of {100 * fitted:.0f}% on its own rows: that is how "
+            "fast it starts"
+        )
+    return f"errors are {excess:.1f} points above the paper's" if excess > EXCESS else ""
+
+
+def _holds(claim: Claim, low: float, high: float) -> bool | None:
+    """Whether an interval of gains confirms the claim or refutes it; None for neither."""
+    if claim.kind == "same":
+        if -claim.margin < low and high < claim.margin:
+            return True
+        return False if low > claim.margin or high < -claim.margin else None
+    if low > -claim.margin:
+        return True
+    return False if high < -claim.margin else None
+
+
+def _on_training(claim: Claim, side: Seen, found: str, lost_is_claimed: bool) -> Verdict:
+    """Of a claim that one side does, or does not, train."""
+    count, total = len(side.lost), len(side.seeds)
+    if 0 < count < total:
+        return Verdict(NOT_DECIDABLE, found, f"{_counted(claim.better.name, side)}")
+    as_claimed = (count == total) == lost_is_claimed
+    reason = _counted(claim.better.name, side) or f"all {total} seeds train"
+    if claim.scale:
+        return Verdict(NOT_DECIDABLE, found, f"{reason}, but {claim.scale}")
+    return Verdict(REPRODUCED if as_claimed else NOT_REPRODUCED, found, reason)
+
+
+def _levels(claim: Claim, better: Seen, worse: Seen) -> str:
+    assert claim.worse is not None, claim.name
+    return f"{_level(claim, claim.better.name, better)}, {_level(claim, claim.worse.name, worse)}"
+
+
+def _level(claim: Claim, name: str, side: Seen) -> str:
+    """The side's mean and deviation over runs that are finite, or its number of wins."""
+    numbers = factor(claim) * np.array(list(side.values.values()))
+    if claim.measure == "wins":
+        return f"{name} {numbers.sum():.0f} of {len(numbers)} sets"
+    numbers = numbers[np.isfinite(numbers)]
+    if not len(numbers):
+        return f"{name} nothing finite"
+    return f"{name} {mean_and_deviation(list(numbers), '.2f')}"
+
+
+def _lost(claim: Claim, better: Seen, worse: Seen) -> str:
+    assert claim.worse is not None, claim.name
+    said = (_counted(claim.better.name, better), _counted(claim.worse.name, worse))
+    return "not trained: " + "; ".join(filter(None, said))
+
+
+def _counted(name: str, side: Seen) -> str:
+    """How many seeds of a side were lost, and how."""
+    kinds: Mapping[str, int] = {
+        kind: list(side.lost.values()).count(kind) for kind in dict.fromkeys(side.lost.values())
+    }
+    return ", ".join(f"{name} {k} ({n} of {len(side.seeds)} seeds)" for k, n in kinds.items())

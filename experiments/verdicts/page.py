@@ -1,0 +1,161 @@
+"""One page of verdicts, from committed csv files alone."""
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from experiments.bench.papers import SPEED, STEPS
+from experiments.papers.verdict import CONFIDENCE
+from experiments.reports.files import write_whole
+from experiments.verdicts.claim import Claim, Side
+from experiments.verdicts.costs import COSTS, decided_by
+from experiments.verdicts.depth import DEPTH_NOTE, DEPTHS, accuracy_of, depth_table
+from experiments.verdicts.judge import (
+    EXCESS,
+    FITTED,
+    NOT_DECIDABLE,
+    NOT_REPRODUCED,
+    REPRODUCED,
+    SEEDS,
+    Verdict,
+    judge,
+)
+from experiments.verdicts.seen import rows_of, seen
+from experiments.verdicts.sources import anchor, escaped, report_of, sources_table
+from experiments.verdicts.table import CLAIMS, NOTES, PICTURES
+from experiments.verdicts.when import WHEN, When
+
+COMMAND = "python -m experiments report --verdicts --folder experiments/results"
+
+RULES = f"""\
+A difference is that of two methods under the same seed (same rows, split and batches), for wins
+that on the same data set; its figure is the mean with the {100 * CONFIDENCE:.0f}% interval of
+Student's t, positive where the paper's order holds. By rules that are the same for every claim:
+
+- **{REPRODUCED}**: the whole interval is on the paper's side;
+- **{NOT_REPRODUCED}**: the whole interval is on the other side;
+- **{NOT_DECIDABLE}**: the interval leaves it open; or a side diverged or stayed at chance,
+  unless that is the claim; or the claim is about what trained networks reach, and neither side
+  came to a training accuracy of {100 * FITTED:.0f}% on its own rows, or on the UCI sets to within
+  {EXCESS:g} points of the paper's errors; or the runs cannot speak of it, for the reason that is
+  given. Then an order that holds here is no confirmation, and one that does not is no refutation.
+
+None is judged from fewer than {SEEDS} seeds, and of so many intervals some miss by chance.
+"Reproduced" is said of our networks and data, which are smaller than the papers' (each row links
+to what was trained), not of the papers' own.
+Photographs are those of CIFAR-10, re-encoded as JPEG of quality 75. What would decide a claim is
+the paper's own protocol; its hours are those of one GPU at {SPEED:.3g} operations and at most
+{STEPS:g} small steps a second, operations being counted from shapes ([{COSTS}]({COSTS}),
+`python -m experiments bench papers`)."""
+
+
+def verdicts_in(folder: Path) -> dict[str, tuple[Claim, Verdict]]:
+    """Every claim, judged, by name."""
+    return {claim.name: (claim, verdict_on(claim, folder)) for claim in all_claims()}
+
+
+def all_claims() -> list[Claim]:
+    """The claims of all papers, in their order."""
+    return [claim for claims in CLAIMS.values() for claim in claims]
+
+
+def verdict_on(claim: Claim, folder: Path) -> Verdict:
+    """The verdict on a claim by its file in the folder of results."""
+    worse = None if claim.worse is None else seen(claim, claim.worse, folder)
+    return judge(claim, seen(claim, claim.better, folder), worse)
+
+
+def write_page(folder: Path) -> int:
+    """Writes FOLDER/README.md; returns the number of claims on it."""
+    page = page_of(folder)
+    write_whole(folder / "README.md", page, flag="--folder")
+    return len(all_claims())
+
+
+def page_of(folder: Path) -> str:
+    """The page in Markdown."""
+    judged = verdicts_in(folder)
+    counts = Counter(verdict.word for _, verdict in judged.values())
+    said = ", ".join(f"{counts[w]} {w}" for w in (REPRODUCED, NOT_REPRODUCED, NOT_DECIDABLE))
+    files = [claim.results for claim, _ in judged.values()]
+    files += [results for when in WHEN for results, _ in when.runs] + [each for _, each in DEPTHS]
+    parts = [
+        "# The papers' claims, measured",
+        f"{len(judged)} claims: {said}. This page is written by `{COMMAND}` from the csv files "
+        "beside it, and no figure on it by hand.",
+        RULES,
+    ]
+    for paper, claims in CLAIMS.items():
+        parts += [f"## {paper}", *([NOTES[paper]] if paper in NOTES else [])]
+        parts.append(_table((judged[claim.name] for claim in claims), folder))
+        parts.append(f"![{Path(PICTURES[paper]).parent.as_posix()}]({PICTURES[paper]})")
+    parts += [
+        "## Which normalizer when",
+        "Test accuracies in percent; each claim with its verdict, for or against.",
+        _advice(judged, folder),
+        "## Where depth breaks",
+        DEPTH_NOTE,
+        depth_table(folder),
+        "## The runs",
+        sources_table(list(dict.fromkeys(files)), folder),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(judged: Iterable[tuple[Claim, Verdict]], folder: Path) -> str:
+    lines = [
+        "| claim | the paper | measured | verdict | why | what would decide it | runs |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for claim, verdict in judged:
+        cells = (
+            f'<a id="{claim.name}"></a>{claim.name}',
+            f"{claim.says} ({claim.place})",
+            f"{claim.data}, {_measure(claim)}, {_seeds(claim, folder)} seeds: {verdict.found}",
+            f"**{verdict.word}**",
+            verdict.reason,
+            decided_by(claim, folder) if verdict.word == NOT_DECIDABLE else "",
+            _links(claim.results, folder),
+        )
+        lines.append(f"| {' | '.join(map(escaped, cells))} |")
+    return "\n".join(lines)
+
+
+def _measure(claim: Claim) -> str:
+    percent = claim.measure.endswith(("accuracy", "error"))
+    name = claim.measure.replace("_", " ").replace("train ", "training ")
+    return f"{name}, %" if percent else name
+
+
+def _seeds(claim: Claim, folder: Path) -> int:
+    return len(seen(claim, claim.better, folder).seeds)
+
+
+def _links(results: str, folder: Path) -> str:
+    report = report_of(results, folder)
+    base = Path(results).parent.as_posix()
+    return f"[report]({base}/{report.name}), [csv]({results}), [command](#{anchor(results)})"
+
+
+def _advice(judged: dict[str, tuple[Claim, Verdict]], folder: Path) -> str:
+    lines = ["| your network | take | evidence |", "|---|---|---|"]
+    for when in WHEN:
+        lines.append(
+            f"| {when.network} | {when.take} | {escaped(_evidence(when, judged, folder))} |"
+        )
+    return "\n".join(lines)
+
+
+def _evidence(when: When, judged: dict[str, tuple[Claim, Verdict]], folder: Path) -> str:
+    said = [
+        f"[{name}](#{name}): {judged[name][1].found}, {judged[name][1].word}"
+        for name in when.claims
+    ]
+    said += [f"{_figure(results, side, folder)} ({when.data})" for results, side in when.runs]
+    return "; ".join(said)
+
+
+def _figure(results: str, side: Side, folder: Path) -> str:
+    """The test accuracy of some runs, over their seeds."""
+    rows = [row for row in rows_of(folder / results) if side.where.items() <= row.items()]
+    return f"[{side.name}]({results}) {accuracy_of(rows)}"

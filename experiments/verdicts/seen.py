@@ -1,0 +1,109 @@
+"""What a csv file says of one side of a claim: a value for each seed, and which runs were lost."""
+
+import csv
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.errors import UserError
+from experiments.papers.vcl.uci_tables import wins
+from experiments.reading import reading
+from experiments.training.fit import AT_CHANCE, DIVERGED, LEARNED
+from experiments.verdicts.claim import Claim, Side
+
+#: The classes of every set of images here; what a constant guess costs follows.
+CLASSES = 10
+
+Row = Mapping[str, str]
+
+
+class Seen(NamedTuple):
+    """The runs of a side.
+
+    Attributes:
+        values: the measure by seed; by data set where wins are counted.
+        lost: by seed, what went wrong in runs that did not train.
+        seeds: the seeds behind the values.
+        fitted: the mean training accuracy, or NaN where the file has none.
+        excess: where wins are counted, how far the median error is above the paper's, in points.
+    """
+
+    values: Mapping[str, float]
+    lost: Mapping[str, str]
+    seeds: frozenset[str]
+    fitted: float = math.nan
+    excess: float = math.nan
+
+
+@cache
+def rows_of(path: Path) -> tuple[Row, ...]:
+    """The rows of a csv file."""
+    if not path.is_file():
+        raise UserError(f"there is no {path}; run what writes it, or take the claim out.")
+    with reading(path, "wanted a csv file as compare and paper write it"):
+        return tuple(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+
+
+def seen(claim: Claim, side: Side, folder: Path) -> Seen:
+    """One side of a claim.
+
+    Args:
+        claim: it.
+        side: which of its sides.
+        folder: the folder of results.
+    """
+    path = folder / claim.results
+    if claim.measure == "wins":
+        return _wins(rows_of(path), side)
+    picked = [row for row in rows_of(path) if side.where.items() <= row.items()]
+    if not picked:
+        raise UserError(
+            f"{path} has no row with {dict(side.where)}; wanted the runs of {side.name!r} for the "
+            f"claim {claim.name}: correct its sides."
+        )
+    return seen_in(picked, claim.measure)
+
+
+def seen_in(rows: Sequence[Row], measure: str) -> Seen:
+    """The value of each seed; the median where a seed has several rows, as units of a layer."""
+    values, lost, fitted = defaultdict(list), {}, []
+    for row in rows:
+        values[row["seed"]].append(float(row[measure]))
+        fitted.append(float(row.get("train_accuracy") or math.nan))
+        if said := outcome_of(row):
+            lost[row["seed"]] = said
+    found = {seed: float(np.median(each)) for seed, each in values.items()}
+    return Seen(found, lost, frozenset(found), float(np.mean(fitted)))
+
+
+def outcome_of(row: Row) -> str:
+    """What went wrong in a run: as its file says, or by its final training loss."""
+    if row.get("outcome"):
+        return row["outcome"].split(",")[0]
+    loss = float(row.get("train_loss") or 0)
+    if not math.isfinite(loss):
+        return DIVERGED
+    return AT_CHANCE if loss > LEARNED * math.log(CLASSES) else ""
+
+
+def _wins(rows: Sequence[Row], side: Side) -> Seen:
+    """Whether a normalization wins, on each data set, among all of its activation."""
+    errors, seeds, above = defaultdict(list), set(), []
+    for row in rows:
+        if row["activation"] == side.where["activation"]:
+            errors[row["dataset"], row["normalization"]].append(float(row["test_error"]))
+            seeds.add(row["seed"])
+        if side.where.items() <= row.items() and row["reported_error"]:
+            above.append(100 * (float(row["test_error"]) - float(row["reported_error"])))
+    names = list(dict.fromkeys(normalization for _, normalization in errors))
+    place = names.index(side.where["normalization"])
+    won = {}
+    for dataset in dict.fromkeys(dataset for dataset, _ in errors):
+        means = np.array([[np.mean(errors[dataset, name]) for name in names]])
+        won[dataset] = float(wins(means)[place])
+    return Seen(won, {}, frozenset(seeds), excess=float(np.median(above)))

@@ -1,0 +1,274 @@
+"""The verdicts on the papers' claims: the rules by hand, and the committed page."""
+
+import csv
+import re
+import shutil
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.bench.papers import cost_of, forward_operations, hours_of, row_of
+from experiments.cli import main
+from experiments.errors import UserError
+from experiments.papers.registry import ITEMS
+from experiments.verdicts.claim import Claim, Side, method
+from experiments.verdicts.costs import decided_by
+from experiments.verdicts.judge import NOT_DECIDABLE, NOT_REPRODUCED, REPRODUCED, judge
+from experiments.verdicts.page import all_claims, page_of, verdicts_in
+from experiments.verdicts.seen import Seen, outcome_of, rows_of, seen, seen_in
+from experiments.verdicts.when import WHEN
+
+RESULTS = Path(__file__).parents[2] / "experiments" / "results"
+CLAIM = Claim("cwo-x", "Table 0", "is better", "x/results.csv", method("cwo"), method("bn"))
+#: Student's t for two degrees of freedom at 97.5%, from a printed table.
+T = 4.302653
+
+
+def side(*values, lost=None, fitted=0.9, **fields):
+    """The runs of seeds 0, 1, ..."""
+    named = {str(seed): value for seed, value in enumerate(values)}
+    return Seen(named, lost or {}, frozenset(named), fitted, **fields)
+
+
+BN = side(0.5, 0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("gains", "margin", "word"),
+    [
+        ((0.02, 0.03, 0.04), 0.0, REPRODUCED),
+        ((-0.02, -0.03, -0.04), 0.0, NOT_REPRODUCED),
+        ((-0.02, -0.03, -0.04), 6.0, REPRODUCED),
+        ((-0.02, -0.03, -0.04), 3.0, NOT_DECIDABLE),
+        ((0.01, 0.02, 0.03), 0.0, NOT_DECIDABLE),
+        ((-0.01, 0.0, 0.05), 0.0, NOT_DECIDABLE),
+    ],
+)
+def test_the_word_follows_the_interval(gains, margin, word):
+    points = 100 * np.array(gains)
+    half = T * points.std(ddof=1) / np.sqrt(3)
+    low, high = points.mean() - half, points.mean() + half
+    by_hand = REPRODUCED if low > -margin else NOT_REPRODUCED if high < -margin else NOT_DECIDABLE
+    assert by_hand == word
+    verdict = judge(replace(CLAIM, margin=margin), side(*(0.5 + np.array(gains))), BN)
+    assert verdict.word == word
+    assert f"{points.mean():+.2f} points [{low:+.2f}, {high:+.2f}]" in verdict.found
+
+
+def test_losses_should_be_lower_and_are_in_nats():
+    losses = replace(CLAIM, measure="train_loss")
+    verdict = judge(losses, side(1.0, 1.1, 1.2), side(2.0, 2.1, 2.3))
+    assert verdict.word == REPRODUCED
+    assert "+1.03 nats [+0.89, +1.18]" in verdict.found
+
+
+@pytest.mark.parametrize(
+    ("margin", "word"), [(2.0, REPRODUCED), (0.5, REPRODUCED), (0.4, NOT_DECIDABLE)]
+)
+def test_what_is_said_to_be_the_same(margin, word):
+    """Gains of 0.1, 0.2 and 0.3 points: from -0.05 to 0.45."""
+    claim = replace(CLAIM, kind="same", margin=margin)
+    near = judge(claim, side(0.501, 0.502, 0.503), BN)
+    assert near.word == word
+    apart = judge(claim, side(0.60, 0.61, 0.62), BN)
+    assert apart.word == NOT_REPRODUCED
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_neither_order_is_evidence_where_training_stopped_early_or_the_scale_is_another(sign):
+    far = side(*(0.5 + sign * np.array([0.1, 0.11, 0.12])), fitted=0.4)
+    early = judge(CLAIM, far, BN._replace(fitted=0.3))
+    assert early.word == NOT_DECIDABLE
+    assert "stopped at an accuracy of 40%" in early.reason
+    assert ("it holds here" if sign > 0 else "the reverse holds here") in early.reason
+    # One side that is fitted is enough, and a claim about training itself needs none.
+    word = REPRODUCED if sign > 0 else NOT_REPRODUCED
+    assert judge(CLAIM, far, BN).word == word
+    assert judge(replace(CLAIM, about="training"), far, BN._replace(fitted=0.3)).word == word
+    scaled = judge(replace(CLAIM, scale="the moon is full"), far, BN)
+    assert scaled.word == NOT_DECIDABLE
+    assert scaled.reason.endswith("but the moon is full")
+
+
+def test_nothing_is_compared_with_what_did_not_train():
+    lost = side(0.1, 0.5, 0.5, lost={"0": "at chance"})
+    for pair in ((lost, BN), (side(0.6, 0.61, 0.62), lost)):
+        verdict = judge(CLAIM, *pair)
+        assert verdict.word == NOT_DECIDABLE
+        assert "at chance (1 of 3 seeds)" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("lost", "trains", "fails"),
+    [
+        (0, REPRODUCED, NOT_REPRODUCED),
+        (2, NOT_DECIDABLE, NOT_DECIDABLE),
+        (3, NOT_REPRODUCED, REPRODUCED),
+    ],
+)
+def test_claims_that_something_trains_or_does_not(lost, trains, fails):
+    runs = side(0.1, 0.1, 0.1, lost={str(seed): "diverged" for seed in range(lost)})
+    assert judge(replace(CLAIM, kind="trains"), runs, None).word == trains
+    assert judge(replace(CLAIM, kind="fails"), runs, BN).word == fails
+
+
+def test_a_failure_says_nothing_where_the_other_side_fails_too():
+    lost = side(0.1, 0.1, 0.1, lost={"0": "at chance"})
+    assert judge(replace(CLAIM, kind="fails"), lost, lost).word == NOT_DECIDABLE
+
+
+def test_two_seeds_are_refused():
+    with pytest.raises(UserError, match=r"cwo-x has 2 seeds .* wanted 3 at least"):
+        judge(CLAIM, side(0.6, 0.7), BN)
+    other = side(0.6, 0.7, 0.8)
+    moved = Seen({"7": 0.5, "8": 0.5, "9": 0.5}, {}, frozenset("789"), 0.9)
+    with pytest.raises(UserError, match="has 0 seeds"):
+        judge(CLAIM, other, moved)
+
+
+def test_runs_of_older_files_are_at_chance_by_their_loss():
+    guess = -sum(0.1 * np.log(0.1) for _ in range(10))
+    assert outcome_of({"train_loss": f"{0.97 * guess}"}) == ""
+    assert outcome_of({"train_loss": f"{0.99 * guess}"}) == "at chance"
+    assert outcome_of({"train_loss": "nan"}) == "diverged"
+    assert outcome_of({"train_loss": "0.1", "outcome": "diverged, not finite"}) == "diverged"
+    assert outcome_of({"kurtosis": "3"}) == ""
+
+
+def test_a_seed_with_several_rows_counts_once():
+    rows = [
+        {"seed": str(seed), "kurtosis": str(value + seed)}
+        for seed in range(3)
+        for value in (1, 2, 9)
+    ]
+    found = seen_in(rows, "kurtosis")
+    assert found.values == {"0": 2.0, "1": 3.0, "2": 4.0}
+    assert np.isnan(found.fitted)
+
+
+def test_wins_are_counted_set_by_set(tmp_path):
+    """bn wins a, both win b, all three tie on c, which counts for none."""
+    errors = {
+        "a": {"none": 0.3, "bn": 0.1, "vcl": 0.2},
+        "b": {"none": 0.3, "bn": 0.1, "vcl": 0.1},
+        "c": {"none": 0.3, "bn": 0.3, "vcl": 0.3},
+    }
+    lines = ["dataset,activation,normalization,seed,test_error,reported_error"]
+    lines += [
+        f"{name},elu,{kind},{seed},{error + (seed - 1) / 100},{error - 0.05}"
+        for name, kinds in errors.items()
+        for kind, error in kinds.items()
+        for seed in range(3)
+    ]
+    lines += ["a,relu,vcl,7,0,"]
+    (tmp_path / "results.csv").write_text("\n".join(lines))
+    sides = [Side(n, {"activation": "elu", "normalization": n}) for n in ("vcl", "bn")]
+    claim = Claim("w", "", "", "results.csv", *sides, measure="wins")
+    vcl, bn = (seen(claim, each, tmp_path) for each in sides)
+    assert vcl.values == {"a": 0, "b": 1, "c": 0}
+    assert bn.values == {"a": 1, "b": 1, "c": 0}
+    assert bn.seeds == set("012")
+    assert bn.excess == pytest.approx(5.0)
+    verdict = judge(claim, vcl, bn)
+    assert verdict.found.startswith("vcl 1 of 3 sets, bn 2 of 3 sets; -0.33 wins a set")
+
+
+def test_hours_are_those_of_the_operations_or_of_the_steps():
+    # 3 x 1e9 operations a row, 500 rows a step: 0.1 s at 15e12 a second.
+    assert hours_of(1e9, 500, 36_000) == pytest.approx(1.0)
+    assert hours_of(1e6, 10, 360_000) == pytest.approx(1.0)
+
+
+def test_operations_are_those_of_the_convolutions():
+    """cnn9 at 64 channels: two for each product of a kernel's tap that lies in the picture."""
+
+    def taps(size):
+        return (3 * size - 2) ** 2
+
+    stages = ((32, 3, 64), (16, 64, 128), (8, 128, 256))
+    expected = 2 * sum(taps(n) * (c * d + 2 * d * d) for n, c, d in stages)
+    assert forward_operations("cnn9", 64, (32, 32, 3), 10) == pytest.approx(expected, rel=0.01)
+
+
+def test_the_committed_hours_are_what_the_presets_say():
+    item = ITEMS["cwo/tab1"]
+    assert item.grid is not None
+    cell = item.grid.cells[0]
+    cost = cost_of(item.name, cell, item.presets["full"].settings)
+    # 50,000 rows in batches of 128, 200 times.
+    assert (cost.network, cost.batch_size, cost.steps, cost.seeds) == ("cnn9", 128, 78_000, 3)
+    committed = [tuple(row.values()) for row in rows_of(RESULTS / "bench" / "papers.csv")]
+    assert tuple(map(str, row_of(cost))) in committed
+
+
+def rows_by_hand(claim, where):
+    with (RESULTS / claim.results).open() as file:
+        return [row for row in csv.DictReader(file) if where.items() <= row.items()]
+
+
+def test_every_claim_names_rows_of_three_seeds_at_least():
+    for claim in all_claims():
+        for each in filter(None, (claim.better, claim.worse)):
+            found = rows_by_hand(claim, each.where)
+            assert len({row["seed"] for row in found}) >= 3, claim.name
+    names = [claim.name for claim in all_claims()]
+    assert len(set(names)) == len(names)
+    assert {name for when in WHEN for name in when.claims} <= set(names)
+
+
+def test_what_would_decide_a_claim_exists():
+    for claim in all_claims():
+        if claim.decider is not None and claim.decider.item:
+            assert claim.decider.item in ITEMS
+    undecided = [c for c, verdict in verdicts_in(RESULTS).values() if verdict.word == NOT_DECIDABLE]
+    assert undecided
+    for claim in undecided:
+        assert decided_by(claim, RESULTS), claim.name
+
+
+def test_enough_claims_on_photographs_or_uci():
+    data = defaultdict(int)
+    for claim in all_claims():
+        data["UCI" if "UCI" in claim.data else claim.data] += 1
+    assert data["photographs"] + data["UCI"] >= 25
+
+
+def test_the_committed_page_is_what_the_files_say():
+    assert (RESULTS / "README.md").read_text() == page_of(RESULTS), (
+        "run python -m experiments report --verdicts --folder experiments/results"
+    )
+
+
+def test_links_of_the_page_exist():
+    page = (RESULTS / "README.md").read_text()
+    links = re.findall(r"\]\(([^)]+)\)", page)
+    assert len(links) > 100
+    for link in links:
+        if link.startswith("#"):
+            assert f'<a id="{link[1:]}"></a>' in page, link
+        else:
+            assert (RESULTS / link).is_file(), link
+
+
+def test_figures_of_the_page_follow_the_csv_files(tmp_path):
+    """Another figure in a csv file makes another page."""
+    shutil.copytree(RESULTS, tmp_path / "results")
+    path = tmp_path / "results" / "photographs" / "results.csv"
+    text = path.read_text()
+    path.write_text(re.sub(r"(cwo,0,20,\S*?,\S*?,\S*?,)[\d.]+", r"\g<1>0.5", text))
+    assert path.read_text() != text
+    rows_of.cache_clear()
+    assert main(["report", "--verdicts", "--folder", str(tmp_path / "results")]) == 0
+    assert (tmp_path / "results" / "README.md").read_text() != page_of(RESULTS)
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(UserError, match=r"there is no .*x/results.csv; run what writes it"):
+        seen(CLAIM, CLAIM.better, tmp_path)
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "results.csv").write_text("method,seed,test_accuracy\nbn,0,0.5\n")
+    with pytest.raises(UserError, match=r"no row with \{'method': 'cwo'\}; wanted the runs"):
+        seen(CLAIM, CLAIM.better, tmp_path)
