@@ -22,6 +22,9 @@ Units = Float[Array, "..."]
 #: Into how many interleaved slices a fan-in axis is cut.
 PARTS = 8
 
+#: The same where two sums share a pass, if it divides the axis: half the sums are left in memory.
+PARTS_OF_TWO = 16
+
 #: How many slices along an axis stand for all, at least.
 SOME = 32
 
@@ -101,7 +104,8 @@ def _parted_total_jvp(axes: Axes, axis: int, primals: Any, tangents: Any) -> Any
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
 def _parted_totals(wide: Weights, axes: Axes, axis: int) -> tuple[Units, Units]:
-    view, zero = _in_parts(wide, axis), jnp.zeros((), wide.dtype)
+    parts = PARTS if wide.shape[axis] % PARTS_OF_TWO else PARTS_OF_TWO
+    view, zero = _in_parts(wide, axis, parts), jnp.zeros((), wide.dtype)
     sums = jax.lax.reduce((view, jnp.square(view)), (zero, zero), _add_pairs, (axis % view.ndim,))
     first, second = jax.lax.optimization_barrier(sums)
     return first.sum(axes, keepdims=True), second.sum(axes, keepdims=True)
@@ -121,14 +125,14 @@ def _add_pairs(a: Any, b: Any) -> Any:
 
 def _slices(wide: Weights, axis: int) -> list[Weights]:
     """Every eighth slice along the axis, from the first, from the second and so on."""
-    view = _in_parts(wide, axis)
+    view = _in_parts(wide, axis, PARTS)
     return [jax.lax.index_in_dim(view, n, axis, keepdims=False) for n in range(PARTS)]
 
 
-def _in_parts(wide: Weights, axis: int) -> Weights:
+def _in_parts(wide: Weights, axis: int, parts: int) -> Weights:
     """The axis as two, of which the second, now at ``axis``, counts the parts."""
     sizes = wide.shape[:axis], wide.shape[axis + 1 :]
-    return wide.reshape(*sizes[0], wide.shape[axis] // PARTS, PARTS, *sizes[1])
+    return wide.reshape(*sizes[0], wide.shape[axis] // parts, parts, *sizes[1])
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))

@@ -161,8 +161,7 @@ def near_the_mean_of_sum(first: Weights, second: Weights, axes: Axes) -> Float[A
     axis = parted_axis(first, axes)
     if axis is None:
         return None
-    means = [some_of(wide, axis).mean(axes, keepdims=True) for wide in (first, second)]
-    return means[0] + means[1]
+    return (some_of(first, axis) + some_of(second, axis)).mean(axes, keepdims=True)
 
 
 def squared_norm(wide: Weights, axes: Axes) -> Float[Array, "..."]:
