@@ -136,7 +136,9 @@ class Bench:
     alone, and of both together.
     """
 
-    name: Annotated[Positional[str], arg(help=f"The benchmark: {', '.join(BENCHMARKS)}.")] = ""
+    name: Annotated[
+        Positional[str], arg(help=f"The benchmark, or all: {', '.join(BENCHMARKS)}.")
+    ] = ""
     model: str = "cnn9"
     """The network, on random 32 x 32 colour images; throughput has the digits for the mlp."""
     methods: str = "none,cwo,bn"

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import jax
+
 from experiments.bench.effective import bench_effective
 from experiments.bench.inference import bench_inference
 from experiments.bench.input import bench_input
@@ -35,13 +37,37 @@ BENCHMARKS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
 )
 
 
+#: All of them, one after the other.
+ALL = "all"
+
+#: What a benchmark needs, where not every machine or call has it.
+_NEEDS: Mapping[str, tuple[Callable[[Any], bool], str]] = MappingProxyType(
+    {
+        "input": (lambda flags: flags.data_dir is not None, "--data-dir"),
+        "scaling": (lambda flags: len(jax.devices()) > 1, "several devices"),
+    }
+)
+
+
 def find_benchmark(name: str) -> Callable[[Any], None]:
     """The benchmark of a name; without one, what lists them."""
     if not name:
         return _list
+    if name == ALL:
+        return _run_all
     if name not in BENCHMARKS:
         raise unknown("benchmark", name, BENCHMARKS)
     return BENCHMARKS[name]
+
+
+def _run_all(flags: Any) -> None:
+    for name, benchmark in BENCHMARKS.items():
+        has, what = _NEEDS.get(name, (lambda flags: True, ""))
+        print(f"\n{name}: {(benchmark.__doc__ or '').splitlines()[0]}\n")
+        if has(flags):
+            benchmark(flags)
+        else:
+            print(f"Left out: it needs {what}.")
 
 
 def _list(flags: Any) -> None:

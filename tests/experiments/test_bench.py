@@ -2,13 +2,14 @@
 
 import csv
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-from experiments.bench import effective, lcw, peers, start, throughput, update
+from experiments.bench import effective, lcw, peers, registry, start, throughput, update
 from experiments.cli import main
 
 #: Each test here takes many seconds.
@@ -90,6 +91,24 @@ def test_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [row["what"] for row in rows_of(tmp_path / "start.csv")]
     steps = ["compile none", "compile none (control)", "compile bn"]
     assert names == ["import json", "import json, csv", *steps]
+
+
+def test_all_of_them_but_those_that_need_more(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[str] = []
+
+    def named(name: str) -> Callable[[object], None]:
+        def benchmark(flags: object) -> None:
+            """Says nothing."""
+            ran.append(name)
+
+        return benchmark
+
+    monkeypatch.setattr(registry, "BENCHMARKS", {name: named(name) for name in registry.BENCHMARKS})
+    assert main(["bench", "all"]) == 0
+    assert {*registry.BENCHMARKS} - {*ran} == {"input"}
+    assert "input: Says nothing.\n\nLeft out: it needs --data-dir." in capsys.readouterr().out
 
 
 def test_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
