@@ -16,6 +16,8 @@ import hypothesis
 import jax
 import pytest
 
+from tests.default_run import is_left_out
+
 # The CPU's fusion emitters lower each fusion by a pipeline of MLIR's, a third of all compile time;
 # without them XLA lowers the same fusions itself. Later releases refuse to start with this flag.
 if jax.__version_info__ < (0, 11):
@@ -35,6 +37,14 @@ hypothesis.settings.load_profile("jaxnorm")
 
 # What imports leave lives to the end: no collection of garbage walks through it again.
 gc.disable()
+
+
+@pytest.hookimpl(tryfirst=True)  # before marks select
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        test, _, case = item.nodeid.removeprefix("tests/").partition("[")
+        if is_left_out(test, case.removesuffix("]") or None):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:
