@@ -1,18 +1,21 @@
 """Learned scales where batch normalization stood, and the noise on them in training."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
+from flax import nnx
 from jaxtyping import Array, PyTree
 
 import jaxnorm
 from experiments.methods.flags import flag
 from experiments.methods.part import Context, Forward, Part
 from experiments.models.registry import NetworkStyle, Noise
+from experiments.models.residual import Residual
 
 HELP = "The noise's standard deviation"
 
@@ -23,6 +26,10 @@ class LearnedScale(Part):
 
     After a kernel the scale is the kernel's own. Before a branch, in networks with pre-activation,
     scale and bias are layers, so that nothing in the residual stream is scaled or noisy.
+
+    Scales start at 1, but at 1 / sqrt(B) at the ends of the B branches of a residual network that
+    is activated after the sum: each branch else adds as much variance as there is, and that of 54
+    branches is of the order of 1e8.
     """
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
@@ -33,7 +40,26 @@ class LearnedScale(Part):
         """With scales on the kernels, if they are not layers."""
         if context.style.scale_layers is not None:
             return params
-        return jaxnorm.reparametrize(params, jaxnorm.Scaled, context.layout)
+        raw = jaxnorm.reparametrize(params, jaxnorm.Scaled, context.layout)
+        return quieted(raw, branch_ends(context.model))
+
+
+def branch_ends(model: nnx.Module) -> list[str]:
+    """The paths of the last blocks of the residual branches, up to the sum."""
+    found = ((path, each) for path, each in nnx.iter_modules(model) if isinstance(each, Residual))
+    return ["/".join(map(str, (*path, "branch", len(each.branch) - 1, ""))) for path, each in found]
+
+
+def quieted(raw: PyTree, ends: Sequence[str]) -> PyTree:
+    """The parameters with the scales at these paths divided by the root of their number."""
+
+    def quiet(path: Any, node: Any) -> Any:
+        inside = jax.tree_util.keystr(path, simple=True, separator="/").startswith(tuple(ends))
+        if not (inside and isinstance(node, jaxnorm.Scaled)):
+            return node
+        return replace(node, scale=node.scale / len(ends) ** 0.5)
+
+    return jax.tree.map_with_path(quiet, raw, is_leaf=lambda x: isinstance(x, jaxnorm.Scaled))
 
 
 @dataclass(frozen=True)
