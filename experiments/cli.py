@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import tyro
 from tyro.conf import subcommand
 
+from experiments.bench.command import Bench
 from experiments.checkpoints.signals import Stopped
-from experiments.commands import Bench, Compare, Datasets, Methods, Paper, Report, Train
+from experiments.commands import Compare, Datasets, Methods, Paper, Report, Train
 from experiments.errors import Diverged, UserError
 from experiments.grouped import flat, grouped
 from experiments.ranges import check_ranges

@@ -3,8 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
+from experiments.bench.command import Bench
 from experiments.cli import run
-from experiments.commands import Bench, Compare, Paper, Report, Train
+from experiments.commands import Compare, Paper, Report, Train
 from tests.wrong.entry import Walk, Wrong
 
 INF, NAN = float("inf"), float("nan")

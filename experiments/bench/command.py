@@ -1,0 +1,55 @@
+"""What the command bench takes."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from experiments.bench.registry import BENCHMARKS, find_benchmark
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure what a method costs. Without a name: list the benchmarks.
+
+    step: times of single compiled training steps, of all methods in turn in one run, and the
+    operations and memory traffic that the compiler counts. throughput: steps a second of an epoch
+    as train runs it, and of a Python loop of the same step. scaling: what the devices of a compiled
+    step send each other, on 1, 2, 4 and 8 of them (on a CPU with JAX_NUM_CPU_DEVICES=8). input:
+    rows a second of pictures that are read, decoded and cropped while they are used, of the step
+    alone, and of both together.
+    """
+
+    name: Annotated[
+        Positional[str], arg(help=f"The benchmark, or all: {', '.join(BENCHMARKS)}.")
+    ] = ""
+    model: str = "cnn9"
+    """The network, on random 32 x 32 colour images; throughput has the digits for the mlp."""
+    methods: str = "none,cwo,bn"
+    """Methods, comma-separated. The baseline none is always measured, and twice, as a control."""
+    batch_size: int = 128
+    """The rows of a step; in scaling, of each device."""
+    channels: int = 64
+    """The channels of cnn9's first stage."""
+    depth: int = 3
+    """The hidden layers of the mlp."""
+    width: int = 256
+    """The units of each hidden layer of the mlp."""
+    repeats: int = 20
+    """The rounds; in each, everything that is compared runs once."""
+    data_dir: Path | None = None
+    """The pictures of input: train|test/CLASS/*.jpg of any size, or a TensorFlow dataset's."""
+    enlarged: int = 0
+    """In input, so many of those pictures are enlarged to sizes from 160 to 640 pixels, and read
+    from a folder and from TensorFlow records; 0 for the pictures as they are."""
+    side: int = 224
+    """The side in pixels of the squares that input crops."""
+    steps: int = 20
+    """The steps of a round of input."""
+    out: Path = Path("results/bench")
+    """The folder for the .csv files; made if it does not exist."""
+
+    def run(self, command: str) -> None:
+        """Runs the command."""
+        find_benchmark(self.name)(self)
