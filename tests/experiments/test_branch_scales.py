@@ -38,7 +38,7 @@ def test_scales_at_the_ends_alone_are_smaller() -> None:
 
 @pytest.mark.slow
 def test_logits_of_54_branches_start_of_order_one() -> None:
-    """With scales of 1 their deviation is of order 100 in this narrow network, 1e4 in a wide one."""
+    """With scales of 1 their deviation is of order 100 in this narrow network."""
     X = np.random.default_rng(0).standard_normal((4, 8, 8, 3)).astype(np.float32)
     y = np.arange(4, dtype=np.int32) % 2
     method = METHODS["cwo-linear"]
