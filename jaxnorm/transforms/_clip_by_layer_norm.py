@@ -8,7 +8,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._numerics import promote
+from jaxnorm._numerics import promote, root
 from jaxnorm._sums import largest, total
 from jaxnorm._trees._paths import entries, rebuild_entries
 
@@ -94,7 +94,7 @@ def _factor(leaves: list[Float[Array, "..."]], max_norm: Any) -> _Factor:
     wide = [promote(leaf, *leaves) for leaf in leaves]
     # The result does not depend on what is divided by: nor does its derivative.
     divisor = _invertible(jnp.stack([largest(leaf) for leaf in wide]).max())
-    norm = jnp.sqrt(jnp.stack([_sum(jnp.square(leaf / divisor)) for leaf in wide]).sum())
+    norm = root(jnp.stack([_sum(jnp.square(leaf / divisor)) for leaf in wide]).sum())
     with np.errstate(over="ignore"):  # a Python float may be infinite in the norm's type
         limit = jnp.asarray(max_norm, norm.dtype)
     limit = jnp.where(limit < 0, jnp.nan, limit)

@@ -64,6 +64,14 @@ def test_zero_gradients_stay_zero() -> None:
     assert all((leaf == 0).all() for leaf in jax.tree.leaves(clip(zeros, 1.0)))
 
 
+def test_at_zero_gradients_the_derivative_is_the_identity() -> None:
+    gradient = {"layer": {"kernel": jnp.zeros((3, 2))}}
+    tangent = {"layer": {"kernel": jnp.arange(6.0).reshape(3, 2)}}
+    clip = lambda g: clip_by_layer_norm(1.0).update(g, optax.EmptyState())[0]  # noqa: E731
+    pull = jax.vjp(clip, gradient)[1]
+    np.testing.assert_array_equal(pull(tangent)[0]["layer"]["kernel"], tangent["layer"]["kernel"])
+
+
 @pytest.mark.parametrize("size", [1e-30, 2e-38])
 def test_gradients_whose_squares_underflow_are_unchanged(size: float) -> None:
     gradients = {"dense": {"kernel": jnp.full((3, 2), size)}}
