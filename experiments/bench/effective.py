@@ -1,13 +1,12 @@
 """What `effective` costs on large networks, against one read and write of the parameters."""
 
-import statistics
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from experiments.bench.timing import counted, ratio, times_in_turn
+from experiments.bench.timing import bracketed, counted, median_and_ratio, times_in_turn
 from experiments.reports.csv import write_csv
 from experiments.reports.files import prepare_folder
 from experiments.reports.show import show_table
@@ -95,8 +94,7 @@ def _rows(network: str, shapes: list[tuple[int, ...]], flags: Any) -> list[tuple
         (
             network,
             name,
-            statistics.median(times[name]),
-            *ratio(times[name], times[COPY]),
+            *median_and_ratio(times[name], times[COPY]),
             *(1e-9 * count for count in counted(compiled[name])),
         )
         for name in subjects
@@ -123,7 +121,7 @@ def _unit_vectors(raw: Any) -> dict[str, Array]:
 def _shown(row: tuple[Any, ...], rows: list[tuple[Any, ...]]) -> tuple[str, ...]:
     network, name, ms, middle, low, high, gflops, gbytes = row
     base = next(other[-1] for other in rows if other[0] == network and other[1] == COPY)
-    times = f"{middle:.3g} [{low:.3g}, {high:.3g}]"
+    times = bracketed(middle, low, high)
     return (
         network,
         name,

@@ -1,6 +1,5 @@
 """The forward pass of a trained network: its weights made in each call, at hand, or folded."""
 
-import statistics
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -10,8 +9,9 @@ from flax import nnx
 from jaxtyping import Array
 
 from experiments.bench.step import BASELINE, CONTROL, config_of, random_batch, trainer_of
-from experiments.bench.timing import counted, ratio, times_in_turn
+from experiments.bench.timing import bracketed, counted, median_and_ratio, times_in_turn
 from experiments.methods.method import Method
+from experiments.methods.paths import by_path
 from experiments.methods.table import METHODS, find_methods
 from experiments.reports.csv import write_csv
 from experiments.reports.files import prepare_folder
@@ -44,8 +44,7 @@ def bench_inference(flags: Any) -> None:
     rows = [
         (
             name,
-            statistics.median(times[name]),
-            *ratio(times[name], times[BASELINE]),
+            *median_and_ratio(times[name], times[BASELINE]),
             *(1e-9 * count for count in counted(subject.compiled)),
         )
         for name, subject in subjects.items()
@@ -70,7 +69,7 @@ def _subjects(
 
     yield name, _compiled(trained, state, X)
     weights = jax.jit(lambda state: evaluated_weights(method, state))(state)
-    if str(jax.tree.structure(weights)) != str(jax.tree.structure(state.params)):
+    if by_path(weights).keys() != by_path(state.params).keys():
         at_hand = lambda weights, X: apply(weights, state.model_state, X, train=False)[0]  # noqa: E731
         yield f"{name}, weights at hand", _compiled(at_hand, weights, X)
     if any(isinstance(each, (nnx.BatchNorm, BatchNorm)) for _, each in nnx.iter_modules(network)):
@@ -85,5 +84,5 @@ def _compiled(forward: Callable[..., Array], *arguments: Any) -> _Subject:
 
 def _shown(row: tuple[Any, ...]) -> tuple[str, ...]:
     name, ms, middle, low, high, *counts = row
-    time = f"{middle:.3f} [{low:.3f}, {high:.3f}]"
+    time = bracketed(middle, low, high, ".3f")
     return (name, f"{ms:.3g}", time, *(f"{count:.4g}" for count in counts))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from experiments.bench.timing import counted, ratio, times_in_turn
+from experiments.bench.timing import bracketed, counted, ratio, times_in_turn
 from experiments.reports.csv import write_csv
 from experiments.reports.files import prepare_folder
 from experiments.reports.show import show_table
@@ -91,7 +91,7 @@ def _compare(compiled: dict[str, Any], repeats: int) -> tuple[float, ...]:
 
 def _shown(row: tuple[Any, ...]) -> tuple[str, ...]:
     fan_in, name, dense, reflection, middle, low, high, flops, traffic = row
-    speedup = f"{middle:.3g} [{low:.3g}, {high:.3g}]"
+    speedup = bracketed(middle, low, high)
     return (
         str(fan_in),
         name,

@@ -1,7 +1,6 @@
 """One dense layer with each library's normalized weights, forward and gradient, in one run."""
 
 import importlib.util
-import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 from flax import linen, nnx
 from jaxtyping import Array
 
-from experiments.bench.timing import counted, ratio, times_in_turn
+from experiments.bench.timing import bracketed, counted, median_and_ratio, times_in_turn
 from experiments.reports.csv import write_csv
 from experiments.reports.files import prepare_folder
 from experiments.reports.show import show_table
@@ -47,8 +46,7 @@ def bench_peers(flags: Any) -> None:
     rows = [
         (
             name,
-            statistics.median(times[name]),
-            *ratio(times[name], times[PLAIN]),
+            *median_and_ratio(times[name], times[PLAIN]),
             *(1e-9 * count for count in counted(run)),
         )
         for name, (run, _) in compiled.items()
@@ -153,7 +151,7 @@ def _shown(row: tuple[Any, ...]) -> tuple[str, ...]:
     return (
         name,
         f"{ms:.3g}",
-        f"{middle:.3g} [{low:.3g}, {high:.3g}]",
+        bracketed(middle, low, high),
         f"{gflops:.3g}",
         f"{gbytes:.3g}",
     )

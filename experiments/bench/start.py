@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from experiments.bench.step import BASELINE, CONTROL, config_of, random_batch, trainer_of
-from experiments.bench.timing import ratio, times_in_turn
+from experiments.bench.timing import bracketed, ratio, times_in_turn
 from experiments.methods.method import Method
 from experiments.methods.table import METHODS, find_methods
 from experiments.reports.csv import write_csv
@@ -66,4 +66,4 @@ def _rows(subjects: Mapping[str, Callable[[], object]], repeats: int) -> list[tu
 
 def _shown(row: tuple[Any, ...]) -> tuple[str, ...]:
     name, seconds, middle, low, high = row
-    return name, f"{seconds:.2f}", f"{middle:.2f} [{low:.2f}, {high:.2f}]"
+    return name, f"{seconds:.2f}", bracketed(middle, low, high, ".2f")

@@ -1,5 +1,6 @@
 """Times of several functions, taken in turn."""
 
+import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -52,6 +53,16 @@ def ratio(times: list[float], base: list[float]) -> Ratio:
     """The times over those of a baseline, round by round."""
     low, middle, high = np.quantile(np.divide(times, base), (0.25, 0.5, 0.75))
     return Ratio(float(middle), float(low), float(high))
+
+
+def median_and_ratio(times: list[float], base: list[float]) -> tuple[float, ...]:
+    """The median of the times, and their ratio to a baseline's with its quartiles."""
+    return statistics.median(times), *ratio(times, base)
+
+
+def bracketed(middle: float, low: float, high: float, form: str = ".3g") -> str:
+    """A median with its quartiles, as tables show it."""
+    return f"{middle:{form}} [{low:{form}}, {high:{form}}]"
 
 
 def counted(compiled: jax.stages.Compiled) -> tuple[float, float]:

@@ -1,6 +1,5 @@
 """One optimizer update on a large network's kernels, against SGD with momentum."""
 
-import statistics
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -12,8 +11,8 @@ from optax import contrib
 
 import jaxnorm
 from experiments.bench.effective import random_params, wide_resnet_kernels
-from experiments.bench.timing import counted, ratio, times_in_turn
-from experiments.methods.rivals.hyperball import as_long_as_kernels, whole_kernels
+from experiments.bench.timing import bracketed, counted, median_and_ratio, times_in_turn
+from experiments.methods.rivals.hyperball import hyperball
 from experiments.methods.rivals.nero import normalize_units
 from experiments.reports.csv import write_csv
 from experiments.reports.files import prepare_folder
@@ -54,12 +53,6 @@ def _nero() -> optax.GradientTransformation:
     return optax.chain(normalize, _sgd(), jaxnorm.sphere_projection(squared_radius=1.0))
 
 
-def _hyperball() -> optax.GradientTransformation:
-    whole = whole_kernels(jaxnorm.flax_layout)
-    onto = jaxnorm.sphere_projection(layout=whole, squared_radius=None, centered=False)
-    return optax.chain(as_long_as_kernels(jaxnorm.flax_layout), _sgd(), onto)
-
-
 #: Those that are measured on the large network too, each with arrays of its own.
 FEW: Mapping[str, Callable[[], optax.GradientTransformation]] = MappingProxyType(
     {
@@ -81,7 +74,7 @@ ALL = MappingProxyType(
         "clipped layer by layer": lambda: optax.chain(jaxnorm.clip_by_layer_norm(1.0), _sgd()),
         "clipped adaptively": lambda: optax.chain(optax.adaptive_grad_clip(0.01), _sgd()),
         "Nero": _nero,
-        "Hyperball": _hyperball,
+        "Hyperball": lambda: hyperball(_sgd(), jaxnorm.flax_layout),
     }
 )
 #: Muon's own steps are for matrices, and Adam's for the rest: it is measured on a decoder.
@@ -119,24 +112,23 @@ def bench_update(flags: Any) -> None:
 def _rows(network: str, repeats: int) -> list[tuple[Any, ...]]:
     kernels, optimizers = NETWORKS[network]
     params = jaxnorm.project(random_params(kernels()))
-    gradients = params
     size = sum(w.size for w in jax.tree.leaves(params))
-    subjects = {name: _subject(make(), params, gradients) for name, make in optimizers.items()}
-    calls = {name: partial(subject.run, gradients) for name, subject in subjects.items()}
+    subjects = {name: _subject(make(), params) for name, make in optimizers.items()}
+    # What the gradients are does not matter: the parameters take no memory of their own.
+    calls = {name: partial(subject.run, params) for name, subject in subjects.items()}
     times = times_in_turn(calls, repeats)
     return [
         (
             network,
             name,
-            statistics.median(times[name]),
-            *ratio(times[name], times[BASE]),
+            *median_and_ratio(times[name], times[BASE]),
             *(count / size for count in (*counted(subject.compiled), _temporary(subject))),
         )
         for name, subject in subjects.items()
     ]
 
 
-def _subject(optimizer: optax.GradientTransformation, params: Any, gradients: Any) -> _Subject:
+def _subject(optimizer: optax.GradientTransformation, params: Any) -> _Subject:
     def step(params: Any, state: Any, gradients: Any) -> tuple[Any, Any]:
         updates, state = optimizer.update(gradients, state, params)
         return optax.apply_updates(params, updates), state
@@ -144,7 +136,7 @@ def _subject(optimizer: optax.GradientTransformation, params: Any, gradients: An
     own = jax.tree.map(lambda w: w.copy(), params)
     arrays = [own, optimizer.init(own)]
     jitted = jax.jit(step, donate_argnums=(0, 1))
-    return _Subject(jitted.lower(*arrays, gradients).compile(), arrays)
+    return _Subject(jitted.lower(*arrays, params).compile(), arrays)
 
 
 def _temporary(subject: _Subject) -> float:
@@ -154,5 +146,5 @@ def _temporary(subject: _Subject) -> float:
 
 def _shown(row: tuple[Any, ...]) -> tuple[str, ...]:
     network, name, ms, middle, low, high, *counts = row
-    time = f"{middle:.3g} [{low:.3g}, {high:.3g}]"
+    time = bracketed(middle, low, high)
     return (network, name, f"{ms:.3g}", time, *(f"{count:.3g}" for count in counts))

@@ -135,10 +135,14 @@ def step_ms(history: History, steps: int) -> float:
 
 def outcome(loss: float, labels: Int[np.ndarray, " rows"]) -> str:
     """What went wrong, if a final training loss shows it: compared with a constant guess's."""
+    shares = np.unique_counts(np.asarray(labels)).counts / np.size(labels)
+    return outcome_beside(loss, float(-(shares * np.log(shares)).sum()))
+
+
+def outcome_beside(loss: float, guess: float) -> str:
+    """The same, given the loss of a constant guess."""
     if not math.isfinite(loss):
         return DIVERGED
-    shares = np.unique_counts(np.asarray(labels)).counts / np.size(labels)
-    guess = float(-(shares * np.log(shares)).sum())
     return AT_CHANCE if loss > LEARNED * guess else ""
 
 

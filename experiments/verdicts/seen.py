@@ -13,7 +13,7 @@ import numpy as np
 from experiments.errors import UserError
 from experiments.papers.vcl.uci_tables import wins
 from experiments.reading import reading
-from experiments.training.fit import AT_CHANCE, DIVERGED, LEARNED
+from experiments.training.fit import outcome_beside
 from experiments.verdicts.claim import Claim, Side
 
 #: The classes of every set of images here; what a constant guess costs follows.
@@ -85,10 +85,7 @@ def outcome_of(row: Row) -> str:
     """What went wrong in a run: as its file says, or by its final training loss."""
     if row.get("outcome"):
         return row["outcome"].split(",")[0]
-    loss = float(row.get("train_loss") or 0)
-    if not math.isfinite(loss):
-        return DIVERGED
-    return AT_CHANCE if loss > LEARNED * math.log(CLASSES) else ""
+    return outcome_beside(float(row.get("train_loss") or 0), math.log(CLASSES))
 
 
 def _wins(rows: Sequence[Row], side: Side) -> Seen:

@@ -29,9 +29,16 @@ class FrobeniusSphere(Part):
         self, optimizer: optax.GradientTransformation, context: Context, seed: Any
     ) -> optax.GradientTransformation:
         """Sees gradients as long as the kernel, and ends on the sphere."""
-        whole = whole_kernels(context.layout)
-        projection = jaxnorm.sphere_projection(layout=whole, squared_radius=None, centered=False)
-        return optax.chain(as_long_as_kernels(context.layout), optimizer, projection)
+        return hyperball(optimizer, context.layout)
+
+
+def hyperball(
+    optimizer: optax.GradientTransformation, layout: Layout
+) -> optax.GradientTransformation:
+    """The optimizer between gradients as long as their kernels and the spheres of these."""
+    whole = whole_kernels(layout)
+    projection = jaxnorm.sphere_projection(layout=whole, squared_radius=None, centered=False)
+    return optax.chain(as_long_as_kernels(layout), optimizer, projection)
 
 
 def whole_kernels(layout: Layout) -> Layout:
