@@ -37,7 +37,8 @@ def ignore(what: object) -> None:
 
 def loader(settings: Settings) -> Callable[[int], Dataset]:
     """What loads the dataset of a seed."""
-    return partial(load, settings.dataset, train_rows=settings.train_rows)
+    train_rows, test_rows = settings.train_rows, settings.test_rows
+    return partial(load, settings.dataset, train_rows=train_rows, test_rows=test_rows)
 
 
 class Comparison:

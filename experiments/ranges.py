@@ -50,7 +50,7 @@ RANGES: Mapping[str, Range] = MappingProxyType(
         "jobs": Range(1, 1024),
         "repeats": Range(1, 10**6),
         **dict.fromkeys(("batch_size", "ghost_groups", "accumulate", "probes"), _COUNT),
-        **dict.fromkeys(("refresh_every", "population_rows", "train_rows"), _COUNT),
+        **dict.fromkeys(("refresh_every", "population_rows", "train_rows", "test_rows"), _COUNT),
         **dict.fromkeys(("checkpoint_every", "keep", "resume_from", "processes"), _COUNT),
         "process_id": Range(0, 2**31 - 1),
         "sample_size": Range(2, 2**31 - 1),

@@ -24,6 +24,8 @@ class Source:
     ] = "digits"
     train_rows: int | None = None
     """Train on so many of the training rows, the same ones under every seed; all if left out."""
+    test_rows: int | None = None
+    """Evaluate on so many of the test rows, chosen likewise; all if left out."""
 
 
 # The flags of the last base come first.

@@ -57,7 +57,7 @@ def train(
     if writes():
         prepare_folder(out)
     events = EventFiles(settings.tensorboard if writes() else None)
-    dataset = load(settings.dataset, seed, settings.train_rows)
+    dataset = load(settings.dataset, seed, settings.train_rows, settings.test_rows)
     placement = make_placement(settings.parallel, settings.mesh)
     trainer = make_trainer(method, config, dataset, placement)
     if writes():

@@ -39,17 +39,23 @@ class Dataset(NamedTuple):
         """The number of training rows."""
         return len(self.X_train) if self.stream is None else len(self.stream.train)
 
-    def with_rows(self, count: int) -> "Dataset":
-        """With so many of the training rows, standardized anew on them; the same ones always."""
-        if self.stream is not None or count > self.train_rows:
-            there = f"are {self.train_rows}" if self.stream is None else "come from a stream"
+    def with_rows(self, train_rows: int | None, test_rows: int | None) -> "Dataset":
+        """With so many rows of the splits, standardized anew; the same ones always."""
+        if train_rows is None and test_rows is None:
+            return self
+        train = self._some("train", self.X_train, self.y_train, train_rows)
+        return self.split_anew(train, self._some("test", self.X_test, self.y_test, test_rows))
+
+    def _some(self, part: str, X: "Rows", y: "Labels", count: int | None) -> "tuple[Rows, Labels]":
+        """So many rows of a split, drawn without the seed; all for None."""
+        if self.stream is not None or (count or 0) > len(X):
+            there = f"are {len(X)}" if self.stream is None else "come from a stream"
             raise UserError(
-                f"--train-rows is {count}, and the training rows of {self.name} {there}; leave it "
+                f"--{part}-rows is {count}, and the rows of {self.name} for it {there}; leave it "
                 "out, or take fewer."
             )
-        kept = np.random.default_rng(0).permutation(self.train_rows)[:count]
-        train, test = (self.X_train[kept], self.y_train[kept]), (self.X_test, self.y_test)
-        return self.split_anew(train, test)
+        kept = np.random.default_rng(0).permutation(len(X))[:count]
+        return (X, y) if count is None else (X[kept], y[kept])
 
     def split_anew(self, train: "tuple[Rows, Labels]", test: "tuple[Rows, Labels]") -> "Dataset":
         """With other rows in the splits, standardized anew on the first; tokens stay numbers."""

@@ -24,8 +24,10 @@ BUNDLED: Mapping[str, Callable[[int], Dataset]] = MappingProxyType(
 TARS = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 
 
-def load(source: str, seed: int, train_rows: int | None = None) -> Dataset:
-    """Loads a dataset, with all of its training rows or some.
+def load(
+    source: str, seed: int, train_rows: int | None = None, test_rows: int | None = None
+) -> Dataset:
+    """Loads a dataset, with all of its rows or some.
 
     The same source and seed always give the same split, whoever asks: methods compared under one
     seed are compared on the same rows.
@@ -38,12 +40,12 @@ def load(source: str, seed: int, train_rows: int | None = None) -> Dataset:
         seed: decides the split, where the source leaves it open.
         train_rows: how many training rows are kept, standardized anew; they are drawn without the
             seed. None for all.
+        test_rows: how many test rows are kept, likewise.
 
     Raises:
         UserError: with one line that says what is wrong and what would be right.
     """
-    dataset = _load(source, seed)
-    return dataset if train_rows is None else dataset.with_rows(train_rows)
+    return _load(source, seed).with_rows(train_rows, test_rows)
 
 
 def _load(source: str, seed: int) -> Dataset:

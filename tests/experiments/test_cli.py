@@ -112,8 +112,11 @@ def test_train_is_one_run_of_compare(comparison, npz, tmp_path, capsys):
 
 def test_compare_runs_on_the_digits(tmp_path):
     arguments = ["compare", "--methods", "cwo", "--seeds", "1", "--model", "mlp", *TINY]
-    assert main([*arguments, "--train-rows", "600", "--out", str(tmp_path)]) == 0
-    assert float(rows_of(tmp_path / "results.csv")[0]["test_accuracy"]) > 0.5
+    rows = ["--train-rows", "600", "--test-rows", "64"]
+    assert main([*arguments, *rows, "--out", str(tmp_path)]) == 0
+    accuracy = float(rows_of(tmp_path / "results.csv")[0]["test_accuracy"])
+    assert accuracy > 0.5
+    assert 64 * accuracy == round(64 * accuracy), "not a fraction of 64 rows"
 
 
 @pytest.mark.slow
@@ -145,7 +148,8 @@ def test_the_network_follows_the_data():
 
 
 WRONG = {
-    "--train-rows 2000": "--train-rows is 2000, and the training rows of digits are 1348",
+    "--train-rows 2000": "--train-rows is 2000, and the rows of digits for it are 1348",
+    "--test-rows 450": "--test-rows is 450, and the rows of digits for it are 449",
     "--dataset digit": "did you mean 'digits'",
     "--dataset absent.npz": "there is no file absent.npz",
     "--model cnn": "did you mean 'cnn9'",
