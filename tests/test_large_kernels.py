@@ -9,6 +9,7 @@ import optax
 import pytest
 
 from jaxnorm import (
+    attach_singular_vectors,
     clip_by_layer_norm,
     effective,
     project_to_sphere,
@@ -27,7 +28,7 @@ from tests.reparam.trees import (
 )
 
 SHAPES = {"dense": ((512, 32), (-2,)), "conv": ((3, 3, 64, 32), (-4, -3, -2))}
-ROWS = [row for row in TABLE if row.name in ("lcw", "wn", "cwn", "ws", "scaled")]
+ROWS = [row for row in TABLE if row.name in ("lcw", "wn", "cwn", "ws", "sn", "scaled")]
 # Sums of 512 to 576 terms in float32, added in parts: some fifty roundings of 2^-24 of the largest
 # partial sum, on values of up to four.
 FLOAT32 = {"rtol": 2e-5, "atol": 2e-5}
@@ -169,15 +170,26 @@ def test_an_update_lands_from_weights_that_are_anywhere(
 
 
 #: Reads and writes of a kernel in all, in the forward pass and with the gradient.
-PASSES = {"scaled": (2.1, 4.5), "lcw": (3.5, 3.5), "wn": (3.6, 7.0), "cwn": (4.0, 8.6)}
+PASSES = {
+    "scaled": (2.1, 4.5),
+    "lcw": (3.5, 3.5),
+    "wn": (3.6, 7.0),
+    "cwn": (4.0, 8.6),
+    "sn": (3.3, 5.7),
+}
 
 
 @pytest.mark.parametrize("row", [r for r in ROWS if r.name in PASSES], ids=lambda row: row.name)
 def test_a_kernel_is_read_and_written_few_times(row: Row) -> None:
     params = {"kernel": normal(0, (2048, 64))}
     raw = reparametrize(params, type(row.make(params["kernel"], (-2,))))
-    loss = lambda raw, c: jnp.vdot(effective(raw)["kernel"], c)  # noqa: E731
-    forward = jax.jit(effective).lower(raw).compile()
+    vectors = {"kernel": jnp.ones(64)} if row.name == "sn" else {}
+
+    def weights(raw: Any) -> Any:
+        return effective(attach_singular_vectors(raw, vectors))
+
+    loss = lambda raw, c: jnp.vdot(weights(raw)["kernel"], c)  # noqa: E731
+    forward = jax.jit(weights).lower(raw).compile()
     gradient = jax.jit(jax.grad(loss)).lower(raw, params["kernel"]).compile()
     for compiled, allowed in zip((forward, gradient), PASSES[row.name], strict=True):
         assert moved(compiled) <= allowed * params["kernel"].size * BYTES

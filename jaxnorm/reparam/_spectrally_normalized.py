@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import nonzero, promote, quotient
-from jaxnorm._trees._axes import fan_in, negative_axes
+from jaxnorm._numerics import nonzero, promote, quotient, root
+from jaxnorm._sums import to_weights
+from jaxnorm._trees._axes import fan_in, negative_axes, per_unit, unit_shape
 from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 
 Matrix = Float[Array, "... fan_in units"]
@@ -61,16 +62,18 @@ class SpectrallyNormalized(Reparametrization):
 
     def effective(self) -> Float[Array, "..."]:
         """The kernel of spectral norm 1, computed in float32 or wider, in the kernel's type."""
-        wide = self._of_size_one()
-        matrix = self._matrix(wide)
+        matrix = self.matrix()
         held = jax.lax.stop_gradient(matrix)
         right = exact_vector(held) if self.vector is None else promote(self.vector, self.kernel)
-        right = jax.lax.stop_gradient(_normalized(right))
-        left = _normalized(_times(held, right))
-        sigma = jnp.einsum("...m,...m->...", left, _times(matrix, right))
-        inverse = quotient(jnp.ones_like(sigma), sigma)
-        extra = tuple(range(-len(self.fan_in_axes) - len(self.unit_axes), 0))
-        return (wide * jnp.expand_dims(inverse, extra)).astype(self.kernel.dtype)
+        # Of the length of Vv the gradient is uv', as that of u'Vv is with both vectors held.
+        sigma = _length(_times(matrix, jax.lax.stop_gradient(_normalized(right))))
+        inverse = jnp.expand_dims(
+            _reciprocal(sigma).squeeze(-1), tuple(range(-len(self.unit_axes), 0))
+        )
+        wide, axes = promote(self.kernel), self.fan_in_axes
+        # One factor a unit, so that its gradient is one pass over the kernel.
+        factor = per_unit(jnp.broadcast_to(inverse, unit_shape(wide, axes)), axes)
+        return (wide * to_weights(factor, wide, axes)).astype(self.kernel.dtype)
 
     def parameter_count(self) -> int:
         """The kernel's size; an attached vector is no parameter."""
@@ -82,20 +85,8 @@ class SpectrallyNormalized(Reparametrization):
         return self
 
     def matrix(self) -> Matrix:
-        """The kernel over its largest weight as (..., fan-in, units), in float32 or wider."""
-        return self._matrix(self._of_size_one())
-
-    def _of_size_one(self) -> Float[Array, "..."]:
-        """The kernel over its largest weight, whose size is lost anyway: no square overflows.
-
-        Neither the effective kernel nor its gradient depends on what is divided by.
-        """
+        """The kernel as (..., fan-in, units), in float32 or wider."""
         wide = promote(self.kernel)
-        axes = self.fan_in_axes + self.unit_axes
-        largest = jax.lax.stop_gradient(jnp.abs(wide).max(axes, keepdims=True, initial=0.0))
-        return wide / nonzero(largest)
-
-    def _matrix(self, wide: Float[Array, "..."]) -> Matrix:
         rows, columns = len(self.fan_in_axes), len(self.unit_axes)
         moved = jnp.moveaxis(wide, self.fan_in_axes + self.unit_axes, range(-rows - columns, 0))
         stacked = moved.shape[: moved.ndim - rows - columns]
@@ -105,6 +96,8 @@ class SpectrallyNormalized(Reparametrization):
 
 def exact_vector(matrix: Matrix) -> Vector:
     """The right singular vector of the largest singular value."""
+    # Of size one, so that no square overflows.
+    matrix = matrix / nonzero(jnp.abs(matrix).max((-2, -1), keepdims=True, initial=0.0))
     gram = jnp.einsum("...mi,...mj->...ij", matrix, matrix)
     _, vectors = jnp.linalg.eigh(gram)
     leading: Vector = vectors[..., -1]
@@ -115,8 +108,8 @@ def refreshed_vector(matrix: Matrix, vector: Vector, iterations: int) -> Vector:
     """Power iterations v <- V'Vv / ||.||, from ``vector``; a zero matrix keeps it."""
 
     def refresh(_: Any, vector: Vector) -> Vector:
-        following = jnp.einsum("...mi,...m->...i", matrix, _times(matrix, vector))
-        following = _normalized(following)
+        left = _normalized(_times(matrix, vector))
+        following = _normalized(jnp.einsum("...mi,...m->...i", matrix, left))
         alive = jnp.any(following != 0, axis=-1, keepdims=True)
         return jnp.where(alive, following, vector)
 
@@ -129,4 +122,23 @@ def _times(matrix: Matrix, vector: Vector) -> Float[Array, "... fan_in"]:
 
 
 def _normalized(vector: Float[Array, "... n"]) -> Float[Array, "... n"]:
-    return vector / nonzero(jnp.sqrt(jnp.square(vector).sum(-1, keepdims=True)))
+    return vector * _reciprocal(_length(vector))
+
+
+def _length(vector: Float[Array, "... n"]) -> Float[Array, "... 1"]:
+    """The norm of a vector of any size: no square overflows."""
+    largest = jax.lax.stop_gradient(jnp.abs(vector).max(-1, keepdims=True, initial=0.0))
+    return largest * root(jnp.square(vector / nonzero(largest)).sum(-1, keepdims=True))
+
+
+@jax.custom_jvp
+def _reciprocal(length: Float[Array, "..."]) -> Float[Array, "..."]:
+    """1 / x, and 0 with gradient 0 where x is 0."""
+    return quotient(jnp.ones_like(length), length)
+
+
+@_reciprocal.defjvp
+def _reciprocal_jvp(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
+    """In the order in which neither the square of a large length overflows nor that of a small."""
+    inverse = _reciprocal(primals[0])
+    return inverse, -inverse * (inverse * tangents[0])
