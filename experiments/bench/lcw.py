@@ -41,7 +41,7 @@ def bench_lcw(flags: Any) -> None:
 
 
 def _rows(fan_in: int, repeats: int) -> list[tuple[Any, ...]]:
-    """One row for the forward pass and one for value and gradient."""
+    """One row for the forward pass and one for kernel and gradient."""
     kernel, direction = jax.random.normal(jax.random.key(0), (2, fan_in, UNITS))
     coordinates = LinearlyConstrained.from_kernel(kernel, -2).coordinates
     # The free coordinates, and the basis as an argument: as a constant it takes minutes to compile.
@@ -52,8 +52,10 @@ def _rows(fan_in: int, repeats: int) -> list[tuple[Any, ...]]:
     rows = []
     for name in ("forward", "gradient"):
         compiled = {}
-        for way, (function, arguments) in ways.items():
-            pass_ = function if name == "forward" else _gradient(function, direction)
+        for way, (function, given) in ways.items():
+            forward = name == "forward"
+            pass_ = function if forward else _with_gradient(function)
+            arguments = given if forward else (*given, direction)
             compiled[way] = (jax.jit(pass_).lower(*arguments).compile(), arguments)
         rows.append((fan_in, name, *_compare(compiled, repeats)))
     return rows
@@ -65,11 +67,19 @@ def dense_basis(fan_in: int) -> Float[Array, "fan_in free"]:
     return jax.vmap(lambda v: LinearlyConstrained(v[:, None], (-2,)).effective()[:, 0])(identity).T
 
 
-def _gradient(function: Callable[..., Array], direction: Array) -> Callable[..., Any]:
-    def scalar(coordinates: Array, *rest: Array) -> Array:
-        return jnp.vdot(function(coordinates, *rest), direction)
+def _with_gradient(function: Callable[..., Array]) -> Callable[..., Any]:
+    """The kernel and what its gradient is pulled back to, as a layer's step needs both.
 
-    return jax.value_and_grad(scalar)
+    Of no scalar: to make one of a kernel takes longer than the reflection.
+    """
+
+    def both(coordinates: Array, *rest: Array) -> tuple[Array, Array]:
+        *arguments, direction = rest
+        kernel, pull_back = jax.vjp(lambda v: function(v, *arguments), coordinates)
+        (gradient,) = pull_back(direction)
+        return kernel, gradient
+
+    return both
 
 
 def _compare(compiled: dict[str, Any], repeats: int) -> tuple[float, ...]:
