@@ -91,6 +91,9 @@ class Train(Settings):
     """The epochs between two checkpoints; the last epoch is always saved."""
     keep: int = 3
     """The checkpoints that stay, the newest."""
+    checkpoint_seconds: float = 0.0
+    """The seconds between two, at least: for epochs that are shorter than a checkpoint takes, about
+    0.1 s. For one process."""
     resume: bool = False
     """Go on from the newest checkpoint; from the beginning if there is none. All settings that
     change numbers must be the checkpoint's; the devices may be others."""
@@ -119,7 +122,12 @@ class Train(Settings):
                 raise UserError("to resume, give the --checkpoint-dir to resume from.")
             return None
         return CheckpointSettings(
-            self.checkpoint_dir, self.keep, self.checkpoint_every, self.resume, self.resume_from
+            self.checkpoint_dir,
+            self.keep,
+            self.checkpoint_every,
+            self.checkpoint_seconds,
+            self.resume,
+            self.resume_from,
         )
 
 

@@ -52,6 +52,7 @@ RANGES: Mapping[str, Range] = MappingProxyType(
         **dict.fromkeys(("batch_size", "ghost_groups", "accumulate", "probes"), _COUNT),
         **dict.fromkeys(("refresh_every", "population_rows", "train_rows", "test_rows"), _COUNT),
         **dict.fromkeys(("checkpoint_every", "keep", "resume_from", "processes"), _COUNT),
+        "checkpoint_seconds": Range(0, 10**6),
         "process_id": Range(0, 2**31 - 1),
         "sample_size": Range(2, 2**31 - 1),
         # As far as float32 goes: whether a run diverges is told when it does.

@@ -14,12 +14,12 @@ from experiments.errors import UserError
 #: it.
 FREE = frozenset(
     {"out", "quiet", "tensorboard"}
-    | {"checkpoint_dir", "checkpoint_every", "keep", "resume", "resume_from"}
+    | {"checkpoint_dir", "checkpoint_every", "checkpoint_seconds", "keep", "resume", "resume_from"}
     | {"skip_nonfinite", "nonfinite", "parallel", "mesh", "coordinator", "processes", "process_id"}
 )
 
 #: Settings that came later, with the value that runs without them had.
-ADDED = {"rate_decay": 0.0}
+ADDED = {"rate_decay": 0.0, "test_rows": None}
 
 
 def config_of(settings: Any, *arrays: np.ndarray) -> dict[str, Any]:

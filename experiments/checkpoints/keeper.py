@@ -1,10 +1,14 @@
 """What a run does about its checkpoints: resume from one, save, and leave when asked to."""
 
 import contextlib
+import math
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import jax
 
 from experiments.checkpoints.checkpoints import Checkpoints
 from experiments.checkpoints.config import check_config
@@ -23,6 +27,8 @@ class CheckpointSettings:
         folder: of the run.
         keep: how many stay.
         every: the epochs between two; the last epoch is always saved.
+        seconds: that lie at least between two, however short the epochs are; with several processes
+            0, since each has a clock of its own.
         resume: whether to go on from the newest.
         resume_from: or from this epoch's; the later ones are deleted.
     """
@@ -30,6 +36,7 @@ class CheckpointSettings:
     folder: str
     keep: int = 3
     every: int = 1
+    seconds: float = 0.0
     resume: bool = False
     resume_from: int | None = None
 
@@ -40,7 +47,7 @@ class Keeper(NamedTuple):
     Attributes:
         checkpoints: the folder.
         resumed: the epoch to go on from; 0 for the beginning.
-        every: the epochs between two checkpoints.
+        is_due: whether one may be saved after an epoch.
         config: the settings of the run, which go with them.
         epochs: the length of the run.
         signal: the number of the signal that came, or 0.
@@ -48,7 +55,7 @@ class Keeper(NamedTuple):
 
     checkpoints: Checkpoints
     resumed: int
-    every: int
+    is_due: Callable[[int], bool]
     config: dict[str, Any]
     epochs: int
     signal: Callable[[], int]
@@ -66,7 +73,7 @@ class Keeper(NamedTuple):
     def after_epoch(self, state: TrainState, history: History, signal: int) -> None:
         """Saves if it is time; raises Stopped, when the state is safe, if a signal came."""
         epoch = len(history.curve)
-        if signal or epoch % self.every == 0 or epoch == self.epochs:
+        if self.is_due(epoch) or signal or epoch == self.epochs:
             record = {"config": self.config, "history": history.to_json()}
             self.checkpoints.save(epoch, state, record)
         if signal:
@@ -90,6 +97,7 @@ def keeping(settings: CheckpointSettings, config: dict[str, Any], epochs: int) -
         UserError: before any work, if another run uses the folder, if there is nothing to resume
             from, or of other settings.
     """
+    due = _due(settings)
     with (
         noted_signals() as signal,
         locked(settings.folder),
@@ -100,7 +108,27 @@ def keeping(settings: CheckpointSettings, config: dict[str, Any], epochs: int) -
             saved = checkpoints.record(resumed)["config"]
             check_config(saved, config, checkpoints.path(resumed))
             checkpoints.history(resumed)
-        yield Keeper(checkpoints, resumed, settings.every, config, epochs, signal)
+        yield Keeper(checkpoints, resumed, due, config, epochs, signal)
+
+
+def _due(settings: CheckpointSettings) -> Callable[[int], bool]:
+    """Whether a checkpoint is due after an epoch: by its number, and by the clock."""
+    if settings.seconds and (processes := jax.process_count()) > 1:
+        raise UserError(
+            f"--checkpoint-seconds is {settings.seconds:g}, and there are {processes} processes, "
+            "each with a clock of its own; wanted epochs that all count alike: --checkpoint-every."
+        )
+    last = -math.inf
+
+    def is_due(epoch: int) -> bool:
+        nonlocal last
+        now = time.monotonic()
+        if epoch % settings.every or now < last + settings.seconds:
+            return False
+        last = now
+        return True
+
+    return is_due
 
 
 def _resumed_epoch(checkpoints: Checkpoints, settings: CheckpointSettings) -> int:

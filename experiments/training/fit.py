@@ -15,7 +15,7 @@ from experiments.data.dataset import Dataset
 from experiments.errors import Diverged, UserError
 from experiments.training.epoch import steps_per_epoch
 from experiments.training.history import Checkpointer, Epoch, History, NoCheckpoints
-from experiments.training.nonfinite import all_finite, copied, first_nonfinite, mean_of_taken
+from experiments.training.nonfinite import copied, first_nonfinite, mean_of_taken
 from experiments.training.runners import nothing
 from experiments.training.state import TrainState
 from experiments.training.trainer import Trainer
@@ -97,26 +97,27 @@ def fit(
     for entry in history.curve:
         report(entry)
     stops = trainer.config.nonfinite == "stop"
-    # An epoch consumes its state: what is saved, or searched for what stops it, is a copy.
+    # What is saved, or searched for what stops an epoch.
     kept, record = copied(state), nothing
     for number in range(len(history.curve) + 1, trainer.config.epochs + 1):
         began = time.perf_counter()
         state, trained = trainer.epoch(state, *train, meanwhile=record)
         jax.block_until_ready(trained)
         seconds = time.perf_counter() - began
-        if stops and not all_finite((state, trained)):
+        watched = trainer.watch(state, trained)
+        found = trained, trainer.evaluate(state, *test), watched[1:], state.skipped
+        trained, tested, (finite, *seen), total = jax.device_get(found)
+        if stops and not finite:
             record()
             raise Diverged(
                 where_diverged(trainer, kept, train, number, steps),
                 history.curve,
                 step_ms(history, steps),
             )
-        kept = copied(state)
-        found = trained, trainer.evaluate(state, *test), trainer.watch(state.params), state.skipped
-        trained, tested, watched, total = jax.device_get(found)
+        kept = watched.kept
         left_out, skipped = int(total) - skipped, int(total)
         *means, gradient = (mean_of_taken(mean, left_out, steps) for mean in trained)
-        entry = Epoch(number, *map(float, (*means, *tested, gradient, *watched)))
+        entry = Epoch(number, *map(float, (*means, *tested, gradient, *seen)))
         history = history.after(entry, seconds)
         signal = checkpointer.signal()
         record = partial(_record, report, checkpointer, kept, history, signal)

@@ -31,6 +31,7 @@ from experiments.training.runners import Runner, Scanned, Stepwise, loops_are_sl
 from experiments.training.state import TrainState, run_keys
 from experiments.training.step import Step, make_step
 from experiments.training.stream import Streamed, StreamedEvaluation
+from experiments.training.watch import make_watch
 from jaxnorm import Layout
 from jaxnorm.nnx import functionalize
 
@@ -51,7 +52,7 @@ class Trainer(NamedTuple):
         epoch: ``(state, X, y) -> (state, metrics)``; it consumes the state.
         careful_epoch: the same, up to the first step that is not finite.
         evaluate: ``(state, X, y) -> metrics``.
-        watch: ``raw parameters -> (norm of all, drift)``.
+        watch: ``(state, metrics of its epoch) -> Watched``, in one call.
     """
 
     method: Method
@@ -102,7 +103,7 @@ def make_trainer(
         epoch=_runner(plan, context, dataset),
         careful_epoch=_runner(_careful(plan), context, dataset),
         evaluate=_evaluation(method, context, dataset, placement),
-        watch=AheadOfTime(lambda raw: (optax.tree.norm(raw), method.drift(raw, context))),
+        watch=AheadOfTime(make_watch(method, context)),
     )
 
 

@@ -3,6 +3,7 @@
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from experiments.checkpoints import keeper
 from experiments.checkpoints.arrays import checksums, flatten, unflatten
 from experiments.checkpoints.checkpoints import Checkpoints
 from experiments.checkpoints.config import check_config
@@ -128,6 +130,17 @@ def test_a_checksum_sees_every_bit_and_every_place(dtype):
             seen.add(value)
             raw.reshape(-1)[byte] = 0
         assert len(seen) > bits
+
+
+def test_short_epochs_are_saved_by_the_clock(tmp_path, monkeypatch):
+    clock = iter([100.0, 104.9, 105.0])
+    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    settings = keeper.CheckpointSettings(str(tmp_path), seconds=5.0)
+    with keeper.keeping(settings, {}, epochs=9) as kept:
+        assert [kept.is_due(epoch) for epoch in (1, 2, 3)] == [True, False, True]
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(UserError, match="--checkpoint-seconds is 5, and there are 2 processes"):
+        keeper.keeping(settings, {}, epochs=9).__enter__()
 
 
 def test_every_setting_that_differs_is_named():
