@@ -28,10 +28,12 @@ class Side(NamedTuple):
     Attributes:
         name: what they are called in the table.
         where: the values of columns that pick their rows.
+        results: the csv file, if it is another than the claim's.
     """
 
     name: str
     where: Mapping[str, str]
+    results: str = ""
 
 
 class Decider(NamedTuple):
@@ -83,10 +85,21 @@ class Claim:
     scale: str = ""
     decider: Decider | None = None
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The csv files of its sides."""
+        others = (side.results for side in (self.better, self.worse) if side and side.results)
+        return tuple(dict.fromkeys([self.results, *others]))
+
 
 def method(name: str, **where: str) -> Side:
     """The runs of a method, with other columns if some are named."""
     return Side(", ".join([name, *where.values()]), {"method": name, **where})
+
+
+def of(side: Side, results: str, name: str) -> Side:
+    """The same of another csv file, under another name."""
+    return side._replace(results=results, name=name)
 
 
 def row(name: str, column: str) -> Side:

@@ -7,9 +7,9 @@ from pathlib import Path
 from experiments.bench.papers import SPEED, STEPS
 from experiments.papers.verdict import CONFIDENCE
 from experiments.reports.files import write_whole
+from experiments.verdicts.beside import TABLES, percent_of
 from experiments.verdicts.claim import Claim, Side
 from experiments.verdicts.costs import COSTS, decided_by
-from experiments.verdicts.depth import DEPTH_NOTE, DEPTHS, accuracy_of, depth_table
 from experiments.verdicts.judge import (
     EXCESS,
     FITTED,
@@ -77,8 +77,9 @@ def page_of(folder: Path) -> str:
     judged = verdicts_in(folder)
     counts = Counter(verdict.word for _, verdict in judged.values())
     said = ", ".join(f"{counts[w]} {w}" for w in (REPRODUCED, NOT_REPRODUCED, NOT_DECIDABLE))
-    files = [claim.results for claim, _ in judged.values()]
-    files += [results for when in WHEN for results, _ in when.runs] + [each for _, each in DEPTHS]
+    files = [each for claim, _ in judged.values() for each in claim.files]
+    files += [results for when in WHEN for results, _ in when.runs]
+    files += [column.results for beside in TABLES for column in beside.columns]
     parts = [
         "# The papers' claims, measured",
         f"{len(judged)} claims: {said}. This page is written by `{COMMAND}` from the csv files "
@@ -93,9 +94,7 @@ def page_of(folder: Path) -> str:
         "## Which normalizer when",
         "Test accuracies in percent; each claim with its verdict, for or against.",
         _advice(judged, folder),
-        "## Where depth breaks",
-        DEPTH_NOTE,
-        depth_table(folder),
+        *(part for beside in TABLES for part in beside.parts(folder)),
         "## The runs",
         sources_table(list(dict.fromkeys(files)), folder),
     ]
@@ -115,7 +114,7 @@ def _table(judged: Iterable[tuple[Claim, Verdict]], folder: Path) -> str:
             f"**{verdict.word}**",
             verdict.reason,
             decided_by(claim, folder) if verdict.word == NOT_DECIDABLE else "",
-            _links(claim.results, folder),
+            "; ".join(_links(each, folder) for each in claim.files),
         )
         lines.append(f"| {' | '.join(map(escaped, cells))} |")
     return "\n".join(lines)
@@ -158,4 +157,4 @@ def _evidence(when: When, judged: dict[str, tuple[Claim, Verdict]], folder: Path
 def _figure(results: str, side: Side, folder: Path) -> str:
     """The test accuracy of some runs, over their seeds."""
     rows = [row for row in rows_of(folder / results) if side.where.items() <= row.items()]
-    return f"[{side.name}]({results}) {accuracy_of(rows)}"
+    return f"[{side.name}]({results}) {percent_of(rows)}"

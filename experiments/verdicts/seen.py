@@ -57,7 +57,7 @@ def seen(claim: Claim, side: Side, folder: Path) -> Seen:
         side: which of its sides.
         folder: the folder of results.
     """
-    path = folder / claim.results
+    path = folder / (side.results or claim.results)
     if claim.measure == "wins":
         return _wins(rows_of(path), side)
     picked = [row for row in rows_of(path) if side.where.items() <= row.items()]

@@ -86,5 +86,6 @@ CLAIMS = (
         )
         for half, name in _HALVES.items()
     ),
+    *_on_clothes(64),
     *_on_clothes(256),
 )

@@ -1,5 +1,7 @@
 """Kutsuna 2019, linearly constrained weights."""
 
+from typing import Any
+
 from experiments.verdicts.claim import Claim, Decider, Side, method, row
 
 PAPER = "Linearly constrained weights (Kutsuna 2019)"
@@ -15,6 +17,40 @@ def _side(name: str) -> Side:
 
 def _decider(item: str, *rows: str) -> Decider:
     return Decider(f"lcw/{item}", tuple((name, _DATA) for name in rows))
+
+
+#: Of table 1: what is claimed of BN+LCW beside BN, and the changes of the claim.
+_NETWORKS: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
+    ("vgg19", "VGG19", "", "BN+LCW reaches a better test accuracy than BN in VGG19", {}),
+    ("vgg19", "VGG19", "-loss", "the same in test loss", {"measure": "test_loss"}),
+    (
+        "vgg19",
+        "VGG19",
+        "-train-loss",
+        "the same in training loss",
+        {"measure": "train_loss", "about": "training"},
+    ),
+    (
+        "resnet18",
+        "ResNet18",
+        "",
+        "in ResNet-18 BN+LCW is about as good as BN (within a point)",
+        {"kind": "same", "margin": 1.0},
+    ),
+)
+
+
+def _beside_bn(network: str, row: str, word: str, says: str, changes: dict[str, Any]) -> Claim:
+    return Claim(
+        f"lcw-{network}{word}",
+        "Table 1, section 6.2",
+        f"{says} (rates tuned)",
+        f"bn-lcw/{network}/results.csv",
+        method("bn+lcw"),
+        method("bn"),
+        decider=_decider("tab1", f"{row}+LCW", row),
+        **changes,
+    )
 
 
 CLAIMS = (
@@ -79,4 +115,5 @@ CLAIMS = (
         data="digits",
         decider=_decider("fig5", "BN+LCW", "BN"),
     ),
+    *(_beside_bn(*network) for network in _NETWORKS),
 )

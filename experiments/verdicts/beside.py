@@ -1,0 +1,98 @@
+"""Methods side by side in what no paper claims, and one asks first: rivals, depth, settings."""
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+from experiments.reports.table import mean_and_deviation
+from experiments.verdicts.seen import Row, outcome_of, rows_of
+
+
+class Column(NamedTuple):
+    """A column of a table.
+
+    Attributes:
+        title: what stands above it.
+        results: the csv file.
+        measure: which of its columns; a fraction.
+    """
+
+    title: str
+    results: str
+    measure: str = "test_accuracy"
+
+
+class Beside(NamedTuple):
+    """A table: a row a method, in percent over the seeds.
+
+    Attributes:
+        title: of its section.
+        note: what was trained.
+        columns: at least one.
+    """
+
+    title: str
+    note: str
+    columns: tuple[Column, ...]
+
+    def parts(self, folder: Path) -> tuple[str, str, str]:
+        """The section's parts."""
+        return f"## {self.title}", self.note, _table(self.columns, folder)
+
+
+_RIVALS = "rivals/results.csv"
+_TUNED = "each method at the learning rate that did best on held-out training rows (in brackets)"
+
+TABLES = (
+    Beside(
+        "Beside the rivals",
+        f"CNN-9 of 8 channels on 2,000 photographs, 30 epochs, three seeds; {_TUNED}. nero, "
+        "hyperball and adamp (with SGD, which is SGDP) are other authors' constraints of the same "
+        "weights, agc their clipping.",
+        (
+            Column("test accuracy", _RIVALS),
+            Column("training accuracy", _RIVALS, "train_accuracy"),
+        ),
+    ),
+    Beside(
+        "Where depth breaks",
+        "Plain ReLU networks, of layers as the columns say, on photographs of clothes "
+        f"(Fashion-MNIST): test accuracies, {_TUNED}.",
+        tuple(Column(f"{layers} layers", f"depth/{layers}/results.csv") for layers in (3, 10, 30)),
+    ),
+    Beside(
+        "How many samples the variance constancy loss reads",
+        "ELU-11 of 8 channels on 2,000 photographs, 30 epochs, three seeds: test accuracies, "
+        f"{_TUNED}, with n as the columns say.",
+        tuple(Column(f"n = {n}", f"elu11/{n}/results.csv") for n in (2, 3, 5, 7, 9)),
+    ),
+)
+
+
+def _table(columns: tuple[Column, ...], folder: Path) -> str:
+    found = {column: rows_of(folder / column.results) for column in columns}
+    methods = dict.fromkeys(row["method"] for rows in found.values() for row in rows)
+    lines = [f"| method | {' | '.join(column.title for column in columns)} |"]
+    lines.append("|---" * (1 + len(columns)) + "|")
+    for method in methods:
+        cells = (
+            _cell([row for row in rows if row["method"] == method], column.measure)
+            for column, rows in found.items()
+        )
+        lines.append(f"| {method} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(rows: list[Row], measure: str) -> str:
+    """The mean, and the rates that were chosen; nothing where nothing was trained."""
+    rates = "/".join(dict.fromkeys(f"{float(row['learning_rate']):g}" for row in rows))
+    return f"{percent_of(rows, measure)} ({rates})" if rows else ""
+
+
+def percent_of(rows: list[Row], measure: str = "test_accuracy") -> str:
+    """A fraction, by default the test accuracy, of runs that are finite; how many were lost."""
+    values = [100 * float(row[measure]) for row in rows if math.isfinite(float(row[measure]))]
+    found = mean_and_deviation(values, ".2f") if values else ""
+    outcomes = [said for row in rows if (said := outcome_of(row))]
+    lost = [f"{said} {outcomes.count(said)} of {len(rows)}" for said in dict.fromkeys(outcomes)]
+    return ", ".join(filter(None, [found, *lost]))
