@@ -26,6 +26,7 @@ from experiments.papers.lcw import fig4 as lcw_fig4
 from experiments.papers.lcw import fig5 as lcw_fig5
 from experiments.papers.lcw import tab1 as lcw_tab1
 from experiments.papers.normprop import bound as normprop_bound
+from experiments.papers.normprop import depth as normprop_depth
 from experiments.papers.normprop import fig2 as normprop_fig2
 from experiments.papers.normprop import figures as normprop_figures
 from experiments.papers.normprop import jacobian as normprop_jacobian
@@ -65,6 +66,7 @@ _ALL: tuple[Item, ...] = (
     cwo_tab6.ITEM,
     normprop_jacobian.ITEM,
     normprop_bound.ITEM,
+    normprop_depth.ITEM,
     normprop_figures.FIG1,
     normprop_fig2.ITEM,
     normprop_figures.FIG3,

@@ -1,0 +1,108 @@
+"""How far the moments that are propagated hold: layer upon layer of standardized activations."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+
+from experiments.papers.item import Context, Item, Preset, Report
+from experiments.papers.measured import COLUMNS, Measured, claims, near, rows
+from experiments.reports.picture import COLOURS, new_figure
+from experiments.simulations.propagated_chain import Propagated, propagated_chain
+
+ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
+    {
+        "relu": jax.nn.relu,
+        "elu": jax.nn.elu,
+        "gelu": jax.nn.gelu,
+        "silu": jax.nn.silu,
+        "tanh": jnp.tanh,
+    }
+)
+ROWS: Mapping[str, bool] = MappingProxyType({"plain rows": False, "centred rows": True})
+#: How far from 1 a root mean square may be, to count as kept.
+KEPT = 0.1
+
+
+class Settings(NamedTuple):
+    """A network that is deeper than the paper's nine layers."""
+
+    depth: int = 40
+    width: int = 256
+    samples: int = 1000
+    seeds: int = 3
+
+
+def run(settings: Settings, context: Context) -> Report:
+    """The size of the pre-activations of each layer, for each activation and kind of rows."""
+    found: dict[tuple[str, str], Float[np.ndarray, " layers"]] = {}
+    cases = [(name, kind) for name in ACTIVATIONS for kind in ROWS]
+    for number, case in enumerate(cases, 1):
+        found[case] = _sizes(settings, *case)
+        context.advance(number / len(cases), ", ".join(case))
+    measured = [each for case, sizes in found.items() for each in _measured(case, sizes)]
+    notes = [
+        "The size of a layer is the root mean square of its pre-activations over samples and "
+        "units. The moments that are propagated are those of independent standard normal inputs, "
+        "which the first layer has. What units of later ones share grows with relu, gelu and silu, "
+        "and rows that sum to zero take most of it out."
+    ]
+    return Report(claims(measured), COLUMNS, rows(measured), {"depth": _draw(found)}, notes)
+
+
+def _sizes(settings: Settings, name: str, kind: str) -> Float[np.ndarray, " layers"]:
+    """By layer, the mean over seeds of the logarithm, so that no seed speaks for all."""
+
+    def one(key: jax.Array) -> Propagated:
+        sizes = settings.depth, settings.width, settings.samples
+        return propagated_chain(key, ACTIVATIONS[name], *sizes, centered=ROWS[kind])
+
+    keys = jax.random.split(jax.random.key(0), settings.seeds)
+    offset, deviation = jax.lax.map(one, keys)
+    return np.exp(np.log(np.hypot(*map(np.asarray, (offset, deviation)))).mean(0))
+
+
+def _measured(case: tuple[str, str], sizes: Float[np.ndarray, " layers"]) -> list[Measured]:
+    said, last = ", ".join(case), len(sizes)
+    ends = np.flatnonzero(np.abs(sizes - 1) > KEPT)
+    held = float(ends[0]) if len(ends) else float(last)
+    return [
+        near(f"size in layer 1, {said}", float(sizes[0]), 1.0, KEPT),
+        near(f"size in layer {last}, {said}", float(sizes[-1]), 1.0, KEPT),
+        Measured(f"layers within a tenth, {said}", held, last, held == last, "all of them"),
+    ]
+
+
+def _draw(found: Mapping[tuple[str, str], Float[np.ndarray, " layers"]]) -> Figure:
+    figure = new_figure(2)
+    for axes, kind in zip(figure.axes, ROWS, strict=True):
+        for index, name in enumerate(ACTIVATIONS):
+            sizes = found[name, kind]
+            layers = np.arange(1, len(sizes) + 1)
+            axes.semilogy(layers, sizes, label=name, color=COLOURS[index + 1])
+        axes.axhline(1.0, color=COLOURS[0], linestyle="--")
+        axes.set_title(kind)
+        axes.set_xlabel("layer")
+        axes.set_ylabel("root mean square of pre-activations")
+    figure.axes[0].legend()
+    return figure
+
+
+_OURS = "the paper's networks have nine layers and it measures no moments; the chain is ours"
+
+ITEM = Item(
+    "normprop/depth",
+    "how many layers the propagated moments hold for",
+    "mean 0 and variance 1 propagate from layer to layer (section 3)",
+    run,
+    {
+        "smoke": Preset(Settings(8, 64, 200, 1), "15 s on 2 CPU cores", "8 layers of 64"),
+        "cpu": Preset(Settings(), "1 min on 2 CPU cores", _OURS),
+        "full": Preset(Settings(samples=10_000, seeds=10), "5 min on 2 CPU cores", _OURS),
+    },
+)

@@ -1,0 +1,45 @@
+"""Normalization propagation through many layers: what is left of mean 0 and variance 1."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxnorm import project_to_sphere, standardized
+from jaxnorm.activations._evaluate import Activation
+
+
+class Propagated(NamedTuple):
+    """Of the pre-activations of each layer, from the first to the last; root mean squares.
+
+    Attributes:
+        offset: of the units' means over the samples, 0 if normalization propagates.
+        deviation: of the units' deviations, 1 if it does.
+    """
+
+    offset: Float[Array, " layers"]
+    deviation: Float[Array, " layers"]
+
+
+def propagated_chain(
+    key: Array, activation: Activation, depth: int, width: int, samples: int, *, centered: bool
+) -> Propagated:
+    """Standard normal inputs through ``depth`` layers z -> W g(z) of random rows of norm one.
+
+    g is the standardized activation; the rows sum to zero if ``centered``.
+    """
+    weights_key, start_key = jax.random.split(key)
+    random = jax.random.normal(weights_key, (depth, width, width))
+    weights = project_to_sphere(random, -1, 1.0, centered=centered)
+    layer = standardized(activation)
+
+    def forward(a: Array, weight: Array) -> tuple[Array, Propagated]:
+        z = a @ weight.T
+        offset = jnp.sqrt(jnp.square(z.mean(0)).mean())
+        return layer(z), Propagated(offset, jnp.sqrt(z.var(0).mean()))
+
+    start = jax.random.normal(start_key, (samples, width))
+    found: Propagated
+    _, found = jax.lax.scan(forward, start, weights)
+    return found

@@ -1,0 +1,36 @@
+"""The sizes of layers of standardized activations, against a chain in NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.simulations.propagated_chain import propagated_chain
+
+#: E relu and the deviation of relu under a standard normal.
+MEAN, DEVIATION = 1 / np.sqrt(2 * np.pi), np.sqrt(0.5 - 1 / (2 * np.pi))
+DEPTH, WIDTH, SAMPLES = 6, 128, 2000
+
+
+@pytest.mark.parametrize("centered", [False, True])
+def test_the_chain_is_that_of_numpy_with_weights_of_its_own(centered):
+    random, sizes = np.random.default_rng(0), []
+    a = random.normal(size=(SAMPLES, WIDTH))
+    for _ in range(DEPTH):
+        w = random.normal(size=(WIDTH, WIDTH))
+        w -= w.mean(1, keepdims=True) if centered else 0
+        z = a @ (w / np.linalg.norm(w, axis=1, keepdims=True)).T
+        sizes.append((np.sqrt((z.mean(0) ** 2).mean()), np.sqrt(z.var(0).mean())))
+        a = (np.maximum(z, 0) - MEAN) / DEVIATION
+    key = jax.random.key(1)
+    found = propagated_chain(key, jax.nn.relu, DEPTH, WIDTH, SAMPLES, centered=centered)
+    # Other weights: sizes of 128 units, which grow or fall together.
+    np.testing.assert_allclose(np.hypot(*found), np.hypot(*np.transpose(sizes)), rtol=0.2)
+    np.testing.assert_allclose(found.deviation[0], 1.0, rtol=0.02)
+    assert float(found.offset[0]) == pytest.approx(1 / np.sqrt(SAMPLES), rel=0.3)
+
+
+def test_what_is_linear_propagates_exactly():
+    """Of orthogonal rows nothing is lost: the identity keeps the mean square."""
+    found = propagated_chain(jax.random.key(0), lambda x: x, 3, 64, 4000, centered=False)
+    np.testing.assert_allclose(found.deviation, jnp.ones(3), rtol=0.1)
