@@ -59,7 +59,7 @@ RANGES: Mapping[str, Range] = MappingProxyType(
         "learning_rate": Range(0, 3e38, without=0),
         "vcl_clip": Range(0, 10**6, without=0),
         "dropout": Range(0, 1, without=1),
-        **dict.fromkeys(("weight_decay", "noise", "vcl_weight"), _STRENGTH),
+        **dict.fromkeys(("weight_decay", "noise", "vcl_weight", "decay_times"), _STRENGTH),
     }
 )
 

@@ -19,7 +19,7 @@ FREE = frozenset(
 )
 
 #: Settings that came later, with the value that runs without them had.
-ADDED = {"rate_decay": 0.0, "test_rows": None}
+ADDED = {"rate_decay": 0.0, "test_rows": None, "decay_times": None}
 
 
 def config_of(settings: Any, *arrays: np.ndarray) -> dict[str, Any]:

@@ -73,6 +73,7 @@ class GammaDecay(Part):
         batch_size: the batch of the batch normalization that is imitated; None for the training's.
         excess_kurtosis: of the pre-activations, 0 for a Gaussian.
         nonnegative: whether negative strengths are left out.
+        times: what the strength that theory predicts is multiplied by.
     """
 
     every: int = flag(10, "refresh_every", EVERY_HELP)
@@ -82,6 +83,9 @@ class GammaDecay(Part):
     batch_size: int | None = None
     excess_kurtosis: float = 0.0
     nonnegative: bool = True
+    times: float = flag(
+        1.0, "decay_times", "What the predicted strength of gamma decay is multiplied by"
+    )
 
     @property
     def refresh_every(self) -> int:
@@ -96,7 +100,7 @@ class GammaDecay(Part):
         self, forward: Forward, raw: PyTree, own: PyTree, keys: Array, context: Context
     ) -> Forward:
         """With the decay in the loss."""
-        decay = gamma_decay(scales_and_biases(raw)[0], own)
+        decay = self.times * gamma_decay(scales_and_biases(raw)[0], own)
 
         def with_decay(weights: PyTree, X: Array) -> Output:
             output = forward(weights, X)

@@ -7,7 +7,7 @@ from pathlib import Path
 from experiments.bench.papers import SPEED, STEPS
 from experiments.papers.verdict import CONFIDENCE
 from experiments.reports.files import write_whole
-from experiments.verdicts.beside import TABLES, percent_of
+from experiments.verdicts.beside import TABLES, level_of
 from experiments.verdicts.claim import Claim, Side
 from experiments.verdicts.costs import COSTS, decided_by
 from experiments.verdicts.judge import (
@@ -157,4 +157,4 @@ def _evidence(when: When, judged: dict[str, tuple[Claim, Verdict]], folder: Path
 def _figure(results: str, side: Side, folder: Path) -> str:
     """The test accuracy of some runs, over their seeds."""
     rows = [row for row in rows_of(folder / results) if side.where.items() <= row.items()]
-    return f"[{side.name}]({results}) {percent_of(rows)}"
+    return f"[{side.name}]({results}) {level_of(rows)}"

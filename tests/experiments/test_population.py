@@ -7,6 +7,7 @@ import pytest
 
 from experiments.methods.flags import adjusted
 from experiments.methods.normalizers import Dropout
+from experiments.methods.part import Output
 from experiments.methods.paths import by_path
 from experiments.methods.population import GammaDecay, PopulationNorm
 from experiments.methods.scale_noise import ScaleNoise
@@ -82,9 +83,23 @@ def test_the_decay_is_part_of_the_loss():
         np.testing.assert_allclose(moved, expected, rtol=1e-3, atol=1e-7)
 
 
+def test_the_strength_is_multiplied_as_asked():
+    raw = {"a": {"scale": jnp.array([2.0, 1.0]), "bias": jnp.zeros(2)}}
+    part, own = GammaDecay(times=3.0), {"a": jnp.array([0.5, 0.25])}
+    plain = Output(jnp.zeros((1, 2)), {}, jnp.float32(1.0))
+    found = part.forward(lambda weights, X: plain, raw, own, None, None)(raw, None)
+    assert float(found.loss) == pytest.approx(1 + 3 * (0.5 * 4 + 0.25))
+
+
 def test_users_settings_reach_the_parts_that_a_method_has():
     settings = Overrides(
-        noise=0.7, dropout=0.3, sample_size=2, vcl_weight=0.5, refresh_every=4, probes=3
+        noise=0.7,
+        dropout=0.3,
+        sample_size=2,
+        vcl_weight=0.5,
+        refresh_every=4,
+        probes=3,
+        decay_times=2.0,
     )
     assert adjusted(METHODS["none"], settings) == METHODS["none"]
     assert adjusted(METHODS["cwo"], settings).get(ScaleNoise).stddev == 0.7
@@ -94,7 +109,7 @@ def test_users_settings_reach_the_parts_that_a_method_has():
     decay = adjusted(METHODS["pn+gamma-decay"], settings)
     population, strengths = decay.get(PopulationNorm), decay.get(GammaDecay)
     assert (population.every, population.rows) == (4, 10_000)
-    assert (strengths.every, strengths.probes) == (4, 3)
+    assert (strengths.every, strengths.probes, strengths.times) == (4, 3, 2.0)
     assert adjusted(METHODS["pn"], settings).get(GammaDecay) is None
 
 
