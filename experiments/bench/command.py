@@ -25,7 +25,8 @@ class Bench:
         Positional[str], arg(help=f"The benchmark, or all: {', '.join(BENCHMARKS)}.")
     ] = ""
     model: str = "cnn9"
-    """The network, on random 32 x 32 colour images; throughput has the digits for the mlp."""
+    """The network, on random 32 x 32 colour images, the transformer on random characters;
+    throughput has the digits for the mlp."""
     methods: str = "none,cwo,bn"
     """Methods, comma-separated. The baseline none is always measured, and twice, as a control."""
     batch_size: int = 128
@@ -33,9 +34,9 @@ class Bench:
     channels: int = 64
     """The channels of cnn9's first stage."""
     depth: int = 3
-    """The hidden layers of the mlp."""
+    """The hidden layers of the mlp, the blocks of the transformer."""
     width: int = 256
-    """The units of each hidden layer of the mlp."""
+    """The units of each hidden layer of the mlp, of each token of the transformer."""
     repeats: int = 20
     """The rounds; in each, everything that is compared runs once."""
     data_dir: Path | None = None

@@ -34,7 +34,7 @@ class _Subject(NamedTuple):
 def bench_inference(flags: Any) -> None:
     """Forward passes in evaluation: weights made in each call, at hand, or BN folded into them."""
     prepare_folder(flags.out)
-    batch = random_batch(flags.batch_size)
+    batch = random_batch(flags.batch_size, flags.model)
     subjects = dict(_subjects(BASELINE, METHODS[BASELINE], flags, batch))
     subjects[CONTROL] = subjects[BASELINE]
     for method in find_methods(flags.methods):

@@ -47,7 +47,7 @@ def _import(names: str) -> None:
 
 def _compilation(method: Method, flags: Any) -> Callable[[], None]:
     """A call that traces and compiles the method's step, with nothing kept from the last one."""
-    batch = random_batch(flags.batch_size)
+    batch = random_batch(flags.batch_size, flags.model)
     trainer = trainer_of(method, config_of(flags), batch)
     state = trainer.init(np.uint32(0), np.asarray(batch.X))
 

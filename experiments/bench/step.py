@@ -10,6 +10,7 @@ import numpy as np
 
 from experiments.bench.timing import counted, in_turn, ratio
 from experiments.config import Config
+from experiments.data.characters import CHARACTERS, LENGTH
 from experiments.data.dataset import Dataset
 from experiments.methods.method import Method
 from experiments.methods.table import METHODS, find_methods
@@ -61,7 +62,7 @@ def bench_step(flags: Any) -> None:
     """Times of single training steps against none's, interleaved, with none twice as a control."""
     prepare_folder(flags.out)
     methods = [method for method in find_methods(flags.methods) if method.name != BASELINE]
-    batch = random_batch(flags.batch_size)
+    batch = random_batch(flags.batch_size, flags.model)
     costs = measure_steps(methods, config_of(flags), batch, flags.repeats)
     write_csv(
         flags.out / "step.csv", COLUMNS, [(c[0], *(f"{x:.5g}" for x in c[1:])) for c in costs]
@@ -79,13 +80,16 @@ def config_of(flags: Any) -> Config:
     return Config(**{name: getattr(flags, name) for name in names})
 
 
-def random_batch(rows: int) -> Batch:
-    """Images and labels without meaning, on the device."""
+def random_batch(rows: int, model: str = "cnn9") -> Batch:
+    """Images, or characters for the transformer, and labels without meaning, on the device."""
     random = np.random.default_rng(0)
-    X = random.standard_normal((rows, *IMAGE), np.float32)
-    y = random.integers(0, CLASSES, rows).astype(np.int32)
-    images, labels = jax.device_put((X, y))
-    return Batch(images, labels, jax.random.split(jax.random.key(0), rows))
+    if model == "transformer":
+        X, y = random.integers(0, len(CHARACTERS), (2, rows, LENGTH)).astype(np.int32)
+    else:
+        X = random.standard_normal((rows, *IMAGE), np.float32)
+        y = random.integers(0, CLASSES, rows).astype(np.int32)
+    inputs, labels = jax.device_put((X, y))
+    return Batch(inputs, labels, jax.random.split(jax.random.key(0), rows))
 
 
 def measure_steps(
@@ -123,7 +127,8 @@ def trainer_of(method: Method, config: Config, batch: Batch) -> Trainer:
     """What trains a method on such minibatches."""
     X, y = map(np.asarray, batch[:2])
     config = config.changed(epochs=1, batch_size=len(X))
-    return make_trainer(method, config, Dataset(X, y, X, y, "random images", CLASSES))
+    classes = CLASSES if y.ndim == 1 else len(CHARACTERS)
+    return make_trainer(method, config, Dataset(X, y, X, y, "random rows", classes))
 
 
 def timed(subject: Subject, batch: Batch) -> tuple[Subject, float]:

@@ -83,6 +83,15 @@ def test_inference(tmp_path: Path) -> None:
     assert rows["bn, folded"] < rows["bn"]
 
 
+@pytest.mark.parametrize("model", ["mlp", "transformer"])
+def test_step(tmp_path: Path, model: str) -> None:
+    sizes = ["--model", model, "--depth", "1", "--width", "8", "--batch-size", "4"]
+    command = ["bench", "step", *sizes, "--methods", "rms", "--repeats", "1"]
+    assert main([*command, "--out", str(tmp_path)]) == 0
+    rows = {row["method"]: float(row["gflops"]) for row in rows_of(tmp_path / "step.csv")}
+    assert rows["none"] == rows["none (control)"] < rows["rms"]
+
+
 def test_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start, "IMPORTS", ("json", "json, csv"))
     sizes = ["--model", "mlp", "--depth", "1", "--width", "4", "--batch-size", "8"]
