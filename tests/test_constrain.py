@@ -127,16 +127,19 @@ def test_linearly_constrained_kernels_do_not_drift() -> None:
     assert np.abs(last["kernel"] - plain["kernel"]).max() > 0.1
 
 
-def test_normalization_propagates_through_unit_kernels() -> None:
-    gamma = 1 / jacobian_factor(jax.nn.relu)
-    raw, tx = propagate_normalization(params(), optax.sgd(RATE), layout=HIDDEN, scale=gamma)
+@pytest.mark.parametrize("centered", [False, True])
+def test_normalization_propagates_through_unit_kernels(centered: bool) -> None:
+    gamma, sgd = 1 / jacobian_factor(jax.nn.relu), optax.sgd(RATE)
+    options = {"scale": gamma, "centered": True} if centered else {"scale": gamma}
+    raw, tx = propagate_normalization(params(), sgd, layout=HIDDEN, **options)
     assert isinstance(raw["body"]["kernel"], WeightNormalized)
-    unit = oracles.projected(params()["body"]["kernel"], (-2,), 1.0, False)
+    unit = oracles.projected(params()["body"]["kernel"], (-2,), 1.0, centered)
     np.testing.assert_allclose(raw["body"]["kernel"].direction, unit, **FLOAT32)
     np.testing.assert_allclose(effective(raw)["body"]["kernel"], gamma * unit, **FLOAT32)
     after = stepped(raw, tx, in_node("direction"))
-    _, norms = oracles.sums_and_squared_norms(after["body"]["kernel"].direction, (-2,))
+    sums, norms = oracles.sums_and_squared_norms(after["body"]["kernel"].direction, (-2,))
     np.testing.assert_allclose(norms, 1.0, **FLOAT32)
+    assert (np.abs(sums).max() < 1e-6) == centered
     np.testing.assert_array_equal(raw["head"]["kernel"], params()["head"]["kernel"])
 
 

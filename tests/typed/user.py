@@ -42,7 +42,7 @@ def layouts(params: Tree, x: Array) -> list[jn.Layout]:
 def methods(params: Tree, key: Array) -> tuple[Array, dict[str, Array]]:
     raw, tx = jn.constrain(params, optax.adam(1e-3), squared_radius=2.0, centered=True)
     params, tx = jn.linearly_constrain(params, tx)
-    raw, tx = jn.propagate_normalization(params, tx, scale=1.0)
+    raw, tx = jn.propagate_normalization(params, tx, scale=1.0, centered=True)
     noisy = jn.with_scale_noise(apply, 0.1, per="sample")
     output: Array = noisy(key, raw, jnp.ones((2, 3)))
     drift: dict[str, Array] = jn.constraint_drift(jn.project(raw))
