@@ -29,15 +29,18 @@ class Beside(NamedTuple):
         title: of its section.
         note: what was trained.
         columns: at least one.
+        picture: that shows more, or none.
     """
 
     title: str
     note: str
     columns: tuple[Column, ...]
+    picture: str = ""
 
-    def parts(self, folder: Path) -> tuple[str, str, str]:
+    def parts(self, folder: Path) -> list[str]:
         """The section's parts."""
-        return f"## {self.title}", self.note, _table(self.columns, folder)
+        picture = [f"![{self.title}]({self.picture})"] if self.picture else []
+        return [f"## {self.title}", self.note, _table(self.columns, folder), *picture]
 
 
 _RIVALS = "rivals/results.csv"
@@ -53,6 +56,7 @@ TABLES = (
             Column("test accuracy", _RIVALS),
             Column("training accuracy", _RIVALS, "train_accuracy"),
         ),
+        "rivals/tuning.png",
     ),
     Beside(
         "Where depth breaks",
