@@ -17,4 +17,4 @@ PICTURES: Mapping[str, str] = MappingProxyType(
 )
 
 #: What is said of all claims of a paper, by its title.
-NOTES: Mapping[str, str] = MappingProxyType({cwo.PAPER: cwo.NOTE})
+NOTES: Mapping[str, str] = MappingProxyType({paper.PAPER: paper.NOTE for paper in (cwo, normprop)})

@@ -8,6 +8,12 @@ PICTURE = "cifar10-jpeg/normprop-tab1/curves.png"
 _TAB1 = "cifar10-jpeg/normprop-tab1/results.csv"
 _ONE = "batches/1/results.csv"
 
+NOTE = (
+    "For how many layers the propagated moments hold, and how much further where the weights of a "
+    "unit sum to zero: [normprop-depth](normprop-depth/report.md), "
+    "`python -m experiments paper normprop/depth`."
+)
+
 
 def _decider(column: str) -> Decider:
     return Decider("normprop/tab1", (("NormProp", column), ("BN", column)))
