@@ -41,8 +41,9 @@ def read_kept(
     with reading(path, WAY_OUT):
         stored = json.loads(path.read_text(encoding="utf-8"))
         theirs, runs = dict(stored["protocol"]), [*stored["runs"]]
-    if theirs != mine:
-        names = [name for name in {**mine, **theirs} if theirs.get(name) != mine.get(name)]
+    # A setting that came later is the one that was left out.
+    names = [name for name in {**mine, **theirs} if theirs.get(name) != mine.get(name)]
+    if names:
         raise UserError(
             f"{path} holds runs of another protocol ({', '.join(names)} differ); give another "
             "--out, or remove it."

@@ -2,6 +2,7 @@
 
 import csv
 import functools
+import json
 import importlib.metadata
 import pickle
 import shutil
@@ -81,6 +82,11 @@ def test_a_comparison_grows_and_keeps_what_is_finished(comparison, npz, tmp_path
     assert main([*command, "--methods", "none,bn,cwo", "--resume"]) == 0
     assert "6 of 6 runs are kept from an earlier call." in capsys.readouterr().err
     assert rows_of(tmp_path / "results.csv") == new + old[2:]
+    # What is kept from before a setting came is not of another protocol.
+    kept = json.loads((tmp_path / "runs.json").read_text())
+    assert kept["protocol"].pop("test_rows") is None
+    (tmp_path / "runs.json").write_text(json.dumps(kept))
+    assert main([*command, "--methods", "none,bn,cwo", "--resume"]) == 0
 
 
 def test_a_comparison_of_other_settings_is_not_gone_on_with(comparison, npz, capsys):
