@@ -2,8 +2,8 @@
 
 import csv
 import functools
-import json
 import importlib.metadata
+import json
 import pickle
 import shutil
 from dataclasses import fields, replace
