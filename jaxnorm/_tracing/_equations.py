@@ -4,11 +4,17 @@ from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from jaxnorm._tracing._values import Value, sources
+from jaxnorm._tracing._values import Value
 from jaxnorm._tracing._views import joined, viewed
+from jaxnorm._trees._paths import Path
 
 #: Where a primitive that only wraps other equations keeps them.
 _CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+
+
+def sources(values: list[Value]) -> frozenset[Path]:
+    """The parameters that any of an equation's operands is a function of."""
+    return frozenset(path for value in values for path in value.sources)
 
 
 def body_of(equation: Any, values: list[Value]) -> ClosedJaxpr | None:

@@ -3,25 +3,21 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._tracing._program import Program, trace
+from jaxnorm._tracing._program import Found, Program, Turns, trace
 from jaxnorm._tracing._values import Product
 from jaxnorm._tracing._views import whole
-from jaxnorm._trees._constrained import constrained_leaves
+from jaxnorm._trees._constrained import kernel_axes
 from jaxnorm._trees._doubts import undoubted
 from jaxnorm._trees._layout import Layout
 from jaxnorm._trees._node import Axes
-from jaxnorm._trees._paths import Path, entries, is_node, listed, rebuild_entries
+from jaxnorm._trees._paths import Path, listed
 from jaxnorm.reparam._effective import effective
 
 #: ``apply(params, *inputs)``: the model as a function of its plain parameters.
 Apply = Callable[..., Any]
-
-#: What each kernel is multiplied by: a scalar, or one value per unit in the kernel's rank.
-Factors = dict[Path, Float[Array, "..."]]
 
 
 class KernelCall(NamedTuple):
@@ -33,16 +29,26 @@ class KernelCall(NamedTuple):
         unit_axes: the axes of ``output`` that count units, in the kernel's order; None if the model
             reshaped or transposed the kernel before using it.
         units: the axes of ``output`` that count units, in whatever order.
+        fan_in: the kernel's axes, negative, that the product sums over; None for parts of axes.
+        turns: inside scans over stacked kernels, which layer it is along each axis of layers.
     """
 
     path: Path
     output: Float[Array, "..."]
     unit_axes: tuple[int, ...] | None
     units: tuple[int, ...]
+    fan_in: Axes | None
+    turns: Turns
 
 
-#: What is called with each use, in execution order; its result replaces the output.
-Visit = Callable[[KernelCall], Float[Array, "..."]]
+#: What is called with each use, in execution order, and with what the uses before it have found, by
+#: path: what replaces the output, and what this one finds. Arrays: in a scan they are stacked.
+Visit = Callable[[KernelCall, Found], tuple[Float[Array, "..."], Any]]
+
+
+#: What a kernel's last use found, with the axes of layers in front; and which of the kernel's axes,
+#: negative, they are: none outside of scans.
+Seen = tuple[Any, Axes]
 
 
 def run_layers(
@@ -52,81 +58,74 @@ def run_layers(
     layout: Layout,
     visit: Visit,
     with_bias: bool = False,
-) -> Any:
-    """The model's output, with ``visit`` at each kernel that the layout knows.
+) -> tuple[Any, dict[Path, Seen]]:
+    """The model's output, with ``visit`` at each kernel that the layout knows, and what it found.
+
+    A scan over stacked kernels stays one: ``visit`` sees the layer of one turn.
 
     ``with_bias``: the pre-activations are seen after the bias, where it is added to the product
     directly; units come last in matrix products that have them first.
 
     Raises:
-        ValueError: for a kernel that is not multiplied as it is, or is so inside a loop or a
-            branch, where equations do not stand in execution order.
+        ValueError: for a kernel that is not multiplied as it is, or also in another form; or is so
+            inside a loop or a branch, but for one layer a turn of a scan over stacked kernels.
     """
     plain = effective(params)
     kernels = set(kernel_axes(undoubted(plain), layout))
     program = trace(apply, plain, inputs, kernels)
-    _check_uses(program, kernels)
-    biased = {id(step.makes.use) for step in program.steps if step.makes and step.makes.biased}
+    layers = _layers(program, kernels)
+    products = list(program.body.products())
+    biased = {id(product.use) for product in products if product.biased}
 
-    def replace(product: Product, output: Any) -> Any:
-        last = product.biased == (id(product.use) in biased)
-        if not with_bias:
-            return output if product.biased else visit(_call(product, output))
-        return _units_last(product, output, visit) if last else output
+    def replace(product: Product, output: Any, found: Found, turns: Turns) -> tuple[Any, Found]:
+        if product.biased != (with_bias and id(product.use) in biased):
+            return output, found
+        call = _call(product, output, turns)
+        units = last = call.units
+        # The product of `vmap` of ``w @ x`` has the units first: there rows are to be first.
+        if with_bias and product.use.units_first and 0 in units:
+            last = tuple(range(output.ndim - len(units), output.ndim))
+        moved = jnp.moveaxis(output, units, last)
+        result, own = visit(call._replace(output=moved, units=last), found)
+        return jnp.moveaxis(result, last, units), found | {call.path: own}
 
-    return program.run(replace)
+    output, found = program.run(replace)
+    # In execution order, which a scan does not keep.
+    order = dict.fromkeys(product.form.path for product in products)
+    return output, {path: (found[path], layers[path]) for path in order}
 
 
-def _check_uses(program: Program, kernels: set[Path]) -> None:
-    for use in program.walk.uses:
-        if use.within is not None and use.kernel.path in kernels:
+def _layers(program: Program, kernels: set[Path]) -> dict[Path, Axes]:
+    """The axes of each kernel that count layers. Raises for uses that no pass over layers sees."""
+    layers: dict[Path, Axes] = {}
+    for use in (use for use in program.walk.uses if use.kernel.path in kernels):
+        path, axes, turns = use.kernel.path, use.kernel.layer_axes(), len(use.kernel.layers)
+        if use.within != ("scan",) * turns or axes is None or axes != layers.setdefault(path, axes):
+            loop = next((name for name in use.within if name != "scan"), "scan")
             raise ValueError(
-                f"the kernel {use.kernel.path!r} is used inside a {use.within}, where layers do "
-                "not run one after the other. Leave it out of the layout, or initialize it by "
-                "itself."
+                f"the kernel {path!r} is used inside a {loop}, where layers do not run one after "
+                "the other; wanted one layer a turn of a scan over the stacked kernels. Leave it "
+                "out of the layout, or initialize it by itself."
             )
-    seen = {id(step.makes.use): step.makes.use.kernel.path for step in program.steps if step.makes}
+    if changed := sorted(kernels & program.walk.changed & layers.keys()):
+        raise ValueError(
+            f"the model multiplies its inputs by the kernels {listed(changed)} and by something "
+            "else that is made of them; wanted each kernel in products as it is, which alone are "
+            "seen. Give the other product a parameter of its own, or leave them out of the layout."
+        )
+    seen = {id(product.use): product.form.path for product in program.body.products()}
     in_part = {use.kernel.path for use in program.walk.uses if id(use) not in seen}
     if unused := sorted(kernels - (set(seen.values()) - in_part)):
         raise ValueError(
             f"the model does not multiply its input by the kernels {listed(unused)} as they "
             "are, so their pre-activations cannot be measured. Leave them out of the layout."
         )
+    return layers
 
 
-def _call(product: Product, output: Any) -> KernelCall:
+def _call(product: Product, output: Any, turns: Turns) -> KernelCall:
     kernel, units = product.use.kernel, product.unit_axes()
-    as_it_is = kernel.dims == whole(kernel.path, kernel.shape).dims
-    return KernelCall(kernel.path, output, units if as_it_is else None, units)
-
-
-def _units_last(product: Product, output: Any, visit: Visit) -> Any:
-    """Visits the product with its rows first: ``vmap`` of ``w @ x`` has the units there."""
-    call = _call(product, output)
-    if not product.use.units_first or 0 not in call.units:
-        return visit(call)
-    last = tuple(range(output.ndim - len(call.units), output.ndim))
-    moved = jnp.moveaxis(output, call.units, last)
-    return jnp.moveaxis(visit(call._replace(output=moved, units=last)), last, call.units)
-
-
-def kernel_axes(plain: PyTree, layout: Layout) -> dict[Path, Axes]:
-    """The fan-in axes of each kernel by path."""
-    return {path: axes for path, _, axes in constrained_leaves(layout, plain) if axes is not None}
-
-
-def rescaled(params: PyTree, factors: Factors) -> PyTree:
-    """The parameters with each kernel, plain or reparametrized, multiplied by its factor."""
-    return rebuild_entries(
-        params,
-        [
-            _rescaled(entry, factors[path]) if path in factors else entry
-            for path, entry in entries(params)
-        ],
-    )
-
-
-def _rescaled(entry: Any, factor: Float[Array, "..."]) -> Any:
-    if is_node(entry):
-        return entry.rescaled(factor)
-    return jax.tree.map(lambda leaf: leaf * factor.astype(leaf.dtype), entry)
+    stacked = kernel._replace(dims=(*kernel.layers, *kernel.dims), layers=())
+    as_it_is = stacked == whole(kernel.path, kernel.shape)
+    fan_in = product.use.fan_in
+    return KernelCall(kernel.path, output, units if as_it_is else None, units, fan_in, turns)

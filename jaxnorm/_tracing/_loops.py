@@ -3,21 +3,24 @@
 from collections.abc import Callable
 from typing import Any
 
-from jaxnorm._tracing._values import Value, either
+from jaxnorm._tracing._values import Body, Value, either
 from jaxnorm._tracing._views import inside_scan
 
-#: Walks a body: the values of its results, and with ``quiet`` nothing is noted.
-Run = Callable[..., list[Value]]
+#: Walks a body; with ``quiet`` nothing is noted.
+Run = Callable[..., Body]
+
+#: The values of a loop's results, and what it does at each turn if that is one layer's.
+Walked = tuple[list[Value], Body | None]
 
 
-def _settled(carry: list[Value], body: Callable[[list[Value], bool], list[Value]]) -> list[Value]:
+def _settled(carry: list[Value], turn: Callable[[list[Value]], list[Value]]) -> list[Value]:
     """What a loop carries, whichever turn it is."""
-    while (joint := list(map(either, carry, body(carry, True)))) != carry:
+    while (joint := list(map(either, carry, turn(carry)))) != carry:
         carry = joint
     return carry
 
 
-def _scan_counts(equation: Any) -> tuple[int, int]:
+def scan_counts(equation: Any) -> tuple[int, int]:
     """How many operands a scan's body gets whole at every turn, and how many it hands on.
 
     By their shapes, since the parameters' names are not those of every JAX: what is scanned over,
@@ -30,42 +33,41 @@ def _scan_counts(equation: Any) -> tuple[int, int]:
     return whole - carry, carry
 
 
-def _scan(run: Run, equation: Any, values: list[Value]) -> list[Value]:
-    consts, carry = _scan_counts(equation)
+def _scan(run: Run, equation: Any, values: list[Value]) -> Walked:
+    consts, carry = scan_counts(equation)
     slices = [
         value._replace(views=tuple(map(inside_scan, value.views)))
         for value in values[consts + carry :]
     ]
 
-    def body(carried: list[Value], quiet: bool) -> list[Value]:
-        return run(equation.params["jaxpr"], [*values[:consts], *carried, *slices], quiet)
+    def turn(carried: list[Value], quiet: bool = True) -> Body:
+        return run(equation, equation.params["jaxpr"], [*values[:consts], *carried, *slices], quiet)
 
     start = values[consts : consts + carry]
-    results = body(_settled(start, lambda c, quiet: body(c, quiet)[:carry]), False)
-    return [*results[:carry], *(value._replace(views=()) for value in results[carry:])]
+    body = turn(_settled(start, lambda carried: turn(carried).values()[:carry]), quiet=False)
+    stacked = [value._replace(views=()) for value in body.values()[carry:]]
+    return [*body.values()[:carry], *stacked], body if next(body.products(), None) else None
 
 
-def _while(run: Run, equation: Any, values: list[Value]) -> list[Value]:
+def _while(run: Run, equation: Any, values: list[Value]) -> Walked:
     start = equation.params["cond_nconsts"]
     consts = values[start : start + equation.params["body_nconsts"]]
 
-    def body(carried: list[Value], quiet: bool) -> list[Value]:
-        return run(equation.params["body_jaxpr"], [*consts, *carried], quiet)
+    def turn(carried: list[Value], quiet: bool = True) -> list[Value]:
+        return run(equation, equation.params["body_jaxpr"], [*consts, *carried], quiet).values()
 
-    carry = _settled(values[start + len(consts) :], body)
-    run(equation.params["cond_jaxpr"], [*values[:start], *carry])
-    return body(carry, False)
+    carry = _settled(values[start + len(consts) :], turn)
+    run(equation, equation.params["cond_jaxpr"], [*values[:start], *carry])
+    return turn(carry, quiet=False), None
 
 
-def _cond(run: Run, equation: Any, values: list[Value]) -> list[Value]:
-    results, *others = (run(branch, values[1:]) for branch in equation.params["branches"])
+def _cond(run: Run, equation: Any, values: list[Value]) -> Walked:
+    results, *others = (
+        run(equation, branch, values[1:]).values() for branch in equation.params["branches"]
+    )
     for other in others:
         results = list(map(either, results, other))
-    return results
+    return results, None
 
 
-LOOPS: dict[str, Callable[[Run, Any, list[Value]], list[Value]]] = {
-    "scan": _scan,
-    "while": _while,
-    "cond": _cond,
-}
+LOOPS = {"scan": _scan, "while": _while, "cond": _cond}

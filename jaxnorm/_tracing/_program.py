@@ -5,13 +5,27 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree, UInt
 
-from jaxnorm._tracing._values import CONSTANT, INPUT, Product, Step, Value, Variable
+from jaxnorm._tracing._loops import scan_counts
+from jaxnorm._tracing._values import CONSTANT, INPUT, Body, Product, Step, Value, Variable
 from jaxnorm._tracing._views import whole
 from jaxnorm._tracing._walk import Walk
 from jaxnorm._trees._paths import Path, entries, rebuild_entries
+
+#: What was found at the products so far, by the paths of their kernels.
+Found = dict[Path, Any]
+
+#: Which turn it is of each scan around a product, the outermost first.
+Turns = tuple[UInt[Array, ""], ...]
+
+#: ``(product, what it is, found, turns) -> (what replaces it, found)``.
+Replace = Callable[[Product, Any, Found, Turns], tuple[Any, Found]]
+
+#: Runs a body on its inputs: its results, and what was found.
+Run = Callable[[Body, list[Any], Found, Turns], tuple[list[Any], Found]]
 
 
 class Program(NamedTuple):
@@ -19,27 +33,34 @@ class Program(NamedTuple):
 
     Attributes:
         walk: what was found in it.
-        steps: its equations in execution order.
-        given: the values of its parameters, inputs and constants.
-        outputs: its results.
+        body: its equations.
+        given: its parameters and inputs.
         structure: that of the result.
     """
 
     walk: Walk
-    steps: list[Step]
-    given: dict[object, Any]
-    outputs: list[Variable]
+    body: Body
+    given: list[Any]
     structure: Any
 
-    def run(self, replace: Callable[[Product, Any], Any]) -> PyTree:
+    def run(self, replace: Replace) -> tuple[PyTree, Found]:
         """The function's result, with ``replace`` at each step that makes a product."""
-        env = dict(self.given)
-        for step in self.steps:
-            results = _run_alone(step.equation, [env[name] for name in step.inputs])
-            if step.makes is not None:
-                results = [replace(step.makes, results[0])]
-            env.update(zip(step.outputs, results, strict=True))
-        return jax.tree.unflatten(self.structure, [env[name] for name, _ in self.outputs])
+
+        def run(body: Body, given: list[Any], found: Found, turns: Turns) -> Any:
+            env = self.walk.constants | dict(zip(body.inputs, given, strict=True))
+            for step in body.steps:
+                operands = [env[name] for name in step.inputs]
+                if step.body:
+                    results, found = _run_scan(step, step.body, operands, found, turns, run)
+                else:
+                    results = _run_alone(step.equation, operands)
+                if step.makes:
+                    results[0], found = replace(step.makes, results[0], found, turns)
+                env.update(zip(step.outputs, results, strict=True))
+            return [env[name] for name, _ in body.outputs], found
+
+        outputs, found = run(self.body, self.given, {}, ())
+        return jax.tree.unflatten(self.structure, outputs), found
 
 
 def trace(
@@ -76,15 +97,34 @@ def trace(
     values.extend([INPUT] * (len(given) - len(values)))
     # Without inputs the constants are what kernels meet.
     walk = Walk(kernels, CONSTANT if len(given) > len(arrays) else INPUT)
-    operands = [Variable(object(), value) for value in values]
-    steps, outputs = walk.run(closed, operands)
-    known = {name: x for (name, _), x in zip(operands, given, strict=True)}
-    return Program(walk, steps, walk.constants | known, outputs, jax.tree.structure(shape))
+    body = walk.run(closed, [Variable(object(), value) for value in values])
+    return Program(walk, body, given, jax.tree.structure(shape))
 
 
 def is_flag(x: Any) -> bool:
     """Whether an argument is a Python value that a model may branch on, not an array."""
     return isinstance(x, (bool, int, float, str)) or x is None
+
+
+def _run_scan(
+    step: Step, body: Body, operands: list[Any], found: Found, turns: Turns, run: Run
+) -> tuple[list[Any], Found]:
+    """What is found in a scan has its turns in front, also where it comes in again."""
+    consts, carry = scan_counts(step.equation)
+    options = {name: step.equation.params[name] for name in ("length", "reverse", "unroll")}
+    own = {product.form.path for product in body.products()}
+    numbers = jnp.arange(options["length"], dtype=jnp.uint32)
+    slices = (operands[consts + carry :], numbers, {path: found[path] for path in own & {*found}})
+
+    def turn(carried: list[Any], slices: Any) -> Any:
+        given, number, before = slices
+        inputs = [*operands[:consts], *carried, *given]
+        results, after = run(body, inputs, before, (*turns, number))
+        return results[:carry], (results[carry:], after)
+
+    start = operands[consts : consts + carry]
+    end, (stacked, after) = jax.lax.scan(turn, start, slices, **options)
+    return [*end, *stacked], found | after
 
 
 def _run_alone(equation: Any, operands: list[Any]) -> list[Any]:

@@ -1,14 +1,11 @@
 """What a variable of a program is: a parameter in some form, a layer's product, or neither."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from jaxnorm._tracing._views import View
 from jaxnorm._trees._node import Axes
 from jaxnorm._trees._paths import Path
-
-#: How the name of a jitted function starts that the walk notes and does not look into.
-MARK = "jaxnorm_mark_"
 
 
 class Use(NamedTuple):
@@ -19,14 +16,14 @@ class Use(NamedTuple):
         fan_in: the kernel's axes, negative, that the product sums over; None for parts of axes.
         units: the axes of the product that count units.
         units_first: whether it is a matrix product whose left operand is the kernel.
-        within: the loop, branch or shard_map that it is in, if it is in one.
+        within: the loops, branches and shard_maps that it is in, the outermost first.
     """
 
     kernel: View
     fan_in: Axes | None
     units: tuple[int, ...]
     units_first: bool
-    within: str | None
+    within: tuple[str, ...]
 
 
 class Product(NamedTuple):
@@ -84,11 +81,6 @@ class Value(NamedTuple):
 CONSTANT, INPUT = Value(), Value(input=True)
 
 
-def sources(values: Iterable[Value]) -> frozenset[Path]:
-    """The parameters that any of them is a function of."""
-    return frozenset(path for value in values for path in value.sources)
-
-
 def either(one: Value, other: Value) -> Value:
     """What a variable is that is the one or the other."""
     if one == other:
@@ -101,13 +93,14 @@ def either(one: Value, other: Value) -> Value:
 class Step(NamedTuple):
     """One equation of a program without calls; a variable is an object, unique in the program.
 
-    ``makes``: the product that it computes, or that it adds a bias to.
+    ``makes``: the product that it computes, or that it adds a bias to. ``body``: that of a scan.
     """
 
     equation: Any
     inputs: list[object]
     outputs: list[object]
     makes: Product | None = None
+    body: "Body | None" = None
 
 
 class Variable(NamedTuple):
@@ -115,3 +108,21 @@ class Variable(NamedTuple):
 
     name: object
     value: Value
+
+
+class Body(NamedTuple):
+    """A program, or what a loop does at each turn: its equations in execution order."""
+
+    inputs: list[object]
+    steps: list[Step]
+    outputs: list[Variable]
+
+    def products(self) -> Iterator[Product]:
+        """What it makes, without a bias and with it, those of scans in it included."""
+        for step in self.steps:
+            yield from (step.makes,) if step.makes else ()
+            yield from step.body.products() if step.body else ()
+
+    def values(self) -> list[Value]:
+        """Those of its results."""
+        return [variable.value for variable in self.outputs]

@@ -31,20 +31,21 @@ class View(NamedTuple):
         shape: its own shape.
         dims: for each axis of the form, the factors that it counts, the slowest first.
         turned: whether an axis has been reversed.
+        layers: the axes that are gone because scans have sliced them, the outermost first.
     """
 
     path: Path
     shape: tuple[int, ...]
     dims: tuple[tuple[Factor, ...], ...]
     turned: bool = False
+    layers: tuple[tuple[Factor, ...], ...] = ()
 
     def has_all(self, once: bool) -> bool:
-        """Whether every number of it is in the form, and ``once``."""
-        factors = [factor for dim in self.dims for factor in dim]
+        """Whether every number of it is in the form, or those of all layers, and ``once``."""
+        factors = [factor for dim in (*self.layers, *self.dims) for factor in dim]
         size = math.prod(factor.size for factor in factors if factor.axis >= 0)
-        spread = any(factor.axis == SPREAD and factor.size > 1 for factor in factors)
-        joined = any(factor.axis == PART for factor in factors)
-        return size == math.prod(self.shape) and not joined and not (once and spread)
+        others = {factor.axis for factor in factors if factor.axis == PART or factor.size > 1}
+        return size == math.prod(self.shape) and not others & {PART, SPREAD if once else PART}
 
     def contracted(self, dims: tuple[int, ...]) -> Axes | None:
         """The parameter's axes, negative, that a sum over these axes of the form covers.
@@ -52,15 +53,22 @@ class View(NamedTuple):
         None if it covers a part of an axis, or sums what is the same number many times.
         """
         factors = [factor for dim in dims for factor in self.dims[dim]]
-        if any(f.axis == PART or (f.axis == SPREAD and f.size > 1) for f in factors):
+        covered = {f.axis: math.prod(g.size for g in factors if g.axis == f.axis) for f in factors}
+        sizes = dict(enumerate(self.shape)) | {SPREAD: 1}
+        if any(size != sizes.get(axis) for axis, size in covered.items()):
             return None
-        covered = {f.axis: 1 for f in factors if f.axis >= 0}
-        for factor in factors:
-            if factor.axis >= 0:
-                covered[factor.axis] *= factor.size
-        if any(size != self.shape[axis] for axis, size in covered.items()):
+        return tuple(sorted(axis - len(self.shape) for axis in covered if axis >= 0))
+
+    def layer_axes(self) -> Axes | None:
+        """The parameter's axes, negative, that scans have sliced, the outermost first.
+
+        None if they are no whole axes in their order, from the first to the last of each.
+        """
+        dims = whole(self.path, self.shape).dims
+        axes = [axis for axis, dim in enumerate(dims) if dim in self.layers]
+        if self.layers and (self.turned or self.layers != tuple(dims[axis] for axis in axes)):
             return None
-        return tuple(sorted(axis - len(self.shape) for axis in covered))
+        return tuple(axis - len(dims) for axis in axes)
 
 
 def whole(path: Path, shape: tuple[int, ...]) -> View:
@@ -69,8 +77,8 @@ def whole(path: Path, shape: tuple[int, ...]) -> View:
 
 
 def inside_scan(view: View) -> View:
-    """One step's slice: the stacked axis is gone."""
-    return view._replace(dims=view.dims[1:])
+    """One turn's slice."""
+    return view._replace(dims=view.dims[1:], layers=(*view.layers, view.dims[0]))
 
 
 def joined(view: View, axis: int, size: int) -> View:
@@ -114,16 +122,12 @@ def _reshaped(view: View, shape: tuple[int, ...]) -> View | None:
     for size in shape:
         taken: list[Factor] = [ones.pop(0)] if size == 1 and ones else []
         while (missing := size // math.prod(f.size for f in taken)) > 1:
-            if not rest:
+            factor = rest.pop() if rest else Factor(PART, 0)
+            size_of_part = math.gcd(factor.size, missing)
+            if size_of_part not in (factor.size, missing) or not factor.size:
                 return None
-            factor = rest.pop()
             if factor.size > missing:
-                if factor.size % missing:
-                    return None
                 rest.append(Factor(factor.axis, factor.size // missing))
-                factor = Factor(factor.axis, missing)
-            elif missing % factor.size:
-                return None
-            taken.append(factor)
+            taken.append(Factor(factor.axis, size_of_part))
         dims.append(tuple(taken))
     return view._replace(dims=tuple(dims))

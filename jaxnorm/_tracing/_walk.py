@@ -1,6 +1,5 @@
 """One walk over a program: what each variable is, each kernel's products, and what is refused."""
 
-import functools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -8,21 +7,14 @@ from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Literal
 
-from jaxnorm._tracing._equations import body_of, concatenated, form_of, product_axes
+from jaxnorm._tracing._equations import body_of, concatenated, form_of, product_axes, sources
 from jaxnorm._tracing._loops import LOOPS
-from jaxnorm._tracing._values import (
-    CONSTANT,
-    INPUT,
-    MARK,
-    Product,
-    Step,
-    Use,
-    Value,
-    Variable,
-    sources,
-)
+from jaxnorm._tracing._values import CONSTANT, INPUT, Body, Product, Step, Use, Value, Variable
 from jaxnorm._tracing._views import View, whole
 from jaxnorm._trees._paths import Path
+
+#: How the name of a jitted function starts that the walk notes and does not look into.
+MARK = "jaxnorm_mark_"
 
 _NAMES = (
     "add add_any and atan2 clamp concatenate div dynamic_update_slice eq gather ge gt le lt max "
@@ -40,6 +32,7 @@ class Walk:
     Attributes:
         uses: the products of kernels.
         refused: why a parameter is not understood.
+        changed: the parameters of which something else is multiplied with the inputs.
         sums: the parameters that are added to a product, one entry a sum.
         read: the parameters that anything else is made of.
         marks: what goes into each call that is a mark, by its name.
@@ -53,17 +46,16 @@ class Walk:
     def __init__(self, kernels: Iterable[Path] | None, constant: Value) -> None:
         self._kernels = None if kernels is None else frozenset(kernels)
         self._constant = constant
-        self._within: str | None = None
+        self._within: tuple[str, ...] = ()
         self.uses: list[Use] = []
         self.refused: dict[Path, str] = {}
+        self.changed: set[Path] = set()
         self.sums: list[Path] = []
         self.read: set[Path] = set()
         self.marks: list[tuple[str, Product | None]] = []
         self.constants: dict[object, Any] = {}
 
-    def run(
-        self, closed: ClosedJaxpr, operands: Sequence[Variable]
-    ) -> tuple[list[Step], list[Variable]]:
+    def run(self, closed: ClosedJaxpr, operands: list[Variable]) -> Body:
         """A program's equations, and its results.
 
         A call is opened if it makes a layer's product or adds its bias; any other stays one
@@ -89,7 +81,7 @@ class Walk:
             more, results = self._equation(equation, [read(atom) for atom in equation.invars])
             steps.extend(more)
             write(equation.outvars, results)
-        return steps, [read(atom) for atom in jaxpr.outvars]
+        return Body([name for name, _ in operands], steps, [read(atom) for atom in jaxpr.outvars])
 
     def _held(self, constant: Any, value: Value) -> Variable:
         variable = Variable(object(), value)
@@ -100,33 +92,32 @@ class Walk:
         self, equation: Any, operands: list[Variable]
     ) -> tuple[list[Step], list[Variable]]:
         values = [variable.value for variable in operands]
-        primitive, inner = equation.primitive.name, body_of(equation, values)
+        primitive, inner, body = equation.primitive.name, body_of(equation, values), None
         name = str(equation.params.get("name", primitive))
         if name.startswith(MARK):
             self.marks.append((name.removeprefix(MARK), values[0].product))
             results = [INPUT]
-        elif inner is not None and primitive not in (*LOOPS, "shard_map"):
-            steps, found = self.run(inner, operands)
+        elif primitive in LOOPS:
+            results, body = LOOPS[primitive](self._inside, equation, values)
+        elif inner is not None and primitive != "shard_map":
+            called = self.run(inner, operands)
             # The derivative of a model's own is kept, unless the product itself is in there.
             own = primitive.startswith("custom")
-            if any(step.makes and not (own and step.makes.biased) for step in steps):
-                return steps, found
-            results = [variable.value for variable in found]
+            if any(not (own and product.biased) for product in called.products()):
+                return called.steps, called.outputs
+            results = called.values()
         else:
             results = self._results(equation, values)
         outputs = [Variable(object(), value) for value in results]
         before, after = ([variable.name for variable in side] for side in (operands, outputs))
         makes = results[0].product if primitive in (*_PRODUCTS, *_SUMS) else None
-        return [Step(equation, before, after, makes)], outputs
+        return [Step(equation, before, after, makes, body)], outputs
 
     def _results(self, equation: Any, values: list[Value]) -> list[Value]:
-        """What a loop or a primitive makes of parameters or products."""
+        """What a primitive makes of parameters or products."""
         name = equation.primitive.name
-        inside = functools.partial(self._inside, name)
-        if name in LOOPS:
-            return LOOPS[name](inside, equation, values)
         if name == "shard_map" and (body := body_of(equation, values)):
-            return inside(body, values)
+            return self._inside(equation, body, values).values()
         if not any(value.sources or value.product for value in values):
             return [INPUT if any(v.input for v in values) else CONSTANT] * len(equation.outvars)
         if name == "optimization_barrier":
@@ -141,15 +132,16 @@ class Walk:
         return [value or self._plain(equation, values) for value in seen]
 
     def _inside(
-        self, name: str, closed: ClosedJaxpr, values: list[Value], quiet: bool = False
-    ) -> list[Value]:
-        """The results of a body that is walked for itself: no product comes in or out."""
+        self, equation: Any, closed: ClosedJaxpr, values: list[Value], quiet: bool = False
+    ) -> Body:
+        """A body that is walked for itself: no product comes in or out."""
         walk = Walk(self._kernels, self._constant) if quiet else self
-        outside, walk._within = walk._within, name
+        outside, walk._within = walk._within, (*walk._within, equation.primitive.name)
         operands = [Variable(object(), value._replace(product=None)) for value in values]
-        _, results = walk.run(closed, operands)
+        body = walk.run(closed, operands)
         walk._within = outside
-        return [variable.value._replace(product=None) for variable in results]
+        alone = [Variable(name, value._replace(product=None)) for name, value in body.outputs]
+        return body._replace(outputs=alone)
 
     def _plain(self, equation: Any, values: list[Value]) -> Value:
         """What is something else than its operands."""
@@ -186,6 +178,7 @@ class Walk:
             self._refuse(found, "is what a convolution slides over")
         elif meets and not kernel.views:
             self._refuse(found, "is changed before it is multiplied with the inputs")
+            self.changed.update(found)
         else:
             uses = [self._use(equation, view, sides[0]) for view in kernel.views]
             self.read.update(found if not uses else values[1 - sides[0]].sources)

@@ -23,6 +23,11 @@ def constrained_leaves(layout: Layout, tree: PyTree) -> list[Constrained]:
     return axes_of_leaves(layout, tree, some=True)
 
 
+def kernel_axes(tree: PyTree, layout: Layout) -> dict[Path, Axes]:
+    """The fan-in axes of each kernel by path."""
+    return {path: axes for path, _, axes in constrained_leaves(layout, tree) if axes is not None}
+
+
 def axes_of_leaves(layout: Layout, tree: PyTree, some: bool = False) -> list[Constrained]:
     """The same, and raises for a layout that constrains nothing only if there must be ``some``."""
     named = leaves(tree)

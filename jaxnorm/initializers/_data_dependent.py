@@ -1,5 +1,6 @@
 """The initialization of weight normalization: unit by unit, from one minibatch."""
 
+import math
 from typing import Any
 
 import jax
@@ -7,15 +8,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._numerics import promote
-from jaxnorm._tracing import Apply, KernelCall, kernel_axes, rescaled, run_layers
+from jaxnorm._tracing import Apply, KernelCall, run_layers
 from jaxnorm._trees._axes import per_unit
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._paths import Path, entries, rebuild_entries
 from jaxnorm.initializers._one_over_deviation import one_over_deviation
+from jaxnorm.initializers._rescaled import rescaled
 from jaxnorm.reparam._effective import effective
 
-#: The mean of each unit's pre-activations, and one over their standard deviation.
-Moments = tuple[Float[Array, "..."], Float[Array, "..."]]
+Values = Float[Array, "..."]
+
+#: The mean of each unit's pre-activations, None if it goes into no bias; and one over their
+#: standard deviation, in the kernel's rank.
+Moments = tuple[Values | None, Values]
 
 
 def data_dependent_init(
@@ -40,7 +45,9 @@ def data_dependent_init(
 
     Returns:
         A tree of the same structure. A unit whose pre-activations are all equal keeps its weights;
-        a kernel that is used twice is initialized by its first use.
+        a kernel that is used twice is initialized by its first use, and each layer of a stack,
+        which the model scans over, by its own turn; kernel and bias are then stacked along their
+        first axes.
 
     Raises:
         ValueError: as `variance_preserving_init` does, for a kernel that the model reshapes or
@@ -58,36 +65,34 @@ def data_dependent_init(
 
     Source: Salimans and Kingma 2016, section 3.
     """
-    plain = effective(params)
-    old_biases = _biases(plain)
-    moments: dict[Path, Moments] = {}
-    # The kernel that each bias belongs to.
-    owners: dict[Path, Path] = {}
+    plain = dict(entries(effective(params)))
+    biases = {path: leaf for path, leaf in plain.items() if path.name in ("bias", "b")}
 
-    def visit(call: KernelCall) -> Float[Array, "..."]:
+    def visit(call: KernelCall, found: dict[Path, Moments]) -> tuple[Values, Moments]:
         sample_axes = _sample_axes(call)
-        bias = _bias_beside(call.path, old_biases)
-        if call.path not in moments:
-            moments[call.path] = _moments(call, sample_axes)
-            owners.setdefault(bias, call.path)
-        mean, factor = moments[call.path]
-        output = promote(call.output) * jnp.expand_dims(factor, sample_axes)
-        if bias in old_biases and owners[bias] == call.path:
+        mean, factor = found.get(call.path) or _moments(call, sample_axes)
+        bias = _bias_beside(call.path, biases)
+        taken = (_bias_beside(path, biases) == bias for path in found if path != call.path)
+        if bias not in biases or any(taken):
+            mean = None
+        scale = factor.squeeze(call.fan_in)
+        output = promote(call.output) * jnp.expand_dims(scale, sample_axes)
+        if mean is not None:
             # The model adds the old bias next: what it must come to is -mean * factor.
-            shift = mean * factor + _per_unit(old_biases[bias], mean, bias)
-            output = output - jnp.expand_dims(shift, sample_axes)
-        return output.astype(call.output.dtype)
+            layers = plain[call.path].shape[: len(call.turns)]
+            old = _per_unit(biases[bias], layers, mean, bias)[call.turns]
+            output = output - jnp.expand_dims(mean * scale + old, sample_axes)
+        return output.astype(call.output.dtype), (mean, factor)
 
-    run_layers(apply, params, inputs, layout, visit)
-    axes = kernel_axes(plain, layout)
-    factors = {path: per_unit(factor, axes[path]) for path, (_, factor) in moments.items()}
-    means = {bias: moments[kernel] for bias, kernel in owners.items()}
-    biases = {bias: -mean * factor for bias, (mean, factor) in means.items()}
-    return _with_biases(rescaled(params, factors), biases)
-
-
-def _biases(plain: PyTree) -> dict[Path, Any]:
-    return {path: leaf for path, leaf in entries(plain) if path.name in ("bias", "b")}
+    _, seen = run_layers(apply, params, inputs, layout, visit)
+    moments: dict[Path, Moments] = {path: found for path, (found, _) in seen.items()}
+    fitted = {
+        _bias_beside(path, biases): -mean * factor.reshape(mean.shape)
+        for path, (mean, factor) in moments.items()
+        if mean is not None
+    }
+    factors = {path: factor for path, (_, factor) in moments.items()}
+    return _with_biases(rescaled(params, factors), fitted)
 
 
 def _bias_beside(kernel: Path, biases: dict[Path, Any]) -> Path:
@@ -96,18 +101,19 @@ def _bias_beside(kernel: Path, biases: dict[Path, Any]) -> Path:
     return short if kernel.name == "w" and short in biases else kernel.beside("bias")
 
 
-def _per_unit(bias: Any, mean: Float[Array, "..."], path: Path) -> Float[Array, "..."]:
-    """A bias in the shape of the units, whatever axes of size 1 its library gives it."""
-    if bias.size != mean.size:
+def _per_unit(bias: Any, layers: tuple[int, ...], mean: Values, path: Path) -> Values:
+    """A bias in the shape of layers and units, whatever axes of size 1 its library gives it."""
+    shape = (*layers, *mean.shape)
+    if bias.size != math.prod(shape):
         raise ValueError(
             f"the bias {path!r} of shape {tuple(bias.shape)} does not have one "
-            f"value for each of the {mean.size} units of the kernel beside it. Correct the "
+            f"value for each of the {math.prod(shape)} units of the kernel beside it. Correct the "
             "kernel's axes in the layout, or leave it out."
         )
-    return promote(bias, mean).reshape(mean.shape)
+    return promote(bias, mean).reshape(shape)
 
 
-def _with_biases(params: PyTree, biases: dict[Path, Float[Array, "..."]]) -> PyTree:
+def _with_biases(params: PyTree, biases: dict[Path, Values]) -> PyTree:
     def replaced(path: Path, entry: Any) -> Any:
         if path not in biases:
             return entry
@@ -130,4 +136,4 @@ def _moments(call: KernelCall, sample_axes: tuple[int, ...]) -> Moments:
     """The mean of each unit, and one over its standard deviation (1 where that is zero)."""
     wide = promote(call.output)
     mean, variance = wide.mean(sample_axes), wide.var(sample_axes)
-    return mean, one_over_deviation(mean, variance, call.path)
+    return mean, per_unit(one_over_deviation(mean, variance, call.path), call.fan_in or ())

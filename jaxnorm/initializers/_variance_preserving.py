@@ -2,12 +2,16 @@
 
 from typing import Any
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._numerics import promote
-from jaxnorm._tracing import Apply, Factors, KernelCall, rescaled, run_layers
+from jaxnorm._tracing import Apply, KernelCall, run_layers
 from jaxnorm._trees._layout import Layout, flax_layout
+from jaxnorm._trees._paths import Path, entries
 from jaxnorm.initializers._one_over_deviation import one_over_deviation
+from jaxnorm.initializers._rescaled import rescaled
+from jaxnorm.reparam._effective import effective
 
 
 def variance_preserving_init(
@@ -30,13 +34,16 @@ def variance_preserving_init(
 
     Returns:
         A tree of the same structure. A layer whose pre-activations are all equal keeps its kernel;
-        a kernel that is used twice is rescaled by its first use. A spectrally normalized kernel
-        has no scale to change: wrap it in `Scaled`.
+        a kernel that is used twice is rescaled by its first use, and each layer of a stack, which
+        the model scans over, by its own turn. A spectrally normalized kernel has no scale to
+        change: wrap it in `Scaled`.
 
     Raises:
         ValueError: if the layout constrains nothing, or knows a kernel that the model does not
-            multiply its input by, or uses inside a loop; for pre-activations that are infinite or
-            NaN. Under jit, where values are not known, their kernel becomes NaN instead.
+            multiply its input by, or multiplies also in another form (its square, say), or uses
+            inside a loop, but for one layer a turn of a scan over stacked kernels; for a stack that
+            is reparametrized along its layers; for pre-activations that are infinite or NaN. Under
+            jit and in scans, where values are not known, their kernel becomes NaN instead.
 
     Example:
         >>> import jax
@@ -48,16 +55,21 @@ def variance_preserving_init(
 
     Source: Kutsuna 2019, section 4.3.
     """
-    factors: Factors = {}
-
-    def visit(call: KernelCall) -> Float[Array, "..."]:
-        if call.path not in factors:
-            factors[call.path] = _factor(call)
-        factor = factors[call.path]
-        return call.output * factor.astype(call.output.dtype)
-
-    run_layers(apply, params, inputs, layout, visit)
+    plain = effective(params)
+    _, seen = run_layers(apply, plain, inputs, layout, _visit)
+    ranks = {path: leaf.ndim for path, leaf in entries(plain) if path in seen}
+    factors = {
+        path: jnp.expand_dims(factor, [i for i in range(-ranks[path], 0) if i not in layers])
+        for path, (factor, layers) in seen.items()
+    }
     return rescaled(params, factors)
+
+
+def _visit(
+    call: KernelCall, found: dict[Path, Any]
+) -> tuple[Float[Array, "..."], Float[Array, ""]]:
+    factor = found[call.path] if call.path in found else _factor(call)
+    return call.output * factor.astype(call.output.dtype), factor
 
 
 def _factor(call: KernelCall) -> Float[Array, ""]:

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._tracing import KernelCall, run_layers
 from jaxnorm._trees._layout import Layout, flax_layout
-from jaxnorm._trees._paths import Path, unique_names
+from jaxnorm._trees._paths import unique_names
 from jaxnorm.losses._first_rows import with_first_rows
 
 Preactivations = dict[str, Float[Array, "..."]]
@@ -44,9 +45,16 @@ def collect_preactivations(
         sample. Rows come first, also where ``jax.vmap`` of ``w @ x`` has the units there. A kernel
         that is used more than once is there with its last use.
 
+        A kernel that is a stack of layers, as ``nn.scan``, ``nnx.scan`` and ``jax.lax.scan`` take
+        one a turn, has one entry (rows, layers, ...), whatever its axis of layers: a unit of
+        another layer is another unit. `variance_constancy_loss` of it is the mean over its layers
+        of their losses; times the number of layers it is what `total_variance_constancy` sums for
+        the same layers one by one.
+
     Raises:
         ValueError: if the layout constrains nothing, or knows a kernel that the model does not
-            multiply its input by, or uses inside a loop.
+            multiply its input by, or multiplies also in another form (its square, say), or uses
+            inside a loop, but for one layer a turn of a scan over stacked kernels.
 
     It means the same under jit, pmap and shard_map as the model itself does.
 
@@ -59,17 +67,14 @@ def collect_preactivations(
         >>> output.sum().item(), layers["kernel"].sum().item()
         (0.0, -8.0)
     """
-    collected: dict[Path, Any] = {}
 
-    def visit(call: KernelCall) -> Float[Array, "..."]:
+    def visit(call: KernelCall, found: Any) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         if rows is None:
-            collected[call.path] = call.output
-            return call.output
-        output, collected[call.path] = with_first_rows(call.output, rows, groups)
-        return output
+            return call.output, call.output
+        return with_first_rows(call.output, rows, groups)
 
     # After the bias: there the gradient of the rows can be added in place. Before it, that of the
     # bias still reads the array, which is then copied.
-    output = run_layers(apply, params, inputs, layout, visit, with_bias=True)
-    names = unique_names(list(collected))
-    return output, dict(zip(names, collected.values(), strict=True))
+    output, seen = run_layers(apply, params, inputs, layout, visit, with_bias=True)
+    collected = [jnp.moveaxis(x, len(layers), 0) if layers else x for x, layers in seen.values()]
+    return output, dict(zip(unique_names(list(seen)), collected, strict=True))

@@ -102,7 +102,7 @@ def _found(
     program: Program, normalizations: list[Path], layers: dict[tuple[str, ...], Path]
 ) -> dict[Path, Followed]:
     walk = program.walk
-    read = walk.read.union(*(variable.value.sources for variable in program.outputs))
+    read = walk.read.union(*(value.sources for value in program.body.values()))
     reads = Counter([*walk.sums, *(use.kernel.path for use in walk.uses)])
     marks = Counter(name for name, _ in walk.marks)
     found = {}
@@ -136,5 +136,5 @@ def _marked(
 def _is_a_layer_s_own(product: Product) -> bool:
     """Whether it has its layer's bias, one value a unit, and its last axis counts the units."""
     last = (len(product.form.dims) - 1,)
-    own = product.use.within is None and product.bias == product.form.path.beside("bias")
+    own = not product.use.within and product.bias == product.form.path.beside("bias")
     return own and product.unit_axes() == product.unit_axes(alone=True) == last

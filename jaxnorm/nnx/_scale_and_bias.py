@@ -16,9 +16,9 @@ class ScaleAndBias(nnx.Module):
 
     With a ``stddev``, n ~ N(0, sigma^2) is drawn in training for each sample (the first axis) and
     feature, the same at all positions, as `jaxnorm.with_scale_noise` draws it; this form is for
-    networks that cannot be traced, such as those that scan over layers, and for places where no
-    kernel is. ``model.eval()``, or ``deterministic=True``, turns it off, as it does dropout. Under
-    shard_map and pmap give each device random keys of its own, as for dropout.
+    networks that cannot be traced, such as those that use one kernel at every turn of a loop, and
+    for places where no kernel is. ``model.eval()``, or ``deterministic=True``, turns it off, as it
+    does dropout. Under shard_map and pmap give each device random keys of its own, as for dropout.
 
     Args:
         num_features: the length of ``axis``.

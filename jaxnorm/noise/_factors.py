@@ -1,11 +1,11 @@
 """1 + n for a layer's product: one draw a sample and unit, a position, or a step."""
 
 import zlib
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key, UInt
+from jaxtyping import Array, Float, Key
 
 from jaxnorm._trees._paths import Path
 
@@ -14,9 +14,12 @@ from jaxnorm._trees._paths import Path
 Per = Literal["sample", "position", "step"]
 
 
-def layer_keys(keys: Key[Array, "*rows"], path: Path, use: int) -> Key[Array, "*rows"]:
-    """A layer's own keys, by its path and by how often its kernel was used before."""
-    for number in (zlib.crc32(str(path).encode()), use):
+def layer_keys(keys: Key[Array, "*rows"], path: Path, *numbers: Any) -> Key[Array, "*rows"]:
+    """A layer's own keys, by its path and its numbers.
+
+    These are how often its kernel was used before, and its place in a stack of layers.
+    """
+    for number in (zlib.crc32(str(path).encode()), *numbers):
         keys = _fold_in(keys, number)
     return keys
 
@@ -53,7 +56,7 @@ def noise_factor(
     return 1 + stddev * jnp.moveaxis(draws, 0, sample_axis)
 
 
-def _fold_in(keys: Key[Array, "*rows"], number: int | UInt[Array, "*rows"]) -> Key[Array, "*rows"]:
+def _fold_in(keys: Key[Array, "*rows"], number: Any) -> Key[Array, "*rows"]:
     numbers = jnp.broadcast_to(jnp.asarray(number, jnp.uint32), keys.shape)
     fold_in = jax.random.fold_in if keys.ndim == 0 else jax.vmap(jax.random.fold_in)
     folded: Key[Array, "*rows"] = fold_in(keys, numbers)

@@ -6,9 +6,9 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
+from jaxnorm._tracing import run_layers
 from jaxnorm._trees._layout import Layout, flax_layout
-from jaxnorm._trees._paths import entries, rebuild_entries
-from jaxnorm.losses import collect_preactivations
+from jaxnorm._trees._paths import Path, entries, listed, rebuild_entries
 
 
 def linear_stddev(
@@ -33,7 +33,8 @@ def linear_stddev(
         elsewhere. The order is that in which layers run, not the alphabet of their names.
 
     Raises:
-        ValueError: as `collect_preactivations` does.
+        ValueError: as `collect_preactivations` does, and for a stack of layers that the model scans
+            over, which one number would not fit.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -44,11 +45,18 @@ def linear_stddev(
 
     Source: Ikami et al. 2021, section 4.3 (linear noise).
     """
-    order: list[str] = []
+    layers: dict[Path, tuple[int, ...]] = {}
 
     def run(params: PyTree, *inputs: Any) -> None:
-        order.extend(collect_preactivations(apply, params, *inputs, layout=layout)[1])
+        _, seen = run_layers(apply, params, inputs, layout, lambda call, _: (call.output, None))
+        layers.update({path: axes for path, (_, axes) in seen.items()})
 
     jax.eval_shape(run, params, *inputs)
-    levels = {path: stddev * (number + 1) / len(order) for number, path in enumerate(order)}
-    return rebuild_entries(params, [levels.get(str(path)) for path, _ in entries(params)])
+    if stacked := [path for path, axes in layers.items() if axes]:
+        raise ValueError(
+            f"the kernels {listed(stacked)} are stacks of layers that the model scans over, and "
+            "linear_stddev gives each kernel one number; wanted one a layer. Leave them out of "
+            "the layout, and give with_scale_noise an array with one value a layer for them."
+        )
+    levels = {path: stddev * (number + 1) / len(layers) for number, path in enumerate(layers)}
+    return rebuild_entries(params, [levels.get(path) for path, _ in entries(params)])

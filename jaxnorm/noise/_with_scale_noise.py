@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree, UInt
 
 from jaxnorm._numerics import promote
-from jaxnorm._tracing import KernelCall, kernel_axes, run_layers
+from jaxnorm._tracing import KernelCall, run_layers
+from jaxnorm._trees._constrained import kernel_axes
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._paths import Path, entries
 from jaxnorm._trees._prefix import Setting, check_setting, is_number, setting_per_leaf
@@ -39,8 +40,9 @@ def with_scale_noise(
             The rows of the minibatch are the first axis of the first input that is an array. What
             else it does with its layers, as `collect_preactivations` in it, sees the noise.
         stddev: sigma; a number, or a pytree prefix of the parameters with numbers and None (no
-            noise), as `linear_stddev` makes the paper's (l / L) sigma of residual networks. Not
-            differentiated.
+            noise), as `linear_stddev` makes the paper's (l / L) sigma of residual networks. For a
+            stack of layers, which the model scans over, it may be an array of one value a layer.
+            Not differentiated.
         layout: which kernels have noise; ``exclude("^head/")`` leaves the classifier out.
         per: what a draw is for. ``"sample"``: each sample and unit, the same at all positions of an
             image; ``"position"``: each number of the product; ``"step"``: each unit, the same for
@@ -51,16 +53,19 @@ def with_scale_noise(
         key, of any generator, or an array of one key a row: under jit
         ``noisy(key, ...)`` is ``noisy(jax.random.split(key, rows), ...)``, and under shard_map or
         pmap give each device its rows' keys of that split, and every sample has the draws that it
-        has on one device. A draw depends on its row's key, on the kernel's path and on its place
-        in the sample alone; it costs no communication. Noise is computed in float32 or wider;
-        types are kept. With a ``stddev`` of 0 or None the result is that of ``apply``, bit by bit.
+        has on one device. A draw depends on its row's key, on the kernel's path, on the layer in a
+        stack and on its place in the sample alone; it costs no communication. Noise is computed in
+        float32 or wider; types are kept. With a ``stddev`` of 0 or None the result is that of
+        ``apply``, bit by bit.
 
     Raises:
         TypeError: for a ``stddev`` that is no number.
         ValueError: for a ``stddev`` that is negative or not finite, an unknown ``per``; when
             called, if the layout constrains nothing, knows a kernel that the model does not
-            multiply its input by or uses inside a loop (`jaxnorm.nnx.ScaleAndBias` has noise
-            there), or a product whose first axis is not the rows'.
+            multiply its input by, multiplies also in another form (its square, say), or uses inside
+            a loop, but for one layer a turn of a scan over stacked kernels
+            (`jaxnorm.nnx.ScaleAndBias` has noise there), or a product whose first axis is not the
+            rows'.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -83,17 +88,17 @@ def with_scale_noise(
         deviations = _deviations(stddev, plain, layout)
         if not deviations:
             return apply(plain, *inputs)
-        rows, uses = _rows(inputs), dict.fromkeys(deviations, 0)
+        rows = _rows(inputs)
         keys = _keys(key, None if per == "step" else rows)
 
-        def visit(call: KernelCall) -> Float[Array, "..."]:
+        def visit(call: KernelCall, uses: dict[Path, Any]) -> tuple[Float[Array, "..."], Any]:
             if call.path not in deviations:
-                return call.output
-            own = layer_keys(keys, call.path, uses[call.path])
-            uses[call.path] += 1
-            return _times_noise(call, own, deviations[call.path], rows, per)
+                return call.output, 0
+            use = uses.get(call.path, 0)
+            own = layer_keys(keys, call.path, use, *call.turns)
+            return _times_noise(call, own, deviations[call.path], rows, per), use + 1
 
-        return run_layers(apply, plain, inputs, layout, visit)
+        return run_layers(apply, plain, inputs, layout, visit)[0]
 
     return noisy
 
@@ -103,7 +108,8 @@ def _times_noise(
 ) -> Float[Array, "..."]:
     """One layer's product with its noise, in the product's type."""
     wide = promote(call.output)
-    sigma = jax.lax.stop_gradient(jnp.asarray(stddev).astype(wide.dtype))
+    of_layers = jax.lax.stop_gradient(jnp.asarray(stddev).astype(wide.dtype))
+    sigma = of_layers[call.turns[: of_layers.ndim]]
     samples = None if per == "step" else _sample_axis(call, rows)
     shape = tuple(
         size if axis in (*call.units, samples) or per == "position" else 1

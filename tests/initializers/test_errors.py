@@ -8,7 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxnorm import data_dependent_init, layout_from_rules, variance_preserving_init
+from jaxnorm import (
+    Scaled,
+    data_dependent_init,
+    layout_from_rules,
+    reparametrize,
+    variance_preserving_init,
+)
 from tests.initializers.models import uniform
 
 BOTH = pytest.mark.parametrize("init", [variance_preserving_init, data_dependent_init])
@@ -21,9 +27,39 @@ def _scanned(p: Any, x: Any) -> Any:
 
 
 def _stacked(p: Any, x: Any) -> Any:
-    """As ``nn.scan`` has it: the square kernel is a stack of eight, of one row each."""
-    stack = p["loop"]["kernel"].reshape(8, 1, 8)
+    """The square kernel is a stack of four, along a part of an axis: no factor could be there."""
+    stack = p["loop"]["kernel"].reshape(4, 2, 8)
+    return jax.lax.scan(lambda h, k: (h[:, :2] @ k, None), x, stack)[0]
+
+
+def _spread(p: Any, x: Any) -> Any:
+    """Eight times the same kernel."""
+    stack = jnp.broadcast_to(p["loop"]["kernel"], (8, 8, 8))
+    return jax.lax.scan(lambda h, k: (h @ k, None), x, stack)[0]
+
+
+def _rows(p: Any, x: Any) -> Any:
+    """The square kernel is a stack of eight layers of one row."""
+    stack = p["loop"]["kernel"][:, None]
     return jax.lax.scan(lambda h, k: (h[:, :1] @ k, None), x, stack)[0]
+
+
+def _reversed(p: Any, x: Any) -> Any:
+    stack = jax.lax.rev(p["loop"]["kernel"], (0,))[:, None]
+    return jax.lax.scan(lambda h, k: (h[:, :1] @ k, None), x, stack)[0]
+
+
+def _repeatedly_scanned(p: Any, x: Any) -> Any:
+    """The same stack for each part of the batch."""
+    return jax.lax.map(lambda part: _rows(p, part), x.reshape(4, 4, 8))
+
+
+def _scanned_and_whole(p: Any, x: Any) -> Any:
+    return _rows(p, x @ p["loop"]["kernel"])
+
+
+def _scanned_in_a_branch(p: Any, x: Any) -> Any:
+    return jax.lax.cond(x.sum() > 0, lambda: _rows(p, x), lambda: x)
 
 
 def _branched(p: Any, x: Any) -> Any:
@@ -34,7 +70,17 @@ def _repeated(p: Any, x: Any) -> Any:
     return jax.lax.while_loop(lambda h: h.sum() < 0, lambda h: h @ p["loop"]["kernel"], x)
 
 
-LOOPS = {"scan": _scanned, "stacked scan": _stacked, "cond": _branched, "while": _repeated}
+LOOPS = {
+    "scan": _scanned,
+    "stacked scan": _stacked,
+    "spread scan": _spread,
+    "reversed scan": _reversed,
+    "repeated scan": _repeatedly_scanned,
+    "product and a scan": _scanned_and_whole,
+    "scan in a cond": _scanned_in_a_branch,
+    "cond": _branched,
+    "while": _repeated,
+}
 
 
 @BOTH
@@ -80,6 +126,29 @@ def test_a_kernel_in_another_shape_has_a_variance_but_no_units(view: str) -> Non
         ValueError, match=r"reshapes or transposes the kernel 'heads/kernel'.*units"
     ):
         data_dependent_init(model, params, X)
+
+
+def test_a_kernel_with_its_units_in_reverse_has_no_units() -> None:
+    """Each unit would get another one's factor."""
+    model = lambda p, x: x @ jax.lax.rev(p["turned"]["kernel"], (1,))  # noqa: E731
+    with pytest.raises(ValueError, match=r"reshapes or transposes the kernel 'turned/kernel'"):
+        data_dependent_init(model, {"turned": {"kernel": KERNEL}}, X)
+
+
+@BOTH
+def test_a_stack_that_is_reparametrized_along_its_layers(init: Callable[..., Any]) -> None:
+    """As `flax_layout` has it by the name, whose units are then sums over layers."""
+    stack = {"kernel": uniform(2, 8, 8), "bias": jnp.zeros((2, 8))}
+    model = lambda p, x: jax.lax.scan(  # noqa: E731
+        lambda h, own: (h @ own["kernel"] + own["bias"][None], None), x, p
+    )[0]
+    layout = layout_from_rules([("kernel", (-3, -2))])
+    with pytest.raises(
+        ValueError, match=r"'kernel' is reparametrized with.*\(-3, -2\).*wanted.*traced_layout"
+    ):
+        init(model, reparametrize(stack, Scaled, layout), X, layout=layout)
+    fitted = init(model, stack, X, layout=layout)  # the axes matter to nodes alone
+    assert fitted["kernel"].shape == (2, 8, 8)
 
 
 @BOTH

@@ -2,8 +2,16 @@
 
 import jax
 import jax.numpy as jnp
+import pytest
 
-from jaxnorm import Scaled, exclude, linear_stddev, reparametrize, with_scale_noise
+from jaxnorm import (
+    Scaled,
+    exclude,
+    layout_from_rules,
+    linear_stddev,
+    reparametrize,
+    with_scale_noise,
+)
 
 
 def params(layers: int) -> dict[str, dict[str, jax.Array]]:
@@ -29,6 +37,28 @@ def test_only_the_layouts_layers_count_and_shapes_suffice():
     x = jax.ShapeDtypeStruct((3, 2), jnp.float32)
     found = linear_stddev(1.0, apply, shapes, x, layout=exclude("^layer_2/"))
     assert [found[f"layer_{i}"]["kernel"] for i in range(3)] == [0.5, 1.0, None]
+
+
+def test_a_stack_of_layers_is_named():
+    """Its layers would need one number each, which `with_scale_noise` takes as an array."""
+
+    def scanned(params, x):
+        step = lambda x, kernel: (x @ kernel, None)  # noqa: E731
+        return jax.lax.scan(step, x, params["stack"]["kernel"])[0]
+
+    stacked, x = {"stack": {"kernel": jnp.ones((3, 2, 2))}}, jnp.ones((4, 2))
+    layout = layout_from_rules([("kernel", (-2,))])
+    with pytest.raises(ValueError, match=r"kernels stack/kernel are stacks.*one a layer.*an array"):
+        linear_stddev(1.0, scanned, stacked, x, layout=layout)
+    noisy = with_scale_noise(
+        scanned, {"stack": {"kernel": jnp.array([0.0, 0, 0.5])}}, layout=layout
+    )
+    out = noisy(jax.random.key(0), stacked, jnp.ones((1000, 2)))
+    # The first two layers have no noise: all rows are 8 (1 + n), n of the last alone.
+    n = out / 8 - 1
+    assert abs(float(n.std()) - 0.5) < 0.5 * 4 / 4000**0.5
+    three = with_scale_noise(scanned, {"stack": {"kernel": jnp.zeros(3)}}, layout=layout)
+    assert (three(jax.random.key(0), stacked, x) == 8).all()
 
 
 def test_it_is_a_stddev_for_plain_and_reparametrized_kernels(key):

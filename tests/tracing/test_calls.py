@@ -123,6 +123,45 @@ def test_a_kernel_that_is_used_in_part_too_is_refused(name: str, key: Any) -> No
         with_scale_noise(apply, 0.1)(key(), PARAMS, X)
 
 
+#: The same of something that is made of the kernel, which is nothing of one's own.
+MADE_OF_IT: dict[str, Callable[[Any, Any], Any]] = {
+    "its square": lambda p, x: x**2 @ p["kernel"] ** 2,
+    "rounded": lambda p, x: x @ rounded(p["kernel"]),
+    "masked": lambda p, x: x @ jnp.where(p["kernel"] > 0, p["kernel"], 0),
+    "in a loop": lambda p, x: jax.lax.scan(
+        lambda h, _: (h + x @ p["kernel"] ** 2, None), jnp.zeros((8, 5)), length=2
+    )[0],
+}
+
+
+@pytest.mark.parametrize("name", MADE_OF_IT)
+def test_a_kernel_of_which_something_else_is_multiplied_is_refused(name: str, key: Any) -> None:
+    """An initializer would not see what its factor does there."""
+    apply = lambda p, x: dense(p, x) + MADE_OF_IT[name](p, x)  # noqa: E731
+    said = "by the kernels kernel and by something else that is made of them; wanted each.*Give the"
+    for run in (collect_preactivations, variance_preserving_init, data_dependent_init):
+        with pytest.raises(ValueError, match=said):
+            run(apply, PARAMS, X)
+    with pytest.raises(ValueError, match=said):
+        with_scale_noise(apply, 0.1)(key(), PARAMS, X)
+
+
+#: Uses of a kernel beside its product that are no products with the inputs.
+NO_PRODUCTS: dict[str, Callable[[Any, Any], Any]] = {
+    "rows that are looked up": lambda p, x: p["kernel"][x[:, 0].astype(jnp.int32) % 4],
+    "a penalty": lambda p, x: (p["kernel"].T @ p["kernel"] - jnp.eye(5)).sum(keepdims=True),
+    "a norm": lambda p, x: x.mean() * jnp.square(p["kernel"]).sum(keepdims=True),
+}
+
+
+@pytest.mark.parametrize("name", NO_PRODUCTS)
+def test_a_kernel_that_is_tied_to_a_table_or_has_a_penalty_is_not(name: str) -> None:
+    apply = lambda p, x: dense(p, x) + NO_PRODUCTS[name](p, x)  # noqa: E731
+    output, layers = collect_preactivations(apply, PARAMS, X)
+    np.testing.assert_allclose(layers["kernel"], BIASED, **FLOAT32)
+    np.testing.assert_allclose(output, apply(PARAMS, X), **FLOAT32)
+
+
 @jax.custom_vjp
 def halved(x: jax.Array) -> jax.Array:
     """The identity; its gradient is half of what comes back."""
@@ -155,7 +194,7 @@ DERIVATIVES: dict[str, Callable[[Any, Any], Any]] = {
     "on the sum": lambda p, x: jnp.tanh(halved(x @ p["kernel"] + p["bias"][None])),
     "of the sum": lambda p, x: jnp.tanh(shifted(x @ p["kernel"], p["bias"][None])),
     "on the bias": lambda p, x: jnp.tanh(x @ p["kernel"] + halved(p["bias"])[None]),
-    "beside": lambda p, x: dense(p, x) + (x @ rounded(p["kernel"])),
+    "beside": lambda p, x: dense(p, x) + x @ jnp.tile(rounded(p["bias"])[None], (4, 1)),
 }
 
 

@@ -1,0 +1,324 @@
+"""Layers inside a scan are what they are one after the other: held against a Python loop."""
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from jaxnorm import (
+    Scaled,
+    WeightNormalized,
+    data_dependent_init,
+    effective,
+    reparametrize,
+    variance_preserving_init,
+    with_scale_noise,
+)
+from jaxnorm.losses import collect_preactivations, variance_constancy_loss
+from jaxnorm.nnx import functionalize
+from tests.tolerances import FLOAT32
+from tests.trees import quick_jit
+
+LAYERS, ROWS, WIDTH = 4, 8, 3
+RNG = np.random.default_rng(0)
+
+
+def draw(*shape: int) -> jax.Array:
+    return jnp.asarray(RNG.normal(size=shape), jnp.float32)
+
+
+X, W, B = draw(ROWS, WIDTH), draw(LAYERS, WIDTH, WIDTH), draw(LAYERS, WIDTH)
+
+
+def dense(h: Any, own: Any) -> tuple[Any, None]:
+    return jnp.tanh(h @ own["kernel"] + own["bias"][None]), None
+
+
+def scanned(step: Any = dense, **options: Any) -> Callable[[Any, Any], Any]:
+    return lambda p, x: jax.lax.scan(step, x, p, **options)[0]
+
+
+def pairs(p: Any, x: Any) -> Any:
+    """Two scans of two layers each."""
+    return jax.lax.scan(lambda h, own: (scanned()(own, h), None), x, p)[0]
+
+
+def in_a_call(p: Any, x: Any) -> Any:
+    return jax.jit(jax.checkpoint(scanned()))(p, x)
+
+
+class Layer(nn.Module):
+    @nn.compact
+    def __call__(self, x: Any, _: Any) -> Any:
+        return jnp.tanh(nn.Dense(WIDTH, name="dense")(x)), None
+
+
+def linen(axis: int = 0) -> Callable[[Any, Any], Any]:
+    class Stack(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            layers = nn.scan(
+                nn.remat(Layer),
+                variable_axes={"params": axis},
+                split_rngs={"params": True},
+                length=LAYERS,
+            )
+            return layers(name="stack")(x, None)[0]
+
+    return lambda p, x: Stack().apply({"params": {"stack": {"dense": p}}}, x)
+
+
+class Stack(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        @nnx.split_rngs(splits=LAYERS)
+        @nnx.vmap
+        def make(rngs: nnx.Rngs) -> nnx.Module:
+            return nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+
+        self.layers = make(rngs)
+
+    def __call__(self, x: Any) -> Any:
+        @nnx.scan(in_axes=(0, nnx.Carry), out_axes=nnx.Carry)
+        def forward(layer: Any, x: Any) -> Any:
+            return jnp.tanh(layer(x))
+
+        return forward(self.layers, x)
+
+
+def of_nnx() -> Callable[[Any, Any], Any]:
+    functional = functionalize(nnx.eval_shape(lambda: Stack(nnx.Rngs(0))))
+    state = functional.state
+    return lambda p, x: functional.apply({"layers": p}, state, x, train=False)[0]
+
+
+#: Models of the parameters ``{"kernel": (layers, in, out), "bias": (layers, out)}``.
+FORMS: dict[str, Callable[[], Callable[[Any, Any], Any]]] = {
+    "by hand": scanned,
+    "unrolled by two": lambda: scanned(unroll=2),
+    "remat of each layer": lambda: scanned(jax.checkpoint(dense)),
+    "in a call": lambda: in_a_call,
+    "linen": linen,
+    "nnx": of_nnx,
+}
+LIBRARIES = pytest.mark.parametrize("name", ["by hand", "linen", "nnx"])
+PARAMS = {"kernel": W, "bias": B}
+
+
+def layout(params: Any) -> Any:
+    return {name: (-2,) if name == "kernel" else None for name in params}
+
+
+def one_by_one(p: Any, x: Any) -> tuple[Any, list[Any]]:
+    """The same layers in a Python loop: the output, and each layer's w'x + b."""
+    found = []
+    for kernel, bias in zip(p["kernel"], p["bias"], strict=True):
+        found.append(x @ kernel + bias[None])
+        x = jnp.tanh(found[-1])
+    return x, found
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_preactivations_and_their_gradients(name: str) -> None:
+    apply, weights = FORMS[name](), draw(ROWS, LAYERS, WIDTH)
+
+    def loss(p: Any, collect: Any) -> Any:
+        output, layers = collect(p)
+        return (weights * layers**2).sum() + jnp.sin(output).sum(), (output, layers)
+
+    def of_scan(p: Any) -> Any:
+        output, layers = collect_preactivations(apply, p, X, layout=layout)
+        return output, layers["kernel"]
+
+    def of_loop(p: Any) -> Any:
+        output, layers = one_by_one(p, X)
+        return output, jnp.stack(layers, 1)
+
+    run = quick_jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)
+    got, wanted = run(PARAMS, of_scan), run(PARAMS, of_loop)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), got, wanted)
+
+
+def test_the_first_rows_of_each_layer() -> None:
+    """The rows come first, so the loss of the entry is the mean of its layers' losses."""
+    apply = scanned()
+    _, every = collect_preactivations(apply, PARAMS, X, layout=layout)
+    _, first = collect_preactivations(apply, PARAMS, X, layout=layout, rows=2, groups=2)
+    np.testing.assert_array_equal(first["kernel"], np.asarray(every["kernel"])[[0, 1, 4, 5]])
+    beta = jnp.abs(draw(LAYERS, WIDTH))
+    got = variance_constancy_loss(every["kernel"], beta, 3)
+    each = [
+        variance_constancy_loss(h, b, 3)
+        for h, b in zip(one_by_one(PARAMS, X)[1], beta, strict=True)
+    ]
+    np.testing.assert_allclose(got, np.mean(each), **FLOAT32)
+
+
+def test_nested_scans_and_other_axes_of_the_layers() -> None:
+    wanted = jnp.stack(one_by_one(PARAMS, X)[1], 1)
+    paired = jax.tree.map(lambda leaf: leaf.reshape(2, 2, *leaf.shape[1:]), PARAMS)
+    _, layers = collect_preactivations(pairs, paired, X, layout=layout)
+    np.testing.assert_allclose(layers["kernel"].reshape(wanted.shape), wanted, **FLOAT32)
+    turned = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), PARAMS)
+    _, layers = collect_preactivations(linen(axis=1), turned, X, layout=layout)
+    np.testing.assert_allclose(layers["kernel"], wanted, **FLOAT32)
+
+
+def test_a_scan_from_the_last_layer_to_the_first() -> None:
+    """A layer's place in the entry is its place in the kernel."""
+    backwards = jax.tree.map(lambda leaf: leaf[::-1], PARAMS)
+    _, layers = collect_preactivations(scanned(reverse=True), backwards, X, layout=layout)
+    wanted = jnp.stack(one_by_one(PARAMS, X)[1][::-1], 1)
+    np.testing.assert_allclose(layers["kernel"], wanted, **FLOAT32)
+
+
+def fitted(p: Any, x: Any, per_unit: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Kernels and biases by hand in float64, a layer at a time."""
+    kernels, biases, x = [], [], np.asarray(x, np.float64)
+    for kernel, bias in zip(
+        *(np.asarray(p[name], np.float64) for name in ("kernel", "bias")), strict=True
+    ):
+        product = x @ kernel
+        factor = 1 / product.std(0 if per_unit else None)
+        kernels.append(kernel * factor)
+        biases.append(-product.mean(0) * factor if per_unit else bias)
+        x = np.tanh(x @ kernels[-1] + biases[-1])
+    return np.stack(kernels), np.stack(biases)
+
+
+INITS = pytest.mark.parametrize(
+    ("init", "per_unit"), [(variance_preserving_init, False), (data_dependent_init, True)]
+)
+
+
+@INITS
+@LIBRARIES
+def test_initializers_see_what_the_layers_before_make(init: Any, per_unit: bool, name: str) -> None:
+    apply = FORMS[name]()
+    got = quick_jit(lambda p, x: init(apply, p, x, layout=layout))(PARAMS, X)
+    kernel, bias = fitted(PARAMS, X, per_unit)
+    np.testing.assert_allclose(got["kernel"], kernel, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(got["bias"], bias, rtol=1e-4, atol=1e-5)
+
+
+@INITS
+def test_initializers_of_nested_scans_and_of_one_backwards(init: Any, per_unit: bool) -> None:
+    kernel, bias = fitted(PARAMS, X, per_unit)
+    paired = jax.tree.map(lambda leaf: leaf.reshape(2, 2, *leaf.shape[1:]), PARAMS)
+    got = init(pairs, paired, X, layout=layout)
+    np.testing.assert_allclose(got["kernel"].reshape(kernel.shape), kernel, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(got["bias"].reshape(bias.shape), bias, rtol=1e-4, atol=1e-5)
+    backwards = jax.tree.map(lambda leaf: leaf[::-1], PARAMS)
+    got = init(scanned(reverse=True), backwards, X, layout=layout)
+    np.testing.assert_allclose(got["kernel"][::-1], kernel, rtol=1e-4, atol=1e-5)
+
+
+def test_layers_along_the_second_axis_are_rescaled_there() -> None:
+    turned = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), PARAMS)
+    got = variance_preserving_init(linen(axis=1), turned, X, layout=layout)
+    kernel, _ = fitted(PARAMS, X, False)
+    np.testing.assert_allclose(np.moveaxis(got["kernel"], 1, 0), kernel, rtol=1e-4, atol=1e-5)
+
+
+@INITS
+@pytest.mark.parametrize("kind", [Scaled, WeightNormalized])
+def test_reparametrized_stacks(init: Any, per_unit: bool, kind: Any) -> None:
+    raw = reparametrize(PARAMS, kind, layout)
+    got = init(scanned(), raw, X, layout=layout)
+    assert jax.tree.structure(got) == jax.tree.structure(raw)
+    kernel, _ = fitted(PARAMS, X, per_unit)
+    np.testing.assert_allclose(effective(got)["kernel"], kernel, rtol=1e-4, atol=1e-5)
+
+
+@INITS
+def test_a_stack_that_is_used_twice_is_fitted_by_its_first_use(init: Any, per_unit: bool) -> None:
+    """The layers after the second use see what the first one's factors make there."""
+
+    def twice(p: Any, x: Any) -> Any:
+        return scanned()(p["stack"], scanned()(p["stack"], x)) @ p["head"]["kernel"]
+
+    params = {"stack": PARAMS, "head": {"kernel": draw(WIDTH, 2)}}
+    axes = lambda p: {"stack": layout(p["stack"]), "head": {"kernel": (-2,)}}  # noqa: E731
+    got = init(twice, params, X, layout=axes)
+    kernel, bias = fitted(PARAMS, X, per_unit)
+    np.testing.assert_allclose(got["stack"]["kernel"], kernel, rtol=1e-4, atol=1e-5)
+    x = np.asarray(X, np.float64)
+    for layer in [*zip(kernel, bias, strict=True)] * 2:
+        x = np.tanh(x @ layer[0] + layer[1])
+    variance = (x @ np.asarray(got["head"]["kernel"])).var(0 if per_unit else None)
+    np.testing.assert_allclose(variance, 1, rtol=1e-3)
+
+
+def by_rows(key: Any, path: str) -> np.ndarray:
+    """The normal numbers of each sample, layer and unit, from the keys that are promised."""
+
+    def of(key: Any, layer: int) -> Any:
+        for number in (zlib.crc32(path.encode()), 0, layer):
+            key = jax.random.fold_in(key, number)
+        return jax.random.normal(key, (WIDTH,))
+
+    rows = jax.random.split(key, ROWS)
+    return np.asarray([[of(row, layer) for layer in range(LAYERS)] for row in rows], np.float64)
+
+
+@LIBRARIES
+def test_noise_is_drawn_for_each_layer(name: str, key: Any) -> None:
+    drawn, sigma = key(), 0.4
+    noise = 1 + sigma * by_rows(drawn, "kernel")
+
+    def loop(p: Any) -> Any:
+        x = X
+        for layer, (kernel, bias) in enumerate(zip(p["kernel"], p["bias"], strict=True)):
+            x = jnp.tanh(jnp.asarray(noise[:, layer], jnp.float32) * (x @ kernel) + bias[None])
+        return x
+
+    noisy = with_scale_noise(FORMS[name](), sigma, layout=layout)
+
+    def loss(p: Any, run: Any) -> Any:
+        output = run(p)
+        return jnp.square(output).sum(), output
+
+    of_both = quick_jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)
+    got, wanted = of_both(PARAMS, lambda p: noisy(drawn, p, X)), of_both(PARAMS, loop)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), got, wanted)
+
+
+def test_nothing_of_a_turn_is_kept() -> None:
+    """No tracer of the scan's body is held by what is asked of the layers."""
+    key, apply = jax.random.key(0), scanned()
+
+    def all_questions(p: Any, x: Any) -> Any:
+        noisy = with_scale_noise(apply, 0.1, layout=layout)(key, p, x)
+        _, layers = collect_preactivations(apply, p, x, layout=layout)
+        fitted = [
+            init(apply, p, x, layout=layout)
+            for init in (variance_preserving_init, data_dependent_init)
+        ]
+        return noisy, layers, fitted
+
+    with jax.check_tracer_leaks():
+        shapes = jax.eval_shape(all_questions, PARAMS, X)
+    assert shapes[1]["kernel"].shape == (ROWS, LAYERS, WIDTH)
+
+
+@pytest.mark.parametrize("per", ["sample", "position", "step"])
+def test_the_draws_of_layers_and_samples_are_independent(per: Any, key: Any) -> None:
+    """Of linear layers of one input: the product is one factor a layer; four standard errors."""
+    units = rows = 60
+    stack = {"kernel": jnp.ones((2, 1, units))}
+
+    def products(p: Any, x: Any) -> Any:
+        return jax.lax.scan(lambda h, w: (h, h @ w), x, p["kernel"])[1]
+
+    noisy = with_scale_noise(products, 0.5, layout=lambda p: {"kernel": (-2,)}, per=per)
+    n = (np.asarray(noisy(key(), stack, jnp.ones((rows, 1))), np.float64) - 1) / 0.5
+    assert (np.ptp(n, 1).max() == 0) == (per == "step")
+    for pair in ((n[0], n[1]), (n[:, 1:], n[:, :-1]), (n[:, :, 1:], n[:, :, :-1])):
+        if per != "step":
+            assert abs((pair[0] * pair[1]).mean()) < 4 / np.sqrt(pair[0].size)
+    assert abs(n.std() - 1) < 4 / np.sqrt(2 * (2 * units if per == "step" else n.size))
