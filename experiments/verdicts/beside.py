@@ -66,8 +66,8 @@ TABLES = (
     ),
     Beside(
         "How many samples the variance constancy loss reads",
-        "Four convolutions with ELU, 16 channels at first, on 2,000 photographs, 30 epochs, three seeds: test accuracies, "
-        f"{_TUNED}, with n as the columns say.",
+        "Four convolutions with ELU, 16 channels at first, on 2,000 photographs, 30 epochs, three "
+        f"seeds: test accuracies, {_TUNED}, with n as the columns say.",
         tuple(Column(f"n = {n}", f"elu4/{n}/results.csv") for n in (2, 5, 9)),
     ),
     Beside(
