@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from experiments.verdicts.claim import Claim, Decider, method, row
+from experiments.verdicts.claim import Claim, Decider, Side, method, of, row
 
 PAPER = "The regularization in batch normalization (Luo et al. 2019)"
 PICTURE = "cifar10-jpeg/bn-fig2cd/curves.png"
@@ -72,6 +72,31 @@ def _on_clothes(batch: int) -> tuple[Claim, ...]:
     )
 
 
+_STRENGTH = {times: f"luo/strength/{times}/results.csv" for times in (0, 1)}
+_FIG2AB = Decider("bn/fig2ab", (("PN + gamma decay", ""), ("BN, M = 128", "")))
+
+
+def _at_16(word: str, says: str, better: Side, worse: Side, **changes: Any) -> Claim:
+    """Where batches are small, and batch normalization regularizes: batches of 16."""
+    return Claim(
+        f"luo-{word}-16",
+        "section 4.1, Figure 2(a, b)",
+        f"{says} (batches of 16)",
+        _STRENGTH[1],
+        better,
+        worse,
+        measure="test_loss",
+        data="Fashion-MNIST",
+        decider=_FIG2AB,
+        **changes,
+    )
+
+
+def _decayed(name: str, times: int) -> Side:
+    side = method(f"{name}+gamma-decay")
+    return of(side, _STRENGTH[times], f"{name}, {('no', 'predicted')[times]} decay")
+
+
 CLAIMS = (
     _on_photographs("bn-over-sgd", "BN generalizes better than nothing", "BN", "SGD"),
     _on_photographs("bn-over-wn", "BN generalizes better than WN", "BN", "WN"),
@@ -85,6 +110,26 @@ CLAIMS = (
             f"bn-over-{half}", f"each half does less: BN is better than {name}", "BN", name
         )
         for half, name in _HALVES.items()
+    ),
+    *(
+        _at_16(
+            f"decay-helps-{name}",
+            f"gamma decay of the predicted strength improves {name.upper()}",
+            _decayed(name, 1),
+            _decayed(name, 0),
+        )
+        for name in ("pn", "wn")
+    ),
+    *(
+        _at_16(
+            f"bn-is-{name}-and-decay",
+            f"BN does what {name.upper()} with predicted gamma decay does (within 0.05 nats)",
+            method("bn"),
+            _decayed(name, 1),
+            kind="same",
+            margin=0.05,
+        )
+        for name in ("pn", "wn")
     ),
     *_on_clothes(64),
     *_on_clothes(256),
