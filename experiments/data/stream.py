@@ -109,14 +109,12 @@ class Stream(NamedTuple):
         return on_device(_read_ahead(self.test, [rows[i : i + size] for i in rows[::size]]), put)
 
 
-def on_device(
-    batches: Iterator[tuple[Rows, Labels]], put: Put = jax.device_put, ahead: int = AHEAD
-) -> Iterator[tuple[Array, Array]]:
+def on_device(batches: Iterator[tuple[Rows, Labels]], put: Put) -> Iterator[tuple[Array, Array]]:
     """The same batches on the device, each sent while the ones before it are in use."""
     sent: list[tuple[Array, Array]] = []
     for batch in batches:
         sent.append(put(batch))
-        if len(sent) > ahead:
+        if len(sent) > AHEAD:
             yield sent.pop(0)
     yield from sent
 
