@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from flax import nnx
 from jaxtyping import Array, Key, Num, UInt
@@ -227,9 +226,7 @@ def make_init(
 ) -> Callable[[Array, Array], TrainState]:
     """The initial state of a run as a function ``(seed, X)``."""
 
-    def init(
-        seed: UInt[Array, ""], X: Num[Array, "rows *shape"] | Num[np.ndarray, "rows *shape"]
-    ) -> TrainState:
+    def init(seed: UInt[Array, ""], X: Num[Array, "rows *shape"]) -> TrainState:
         init_key, _, noise_key, _ = run_keys(seed)
         functional = functionalize(network(init_key))
         raw = method.parameters(functional.params, context._replace(functional=functional), X)

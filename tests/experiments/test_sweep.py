@@ -67,11 +67,11 @@ def test_a_sweep_is_the_ordinary_training():
     tx = make_optimizer(VCL, SETTINGS.changed(learning_rate=rate), steps, context)
     step = jax.jit(make_step(VCL, context, tx))
     init = make_init(VCL, context, network, lambda seed: tx)
-    state = as_unpadded(init(seed, data.X_train), seed, sizes)
+    state = as_unpadded(init(seed, jnp.asarray(data.X_train)), seed, sizes)
     evaluate = jax.jit(make_evaluate(VCL, context.functional.apply))
     losses, curves = [], []
     for epoch in range(2):
-        order = np.asarray(padded_order(state, 56, sizes.train))
+        order = np.asarray(padded_order(state, 56, jnp.int32(sizes.train)))
         assert sorted(order) == list(range(56))
         for rows in order[:48].reshape(4, 12):
             state, metrics = step(state, with_keys(data.X_train[rows], data.y_train[rows]))
