@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, TypeVar
 
 from tyro.conf import Suppress, arg
 
@@ -17,6 +17,9 @@ NonFinite = Literal["record", "stop", "skip"]
 
 #: How a step runs on several devices.
 Entry = Literal["jit", "shard_map", "pmap"]
+
+#: A configuration of any kind: the tests execute annotations, and cannot execute `Self`.
+AnyConfig = TypeVar("AnyConfig", bound="Config")
 
 
 @dataclass(frozen=True)
@@ -91,10 +94,10 @@ class Config:
     nonfinite: Suppress[NonFinite] = "record"
     """What is done about a step that would make something not finite."""
 
-    def changed(self, **fields: Any) -> Self:
+    def changed(self: AnyConfig, **fields: Any) -> AnyConfig:
         """The same with other values of some fields."""
         return replace(self, **fields)
 
-    def on(self, shape: Sequence[int]) -> Self:
+    def on(self: AnyConfig, shape: Sequence[int]) -> AnyConfig:
         """With the network named that inputs of this shape suggest, if none is."""
         return self if self.model else self.changed(model=network_for(shape))

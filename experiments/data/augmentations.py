@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Key, Num
 
 from experiments.data.augment import cutout, flip, pad_crop_flip
 from experiments.data.clouds import rotate_and_jitter, scale_shift_and_jitter
@@ -15,7 +15,7 @@ from experiments.data.published import read_policies
 from experiments.data.resized_crop import resized_crop_flip
 from experiments.errors import UserError, unknown
 
-Rows = Float[Array, "rows *shape"]
+Rows = Num[Array, "rows *shape"]
 Augment = Callable[[Key[Array, ""], Rows], Rows]
 
 

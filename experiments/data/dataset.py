@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Int, Num, Shaped
 
 from experiments.errors import UserError
 
@@ -24,10 +24,10 @@ class Dataset(NamedTuple):
         scale: their deviation, or 1.
     """
 
-    X_train: Float[np.ndarray, "rows *shape"]
-    y_train: Int[np.ndarray, " rows"]
-    X_test: Float[np.ndarray, "test_rows *shape"]
-    y_test: Int[np.ndarray, " test_rows"]
+    X_train: Num[np.ndarray, "rows *shape"]
+    y_train: Int[np.ndarray, "rows *positions"]
+    X_test: Num[np.ndarray, "test_rows *shape"]
+    y_test: Int[np.ndarray, "test_rows *positions"]
     name: str
     num_classes: int
     stream: Any = None
@@ -46,7 +46,7 @@ class Dataset(NamedTuple):
         train = self._some("train", self.X_train, self.y_train, train_rows)
         return self.split_anew(train, self._some("test", self.X_test, self.y_test, test_rows))
 
-    def _some(self, part: str, X: "Rows", y: "Labels", count: int | None) -> "tuple[Rows, Labels]":
+    def _some(self, part: str, X: "Rows", y: "Labels", count: int | None) -> "Train":
         """So many rows of a split, drawn without the seed; all for None."""
         if self.stream is not None or (count or 0) > len(X):
             there = f"are {len(X)}" if self.stream is None else "come from a stream"
@@ -57,7 +57,7 @@ class Dataset(NamedTuple):
         kept = np.random.default_rng(0).permutation(len(X))[:count]
         return (X, y) if count is None else (X[kept], y[kept])
 
-    def split_anew(self, train: "tuple[Rows, Labels]", test: "tuple[Rows, Labels]") -> "Dataset":
+    def split_anew(self, train: "Train", test: "Test") -> "Dataset":
         """With other rows in the splits, standardized anew on the first; tokens stay numbers."""
         if np.issubdtype(self.X_train.dtype, np.integer):
             (X_train, y_train), (X_test, y_test) = train, test
@@ -70,12 +70,15 @@ class Dataset(NamedTuple):
 LARGEST = 1e15
 
 Rows = Shaped[np.ndarray, "rows *shape"]
-Labels = Shaped[np.ndarray, " rows"]
+Labels = Shaped[np.ndarray, "rows *positions"]
+#: The two splits, each with as many labels as rows; that the rows have one shape is checked here.
+Train = tuple[Shaped[np.ndarray, "train_rows *shape"], Shaped[np.ndarray, "train_rows *positions"]]
+Test = tuple[
+    Shaped[np.ndarray, "test_rows *test_shape"], Shaped[np.ndarray, "test_rows *positions"]
+]
 
 
-def make_dataset(
-    name: str, train: tuple[Rows, Labels], test: tuple[Rows, Labels], num_classes: int | None = None
-) -> Dataset:
+def make_dataset(name: str, train: Train, test: Test, num_classes: int | None = None) -> Dataset:
     """Checks two splits, standardizes both by the training rows, and gives labels their type.
 
     Point clouds keep their coordinates, which have one unit of length and a reader's scale.
@@ -100,7 +103,9 @@ def make_dataset(
     return Dataset(X_train, y_train, X_test, y_test, name, num_classes)
 
 
-def standardize(train: Rows, test: Rows) -> tuple[Rows, Rows]:
+def standardize(
+    train: Rows, test: Shaped[np.ndarray, "test_rows *shape"]
+) -> tuple[Rows, Shaped[np.ndarray, "test_rows *shape"]]:
     """Zero mean and unit variance on the training rows: by column, or by channel for images.
 
     A column that is constant on the training rows is only centred.
@@ -120,7 +125,7 @@ def deviations(train: Rows) -> tuple[np.ndarray, np.ndarray]:
     return mean, np.where(varies, deviation, 1.0).astype(np.float32)
 
 
-def split_by_seed(X: Rows, y: Labels, seed: int) -> tuple[tuple[Rows, Labels], tuple[Rows, Labels]]:
+def split_by_seed(X: Rows, y: Labels, seed: int) -> tuple[Train, Test]:
     """A random three quarters for training, the rest for the test; a function of the seed alone."""
     order = np.random.default_rng(seed).permutation(len(X))
     held_out = np.zeros(len(X), bool)
@@ -128,9 +133,7 @@ def split_by_seed(X: Rows, y: Labels, seed: int) -> tuple[tuple[Rows, Labels], t
     return split_by_mask(X, y, held_out)
 
 
-def split_by_mask(
-    X: Rows, y: Labels, held_out: Shaped[np.ndarray, " rows"]
-) -> tuple[tuple[Rows, Labels], tuple[Rows, Labels]]:
+def split_by_mask(X: Rows, y: Labels, held_out: Bool[np.ndarray, " rows"]) -> tuple[Train, Test]:
     """The rows where ``held_out`` is False for training, the others for the test."""
     return (X[~held_out], y[~held_out]), (X[held_out], y[held_out])
 

@@ -21,7 +21,7 @@ def holds_clouds(path: Path) -> bool:
     return (path / _list_of("train")).is_file()
 
 
-def load_clouds(path: Path, points: int = POINTS) -> Dataset:
+def load_clouds(path: Path) -> Dataset:
     """A dataset of clouds (rows, points, 3) from a folder of HDF5 files and two lists of them.
 
     Each file holds ``data`` (rows, points or more, 3) and ``label`` (rows,) or (rows, 1). The files
@@ -29,11 +29,10 @@ def load_clouds(path: Path, points: int = POINTS) -> Dataset:
 
     Args:
         path: the folder.
-        points: the points of a cloud that are taken, the first ones.
 
     Source: Wang et al. 2019, section 5.1, whose experiments read these files.
     """
-    train, test = (_read_part(path, part, points) for part in ("train", "test"))
+    train, test = (_read_part(path, part) for part in ("train", "test"))
     return make_dataset(path.name, train, test)
 
 
@@ -41,7 +40,7 @@ def _list_of(part: str) -> str:
     return f"{part}_files.txt"
 
 
-def _read_part(path: Path, part: str, points: int) -> tuple[Clouds, Labels]:
+def _read_part(path: Path, part: str) -> tuple[Clouds, Labels]:
     """The clouds and labels of all files of a part, in the order of its list."""
     name = _list_of(part)
     with reading(path / name, "wanted a file's name in each line: write them in UTF-8"):
@@ -51,12 +50,12 @@ def _read_part(path: Path, part: str, points: int) -> tuple[Clouds, Labels]:
     files = [path / Path(line.strip()).name for line in lines if line.strip()]
     if not files:
         raise UserError(f"{path.name} has no {name} that names its HDF5 files; both parts need it.")
-    clouds, labels = zip(*(_read(file, points) for file in files), strict=True)
+    clouds, labels = zip(*(_read(file) for file in files), strict=True)
     return np.concatenate(clouds), np.concatenate(labels)
 
 
-def _read(path: Path, points: int) -> tuple[Clouds, Labels]:
-    """The clouds of a file, cut to so many points, and their labels."""
+def _read(path: Path) -> tuple[Clouds, Labels]:
+    """The clouds of a file, cut to their first points, and their labels."""
     try:
         h5py = importlib.import_module("h5py")
     except ImportError:
@@ -67,21 +66,21 @@ def _read(path: Path, points: int) -> tuple[Clouds, Labels]:
         h5py.File(path) as file,
     ):
         data, labels = file["data"], file["label"]
-        _check(path, data.shape, data.dtype, labels, points)
-        size = len(data) * points * 3 * (data.dtype.itemsize + 8)
+        _check(path, data.shape, data.dtype, labels)
+        size = len(data) * POINTS * 3 * (data.dtype.itemsize + 8)
         refuse_too_large(path, size, "keep fewer rows")
-        return data[:, :points].astype(np.float32), labels[()].reshape(-1).astype(np.int64)
+        return data[:, :POINTS].astype(np.float32), labels[()].reshape(-1).astype(np.int64)
 
 
-def _check(path: Path, shape: tuple[int, ...], dtype: np.dtype, labels: Any, points: int) -> None:
+def _check(path: Path, shape: tuple[int, ...], dtype: np.dtype, labels: Any) -> None:
     """Raises for anything but clouds of so many points or more, and their classes."""
     if len(shape) < 2:
         raise ValueError(f"data has shape {shape}")
-    read = (shape[0], min(shape[1], points), *shape[2:])
-    if read != (shape[0], points, 3) or labels.size != shape[0]:
+    read = (shape[0], min(shape[1], POINTS), *shape[2:])
+    if read != (shape[0], POINTS, 3) or labels.size != shape[0]:
         raise UserError(
-            f"{path} holds data of shape {read} (cut to {points} points) and label of "
-            f"{labels.shape}; wanted (rows, {points}, 3) and (rows, 1): save one label a cloud."
+            f"{path} holds data of shape {read} (cut to {POINTS} points) and label of "
+            f"{labels.shape}; wanted (rows, {POINTS}, 3) and (rows, 1): save one label a cloud."
         )
     if dtype.kind not in "fiu":
         raise UserError(

@@ -5,7 +5,6 @@ import tarfile
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO
 
 import numpy as np
 from PIL import Image
@@ -77,7 +76,7 @@ def is_picture(name: str | Path) -> bool:
     return str(name).lower().endswith(SUFFIXES)
 
 
-def _decode(name: str, file: Path | IO[bytes]) -> Picture:
+def _decode(name: str, file: Path | io.BytesIO) -> Picture:
     part, label, _ = name.split("/")
     with (
         reading(f"the image {name}", "wanted a whole picture: mend it or take it out"),

@@ -24,13 +24,12 @@ def holds_meshes(path: Path) -> bool:
     return any(path.glob("*/train/*.off"))
 
 
-def load_meshes(path: Path, seed: int, points: int = POINTS) -> Dataset:
+def load_meshes(path: Path, seed: int) -> Dataset:
     """A dataset of clouds (rows, points, 3) from a folder ``CLASS/train|test/*.off``.
 
     Args:
         path: the folder; the classes are in alphabetical order.
         seed: decides the points.
-        points: the points of a cloud.
 
     Source: Ikami et al. 2021, section 4.2.1; Wang et al. 2019, section 5.1.
     """
@@ -44,7 +43,7 @@ def load_meshes(path: Path, seed: int, points: int = POINTS) -> Dataset:
         if not files:
             raise UserError(f"{path.name} has no meshes CLASS/{part}/*.off; both parts need some.")
         clouds = [
-            into_unit_ball(upright(sample(*read_off(file), points, rng))) for _, file in files
+            into_unit_ball(upright(sample(*read_off(file), POINTS, rng))) for _, file in files
         ]
         splits.append((np.stack(clouds).astype(np.float32), np.array([i for i, _ in files])))
     train, test = splits

@@ -4,7 +4,7 @@ import math
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Shaped
@@ -20,6 +20,15 @@ from experiments.errors import UserError
 from experiments.reading import reading, refuse_too_large
 
 Arrays = Mapping[str, Shaped[np.ndarray, "..."]]
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """What bytes are read from."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """So many bytes, or all."""
+
 
 SPLIT = ("X_train", "y_train", "X_test", "y_test")
 WHOLE = ("X", "y")
@@ -91,7 +100,7 @@ def _array(file: zipfile.ZipFile, what: str, member: str) -> Shaped[np.ndarray, 
             return np.lib.format.read_array(content, allow_pickle=False)
 
 
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
+def _header(file: Readable) -> tuple[tuple[int, ...], np.dtype]:
     """The shape and the type that an array's header tells."""
     version = np.lib.format.read_magic(file)
     if version == (1, 0):

@@ -6,7 +6,7 @@ Of all pictures only the names are in memory, and of their pixels the batches th
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from PIL import Image
@@ -23,6 +23,7 @@ from experiments.reading import reading
 TESTS = ("test", "val", "validation")
 
 
+@runtime_checkable
 class Records(Protocol):
     """Pictures and their classes at random."""
 

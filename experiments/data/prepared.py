@@ -6,11 +6,10 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from experiments.errors import UserError
-from experiments.reading import reading
+from experiments.reading import AnyPath, reading
 
 #: NAME, NAME/CONFIG, with :VERSION or a pattern of versions after either.
 NAME = re.compile(r"(\w+)(?:/(\w[\w.+-]*))?(?::([\d*]+(?:\.[\d*]+){2}))?")
@@ -23,14 +22,14 @@ OWN_FEATURES = re.compile(r"tensorflow_datasets\.core\.features\.[\w.]+")
 CLASS_KEYS = ("pythonClassName", "python_class_name", "type")
 
 
-def data_dir() -> Path:
+def data_dir() -> AnyPath:
     """The folder in which TensorFlow Datasets keep their files; it may be ``gs://BUCKET/FOLDER``."""
     place = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     # Of etils, which TensorFlow Datasets bring: the paths of pathlib, also where no disk is.
     return importlib.import_module("etils.epath").Path(place).expanduser()
 
 
-def find_prepared(name: str) -> Path | None:
+def find_prepared(name: str) -> AnyPath | None:
     """The folder of a prepared dataset's newest version, or of the one that is named.
 
     Raises:
@@ -56,7 +55,7 @@ def find_prepared(name: str) -> Path | None:
     return max(found, key=lambda path: [int(part) for part in path.name.split(".")], default=None)
 
 
-def _default_config(folder: Path) -> str:
+def _default_config(folder: AnyPath) -> str:
     """The configuration that its author made the default; empty where there are none."""
     metadata = folder / ".config" / "metadata.json"
     if not metadata.is_file():
@@ -68,7 +67,7 @@ def _default_config(folder: Path) -> str:
         return name
 
 
-def refuse_foreign_classes(folder: Path) -> None:
+def refuse_foreign_classes(folder: AnyPath) -> None:
     """Raises UserError if the metadata name a class outside of TensorFlow Datasets.
 
     Reading them would import its module, whatever that does.

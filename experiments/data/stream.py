@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -25,6 +25,16 @@ THREADS = 16
 
 #: The batches that are on the device, or on their way to it, beside the one in use.
 AHEAD = 2
+
+
+@runtime_checkable
+class RowsAtRandom(Protocol):
+    """Where a stream reads."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Sequence[int] | np.ndarray) -> tuple[Rows, Labels]:
+        """The rows and labels of those numbers."""
 
 
 class Source:
@@ -99,14 +109,12 @@ class Stream(NamedTuple):
         return on_device(_read_ahead(self.test, [rows[i : i + size] for i in rows[::size]]), put)
 
 
-def on_device(
-    batches: Iterator[tuple[Rows, Labels]], put: Put = jax.device_put, ahead: int = AHEAD
-) -> Iterator[tuple[Array, Array]]:
+def on_device(batches: Iterator[tuple[Rows, Labels]], put: Put) -> Iterator[tuple[Array, Array]]:
     """The same batches on the device, each sent while the ones before it are in use."""
     sent: list[tuple[Array, Array]] = []
     for batch in batches:
         sent.append(put(batch))
-        if len(sent) > ahead:
+        if len(sent) > AHEAD:
             yield sent.pop(0)
     yield from sent
 
@@ -134,13 +142,13 @@ def cropped_where_read(dataset: Dataset, augmentation: str) -> tuple[Dataset, st
     return dataset._replace(stream=dataset.stream._replace(crops=True)), "flip"
 
 
-def _sample_size(source: Source) -> int:
+def _sample_size(source: RowsAtRandom) -> int:
     """The rows of the sample: as many as wanted, of what is there and fits its memory."""
     row = 4 * source[[0]][0].size
     return min(SAMPLE, len(source), max(1, SAMPLE_BYTES // row))
 
 
-def _read_ahead(source: Source, batches: Any) -> Iterator[tuple[Rows, Labels]]:
+def _read_ahead(source: RowsAtRandom, batches: Any) -> Iterator[tuple[Rows, Labels]]:
     grain = importlib.import_module("grain")
     options = grain.ReadOptions(num_threads=THREADS, prefetch_buffer_size=2 * THREADS)
     rows = grain.MapDataset.source(batches).map(lambda batch: source[batch])

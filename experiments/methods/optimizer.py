@@ -15,6 +15,9 @@ from jaxnorm import Layout
 
 MOMENTUM = 0.9
 
+#: A learning rate, which may be traced.
+Rate = float | Float[Array, ""]
+
 #: ``step -> learning rate``.
 Schedule = Callable[[Int[Array, ""]], Float[Array, ""]]
 
@@ -25,6 +28,7 @@ def make_optimizer(
     steps: int | Int[Array, ""],
     context: Context,
     seed: Any = 0,
+    rate: Rate | None = None,
 ) -> optax.GradientTransformation:
     """SGD with momentum 0.9, or Adam, on a schedule, with the method's edits around it.
 
@@ -34,8 +38,9 @@ def make_optimizer(
         steps: the length of the schedule, at whose end the learning rate is 0.
         context: which kernels are constrained, and which there are.
         seed: of noise that is drawn once a step; it may be traced, and only ``init`` reads it.
+        rate: the initial learning rate where it is traced; None for the configuration's.
     """
-    base = base_optimizer(config, schedule_of(config, steps), context.kernels)
+    base = base_optimizer(config, schedule_of(config, steps, rate), context.kernels)
     return method.optimizer(base, context, seed)
 
 
@@ -50,23 +55,24 @@ def base_optimizer(
     return optax.chain(decay, optax.sgd(schedule, momentum=MOMENTUM))
 
 
-def schedule_of(config: Config, steps: int | Int[Array, ""]) -> Schedule:
+def schedule_of(config: Config, steps: int | Int[Array, ""], rate: Rate | None = None) -> Schedule:
     """The learning rate at each step; with drops, steps and rate may be traced.
 
     With a decay of the rate it is (1 - decay)^step of the first, however many steps there are.
     """
+    rate = config.learning_rate if rate is None else rate
     if config.rate_decay:
         kept = jnp.float32(1 - config.rate_decay)
-        return lambda step: config.learning_rate * kept ** step.astype(jnp.float32)
+        return lambda step: rate * kept ** step.astype(jnp.float32)
     if not config.drops:
-        return cosine(config.learning_rate, steps)
+        return cosine(rate, steps)
     fractions = jnp.array([fraction for fraction, _ in config.drops])
     starts = jnp.round(fractions * jnp.asarray(steps, jnp.float32)).astype(jnp.int32)
-    rates = config.learning_rate * jnp.array([1.0, *(factor for _, factor in config.drops)])
+    rates = rate * jnp.array([1.0, *(factor for _, factor in config.drops)])
     return lambda step: rates[(step >= starts).sum()]
 
 
-def cosine(peak: float, steps: int | Int[Array, ""]) -> Schedule:
+def cosine(peak: Rate, steps: int | Int[Array, ""]) -> Schedule:
     """Half a cosine from ``peak`` at step 0 to 0 at step ``steps``."""
     schedule = optax.cosine_decay_schedule(peak, steps)
     # optax multiplies the count by floats, which strict dtype promotion does not allow of integers.

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import optax
 from flax import nnx
-from jaxtyping import Array, Float, Key, PyTree
+from jaxtyping import Array, Float, Int, Key, Num, PyTree
 
 from experiments.models.registry import NetworkStyle
 from jaxnorm import Layout
@@ -45,13 +45,13 @@ class Output(NamedTuple):
     """What a forward pass gives.
 
     Attributes:
-        logits: (rows, classes).
+        logits: (rows, classes), or of tokens (rows, positions, classes).
         model_state: the network's other variables after it.
         loss: what the method adds to the cross-entropy.
         seen: whatever else whoever asked wants to know.
     """
 
-    logits: Float[Array, "rows classes"]
+    logits: Float[Array, "rows *positions classes"]
     model_state: PyTree
     loss: Float[Array, ""]
     seen: Any = None
@@ -80,8 +80,8 @@ class Sample(NamedTuple):
     raw: PyTree
     model_state: PyTree
     weights: Weights
-    X: Float[Array, "rows *shape"]
-    y: Float[Array, " rows"]
+    X: Num[Array, "rows *shape"]
+    y: Int[Array, "rows *positions"]
     key: Key[Array, ""]
     shard: Callable[[PyTree], PyTree]
 

@@ -2,12 +2,18 @@
 
 import math
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Array, Float
 
 from experiments.papers.item import Claim
 
 #: What stands in the place of yes or no where a training diverged.
 NOT_FINITE = "not trained"
+
+#: What is measured, before it is a float.
+Number = float | np.floating[Any] | Float[Array | np.ndarray, ""]
 
 COLUMNS = ("quantity", "ours", "reference", "difference", "holds")
 
@@ -45,19 +51,19 @@ class Measured(NamedTuple):
 
 
 def near(
-    quantity: str, ours: float, reference: float, tolerance: float, source: str = "theory"
+    quantity: str, ours: Number, reference: Number, tolerance: float, source: str = "theory"
 ) -> Measured:
     """Holds within a relative tolerance of the reference."""
     holds = bool(abs(ours - reference) <= tolerance * abs(reference))
     return Measured(quantity, float(ours), float(reference), holds, source)
 
 
-def at_most(quantity: str, ours: float, bound: float) -> Measured:
+def at_most(quantity: str, ours: Number, bound: Number) -> Measured:
     """Holds up to a bound."""
     return Measured(quantity, float(ours), float(bound), bool(ours <= bound), "at most")
 
 
-def at_least(quantity: str, ours: float, bound: float) -> Measured:
+def at_least(quantity: str, ours: Number, bound: Number) -> Measured:
     """Holds from a bound on."""
     return Measured(quantity, float(ours), float(bound), bool(ours >= bound), "at least")
 

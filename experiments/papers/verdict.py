@@ -34,6 +34,13 @@ def interval(differences: Float[np.ndarray, " seeds"]) -> tuple[float, float]:
     return float(differences.mean() - half), float(differences.mean() + half)
 
 
+def by_interval(claim: Claim, low: float, high: float, margin: float = 0.0) -> Claim:
+    """The claim judged: it holds if all of an interval is above -margin, and fails if all below."""
+    if low > -margin or high < -margin:
+        return claim._replace(holds=low > -margin)
+    return claim._replace(said=UNDECIDED)
+
+
 def early(curve: Sequence[Epoch]) -> Float[np.ndarray, " epochs"]:
     """The test accuracies of the first fifth of the epochs, and of two at least."""
     return np.array([entry.test_accuracy for entry in curve[: max(2, len(curve) // 5)]])
@@ -91,6 +98,4 @@ def comparison(
     unit = "points" if _is_fraction(ordering.measure) else "nats"
     between = f", 95% from {low:+.2f} to {high:+.2f}" if len(gains) > 1 else ", one seed"
     found = f"by {gains.mean():+.2f} {unit}{between}"
-    if low > -ordering.margin or high < -ordering.margin:
-        return Claim(statement, found, "better", low > -ordering.margin)
-    return Claim(statement, found, "better", said=UNDECIDED)
+    return by_interval(Claim(statement, found, "better"), low, high, ordering.margin)

@@ -7,6 +7,7 @@ import platform
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -116,7 +117,7 @@ def failures(runs: Sequence[Run]) -> str:
     return f": {', '.join(said)}" if said else ""
 
 
-def mean_and_deviation(values: Sequence[float], form: str) -> str:
+def mean_and_deviation(values: Sequence[float] | Sequence[np.floating[Any]], form: str) -> str:
     """``mean ± sample standard deviation``; the value itself if there is one."""
     mean = format(np.mean(values), form)
     if len(values) == 1:

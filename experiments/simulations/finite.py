@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Int, Key
 
-from experiments.simulations.student import Inputs, Samples, Student, Unit, activation, step
+from experiments.simulations.student import Inputs, Samples, Scalar, Student, Unit, activation, step
 from jaxnorm import rectified_moments
 
 
@@ -32,10 +32,10 @@ class Outcome(NamedTuple):
 def simulate_training(
     keys: Key[Array, " seeds"],
     samples: Int[Array, " loads"],
-    noise: float,
-    learning_rate: float,
-    decay: float,
-    steps: int,
+    noise: Scalar,
+    learning_rate: Scalar,
+    decay: Scalar,
+    steps: int | Int[Array, ""],
     *,
     unit: Unit,
     inputs: int,
@@ -85,7 +85,7 @@ def simulate_training(
     return jax.vmap(over_seeds, (0, None))(samples, keys)
 
 
-def _problem(key: Key[Array, ""], noise: float, inputs: int, count: int) -> tuple[Inputs, Samples]:
+def _problem(key: Key[Array, ""], noise: Scalar, inputs: int, count: int) -> tuple[Inputs, Samples]:
     of_x, of_noise = jax.random.split(key)
     x = jax.random.normal(of_x, (count, inputs)) / jnp.sqrt(inputs)
     return x, x.sum(1) + jnp.sqrt(noise) * jax.random.normal(of_noise, (count,))

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from experiments.simulations.student import Student, Unit, activation, step
+from experiments.simulations.student import Scalar, Student, Unit, activation, step
 from jaxnorm.theory.batch_norm import OrderParameters
 
 
@@ -14,8 +14,8 @@ from jaxnorm.theory.batch_norm import OrderParameters
 def simulate_online(
     key: Key[Array, ""],
     start: OrderParameters,
-    learning_rate: float,
-    decay: float = 0.0,
+    learning_rate: Scalar,
+    decay: Scalar = 0.0,
     *,
     unit: Unit,
     runs: int,

@@ -13,6 +13,8 @@ from jaxtyping import Array, Float
 Method = Literal["sgd", "wn", "bn"]
 Inputs = Float[Array, "samples inputs"]
 Samples = Float[Array, " samples"]
+#: A number; inside of jit it is an array.
+Scalar = float | Float[Array, ""]
 
 
 class Unit(NamedTuple):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Int, Num, PyTree
 
 from experiments.data.augmentations import Augment, unchanged
 from experiments.errors import UserError
@@ -22,8 +22,8 @@ from experiments.training.state import (
 )
 from experiments.training.step import Step
 
-X = Float[Array, "rows *shape"]
-Y = Int[Array, " rows"]
+X = Num[Array, "rows *shape"]
+Y = Int[Array, "rows *positions"]
 Order = Int[Array, "steps batch"]
 
 #: ``(state, X, y, order, index) -> (state, metrics)``: the step of batch ``index``.

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Int, Num, PyTree
 
 from experiments.methods.method import Method
 from experiments.training.devices import ONE_DEVICE, Placement
@@ -56,7 +56,7 @@ def round_up(count: int, unit: int) -> int:
 
 
 def in_chunks(
-    X: Float[Array, "rows *shape"], y: Int[Array, " rows"], chunk: int
+    X: Num[Array, "rows *shape"], y: Int[Array, "rows *positions"], chunk: int
 ) -> tuple[Array, Array, Array]:
     """Rows as (chunks, chunk, ...): X, y, and whether a row is there or only fills the last one."""
     missing = -len(X) % chunk

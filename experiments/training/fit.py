@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int, Num
 
 from experiments.data.dataset import Dataset
 from experiments.errors import Diverged, UserError
@@ -29,7 +29,7 @@ DIVERGED = "diverged"
 AT_CHANCE = "at chance"
 
 
-Rows = Float[Array, "rows *shape"] | Float[np.ndarray, "rows *shape"]
+Rows = Num[Array, "rows *shape"] | Num[np.ndarray, "rows *shape"]
 #: The rows of a split, and their labels.
 Split = tuple[Array, Array]
 
@@ -134,7 +134,7 @@ def step_ms(history: History, steps: int) -> float:
     return 1e3 * statistics.median(history.seconds) / steps if history.seconds else math.nan
 
 
-def outcome(loss: float, labels: Int[np.ndarray, " rows"]) -> str:
+def outcome(loss: float, labels: Int[np.ndarray, "rows *positions"]) -> str:
     """What went wrong, if a final training loss shows it: compared with a constant guess's."""
     shares = np.unique_counts(np.asarray(labels)).counts / np.size(labels)
     return outcome_beside(loss, float(-(shares * np.log(shares)).sum()))

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from experiments.reading import record_of
 from experiments.training.state import TrainState
@@ -66,6 +66,7 @@ class History(NamedTuple):
         return cls(curve, seconds)
 
 
+@runtime_checkable
 class Checkpointer(Protocol):
     """What `fit` tells of a run to whoever keeps its checkpoints."""
 

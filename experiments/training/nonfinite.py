@@ -1,14 +1,20 @@
 """Steps whose loss, or anything they would leave behind, is not finite: stopped at, or left out."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, PyTree
+import numpy as np
+from jaxtyping import Array, Bool, Float, PyTree
 
 from experiments.methods.method import Method
 from experiments.methods.part import Context, Output
 from experiments.training.state import Batch, StepMetrics, TrainState
 from experiments.training.step import Step
 from jaxnorm import collect_preactivations
+
+#: A mean as a device gave it.
+Mean = float | np.floating[Any] | Float[np.ndarray, ""]
 
 
 def guarded(step: Step, goes_on: bool = True) -> Step:
@@ -46,7 +52,7 @@ def copied(tree: PyTree) -> PyTree:
     return jax.tree.map(jnp.copy, tree)
 
 
-def mean_of_taken(mean: float, skipped: int, steps: int) -> float:
+def mean_of_taken(mean: Mean, skipped: int, steps: int) -> Mean:
     """The mean over the steps that were taken, of a mean in which skipped ones count as 0."""
     return mean * steps / (steps - skipped) if skipped < steps else float("nan")
 

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
 from flax import nnx
-from jaxtyping import Array
 
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.epoch import (
@@ -18,7 +17,7 @@ from experiments.training.epoch import (
     make_epoch,
     make_indexed_step,
 )
-from experiments.training.state import Batch, StepMetrics, TrainState
+from experiments.training.state import AnyArray, Batch, StepMetrics, TrainState
 
 #: How many steps the device is given before the host turns to something else: enough to be busy for
 #: a while, and fewer than JAX lets be under way.
@@ -29,21 +28,22 @@ def nothing() -> None:
     """What the host does while the device computes, if there is nothing to do."""
 
 
+@runtime_checkable
 class Runner(Protocol):
     """An epoch ``(state, X, y) -> (state, mean metrics of its steps)``; it consumes the state."""
 
     #: In a few words.
     title: str
 
-    def compile(self, state: TrainState, X: Array, y: Array) -> Any:
+    def compile(self, state: TrainState, X: AnyArray, y: AnyArray) -> Any:
         """Compiles everything that a call needs."""
 
     def __call__(
-        self, state: TrainState, X: Array, y: Array, meanwhile: Callable[[], None] = nothing
+        self, state: TrainState, X: AnyArray, y: AnyArray, meanwhile: Callable[[], None] = nothing
     ) -> tuple[TrainState, StepMetrics]:
         """The state after the epoch; ``meanwhile`` is called once, when the device is at work."""
 
-    def batch(self, state: TrainState, X: Array, y: Array, index: int) -> Batch:
+    def batch(self, state: TrainState, X: AnyArray, y: AnyArray, index: int) -> Batch:
         """The batch of a step of the epoch that the state begins, as the network sees it."""
 
 
@@ -58,14 +58,14 @@ class Scanned(AheadOfTime):
         self._plan = plan
 
     def __call__(
-        self, state: TrainState, X: Array, y: Array, meanwhile: Callable[[], None] = nothing
+        self, state: TrainState, X: AnyArray, y: AnyArray, meanwhile: Callable[[], None] = nothing
     ) -> tuple[TrainState, StepMetrics]:
         """The state after the epoch, and the mean metrics of its steps."""
         result: tuple[TrainState, StepMetrics] = super().__call__(state, X, y)
         meanwhile()
         return result
 
-    def batch(self, state: TrainState, X: Array, y: Array, index: int) -> Batch:
+    def batch(self, state: TrainState, X: AnyArray, y: AnyArray, index: int) -> Batch:
         """The batch of a step, as the network sees it."""
         return _batch_in_memory(self._plan, state, X, y, index)
 
@@ -84,7 +84,9 @@ class Loop:
             (refresh, AheadOfTime(refresh.run, donate_argnums=0)) for refresh in refreshes
         ]
 
-    def compile(self, state: TrainState, X: Array, y: Array, batch: tuple[Array, ...]) -> None:
+    def compile(
+        self, state: TrainState, X: AnyArray, y: AnyArray, batch: tuple[AnyArray, ...]
+    ) -> None:
         """Compiles everything that a call needs."""
         self.step.compile(state, *batch, np.int32(0))
         for _, run in self._refreshes:
@@ -93,9 +95,9 @@ class Loop:
     def __call__(
         self,
         state: TrainState,
-        X: Array,
-        y: Array,
-        batches: Iterable[tuple[Array, ...]],
+        X: AnyArray,
+        y: AnyArray,
+        batches: Iterable[tuple[AnyArray, ...]],
         steps: int,
         meanwhile: Callable[[], None] = nothing,
     ) -> tuple[TrainState, StepMetrics]:
@@ -138,18 +140,18 @@ class Stepwise:
         self._loop = Loop(make_indexed_step(plan.step, plan.augment), plan.refreshes)
         self._plan = plan
 
-    def compile(self, state: TrainState, X: Array, y: Array) -> None:
+    def compile(self, state: TrainState, X: AnyArray, y: AnyArray) -> None:
         """Compiles everything that a call needs."""
         self._loop.compile(state, X, y, (X, y, self._order(state, X)))
 
     def __call__(
-        self, state: TrainState, X: Array, y: Array, meanwhile: Callable[[], None] = nothing
+        self, state: TrainState, X: AnyArray, y: AnyArray, meanwhile: Callable[[], None] = nothing
     ) -> tuple[TrainState, StepMetrics]:
         """The state after the epoch, and the mean metrics of its steps."""
         order = self._order(state, X)
         return self._loop(state, X, y, [(X, y, order)] * len(order), len(order), meanwhile)
 
-    def batch(self, state: TrainState, X: Array, y: Array, index: int) -> Batch:
+    def batch(self, state: TrainState, X: AnyArray, y: AnyArray, index: int) -> Batch:
         """The batch of a step, as the network sees it."""
         return _batch_in_memory(self._plan, state, X, y, index)
 
@@ -165,7 +167,9 @@ def loops_are_slow(model: nnx.Module) -> bool:
     return has_convolution and jax.default_backend() == "cpu"
 
 
-def _batch_in_memory(plan: EpochPlan, state: TrainState, X: Array, y: Array, index: int) -> Batch:
+def _batch_in_memory(
+    plan: EpochPlan, state: TrainState, X: AnyArray, y: AnyArray, index: int
+) -> Batch:
     rows = batch_order(state, len(X), plan.batch_size)[index]
     seen = jax.jit(partial(batch_of, augment=plan.augment))
     return seen(state, X[rows], y[rows], np.int32(index))

@@ -4,7 +4,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key, PyTree, UInt
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, Num, PyTree, UInt
+
+#: What a compiled function takes: it puts NumPy's arrays on the device itself.
+AnyArray = Array | np.ndarray
 
 
 class TrainState(NamedTuple):
@@ -38,8 +42,8 @@ class Batch(NamedTuple):
         keys: one for each row, for what a method draws for each sample.
     """
 
-    X: Float[Array, "rows *shape"]
-    y: Int[Array, " rows"]
+    X: Num[Array, "rows *shape"]
+    y: Int[Array, "rows *positions"]
     keys: Key[Array, " rows"]
 
 

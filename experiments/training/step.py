@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree, Shaped
 
 from experiments.methods.method import Method
 from experiments.methods.part import Context, Output
@@ -120,7 +120,9 @@ def accumulated(measure: Measure, count: int) -> Measure:
     return over_microbatches
 
 
-def microbatches(rows: Float[Array, "rows *shape"], count: int) -> Float[Array, "count few *shape"]:
+def microbatches(
+    rows: Shaped[Array, "rows *shape"], count: int
+) -> Shaped[Array, "{count} few *shape"]:
     """Every count-th row, and the next ones: of each device's rows the same share in every part.
 
     So the parts are the same on any number of devices, and no row changes its device.

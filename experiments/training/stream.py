@@ -15,7 +15,7 @@ from experiments.training.devices import ONE_DEVICE, Placement
 from experiments.training.epoch import EpochPlan, batch_of, steps_per_epoch
 from experiments.training.evaluate import CHUNK
 from experiments.training.runners import Loop, nothing
-from experiments.training.state import Batch, Metrics, StepMetrics, TrainState
+from experiments.training.state import AnyArray, Batch, Metrics, StepMetrics, TrainState
 
 
 class Streamed:
@@ -36,20 +36,20 @@ class Streamed:
             plan.refreshes,
         )
 
-    def compile(self, state: TrainState, X: Array, y: Array) -> None:
+    def compile(self, state: TrainState, X: AnyArray, y: AnyArray) -> None:
         """Compiles everything that a call needs."""
         size, place = self._plan.batch_size, self._plan.placement
         batch = place.feed(self._dataset.stream.train[place.own_rows(size)], size)
         self._loop.compile(state, X, y, batch)
 
     def __call__(
-        self, state: TrainState, X: Array, y: Array, meanwhile: Callable[[], None] = nothing
+        self, state: TrainState, X: AnyArray, y: AnyArray, meanwhile: Callable[[], None] = nothing
     ) -> tuple[TrainState, StepMetrics]:
         """The state after the epoch, and the mean metrics of its steps."""
         batches = self._batches(int(state.seed), int(state.epoch))
         return self._loop(state, X, y, batches, self._steps, meanwhile)
 
-    def batch(self, state: TrainState, X: Array, y: Array, index: int) -> Batch:
+    def batch(self, state: TrainState, X: AnyArray, y: AnyArray, index: int) -> Batch:
         """The batch of a step, as the network sees it; X and y are not read."""
         batches = self._batches(int(state.seed), int(state.epoch))
         batch = next(itertools.islice(batches, index, None))
@@ -87,7 +87,7 @@ class StreamedEvaluation:
             lambda state, X, y: evaluate(state, standardized(dataset, X), y)
         )
 
-    def __call__(self, state: TrainState, X: Array, y: Array) -> Metrics:
+    def __call__(self, state: TrainState, X: AnyArray, y: AnyArray) -> Metrics:
         """The means over the test rows."""
         batches = self._dataset.stream.test_batches(CHUNK, self._placement.replicate)
         found = [(len(y), self._evaluate(state, X, y)) for X, y in batches]

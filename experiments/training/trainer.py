@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
-from jaxtyping import Array, Float, Key, UInt
+from jaxtyping import Array, Key, Num, UInt
 
 import jaxnorm
 from experiments.config import Config
@@ -227,7 +227,7 @@ def make_init(
 ) -> Callable[[Array, Array], TrainState]:
     """The initial state of a run as a function ``(seed, X)``."""
 
-    def init(seed: UInt[Array, ""], X: Float[Array, "rows *shape"]) -> TrainState:
+    def init(seed: UInt[Array, ""], X: Num[Array, "rows *shape"]) -> TrainState:
         init_key, _, noise_key, _ = run_keys(seed)
         functional = functionalize(network(init_key))
         raw = method.parameters(functional.params, context._replace(functional=functional), X)

@@ -118,7 +118,7 @@ def toy_parameters(name):
         },
         "head": {"kernel": kernel[:4], "bias": jnp.ones(4)},
     }
-    return METHODS[name].parameters(params, toy_trainer(name).context, None)
+    return METHODS[name].parameters(params, toy_trainer(name).context, jnp.zeros((1, 6)))
 
 
 @pytest.mark.parametrize("name", ["none", "cwo-none"])

@@ -16,7 +16,7 @@ from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.epoch import batch_order
 from experiments.training.fit import fit
 from experiments.training.nonfinite import first_nonfinite, guarded, mean_of_taken
-from experiments.training.state import Metrics
+from experiments.training.state import Batch, StepMetrics
 from experiments.training.trainer import make_trainer
 from tests.experiments.parallel import with_keys
 from tests.experiments.toy import save_toy, start, toy_dataset
@@ -115,12 +115,12 @@ def test_a_key_in_the_state_is_kept_too():
     state = start(trainer("record"), 0)._replace(model_state={"key": jax.random.key(1)})
 
     def advance(state, batch):
-        metrics = Metrics(batch, batch)
+        metrics = StepMetrics(batch.X, batch.X, batch.X)
         return state._replace(model_state={"key": jax.random.key(2)}), metrics
 
     step = jax.jit(guarded(advance))
     for factor, key, skipped in ((1.0, 2, 0), (np.nan, 1, 1)):
-        after, _ = step(state, jnp.float32(factor))
+        after, _ = step(state, Batch(jnp.float32(factor), None, None))
         assert after.model_state["key"] == jax.random.key(key)
         assert int(after.skipped) == skipped
 
@@ -165,12 +165,14 @@ def test_a_finite_loss_with_a_gradient_that_is_not_is_skipped():
     state = start(trainer("record"), 0)._replace(params={"w": jnp.float32(3)})
 
     def descend(state, batch):
-        loss, slope = jax.value_and_grad(lambda w: jnp.sqrt(batch * w))(state.params["w"])
-        return state._replace(params={"w": state.params["w"] - slope}), Metrics(loss, loss)
+        loss, slope = jax.value_and_grad(lambda w: jnp.sqrt(batch.X * w))(state.params["w"])
+        return state._replace(params={"w": state.params["w"] - slope}), StepMetrics(
+            loss, loss, slope
+        )
 
     step = jax.jit(guarded(descend))
     for batch, moves in ((1.0, True), (0.0, False)):
-        after, metrics = step(state, jnp.float32(batch))
+        after, metrics = step(state, Batch(jnp.float32(batch), None, None))
         assert np.isfinite(metrics.loss)
         assert int(after.skipped) == (not moves)
         # 3 - 1 / (2 sqrt 3)

@@ -72,11 +72,11 @@ def test_adamp_leaves_out_what_is_along_the_weights_where_the_gradient_is_across
     params, gradient, _ = arrays(trees)
     w, g = params["kernel"], gradient["kernel"].copy()
     g[:, :2] -= w[:, :2] * (w * g).sum(0)[:2] / (w**2).sum(0)[:2]
-    tree = {"blocks": {0: {"linear": {"kernel": g.astype(np.float32)}}}, "head": np.ones(3)}
+    tree = {"blocks": {0: {"linear": {"kernel": jnp.asarray(g, jnp.float32)}}}, "head": jnp.ones(3)}
     weights = {"blocks": {0: {"linear": {"kernel": trees[0]["blocks"][0]["linear"]["kernel"]}}}}
     updates = jax.tree.map(lambda x: x + 1, tree)  # As momentum does: not across any more.
     layout = toy_trainer("none").context.kernels
-    got = TangentUpdates(0.1).tangent(updates, tree, weights | {"head": np.ones(3)}, layout)
+    got = TangentUpdates(0.1).tangent(updates, tree, weights | {"head": jnp.ones(3)}, layout)
     got = got["blocks"][0]["linear"]["kernel"]
     cosine = abs((w * g).sum(0)) / np.sqrt((w**2).sum(0) * (g**2).sum(0))
     across = cosine < 0.1 / 5**0.5

@@ -17,6 +17,7 @@ from experiments.models.alpha_dropout import AlphaDropout
 from experiments.papers.vcl.padded import Sizes, padded, sizes_of
 from experiments.papers.vcl.sweep import as_unpadded, make_sweep, padded_order
 from experiments.training.evaluate import make_evaluate
+from experiments.training.state import TrainState
 from experiments.training.step import make_step
 from experiments.training.trainer import make_context, make_init, network_of
 from tests.experiments.parallel import with_keys
@@ -66,11 +67,11 @@ def test_a_sweep_is_the_ordinary_training():
     tx = make_optimizer(VCL, SETTINGS.changed(learning_rate=rate), steps, context)
     step = jax.jit(make_step(VCL, context, tx))
     init = make_init(VCL, context, network, lambda seed: tx)
-    state = as_unpadded(init(seed, data.X_train), seed, sizes)
+    state = as_unpadded(init(seed, jnp.asarray(data.X_train)), seed, sizes)
     evaluate = jax.jit(make_evaluate(VCL, context.functional.apply))
     losses, curves = [], []
     for epoch in range(2):
-        order = np.asarray(padded_order(state, 56, sizes.train))
+        order = np.asarray(padded_order(state, 56, jnp.int32(sizes.train)))
         assert sorted(order) == list(range(56))
         for rows in order[:48].reshape(4, 12):
             state, metrics = step(state, with_keys(data.X_train[rows], data.y_train[rows]))
@@ -85,7 +86,7 @@ def test_a_sweep_is_the_ordinary_training():
 
 
 def test_padded_rows_never_lead_the_order():
-    state = type("State", (), {"seed": jnp.uint32(3), "epoch": jnp.int32(0)})
+    state = TrainState(None, None, None, {}, jnp.uint32(3), jnp.int32(0), jnp.int32(0))
     small, large = (np.asarray(padded_order(state, n, jnp.int32(20))) for n in (20, 33))
     np.testing.assert_array_equal(large[:20], small)
     assert sorted(large[20:]) == list(range(20, 33))

@@ -15,7 +15,7 @@ from experiments.training.epoch import EpochPlan, batch_order, epoch_keys, make_
 from experiments.training.evaluate import make_evaluate
 from experiments.training.fit import fit
 from experiments.training.runners import Stepwise
-from experiments.training.state import Batch, row_keys
+from experiments.training.state import Batch, StepMetrics, row_keys
 from experiments.training.trainer import make_trainer
 from jaxnorm import clean_parameters, effective
 from tests.experiments.toy import SETTINGS, start, toy_dataset, toy_trainer
@@ -145,7 +145,9 @@ def test_evaluation_in_chunks_drops_no_row(bn):
 
 def test_augmentation_is_part_of_the_step(cwo):
     images = np.random.default_rng(0).normal(size=(32, 8, 8, 1)).astype(np.float32)
-    step = make_indexed_step(lambda state, batch: (state, batch), augment=pad_crop_flip)
+    step = make_indexed_step(
+        lambda state, batch: (state, StepMetrics(*batch)), augment=pad_crop_flip
+    )
     seen = AheadOfTime(step)
     state, order = start(cwo, 0), jnp.arange(32).reshape(2, 16)
     arguments = (state, images, np.zeros(32, np.int32), order)

@@ -21,7 +21,7 @@ from experiments.papers.grid import Protocol
 from experiments.papers.item import Claim, Context, Item, Preset, Report
 from experiments.papers.presets import SMOKE_LABEL
 from experiments.papers.training import config_of
-from experiments.papers.verdict import NOT_TRAINED, UNDECIDED, interval
+from experiments.papers.verdict import NOT_TRAINED, by_interval, interval
 from experiments.reading import record_of
 from experiments.reports.picture import colour_of, new_figure
 from experiments.training.fit import Run, fit
@@ -132,11 +132,10 @@ def _growth(settings: Settings, points: Sequence[Point], layer: int, measure: st
     low, high = interval(slopes)
     between = f", 95% from {low:+.3g} to {high:+.3g}" if len(slopes) > 1 else ", one seed"
     found = f"by {slopes.mean():+.3g}{between}"
+    claim = Claim(statement, found, "increases")
     if not np.isfinite(slopes).all():
-        return Claim(statement, found, "increases", said=NOT_TRAINED)
-    if low <= 0 <= high:
-        return Claim(statement, found, "increases", said=UNDECIDED)
-    return Claim(statement, found, "increases", bool(low > 0))
+        return claim._replace(said=NOT_TRAINED)
+    return by_interval(claim, low, high)
 
 
 def values_of(

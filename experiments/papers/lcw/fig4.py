@@ -12,7 +12,7 @@ from experiments.papers.lcw.boxes import draw_boxes
 from experiments.papers.lcw.inputs import inputs
 from experiments.papers.measured import COLUMNS, Measured, at_most, claims, near, rows
 from experiments.reports.picture import new_figure
-from experiments.simulations.sigmoid_chain import Chain, pooled_ratio, sigmoid_chain
+from experiments.simulations.sigmoid_chain import Chain, Switch, pooled_ratio, sigmoid_chain
 from jaxnorm.theory.lcw import gradient_gain
 
 PLAIN, LCW, BY_UNIT = "standard weights", "LCW", "standard weights, variance by unit"
@@ -34,7 +34,7 @@ def run(settings: Settings, context: Context) -> Report:
     x = inputs(context.data_dir, settings.samples)
     keys = jax.random.split(jax.random.key(0), settings.seeds)
 
-    def chain(key: Array, constrained: bool, pooled: bool) -> Chain:
+    def chain(key: Array, constrained: Switch, pooled: Switch) -> Chain:
         switches = {"constrained": constrained, "pooled": pooled, "width": settings.width}
         return sigmoid_chain(key, x, settings.depth, **switches)
 

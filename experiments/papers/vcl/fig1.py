@@ -13,7 +13,7 @@ from experiments.papers.data import find
 from experiments.papers.item import Claim, Context, Item, Preset, Report
 from experiments.papers.vcl.fig1_units import Measured, Settings, measure
 from experiments.papers.vcl.uci_data import split
-from experiments.papers.verdict import NOT_TRAINED, UNDECIDED, interval
+from experiments.papers.verdict import NOT_TRAINED, by_interval, interval
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.reports.table import mean_and_deviation
 
@@ -80,8 +80,7 @@ def _judged(
         return Claim(name, ", ".join(sorted(lost)), wanted, said=NOT_TRAINED)
     low, high = interval(sign * (numbers["vcl"] - numbers["bn"]))
     ours = f"{', '.join(listed[:2])}; {listed[2]}"
-    decided = low > 0 or high < 0
-    return Claim(name, ours, wanted, low > 0 if decided else None, "" if decided else UNDECIDED)
+    return by_interval(Claim(name, ours, wanted), low, high)
 
 
 def draw(settings: Settings, found: Sequence[Measured]) -> Figure:

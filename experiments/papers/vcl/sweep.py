@@ -76,12 +76,7 @@ def make_run(
 
     def run(data: Padded, seed: UInt[Array, ""], rate: Float[Array, ""]) -> Curve:
         steps = data.sizes.train // config.batch_size
-        optimizer = make_optimizer(
-            method,
-            config.changed(learning_rate=rate),
-            steps * config.epochs,
-            context,
-        )
+        optimizer = make_optimizer(method, config, steps * config.epochs, context, rate=rate)
         seen = partial(_masked, apply, data.sizes.classes)
         masked = context._replace(functional=context.functional._replace(apply=seen))
         step = make_step(method, masked, optimizer)

@@ -85,7 +85,7 @@ def claims_of(errors: Float[np.ndarray, "sets options"], settings: Settings) -> 
     return claims
 
 
-def _orderings(activation: str, counts: dict[str, int]) -> list[Claim]:
+def _orderings(activation: str, counts: dict[str, np.integer]) -> list[Claim]:
     return [
         Claim(
             f"{better} wins more often than {worse}, {NAMES[activation]}",
