@@ -23,10 +23,12 @@ def write_trials(out: Path, grid: Grid, runs: Sequence[Run], chosen: Sequence[Ru
     """Writes tuning.csv, a row a trial, and tuning.png, a panel a setting."""
     columns = ("method", "seed", *grid, "held_out_loss", "held_out_accuracy", "outcome", "chosen")
     write_csv(out / "tuning.csv", columns, (_row(run, grid, run in chosen) for run in runs))
-    figure = new_figure(len(grid))
+    figure = new_figure(len(grid), width=5.5 + 2.0 / len(grid))
     for axes, (name, values) in zip(figure.axes, grid.items(), strict=True):
         _draw(axes, name, values, runs)
-    figure.axes[0].legend(frameon=False, fontsize="small")
+    # Outside: with many methods it would cover their lines.
+    lines = figure.axes[0].get_legend_handles_labels()
+    figure.legend(*lines, loc="outside right upper", frameon=False, fontsize="small")
     others = ",\nother settings at their best" if len(grid) > 1 else ""
     figure.suptitle(f"held-out rows: mean and range over seeds{others}")
     write_whole(out / "tuning.png", picture(figure))
@@ -60,7 +62,7 @@ def _draw(axes: Axes, name: str, values: Sequence[float], runs: Sequence[Run]) -
         errors = _errors(own, name, ordered)
         style = line_style(index)
         axes.plot(ordered, errors.mean(1), marker="o", label=method, **style)
-        axes.fill_between(ordered, errors.min(1), errors.max(1), color=style["color"], alpha=0.15)
+        axes.fill_between(ordered, errors.min(1), errors.max(1), color=style["color"], alpha=0.08)
     if ordered[0] > 0 and ordered[-1] > DECADE * ordered[0]:
         axes.set_xscale("log")
     axes.set_xticks(ordered, [f"{value:g}" for value in ordered], minor=False)
