@@ -65,12 +65,6 @@ TABLES = (
         tuple(Column(f"{layers} layers", f"depth/{layers}/results.csv") for layers in (3, 10, 30)),
     ),
     Beside(
-        "How many samples the variance constancy loss reads",
-        "Four convolutions with ELU, 16 channels at first, on 2,000 photographs, 30 epochs, three "
-        f"seeds: test accuracies, {_TUNED}, with n as the columns say.",
-        tuple(Column(f"n = {n}", f"elu4/{n}/results.csv") for n in (2, 5, 9)),
-    ),
-    Beside(
         "The predicted strength of gamma decay, and others",
         "Three ReLU layers of 256 on 2,000 photographs of clothes, batches of 16, where batch "
         "normalization's own regularization is strong; 20 epochs, three seeds: test losses, with "
