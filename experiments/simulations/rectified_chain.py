@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from jaxnorm import project_to_sphere
@@ -53,7 +54,7 @@ def rectified_chain(
     return Moments(jnp.square(z).mean((1, 2)), jnp.square(gradients).mean((1, 2)))
 
 
-def gain(moments: Float[Array, "... layers"]) -> Float[Array, "..."]:
+def gain(moments: Float[Array | np.ndarray, "... layers"]) -> Float[Array | np.ndarray, "..."]:
     """What a layer multiplies moments by, the geometric mean over layers."""
     layers = moments.shape[-1] - 1
     return (moments[..., -1] / moments[..., 0]) ** (1 / layers)

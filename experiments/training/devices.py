@@ -90,7 +90,7 @@ class Placement(NamedTuple):
         assert self.mesh is not None, "a single device has nothing to shard over"
         mesh, devices = self.mesh, self.mesh.shape[MODEL]
 
-        def sharding(leaf: Array) -> NamedSharding:
+        def sharding(leaf: Array | jax.ShapeDtypeStruct) -> NamedSharding:
             divides = leaf.ndim > 0 and leaf.shape[-1] % devices == 0
             units = P(*[None] * (leaf.ndim - 1), MODEL)
             return NamedSharding(mesh, units if divides and devices > 1 else P())

@@ -30,7 +30,7 @@ def crop_by_hand(image, top, left, flip, padding):
 def test_crops_and_flips():
     images = np.random.default_rng(0).normal(size=(20, 5, 7, 2)).astype(np.float32)
     offsets, flips = draw_crops(jax.random.key(1), 20, 2)
-    got = crop_and_flip(images, offsets, flips, 2)
+    got = crop_and_flip(jnp.asarray(images), offsets, flips, 2)
     rows = zip(images, np.asarray(offsets), np.asarray(flips), strict=True)
     expected = [crop_by_hand(image, *offset, flip, 2) for image, offset, flip in rows]
     np.testing.assert_array_equal(got, np.stack(expected))
@@ -46,7 +46,7 @@ def test_draws_are_uniform():
 
 
 def test_the_shift_is_an_eighth_of_the_side():
-    ones = np.ones((200, 32, 32, 1), np.float32)
+    ones = jnp.ones((200, 32, 32, 1))
     shifted = np.asarray(pad_crop_flip(jax.random.key(0), ones))
     covered = shifted.max(2).sum((1, 2))
     assert covered.min() == 28

@@ -86,8 +86,9 @@ def test_the_decay_is_part_of_the_loss():
 def test_the_strength_is_multiplied_as_asked():
     raw = {"a": {"scale": jnp.array([2.0, 1.0]), "bias": jnp.zeros(2)}}
     part, own = GammaDecay(times=3.0), {"a": jnp.array([0.5, 0.25])}
+    context, keys = toy_trainer("pn+gamma-decay").context, jax.random.split(jax.random.key(0), 1)
     plain = Output(jnp.zeros((1, 2)), {}, jnp.float32(1.0))
-    found = part.forward(lambda weights, X: plain, raw, own, None, None)(raw, None)
+    found = part.forward(lambda weights, X: plain, raw, own, keys, context)(raw, keys)
     assert float(found.loss) == pytest.approx(1 + 3 * (0.5 * 4 + 0.25))
 
 
@@ -145,6 +146,6 @@ def test_batch_data_normalization_keeps_running_statistics_for_evaluation():
             x = relu(x @ layer["kernel"] + layer["bias"][None])
         return x @ plain["head"]["kernel"] + plain["head"]["bias"][None], model_state
 
-    expected = make_evaluate(METHODS["normprop-batch"], apply)(state, *data[2:4])
+    expected = make_evaluate(METHODS["normprop-batch"], apply)(state, *jax.device_put(data[2:4]))
     got = trainer.evaluate(state, *data[2:4])
     assert float(got.loss) == pytest.approx(float(expected.loss), rel=1e-3)

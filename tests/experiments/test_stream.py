@@ -127,7 +127,7 @@ def test_streamed_training_is_training_on_the_same_batches(whole, streamed):
     state = in_memory.init(np.uint32(3), whole.X_train)
     for number in range(2):
         order = np.random.default_rng([3, number]).permutation(50)[:48].reshape(3, 16)
-        seen = trainer.epoch.batch(state._replace(epoch=np.int32(number)), None, None, 2)
+        seen = trainer.epoch.batch(state._replace(epoch=np.int32(number)), *whole[:2], 2)
         np.testing.assert_allclose(seen[0], whole.X_train[order[2]], rtol=1e-5, atol=1e-6)
         for rows in order:
             state, _ = step(state, with_keys(whole.X_train[rows], whole.y_train[rows]))
