@@ -68,6 +68,11 @@ WHEN = (
         ("cwo-noise", "cwo-noise-loss", "cwo-noise-of-04"),
     ),
     When(
+        "trains on minibatches of four or so",
+        "keep batch normalization if it trains, else `constrain`, which no minibatch enters",
+        ("cwo-small-batch", "bn-small-batch"),
+    ),
+    When(
         "is plain, rectified and 30 layers deep",
         "residual branches: no method here does clearly better than nothing, and `wn` and "
         "`linearly_constrain` diverge",
