@@ -85,8 +85,8 @@ def write_runs(path: Path, protocol: Mapping[str, Any], runs: Iterable[tuple[str
     write_kept(path, protocol, entries)
 
 
-def _run_of(stored: dict[str, Any]) -> tuple[str, Run]:
-    """A run's name, and the run."""
+def _run_of(stored: Any) -> tuple[str, Run]:
+    """A run's name, and the run, of what JSON gave."""
     # Runs that were kept before they said their outcome, settings of their own and scores.
     stored = {"outcome": "", "changes": {}, "scores": {}, **stored}
     header = record_of(_Header, {name: stored[name] for name in _Header._fields})

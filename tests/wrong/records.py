@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from unittest import mock
 
-import numpy as np
+import jax.numpy as jnp
 
 from experiments.checkpoints.checkpoints import Checkpoints
 from experiments.checkpoints.keeper import CheckpointSettings, keeping
@@ -34,7 +34,7 @@ def resumed(history: object, config: object = None) -> Callable[[Path], object]:
     def call(at: Path) -> object:
         record = {"config": {} if config is None else config, "history": history}
         with Checkpoints("saved") as checkpoints:
-            checkpoints.save(1, {"x": np.zeros(1)}, record)
+            checkpoints.save(1, {"x": jnp.zeros(1)}, record)
         with keeping(CheckpointSettings("saved", resume=True), {}, 2):
             return None
 
