@@ -48,14 +48,16 @@ class Dataset(NamedTuple):
 
     def _some(self, part: str, X: "Rows", y: "Labels", count: int | None) -> "Train":
         """So many rows of a split, drawn without the seed; all for None."""
-        if self.stream is not None or (count or 0) > len(X):
+        if count is None:
+            return X, y
+        if self.stream is not None or count > len(X):
             there = f"are {len(X)}" if self.stream is None else "come from a stream"
             raise UserError(
                 f"--{part}-rows is {count}, and the rows of {self.name} for it {there}; leave it "
                 "out, or take fewer."
             )
         kept = np.random.default_rng(0).permutation(len(X))[:count]
-        return (X, y) if count is None else (X[kept], y[kept])
+        return X[kept], y[kept]
 
     def split_anew(self, train: "Train", test: "Test") -> "Dataset":
         """With other rows in the splits, standardized anew on the first; tokens stay numbers."""

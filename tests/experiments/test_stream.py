@@ -83,6 +83,13 @@ def test_a_small_set_is_read_whole(whole):
         np.testing.assert_allclose(sorted_rows(X, y), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_some_rows_of_a_stream_are_refused_by_their_flag(streamed, part):
+    counts = {"train_rows": None, "test_rows": None, f"{part}_rows": 8}
+    with pytest.raises(UserError, match=rf"--{part}-rows is 8, .* come from a stream"):
+        streamed.with_rows(**counts)
+
+
 def test_an_epoch_reads_each_row_once_in_an_order_of_its_own(whole, streamed):
     assert streamed.train_rows == 50
 
