@@ -19,10 +19,11 @@ import pytest
 from tests.default_run import is_left_out
 
 # The CPU's fusion emitters lower each fusion by a pipeline of MLIR's, a third of all compile time;
-# without them XLA lowers the same fusions itself. Later releases refuse to start with this flag.
+# without them XLA lowers the same fusions itself. Each program is handed to LLVM whole: cut in 32
+# parts, small ones take twice as long. Later releases refuse the one and gain nothing of the other.
 if jax.__version_info__ < (0, 11):
-    flags = os.environ.get("XLA_FLAGS", "")
-    os.environ["XLA_FLAGS"] = f"--xla_cpu_use_fusion_emitters=false {flags}"
+    fast = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+    os.environ["XLA_FLAGS"] = f"{fast} {os.environ.get('XLA_FLAGS', '')}"
 
 # Eight fake CPU devices, also where there is an accelerator; JAX_PLATFORMS chooses otherwise.
 # `jax_num_cpu_devices` raises if a backend runs already: settings that come too late are seen.
@@ -50,6 +51,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest collects it all five times more
+def pytest_unconfigure() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

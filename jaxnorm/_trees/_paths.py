@@ -116,11 +116,9 @@ def _open(path: Path, entry: Any) -> list[tuple[Path, Any]]:
 
 def _walk(tree: PyTree, is_leaf: Callable[[Any], bool]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """The leaves of ``tree`` with the keys to them, those into boxes left out."""
-
-    def stop(x: Any) -> bool:
-        return is_leaf(x) or (is_box(x) and x is not tree)
-
-    flat, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=stop)
+    flat, _ = jax.tree_util.tree_flatten_with_path(
+        tree, is_leaf=lambda x: is_leaf(x) or (is_box(x) and x is not tree)
+    )
     for path, entry in flat:
         in_box = is_box(tree) and path[:1] == (jax.tree_util.GetAttrKey("value"),)
         kept = path[1:] if in_box else path

@@ -54,17 +54,17 @@ def _hull(
     x: Float[np.ndarray, " all"], rows: Int[np.ndarray, " rows"], side: float
 ) -> Int[np.ndarray, " hull"]:
     """The rows at which the convex minorant (side 1) or concave majorant (side -1) has corners."""
-    kept: list[int] = []
-    for row in rows.tolist():
-        while len(kept) > 1 and side * _turn(x, kept[-2], kept[-1], row) <= 0:
+    # Each corner with its place: the way through the last two and the next row must turn.
+    kept: list[tuple[int, float]] = []
+    for row, place in zip(rows.tolist(), x[rows].tolist(), strict=True):
+        while len(kept) > 1:
+            (first, start), (second, middle) = kept[-2:]
+            turn = (row - second) * (middle - start) - (second - first) * (place - middle)
+            if side * turn > 0:
+                break
             kept.pop()
-        kept.append(row)
-    return np.array(kept)
-
-
-def _turn(x: Float[np.ndarray, " all"], first: int, second: int, third: int) -> float:
-    """Whether the way through three steps turns upwards."""
-    return (third - second) * (x[second] - x[first]) - (second - first) * (x[third] - x[second])
+        kept.append((row, place))
+    return np.array([row for row, _ in kept])
 
 
 @functools.cache
