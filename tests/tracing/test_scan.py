@@ -4,6 +4,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from jaxnorm import (
     data_dependent_init,
     effective,
     reparametrize,
+    traced_layout,
     variance_preserving_init,
     with_scale_noise,
 )
@@ -97,6 +99,28 @@ def of_nnx() -> Callable[[Any, Any], Any]:
     return lambda p, x: functional.apply({"layers": p}, state, x, train=False)[0]
 
 
+def equinox() -> tuple[Any, Callable[[Any, Any], Any]]:
+    """Layers that filter_vmap stacks, as Equinox does: each holds (out, in), takes one sample."""
+    make = eqx.filter_vmap(lambda key: eqx.nn.Linear(WIDTH, WIDTH, key=key))
+    stack, static = eqx.partition(make(jax.random.split(jax.random.key(0), LAYERS)), eqx.is_array)
+
+    def step(h: Any, layer: Any) -> tuple[Any, None]:
+        return jnp.tanh(jax.vmap(eqx.combine(layer, static))(h)), None
+
+    return stack, lambda p, x: jax.lax.scan(step, x, p)[0]
+
+
+def as_equinox(p: Any) -> Any:
+    """The same numbers as an Equinox stack."""
+    own = (p["kernel"].swapaxes(1, 2), p["bias"])
+    return eqx.tree_at(lambda layers: (layers.weight, layers.bias), equinox()[0], own)
+
+
+def of_equinox() -> Callable[[Any, Any], Any]:
+    apply = equinox()[1]
+    return lambda p, x: apply(as_equinox(p), x)
+
+
 #: Models of the parameters ``{"kernel": (layers, in, out), "bias": (layers, out)}``.
 FORMS: dict[str, Callable[[], Callable[[Any, Any], Any]]] = {
     "by hand": scanned,
@@ -105,8 +129,9 @@ FORMS: dict[str, Callable[[], Callable[[Any, Any], Any]]] = {
     "in a call": lambda: in_a_call,
     "linen": linen,
     "nnx": of_nnx,
+    "equinox": of_equinox,
 }
-LIBRARIES = pytest.mark.parametrize("name", ["by hand", "linen", "nnx"])
+LIBRARIES = pytest.mark.parametrize("name", ["by hand", "linen", "nnx", "equinox"])
 PARAMS = {"kernel": W, "bias": B}
 
 
@@ -197,13 +222,23 @@ INITS = pytest.mark.parametrize(
 
 
 @INITS
-@LIBRARIES
+@pytest.mark.parametrize("name", ["by hand", "linen", "nnx"])
 def test_initializers_see_what_the_layers_before_make(init: Any, per_unit: bool, name: str) -> None:
     apply = FORMS[name]()
     got = quick_jit(lambda p, x: init(apply, p, x, layout=layout))(PARAMS, X)
     kernel, bias = fitted(PARAMS, X, per_unit)
     np.testing.assert_allclose(got["kernel"], kernel, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(got["bias"], bias, rtol=1e-4, atol=1e-5)
+
+
+@INITS
+def test_initializers_of_an_equinox_stack(init: Any, per_unit: bool) -> None:
+    """Of its own tree, with the layout that is traced from it: units first, layers before them."""
+    apply, stack = equinox()[1], as_equinox(PARAMS)
+    got = init(apply, stack, X, layout=traced_layout(apply, stack, X))
+    kernel, bias = fitted(PARAMS, X, per_unit)
+    np.testing.assert_allclose(got.weight.swapaxes(1, 2), kernel, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(got.bias, bias, rtol=1e-4, atol=1e-5)
 
 
 @INITS
