@@ -13,6 +13,10 @@ from experiments.data.dataset import Dataset, make_dataset
 from experiments.errors import UserError
 from experiments.reading import free_memory, reading, refuse_too_large
 
+# Pillow warns of twice as many pixels as it takes for sane, and raises from there on. Once for all,
+# since pictures are read in threads, and a filter of one is seen by the others.
+warnings.simplefilter("error", Image.DecompressionBombWarning)
+
 SUFFIXES = (".jpg", ".jpeg", ".png")
 PARTS = ("train", "test")
 #: A folder beside them whose images are training images too, as SVHN has them.
@@ -76,16 +80,20 @@ def is_picture(name: str | Path) -> bool:
     return str(name).lower().endswith(SUFFIXES)
 
 
-def _decode(name: str, file: Path | io.BytesIO) -> Picture:
-    part, label, _ = name.split("/")
+def read_picture(name: str | Path, file: Path | io.BytesIO) -> Image.Image:
+    """A picture with its pixels; UserError for what Pillow cannot read, or takes for a bomb."""
     with (
         reading(f"the image {name}", "wanted a whole picture: mend it or take it out"),
-        warnings.catch_warnings(),
+        Image.open(file) as image,
     ):
-        # Pillow warns of twice as many pixels as it takes for sane, and raises from there on.
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        with Image.open(file) as image:
-            pixels = np.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"))
+        image.load()
+        return image
+
+
+def _decode(name: str, file: Path | io.BytesIO) -> Picture:
+    part, label, _ = name.split("/")
+    image = read_picture(name, file)
+    pixels = np.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"))
     part = PARTS[0] if part == EXTRA else part
     return part, label, name, pixels[..., None] if pixels.ndim == 2 else pixels
 

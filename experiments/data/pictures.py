@@ -13,7 +13,7 @@ from PIL import Image
 
 from experiments.data.crops import at_random, middle
 from experiments.data.dataset import Dataset, Labels, Rows
-from experiments.data.images import is_picture
+from experiments.data.images import is_picture, read_picture
 from experiments.data.prepared import FEATURES, refuse_foreign_classes
 from experiments.data.stream import Stream, make_streamed
 from experiments.errors import UserError
@@ -52,7 +52,11 @@ class Files:
         return len(self._paths)
 
     def __getitems__(self, rows: Sequence[int]) -> list[dict[str, Any]]:
-        return [{"image": _open(self._paths[row]), "label": self._labels[row]} for row in rows]
+        return [self._record(self._paths[row], self._labels[row]) for row in rows]
+
+    @staticmethod
+    def _record(path: Path, label: int) -> dict[str, Any]:
+        return {"image": read_picture(path, path), "label": label}
 
 
 class Pictures:
@@ -130,10 +134,3 @@ def _records(folder: Path) -> tuple[Records, Records, int]:
         test = next(part for part in TESTS if part in builder.info.splits)
         train, held_out = (builder.as_data_source(split=part) for part in ("train", test))
         return train, held_out, builder.info.features["label"].num_classes
-
-
-def _open(path: Path) -> Image.Image:
-    with reading(f"the image {path}", "wanted a whole picture: mend it or take it out"):
-        image = Image.open(path)
-        image.load()
-        return image

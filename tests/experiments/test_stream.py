@@ -1,5 +1,6 @@
 """TensorFlow Datasets without TensorFlow: read whole, or in batches while training."""
 
+import shutil
 import sys
 
 import jax
@@ -167,3 +168,14 @@ def test_what_cannot_be_read_is_said_in_one_line(tmp_path, monkeypatch, capsys):
     err = capsys.readouterr().err
     assert "pip install 'jaxnorm[tfds]'" in err
     assert err.count("\n") == 1
+
+
+def test_a_file_that_is_missing_is_named(prepared, tmp_path, monkeypatch):
+    """It is no wrong format: that would be mended by preparing all of it anew."""
+    folder = tmp_path / "tfds"
+    shutil.copytree(prepared, folder)
+    next(folder.glob("**/*-test.array_record*")).unlink()
+    monkeypatch.setenv("TFDS_DATA_DIR", str(folder))
+    with pytest.raises(UserError, match=r"cannot read .*test\.array_record") as error:
+        load("tiny_pictures", 0)
+    assert "format" not in str(error.value)

@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image
 
 from experiments.data.load import load
+from experiments.data.pictures import load_pictures
 from experiments.data.published import read_policies
 from tests.wrong.archives import Y, arrays
 from tests.wrong.entry import Walk, Wrong
@@ -40,7 +41,18 @@ def chunk(kind: bytes, content: bytes) -> bytes:
 BOMB = chunk(b"zTXt", b"note\0\0" + zlib.compress(bytes(1 << 23)))
 
 
-def images(content: bytes, classes: str = "ab") -> Callable[[Path], object]:
+def in_memory(folder: Path) -> object:
+    return load(folder.name, 0)
+
+
+def streamed(folder: Path) -> object:
+    """The last of the pictures that are read while they are used."""
+    return load_pictures(folder, 8).stream.test[[1]]
+
+
+def images(
+    content: bytes, classes: str = "ab", read: Callable[[Path], object] = in_memory
+) -> Callable[[Path], object]:
     """A folder of images, the last of which has this content."""
 
     def call(at: Path) -> object:
@@ -49,7 +61,7 @@ def images(content: bytes, classes: str = "ab") -> Callable[[Path], object]:
                 (at / "set" / part / label).mkdir(parents=True)
                 (at / "set" / part / label / "0.png").write_bytes(png())
         (at / "set" / "test" / classes[-1] / "0.png").write_bytes(content)
-        return load("set", 0)
+        return read(at / "set")
 
     return call
 
@@ -144,6 +156,9 @@ FILES: Walk = {
     ),
     "a picture of 1e8 pixels": Wrong(
         images(png((10000, 10000))), "decompression bomb", PICTURE, TAKE_OUT
+    ),
+    "a streamed picture of 1e8 pixels": Wrong(
+        images(png((10000, 10000)), read=streamed), "decompression bomb", PICTURE, TAKE_OUT
     ),
     "a bomb of text": Wrong(images(png(chunks=BOMB)), "too large", PICTURE, TAKE_OUT),
     "a broken picture": Wrong(images(png()[:40]), "image test/b/0.png", PICTURE, TAKE_OUT),
