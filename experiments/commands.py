@@ -18,6 +18,7 @@ from experiments.papers.registry import ALL, ITEMS, find_items
 from experiments.papers.run import items_table, run_item
 from experiments.papers.show import show_check, show_steps
 from experiments.progress import quietly
+from experiments.ranges import Count, Epochs, Jobs, Range
 from experiments.reports.show import show_table
 from experiments.settings import Settings
 from experiments.train import train
@@ -45,20 +46,20 @@ class Compare(Settings):
             "methods lists them."
         ),
     ] = _DEFAULT_METHODS
-    seeds: int = 3
+    seeds: Annotated[int, Range(1, 10**4)] = 3
     """The number of seeds: 0, 1, ... Each has its own split, initialization and batches."""
     out: Path = Path("results/compare")
     """The folder to write to; made if it does not exist."""
     resume: bool = False
     """Keep the runs that an earlier call with the same settings finished in --out (runs.json): so
     a long comparison goes on where it was stopped, and grows by methods and seeds."""
-    jobs: int = 1
+    jobs: Jobs = 1
     """Runs at once, each in a process with its share of the cores and GPUs."""
     tune: tuple[str, ...] = ()
     """First try these values of numeric flags, NAME=VALUE,VALUE,... each, in every combination that
     means something to a method, on held-out training rows; then compare every method at its best.
     For example: --tune learning-rate=0.02,0.05,0.1 noise=0.1,0.2. Writes tuning.csv, tuning.png."""
-    tune_epochs: int | None = None
+    tune_epochs: Epochs | None = None
     """The epochs of such a trial; those of a run if left out."""
     quiet: bool = False
     """Print nothing but errors; the files say the rest."""
@@ -80,24 +81,24 @@ class Train(Settings):
     """
 
     method: Annotated[str, arg(help="The method; the command methods lists them.")] = "cwo"
-    seed: int = 0
+    seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """The seed of the split, the initialization, the batches and the noise."""
     out: Path = Path("results/train")
     """The folder to write to; made if it does not exist."""
     checkpoint_dir: str | None = None
     """The folder for checkpoints, one folder in it an epoch. With it, SIGTERM and Ctrl-C end the
     run after the epoch that runs, and save it first; a second one ends it at once."""
-    checkpoint_every: int = 1
+    checkpoint_every: Count = 1
     """The epochs between two checkpoints; the last epoch is always saved."""
-    keep: int = 3
+    keep: Count = 3
     """The checkpoints that stay, the newest."""
-    checkpoint_seconds: float = 0.0
+    checkpoint_seconds: Annotated[float, Range(0, 10**6)] = 0.0
     """The seconds between two, at least: for epochs that are shorter than a checkpoint takes, about
     0.1 s. For one process."""
     resume: bool = False
     """Go on from the newest checkpoint; from the beginning if there is none. All settings that
     change numbers must be the checkpoint's; the devices may be others."""
-    resume_from: int | None = None
+    resume_from: Count | None = None
     """Go on from the checkpoint of this epoch, and delete the later ones."""
     skip_nonfinite: bool = False
     """Leave out, and count, updates that would make something NaN or infinite; without this the
@@ -151,7 +152,7 @@ class Paper:
     """The folder of the paper's data, for items that need some."""
     out: Path | None = None
     """The folder to write to; results/PAPER/ITEM if left out. Of all: the one above them."""
-    jobs: int = 1
+    jobs: Jobs = 1
     """Trainings of a table at once, each in a process with its share of the cores and GPUs."""
     check: bool = False
     """Train nothing: print what differs from the papers' texts in the protocol of the full preset,
@@ -165,7 +166,7 @@ class Paper:
     """Do one step of each network of the full presets with the paper's method, from random
     parameters on random rows, and print loss, gradient norm, time and memory; step.csv in --out if
     that is given."""
-    gib: float = 8.0
+    gib: Annotated[float, Range(0, 2**20, without=0)] = 8.0
     """What a step of --one-step may take: the paper's batch is halved until it fits."""
     quiet: bool = False
     """Print nothing but errors; the files say the rest."""

@@ -10,6 +10,7 @@ from experiments.data.augmentations import AUGMENTATIONS, POLICIES
 from experiments.data.published import POLICIES_FILE
 from experiments.models.activations import ACTIVATIONS
 from experiments.models.registry import MODELS, network_for
+from experiments.ranges import Count, Epochs, Range, Strength
 
 #: What is done about a step that would make something not finite. ``record``: the run goes on with
 #: what it got. ``stop``: it ends, and says where. ``skip``: the update is left out.
@@ -46,24 +47,25 @@ class Config:
             f"{', '.join(ACTIVATIONS)}."
         ),
     ] = "relu"
-    depth: int = 3
+    depth: Annotated[int, Range(1, 1000)] = 3
     """The hidden layers of the mlp, the blocks of the transformer."""
-    width: int = 256
+    width: Annotated[int, Range(1, 2**20)] = 256
     """The units of each hidden layer of the mlp, of each token of the transformer."""
-    channels: int = 16
+    channels: Annotated[int, Range(1, 2**16)] = 16
     """The channels of a convolutional network's first stage, 64 in the papers; the later ones of
     cnn9 have twice and four times as many."""
-    epochs: int = 10
+    epochs: Epochs = 10
     """The passes over the training rows."""
-    batch_size: int = 64
+    batch_size: Count = 64
     """The rows of one step. What is left of an epoch after whole batches is not trained on."""
     optimizer: Literal["sgd", "adam"] = "sgd"
     """SGD with momentum 0.9, or Adam; adam wants a --learning-rate near 0.001."""
-    learning_rate: float = 0.05
+    # As far as float32 goes: whether a run diverges is told when it does.
+    learning_rate: Annotated[float, Range(0, 3e38, without=0)] = 0.05
     """The initial learning rate, for all methods; half a cosine takes it to 0."""
-    weight_decay: float = 1e-3
+    weight_decay: Strength = 1e-3
     """Weight decay on kernels (decoupled with adam); scales and biases have none."""
-    ghost_groups: int = 1
+    ghost_groups: Count = 1
     """The parts of a batch that batch normalization (ghost batches) and the variance constancy loss
     see apart. With 1, batch normalization sees the whole batch under --parallel jit, on any number
     of devices, and each device's rows under shard_map and pmap, as jit does with as many groups as
@@ -77,7 +79,7 @@ class Config:
             f"{POLICIES}:{POLICIES_FILE} takes its authors' sub-policies."
         ),
     ] = "none"
-    accumulate: int = 1
+    accumulate: Count = 1
     """The parts of a batch that go through the network one after the other, to save memory."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of weights and activations in training; parameters and statistics are always float32."""

@@ -1,9 +1,10 @@
-"""The ranges of numeric settings by name: one table for every command."""
+"""The ranges of numeric settings, which stand where a setting is declared."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 from experiments.errors import UserError
 
@@ -35,33 +36,26 @@ class Range(NamedTuple):
         return f"{low}{self.least:,} to {high.replace('more', 'less')}{self.most:,}"
 
 
-_COUNT = Range(1, 2**31 - 1)
-_STRENGTH = Range(0, 1000)
+#: What several settings are.
+Count = Annotated[int, Range(1, 2**31 - 1)]
+Strength = Annotated[float, Range(0, 1000)]
+Epochs = Annotated[int, Range(1, 10**6)]
+Jobs = Annotated[int, Range(1, 1024)]
 
-#: The range of each setting, by the name of its field.
-RANGES: Mapping[str, Range] = MappingProxyType(
-    {
-        "depth": Range(1, 1000),
-        "width": Range(1, 2**20),
-        "channels": Range(1, 2**16),
-        **dict.fromkeys(("epochs", "tune_epochs"), Range(1, 10**6)),
-        "seeds": Range(1, 10**4),
-        "seed": Range(0, 2**32 - 1),
-        "jobs": Range(1, 1024),
-        "repeats": Range(1, 10**6),
-        **dict.fromkeys(("batch_size", "ghost_groups", "accumulate", "probes"), _COUNT),
-        **dict.fromkeys(("refresh_every", "population_rows", "train_rows", "test_rows"), _COUNT),
-        **dict.fromkeys(("checkpoint_every", "keep", "resume_from", "processes"), _COUNT),
-        "checkpoint_seconds": Range(0, 10**6),
-        "process_id": Range(0, 2**31 - 1),
-        "sample_size": Range(2, 2**31 - 1),
-        # As far as float32 goes: whether a run diverges is told when it does.
-        "learning_rate": Range(0, 3e38, without=0),
-        "vcl_clip": Range(0, 10**6, without=0),
-        "dropout": Range(0, 1, without=1),
-        **dict.fromkeys(("weight_decay", "noise", "vcl_weight", "decay_times"), _STRENGTH),
-    }
-)
+
+@functools.cache
+def ranges_of(record: type) -> Mapping[str, Range]:
+    """The range of each numeric setting of a dataclass, which its annotation holds."""
+    hints = get_type_hints(record, include_extras=True)
+    found = {name: _range_in(hint) for name, hint in hints.items()}
+    return MappingProxyType({name: range for name, range in found.items() if range is not None})
+
+
+def _range_in(hint: Any) -> Range | None:
+    """The range in an annotation, which may be that of an optional number."""
+    if isinstance(hint, Range):
+        return hint
+    return next(filter(None, map(_range_in, get_args(hint))), None)
 
 
 def check_ranges(flags: Any) -> None:
@@ -71,8 +65,9 @@ def check_ranges(flags: Any) -> None:
         flags: the dataclass of a command; its fields are the flags. None is a flag left out, and
             text that is empty by default may be empty.
     """
+    ranges = ranges_of(flags.__class__)
     for field in dataclasses.fields(flags):
-        value, wanted = getattr(flags, field.name), RANGES.get(field.name)
+        value, wanted = getattr(flags, field.name), ranges.get(field.name)
         if wanted is not None and value is not None and value not in wanted:
             raise _wrong(field, value, str(wanted))
         if isinstance(value, str) and field.default != "" and not value.strip(" ,"):

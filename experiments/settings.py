@@ -9,6 +9,7 @@ from tyro.conf import arg
 from experiments.config import Config, Entry
 from experiments.data.load import BUNDLED
 from experiments.methods.table import Overrides
+from experiments.ranges import Count, Range
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,9 @@ class Source:
             "of images train|test/CLASS/*.{jpg,png}. See the command datasets."
         ),
     ] = "digits"
-    train_rows: int | None = None
+    train_rows: Count | None = None
     """Train on so many of the training rows, the same ones under every seed; all if left out."""
-    test_rows: int | None = None
+    test_rows: Count | None = None
     """Evaluate on so many of the test rows, chosen likewise; all if left out."""
 
 
@@ -41,7 +42,7 @@ class Settings(Overrides, Config, Source):  # type: ignore[misc]  # Overrides is
     """The devices by axis, as data=4,model=2: rows over data, units over model; else all data."""
     coordinator: str = ""
     """HOST:PORT of process 0 of several; needless on SLURM and TPU pods (or say auto)."""
-    processes: int | None = None
+    processes: Count | None = None
     """The number of processes, with --coordinator."""
-    process_id: int | None = None
+    process_id: Annotated[int | None, Range(0, 2**31 - 1)] = None
     """Which of them this is, from 0; process 0 writes the files."""

@@ -7,6 +7,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from experiments.bench.registry import BENCHMARKS, find_benchmark
+from experiments.ranges import Count, Range
 
 
 @dataclass(frozen=True)
@@ -29,24 +30,24 @@ class Bench:
     throughput has the digits for the mlp."""
     methods: str = "none,cwo,bn"
     """Methods, comma-separated. The baseline none is always measured, and twice, as a control."""
-    batch_size: int = 128
+    batch_size: Count = 128
     """The rows of a step; in scaling, of each device."""
-    channels: int = 64
+    channels: Annotated[int, Range(1, 2**16)] = 64
     """The channels of cnn9's first stage."""
-    depth: int = 3
+    depth: Annotated[int, Range(1, 1000)] = 3
     """The hidden layers of the mlp, the blocks of the transformer."""
-    width: int = 256
+    width: Annotated[int, Range(1, 2**20)] = 256
     """The units of each hidden layer of the mlp, of each token of the transformer."""
-    repeats: int = 20
+    repeats: Annotated[int, Range(1, 10**6)] = 20
     """The rounds; in each, everything that is compared runs once."""
     data_dir: Path | None = None
     """The pictures of input: train|test/CLASS/*.jpg of any size, or a TensorFlow dataset's."""
-    enlarged: int = 0
+    enlarged: Annotated[int, Range(0, 10**6)] = 0
     """In input, so many of those pictures are enlarged to sizes from 160 to 640 pixels, and read
     from a folder and from TensorFlow records; 0 for the pictures as they are."""
-    side: int = 224
+    side: Annotated[int, Range(1, 2**12)] = 224
     """The side in pixels of the squares that input crops."""
-    steps: int = 20
+    steps: Count = 20
     """The steps of a round of input."""
     out: Path = Path("results/bench")
     """The folder for the .csv files; made if it does not exist."""

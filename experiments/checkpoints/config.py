@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments.errors import UserError
+from experiments.settings import Settings
 
 #: Flags that say where results go, what is printed, how often a run is saved, and on what it
 #: computes; one that diverged may go on from its last good checkpoint without the updates that did
@@ -17,9 +18,6 @@ FREE = frozenset(
     | {"checkpoint_dir", "checkpoint_every", "checkpoint_seconds", "keep", "resume", "resume_from"}
     | {"skip_nonfinite", "nonfinite", "parallel", "mesh", "coordinator", "processes", "process_id"}
 )
-
-#: Settings that came later, with the value that runs without them had.
-ADDED = {"rate_decay": 0.0, "test_rows": None, "decay_times": None}
 
 
 def config_of(settings: Any, *arrays: np.ndarray) -> dict[str, Any]:
@@ -42,7 +40,9 @@ def config_of(settings: Any, *arrays: np.ndarray) -> dict[str, Any]:
 def check_config(saved: dict[str, Any], now: dict[str, Any], where: str) -> None:
     """Raises UserError with every setting in which ``now`` differs from a checkpoint's."""
     absent = "not a setting"
-    saved = {name: value for name, value in ADDED.items() if name in now} | saved
+    # A setting that came after the checkpoint had the value that it has where it is left out.
+    usual = config_of(Settings())
+    saved = {name: usual[name] for name in now.keys() & usual.keys() - {"data"}} | saved
     differing = [
         f"{name.replace('_', '-')} {saved.get(name, absent)} there and {now.get(name, absent)} here"
         for name in sorted(saved.keys() | now.keys())

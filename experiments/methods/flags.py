@@ -14,7 +14,7 @@ def flag(default: Any, name: str, help: str) -> Any:
     """A field of a part that the command line can set.
 
     Args:
-        default: the field's value if nobody sets it.
+        default: the field's value if nobody sets it; its annotation holds the range of a number.
         name: of the flag, with underscores; parts may share one.
         help: a sentence without its end.
     """
@@ -31,7 +31,7 @@ def record_of_flags(name: str, module: str, kinds: Iterable[type[Part]]) -> type
     """
     found: dict[str, Any] = {}
     for kind in kinds:
-        types = get_type_hints(kind)
+        types = get_type_hints(kind, include_extras=True)
         for each in fields(kind):
             if "flag" in each.metadata:
                 help = f"{each.metadata['help']}."

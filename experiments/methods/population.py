@@ -16,6 +16,7 @@ from experiments.methods.part import Context, Forward, Output, Part, Sample
 from experiments.methods.paths import by_path, replaced
 from experiments.methods.reparametrized import subsample
 from experiments.models.registry import HEAD, NetworkStyle
+from experiments.ranges import Count, Strength
 from jaxnorm import (
     affine_gamma_decay_strength,
     batch_moments,
@@ -40,8 +41,8 @@ class PopulationNorm(Part):
         rows: the training rows that they are taken of, or all if there are fewer.
     """
 
-    every: int = flag(10, "refresh_every", EVERY_HELP)
-    rows: int = flag(
+    every: Count = flag(10, "refresh_every", EVERY_HELP)
+    rows: Count = flag(
         10_000, "population_rows", "The rows that population statistics are taken of, or all"
     )
 
@@ -76,14 +77,14 @@ class GammaDecay(Part):
         times: what the strength that theory predicts is multiplied by.
     """
 
-    every: int = flag(10, "refresh_every", EVERY_HELP)
+    every: Count = flag(10, "refresh_every", EVERY_HELP)
     rows: int = 256
     draws: int = 16
-    probes: int = flag(1, "probes", "The probes of a gamma decay strength")
+    probes: Count = flag(1, "probes", "The probes of a gamma decay strength")
     batch_size: int | None = None
     excess_kurtosis: float = 0.0
     nonnegative: bool = True
-    times: float = flag(
+    times: Strength = flag(
         1.0, "decay_times", "What the predicted strength of gamma decay is multiplied by"
     )
 

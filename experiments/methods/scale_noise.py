@@ -16,6 +16,7 @@ from experiments.methods.flags import flag
 from experiments.methods.part import Context, Forward, Part
 from experiments.models.registry import NetworkStyle, Noise
 from experiments.models.residual import Residual
+from experiments.ranges import Strength
 
 HELP = "The noise's standard deviation"
 
@@ -71,7 +72,7 @@ class ScaleNoise(Part):
         grows: whether it is that of the last layer, and layer l of L has l / L of it.
     """
 
-    stddev: float = flag(0.1, "noise", HELP)
+    stddev: Strength = flag(0.1, "noise", HELP)
     grows: bool = False
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
@@ -111,7 +112,7 @@ class StepNoise(Part):
         stddev: sigma.
     """
 
-    stddev: float = flag(0.1, "noise", HELP)
+    stddev: Strength = flag(0.1, "noise", HELP)
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
         """With scales on the kernels everywhere: the optimizer sees parameters, not layers."""

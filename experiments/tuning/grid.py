@@ -9,11 +9,13 @@ from experiments.config import Config
 from experiments.errors import UserError, unknown
 from experiments.methods.method import Method
 from experiments.methods.table import Overrides
-from experiments.ranges import RANGES
+from experiments.ranges import ranges_of
 from experiments.variant import Variant
 
 #: The values to try, by the field of the settings.
 Grid = Mapping[str, Sequence[float]]
+
+_RANGES = {**ranges_of(Config), **ranges_of(Overrides)}
 
 WANTED = "wanted NAME=VALUE,VALUE,..., for example --tune learning-rate=0.05,0.1,0.2 noise=0,0.1"
 
@@ -58,7 +60,7 @@ def variants(method: Method, grid: Grid) -> list[Variant]:
 def _tunable() -> dict[str, type]:
     """The numeric settings but for the length of a run, and the kind of number of each."""
     hints = get_type_hints(Config) | get_type_hints(Overrides)
-    kinds = {name: {hint, *get_args(hint)} for name, hint in hints.items() if name in RANGES}
+    kinds = {name: {hint, *get_args(hint)} for name, hint in hints.items() if name in _RANGES}
     return {
         name: float if float in kind else int for name, kind in kinds.items() if name != "epochs"
     }
@@ -71,6 +73,6 @@ def _number(entry: str, name: str, text: str, kind: type) -> float:
         raise UserError(
             f"--tune has {entry!r}, and {text!r} is no {kind.__name__}; {WANTED}."
         ) from None
-    if value not in RANGES[name]:
-        raise UserError(f"--tune has {entry!r}; wanted values from {RANGES[name]}.")
+    if value not in _RANGES[name]:
+        raise UserError(f"--tune has {entry!r}; wanted values from {_RANGES[name]}.")
     return value
