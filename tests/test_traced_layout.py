@@ -327,6 +327,10 @@ VIEWED: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
         lambda p, x: x @ jax.lax.cond(x.sum() > 0, lambda w: w, lambda w: w, p["w"]),
         (-2,),
     ),
+    "in a loop's condition": (
+        lambda p, x: jax.lax.while_loop(lambda h: (h @ p["w"]).sum() < 1, lambda h: h + 1.0, x),
+        (-2,),
+    ),
     "shard_map": (in_shard_map, (-2,)),
     "barrier": (lambda p, x: x @ jax.lax.optimization_barrier((p["w"], x))[0], (-2,)),
 }
@@ -343,6 +347,10 @@ def test_what_a_kernel_is_seen_through(name: str) -> None:
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "standardized inside": (
         lambda p, x: x @ (p["w"] - p["w"].mean(0, keepdims=True)),
+        "'w' is changed before it is multiplied with the inputs",
+    ),
+    "stacked again by a scan": (
+        lambda p, x: x @ jax.lax.scan(lambda n, row: (n, row[None]), 0, p["w"])[1][:, 0],
         "'w' is changed before it is multiplied with the inputs",
     ),
     "a product of two": (
