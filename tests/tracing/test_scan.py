@@ -184,6 +184,14 @@ def test_the_first_rows_of_each_layer() -> None:
     np.testing.assert_allclose(got, np.mean(each), **FLOAT32)
 
 
+def test_a_stack_that_is_used_twice_is_seen_at_its_last_use() -> None:
+    _, layers = collect_preactivations(
+        lambda p, x: scanned()(p, scanned()(p, x)), PARAMS, X, layout=layout
+    )
+    wanted = one_by_one(PARAMS, one_by_one(PARAMS, X)[0])[1]
+    np.testing.assert_allclose(layers["kernel"], jnp.stack(wanted, 1), **FLOAT32)
+
+
 def test_nested_scans_and_other_axes_of_the_layers() -> None:
     wanted = jnp.stack(one_by_one(PARAMS, X)[1], 1)
     paired = jax.tree.map(lambda leaf: leaf.reshape(2, 2, *leaf.shape[1:]), PARAMS)
