@@ -274,7 +274,7 @@ def test_plain_networks_are_as_their_names_say(name: str, shape: tuple[int, ...]
 
 
 W, V = jnp.ones((8, 6)), jnp.ones((6, 3))
-SMALL = {"w": W, "v": V, "q": jnp.ones((4, 8))}
+SMALL = {"w": W, "v": V, "q": jnp.ones((4, 8)), "row": jnp.ones((1, 6))}
 MESH = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
 
 
@@ -378,6 +378,24 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
         lambda p, x: x @ jnp.concatenate([p["v"], jnp.ones((2, 3))]),
         "'v' is contracted along a part of an axis, or joined to others",
     ),
+    "one row for all inputs": (
+        lambda p, x: x @ jnp.broadcast_to(p["w"][:1], (8, 6)),
+        "'w' is contracted along a part of an axis, or joined to others",
+    ),
+    "a row of its own for all inputs": (
+        lambda p, x: x @ jnp.broadcast_to(p["row"], (8, 6)),
+        "'row' is contracted along a part of an axis, or joined to others",
+    ),
+    "reshaped across its axes": (
+        lambda p, x: x[..., :6] @ p["w"].reshape(6, 8),
+        "'w' is changed before it is multiplied with the inputs",
+    ),
+    "each group of rows its own": (
+        lambda p, x: jax.lax.conv_general_dilated(
+            x[..., :6].mT, p["w"][..., None], (1,), "SAME", batch_group_count=2
+        ),
+        "'w' is what a convolution slides over",
+    ),
     "slid over": (
         lambda p, x: jax.lax.conv(p["w"][None, None], x[:1, None, :2, :2], (1, 1), "SAME"),
         "'w' is what a convolution slides over",
@@ -410,7 +428,8 @@ def test_what_is_not_understood_is_refused_by_name(name: str) -> None:
 
 def test_learned_queries_can_be_named_as_inputs() -> None:
     apply, _ = REFUSED["learned queries"]
-    assert traced_layout(apply, SMALL, X, free=["^q$"])(SMALL) == {"w": (-2,), "v": None, "q": None}
+    axes = dict.fromkeys(SMALL) | {"w": (-2,)}
+    assert traced_layout(apply, SMALL, X, free=["^q$"])(SMALL) == axes
 
 
 def test_a_learned_first_state_is_no_kernel() -> None:
@@ -434,7 +453,7 @@ def test_without_inputs_constants_are_what_kernels_meet() -> None:
 
 def test_a_model_without_kernels_is_an_error() -> None:
     with pytest.raises(
-        ValueError, match=r"none of its parameters.*paths are: q, v, w\. Pass apply"
+        ValueError, match=r"none of its parameters.*paths are: q, row, v, w\. Pass apply"
     ):
         traced_layout(lambda p, x: x + p["q"].sum(), SMALL, X)
 
