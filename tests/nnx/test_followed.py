@@ -89,6 +89,23 @@ ROWS = [
     row("sum_of_layers", lambda m, x: m.norm(m.layer(x) + m.layer(-x)), folds=False),
     row("another_layer_s_bias", other_bias, folds=False),
     row("returned_too", returned_too, folds=False),
+    row(
+        "merged_with_positions",
+        lambda m, x: m.norm(m.layer(x).reshape(6, WIDTH)),
+        lambda rngs: nnx.Linear(5, WIDTH // 2, use_bias=False, rngs=rngs),
+        (6, 2, 5),
+        folds=False,
+    ),
+    row(
+        "kernel_in_a_product_of_its_own",
+        lambda m, x: m.norm(m.layer(x)) + jnp.ones((1, 5)) @ (2 * m.layer.kernel[...]),
+        folds=False,
+    ),
+    row(
+        "bias_times_another_kernel",
+        lambda m, x: m.norm(m.layer(x)) + m.layer.bias[...][None] @ m.second.kernel[...],
+        folds=False,
+    ),
     row("read_by_a_mean", lambda m, x: (y := m.layer(x)).mean() + m.norm(y), folds=False),
     row("before_the_layer", lambda m, x: m.layer(m.norm(x)), dense, (6, WIDTH), folds=False),
     row("never_called", lambda m, x: m.layer(x), folds=False),

@@ -169,6 +169,9 @@ SHIFTED = {
     "a number": lambda p, x: x @ p["kernel"] + 0.5,
     "another product": lambda p, x: x @ p["kernel"] + jnp.ones((1, 3)) @ (2 * p["kernel"]),
     "after the activation": lambda p, x: jnp.tanh(x @ p["kernel"]) + p["bias"][None],
+    "spread over more rows": lambda p, x: (
+        jnp.broadcast_to(x @ p["kernel"], (2, *x.shape)) + p["bias"][None, None]
+    ),
     "read before": lambda p, x: (h := x @ p["kernel"]) * (h + p["bias"][None]),
 }
 
