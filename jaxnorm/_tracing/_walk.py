@@ -181,7 +181,6 @@ class Walk:
             self.changed.update(found)
         else:
             uses = [self._use(equation, view, sides[0]) for view in kernel.views]
-            self.read.update(found if not uses else values[1 - sides[0]].sources)
             if len(uses) == 1 and uses[0].kernel.has_all(once=uses[0].fan_in is None):
                 form = whole(uses[0].kernel.path, equation.outvars[0].aval.shape)
                 return result._replace(product=Product(uses[0], form))

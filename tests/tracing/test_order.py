@@ -87,7 +87,7 @@ def test_a_product_that_goes_into_a_loop_is_seen_before_it(inside: str) -> None:
         product, bias = x @ p["kernel"], p["bias"][None]
         if inside == "a branch":
             return jax.lax.cond(x.sum() > 0, lambda h: h + bias, lambda h: h, product)
-        return jax.lax.scan(lambda h, _: (h + (product + bias), None), 0 * product, length=2)[0]
+        return jax.lax.scan(lambda h, _: (h + (product + bias), None), 0 * x, length=2)[0]
 
     output, layers = collect_preactivations(apply, PARAMS, X, layout=layout)
     np.testing.assert_allclose(layers["kernel"], X @ PARAMS["kernel"], **FLOAT32)
