@@ -49,15 +49,18 @@ def concatenated(equation: Any, values: list[Value]) -> Value:
     return Value(() if changed else tuple(views), sources(values))
 
 
-def product_axes(equation: Any, side: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The axes of one operand that a product sums over, and those of the result that are left.
+def product_axes(equation: Any, side: int) -> tuple[tuple[int, ...], int, dict[int, int]]:
+    """The axes of one operand that a product sums over, and where in the result the others are.
 
-    A matrix product has the batch axes first, then the left operand's free axes, then the right's.
+    A matrix product has the batch axes first, then the left operand's free axes, then the right's;
+    between the two is how many batch axes there are.
     """
     numbers = equation.params["dimension_numbers"]
     if equation.primitive.name == "conv_general_dilated":
-        return tuple(numbers.rhs_spec[1:]), (numbers.out_spec[1],)
+        return tuple(numbers.rhs_spec[1:]), 0, {numbers.rhs_spec[0]: numbers.out_spec[1]}
     contracted, batch = numbers
-    free = [equation.invars[i].aval.ndim - len(contracted[i]) - len(batch[i]) for i in (0, 1)]
-    start = len(batch[0]) + side * free[0]
-    return tuple(contracted[side]), tuple(range(start, start + free[side]))
+    used = [{*contracted[i], *batch[i]} for i in (0, 1)]
+    free = [[a for a in range(equation.invars[i].aval.ndim) if a not in used[i]] for i in (0, 1)]
+    places = [*batch[side], *((None,) * len(free[0]) if side else ()), *free[side]]
+    named = {axis: place for place, axis in enumerate(places) if axis is not None}
+    return tuple(contracted[side]), len(batch[0]), named

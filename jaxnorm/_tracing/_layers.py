@@ -64,7 +64,8 @@ def run_layers(
     A scan over stacked kernels stays one: ``visit`` sees the layer of one turn.
 
     ``with_bias``: the pre-activations are seen after the bias, where it is added to the product
-    directly; units come last in matrix products that have them first.
+    directly; units come last in matrix products that have them first. They always do where the
+    kernel has a part for each group of inputs.
 
     Raises:
         ValueError: for a kernel that is not multiplied as it is, or also in another form; or is so
@@ -82,11 +83,12 @@ def run_layers(
             return output, found
         call = _call(product, output, turns)
         units = last = call.units
-        # The product of `vmap` of ``w @ x`` has the units first: there rows are to be first.
-        if with_bias and product.use.units_first and 0 in units:
+        # The product of `vmap` of ``w @ x``, or of an ensemble, has units first: rows are to be.
+        first = with_bias and product.use.units_first and 0 in units
+        if first or product.use.in_groups:
             last = tuple(range(output.ndim - len(units), output.ndim))
-        moved = jnp.moveaxis(output, units, last)
-        result, own = visit(call._replace(output=moved, units=last), found)
+        moved = call._replace(output=jnp.moveaxis(output, units, last), units=last)
+        result, own = visit(moved._replace(unit_axes=call.unit_axes and last), found)
         return jnp.moveaxis(result, last, units), found | {call.path: own}
 
     output, found = program.run(replace)
@@ -124,7 +126,9 @@ def _layers(program: Program, kernels: set[Path]) -> dict[Path, Axes]:
 
 
 def _call(product: Product, output: Any, turns: Turns) -> KernelCall:
-    kernel, units = product.use.kernel, product.unit_axes()
+    kernel, units = product.use.kernel, product.use.units
+    if product.biased:
+        units = product.unit_axes()
     stacked = kernel._replace(dims=(*kernel.layers, *kernel.dims), layers=())
     as_it_is = stacked == whole(kernel.path, kernel.shape)
     fan_in = product.use.fan_in

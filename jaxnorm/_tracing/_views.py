@@ -47,6 +47,10 @@ class View(NamedTuple):
         others = {factor.axis for factor in factors if factor.axis == PART or factor.size > 1}
         return size == math.prod(self.shape) and not others & {PART, SPREAD if once else PART}
 
+    def spread(self) -> set[int]:
+        """The form's axes along which it is the same throughout: they count none of its numbers."""
+        return {axis for axis, dim in enumerate(self.dims) if {f.axis for f in dim} == {SPREAD}}
+
     def contracted(self, dims: tuple[int, ...]) -> Axes | None:
         """The parameter's axes, negative, that a sum over these axes of the form covers.
 
