@@ -108,7 +108,9 @@ def viewed(view: View, equation: Any, shape: tuple[int, ...]) -> View | None:
             parts = [(Factor(PART, size),) for size in shape]
             dims = [parts[i] if shape[i] != before[i] else dims[i] for i in range(len(shape))]
         case "reshape":
-            return _reshaped(view, shape)
+            # `vmap` of a convolution transposes its kernel with the reshape.
+            order = params["dimensions"] or range(len(dims))
+            return _reshaped(view._replace(dims=tuple(dims[axis] for axis in order)), shape)
         case "rev":
             return view._replace(turned=True)
         case name if name not in _SAME.split():

@@ -105,3 +105,28 @@ def test_a_bias_that_is_none_is_none() -> None:
     fitted = data_dependent_init(by_group, params, x, layout=layout)
     np.testing.assert_allclose(np.asarray(by_group(fitted, x)).std(0), 1, **FLOAT32)
     assert fitted["bias"] is None
+
+
+@pytest.mark.parametrize("members", [3, 2], ids=["all axes alike", "not alike"])
+def test_an_ensemble_of_convolutions(members: int) -> None:
+    """`vmap` reshapes and transposes their kernels in one step."""
+
+    def conv(w: Any, x: Any) -> Any:
+        numbers = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=numbers)
+
+    params, images = {"kernel": draw(members, 3, 3, 3, 4)}, draw(2, 5, 5, 3)
+    apply = lambda p, x: jax.vmap(conv, (0, None))(p["kernel"], x)  # noqa: E731
+    axes = traced_layout(apply, params, images)
+    assert axes(params) == {"kernel": (-4, -3, -2)}
+    _, layers = collect_preactivations(apply, params, images, layout=axes)
+    alone = [conv(w, images) for w in params["kernel"]]
+    np.testing.assert_allclose(layers["kernel"], jnp.concatenate(alone, -1), rtol=1e-5, atol=1e-5)
+
+
+def test_a_kernel_that_is_reshaped_column_by_column() -> None:
+    params, x = {"kernel": draw(4, 4, 4)}, draw(3, 16)
+    apply = lambda p, x: x @ p["kernel"].reshape(16, 4, order="F")  # noqa: E731
+    assert traced_layout(apply, params, x)(params) == {"kernel": (-3, -2)}
+    apply = lambda p, x: x @ p["kernel"].reshape(4, 16, order="F").T  # noqa: E731
+    assert traced_layout(apply, params, x)(params) == {"kernel": (-2, -1)}
