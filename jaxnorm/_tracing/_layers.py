@@ -58,6 +58,7 @@ def run_layers(
     layout: Layout,
     visit: Visit,
     with_bias: bool = False,
+    alone: bool = False,
 ) -> tuple[Any, dict[Path, Seen]]:
     """The model's output, with ``visit`` at each kernel that the layout knows, and what it found.
 
@@ -67,14 +68,20 @@ def run_layers(
     directly; units come last in matrix products that have them first. They always do where the
     kernel has a part for each group of inputs.
 
+    ``alone``: what ``visit`` makes of the products is all that the model is to make of a kernel.
+
     Raises:
         ValueError: for a kernel that is not multiplied as it is, or also in another form; or is so
-            inside a loop or a branch, but for one layer a turn of a scan over stacked kernels.
+            inside a loop or a branch, but for one layer a turn of a scan over stacked kernels; for
+            one whose rows are looked up, or that meets the inputs otherwise, if it is to be
+            ``alone``.
     """
     plain = effective(params)
     kernels = set(kernel_axes(undoubted(plain), layout))
     program = trace(apply, plain, inputs, kernels)
     layers = _layers(program, kernels)
+    if alone:
+        _check_met(program.walk.met & layers.keys())
     products = list(program.body.products())
     biased = {id(product.use) for product in products if product.biased}
 
@@ -123,6 +130,17 @@ def _layers(program: Program, kernels: set[Path]) -> dict[Path, Axes]:
             "are, so their pre-activations cannot be measured. Leave them out of the layout."
         )
     return layers
+
+
+def _check_met(met: set[Path]) -> None:
+    """Raises for kernels of which a factor would be seen in their products alone."""
+    if met:
+        raise ValueError(
+            f"the model looks up rows of the kernels {listed(sorted(met))}, or puts them together "
+            "with its inputs in something else than a product, where a factor found at the "
+            "product would not be seen; wanted each kernel in products alone. Leave them out of "
+            "the layout (a tied embedding, say), and initialize them by themselves."
+        )
 
 
 def _call(product: Product, output: Any, turns: Turns) -> KernelCall:

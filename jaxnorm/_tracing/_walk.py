@@ -33,6 +33,7 @@ class Walk:
         uses: the products of kernels.
         refused: why a parameter is not understood.
         changed: the parameters of which something else is multiplied with the inputs.
+        met: the parameters that meet the inputs in something else than a product.
         sums: the parameters that are added to a product, one entry a sum.
         read: the parameters that anything else is made of.
         marks: what goes into each call that is a mark, by its name.
@@ -50,6 +51,7 @@ class Walk:
         self.uses: list[Use] = []
         self.refused: dict[Path, str] = {}
         self.changed: set[Path] = set()
+        self.met: set[Path] = set()
         self.sums: list[Path] = []
         self.read: set[Path] = set()
         self.marks: list[tuple[str, Product | None]] = []
@@ -150,6 +152,7 @@ class Walk:
         if meets and equation.primitive.name not in _ELEMENTWISE:
             self._refuse(found, f"goes into a {equation.primitive.name}")
         self.read.update(found)
+        self.met.update(found if meets else ())
         return INPUT if meets else Value(sources=found)
 
     def _sum(self, equation: Any, values: list[Value]) -> Value:

@@ -88,7 +88,7 @@ def data_dependent_init(
             output = output - jnp.expand_dims(mean * scale + old, sample_axes)
         return output.astype(call.output.dtype), (mean, factor)
 
-    _, seen = run_layers(apply, params, inputs, layout, visit)
+    _, seen = run_layers(apply, params, inputs, layout, visit, alone=True)
     moments: dict[Path, Moments] = {path: found for path, (found, _) in seen.items()}
     fitted = {
         _bias_beside(path, biases): -mean * factor.reshape(mean.shape)

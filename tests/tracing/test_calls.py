@@ -162,6 +162,15 @@ def test_a_kernel_that_is_tied_to_a_table_or_has_a_penalty_is_not(name: str) -> 
     np.testing.assert_allclose(output, apply(PARAMS, X), **FLOAT32)
 
 
+@pytest.mark.parametrize("init", [variance_preserving_init, data_dependent_init])
+@pytest.mark.parametrize("name", NO_PRODUCTS)
+def test_but_it_is_not_initialized(name: str, init: Any) -> None:
+    """The factor would be on what is looked up too, which the next layer sees."""
+    apply = lambda p, x: dense(p, x) + NO_PRODUCTS[name](p, x)  # noqa: E731
+    with pytest.raises(ValueError, match=r"looks up rows of the kernels kernel.*Leave them out"):
+        init(apply, PARAMS, X)
+
+
 @jax.custom_vjp
 def halved(x: jax.Array) -> jax.Array:
     """The identity; its gradient is half of what comes back."""
