@@ -1,5 +1,6 @@
 """One pass over a model's layers in execution order, whatever library it is written in."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -82,6 +83,8 @@ def run_layers(
     layers = _layers(program, kernels)
     if alone:
         _check_met(program.walk.met & layers.keys())
+    elif opened := sorted(program.walk.opened & layers.keys()):
+        _warn_of_opened(opened)
     products = list(program.body.products())
     biased = {id(product.use) for product in products if product.biased}
 
@@ -141,6 +144,18 @@ def _check_met(met: set[Path]) -> None:
             "product would not be seen; wanted each kernel in products alone. Leave them out of "
             "the layout (a tied embedding, say), and initialize them by themselves."
         )
+
+
+def _warn_of_opened(opened: list[Path]) -> None:
+    """Says where the gradient may not be the model's: an initializer takes none."""
+    warnings.warn(
+        f"the kernels {listed(opened)} are multiplied inside a function with a derivative of its "
+        "own (jax.custom_vjp or jax.custom_jvp) that goes on after the product; it is run equation "
+        "by equation here, and differentiated so. If its derivative is another, let it end with "
+        "the product, and add the bias and what follows outside.",
+        UserWarning,
+        stacklevel=1,
+    )
 
 
 def _call(product: Product, output: Any, turns: Turns) -> KernelCall:

@@ -33,6 +33,7 @@ class Walk:
         uses: the products of kernels.
         refused: why a parameter is not understood.
         changed: the parameters of which something else is multiplied with the inputs.
+        opened: the kernels whose product is in a call with a derivative of its own that is opened.
         met: the parameters that meet the inputs in something else than a product.
         sums: the parameters that are added to a product, one entry a sum.
         read: the parameters that anything else is made of.
@@ -51,6 +52,7 @@ class Walk:
         self.uses: list[Use] = []
         self.refused: dict[Path, str] = {}
         self.changed: set[Path] = set()
+        self.opened: set[Path] = set()
         self.met: set[Path] = set()
         self.sums: list[Path] = []
         self.read: set[Path] = set()
@@ -61,7 +63,8 @@ class Walk:
         """A program's equations, and its results.
 
         A call is opened if it makes a layer's product or adds its bias; any other stays one
-        equation, with its own rule of differentiation.
+        equation, with its own rule of differentiation, as does one with such a rule that makes
+        nothing after the product or the sum.
         """
         jaxpr = closed.jaxpr
         atoms = (*jaxpr.outvars, *(atom for equation in jaxpr.eqns for atom in equation.invars))
@@ -95,6 +98,7 @@ class Walk:
     ) -> tuple[list[Step], list[Variable]]:
         values = [variable.value for variable in operands]
         primitive, inner, body = equation.primitive.name, body_of(equation, values), None
+        last = primitive in (*_PRODUCTS, *_SUMS)
         name = str(equation.params.get("name", primitive))
         if name.startswith(MARK):
             self.marks.append((name.removeprefix(MARK), values[0].product))
@@ -103,16 +107,16 @@ class Walk:
             results, body = LOOPS[primitive](self._inside, equation, values)
         elif inner is not None and primitive != "shard_map":
             called = self.run(inner, operands)
-            # The derivative of a model's own is kept, unless the product itself is in there.
-            own = primitive.startswith("custom")
-            if any(not (own and product.biased) for product in called.products()):
+            made, results = list(called.products()), called.values()
+            own, last = primitive.startswith("custom"), _is_last(made, results)
+            if any(not (own and (last or product.biased)) for product in made):
+                self.opened.update(product.form.path for product in made if own)
                 return called.steps, called.outputs
-            results = called.values()
         else:
             results = self._results(equation, values)
         outputs = [Variable(object(), value) for value in results]
         before, after = ([variable.name for variable in side] for side in (operands, outputs))
-        makes = results[0].product if primitive in (*_PRODUCTS, *_SUMS) else None
+        makes = results[0].product if last else None
         return [Step(equation, before, after, makes, body)], outputs
 
     def _results(self, equation: Any, values: list[Value]) -> list[Value]:
@@ -211,3 +215,9 @@ class Walk:
         self.read.update(paths)
         for path in sorted(paths):
             self.refused.setdefault(path, reason)
+
+
+def _is_last(made: list[Product], results: list[Value]) -> bool:
+    """Whether a call's only result is what the only product or sum in it makes."""
+    last = results[0].product
+    return len(results) == len(made) == 1 and last is not None and made[0].use is last.use

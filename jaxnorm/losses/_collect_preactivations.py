@@ -57,6 +57,11 @@ def collect_preactivations(
             multiply its input by, or multiplies also in another form (its square, say), or uses
             inside a loop, but for one layer a turn of a scan over stacked kernels.
 
+    Warns:
+        UserWarning: for a kernel inside a function with a derivative of its own
+            (``jax.custom_vjp``) that goes on after the product: the gradient is then that of its
+            equations. One that ends with the product keeps its derivative.
+
     It means the same under jit, pmap and shard_map as the model itself does.
 
     Example:
