@@ -73,12 +73,15 @@ class Value(NamedTuple):
         sources: the parameters that it is a function of, if it is one of parameters alone.
         input: whether it depends on the inputs.
         product: the layer's product that it is.
+        altered: the forms of parameters of which it is no form itself, only because of what each
+            number was added to or multiplied by.
     """
 
     views: tuple[View, ...] = ()
     sources: frozenset[Path] = frozenset()
     input: bool = False
     product: Product | None = None
+    altered: tuple[View, ...] = ()
 
 
 CONSTANT, INPUT = Value(), Value(input=True)

@@ -1,6 +1,7 @@
 """The axes of a parameter or a product, through whatever only shows it in another form."""
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from jaxnorm._trees._node import Axes
@@ -50,6 +51,10 @@ class View(NamedTuple):
     def spread(self) -> set[int]:
         """The form's axes along which it is the same throughout: they count none of its numbers."""
         return {axis for axis, dim in enumerate(self.dims) if {f.axis for f in dim} == {SPREAD}}
+
+    def counts(self, axes: Iterable[int]) -> bool:
+        """Whether it has different numbers along any of these axes of the form."""
+        return any(f.axis != SPREAD and f.size > 1 for axis in axes for f in self.dims[axis])
 
     def contracted(self, dims: tuple[int, ...]) -> Axes | None:
         """The parameter's axes, negative, that a sum over these axes of the form covers.

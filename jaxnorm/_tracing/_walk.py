@@ -7,7 +7,15 @@ from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Literal
 
-from jaxnorm._tracing._equations import body_of, concatenated, form_of, product_axes, sources
+from jaxnorm._tracing._equations import (
+    altered,
+    altered_kernels,
+    body_of,
+    concatenated,
+    form_of,
+    product_axes,
+    sources,
+)
 from jaxnorm._tracing._loops import LOOPS
 from jaxnorm._tracing._values import CONSTANT, INPUT, Body, Product, Step, Use, Value, Variable
 from jaxnorm._tracing._views import View, whole
@@ -124,7 +132,7 @@ class Walk:
         name = equation.primitive.name
         if name == "shard_map" and (body := body_of(equation, values)):
             return self._inside(equation, body, values).values()
-        if not any(value.sources or value.product for value in values):
+        if not any(value.sources or value.product or value.altered for value in values):
             return [INPUT if any(v.input for v in values) else CONSTANT] * len(equation.outvars)
         if name == "optimization_barrier":
             return values
@@ -157,7 +165,8 @@ class Walk:
             self._refuse(found, f"goes into a {equation.primitive.name}")
         self.read.update(found)
         self.met.update(found if meets else ())
-        return INPUT if meets else Value(sources=found)
+        changed = altered(equation, values)
+        return Value(sources=frozenset() if meets else found, input=meets, altered=changed)
 
     def _sum(self, equation: Any, values: list[Value]) -> Value:
         """A product with its bias: parameters that are no kernels, or fewer constants."""
@@ -176,6 +185,8 @@ class Walk:
         found, sides = sources(values), [i for i in (0, 1) if self._kernel(values[i])]
         meets = any(value.input for value in values)
         if not sides:
+            for path in altered_kernels(equation, values):
+                self._refuse([path], "is changed by an input before it is multiplied with others")
             return self._plain(equation, values)
         result, kernel = INPUT if meets else Value(sources=found), values[sides[0]]
         is_conv = equation.primitive.name == "conv_general_dilated"
