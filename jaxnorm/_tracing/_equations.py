@@ -1,11 +1,12 @@
 """What one equation says: the body it stands for, the forms it makes, the axes it contracts."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from jaxnorm._tracing._values import Value
-from jaxnorm._tracing._views import joined, viewed
+from jaxnorm._tracing._views import View, joined, viewed
 from jaxnorm._trees._paths import Path
 
 #: Where a primitive that only wraps other equations keeps them.
@@ -25,9 +26,13 @@ def body_of(equation: Any, values: list[Value]) -> ClosedJaxpr | None:
             body = ClosedJaxpr(body, [])
         if isinstance(body, ClosedJaxpr) and len(body.jaxpr.invars) == len(values):
             pairs = zip(equation.invars, body.jaxpr.invars, values, strict=True)
-            if all(a.aval.shape == b.aval.shape for a, b, v in pairs if v.sources or v.product):
+            if all(a.aval.shape == b.aval.shape for a, b, v in pairs if _is_known(v)):
                 return body
     return None
+
+
+def _is_known(value: Value) -> bool:
+    return bool(value.sources or value.product or value.altered)
 
 
 def form_of(equation: Any, value: Value, shape: tuple[int, ...]) -> Value | None:
@@ -38,7 +43,37 @@ def form_of(equation: Any, value: Value, shape: tuple[int, ...]) -> Value | None
     form = value.product and viewed(value.product.form, equation, shape)
     if value.product and form and form.has_all(once=True) and not form.turned:
         return value._replace(product=value.product._replace(form=form))
-    return None
+    altered = tuple(view for v in value.altered if (view := viewed(v, equation, shape)) is not None)
+    return value._replace(altered=altered) if altered and not value.product else None
+
+
+def altered(equation: Any, values: list[Value]) -> tuple[View, ...]:
+    """The forms of parameters whose numbers an equation changes one by one.
+
+    A weight that meets an input, its mask, stays one; an input that meets a weight, its scale or
+    position, is one no more as soon as another meets it.
+    """
+    if equation.primitive.name not in ("add", "div", "mul", "select_n", "sub"):
+        return ()
+    rank = equation.outvars[0].aval.ndim
+    return tuple(
+        view
+        for i, value in enumerate(values)
+        if not (value.input and any(v.input for j, v in enumerate(values) if j != i))
+        for view in (*value.views, *value.altered)
+        if len(view.dims) == rank
+    )
+
+
+def altered_kernels(equation: Any, values: list[Value]) -> Iterator[Path]:
+    """The parameters that a product of inputs uses as a kernel: over some axes summed, not all."""
+    is_conv = equation.primitive.name == "conv_general_dilated"
+    for side, other in ((1, 0),) if is_conv else ((0, 1), (1, 0)):
+        summed, groups, places = product_axes(equation, side)
+        free = [axis for axis, place in places.items() if is_conv or place >= groups]
+        for view in values[side].altered if values[other].input else ():
+            if view.counts(summed) and view.counts(free):
+                yield view.path
 
 
 def concatenated(equation: Any, values: list[Value]) -> Value:
@@ -49,15 +84,18 @@ def concatenated(equation: Any, values: list[Value]) -> Value:
     return Value(() if changed else tuple(views), sources(values))
 
 
-def product_axes(equation: Any, side: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The axes of one operand that a product sums over, and those of the result that are left.
+def product_axes(equation: Any, side: int) -> tuple[tuple[int, ...], int, dict[int, int]]:
+    """The axes of one operand that a product sums over, and where in the result the others are.
 
-    A matrix product has the batch axes first, then the left operand's free axes, then the right's.
+    A matrix product has the batch axes first, then the left operand's free axes, then the right's;
+    between the two is how many batch axes there are.
     """
     numbers = equation.params["dimension_numbers"]
     if equation.primitive.name == "conv_general_dilated":
-        return tuple(numbers.rhs_spec[1:]), (numbers.out_spec[1],)
+        return tuple(numbers.rhs_spec[1:]), 0, {numbers.rhs_spec[0]: numbers.out_spec[1]}
     contracted, batch = numbers
-    free = [equation.invars[i].aval.ndim - len(contracted[i]) - len(batch[i]) for i in (0, 1)]
-    start = len(batch[0]) + side * free[0]
-    return tuple(contracted[side]), tuple(range(start, start + free[side]))
+    used = [{*contracted[i], *batch[i]} for i in (0, 1)]
+    free = [[a for a in range(equation.invars[i].aval.ndim) if a not in used[i]] for i in (0, 1)]
+    places = [*batch[side], *((None,) * len(free[0]) if side else ()), *free[side]]
+    named = {axis: place for place, axis in enumerate(places) if axis is not None}
+    return tuple(contracted[side]), len(batch[0]), named

@@ -1,5 +1,6 @@
 """One pass over a model's layers in execution order, whatever library it is written in."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -58,22 +59,32 @@ def run_layers(
     layout: Layout,
     visit: Visit,
     with_bias: bool = False,
+    alone: bool = False,
 ) -> tuple[Any, dict[Path, Seen]]:
     """The model's output, with ``visit`` at each kernel that the layout knows, and what it found.
 
     A scan over stacked kernels stays one: ``visit`` sees the layer of one turn.
 
     ``with_bias``: the pre-activations are seen after the bias, where it is added to the product
-    directly; units come last in matrix products that have them first.
+    directly; units come last in matrix products that have them first. They always do where the
+    kernel has a part for each group of inputs.
+
+    ``alone``: what ``visit`` makes of the products is all that the model is to make of a kernel.
 
     Raises:
         ValueError: for a kernel that is not multiplied as it is, or also in another form; or is so
-            inside a loop or a branch, but for one layer a turn of a scan over stacked kernels.
+            inside a loop or a branch, but for one layer a turn of a scan over stacked kernels; for
+            one whose rows are looked up, or that meets the inputs otherwise, if it is to be
+            ``alone``.
     """
     plain = effective(params)
     kernels = set(kernel_axes(undoubted(plain), layout))
     program = trace(apply, plain, inputs, kernels)
     layers = _layers(program, kernels)
+    if alone:
+        _check_met(program.walk.met & layers.keys())
+    elif opened := sorted(program.walk.opened & layers.keys()):
+        _warn_of_opened(opened)
     products = list(program.body.products())
     biased = {id(product.use) for product in products if product.biased}
 
@@ -82,11 +93,12 @@ def run_layers(
             return output, found
         call = _call(product, output, turns)
         units = last = call.units
-        # The product of `vmap` of ``w @ x`` has the units first: there rows are to be first.
-        if with_bias and product.use.units_first and 0 in units:
+        # The product of `vmap` of ``w @ x``, or of an ensemble, has units first: rows are to be.
+        first = with_bias and product.use.units_first and 0 in units
+        if first or product.use.in_groups:
             last = tuple(range(output.ndim - len(units), output.ndim))
-        moved = jnp.moveaxis(output, units, last)
-        result, own = visit(call._replace(output=moved, units=last), found)
+        moved = call._replace(output=jnp.moveaxis(output, units, last), units=last)
+        result, own = visit(moved._replace(unit_axes=call.unit_axes and last), found)
         return jnp.moveaxis(result, last, units), found | {call.path: own}
 
     output, found = program.run(replace)
@@ -123,8 +135,33 @@ def _layers(program: Program, kernels: set[Path]) -> dict[Path, Axes]:
     return layers
 
 
+def _check_met(met: set[Path]) -> None:
+    """Raises for kernels of which a factor would be seen in their products alone."""
+    if met:
+        raise ValueError(
+            f"the model looks up rows of the kernels {listed(sorted(met))}, or puts them together "
+            "with its inputs in something else than a product, where a factor found at the "
+            "product would not be seen; wanted each kernel in products alone. Leave them out of "
+            "the layout (a tied embedding, say), and initialize them by themselves."
+        )
+
+
+def _warn_of_opened(opened: list[Path]) -> None:
+    """Says where the gradient may not be the model's: an initializer takes none."""
+    warnings.warn(
+        f"the kernels {listed(opened)} are multiplied inside a function with a derivative of its "
+        "own (jax.custom_vjp or jax.custom_jvp) that goes on after the product; it is run equation "
+        "by equation here, and differentiated so. If its derivative is another, let it end with "
+        "the product, and add the bias and what follows outside.",
+        UserWarning,
+        stacklevel=1,
+    )
+
+
 def _call(product: Product, output: Any, turns: Turns) -> KernelCall:
-    kernel, units = product.use.kernel, product.unit_axes()
+    kernel, units = product.use.kernel, product.use.units
+    if product.biased:
+        units = product.unit_axes()
     stacked = kernel._replace(dims=(*kernel.layers, *kernel.dims), layers=())
     as_it_is = stacked == whole(kernel.path, kernel.shape)
     fan_in = product.use.fan_in

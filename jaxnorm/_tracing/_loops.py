@@ -36,7 +36,7 @@ def scan_counts(equation: Any) -> tuple[int, int]:
 def _scan(run: Run, equation: Any, values: list[Value]) -> Walked:
     consts, carry = scan_counts(equation)
     slices = [
-        value._replace(views=tuple(map(inside_scan, value.views)))
+        value._replace(views=tuple(map(inside_scan, value.views)), altered=())
         for value in values[consts + carry :]
     ]
 
@@ -45,7 +45,7 @@ def _scan(run: Run, equation: Any, values: list[Value]) -> Walked:
 
     start = values[consts : consts + carry]
     body = turn(_settled(start, lambda carried: turn(carried).values()[:carry]), quiet=False)
-    stacked = [value._replace(views=()) for value in body.values()[carry:]]
+    stacked = [value._replace(views=(), altered=()) for value in body.values()[carry:]]
     return [*body.values()[:carry], *stacked], body if next(body.products(), None) else None
 
 

@@ -14,8 +14,10 @@ class Use(NamedTuple):
     Attributes:
         kernel: the form that is multiplied.
         fan_in: the kernel's axes, negative, that the product sums over; None for parts of axes.
-        units: the axes of the product that count units.
+        units: the axes of the product that count units, in the order of the kernel's form.
         units_first: whether it is a matrix product whose left operand is the kernel.
+        in_groups: whether some of them count groups of inputs too, each with its own part of the
+            kernel: the members of an ensemble, the heads of an attention.
         within: the loops, branches and shard_maps that it is in, the outermost first.
     """
 
@@ -23,6 +25,7 @@ class Use(NamedTuple):
     fan_in: Axes | None
     units: tuple[int, ...]
     units_first: bool
+    in_groups: bool
     within: tuple[str, ...]
 
 
@@ -70,12 +73,15 @@ class Value(NamedTuple):
         sources: the parameters that it is a function of, if it is one of parameters alone.
         input: whether it depends on the inputs.
         product: the layer's product that it is.
+        altered: the forms of parameters of which it is no form itself, only because of what each
+            number was added to or multiplied by.
     """
 
     views: tuple[View, ...] = ()
     sources: frozenset[Path] = frozenset()
     input: bool = False
     product: Product | None = None
+    altered: tuple[View, ...] = ()
 
 
 CONSTANT, INPUT = Value(), Value(input=True)

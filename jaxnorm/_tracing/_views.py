@@ -1,6 +1,7 @@
 """The axes of a parameter or a product, through whatever only shows it in another form."""
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from jaxnorm._trees._node import Axes
@@ -46,6 +47,14 @@ class View(NamedTuple):
         size = math.prod(factor.size for factor in factors if factor.axis >= 0)
         others = {factor.axis for factor in factors if factor.axis == PART or factor.size > 1}
         return size == math.prod(self.shape) and not others & {PART, SPREAD if once else PART}
+
+    def spread(self) -> set[int]:
+        """The form's axes along which it is the same throughout: they count none of its numbers."""
+        return {axis for axis, dim in enumerate(self.dims) if {f.axis for f in dim} == {SPREAD}}
+
+    def counts(self, axes: Iterable[int]) -> bool:
+        """Whether it has different numbers along any of these axes of the form."""
+        return any(f.axis != SPREAD and f.size > 1 for axis in axes for f in self.dims[axis])
 
     def contracted(self, dims: tuple[int, ...]) -> Axes | None:
         """The parameter's axes, negative, that a sum over these axes of the form covers.
@@ -104,7 +113,9 @@ def viewed(view: View, equation: Any, shape: tuple[int, ...]) -> View | None:
             parts = [(Factor(PART, size),) for size in shape]
             dims = [parts[i] if shape[i] != before[i] else dims[i] for i in range(len(shape))]
         case "reshape":
-            return _reshaped(view, shape)
+            # `vmap` of a convolution transposes its kernel with the reshape.
+            order = params["dimensions"] or range(len(dims))
+            return _reshaped(view._replace(dims=tuple(dims[axis] for axis in order)), shape)
         case "rev":
             return view._replace(turned=True)
         case name if name not in _SAME.split():

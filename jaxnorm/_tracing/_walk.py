@@ -7,7 +7,15 @@ from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Literal
 
-from jaxnorm._tracing._equations import body_of, concatenated, form_of, product_axes, sources
+from jaxnorm._tracing._equations import (
+    altered,
+    altered_kernels,
+    body_of,
+    concatenated,
+    form_of,
+    product_axes,
+    sources,
+)
 from jaxnorm._tracing._loops import LOOPS
 from jaxnorm._tracing._values import CONSTANT, INPUT, Body, Product, Step, Use, Value, Variable
 from jaxnorm._tracing._views import View, whole
@@ -33,6 +41,8 @@ class Walk:
         uses: the products of kernels.
         refused: why a parameter is not understood.
         changed: the parameters of which something else is multiplied with the inputs.
+        opened: the kernels whose product is in a call with a derivative of its own that is opened.
+        met: the parameters that meet the inputs in something else than a product.
         sums: the parameters that are added to a product, one entry a sum.
         read: the parameters that anything else is made of.
         marks: what goes into each call that is a mark, by its name.
@@ -50,6 +60,8 @@ class Walk:
         self.uses: list[Use] = []
         self.refused: dict[Path, str] = {}
         self.changed: set[Path] = set()
+        self.opened: set[Path] = set()
+        self.met: set[Path] = set()
         self.sums: list[Path] = []
         self.read: set[Path] = set()
         self.marks: list[tuple[str, Product | None]] = []
@@ -59,7 +71,8 @@ class Walk:
         """A program's equations, and its results.
 
         A call is opened if it makes a layer's product or adds its bias; any other stays one
-        equation, with its own rule of differentiation.
+        equation, with its own rule of differentiation, as does one with such a rule that makes
+        nothing after the product or the sum.
         """
         jaxpr = closed.jaxpr
         atoms = (*jaxpr.outvars, *(atom for equation in jaxpr.eqns for atom in equation.invars))
@@ -93,6 +106,7 @@ class Walk:
     ) -> tuple[list[Step], list[Variable]]:
         values = [variable.value for variable in operands]
         primitive, inner, body = equation.primitive.name, body_of(equation, values), None
+        last = primitive in (*_PRODUCTS, *_SUMS)
         name = str(equation.params.get("name", primitive))
         if name.startswith(MARK):
             self.marks.append((name.removeprefix(MARK), values[0].product))
@@ -101,16 +115,16 @@ class Walk:
             results, body = LOOPS[primitive](self._inside, equation, values)
         elif inner is not None and primitive != "shard_map":
             called = self.run(inner, operands)
-            # The derivative of a model's own is kept, unless the product itself is in there.
-            own = primitive.startswith("custom")
-            if any(not (own and product.biased) for product in called.products()):
+            made, results = list(called.products()), called.values()
+            own, last = primitive.startswith("custom"), _is_last(made, results)
+            if any(not (own and (last or product.biased)) for product in made):
+                self.opened.update(product.form.path for product in made if own)
                 return called.steps, called.outputs
-            results = called.values()
         else:
             results = self._results(equation, values)
         outputs = [Variable(object(), value) for value in results]
         before, after = ([variable.name for variable in side] for side in (operands, outputs))
-        makes = results[0].product if primitive in (*_PRODUCTS, *_SUMS) else None
+        makes = results[0].product if last else None
         return [Step(equation, before, after, makes, body)], outputs
 
     def _results(self, equation: Any, values: list[Value]) -> list[Value]:
@@ -118,7 +132,7 @@ class Walk:
         name = equation.primitive.name
         if name == "shard_map" and (body := body_of(equation, values)):
             return self._inside(equation, body, values).values()
-        if not any(value.sources or value.product for value in values):
+        if not any(value.sources or value.product or value.altered for value in values):
             return [INPUT if any(v.input for v in values) else CONSTANT] * len(equation.outvars)
         if name == "optimization_barrier":
             return values
@@ -150,7 +164,9 @@ class Walk:
         if meets and equation.primitive.name not in _ELEMENTWISE:
             self._refuse(found, f"goes into a {equation.primitive.name}")
         self.read.update(found)
-        return INPUT if meets else Value(sources=found)
+        self.met.update(found if meets else ())
+        changed = altered(equation, values)
+        return Value(sources=frozenset() if meets else found, input=meets, altered=changed)
 
     def _sum(self, equation: Any, values: list[Value]) -> Value:
         """A product with its bias: parameters that are no kernels, or fewer constants."""
@@ -169,6 +185,8 @@ class Walk:
         found, sides = sources(values), [i for i in (0, 1) if self._kernel(values[i])]
         meets = any(value.input for value in values)
         if not sides:
+            for path in altered_kernels(equation, values):
+                self._refuse([path], "is changed by an input before it is multiplied with others")
             return self._plain(equation, values)
         result, kernel = INPUT if meets else Value(sources=found), values[sides[0]]
         is_conv = equation.primitive.name == "conv_general_dilated"
@@ -192,9 +210,11 @@ class Walk:
         return bool(own)
 
     def _use(self, equation: Any, view: View, side: int) -> Use:
-        contracted, units = product_axes(equation, side)
+        contracted, groups, places = product_axes(equation, side)
         first = side == 0 and equation.primitive.name == "dot_general"
-        use = Use(view, view.contracted(contracted), units, first, self._within)
+        units = tuple(places[axis] for axis in sorted(places.keys() - view.spread()))
+        in_groups = any(axis < groups for axis in units)
+        use = Use(view, view.contracted(contracted), units, first, in_groups, self._within)
         if use.fan_in is None:
             joined = "is contracted along a part of an axis, or joined to others"
             self._refuse([view.path], joined)
@@ -205,3 +225,9 @@ class Walk:
         self.read.update(paths)
         for path in sorted(paths):
             self.refused.setdefault(path, reason)
+
+
+def _is_last(made: list[Product], results: list[Value]) -> bool:
+    """Whether a call's only result is what the only product or sum in it makes."""
+    last = results[0].product
+    return len(results) == len(made) == 1 and last is not None and made[0].use is last.use

@@ -11,7 +11,7 @@ from jaxnorm._numerics import promote
 from jaxnorm._tracing import Apply, KernelCall, run_layers
 from jaxnorm._trees._axes import per_unit
 from jaxnorm._trees._layout import Layout, flax_layout
-from jaxnorm._trees._paths import Path, entries, rebuild_entries
+from jaxnorm._trees._paths import Path, entries, is_absent, rebuild_entries
 from jaxnorm.initializers._one_over_deviation import one_over_deviation
 from jaxnorm.initializers._rescaled import rescaled
 from jaxnorm.reparam._effective import effective
@@ -66,7 +66,11 @@ def data_dependent_init(
     Source: Salimans and Kingma 2016, section 3.
     """
     plain = dict(entries(effective(params)))
-    biases = {path: leaf for path, leaf in plain.items() if path.name in ("bias", "b")}
+    biases = {
+        path: leaf
+        for path, leaf in plain.items()
+        if path.name in ("bias", "b") and not is_absent(leaf)
+    }
 
     def visit(call: KernelCall, found: dict[Path, Moments]) -> tuple[Values, Moments]:
         sample_axes = _sample_axes(call)
@@ -84,7 +88,7 @@ def data_dependent_init(
             output = output - jnp.expand_dims(mean * scale + old, sample_axes)
         return output.astype(call.output.dtype), (mean, factor)
 
-    _, seen = run_layers(apply, params, inputs, layout, visit)
+    _, seen = run_layers(apply, params, inputs, layout, visit, alone=True)
     moments: dict[Path, Moments] = {path: found for path, (found, _) in seen.items()}
     fitted = {
         _bias_beside(path, biases): -mean * factor.reshape(mean.shape)
@@ -103,14 +107,18 @@ def _bias_beside(kernel: Path, biases: dict[Path, Any]) -> Path:
 
 def _per_unit(bias: Any, layers: tuple[int, ...], mean: Values, path: Path) -> Values:
     """A bias in the shape of layers and units, whatever axes of size 1 its library gives it."""
-    shape = (*layers, *mean.shape)
-    if bias.size != math.prod(shape):
+    shape, flat = (*layers, *mean.shape), (*layers, mean.size)
+    if _without_ones(bias.shape) not in (_without_ones(shape), _without_ones(flat)):
         raise ValueError(
-            f"the bias {path!r} of shape {tuple(bias.shape)} does not have one "
-            f"value for each of the {math.prod(shape)} units of the kernel beside it. Correct the "
-            "kernel's axes in the layout, or leave it out."
+            f"the bias {path!r} of shape {tuple(bias.shape)} does not have one value for each of "
+            f"the {math.prod(shape)} units of the kernel beside it, which are of shape {shape}. "
+            "Correct the kernel's axes in the layout, or leave it out."
         )
     return promote(bias, mean).reshape(shape)
+
+
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(size for size in shape if size != 1)
 
 
 def _with_biases(params: PyTree, biases: dict[Path, Values]) -> PyTree:

@@ -41,9 +41,10 @@ def variance_preserving_init(
     Raises:
         ValueError: if the layout constrains nothing, or knows a kernel that the model does not
             multiply its input by, or multiplies also in another form (its square, say), or uses
-            inside a loop, but for one layer a turn of a scan over stacked kernels; for a stack that
-            is reparametrized along its layers; for pre-activations that are infinite or NaN. Under
-            jit and in scans, where values are not known, their kernel becomes NaN instead.
+            inside a loop, but for one layer a turn of a scan over stacked kernels, or also looks up
+            (a tied embedding); for a stack that is reparametrized along its layers; for
+            pre-activations that are infinite or NaN. Under jit and in scans, where values are not
+            known, their kernel becomes NaN instead.
 
     Example:
         >>> import jax
@@ -56,7 +57,7 @@ def variance_preserving_init(
     Source: Kutsuna 2019, section 4.3.
     """
     plain = effective(params)
-    _, seen = run_layers(apply, plain, inputs, layout, _visit)
+    _, seen = run_layers(apply, plain, inputs, layout, _visit, alone=True)
     ranks = {path: leaf.ndim for path, leaf in entries(plain) if path in seen}
     factors = {
         path: jnp.expand_dims(factor, [i for i in range(-ranks[path], 0) if i not in layers])

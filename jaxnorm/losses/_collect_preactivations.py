@@ -42,8 +42,9 @@ def collect_preactivations(
         The model's output, and a dict of pre-activations by the path of their kernel, in execution
         order: w'x + b where the model adds its bias to the product directly, as the layers of every
         library do; else w'x. A bias is what depends on no input, at any batch size and on a single
-        sample. Rows come first, also where ``jax.vmap`` of ``w @ x`` has the units there. A kernel
-        that is used more than once is there with its last use.
+        sample. Rows come first, also where ``jax.vmap`` of ``w @ x`` has the units there, and where
+        a product has groups of them there, as the members of an ensemble are. A kernel that is used
+        more than once is there with its last use.
 
         A kernel that is a stack of layers, as ``nn.scan``, ``nnx.scan`` and ``jax.lax.scan`` take
         one a turn, has one entry (rows, layers, ...), whatever its axis of layers: a unit of
@@ -55,6 +56,11 @@ def collect_preactivations(
         ValueError: if the layout constrains nothing, or knows a kernel that the model does not
             multiply its input by, or multiplies also in another form (its square, say), or uses
             inside a loop, but for one layer a turn of a scan over stacked kernels.
+
+    Warns:
+        UserWarning: for a kernel inside a function with a derivative of its own
+            (``jax.custom_vjp``) that goes on after the product: the gradient is then that of its
+            equations. One that ends with the product keeps its derivative.
 
     It means the same under jit, pmap and shard_map as the model itself does.
 

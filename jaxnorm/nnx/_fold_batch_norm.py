@@ -7,7 +7,7 @@ from flax import nnx
 from jaxnorm._trees._node import Axes
 from jaxnorm.nnx._edit import Path, clone, replaced, set_bias
 from jaxnorm.nnx._followed import followed_layers
-from jaxnorm.nnx._replace_batch_norm import Normalization, batch_norms
+from jaxnorm.nnx._replace_batch_norm import Normalization, batch_norms, own_dtype
 from jaxnorm.nnx._scale_and_bias import Identity
 from jaxnorm.reparam._fold import fold_batch_norm as fold
 
@@ -60,7 +60,7 @@ def fold_batch_norm(model: nnx.Module, *inputs: Any, **keywords: Any) -> FoldedM
     modules = dict(nnx.iter_modules(copy))
     for path, found in followed.items():
         _fold_into(modules[found.layer], norms[path], found.fan_in)
-    copy = replaced(copy, {id(norms[path]): Identity() for path in followed})
+    copy = replaced(copy, {id(norms[p]): Identity(dtype=own_dtype(norms[p])) for p in followed})
     copy.eval()
     return FoldedModel(copy, [path for path in norms if path not in followed])
 

@@ -30,7 +30,8 @@ def functionalize(model: nnx.Module, *, mixed_precision: bool = False) -> Functi
 
     ``apply(effective(raw), state, x, train=True)`` then runs any model with any reparametrization,
     under jit, grad, vmap, scan and shard_map: what the model writes (running statistics, random
-    counters) comes back as the new state, and nothing else is kept.
+    counters) comes back as the new state, and nothing else is kept. What it sows is there too, and
+    begins anew at the next call.
 
     Args:
         model: any ``nnx.Module``. Its arrays are shared with the result, not copied.
@@ -69,6 +70,7 @@ def functionalize(model: nnx.Module, *, mixed_precision: bool = False) -> Functi
         graph = training if train else evaluating
         bound = nnx.merge(graph, fit_params(params), fit_state(state))
         output = bound(*args, **with_flags(bound, args, kwargs, train))
+        fit_state.note(nnx.to_pure_dict(nnx.state(bound, nnx.Intermediate)))
         return output, nnx.to_pure_dict(nnx.state(bound, nnx.Not(nnx.Param)))
 
     return Functional(apply, params, state)

@@ -24,6 +24,10 @@ class Fit:
         tree: a pure dict of the model's arrays, or of their shapes.
         name: what it is called in messages.
         any_float: whether a floating leaf may come in another floating type.
+
+    Attributes:
+        sown: paths that are no part of the model, and that a tree may have, since the model has
+            written them itself. They are left out.
     """
 
     def __init__(self, tree: PyTree, name: str, any_float: bool) -> None:
@@ -33,10 +37,12 @@ class Fit:
         }
         self.structure = jax.tree.structure(tree)
         self.name, self.any_float = name, any_float
+        self.sown: set[Path] = set()
 
     def __call__(self, tree: PyTree) -> PyTree:
         """The leaves of ``tree`` in the model's structure. Raises ValueError where they differ."""
-        named = [(path, leaf) for path, leaf in entries(tree) if not is_absent(leaf)]
+        present = [(path, leaf) for path, leaf in entries(tree) if not is_absent(leaf)]
+        named = [(path, leaf) for path, leaf in present if path not in self.sown]
         self._check_paths(named)
         given = dict(named)
         wrong = [path for path, leaf in self.wanted.items() if not self._alike(given[path], leaf)]
@@ -51,6 +57,10 @@ class Fit:
                 "floating type functionalize(model, mixed_precision=True)."
             )
         return jax.tree.unflatten(self.structure, [given[path] for path in self.wanted])
+
+    def note(self, tree: PyTree) -> None:
+        """Notes what of a tree that the model has sown is not in the model."""
+        self.sown.update(path for path, _ in entries(tree) if path not in self.wanted)
 
     def _check_paths(self, named: list[tuple[Path, Any]]) -> None:
         nodes = [path for path, leaf in named if is_node(leaf)]

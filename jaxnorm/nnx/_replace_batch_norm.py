@@ -29,7 +29,8 @@ def scale_and_bias(batch_norm: Normalization) -> ScaleAndBias:
             f"the batch normalization layer normalizes axes {batch_norm.axis}; wanted one feature "
             "axis. Give replace_batch_norm a with_= that makes a layer for it."
         )
-    layer = ScaleAndBias(batch_norm.num_features, axis=batch_norm.axis)
+    dtype = own_dtype(batch_norm)
+    layer = ScaleAndBias(batch_norm.num_features, axis=batch_norm.axis, dtype=dtype)
     scale, bias = batch_norm.scale, batch_norm.bias
     layer.channel_scale = None if scale is None else nnx.Param(scale[...])
     layer.bias = None if bias is None else nnx.Param(bias[...])
@@ -94,8 +95,16 @@ def replace_batch_norm(
         add_bias(modules[layer], norms[path])
     return replaced(
         copy,
-        {id(norm): Identity() if path in followed else with_(norm) for path, norm in norms.items()},
+        {
+            id(norm): Identity(dtype=own_dtype(norm)) if path in followed else with_(norm)
+            for path, norm in norms.items()
+        },
     )
+
+
+def own_dtype(batch_norm: Normalization) -> Any:
+    """The type that a layer was told to give its result, or None."""
+    return getattr(batch_norm, "dtype", None)
 
 
 def batch_norms(model: nnx.Module) -> dict[Path, Any]:

@@ -27,7 +27,8 @@ class ScaleAndBias(nnx.Module):
         rngs: the random streams; the draws are of ``noise``, or of ``default`` without it. Needed
             with a ``stddev`` only.
         deterministic: whether there is no noise, in evaluation.
-        param_dtype: of gamma and beta. The result has the type of ``x``.
+        dtype: of the result; that of ``x`` if None.
+        param_dtype: of gamma and beta.
 
     Attributes:
         channel_scale: gamma, which `jaxnorm.noise_injection` makes noisy as it does the scale of a
@@ -56,13 +57,14 @@ class ScaleAndBias(nnx.Module):
         stddev: float = 0.0,
         rngs: nnx.Rngs | None = None,
         deterministic: bool = False,
+        dtype: Any = None,
         param_dtype: Any = jnp.float32,
     ):
         """A layer with gamma = 1 and beta = 0 along ``axis``."""
         check_number(stddev, NONNEGATIVE, "stddev", "0.1 for example")
         if stddev and rngs is None:
             raise ValueError(f"a stddev of {stddev} draws noise; pass rngs=nnx.Rngs(seed) too.")
-        self.axis = axis
+        self.axis, self.dtype = axis, dtype
         self.stddev, self.deterministic = stddev, deterministic
         self.rngs = rngs["noise"].fork() if stddev and rngs is not None else None
         ones, zeros = (f(num_features, param_dtype) for f in (jnp.ones, jnp.zeros))
@@ -83,18 +85,25 @@ class ScaleAndBias(nnx.Module):
             wide = wide * (1 + self.stddev * jax.random.normal(self.rngs(), draws, wide.dtype))
         if self.bias is not None:
             wide = wide + promote(self.bias[...], wide).reshape(shape)
-        return wide.astype(x.dtype)
+        return wide.astype(self.dtype or x.dtype)
 
 
 class Identity(nnx.Module):
     """Stands where a normalization layer stood whose work the layer before it now does.
+
+    Args:
+        dtype: of the result, as that layer had it; that of ``x`` if None.
 
     Example:
         >>> Identity()(1.0, use_running_average=True)
         1.0
     """
 
+    def __init__(self, *, dtype: Any = None):
+        """A layer that is there for its type alone."""
+        self.dtype = dtype
+
     def __call__(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Returns ``x``; further arguments, which the replaced layer took, are ignored."""
         del args, kwargs
-        return x
+        return x if self.dtype is None else x.astype(self.dtype)

@@ -67,6 +67,9 @@ def with_scale_noise(
             (`jaxnorm.nnx.ScaleAndBias` has noise there), or a product whose first axis is not the
             rows'.
 
+    Warns:
+        UserWarning: when called, as `collect_preactivations` does.
+
     Example:
         >>> import jax, jax.numpy as jnp
         >>> apply = lambda params, x: x @ params["kernel"] + params["bias"][None]

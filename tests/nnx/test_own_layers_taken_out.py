@@ -105,3 +105,19 @@ def test_standardization_after_an_activation_remains_when_folding() -> None:
     folded, remaining = fold_batch_norm(original, X)
     assert remaining == [("layers", 2)]
     assert folded.layers[2].use_running_average
+
+
+@pytest.mark.parametrize("kernel_type", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize("norm_type", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize("norm", [nnx.BatchNorm, BatchNorm])
+def test_the_type_that_a_layer_was_told_to_give_is_kept(
+    norm: Any, norm_type: Any, kernel_type: Any
+) -> None:
+    """What comes after it computes in that type: with its BatchNorm gone it took the kernel's."""
+    rngs, x = nnx.Rngs(0), jnp.ones((4, 3))
+    linear = nnx.Linear(3, 5, dtype=kernel_type, rngs=rngs)
+    model = nnx.Sequential(linear, norm(5, dtype=norm_type, rngs=rngs))
+    model.eval()
+    taken_out = (fold_batch_norm(model, x).model, replace_batch_norm(model, x))
+    for other in (model, *taken_out, replace_batch_norm(model)):
+        assert other(x).dtype == norm_type

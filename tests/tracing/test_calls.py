@@ -123,6 +123,15 @@ def test_a_kernel_that_is_used_in_part_too_is_refused(name: str, key: Any) -> No
         with_scale_noise(apply, 0.1)(key(), PARAMS, X)
 
 
+@jax.custom_vjp
+def rounded(w: jax.Array) -> jax.Array:
+    """To integers, with the gradient passed straight through."""
+    return jnp.round(w)
+
+
+rounded.defvjp(lambda w: (jnp.round(w), None), lambda _, g: (g,))
+
+
 #: The same of something that is made of the kernel, which is nothing of one's own.
 MADE_OF_IT: dict[str, Callable[[Any, Any], Any]] = {
     "its square": lambda p, x: x**2 @ p["kernel"] ** 2,
@@ -162,56 +171,13 @@ def test_a_kernel_that_is_tied_to_a_table_or_has_a_penalty_is_not(name: str) -> 
     np.testing.assert_allclose(output, apply(PARAMS, X), **FLOAT32)
 
 
-@jax.custom_vjp
-def halved(x: jax.Array) -> jax.Array:
-    """The identity; its gradient is half of what comes back."""
-    return x
-
-
-halved.defvjp(lambda x: (x, None), lambda _, g: (g / 2,))
-
-
-@jax.custom_vjp
-def rounded(w: jax.Array) -> jax.Array:
-    """To integers, with the gradient passed straight through."""
-    return jnp.round(w)
-
-
-@jax.custom_vjp
-def shifted(h: jax.Array, b: jax.Array) -> jax.Array:
-    """A bias that is added with half a gradient."""
-    return h + b
-
-
-shifted.defvjp(lambda h, b: (h + b, None), lambda _, g: (g / 2, g.sum(0, keepdims=True) / 2))
-
-rounded.defvjp(lambda w: (jnp.round(w), None), lambda _, g: (g,))
-
-#: Models with a derivative of their own, on the kernel, the product, its sum and the bias.
-DERIVATIVES: dict[str, Callable[[Any, Any], Any]] = {
-    "on the kernel": lambda p, x: jnp.tanh(x @ halved(p["kernel"]) + p["bias"][None]),
-    "on the product": lambda p, x: jnp.tanh(halved(x @ p["kernel"]) + p["bias"][None]),
-    "on the sum": lambda p, x: jnp.tanh(halved(x @ p["kernel"] + p["bias"][None])),
-    "of the sum": lambda p, x: jnp.tanh(shifted(x @ p["kernel"], p["bias"][None])),
-    "on the bias": lambda p, x: jnp.tanh(x @ p["kernel"] + halved(p["bias"])[None]),
-    "beside": lambda p, x: dense(p, x) + x @ jnp.tile(rounded(p["bias"])[None], (4, 1)),
-}
-
-
-@pytest.mark.parametrize("name", DERIVATIVES)
-def test_derivatives_of_a_model_s_own_are_kept(name: str) -> None:
-    """The gradient through a pass over the layers is that of the model."""
-    apply = DERIVATIVES[name]
-    wanted = jax.grad(lambda p: apply(p, X).sum())(PARAMS)
-    got = jax.grad(lambda p: collect_preactivations(apply, p, X)[0].sum())(PARAMS)
-    for leaf in PARAMS:
-        np.testing.assert_allclose(got[leaf], wanted[leaf], rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["on the kernel", "on the product", "on the bias"])
-def test_and_the_preactivations_are_found_behind_them(name: str) -> None:
-    _, layers = collect_preactivations(DERIVATIVES[name], PARAMS, X)
-    np.testing.assert_allclose(layers["kernel"], BIASED, **FLOAT32)
+@pytest.mark.parametrize("init", [variance_preserving_init, data_dependent_init])
+@pytest.mark.parametrize("name", NO_PRODUCTS)
+def test_but_it_is_not_initialized(name: str, init: Any) -> None:
+    """The factor would be on what is looked up too, which the next layer sees."""
+    apply = lambda p, x: dense(p, x) + NO_PRODUCTS[name](p, x)  # noqa: E731
+    with pytest.raises(ValueError, match=r"looks up rows of the kernels kernel.*Leave them out"):
+        init(apply, PARAMS, X)
 
 
 def test_a_learned_input_is_no_kernel() -> None:
