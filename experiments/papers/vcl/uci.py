@@ -159,23 +159,24 @@ def _or_empty(value: float | None) -> object:
     return "" if value is None else value
 
 
-def _item(name: str, title: str, paper: str) -> Item:
-    """All three come out of one run; with one --out the trainings are shared."""
-    return Item(name, title, paper, run, PRESETS)
-
-
-TAB4_ITEM = _item(
-    "vcl/tab4",
-    "wins of none, BN and VCL on the UCI sets; with vcl/tab5 and vcl/fig3",
-    "VCL wins 27, 23 and 28 times (ReLU, ELU, SELU), BN 15, 16 and 15, none 9, 14 and 11",
-)
-TAB5_ITEM = _item(
-    "vcl/tab5",
-    "all errors on the UCI sets; the run of vcl/tab4",
-    "ELU + VCL and SELU + VCL are best most often, 11 times each",
-)
-FIG3_ITEM = _item(
-    "vcl/fig3",
-    "the accuracy profile of the UCI sets; the run of vcl/tab4",
-    "nine curves; of the nine, ELU + VCL and SELU + VCL are best most often",
+#: All three come out of one run; with one --out the trainings are shared.
+ITEMS = tuple(
+    Item(name, title, paper, run, PRESETS)
+    for name, title, paper in (
+        (
+            "vcl/tab4",
+            "wins of none, BN and VCL on the UCI sets; with vcl/tab5 and vcl/fig3",
+            "VCL wins 27, 23 and 28 times (ReLU, ELU, SELU), BN 15, 16 and 15, none 9, 14 and 11",
+        ),
+        (
+            "vcl/tab5",
+            "all errors on the UCI sets; the run of vcl/tab4",
+            "ELU + VCL and SELU + VCL are best most often, 11 times each",
+        ),
+        (
+            "vcl/fig3",
+            "the accuracy profile of the UCI sets; the run of vcl/tab4",
+            "nine curves; of the nine, ELU + VCL and SELU + VCL are best most often",
+        ),
+    )
 )
