@@ -12,6 +12,7 @@ from optax import contrib
 import jaxnorm
 from experiments.bench.effective import random_params, wide_resnet_kernels
 from experiments.bench.timing import bracketed, counted, median_and_ratio, times_in_turn
+from experiments.methods.part import Optimizer
 from experiments.methods.rivals.hyperball import hyperball
 from experiments.methods.rivals.nero import normalize_units
 from experiments.reports.csv import write_csv
@@ -44,17 +45,17 @@ def decoder_kernels(width: int = 1024, layers: int = 24) -> list[tuple[int, ...]
     return layers * block
 
 
-def _sgd() -> optax.GradientTransformation:
+def _sgd() -> Optimizer:
     return optax.sgd(0.1, momentum=0.9)
 
 
-def _nero() -> optax.GradientTransformation:
+def _nero() -> Optimizer:
     normalize = normalize_units(jaxnorm.flax_layout, 0.999)
     return optax.chain(normalize, _sgd(), jaxnorm.sphere_projection(squared_radius=1.0))
 
 
 #: Those that are measured on the large network too, each with arrays of its own.
-FEW: Mapping[str, Callable[[], optax.GradientTransformation]] = MappingProxyType(
+FEW: Mapping[str, Callable[[], Optimizer]] = MappingProxyType(
     {
         BASE: _sgd,
         "Adam": lambda: optax.adam(1e-3),
@@ -128,7 +129,7 @@ def _rows(network: str, repeats: int) -> list[tuple[Any, ...]]:
     ]
 
 
-def _subject(optimizer: optax.GradientTransformation, params: Any) -> _Subject:
+def _subject(optimizer: Optimizer, params: Any) -> _Subject:
     def step(params: Any, state: Any, gradients: Any) -> tuple[Any, Any]:
         updates, state = optimizer.update(gradients, state, params)
         return optax.apply_updates(params, updates), state

@@ -7,13 +7,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 from flax import nnx
 from jaxtyping import Array, PyTree
 
 import jaxnorm
 from experiments.methods.flags import flag
-from experiments.methods.part import Context, Forward, Part
+from experiments.methods.part import Context, Forward, Optimizer, Part
 from experiments.models.registry import NetworkStyle, Noise
 from experiments.models.residual import Residual
 
@@ -117,9 +116,7 @@ class StepNoise(Part):
         """With scales on the kernels everywhere: the optimizer sees parameters, not layers."""
         return style._replace(scale_layers=None)
 
-    def optimizer(
-        self, optimizer: optax.GradientTransformation, context: Context, seed: Any
-    ) -> optax.GradientTransformation:
+    def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
         """Leaves noisy scales behind."""
         return jaxnorm.noise_injection(optimizer, self.stddev, seed=seed)
 

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from flax import nnx
 from jaxtyping import Array, Key, Num, UInt
 
@@ -17,7 +16,7 @@ from experiments.data.dataset import Dataset
 from experiments.data.stream import cropped_where_read
 from experiments.methods.method import Method
 from experiments.methods.optimizer import make_optimizer
-from experiments.methods.part import Context
+from experiments.methods.part import Context, Optimizer
 from experiments.models.registry import HEAD, build, plain_style
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.devices import ONE_DEVICE, Placement
@@ -36,7 +35,7 @@ from jaxnorm import Layout
 from jaxnorm.nnx import functionalize
 
 #: ``seed of noise -> optimizer``.
-SeededOptimizer = Callable[[int | UInt[Array, ""]], optax.GradientTransformation]
+SeededOptimizer = Callable[[int | UInt[Array, ""]], Optimizer]
 
 
 class Trainer(NamedTuple):
@@ -123,7 +122,7 @@ def _plan(
     method: Method,
     config: Config,
     context: Context,
-    optimizer: optax.GradientTransformation,
+    optimizer: Optimizer,
     dataset: Dataset,
     placement: Placement,
 ) -> EpochPlan:
