@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from experiments.bench.timing import bracketed, counted, ratio, times_in_turn
+from experiments.bench.timing import counted, ratio, shown_costs, times_in_turn
 from experiments.reports.csv import write_csv
 from experiments.reports.files import prepare_folder
 from experiments.reports.show import show_table
@@ -17,15 +17,8 @@ from jaxnorm import LinearlyConstrained
 FAN_INS = (64, 576, 1152, 2304, 4608)
 UNITS = 512
 COLUMNS = (
-    "fan_in",
-    "pass",
-    "dense_ms",
-    "reflection_ms",
-    "speedup",
-    "speedup_low",
-    "speedup_high",
-    "gflops_ratio",
-    "gbytes_ratio",
+    *("fan_in", "pass", "dense_ms", "reflection_ms", "speedup", "speedup_low", "speedup_high"),
+    *("gflops_ratio", "gbytes_ratio"),
 )
 HEADER = ("fan-in", "pass", "dense, ms", "reflection, ms", "speedup", "operations", "bytes")
 
@@ -100,14 +93,5 @@ def _compare(compiled: dict[str, Any], repeats: int) -> tuple[float, ...]:
 
 
 def _shown(row: tuple[Any, ...]) -> tuple[str, ...]:
-    fan_in, name, dense, reflection, middle, low, high, flops, traffic = row
-    speedup = bracketed(middle, low, high)
-    return (
-        str(fan_in),
-        name,
-        f"{dense:.3g}",
-        f"{reflection:.3g}",
-        speedup,
-        f"{flops:.3g}",
-        f"{traffic:.3g}",
-    )
+    fan_in, name, dense, *costs = row
+    return str(fan_in), name, f"{dense:.3g}", *shown_costs(costs)

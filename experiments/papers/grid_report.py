@@ -15,23 +15,14 @@ from experiments.papers.item import Context, Item, Preset, PresetName, Report
 from experiments.papers.training import method_of
 from experiments.papers.trainings import Trained, chosen, train_grid
 from experiments.papers.verdict import NOTE, measured
+from experiments.reports.csv import MEASURES
 from experiments.reports.picture import line_style, new_figure
 from experiments.training.history import Epoch
 
 #: The columns of results.csv; accuracies are fractions.
 COLUMNS = (
-    "row",
-    "column",
-    "method",
-    "seed",
-    "epochs",
-    "train_loss",
-    "train_accuracy",
-    "test_loss",
-    "test_accuracy",
-    "step_ms",
-    "parameters",
-    "reported",
+    *("row", "column", "method", "seed", "epochs"),
+    *(*MEASURES, "step_ms", "parameters", "reported"),
 )
 
 
@@ -114,8 +105,7 @@ def _diverged(trained: Sequence[Trained]) -> list[str]:
 
 def _row(each: Trained, scores: Sequence[str], last: int) -> tuple[object, ...]:
     cell, run = each.cell, each.run
-    measures = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
-    numbers = [*(measured(run, name, last) for name in measures), run.step_ms]
+    numbers = [*(measured(run, name, last) for name in MEASURES), run.step_ms]
     reported = "" if cell.reported is None else cell.reported
     place = (cell.row, cell.column, cell.method, each.seed, run.curve[-1].epoch)
     rest = (run.parameters, reported, *(f"{run.scores[name]:.6g}" for name in scores))

@@ -26,14 +26,8 @@ def comparison_table(runs: Sequence[Run]) -> Table:
     Settings that runs have of their own are in the last columns, a value for each seed.
     """
     header = (
-        "method",
-        "test accuracy, %",
-        "against the first, points",
-        "test loss",
-        "train accuracy, %",
-        "train loss",
-        "step, ms",
-        "parameters",
+        *("method", "test accuracy, %", "against the first, points", "test loss"),
+        *("train accuracy, %", "train loss", "step, ms", "parameters"),
     )
     own = own_settings(run.changes for run in runs)
     methods = list(dict.fromkeys(run.method for run in runs))

@@ -18,15 +18,8 @@ NOISE = 0.25
 #: The load at which the claims are read, where the curves are far apart.
 READ_AT = 0.9
 COLUMNS = (
-    "method",
-    "length",
-    "load",
-    "error",
-    "standard_error",
-    "theory",
-    "difference",
-    "training_error",
-    "error_with_population_statistics",
+    *("method", "length", "load", "error", "standard_error", "theory", "difference"),
+    *("training_error", "error_with_population_statistics"),
 )
 
 
