@@ -69,6 +69,10 @@ PAPER = Protocol(
 )
 
 
+#: The datasets in --data-dir, by the names of the papers' columns.
+CIFAR = {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100"}
+
+
 class Cell(NamedTuple):
     """One entry of a table.
 

@@ -1,6 +1,6 @@
 """Figure 5: fifty layers of sigmoids."""
 
-from experiments.papers.grid import PAPER, Cell, Grid, Ordering
+from experiments.papers.grid import CIFAR, PAPER, Cell, Grid, Ordering
 from experiments.papers.grid_report import grid_item
 from experiments.papers.presets import presets
 
@@ -25,8 +25,8 @@ ITEM = grid_item(
     "WN and SN do not train at all; LCW converges fastest; BN+LCW generalizes best",
     Grid(
         tuple(
-            Cell(method.upper(), method, data, None, data.lower().replace("-", ""))
-            for data in ("CIFAR-10", "CIFAR-100")
+            Cell(method.upper(), method, data, None, source)
+            for data, source in CIFAR.items()
             for method in _METHODS
         ),
         (
