@@ -1,14 +1,15 @@
 """What figures 1a and 1b share: generalization errors of trained units over the load."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from experiments.papers.item import Claim, Context, Preset, PresetName
+from experiments.papers.item import Claim, Context, Preset, PresetName, Report
 from experiments.reports.picture import colour_of
 from experiments.simulations.finite import simulate_training
 from experiments.simulations.student import Unit
@@ -119,36 +120,22 @@ def _train(settings: LoadSettings, name: str, unit: Unit, decay: float, length: 
     )
 
 
-def rows(
-    settings: LoadSettings, curves: Sequence[Curve], theory: dict[str, np.ndarray]
-) -> list[tuple[object, ...]]:
-    """One row a method, length and load, with the method's theory where there is one."""
-    unknown = np.full(len(settings.loads), np.nan)
-    return [
-        (
-            curve.method,
-            curve.length,
-            load,
-            *(
-                f"{value:.6g}"
-                for value in _numbers(curve, theory.get(curve.method, unknown), index)
-            ),
-        )
-        for curve in curves
-        for index, load in enumerate(settings.loads)
-    ]
-
-
-def _numbers(curve: Curve, theory: np.ndarray, index: int) -> tuple[float, ...]:
-    error, wanted = curve.error[index], theory[index]
-    return (
-        error,
-        curve.standard_error[index],
-        wanted,
-        error - wanted,
-        curve.training[index],
-        curve.population[index],
-    )
+def report_of(
+    claims: Sequence[Claim],
+    settings: LoadSettings,
+    curves: Sequence[Curve],
+    theory: Mapping[str, np.ndarray],
+    figures: Mapping[str, Figure],
+    notes: Sequence[str],
+) -> Report:
+    """The report, with a row a method, length and load, and the method's theory if it has one."""
+    rows: list[tuple[object, ...]] = []
+    for curve in curves:
+        wanted = theory.get(curve.method, np.full(len(settings.loads), np.nan))
+        found = (curve.error, curve.standard_error, wanted, curve.error - wanted, *curve[-2:])
+        for load, *numbers in zip(settings.loads, *found, strict=True):
+            rows.append((curve.method, curve.length, load, *(f"{x:.6g}" for x in numbers)))
+    return Report(claims, COLUMNS, rows, figures, notes)
 
 
 def nearest(settings: LoadSettings, load: float) -> int:
@@ -156,7 +143,13 @@ def nearest(settings: LoadSettings, load: float) -> int:
     return int(np.abs(np.array(settings.loads) - load).argmin())
 
 
-def draw_points(axes: Axes, settings: LoadSettings, curves: Sequence[Curve]) -> None:
+def draw_points(
+    axes: Axes,
+    settings: LoadSettings,
+    curves: Sequence[Curve],
+    student: str,
+    ylim: tuple[float, float],
+) -> None:
     """Every simulated method as points with their standard errors, then labels and the legend."""
     markers = {"sgd": "o", "wn+gamma-decay": "^", "bn": "s"}
     for index, curve in enumerate(curves):
@@ -173,8 +166,8 @@ def draw_points(axes: Axes, settings: LoadSettings, curves: Sequence[Curve]) -> 
             markersize=4 if joined else 6,
             zorder=2 if joined else 3,
         )
-    axes.set_xlabel("load P / N")
-    axes.set_ylabel("generalization error")
+    axes.set(ylim=ylim, xlabel="load P / N", ylabel="generalization error")
+    axes.set_title(f"{student} student, M = {settings.batch_size}, noise {NOISE}")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=9, frameon=False)
 
 
