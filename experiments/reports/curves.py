@@ -66,8 +66,7 @@ def _mean(values: Float[np.ndarray, "runs epochs"]) -> Float[np.ndarray, " epoch
 
 def _label(axes: Axes, lines: dict[str, Float[np.ndarray, " epochs"]], measure: str) -> None:
     """Names the axes, and each line at its end, the names moved apart where they would overlap."""
-    axes.set_xlabel("epoch")
-    axes.set_ylabel(measure)
+    axes.set(xlabel="epoch", ylabel=measure)
     locator: Any = axes.xaxis.get_major_locator()
     locator.set_params(integer=True)
     finite = {method: line[-1] for method, line in lines.items() if np.isfinite(line[-1])}

@@ -20,5 +20,4 @@ def draw_boxes(
     )
     ticks = np.arange(1, len(flat) + 1)
     axes.set_xticks(ticks, [str(tick) if tick == 1 or tick % 5 == 0 else "" for tick in ticks])
-    axes.set_xlabel(group)
-    axes.set_ylabel(quantity)
+    axes.set(xlabel=group, ylabel=quantity)

@@ -17,7 +17,7 @@ from experiments.papers.lcw.network import (
     glorot,
     train,
 )
-from experiments.papers.measured import COLUMNS, Measured, at_least, claims, near, rows
+from experiments.papers.measured import Measured, at_least, measured_report, near
 from jaxnorm.theory.lcw import variance_gain
 
 
@@ -51,8 +51,9 @@ def run(settings: Settings, context: Context) -> Report:
         Measured("training accuracy", accuracy, 1.0, None, "perfect"),
     ]
     context.advance(1.0, "trained")
-    figures = {"activations": draw({"at the start": before, "trained": after})}
-    return Report(claims(measured), COLUMNS, rows(measured), figures)
+    return measured_report(
+        measured, {"activations": draw({"at the start": before, "trained": after})}
+    )
 
 
 def _at_the_start(layers: Activations) -> list[Measured]:

@@ -9,7 +9,7 @@ import numpy as np
 from experiments.papers.item import Context, Item, Preset, Report
 from experiments.papers.lcw.inputs import dataset, inputs
 from experiments.papers.lcw.network import LAYERS, activations, draw, glorot
-from experiments.papers.measured import COLUMNS, Measured, at_most, claims, near, rows
+from experiments.papers.measured import Measured, at_most, measured_report, near
 from jaxnorm import gaussian_moments
 from jaxnorm.theory.lcw import variance_gain
 
@@ -42,8 +42,7 @@ def run(settings: Settings, context: Context) -> Report:
         *(Measured(f"{name}, layer {n}", spread[n], with_lcw, None, "with LCW") for n in LAYERS),
     ]
     context.advance(1.0, "drawn")
-    figures = {"activations": draw({"without LCW": layers})}
-    return Report(claims(measured), COLUMNS, rows(measured), figures)
+    return measured_report(measured, {"activations": draw({"without LCW": layers})})
 
 
 def _gain_at_the_fixed_point() -> float:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from experiments.papers.item import Context, Item, Preset, Report
 from experiments.papers.lcw.boxes import draw_boxes
 from experiments.papers.lcw.inputs import inputs
-from experiments.papers.measured import COLUMNS, Measured, at_most, claims, near, rows
+from experiments.papers.measured import Measured, at_most, measured_report, near
 from experiments.reports.picture import new_figure
 from experiments.simulations.sigmoid_chain import Chain, Switch, pooled_ratio, sigmoid_chain
 from jaxnorm.theory.lcw import gradient_gain
@@ -53,8 +53,7 @@ def run(settings: Settings, context: Context) -> Report:
         "weights either: the paper's figure needs the pooled one. Theory is "
         "`jaxnorm.theory.lcw.gradient_gain` to the power of the layers between."
     ]
-    figures = {"variances": _draw(shown)}
-    return Report(claims(measured), COLUMNS, rows(measured), figures, notes)
+    return measured_report(measured, {"variances": _draw(shown)}, notes)
 
 
 def _measured(ratios: dict[str, Float[np.ndarray, " seeds"]], depth: int) -> list[Measured]:

@@ -9,7 +9,7 @@ from jaxtyping import Array
 from matplotlib.figure import Figure
 
 from experiments.papers.item import Context, Item, Preset, Report
-from experiments.papers.measured import COLUMNS, Measured, at_most, claims, near, rows
+from experiments.papers.measured import Measured, at_most, measured_report, near
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.simulations.covariance import Canonical, canonical_errors, unit_rows
 from jaxnorm.theory.normprop import canonical_error, canonical_error_bound
@@ -51,7 +51,7 @@ def run(settings: Settings, context: Context) -> Report:
             for share, values in zip(settings.shares, ratio, strict=True)
         ),
     ]
-    return Report(claims(measured), COLUMNS, rows(measured), {"bound": _draw(found)})
+    return measured_report(measured, {"bound": _draw(found)})
 
 
 def _measure(settings: Settings) -> tuple[Canonical, Array]:
@@ -78,8 +78,7 @@ def _draw(found: Canonical) -> Figure:
         axes.plot(
             found.coherence.ravel(), values, "o^"[index], label=name, color=COLOURS[index + 1]
         )
-    axes.set_xlabel("coherence of the rows")
-    axes.set_ylabel("Frobenius norm off the diagonal")
+    axes.set(xlabel="coherence of the rows", ylabel="Frobenius norm off the diagonal")
     axes.set_ylim(bottom=0)
     axes.legend()
     return figure

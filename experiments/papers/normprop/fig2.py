@@ -14,7 +14,7 @@ from experiments.papers.data import described, load_data
 from experiments.papers.epochs import epochs
 from experiments.papers.grid import Protocol
 from experiments.papers.item import Context, Item, Preset, Report
-from experiments.papers.measured import COLUMNS, Measured, claims, rows
+from experiments.papers.measured import Measured, measured_report
 from experiments.papers.normprop.protocols import FIGURES
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.training.state import TrainState
@@ -69,7 +69,7 @@ def run(settings: Protocol, context: Context) -> Report:
         )
     )
     notes = (f"Trained and tested on: {described(context.data_dir, ['cifar10'])}.",)
-    return Report(claims(measured), COLUMNS, rows(measured), {"means": _drawn(means)}, notes)
+    return measured_report(measured, {"means": _drawn(means)}, notes)
 
 
 def _means(
