@@ -93,10 +93,7 @@ def random_batch(rows: int, model: str = "cnn9") -> Batch:
 
 
 def measure_steps(
-    methods: Sequence[Method],
-    config: Config,
-    batch: Batch,
-    repeats: int,
+    methods: Sequence[Method], config: Config, batch: Batch, repeats: int
 ) -> list[StepCost]:
     """The costs of the baseline, the methods and the control, in the order of `in_turn`."""
     everyone = {BASELINE: METHODS[BASELINE], **{r.name: r for r in methods}}

@@ -68,12 +68,7 @@ class Method:
         return reduce(lambda raw, part: part.clean(raw, optimizer_state), self.parts, raw)
 
     def forward(
-        self,
-        forward: Forward,
-        raw: PyTree,
-        state: dict[str, PyTree],
-        keys: Array,
-        context: Context,
+        self, forward: Forward, raw: PyTree, state: dict[str, PyTree], keys: Array, context: Context
     ) -> Forward:
         """The network in training, with what the parts add to it."""
         for part in self.parts:

@@ -60,12 +60,7 @@ class Protocol(Config):
 
 #: What the papers' tables of images have in common, unless they say otherwise.
 PAPER = Protocol(
-    model="cnn9",
-    channels=64,
-    epochs=200,
-    batch_size=128,
-    learning_rate=0.1,
-    weight_decay=5e-4,
+    model="cnn9", channels=64, epochs=200, batch_size=128, learning_rate=0.1, weight_decay=5e-4
 )
 
 

@@ -66,11 +66,7 @@ def said_of_noise(cells: Sequence[Cell], protocol: Protocol) -> list[str]:
 
 
 def report_of(
-    grid: Grid,
-    trained: Sequence[Trained],
-    notes: Sequence[str] = (),
-    last: int = 1,
-    data: str = "",
+    grid: Grid, trained: Sequence[Trained], notes: Sequence[str] = (), last: int = 1, data: str = ""
 ) -> Report:
     """The report of a grid's runs.
 

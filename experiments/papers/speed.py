@@ -33,11 +33,7 @@ class Speed(NamedTuple):
 
 
 def speed_item(
-    name: str,
-    title: str,
-    reported: str,
-    ratios: Mapping[str, Mapping[str, float]],
-    full: Speed,
+    name: str, title: str, reported: str, ratios: Mapping[str, Mapping[str, float]], full: Speed
 ) -> Item:
     """An item that times methods.
 

@@ -167,11 +167,7 @@ def _evaluation(
 
 
 def make_context(
-    method: Method,
-    model: nnx.Module,
-    config: Config,
-    shape: Sequence[int],
-    groups: int = 1,
+    method: Method, model: nnx.Module, config: Config, shape: Sequence[int], groups: int = 1
 ) -> Context:
     """What a method is made for; which leaves are kernels is read off the network.
 
@@ -206,11 +202,7 @@ def make_context(
 
 
 def network_of(
-    method: Method,
-    config: Config,
-    shape: Sequence[int],
-    num_classes: int,
-    key: Key[Array, ""],
+    method: Method, config: Config, shape: Sequence[int], num_classes: int, key: Key[Array, ""]
 ) -> nnx.Module:
     """The network of a method, with random parameters."""
     style = method.style(plain_style(config))

@@ -52,10 +52,7 @@ TABLES = (
         f"CNN-9 of 8 channels on 2,000 photographs, 30 epochs, three seeds; {_TUNED}. nero, "
         "hyperball and adamp (with SGD, which is SGDP) are other authors' constraints of the same "
         "weights, agc their clipping.",
-        (
-            Column("test accuracy", _RIVALS),
-            Column("training accuracy", _RIVALS, "train_accuracy"),
-        ),
+        (Column("test accuracy", _RIVALS), Column("training accuracy", _RIVALS, "train_accuracy")),
         "rivals/tuning.png",
     ),
     Beside(

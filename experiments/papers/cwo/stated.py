@@ -7,10 +7,7 @@ _SETUP = "4.1.1"
 #: Learning rates and decays are named "for our method": of the rivals' nothing is said.
 _OURS = "^Ours|^c =|centre|sphere|both|noise|sigma|neither"
 
-_SPHERE = (
-    *says("3.1", {"Sphere.squared_radius": 2.0}),
-    *says("3.2", {"Sphere.centered": True}),
-)
+_SPHERE = (*says("3.1", {"Sphere.squared_radius": 2.0}), *says("3.2", {"Sphere.centered": True}))
 _CIFAR = (
     *says(_SETUP, {"epochs": 200, "channels": 64, **MOMENTUM, **COSINE, **ALL_ROWS}),
     *says(_SETUP, {"activation": "relu"}),
@@ -69,12 +66,7 @@ STATED = {
         *says(_SETUP, {"batch_size": 128}),
         *_CIFAR,
     ),
-    "cwo/tab2": (
-        *_small_batches(),
-        *says("Table 2", {"augment": POLICIES}),
-        *_NOISES,
-        *_WIDE,
-    ),
+    "cwo/tab2": (*_small_batches(), *says("Table 2", {"augment": POLICIES}), *_NOISES, *_WIDE),
     "cwo/tab3": (
         *says("Table 3", {"Sphere.centered": False}, "^sphere"),
         *_NOISES,
