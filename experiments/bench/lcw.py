@@ -81,15 +81,10 @@ def _compare(compiled: dict[str, Any], repeats: int) -> tuple[float, ...]:
         for name, (run, arguments) in compiled.items()
     }
     times = times_in_turn(subjects, repeats)
-    speedup = ratio(times["dense"], times["reflection"])
-    flops, traffic = zip(*(counted(run) for run, _ in compiled.values()), strict=True)
-    return (
-        statistics.median(times["dense"]),
-        statistics.median(times["reflection"]),
-        *speedup,
-        flops[0] / flops[1],
-        traffic[0] / traffic[1],
-    )
+    medians = (statistics.median(times[way]) for way in ("dense", "reflection"))
+    dense, reflection = (counted(compiled[way][0]) for way in ("dense", "reflection"))
+    counts = (ours / theirs for ours, theirs in zip(dense, reflection, strict=True))
+    return *medians, *ratio(times["dense"], times["reflection"]), *counts
 
 
 def _shown(row: tuple[Any, ...]) -> tuple[str, ...]:

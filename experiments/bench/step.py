@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments.bench.timing import counted, in_turn, ratio
+from experiments.bench.timing import bracketed, counted, in_turn, ratio
 from experiments.config import Config
 from experiments.data.characters import CHARACTERS, LENGTH
 from experiments.data.dataset import Dataset
@@ -145,12 +145,7 @@ HEADER = ("method", "step, ms", "time ratio", "10^9 operations", "ratio", "10^9 
 
 
 def _row(cost: StepCost, base: StepCost) -> tuple[str, ...]:
-    return (
-        cost.method,
-        f"{cost.step_ms:.3g}",
-        f"{cost.ratio:.3f} [{cost.ratio_low:.3f}, {cost.ratio_high:.3f}]",
-        f"{cost.gflops:.4g}",
-        f"{cost.gflops / base.gflops:.3f}",
-        f"{cost.gbytes:.4g}",
-        f"{cost.gbytes / base.gbytes:.3f}",
-    )
+    time = bracketed(cost.ratio, cost.ratio_low, cost.ratio_high, ".3f")
+    operations = f"{cost.gflops:.4g}", f"{cost.gflops / base.gflops:.3f}"
+    traffic = f"{cost.gbytes:.4g}", f"{cost.gbytes / base.gbytes:.3f}"
+    return cost.method, f"{cost.step_ms:.3g}", time, *operations, *traffic

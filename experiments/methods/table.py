@@ -169,21 +169,11 @@ _RIVALS = (
     Method("agc", "adaptive gradient clipping at 0.01", (AdaptivelyClipped(),)),
 )
 
-METHODS: Mapping[str, Method] = MappingProxyType(
-    {
-        method.name: method
-        for method in itertools.chain(
-            _NORMALIZERS,
-            _ABLATIONS,
-            _OTHER_NOISES,
-            _REPARAMETRIZATIONS,
-            _PROPAGATION,
-            _LOSSES,
-            _BATCH_NORM_IN_PIECES,
-            _RIVALS,
-        )
-    }
+_ALL: tuple[Method, ...] = (
+    *(_NORMALIZERS + _ABLATIONS + _OTHER_NOISES + _REPARAMETRIZATIONS + _PROPAGATION),
+    *(_LOSSES + _BATCH_NORM_IN_PIECES + _RIVALS),
 )
+METHODS: Mapping[str, Method] = MappingProxyType({method.name: method for method in _ALL})
 
 
 def find_methods(names: str) -> list[Method]:

@@ -8,16 +8,10 @@ from experiments.config import Config
 
 #: Of the last epoch; or, of the first epochs, the mean test accuracy, or its mean change from one
 #: epoch to the next.
-Measure = Literal[
-    "test_accuracy",
-    "train_accuracy",
-    "test_loss",
-    "train_loss",
-    "early_accuracy",
-    "early_change",
-    "class_accuracy",
-    "top5_accuracy",
-]
+Measure = (
+    Literal["test_accuracy", "train_accuracy", "test_loss", "train_loss"]
+    | Literal["early_accuracy", "early_change", "class_accuracy", "top5_accuracy"]
+)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ _FULL = PAPER.changed(
     activation="leaky_relu_0.2",
     epochs=250,
     batch_size=32,
-    learning_rate=0.1,
     weight_decay=1e-4,
     augment="points",
     scores=("class_accuracy",),

@@ -10,13 +10,7 @@ _METHODS = ("lcw", "bn", "sl", "wn", "cwn", "sn", "bn+lcw", "bn+wn", "bn+cwn", "
 _DROPS = tuple((epoch / 100, max(0.95**epoch, 0.01)) for epoch in range(1, 100))
 
 _FULL = PAPER.changed(
-    model="sigmoid50",
-    epochs=100,
-    batch_size=128,
-    learning_rate=0.1,
-    drops=_DROPS,
-    weight_decay=1e-4,
-    augment="crop-flip",
+    model="sigmoid50", epochs=100, drops=_DROPS, weight_decay=1e-4, augment="crop-flip"
 )
 
 ITEM = grid_item(

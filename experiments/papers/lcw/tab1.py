@@ -33,10 +33,7 @@ _LAST = 10
 #: five of 500.
 _FULL = PAPER.changed(
     model="vgg19",
-    batch_size=128,
-    learning_rate=0.1,
     drops=tuple((step / 100, max(0.95**step, 0.01)) for step in range(1, 100)),
-    weight_decay=5e-4,
     augment="crop-flip",
 )
 

@@ -58,16 +58,8 @@ def run(settings: Protocol, context: Context) -> Report:
         Measured(f"mean over layers of |mean|, {name}", sizes[name], value, None, "paper")
         for name, value in REPORTED.items()
     ]
-    nearer = sizes["normprop-batch"] < sizes["bn"]
-    measured.append(
-        Measured(
-            "NormProp's over BN's",
-            sizes["normprop-batch"] / sizes["bn"],
-            0.19 / 0.33,
-            nearer,
-            "paper",
-        )
-    )
+    ratio, nearer = sizes["normprop-batch"] / sizes["bn"], sizes["normprop-batch"] < sizes["bn"]
+    measured.append(Measured("NormProp's over BN's", ratio, 0.19 / 0.33, nearer, "paper"))
     notes = (f"Trained and tested on: {described(context.data_dir, ['cifar10'])}.",)
     return measured_report(measured, {"means": _drawn(means)}, notes)
 
