@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.papers.item import Context, Item, Preset, Report
-from experiments.papers.lcw.inputs import dataset, inputs
+from experiments.papers.lcw.inputs import DIGITS, dataset, inputs
 from experiments.papers.lcw.network import (
     LAYERS,
     Activations,
@@ -77,9 +77,7 @@ ITEM = Item(
         "smoke": Preset(
             Settings(width=64, epochs=1), "10 s on 2 CPU cores", "digits, width 64, 1 epoch"
         ),
-        "cpu": Preset(
-            Settings(), "20 s on 2 CPU cores", "digits for CIFAR-10, unless --data-dir holds it"
-        ),
+        "cpu": Preset(Settings(), "20 s on 2 CPU cores", DIGITS),
         "full": Preset(Settings(batch_size=128), "5 min on 2 CPU cores; CIFAR-10 in --data-dir"),
     },
 )

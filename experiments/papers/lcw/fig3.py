@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from experiments.papers.item import Context, Item, Preset, Report
-from experiments.papers.lcw.inputs import dataset, inputs
+from experiments.papers.lcw.inputs import DIGITS, dataset, inputs
 from experiments.papers.lcw.network import LAYERS, activations, draw, glorot
 from experiments.papers.measured import Measured, at_most, measured_report, near
 from jaxnorm import gaussian_moments
@@ -64,9 +64,7 @@ ITEM = Item(
     run,
     {
         "smoke": Preset(Settings(width=64), "10 s on 2 CPU cores", "digits, width 64"),
-        "cpu": Preset(
-            Settings(), "10 s on 2 CPU cores", "digits for CIFAR-10, unless --data-dir holds it"
-        ),
+        "cpu": Preset(Settings(), "10 s on 2 CPU cores", DIGITS),
         "full": Preset(Settings(), "10 s on 2 CPU cores; CIFAR-10 in --data-dir"),
     },
 )
