@@ -92,6 +92,7 @@ def make_trainer(
     steps = config.epochs * steps_per_epoch(dataset.train_rows, config.batch_size)
     optimizer = partial(make_optimizer, method, config, steps, context)
     plan = _plan(method, config, context, optimizer(0), dataset, placement)
+    careful = plan._replace(step=guarded(plan.step, goes_on=False))
     return Trainer(
         method,
         config,
@@ -100,7 +101,7 @@ def make_trainer(
         plan,
         init=AheadOfTime(make_init(method, context, network, optimizer, placement)),
         epoch=_runner(plan, context, dataset),
-        careful_epoch=_runner(_careful(plan), context, dataset),
+        careful_epoch=_runner(careful, context, dataset),
         evaluate=_evaluation(method, context, dataset, placement),
         watch=AheadOfTime(make_watch(method, context)),
     )
@@ -142,11 +143,6 @@ def _plan(
     augment = find_augmentation(config.augment, dataset.name, context.shape)
     refreshes = make_refreshes(method, context, placement)
     return EpochPlan(step, config.batch_size, augment, refreshes, placement)
-
-
-def _careful(plan: EpochPlan) -> EpochPlan:
-    """The same up to the first step that is not finite."""
-    return plan._replace(step=guarded(plan.step, goes_on=False))
 
 
 def _runner(plan: EpochPlan, context: Context, dataset: Dataset) -> Runner:
