@@ -11,7 +11,7 @@ from experiments.methods.scale_noise import ScaleNoise, StepNoise
 from experiments.papers.data import described, published_policies, said_of_policies
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.grid_claims import cells_of, claims_of
-from experiments.papers.item import Context, Item, Preset, PresetName, Report
+from experiments.papers.item import Context, Item, Presets, Report
 from experiments.papers.training import method_of
 from experiments.papers.trainings import Trained, chosen, train_grid
 from experiments.papers.verdict import NOTE, measured
@@ -31,7 +31,7 @@ def grid_item(
     title: str,
     reported: str,
     grid: Grid,
-    presets: dict[PresetName, Preset],
+    presets: Presets,
     notes: Sequence[str] = (),
 ) -> Item:
     """An item whose report is a table of trainings."""

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from experiments.papers.grid import Protocol
-from experiments.papers.item import Preset, PresetName
+from experiments.papers.item import Preset, Presets
 
 SMOKE_LABEL = (
     "one epoch of a few hundred enlarged digits, narrow networks, one seed: it shows that the item "
@@ -23,7 +23,7 @@ def presets(
     cpu: Mapping[str, Any],
     cpu_cost: str,
     full_cost: str,
-) -> dict[PresetName, Preset]:
+) -> Presets:
     """The presets of a table from the protocol of the paper.
 
     Args:

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from experiments.bench.step import StepCost, measure_steps, random_batch
 from experiments.config import Config
 from experiments.methods.table import find_methods
-from experiments.papers.item import Claim, Context, Item, Preset, PresetName, Report
+from experiments.papers.item import Claim, Context, Item, Preset, Presets, Report
 from experiments.reports.picture import COLOURS, new_figure
 
 COLUMNS = ("method", "step_ms", "ratio", "ratio_low", "ratio_high", "gflops", "gbytes", "reported")
@@ -55,7 +55,7 @@ def speed_item(
         context.advance(1.0, "measured")
         return _report(costs, ratios)
 
-    presets: dict[PresetName, Preset] = {
+    presets: Presets = {
         "smoke": Preset(
             full._replace(model="cnn4", channels=4, batch_size=16, repeats=2),
             "20 s on 2 CPU cores",

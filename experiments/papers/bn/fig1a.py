@@ -3,13 +3,13 @@
 import numpy as np
 
 from experiments.papers.bn import loads
-from experiments.papers.bn.loads import NOISE, Curve, LoadSettings
+from experiments.papers.bn.loads import NOISE, Curve, Settings
 from experiments.papers.item import Claim, Context, Item, Report
 from experiments.reports.picture import COLOURS, new_figure
 from jaxnorm.theory.batch_norm import generalization_error
 
 
-def run(settings: LoadSettings, context: Context) -> Report:
+def run(settings: Settings, context: Context) -> Report:
     """Trains every method at every load and holds the errors against the closed forms."""
     decay = 1 / (2 * settings.batch_size)
     curves = loads.train_all(settings, False, decay, context)
@@ -54,9 +54,7 @@ def _draw_theory(axes, highest: float, decay: float) -> None:
         axes.plot(dense, _ridge(dense, z), style, color=color, label=f"WN + decay, {label}")
 
 
-def _claims(
-    settings: LoadSettings, curves: list[Curve], theory: dict[str, np.ndarray]
-) -> list[Claim]:
+def _claims(settings: Settings, curves: list[Curve], theory: dict[str, np.ndarray]) -> list[Claim]:
     read, last = loads.nearest(settings, loads.READ_AT), curves[-1]
     return [
         *(loads.compare(settings, curve, read, theory[curve.method][read]) for curve in curves),

@@ -3,7 +3,7 @@
 import numpy as np
 
 from experiments.papers.bn import loads
-from experiments.papers.bn.loads import NOISE, Curve, LoadSettings
+from experiments.papers.bn.loads import NOISE, Curve, Settings
 from experiments.papers.item import Claim, Context, Item, Report
 from experiments.reports.picture import COLOURS, new_figure
 from jaxnorm.theory.batch_norm import generalization_error
@@ -12,7 +12,7 @@ from jaxnorm.theory.batch_norm import generalization_error
 HIGH_LOAD = 1.7
 
 
-def run(settings: LoadSettings, context: Context) -> Report:
+def run(settings: Settings, context: Context) -> Report:
     """Trains every method at every load; BN is held against WN + gamma decay, zeta = 1/(4M)."""
     curves = loads.train_all(settings, True, 1 / (4 * settings.batch_size), context)
     trained = np.array(settings.loads)
@@ -44,9 +44,7 @@ NOTES = (
 )
 
 
-def _claims(
-    settings: LoadSettings, curves: list[Curve], theory: dict[str, np.ndarray]
-) -> list[Claim]:
+def _claims(settings: Settings, curves: list[Curve], theory: dict[str, np.ndarray]) -> list[Claim]:
     read, high = (loads.nearest(settings, load) for load in (loads.READ_AT, HIGH_LOAD))
     sgd, decayed, *batch = curves
     its_error = decayed.standard_error[read]

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.papers.item import Claim, Context, Preset, PresetName, Report
+from experiments.papers.item import Claim, Context, Preset, Presets, Report
 from experiments.reports.picture import colour_of
 from experiments.simulations.finite import simulate_training
 from experiments.simulations.student import Unit
@@ -24,7 +24,7 @@ COLUMNS = (
 )
 
 
-class LoadSettings(NamedTuple):
+class Settings(NamedTuple):
     """What the protocol leaves open; the paper gives only `inputs` (4096) and the batch size.
 
     Attributes:
@@ -44,9 +44,7 @@ class LoadSettings(NamedTuple):
     learning_rate: float = 1.0
 
 
-def load_presets(
-    batch_size: int, cpu_loads: tuple[float, ...], last: float
-) -> dict[PresetName, Preset]:
+def load_presets(batch_size: int, cpu_loads: tuple[float, ...], last: float) -> Presets:
     """The three sizes of a figure.
 
     Args:
@@ -55,9 +53,9 @@ def load_presets(
         last: the largest load of the full preset, which has every tenth up to it.
     """
     loads = tuple(round(0.1 * step, 1) for step in range(1, round(10 * last) + 1))
-    smoke = LoadSettings(32, (0.5, 0.9), 2, (4, 8), 8)
-    cpu = LoadSettings(256, cpu_loads, 6, (30, 100, 300, 1000), batch_size)
-    full = LoadSettings(4096, loads, 4, (30, 100, 300, 1000, 3000), batch_size)
+    smoke = Settings(32, (0.5, 0.9), 2, (4, 8), 8)
+    cpu = Settings(256, cpu_loads, 6, (30, 100, 300, 1000), batch_size)
+    full = Settings(4096, loads, 4, (30, 100, 300, 1000, 3000), batch_size)
     return {
         "smoke": Preset(smoke, "20 s on 2 CPU cores", "N = 32, M = 8"),
         "cpu": Preset(cpu, "2 min on 2 CPU cores", "N = 256 for the paper's 4096; 6 runs a load"),
@@ -76,9 +74,7 @@ class Curve(NamedTuple):
     population: np.ndarray
 
 
-def train_all(
-    settings: LoadSettings, rectified: bool, decay: float, context: Context
-) -> list[Curve]:
+def train_all(settings: Settings, rectified: bool, decay: float, context: Context) -> list[Curve]:
     """SGD and WN + gamma decay to the longest length, and BN to every length."""
     longest = max(settings.lengths)
     todo = [
@@ -95,7 +91,7 @@ def train_all(
     return curves
 
 
-def _train(settings: LoadSettings, name: str, unit: Unit, decay: float, length: int) -> Curve:
+def _train(settings: Settings, name: str, unit: Unit, decay: float, length: int) -> Curve:
     samples = np.rint(np.array(settings.loads) * settings.inputs).astype(np.int32)
     outcome = simulate_training(
         jax.random.split(jax.random.key(0), settings.seeds),
@@ -122,7 +118,7 @@ def _train(settings: LoadSettings, name: str, unit: Unit, decay: float, length: 
 
 def report_of(
     claims: Sequence[Claim],
-    settings: LoadSettings,
+    settings: Settings,
     curves: Sequence[Curve],
     theory: Mapping[str, np.ndarray],
     figures: Mapping[str, Figure],
@@ -138,14 +134,14 @@ def report_of(
     return Report(claims, COLUMNS, rows, figures, notes)
 
 
-def nearest(settings: LoadSettings, load: float) -> int:
+def nearest(settings: Settings, load: float) -> int:
     """The index of the load nearest to this one."""
     return int(np.abs(np.array(settings.loads) - load).argmin())
 
 
 def draw_points(
     axes: Axes,
-    settings: LoadSettings,
+    settings: Settings,
     curves: Sequence[Curve],
     student: str,
     ylim: tuple[float, float],
@@ -172,7 +168,7 @@ def draw_points(
 
 
 def compare(
-    settings: LoadSettings, curve: Curve, at: int, wanted: float, its_error: float = 0.0
+    settings: Settings, curve: Curve, at: int, wanted: float, its_error: float = 0.0
 ) -> Claim:
     """The error at a load's index: within 3 standard errors and 2%, for N is finite."""
     difference = curve.error[at] - wanted

@@ -49,14 +49,8 @@ def run(settings: Settings, context: Context) -> Report:
     chosen = train_all(settings, context)
     errors = mean_errors(chosen, settings)
     table = markdown(results_table(chosen, settings))
-    rows = [(*_rounded(each), _or_empty(reported(each[0], each[1:3]))) for each in chosen]
-    return Report(
-        claims_of(errors, settings),
-        COLUMNS,
-        rows,
-        {"profile": draw_profile(errors, settings)},
-        (*NOTES, table),
-    )
+    claims, figures = claims_of(errors, settings), {"profile": draw_profile(errors, settings)}
+    return Report(claims, COLUMNS, [_row(each) for each in chosen], figures, (*NOTES, table))
 
 
 def claims_of(errors: Float[np.ndarray, "sets options"], settings: Settings) -> list[Claim]:
@@ -150,13 +144,10 @@ def draw_profile(errors: Float[np.ndarray, "sets options"], settings: Settings) 
     return figure
 
 
-def _rounded(chosen: Chosen) -> tuple[object, ...]:
+def _row(chosen: Chosen) -> tuple[object, ...]:
     *rest, validation, test = chosen
-    return (*rest, f"{validation:.6g}", f"{test:.6g}")
-
-
-def _or_empty(value: float | None) -> object:
-    return "" if value is None else value
+    paper = reported(chosen.dataset, (chosen.activation, chosen.normalization))
+    return (*rest, f"{validation:.6g}", f"{test:.6g}", "" if paper is None else paper)
 
 
 #: All three come out of one run; with one --out the trainings are shared.
