@@ -13,6 +13,7 @@ from jaxtyping import Array, PyTree
 import jaxnorm
 from experiments.methods.flags import flag
 from experiments.methods.part import Context, Forward, Optimizer, Part
+from experiments.methods.reparametrized import logits_of
 from experiments.models.registry import NetworkStyle, Noise
 from experiments.models.residual import Residual
 
@@ -92,13 +93,8 @@ class ScaleNoise(Part):
         """The noise of each kernel: a number for all, or a tree of numbers."""
         if not self.grows:
             return self.stddev
-        functional = context.functional
-
-        def logits(params: PyTree, x: Array) -> Array:
-            return functional.apply(params, functional.state, x, train=False)[0]
-
+        logits, params = logits_of(context, train=False), context.functional.params
         x = jax.ShapeDtypeStruct((2, *context.shape), jnp.float32)
-        params = functional.params
         return jaxnorm.linear_stddev(self.stddev, logits, params, x, layout=context.hidden)
 
 
