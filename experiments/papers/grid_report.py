@@ -1,5 +1,7 @@
 """From finished trainings to a report: the table, the orderings one by one, the curves."""
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -88,14 +90,11 @@ def report_of(
 
 def _diverged(trained: Sequence[Trained]) -> list[str]:
     """Which cells ended with a loss that is not finite, and under how many seeds, in a sentence."""
-    losses = {
-        cell.name: np.array([t.run.curve[-1].train_loss for t in trained if t.cell == cell])
-        for cell in cells_of(trained)
-    }
-    lost = {name: np.sum(~np.isfinite(loss)) for name, loss in losses.items()}
-    said = [
-        f"{name} ({count} of {len(losses[name])} seeds)" for name, count in lost.items() if count
-    ]
+    seeds = Counter(each.cell.name for each in trained)
+    lost = Counter(
+        each.cell.name for each in trained if not math.isfinite(each.run.curve[-1].train_loss)
+    )
+    said = [f"{name} ({count} of {seeds[name]} seeds)" for name, count in lost.items()]
     return [f"Training diverged: {'; '.join(said)}."] if said else []
 
 

@@ -103,11 +103,8 @@ def _values(runs: Sequence[Run], name: str) -> str:
 
 def failures(runs: Sequence[Run]) -> str:
     """Which runs of a method did not train, as ": diverged (1 of 3 seeds)"; empty if all did."""
-    kinds = {DIVERGED: [run.diverged for run in runs]}
-    kinds[AT_CHANCE] = [run.outcome == AT_CHANCE for run in runs]
-    said = [
-        f"{kind} ({sum(found)} of {len(runs)} seeds)" for kind, found in kinds.items() if any(found)
-    ]
+    counts = {k: sum(run.outcome.startswith(k) for run in runs) for k in (DIVERGED, AT_CHANCE)}
+    said = [f"{kind} ({count} of {len(runs)} seeds)" for kind, count in counts.items() if count]
     return f": {', '.join(said)}" if said else ""
 
 
