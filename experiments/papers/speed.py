@@ -11,7 +11,7 @@ from experiments.methods.table import find_methods
 from experiments.papers.item import Claim, Context, Item, Preset, Presets, Report
 from experiments.reports.picture import COLOURS, new_figure
 
-COLUMNS = ("method", "step_ms", "ratio", "ratio_low", "ratio_high", "gflops", "gbytes", "reported")
+COLUMNS = (*StepCost._fields, "reported")
 
 
 class Speed(NamedTuple):
