@@ -32,18 +32,14 @@ def run(settings: Settings, context: Context) -> Report:
     context.advance(1.0, "sampled")
     ratio = exact / found.bound
     simplex = jnp.eye(settings.units) - 1 / settings.units
+    over = canonical_error_bound(simplex) / canonical_error(simplex)
     # An entry of a sampled covariance is off by sigma^2 sqrt(2 / samples) at most, and for coherent
     # rows all entries are at once.
     noise = settings.sigma**2 * settings.units * (2 / settings.samples) ** 0.5
     measured = [
         at_most("largest ratio of error and bound", ratio.max(), 1),
         at_most("largest |sampled - exact error|", np.abs(found.error - exact).max(), 4 * noise),
-        near(
-            "bound over error, all rows at one angle",
-            canonical_error_bound(simplex) / canonical_error(simplex),
-            1,
-            1e-4,
-        ),
+        near("bound over error, all rows at one angle", over, 1, 1e-4),
         *(
             Measured(
                 f"mean ratio, share {share:g} of one direction", values.mean(), 1, None, "bound"

@@ -68,12 +68,9 @@ def claims_of(errors: Float[np.ndarray, "sets options"], settings: Settings) -> 
     claims += [_means(errors, activation, settings) for activation in settings.activations]
     for activation, counts in by_activation.items():
         paper = dict(zip(Settings().normalizations, TAB4[activation], strict=True))
+        name, total = NAMES[activation], len(errors)
         claims += [
-            Claim(
-                f"wins of {n}, {NAMES[activation]}",
-                f"{count} of {len(errors)} sets",
-                f"{paper[n]} of 44",
-            )
+            Claim(f"wins of {n}, {name}", f"{count} of {total} sets", f"{paper[n]} of 44")
             for n, count in zip(settings.normalizations, counts, strict=True)
         ]
     return claims
@@ -95,12 +92,8 @@ def _best_of_all(counts: Int[np.ndarray, " options"], settings: Settings) -> Cla
     named = sorted(zip(counts, map("+".join, options(settings)), strict=True), reverse=True)
     most = {name for count, name in named if count == named[0][0]}
     listed = ", ".join(f"{name} {count}" for count, name in named)
-    return Claim(
-        "most wins among all combinations",
-        listed,
-        "selu+vcl 11, elu+vcl 11",
-        bool(most & {"selu+vcl", "elu+vcl"}),
-    )
+    holds = bool(most & {"selu+vcl", "elu+vcl"})
+    return Claim("most wins among all combinations", listed, "selu+vcl 11, elu+vcl 11", holds)
 
 
 def _means(errors: Float[np.ndarray, "sets options"], activation: str, settings: Settings) -> Claim:
