@@ -84,14 +84,9 @@ def _report(costs: Sequence[StepCost], ratios: Mapping[str, Mapping[str, float]]
     by_name = {cost.method: cost for cost in costs}
     ordered = sorted(ratios, key=lambda name: sum(ratios[name].values()))
     measured = [by_name[name].ratio for name in ordered]
-    claims.append(
-        Claim(
-            "cheapest first",
-            ", ".join(sorted(ratios, key=lambda name: by_name[name].ratio)),
-            ", ".join(ordered),
-            measured == sorted(measured),
-        )
-    )
+    found = ", ".join(sorted(ratios, key=lambda name: by_name[name].ratio))
+    holds = measured == sorted(measured)
+    claims.append(Claim("cheapest first", found, ", ".join(ordered), holds))
     rows = [
         (c.method, *(f"{x:.5g}" for x in c[1:]), next(iter(ratios.get(c.method, {}).values()), ""))
         for c in costs

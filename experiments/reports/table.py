@@ -58,12 +58,8 @@ def provenance(command: str) -> str:
     software = {"Python": platform.python_version(), "jaxnorm": jaxnorm.__version__, **versions}
     device = jax.devices()[0]
     hardware = f"{device.device_kind} ({device.platform}), {os.cpu_count()} CPU cores"
-    commit = subprocess.run(
-        ["git", "-C", Path(__file__).parent, "describe", "--always", "--dirty"],
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
+    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     return (
         f"- command: `{command}`\n"

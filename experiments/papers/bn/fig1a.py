@@ -15,11 +15,9 @@ def run(settings: Settings, context: Context) -> Report:
     curves = loads.train_all(settings, False, decay, context)
     trained = np.array(settings.loads)
     with np.errstate(all="ignore"):
-        theory = {
-            "sgd": np.asarray(generalization_error("sgd_linear", trained, NOISE)),
-            "wn+gamma-decay": _ridge(trained, trained * decay),
-            "bn": _ridge(trained, trained * decay),
-        }
+        sgd = np.asarray(generalization_error("sgd_linear", trained, NOISE))
+        ridge = _ridge(trained, trained * decay)
+    theory = {"sgd": sgd, "wn+gamma-decay": ridge, "bn": ridge}
     figure = new_figure(width=10, height=5)
     _draw_theory(figure.axes[0], trained.max(), decay)
     loads.draw_points(figure.axes[0], settings, curves, "Linear", (0, 3))

@@ -106,14 +106,9 @@ def _train(settings: Settings, name: str, unit: Unit, decay: float, length: int)
         batch_size=settings.batch_size,
     )
     error = np.asarray(outcome.error, np.float64)
-    return Curve(
-        name,
-        length,
-        error.mean(1),
-        error.std(1, ddof=1) / np.sqrt(settings.seeds),
-        np.asarray(outcome.training_error).mean(1),
-        np.asarray(outcome.population_error).mean(1),
-    )
+    spread = error.std(1, ddof=1) / np.sqrt(settings.seeds)
+    others = (outcome.training_error, outcome.population_error)
+    return Curve(name, length, error.mean(1), spread, *(np.asarray(x).mean(1) for x in others))
 
 
 def report_of(
