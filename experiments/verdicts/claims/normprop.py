@@ -1,5 +1,7 @@
 """Arpit et al. 2016, normalization propagation."""
 
+from typing import Any
+
 from experiments.verdicts.claim import Claim, cells, method, of_rows
 
 PAPER = "Normalization propagation (Arpit et al. 2016)"
@@ -8,6 +10,7 @@ PICTURE = "cifar10-jpeg/normprop-tab1/curves.png"
 _ONE = "batches/1/results.csv"
 #: What of the paper is about a batch of 1.
 _FIG4 = cells("normprop/fig4", "", "batch 1")
+_AT_1: dict[str, Any] = {"about": "training", "data": "Fashion-MNIST", "decider": _FIG4}
 
 NOTE = (
     "For how many layers the propagated moments hold, and how much further where the weights of a "
@@ -42,9 +45,7 @@ CLAIMS = (
         _ONE,
         method("normprop"),
         kind="trains",
-        about="training",
-        data="Fashion-MNIST",
-        decider=_FIG4,
+        **_AT_1,
     ),
     Claim(
         "bn-batch-of-1",
@@ -54,8 +55,6 @@ CLAIMS = (
         method("bn"),
         method("normprop"),
         kind="fails",
-        about="training",
-        data="Fashion-MNIST",
-        decider=_FIG4,
+        **_AT_1,
     ),
 )
