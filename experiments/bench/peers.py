@@ -52,7 +52,6 @@ def bench_peers(flags: Any) -> None:
 
 
 def _plain(x: Array) -> Subject:
-    del x
     params = {"kernel": jax.random.normal(jax.random.key(1), (FAN_IN, UNITS))}
     return lambda params, x: jnp.square(x @ params["kernel"]).mean(), params
 
@@ -92,7 +91,6 @@ def _linen(wrapper: type[linen.Module], **call: Any) -> Callable[[Array], Subjec
 
 
 def _nnx_weight_norm(x: Array) -> Subject:
-    del x
     layer = nnx.WeightNorm(
         nnx.Linear(FAN_IN, UNITS, use_bias=False, rngs=nnx.Rngs(1)), rngs=nnx.Rngs(1)
     )
@@ -102,7 +100,6 @@ def _nnx_weight_norm(x: Array) -> Subject:
 
 
 def _equinox(x: Array) -> Subject | None:
-    del x
     if importlib.util.find_spec("equinox") is None:
         return None
     import equinox
