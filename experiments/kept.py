@@ -69,17 +69,9 @@ def read_runs(path: Path, protocol: Mapping[str, Any]) -> dict[tuple[str, int], 
 def write_runs(path: Path, protocol: Mapping[str, Any], runs: Iterable[tuple[str, Run]]) -> None:
     """Writes all finished runs by their names, whole."""
     entries = [
-        {
-            "cell": name,
-            "seed": run.seed,
-            "method": run.method,
-            "step_ms": run.step_ms,
-            "parameters": run.parameters,
-            "outcome": run.outcome,
-            "changes": dict(run.changes),
-            "scores": dict(run.scores),
-            "curve": run.curve,
-        }
+        {"cell": name}
+        | {each: getattr(run, each) for each in _Header._fields if each != "cell"}
+        | {"changes": dict(run.changes), "scores": dict(run.scores), "curve": run.curve}
         for name, run in runs
     ]
     write_kept(path, protocol, entries)

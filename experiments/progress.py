@@ -45,12 +45,8 @@ def progress(total: int, shown: bool = True) -> Iterator[tuple[Advance, Say]]:
     if not console.is_terminal:
         yield (lambda what: None), (lambda line: print(line, file=sys.stderr, flush=True))
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
+    what = TextColumn("{task.description}")
+    columns = (what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("starting", total=total)
         yield (

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from experiments.bench.timing import bracketed, counted, median_and_ratio, times_in_turn
+from experiments.bench.timing import costs_in_turn, shown_costs
 from experiments.reports.csv import write_csv
 from experiments.reports.files import prepare_folder
 from experiments.reports.show import show_table
@@ -84,21 +84,11 @@ def random_params(shapes: list[tuple[int, ...]]) -> dict[str, dict[str, Array]]:
 
 def _rows(network: str, shapes: list[tuple[int, ...]], flags: Any) -> list[tuple[Any, ...]]:
     params = random_params(shapes)
-    subjects, compiled = {}, {}
+    compiled = {}
     for name in (COPY, *NODES):
         run, raw = _subject(name, params)
-        compiled[name] = jax.jit(run).lower(raw).compile()
-        subjects[name] = lambda run=compiled[name], raw=raw: run(raw)
-    times = times_in_turn(subjects, flags.repeats)
-    return [
-        (
-            network,
-            name,
-            *median_and_ratio(times[name], times[COPY]),
-            *(1e-9 * count for count in counted(compiled[name])),
-        )
-        for name in subjects
-    ]
+        compiled[name] = jax.jit(run).lower(raw).compile(), (raw,)
+    return [(network, *row) for row in costs_in_turn(compiled, COPY, flags.repeats)]
 
 
 def _subject(name: str, params: Any) -> tuple[Any, Any]:
@@ -119,15 +109,6 @@ def _unit_vectors(raw: Any) -> dict[str, Array]:
 
 
 def _shown(row: tuple[Any, ...], rows: list[tuple[Any, ...]]) -> tuple[str, ...]:
-    network, name, ms, middle, low, high, gflops, gbytes = row
+    network, name, *costs = row
     base = next(other[-1] for other in rows if other[0] == network and other[1] == COPY)
-    times = bracketed(middle, low, high)
-    return (
-        network,
-        name,
-        f"{ms:.3g}",
-        times,
-        f"{gflops:.3g}",
-        f"{gbytes:.3g}",
-        f"{gbytes / base:.2f}",
-    )
+    return network, name, *shown_costs(costs), f"{costs[-1] / base:.2f}"

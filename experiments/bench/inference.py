@@ -1,7 +1,7 @@
 """The forward pass of a trained network: its weights made in each call, at hand, or folded."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -9,7 +9,7 @@ from flax import nnx
 from jaxtyping import Array
 
 from experiments.bench.step import BASELINE, CONTROL, config_of, random_batch, trainer_of
-from experiments.bench.timing import bracketed, counted, median_and_ratio, times_in_turn
+from experiments.bench.timing import Compiled, costs_in_turn, shown_costs
 from experiments.methods.method import Method
 from experiments.methods.paths import by_path
 from experiments.methods.table import METHODS, find_methods
@@ -24,13 +24,6 @@ COLUMNS = ("network", "ms", "ratio", "ratio_low", "ratio_high", "gflops", "gbyte
 HEADER = ("network", "ms", "time ratio", "10^9 operations", "10^9 bytes")
 
 
-class _Subject(NamedTuple):
-    """A compiled forward pass, and what it is called with."""
-
-    compiled: jax.stages.Compiled
-    arguments: tuple[Any, ...]
-
-
 def bench_inference(flags: Any) -> None:
     """Forward passes in evaluation: weights made in each call, at hand, or BN folded into them."""
     prepare_folder(flags.out)
@@ -39,24 +32,15 @@ def bench_inference(flags: Any) -> None:
     subjects[CONTROL] = subjects[BASELINE]
     for method in find_methods(flags.methods):
         subjects |= dict(_subjects(method.name, method, flags, batch))
-    calls = {n: (lambda s=subject: s.compiled(*s.arguments)) for n, subject in subjects.items()}
-    times = times_in_turn(calls, flags.repeats)
-    rows = [
-        (
-            name,
-            *median_and_ratio(times[name], times[BASELINE]),
-            *(1e-9 * count for count in counted(subject.compiled)),
-        )
-        for name, subject in subjects.items()
-    ]
+    rows = costs_in_turn(subjects, BASELINE, flags.repeats)
     write_csv(flags.out / "inference.csv", COLUMNS, rows)
-    show_table((HEADER, [_shown(row) for row in rows]))
+    show_table((HEADER, [(name, *shown_costs(costs, ".3f", ".4g")) for name, *costs in rows]))
     print(f"\n{flags.model}, {flags.batch_size} rows. Written to {flags.out}: inference.csv.")
 
 
 def _subjects(
     name: str, method: Method, flags: Any, batch: Batch
-) -> Iterator[tuple[str, _Subject]]:
+) -> Iterator[tuple[str, Compiled]]:
     """A method's network as it was trained, and in the forms that one would deploy."""
     trainer = trainer_of(method, config_of(flags), batch)
     X, state = batch.X, trainer.init(np.uint32(0), np.asarray(batch.X))
@@ -78,11 +62,5 @@ def _subjects(
         yield f"{name}, folded", _compiled(forward, folded.params, X)
 
 
-def _compiled(forward: Callable[..., Array], *arguments: Any) -> _Subject:
-    return _Subject(jax.jit(forward).lower(*arguments).compile(), arguments)
-
-
-def _shown(row: tuple[Any, ...]) -> tuple[str, ...]:
-    name, ms, middle, low, high, *counts = row
-    time = bracketed(middle, low, high, ".3f")
-    return (name, f"{ms:.3g}", time, *(f"{count:.4g}" for count in counts))
+def _compiled(forward: Callable[..., Array], *arguments: Any) -> Compiled:
+    return jax.jit(forward).lower(*arguments).compile(), arguments

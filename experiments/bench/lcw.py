@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from experiments.bench.timing import bracketed, counted, ratio, times_in_turn
+from experiments.bench.timing import counted, ratio, shown_costs, times_in_turn
 from experiments.reports.csv import write_csv
 from experiments.reports.files import prepare_folder
 from experiments.reports.show import show_table
@@ -17,15 +17,8 @@ from jaxnorm import LinearlyConstrained
 FAN_INS = (64, 576, 1152, 2304, 4608)
 UNITS = 512
 COLUMNS = (
-    "fan_in",
-    "pass",
-    "dense_ms",
-    "reflection_ms",
-    "speedup",
-    "speedup_low",
-    "speedup_high",
-    "gflops_ratio",
-    "gbytes_ratio",
+    *("fan_in", "pass", "dense_ms", "reflection_ms", "speedup", "speedup_low", "speedup_high"),
+    *("gflops_ratio", "gbytes_ratio"),
 )
 HEADER = ("fan-in", "pass", "dense, ms", "reflection, ms", "speedup", "operations", "bytes")
 
@@ -88,26 +81,12 @@ def _compare(compiled: dict[str, Any], repeats: int) -> tuple[float, ...]:
         for name, (run, arguments) in compiled.items()
     }
     times = times_in_turn(subjects, repeats)
-    speedup = ratio(times["dense"], times["reflection"])
-    flops, traffic = zip(*(counted(run) for run, _ in compiled.values()), strict=True)
-    return (
-        statistics.median(times["dense"]),
-        statistics.median(times["reflection"]),
-        *speedup,
-        flops[0] / flops[1],
-        traffic[0] / traffic[1],
-    )
+    medians = (statistics.median(times[way]) for way in ("dense", "reflection"))
+    dense, reflection = (counted(compiled[way][0]) for way in ("dense", "reflection"))
+    counts = (ours / theirs for ours, theirs in zip(dense, reflection, strict=True))
+    return *medians, *ratio(times["dense"], times["reflection"]), *counts
 
 
 def _shown(row: tuple[Any, ...]) -> tuple[str, ...]:
-    fan_in, name, dense, reflection, middle, low, high, flops, traffic = row
-    speedup = bracketed(middle, low, high)
-    return (
-        str(fan_in),
-        name,
-        f"{dense:.3g}",
-        f"{reflection:.3g}",
-        speedup,
-        f"{flops:.3g}",
-        f"{traffic:.3g}",
-    )
+    fan_in, name, dense, *costs = row
+    return str(fan_in), name, f"{dense:.3g}", *shown_costs(costs)

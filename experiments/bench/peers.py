@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import linen, nnx
 from jaxtyping import Array
 
-from experiments.bench.timing import bracketed, counted, median_and_ratio, times_in_turn
+from experiments.bench.timing import costs_in_turn, shown_costs
 from experiments.reports.csv import write_csv
 from experiments.reports.files import prepare_folder
 from experiments.reports.show import show_table
@@ -40,19 +40,11 @@ def bench_peers(flags: Any) -> None:
         subject = make(x)
         if subject is not None:
             loss, params = subject
-            compiled[name] = (jax.jit(jax.value_and_grad(loss)).lower(params, x).compile(), params)
-    subjects = {n: (lambda run=run, p=p: run(p, x)) for n, (run, p) in compiled.items()}
-    times = times_in_turn(subjects, flags.repeats)
-    rows = [
-        (
-            name,
-            *median_and_ratio(times[name], times[PLAIN]),
-            *(1e-9 * count for count in counted(run)),
-        )
-        for name, (run, _) in compiled.items()
-    ]
+            run = jax.jit(jax.value_and_grad(loss)).lower(params, x).compile()
+            compiled[name] = run, (params, x)
+    rows = costs_in_turn(compiled, PLAIN, flags.repeats)
     write_csv(flags.out / "peers.csv", COLUMNS, rows)
-    show_table((HEADER, [_shown(row) for row in rows]))
+    show_table((HEADER, [(name, *shown_costs(costs)) for name, *costs in rows]))
     print(
         f"\n{ROWS} rows, fan-in {FAN_IN}, {UNITS} units. Libraries that are not installed are left"
     )
@@ -60,7 +52,6 @@ def bench_peers(flags: Any) -> None:
 
 
 def _plain(x: Array) -> Subject:
-    del x
     params = {"kernel": jax.random.normal(jax.random.key(1), (FAN_IN, UNITS))}
     return lambda params, x: jnp.square(x @ params["kernel"]).mean(), params
 
@@ -100,7 +91,6 @@ def _linen(wrapper: type[linen.Module], **call: Any) -> Callable[[Array], Subjec
 
 
 def _nnx_weight_norm(x: Array) -> Subject:
-    del x
     layer = nnx.WeightNorm(
         nnx.Linear(FAN_IN, UNITS, use_bias=False, rngs=nnx.Rngs(1)), rngs=nnx.Rngs(1)
     )
@@ -110,7 +100,6 @@ def _nnx_weight_norm(x: Array) -> Subject:
 
 
 def _equinox(x: Array) -> Subject | None:
-    del x
     if importlib.util.find_spec("equinox") is None:
         return None
     import equinox
@@ -144,14 +133,3 @@ PEERS: dict[str, Callable[[Array], Subject | None]] = {
     "jaxnorm SpectrallyNormalized": _spectrally_normalized,
     "linen.SpectralNorm": _linen(linen.SpectralNorm, update_stats=True),
 }
-
-
-def _shown(row: tuple[Any, ...]) -> tuple[str, ...]:
-    name, ms, middle, low, high, gflops, gbytes = row
-    return (
-        name,
-        f"{ms:.3g}",
-        bracketed(middle, low, high),
-        f"{gflops:.3g}",
-        f"{gbytes:.3g}",
-    )

@@ -1,6 +1,5 @@
 """Times of training steps, measured against the same network without a method, in one run."""
 
-import statistics
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -8,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments.bench.timing import counted, in_turn, ratio
+from experiments.bench.timing import bracketed, counted, in_turn, median_and_ratio
 from experiments.config import Config
 from experiments.data.characters import CHARACTERS, LENGTH
 from experiments.data.dataset import Dataset
@@ -26,7 +25,6 @@ BASELINE = "none"
 CONTROL = "none (control)"
 IMAGE = (32, 32, 3)
 CLASSES = 10
-COLUMNS = ("method", "step_ms", "ratio", "ratio_low", "ratio_high", "gflops", "gbytes")
 
 
 class StepCost(NamedTuple):
@@ -64,9 +62,8 @@ def bench_step(flags: Any) -> None:
     methods = [method for method in find_methods(flags.methods) if method.name != BASELINE]
     batch = random_batch(flags.batch_size, flags.model)
     costs = measure_steps(methods, config_of(flags), batch, flags.repeats)
-    write_csv(
-        flags.out / "step.csv", COLUMNS, [(c[0], *(f"{x:.5g}" for x in c[1:])) for c in costs]
-    )
+    rows = [(name, *(f"{x:.5g}" for x in numbers)) for name, *numbers in costs]
+    write_csv(flags.out / "step.csv", StepCost._fields, rows)
     show_table((HEADER, [_row(cost, costs[0]) for cost in costs]))
     print(
         f"\nRatios are medians over {flags.repeats} rounds [quartiles]; the control says how much"
@@ -93,10 +90,7 @@ def random_batch(rows: int, model: str = "cnn9") -> Batch:
 
 
 def measure_steps(
-    methods: Sequence[Method],
-    config: Config,
-    batch: Batch,
-    repeats: int,
+    methods: Sequence[Method], config: Config, batch: Batch, repeats: int
 ) -> list[StepCost]:
     """The costs of the baseline, the methods and the control, in the order of `in_turn`."""
     everyone = {BASELINE: METHODS[BASELINE], **{r.name: r for r in methods}}
@@ -139,21 +133,15 @@ def timed(subject: Subject, batch: Batch) -> tuple[Subject, float]:
 
 
 def _cost(name: str, times: Mapping[str, list[float]], compiled: jax.stages.Compiled) -> StepCost:
-    gflops, gbytes = (count / 1e9 for count in counted(compiled))
-    ratios = ratio(times[name], times[BASELINE])
-    return StepCost(name, statistics.median(times[name]), *ratios, gflops, gbytes)
+    counts = (count / 1e9 for count in counted(compiled))
+    return StepCost(name, *median_and_ratio(times[name], times[BASELINE]), *counts)
 
 
 HEADER = ("method", "step, ms", "time ratio", "10^9 operations", "ratio", "10^9 bytes", "ratio")
 
 
 def _row(cost: StepCost, base: StepCost) -> tuple[str, ...]:
-    return (
-        cost.method,
-        f"{cost.step_ms:.3g}",
-        f"{cost.ratio:.3f} [{cost.ratio_low:.3f}, {cost.ratio_high:.3f}]",
-        f"{cost.gflops:.4g}",
-        f"{cost.gflops / base.gflops:.3f}",
-        f"{cost.gbytes:.4g}",
-        f"{cost.gbytes / base.gbytes:.3f}",
-    )
+    time = bracketed(cost.ratio, cost.ratio_low, cost.ratio_high, ".3f")
+    operations = f"{cost.gflops:.4g}", f"{cost.gflops / base.gflops:.3f}"
+    traffic = f"{cost.gbytes:.4g}", f"{cost.gbytes / base.gbytes:.3f}"
+    return cost.method, f"{cost.step_ms:.3g}", time, *operations, *traffic

@@ -144,14 +144,9 @@ def _batches(data: Dataset, size: int) -> Iterator[Batch]:
 def _rows(method: Method, trainer: Trainer, data: Dataset, repeats: int) -> list[tuple[Any, ...]]:
     times = times_in_turn(ways(trainer, data), repeats)
     steps = EPOCHS * _steps(trainer, data)
+    rates = {way: f"{1e3 * steps / statistics.median(each):.4g}" for way, each in times.items()}
     return [
-        (
-            method.name,
-            way,
-            f"{1e3 * steps / statistics.median(times[way]):.4g}",
-            base,
-            *(f"{x:.4f}" for x in ratio(times[way], times[base])),
-        )
+        (method.name, way, rates[way], base, *(f"{x:.4f}" for x in ratio(times[way], times[base])))
         for way, base in BASES.items()
     ]
 

@@ -3,7 +3,8 @@
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -63,6 +64,29 @@ def median_and_ratio(times: list[float], base: list[float]) -> tuple[float, ...]
 def bracketed(middle: float, low: float, high: float, form: str = ".3g") -> str:
     """A median with its quartiles, as tables show it."""
     return f"{middle:{form}} [{low:{form}}, {high:{form}}]"
+
+
+#: A compiled function, and what it is called with.
+Compiled = tuple[jax.stages.Compiled, tuple[Any, ...]]
+
+
+def costs_in_turn(
+    compiled: Mapping[str, Compiled], base: str, repeats: int
+) -> list[tuple[Any, ...]]:
+    """By name: milliseconds, their ratio to the base's, and 10^9 operations and bytes."""
+    calls = {name: partial(run, *arguments) for name, (run, arguments) in compiled.items()}
+    times = times_in_turn(calls, repeats)
+    return [
+        (name, *median_and_ratio(times[name], times[base]), *(1e-9 * n for n in counted(run)))
+        for name, (run, _) in compiled.items()
+    ]
+
+
+def shown_costs(costs: Iterable[float], of_ratio: str = ".3g", of_count: str = ".3g") -> list[str]:
+    """Milliseconds, their ratio with its quartiles, and counts, as tables show them."""
+    ms, middle, low, high, *counts = costs
+    shown = (f"{count:{of_count}}" for count in counts)
+    return [f"{ms:.3g}", bracketed(middle, low, high, of_ratio), *shown]
 
 
 def counted(compiled: jax.stages.Compiled) -> tuple[float, float]:

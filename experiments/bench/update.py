@@ -11,7 +11,8 @@ from optax import contrib
 
 import jaxnorm
 from experiments.bench.effective import random_params, wide_resnet_kernels
-from experiments.bench.timing import bracketed, counted, median_and_ratio, times_in_turn
+from experiments.bench.timing import counted, median_and_ratio, shown_costs, times_in_turn
+from experiments.methods.part import Optimizer
 from experiments.methods.rivals.hyperball import hyperball
 from experiments.methods.rivals.nero import normalize_units
 from experiments.reports.csv import write_csv
@@ -20,15 +21,8 @@ from experiments.reports.show import show_table
 
 BASE, CONTROL = "SGD", "SGD again"
 COLUMNS = (
-    "network",
-    "optimizer",
-    "ms",
-    "ratio",
-    "ratio_low",
-    "ratio_high",
-    "operations_per_weight",
-    "bytes_per_weight",
-    "temporary_bytes_per_weight",
+    *("network", "optimizer", "ms", "ratio", "ratio_low", "ratio_high"),
+    *("operations_per_weight", "bytes_per_weight", "temporary_bytes_per_weight"),
 )
 HEADER = ("network", "optimizer", "ms", "time ratio", "operations", "bytes", "temporary bytes")
 
@@ -44,17 +38,17 @@ def decoder_kernels(width: int = 1024, layers: int = 24) -> list[tuple[int, ...]
     return layers * block
 
 
-def _sgd() -> optax.GradientTransformation:
+def _sgd() -> Optimizer:
     return optax.sgd(0.1, momentum=0.9)
 
 
-def _nero() -> optax.GradientTransformation:
+def _nero() -> Optimizer:
     normalize = normalize_units(jaxnorm.flax_layout, 0.999)
     return optax.chain(normalize, _sgd(), jaxnorm.sphere_projection(squared_radius=1.0))
 
 
 #: Those that are measured on the large network too, each with arrays of its own.
-FEW: Mapping[str, Callable[[], optax.GradientTransformation]] = MappingProxyType(
+FEW: Mapping[str, Callable[[], Optimizer]] = MappingProxyType(
     {
         BASE: _sgd,
         "Adam": lambda: optax.adam(1e-3),
@@ -104,7 +98,7 @@ def bench_update(flags: Any) -> None:
     prepare_folder(flags.out)
     rows = [row for name in NETWORKS for row in _rows(name, flags.repeats)]
     write_csv(flags.out / "update.csv", COLUMNS, rows)
-    show_table((HEADER, [_shown(row) for row in rows]))
+    show_table((HEADER, [(*row[:2], *shown_costs(row[2:])) for row in rows]))
     print("\nSGD has momentum; operations and bytes are the compiler's, a weight.")
     print(f"Written to {flags.out}: update.csv.")
 
@@ -128,7 +122,7 @@ def _rows(network: str, repeats: int) -> list[tuple[Any, ...]]:
     ]
 
 
-def _subject(optimizer: optax.GradientTransformation, params: Any) -> _Subject:
+def _subject(optimizer: Optimizer, params: Any) -> _Subject:
     def step(params: Any, state: Any, gradients: Any) -> tuple[Any, Any]:
         updates, state = optimizer.update(gradients, state, params)
         return optax.apply_updates(params, updates), state
@@ -142,9 +136,3 @@ def _subject(optimizer: optax.GradientTransformation, params: Any) -> _Subject:
 def _temporary(subject: _Subject) -> float:
     memory = subject.compiled.memory_analysis()
     return float("nan") if memory is None else memory.temp_size_in_bytes
-
-
-def _shown(row: tuple[Any, ...]) -> tuple[str, ...]:
-    network, name, ms, middle, low, high, *counts = row
-    time = bracketed(middle, low, high)
-    return (network, name, f"{ms:.3g}", time, *(f"{count:.3g}" for count in counts))

@@ -46,7 +46,6 @@ def in_turn(*functions: Augment) -> Augment:
 
 def unchanged(key: Key[Array, ""], rows: Rows) -> Rows:
     """The rows themselves."""
-    del key
     return rows
 
 

@@ -1,7 +1,7 @@
 """The operations that Fast AutoAugment chooses from, on images of grey levels 0 to 255.
 
-Each takes (key, image, magnitude); what it makes is rounded to whole levels by the caller, since
-the published operations work on bytes.
+Each takes (key, image, magnitude) and reads what it has use for; what it makes is rounded to whole
+levels by the caller, since the published operations work on bytes.
 """
 
 from collections.abc import Callable, Mapping
@@ -56,31 +56,26 @@ def warp(image: Image, matrix: Float[Array, "2 2"], shift: Float[Array, " 2"]) -
 
 def shear_x(key: Key[Array, ""], image: Image, magnitude: Scalar) -> Image:
     """Rows shifted in proportion to their distance from the top."""
-    del key
     return warp(image, jnp.eye(2).at[1, 0].set(magnitude), jnp.zeros(2))
 
 
 def shear_y(key: Key[Array, ""], image: Image, magnitude: Scalar) -> Image:
     """Columns shifted in proportion to their distance from the left."""
-    del key
     return warp(image, jnp.eye(2).at[0, 1].set(magnitude), jnp.zeros(2))
 
 
 def translate_x(key: Key[Array, ""], image: Image, magnitude: Scalar) -> Image:
     """A shift along the rows by a share of the width."""
-    del key
     return warp(image, jnp.eye(2), jnp.zeros(2).at[1].set(magnitude * image.shape[1]))
 
 
 def translate_y(key: Key[Array, ""], image: Image, magnitude: Scalar) -> Image:
     """A shift along the columns by a share of the height."""
-    del key
     return warp(image, jnp.eye(2), jnp.zeros(2).at[0].set(magnitude * image.shape[0]))
 
 
 def rotate(key: Key[Array, ""], image: Image, degrees: Scalar) -> Image:
     """Counterclockwise about the centre."""
-    del key
     angle = jnp.deg2rad(degrees)
     cos, sin = jnp.cos(angle), jnp.sin(angle)
     matrix = jnp.array([[cos, sin], [-sin, cos]])
@@ -90,7 +85,6 @@ def rotate(key: Key[Array, ""], image: Image, degrees: Scalar) -> Image:
 
 def auto_contrast(key: Key[Array, ""], image: Image, magnitude: Scalar) -> Image:
     """Each channel stretched from 0 to 255; a constant one stays as it is."""
-    del key, magnitude
     low, high = image.min((0, 1), keepdims=True), image.max((0, 1), keepdims=True)
     stretched = (image - low) * (255 / jnp.maximum(high - low, 1))
     return jnp.where(high > low, stretched, image)
@@ -98,13 +92,11 @@ def auto_contrast(key: Key[Array, ""], image: Image, magnitude: Scalar) -> Image
 
 def invert(key: Key[Array, ""], image: Image, magnitude: Scalar) -> Image:
     """The negative."""
-    del key, magnitude
     return 255 - image
 
 
 def equalize(key: Key[Array, ""], image: Image, magnitude: Scalar) -> Image:
     """Each channel's levels made as equally frequent as a map of levels can."""
-    del key, magnitude
 
     def channel(plane: Array) -> Array:
         levels = plane.astype(jnp.int32)
@@ -119,38 +111,32 @@ def equalize(key: Key[Array, ""], image: Image, magnitude: Scalar) -> Image:
 
 def solarize(key: Key[Array, ""], image: Image, threshold: Scalar) -> Image:
     """Levels from the threshold on are inverted."""
-    del key
     return jnp.where(image < threshold, image, 255 - image)
 
 
 def posterize(key: Key[Array, ""], image: Image, bits: Scalar) -> Image:
     """Only so many high bits of each level are kept; of a fraction, its whole part."""
-    del key
     step = jnp.exp2(8 - jnp.floor(bits))
     return step * jnp.floor(image / step)
 
 
 def contrast(key: Key[Array, ""], image: Image, factor: Scalar) -> Image:
     """Distances from the mean luminance times the factor."""
-    del key
     return _away_from(jnp.round(_luminance(image).mean()), image, factor)
 
 
 def color(key: Key[Array, ""], image: Image, factor: Scalar) -> Image:
     """Distances from the grey image times the factor."""
-    del key
     return _away_from(_luminance(image), image, factor)
 
 
 def brightness(key: Key[Array, ""], image: Image, factor: Scalar) -> Image:
     """Levels times the factor."""
-    del key
     return _away_from(jnp.zeros(()), image, factor)
 
 
 def sharpness(key: Key[Array, ""], image: Image, factor: Scalar) -> Image:
     """Distances from the smoothed image times the factor; the outermost pixels stay."""
-    del key
     height, width, _ = image.shape
     window = [(row, column) for row in range(3) for column in range(3)]
     total = sum(image[r : r + height - 2, c : c + width - 2] for r, c in window)

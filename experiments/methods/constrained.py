@@ -8,7 +8,7 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 import jaxnorm
-from experiments.methods.part import Context, Part
+from experiments.methods.part import Context, Optimizer, Part
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,7 @@ class Sphere(Part):
             centered=self.centered,
         )
 
-    def optimizer(
-        self, optimizer: optax.GradientTransformation, context: Context, seed: Any
-    ) -> optax.GradientTransformation:
+    def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
         """Ends on the set."""
         projection = jaxnorm.sphere_projection(
             layout=context.layout, squared_radius=self.squared_radius, centered=self.centered
@@ -62,9 +60,7 @@ class Centered(Part):
         centring = jaxnorm.centered_gradient(context.layout)
         return centring.update(params, centring.init(params))[0]
 
-    def optimizer(
-        self, optimizer: optax.GradientTransformation, context: Context, seed: Any
-    ) -> optax.GradientTransformation:
+    def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
         """The projection on the set of zero-mean weights: a centred update keeps them there."""
         centring = jaxnorm.centered_gradient(context.layout)
         if context.adaptive:
@@ -86,8 +82,6 @@ class ClippedByLayer(Part):
 
     max_norm: float = 1.0
 
-    def optimizer(
-        self, optimizer: optax.GradientTransformation, context: Context, seed: Any
-    ) -> optax.GradientTransformation:
+    def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
         """Sees clipped gradients."""
         return optax.chain(jaxnorm.clip_by_layer_norm(self.max_norm), optimizer)

@@ -6,10 +6,9 @@ from functools import reduce
 from typing import Any, TypeVar
 
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, PyTree
 
-from experiments.methods.part import Context, Forward, Part, Sample
+from experiments.methods.part import Context, Forward, Optimizer, Part, Sample
 from experiments.models.registry import NetworkStyle
 from jaxnorm import effective
 
@@ -49,9 +48,7 @@ class Method:
         """The initial raw parameters, from the network's own."""
         return reduce(lambda raw, part: part.parameters(raw, context, X), self.parts, params)
 
-    def optimizer(
-        self, optimizer: optax.GradientTransformation, context: Context, seed: Any = 0
-    ) -> optax.GradientTransformation:
+    def optimizer(self, optimizer: Optimizer, context: Context, seed: Any = 0) -> Optimizer:
         """The user's optimizer, edited so that parameters stay where the method wants them."""
         return reduce(lambda tx, part: part.optimizer(tx, context, seed), self.parts, optimizer)
 
@@ -71,12 +68,7 @@ class Method:
         return reduce(lambda raw, part: part.clean(raw, optimizer_state), self.parts, raw)
 
     def forward(
-        self,
-        forward: Forward,
-        raw: PyTree,
-        state: dict[str, PyTree],
-        keys: Array,
-        context: Context,
+        self, forward: Forward, raw: PyTree, state: dict[str, PyTree], keys: Array, context: Context
     ) -> Forward:
         """The network in training, with what the parts add to it."""
         for part in self.parts:

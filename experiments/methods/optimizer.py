@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from experiments.config import Config
 from experiments.methods.method import Method
-from experiments.methods.part import Context
+from experiments.methods.part import Context, Optimizer
 from jaxnorm import Layout
 
 MOMENTUM = 0.9
@@ -29,7 +29,7 @@ def make_optimizer(
     context: Context,
     seed: Any = 0,
     rate: Rate | None = None,
-) -> optax.GradientTransformation:
+) -> Optimizer:
     """SGD with momentum 0.9, or Adam, on a schedule, with the method's edits around it.
 
     Args:
@@ -44,9 +44,7 @@ def make_optimizer(
     return method.optimizer(base, context, seed)
 
 
-def base_optimizer(
-    config: Config, schedule: Schedule, kernels: Layout
-) -> optax.GradientTransformation:
+def base_optimizer(config: Config, schedule: Schedule, kernels: Layout) -> Optimizer:
     """The user's own optimizer; its weight decay reaches kernels alone."""
 
     if config.optimizer == "adam":

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import optax
 from flax import nnx
@@ -56,6 +56,9 @@ class Output(NamedTuple):
     loss: Float[Array, ""]
     seen: Any = None
 
+
+#: An optimizer as optax has it.
+Optimizer: TypeAlias = optax.GradientTransformation
 
 #: ``(weights, X) -> Output``.
 Forward = Callable[[PyTree, Array], Output]
@@ -113,9 +116,7 @@ class Part:
         """The initial raw parameters; ``X`` are training rows to fit them to."""
         return params
 
-    def optimizer(
-        self, optimizer: optax.GradientTransformation, context: Context, seed: Any
-    ) -> optax.GradientTransformation:
+    def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
         """The optimizer of the raw parameters; only ``init`` may read the seed."""
         return optimizer
 

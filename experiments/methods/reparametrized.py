@@ -72,12 +72,12 @@ class Initialized(Part):
         return initialize(logits_of(context), params, subsample(X), layout=context.kernels)
 
 
-def logits_of(context: Context) -> Callable[[PyTree, Array], Array]:
-    """The network in training as a function of its plain parameters and rows."""
+def logits_of(context: Context, train: bool = True) -> Callable[[PyTree, Array], Array]:
+    """The network, in training or not, as a function of its plain parameters and rows."""
     functional = context.functional
 
     def logits(params: PyTree, X: Array) -> Array:
-        return functional.apply(params, functional.state, X, train=True)[0]
+        return functional.apply(params, functional.state, X, train=train)[0]
 
     return logits
 

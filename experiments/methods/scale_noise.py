@@ -7,13 +7,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 from flax import nnx
 from jaxtyping import Array, PyTree
 
 import jaxnorm
 from experiments.methods.flags import flag
-from experiments.methods.part import Context, Forward, Part
+from experiments.methods.part import Context, Forward, Optimizer, Part
+from experiments.methods.reparametrized import logits_of
 from experiments.models.registry import NetworkStyle, Noise
 from experiments.models.residual import Residual
 from experiments.ranges import Strength
@@ -94,13 +94,8 @@ class ScaleNoise(Part):
         """The noise of each kernel: a number for all, or a tree of numbers."""
         if not self.grows:
             return self.stddev
-        functional = context.functional
-
-        def logits(params: PyTree, x: Array) -> Array:
-            return functional.apply(params, functional.state, x, train=False)[0]
-
+        logits, params = logits_of(context, train=False), context.functional.params
         x = jax.ShapeDtypeStruct((2, *context.shape), jnp.float32)
-        params = functional.params
         return jaxnorm.linear_stddev(self.stddev, logits, params, x, layout=context.hidden)
 
 
@@ -118,9 +113,7 @@ class StepNoise(Part):
         """With scales on the kernels everywhere: the optimizer sees parameters, not layers."""
         return style._replace(scale_layers=None)
 
-    def optimizer(
-        self, optimizer: optax.GradientTransformation, context: Context, seed: Any
-    ) -> optax.GradientTransformation:
+    def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
         """Leaves noisy scales behind."""
         return jaxnorm.noise_injection(optimizer, self.stddev, seed=seed)
 

@@ -149,15 +149,9 @@ _BATCH_NORM_IN_PIECES = (
     Method("pn", "population normalization, statistics refreshed every 10 steps", _PN),
     Method("pn+gamma-decay", "pn and the decay of gamma that is implicit in bn", _PN + _DECAY),
     Method("wn+gamma-decay", "wn and the decay of gamma implicit in bn", _WN + _DECAY),
+    Method("wn+mean-only-bn", "wn, then bn without variances", (Normalized("mean-only-bn"), *_WN)),
     Method(
-        "wn+mean-only-bn",
-        "wn, then bn without variances",
-        (Normalized("mean-only-bn"), *_WN),
-    ),
-    Method(
-        "wn+variance-only-bn",
-        "wn, then bn without means",
-        (Normalized("variance-only-bn"), *_WN),
+        "wn+variance-only-bn", "wn, then bn without means", (Normalized("variance-only-bn"), *_WN)
     ),
     Method("bn+dropout", "bn, and 0.1 of the activations dropped", (*_BN, Dropout(0.1))),
     Method("wn+dropout", "wn, and 0.2 of the activations dropped", (*_WN, Dropout(0.2))),
@@ -175,21 +169,11 @@ _RIVALS = (
     Method("agc", "adaptive gradient clipping at 0.01", (AdaptivelyClipped(),)),
 )
 
-METHODS: Mapping[str, Method] = MappingProxyType(
-    {
-        method.name: method
-        for method in itertools.chain(
-            _NORMALIZERS,
-            _ABLATIONS,
-            _OTHER_NOISES,
-            _REPARAMETRIZATIONS,
-            _PROPAGATION,
-            _LOSSES,
-            _BATCH_NORM_IN_PIECES,
-            _RIVALS,
-        )
-    }
+_ALL: tuple[Method, ...] = (
+    *(_NORMALIZERS + _ABLATIONS + _OTHER_NOISES + _REPARAMETRIZATIONS + _PROPAGATION),
+    *(_LOSSES + _BATCH_NORM_IN_PIECES + _RIVALS),
 )
+METHODS: Mapping[str, Method] = MappingProxyType({method.name: method for method in _ALL})
 
 
 def find_methods(names: str) -> list[Method]:

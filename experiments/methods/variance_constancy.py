@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import jax
-import optax
 from jaxtyping import Array, PyTree
 
 from experiments.methods.constrained import ClippedByLayer
 from experiments.methods.flags import flag
-from experiments.methods.part import Context, Forward, Output, Part
+from experiments.methods.part import Context, Forward, Optimizer, Output, Part
 from experiments.methods.reparametrized import logits_of, subsample
 from experiments.ranges import Range, Strength
 from jaxnorm.losses import (
@@ -64,9 +63,7 @@ class VarianceConstancy(Part):
         _, layers = jax.eval_shape(lambda: _collect(logits, params, rows, context))
         return {**params, BETAS: initial_betas(layers, sample_axes=self.sample_axes)}
 
-    def optimizer(
-        self, optimizer: optax.GradientTransformation, context: Context, seed: Any
-    ) -> optax.GradientTransformation:
+    def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
         """Sees clipped gradients."""
         return ClippedByLayer(self.clip).optimizer(optimizer, context, seed)
 

@@ -6,7 +6,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from experiments.models.sizes import Logits, NetworkSizes
-from experiments.models.style import Style, dense_block
+from experiments.models.style import Style, dense_block, dense_blocks
 
 #: The channels of each edge convolution and of the features of a point, in multiples of the
 #: first's 64, and the units of the dense layers.
@@ -45,13 +45,10 @@ class DGCNN(nnx.Module):
         self.edges = nnx.List(edges)
         width = channels * FEATURES
         self.features = dense_block(channels * sum(EDGES), width, style, rngs)
-        before, dense = 2 * width, []
-        for factor in DENSE:
-            dense.append(dense_block(before, channels * factor, style, rngs))
-            before = channels * factor
-        self.dense = nnx.List(dense)
+        widths = [2 * width, *(channels * factor for factor in DENSE)]
+        self.dense = nnx.List(dense_blocks(widths, style, rngs))
         self.dropout = nnx.Dropout(DROPOUT, rngs=rngs)
-        self.head = nnx.Linear(before, sizes.num_classes, rngs=rngs)
+        self.head = nnx.Linear(widths[-1], sizes.num_classes, rngs=rngs)
 
     def __call__(self, x: Points) -> Logits:
         outputs = []

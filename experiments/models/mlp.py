@@ -1,13 +1,12 @@
 """A fully connected network."""
 
-import itertools
 import math
 
 from flax import nnx
 from jaxtyping import Array, Float
 
 from experiments.models.sizes import Logits, NetworkSizes
-from experiments.models.style import Style, dense_block
+from experiments.models.style import Style, dense_blocks
 
 
 class MLP(nnx.Module):
@@ -21,9 +20,7 @@ class MLP(nnx.Module):
 
     def __init__(self, sizes: NetworkSizes, style: Style, rngs: nnx.Rngs):
         widths = [math.prod(sizes.shape), *[sizes.width] * sizes.depth]
-        self.blocks = nnx.List(
-            dense_block(before, after, style, rngs) for before, after in itertools.pairwise(widths)
-        )
+        self.blocks = nnx.List(dense_blocks(widths, style, rngs))
         rate = style.head_dropout
         self.head_dropout = nnx.Dropout(rate, rngs=rngs) if rate else None
         self.head = nnx.Linear(widths[-1], sizes.num_classes, rngs=rngs)

@@ -40,8 +40,7 @@ class PreActivationNetwork(nnx.Module):
 
     Args:
         sizes: of one image, and the classes.
-        stem: the channels of the first convolution.
-        widths: the channels of each stage.
+        widths: the channels of the first convolution and of each stage.
         units: the units of a stage.
         style: what stands before each convolution but the first.
         rngs: the random streams of the initial parameters.
@@ -50,18 +49,13 @@ class PreActivationNetwork(nnx.Module):
     """
 
     def __init__(
-        self,
-        sizes: NetworkSizes,
-        stem: int,
-        widths: Sequence[int],
-        units: int,
-        style: Style,
-        rngs: nnx.Rngs,
+        self, sizes: NetworkSizes, widths: Sequence[int], units: int, style: Style, rngs: nnx.Rngs
     ):
+        stem, *stages = widths
         options = style.of_linear(rngs)
         self.stem = nnx.Conv(sizes.shape[-1], stem, (3, 3), **options)
         before, blocks = stem, []
-        for stage, width in enumerate(widths):
+        for stage, width in enumerate(stages):
             for unit in range(units):
                 stride = 2 if stage and not unit else 1
                 blocks.append(Unit(before, width, stride, style, rngs))

@@ -26,12 +26,10 @@ class StandardizedRectifier(nnx.Module):
     """
 
     def __init__(self, width: int, rngs: nnx.Rngs | None = None):
-        del rngs
         self.bias = nnx.Param(jnp.zeros(width))
         self.gain = nnx.Param(jnp.ones(width))
 
     def __call__(self, x: Values, **options: Any) -> Values:
-        del options
         bias, gain = (p[...].astype(x.dtype) for p in (self.bias, self.gain))
         mean, std = rectified_moments(jnp.ones((), x.dtype), bias)
         shape = (1,) * (x.ndim - 1) + (-1,)

@@ -167,11 +167,7 @@ def plain_style(config: "Config") -> NetworkStyle:
 
 
 def build(
-    config: "Config",
-    shape: Sequence[int],
-    num_classes: int,
-    rngs: nnx.Rngs,
-    **wanted: Any,
+    config: "Config", shape: Sequence[int], num_classes: int, rngs: nnx.Rngs, **wanted: Any
 ) -> nnx.Module:
     """The network that a configuration names.
 

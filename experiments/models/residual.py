@@ -9,6 +9,9 @@ from experiments.models.activations import ACTIVATIONS
 from experiments.models.sizes import Images
 from experiments.models.style import Nonlinearity, Style, conv_block
 
+#: (channels, kernel size, stride) of each convolution.
+Layers = Sequence[tuple[int, int, int]]
+
 
 class Residual(nnx.Module):
     """act(branch(x) + shortcut(x)): the branch a few convolutions, the last not activated.
@@ -19,7 +22,7 @@ class Residual(nnx.Module):
 
     Args:
         before: the channels of the input.
-        layers: (channels, kernel size, stride) of each convolution of the branch.
+        layers: the convolutions of the branch.
         project: whether the shortcut projects (options B and A of the paper).
         style: how the convolutions and the sum are normalized and activated.
         rngs: the random streams of the initial parameters.
@@ -27,14 +30,7 @@ class Residual(nnx.Module):
     Source: He et al. 2016 (deep residual learning), sections 3.3 and 4.
     """
 
-    def __init__(
-        self,
-        before: int,
-        layers: Sequence[tuple[int, int, int]],
-        project: bool,
-        style: Style,
-        rngs: nnx.Rngs,
-    ):
+    def __init__(self, before: int, layers: Layers, project: bool, style: Style, rngs: nnx.Rngs):
         inner = style._replace(dropout=0.0)
         linear = inner._replace(activation=ACTIVATIONS["identity"], post_norm=None)
         blocks, width, self.stride = [], before, 1

@@ -17,5 +17,5 @@ def resnet18(sizes: NetworkSizes, style: Style, rngs: nnx.Rngs) -> PreActivation
 
     Source: He et al. 2016 (identity mappings); Kutsuna 2019, section 6.2.
     """
-    widths = [sizes.channels * factor for factor in (1, 2, 4, 8)]
-    return PreActivationNetwork(sizes, sizes.channels, widths, 2, style, rngs)
+    widths = [sizes.channels * factor for factor in (1, 1, 2, 4, 8)]
+    return PreActivationNetwork(sizes, widths, 2, style, rngs)

@@ -1,6 +1,7 @@
 """What stands between two linear maps of a network, the same everywhere in it."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -106,6 +107,11 @@ class Block(Nonlinearity):
 def dense_block(inputs: int, width: int, style: Style, rngs: nnx.Rngs) -> Block:
     """A fully connected block."""
     return Block(nnx.Linear(inputs, width, **style.of_linear(rngs)), width, style, rngs)
+
+
+def dense_blocks(widths: Sequence[int], style: Style, rngs: nnx.Rngs) -> list[Block]:
+    """Blocks of dense maps, each from a width to the next."""
+    return [dense_block(*pair, style, rngs) for pair in itertools.pairwise(widths)]
 
 
 def conv_block(

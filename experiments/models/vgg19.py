@@ -4,7 +4,7 @@ from flax import nnx
 
 from experiments.models.pooling import max_pool
 from experiments.models.sizes import Images, Logits, NetworkSizes
-from experiments.models.style import Style, conv_block, dense_block
+from experiments.models.style import Style, conv_block, dense_blocks
 
 #: The convolutions of each stage, and their channels in multiples of the first stage's.
 STAGES = ((2, 1), (2, 2), (4, 4), (4, 8), (4, 8))
@@ -35,10 +35,7 @@ class VGG19(nnx.Module):
             stages.append(nnx.List(blocks))
             height, width = max(height // 2, 1), max(width // 2, 1)
         self.stages = nnx.List(stages)
-        flat = height * width * before
-        self.dense = nnx.List(
-            [dense_block(flat, before, style, rngs), dense_block(before, before, style, rngs)]
-        )
+        self.dense = nnx.List(dense_blocks((height * width * before, before, before), style, rngs))
         self.dropout = nnx.Dropout(DROPOUT, rngs=rngs)
         self.head = nnx.Linear(before, sizes.num_classes, rngs=rngs)
 

@@ -21,5 +21,5 @@ def wrn28x10(sizes: NetworkSizes, style: Style, rngs: nnx.Rngs) -> PreActivation
     Source: Zagoruyko and Komodakis 2016, table 1; Ikami et al. 2021, section 4.1.
     """
     stem = max(1, sizes.channels // 4)
-    widths = [WIDENING * stem * factor for factor in (1, 2, 4)]
-    return PreActivationNetwork(sizes, stem, widths, 4, style, rngs)
+    widths = [stem, *(WIDENING * stem * factor for factor in (1, 2, 4))]
+    return PreActivationNetwork(sizes, widths, 4, style, rngs)

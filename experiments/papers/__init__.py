@@ -1,6 +1,6 @@
 """The papers' tables and figures: each a protocol with three presets, and a report.
 
-An item is one file, ``papers/PAPER/ITEM.py``, and one row in ``registry.py``::
+An item is one file, ``papers/PAPER/ITEM.py``, and one entry in ``papers/PAPER/__init__.py``::
 
     class Settings(NamedTuple):
         runs: int

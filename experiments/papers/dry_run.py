@@ -103,14 +103,9 @@ def dry_table(item: Item) -> Table:
     header = ("cell", "network", "input", "parameters", "steps", "first rate", "last rate")
     rows = [
         (
-            each.cell,
-            each.network,
-            " x ".join(map(str, each.row)),
-            f"{each.parameters:,}",
-            f"{each.steps:,}",
-            f"{each.first_rate:.3g}",
-            f"{each.last_rate:.3g}",
+            *(cell, network, " x ".join(map(str, row)), f"{parameters:,}", f"{steps:,}"),
+            *(f"{rate:.3g}" for rate in rates),
         )
-        for each in dry_runs(item)
+        for cell, network, row, parameters, steps, *rates in dry_runs(item)
     ]
     return header, rows

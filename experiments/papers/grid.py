@@ -8,16 +8,10 @@ from experiments.config import Config
 
 #: Of the last epoch; or, of the first epochs, the mean test accuracy, or its mean change from one
 #: epoch to the next.
-Measure = Literal[
-    "test_accuracy",
-    "train_accuracy",
-    "test_loss",
-    "train_loss",
-    "early_accuracy",
-    "early_change",
-    "class_accuracy",
-    "top5_accuracy",
-]
+Measure = (
+    Literal["test_accuracy", "train_accuracy", "test_loss", "train_loss"]
+    | Literal["early_accuracy", "early_change", "class_accuracy", "top5_accuracy"]
+)
 
 
 @dataclass(frozen=True)
@@ -60,13 +54,12 @@ class Protocol(Config):
 
 #: What the papers' tables of images have in common, unless they say otherwise.
 PAPER = Protocol(
-    model="cnn9",
-    channels=64,
-    epochs=200,
-    batch_size=128,
-    learning_rate=0.1,
-    weight_decay=5e-4,
+    model="cnn9", channels=64, epochs=200, batch_size=128, learning_rate=0.1, weight_decay=5e-4
 )
+
+
+#: The datasets in --data-dir, by the names of the papers' columns.
+CIFAR = {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100"}
 
 
 class Cell(NamedTuple):

@@ -10,6 +10,7 @@ from experiments.papers.item import Claim
 from experiments.papers.trainings import Trained
 from experiments.papers.verdict import comparison, measured
 from experiments.reports.table import mean_and_deviation
+from experiments.training.fit import Run
 
 #: How measures and scores are called in a table.
 NAMES = {
@@ -46,14 +47,12 @@ def values(
     trained: Sequence[Trained], cell: Cell, name: str, last: int = 1
 ) -> Float[np.ndarray, " seeds"]:
     """A measure or score of a cell, by seed; NaN where it was not measured."""
-    runs = [each.run for each in trained if each.cell == cell]
-    missing = [name not in run.scores and not hasattr(run.curve[-1], name) for run in runs]
-    return np.array(
-        [
-            np.nan if none else measured(run, name, last)
-            for run, none in zip(runs, missing, strict=True)
-        ]
-    )
+
+    def value(run: Run) -> float:
+        known = name in run.scores or hasattr(run.curve[-1], name)
+        return measured(run, name, last) if known else np.nan
+
+    return np.array([value(each.run) for each in trained if each.cell == cell])
 
 
 def _judged(ordering: Ordering, trained: Sequence[Trained], last: int) -> list[Claim]:

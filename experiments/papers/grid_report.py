@@ -1,5 +1,7 @@
 """From finished trainings to a report: the table, the orderings one by one, the curves."""
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,27 +13,18 @@ from experiments.methods.scale_noise import ScaleNoise, StepNoise
 from experiments.papers.data import described, published_policies, said_of_policies
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.grid_claims import cells_of, claims_of
-from experiments.papers.item import Context, Item, Preset, PresetName, Report
+from experiments.papers.item import Context, Item, Presets, Report
 from experiments.papers.training import method_of
 from experiments.papers.trainings import Trained, chosen, train_grid
 from experiments.papers.verdict import NOTE, measured
+from experiments.reports.csv import MEASURES
 from experiments.reports.picture import line_style, new_figure
 from experiments.training.history import Epoch
 
 #: The columns of results.csv; accuracies are fractions.
 COLUMNS = (
-    "row",
-    "column",
-    "method",
-    "seed",
-    "epochs",
-    "train_loss",
-    "train_accuracy",
-    "test_loss",
-    "test_accuracy",
-    "step_ms",
-    "parameters",
-    "reported",
+    *("row", "column", "method", "seed", "epochs"),
+    *(*MEASURES, "step_ms", "parameters", "reported"),
 )
 
 
@@ -40,7 +33,7 @@ def grid_item(
     title: str,
     reported: str,
     grid: Grid,
-    presets: dict[PresetName, Preset],
+    presets: Presets,
     notes: Sequence[str] = (),
 ) -> Item:
     """An item whose report is a table of trainings."""
@@ -75,11 +68,7 @@ def said_of_noise(cells: Sequence[Cell], protocol: Protocol) -> list[str]:
 
 
 def report_of(
-    grid: Grid,
-    trained: Sequence[Trained],
-    notes: Sequence[str] = (),
-    last: int = 1,
-    data: str = "",
+    grid: Grid, trained: Sequence[Trained], notes: Sequence[str] = (), last: int = 1, data: str = ""
 ) -> Report:
     """The report of a grid's runs.
 
@@ -101,21 +90,17 @@ def report_of(
 
 def _diverged(trained: Sequence[Trained]) -> list[str]:
     """Which cells ended with a loss that is not finite, and under how many seeds, in a sentence."""
-    losses = {
-        cell.name: np.array([t.run.curve[-1].train_loss for t in trained if t.cell == cell])
-        for cell in cells_of(trained)
-    }
-    lost = {name: np.sum(~np.isfinite(loss)) for name, loss in losses.items()}
-    said = [
-        f"{name} ({count} of {len(losses[name])} seeds)" for name, count in lost.items() if count
-    ]
+    seeds = Counter(each.cell.name for each in trained)
+    lost = Counter(
+        each.cell.name for each in trained if not math.isfinite(each.run.curve[-1].train_loss)
+    )
+    said = [f"{name} ({count} of {seeds[name]} seeds)" for name, count in lost.items()]
     return [f"Training diverged: {'; '.join(said)}."] if said else []
 
 
 def _row(each: Trained, scores: Sequence[str], last: int) -> tuple[object, ...]:
     cell, run = each.cell, each.run
-    measures = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
-    numbers = [*(measured(run, name, last) for name in measures), run.step_ms]
+    numbers = [*(measured(run, name, last) for name in MEASURES), run.step_ms]
     reported = "" if cell.reported is None else cell.reported
     place = (cell.row, cell.column, cell.method, each.seed, run.curve[-1].epoch)
     rest = (run.parameters, reported, *(f"{run.scores[name]:.6g}" for name in scores))

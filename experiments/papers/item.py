@@ -27,6 +27,10 @@ class Preset(NamedTuple):
     label: str = ""
 
 
+#: By name: smoke (seconds), cpu (minutes, reduced), full (the paper's protocol).
+Presets = Mapping[PresetName, Preset]
+
+
 class Claim(NamedTuple):
     """One number or statement of the paper (or of its theory) beside ours.
 
@@ -88,7 +92,7 @@ class Item:
         title: what it shows, in a line.
         reported: what the paper reports, in a line.
         run: ``(settings, context) -> Report``, with the settings of the chosen preset.
-        presets: by name: smoke (seconds), cpu (minutes, reduced), full (the paper's protocol).
+        presets: its three sizes.
         grid: the table of trainings, where it is one.
     """
 
@@ -96,5 +100,5 @@ class Item:
     title: str
     reported: str
     run: Callable[[Any, Context], Report]
-    presets: Mapping[PresetName, Preset]
+    presets: Presets
     grid: Grid | None = None

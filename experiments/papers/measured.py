@@ -1,13 +1,14 @@
 """Numbers beside the theory's or the paper's: as claims, and as rows of results.csv."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Float
+from matplotlib.figure import Figure
 
-from experiments.papers.item import Claim
+from experiments.papers.item import Claim, Report
 
 #: What stands in the place of yes or no where a training diverged.
 NOT_FINITE = "not trained"
@@ -68,11 +69,9 @@ def at_least(quantity: str, ours: Number, bound: Number) -> Measured:
     return Measured(quantity, float(ours), float(bound), bool(ours >= bound), "at least")
 
 
-def claims(measured: Iterable[Measured]) -> list[Claim]:
-    """The lines of the report."""
-    return [m.claim() for m in measured]
-
-
-def rows(measured: Iterable[Measured]) -> list[tuple[object, ...]]:
-    """The rows of results.csv, under `COLUMNS`."""
-    return [m.row() for m in measured]
+def measured_report(
+    measured: Sequence[Measured], figures: Mapping[str, Figure], notes: Sequence[str] = ()
+) -> Report:
+    """The report of an item that compares numbers: each a claim, and a row of results.csv."""
+    rows = [each.row() for each in measured]
+    return Report([each.claim() for each in measured], COLUMNS, rows, figures, notes)

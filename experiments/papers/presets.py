@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from experiments.papers.grid import Protocol
-from experiments.papers.item import Preset, PresetName
+from experiments.papers.item import Preset, Presets
 
 SMOKE_LABEL = (
     "one epoch of a few hundred enlarged digits, narrow networks, one seed: it shows that the item "
@@ -23,7 +23,7 @@ def presets(
     cpu: Mapping[str, Any],
     cpu_cost: str,
     full_cost: str,
-) -> dict[PresetName, Preset]:
+) -> Presets:
     """The presets of a table from the protocol of the paper.
 
     Args:
@@ -56,31 +56,7 @@ def _shown(name: str, value: Any) -> str:
     return f"{name.replace('_', ' ')} {'; '.join(value) if isinstance(value, tuple) else value}"
 
 
-#: What the smoke presets of image networks have in common.
-SMOKE: dict[str, Any] = {
-    "side": 0,
-    "last": 1,
-    "rate_decay": 0.0,
-    "epochs": 1,
-    "held_out": 0,
-    "rows": 256,
-    "test_rows": 64,
-    "seeds": 1,
-    "channels": 4,
-    "batch_size": 64,
-    "drops": (),
-}
-
-#: What the cpu presets of image networks have in common.
-CPU: dict[str, Any] = {
-    "side": 0,
-    "last": 1,
-    "rate_decay": 0.0,
-    "epochs": 10,
-    "held_out": 0,
-    "rows": 2000,
-    "test_rows": 2000,
-    "seeds": 3,
-    "channels": 16,
-    "batch_size": 64,
-}
+#: What the reduced presets of image networks have in common, then those of smoke, and those of cpu.
+_SMALL: dict[str, Any] = {"side": 0, "last": 1, "rate_decay": 0.0, "held_out": 0, "batch_size": 64}
+SMOKE = _SMALL | {"epochs": 1, "rows": 256, "test_rows": 64, "seeds": 1, "channels": 4, "drops": ()}
+CPU = _SMALL | {"epochs": 10, "rows": 2000, "test_rows": 2000, "seeds": 3, "channels": 16}

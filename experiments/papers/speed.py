@@ -8,10 +8,10 @@ from matplotlib.figure import Figure
 from experiments.bench.step import StepCost, measure_steps, random_batch
 from experiments.config import Config
 from experiments.methods.table import find_methods
-from experiments.papers.item import Claim, Context, Item, Preset, PresetName, Report
+from experiments.papers.item import Claim, Context, Item, Preset, Presets, Report
 from experiments.reports.picture import COLOURS, new_figure
 
-COLUMNS = ("method", "step_ms", "ratio", "ratio_low", "ratio_high", "gflops", "gbytes", "reported")
+COLUMNS = (*StepCost._fields, "reported")
 
 
 class Speed(NamedTuple):
@@ -33,11 +33,7 @@ class Speed(NamedTuple):
 
 
 def speed_item(
-    name: str,
-    title: str,
-    reported: str,
-    ratios: Mapping[str, Mapping[str, float]],
-    full: Speed,
+    name: str, title: str, reported: str, ratios: Mapping[str, Mapping[str, float]], full: Speed
 ) -> Item:
     """An item that times methods.
 
@@ -59,7 +55,7 @@ def speed_item(
         context.advance(1.0, "measured")
         return _report(costs, ratios)
 
-    presets: dict[PresetName, Preset] = {
+    presets: Presets = {
         "smoke": Preset(
             full._replace(model="cnn4", channels=4, batch_size=16, repeats=2),
             "20 s on 2 CPU cores",
@@ -88,14 +84,9 @@ def _report(costs: Sequence[StepCost], ratios: Mapping[str, Mapping[str, float]]
     by_name = {cost.method: cost for cost in costs}
     ordered = sorted(ratios, key=lambda name: sum(ratios[name].values()))
     measured = [by_name[name].ratio for name in ordered]
-    claims.append(
-        Claim(
-            "cheapest first",
-            ", ".join(sorted(ratios, key=lambda name: by_name[name].ratio)),
-            ", ".join(ordered),
-            measured == sorted(measured),
-        )
-    )
+    found = ", ".join(sorted(ratios, key=lambda name: by_name[name].ratio))
+    holds = measured == sorted(measured)
+    claims.append(Claim("cheapest first", found, ", ".join(ordered), holds))
     rows = [
         (c.method, *(f"{x:.5g}" for x in c[1:]), next(iter(ratios.get(c.method, {}).values()), ""))
         for c in costs

@@ -39,16 +39,9 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object
 
 def _result(run: Run, own: Sequence[str]) -> tuple[object, ...]:
     epochs, *measures = _rounded(run.curve[-1][: 1 + len(MEASURES)])
-    return (
-        run.method,
-        run.seed,
-        epochs,
-        *measures,
-        f"{run.step_ms:.4g}",
-        run.parameters,
-        run.outcome,
-        *(dict(run.changes).get(name, "") for name in own),
-    )
+    costs, changes = (f"{run.step_ms:.4g}", run.parameters), dict(run.changes)
+    own_values = (changes.get(name, "") for name in own)
+    return (run.method, run.seed, epochs, *measures, *costs, run.outcome, *own_values)
 
 
 def _rounded(entry: Sequence[float]) -> tuple[object, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
+from scipy.optimize import isotonic_regression
 
 from experiments.reports.files import write_whole
 from experiments.reports.picture import colour_of, line_style, new_figure, picture
@@ -66,8 +67,7 @@ def _mean(values: Float[np.ndarray, "runs epochs"]) -> Float[np.ndarray, " epoch
 
 def _label(axes: Axes, lines: dict[str, Float[np.ndarray, " epochs"]], measure: str) -> None:
     """Names the axes, and each line at its end, the names moved apart where they would overlap."""
-    axes.set_xlabel("epoch")
-    axes.set_ylabel(measure)
+    axes.set(xlabel="epoch", ylabel=measure)
     locator: Any = axes.xaxis.get_major_locator()
     locator.set_params(integer=True)
     finite = {method: line[-1] for method, line in lines.items() if np.isfinite(line[-1])}
@@ -93,15 +93,7 @@ def spread_out(heights: Sequence[float], gap: float) -> list[float]:
     """The heights, in the same order, moved as little as needed to be at least ``gap`` apart."""
     if not heights:
         return []
-    order = np.argsort(heights)
-    # Subtracting the gaps turns "apart by at least gap" into "not decreasing", which pooling
-    # neighbours that are out of order into their mean solves (isotonic regression).
-    pools: list[list[float]] = []
-    for rank, index in enumerate(order):
-        pools.append([heights[index] - rank * gap])
-        while len(pools) > 1 and np.mean(pools[-2]) > np.mean(pools[-1]):
-            pools[-2:] = [pools[-2] + pools[-1]]
-    level = [float(np.mean(pool)) for pool in pools for _ in pool]
-    result = np.empty(len(heights))
-    result[order] = np.array(level) + gap * np.arange(len(heights))
-    return result.tolist()
+    order, gaps = np.argsort(heights), gap * np.arange(len(heights))
+    # Less the gaps, "apart by at least gap" is "not decreasing".
+    places = isotonic_regression(np.take(heights, order) - gaps).x + gaps
+    return places[np.argsort(order)].tolist()

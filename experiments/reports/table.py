@@ -26,14 +26,8 @@ def comparison_table(runs: Sequence[Run]) -> Table:
     Settings that runs have of their own are in the last columns, a value for each seed.
     """
     header = (
-        "method",
-        "test accuracy, %",
-        "against the first, points",
-        "test loss",
-        "train accuracy, %",
-        "train loss",
-        "step, ms",
-        "parameters",
+        *("method", "test accuracy, %", "against the first, points", "test loss"),
+        *("train accuracy, %", "train loss", "step, ms", "parameters"),
     )
     own = own_settings(run.changes for run in runs)
     methods = list(dict.fromkeys(run.method for run in runs))
@@ -64,12 +58,8 @@ def provenance(command: str) -> str:
     software = {"Python": platform.python_version(), "jaxnorm": jaxnorm.__version__, **versions}
     device = jax.devices()[0]
     hardware = f"{device.device_kind} ({device.platform}), {os.cpu_count()} CPU cores"
-    commit = subprocess.run(
-        ["git", "-C", Path(__file__).parent, "describe", "--always", "--dirty"],
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
+    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     return (
         f"- command: `{command}`\n"
@@ -109,11 +99,8 @@ def _values(runs: Sequence[Run], name: str) -> str:
 
 def failures(runs: Sequence[Run]) -> str:
     """Which runs of a method did not train, as ": diverged (1 of 3 seeds)"; empty if all did."""
-    kinds = {DIVERGED: [run.diverged for run in runs]}
-    kinds[AT_CHANCE] = [run.outcome == AT_CHANCE for run in runs]
-    said = [
-        f"{kind} ({sum(found)} of {len(runs)} seeds)" for kind, found in kinds.items() if any(found)
-    ]
+    counts = {k: sum(run.outcome.startswith(k) for run in runs) for k in (DIVERGED, AT_CHANCE)}
+    said = [f"{kind} ({count} of {len(runs)} seeds)" for kind, count in counts.items() if count]
     return f": {', '.join(said)}" if said else ""
 
 

@@ -14,13 +14,16 @@ from experiments.training.step import score
 #: The rows that are evaluated at once; it bounds the memory of activations.
 CHUNK = 512
 
+#: ``(state, X, y) -> mean metrics``.
+Evaluate = Callable[[TrainState, Array, Array], Metrics]
+
 
 def make_evaluate(
     method: Method,
     apply: Callable[..., tuple[Array, PyTree]],
     chunk: int = CHUNK,
     placement: Placement = ONE_DEVICE,
-) -> Callable[[TrainState, Array, Array], Metrics]:
+) -> Evaluate:
     """An evaluation ``(state, X, y) -> mean metrics`` in evaluation mode, without noise.
 
     Args:

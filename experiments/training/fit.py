@@ -109,11 +109,8 @@ def fit(
         trained, tested, (finite, *seen), total = jax.device_get(found)
         if stops and not finite:
             record()
-            raise Diverged(
-                where_diverged(trainer, kept, train, number, steps),
-                history.curve,
-                step_ms(history, steps),
-            )
+            where = where_diverged(trainer, kept, train, number, steps)
+            raise Diverged(where, history.curve, step_ms(history, steps))
         kept = watched.kept
         left_out, skipped = int(total) - skipped, int(total)
         *means, gradient = (mean_of_taken(mean, left_out, steps) for mean in trained)

@@ -48,14 +48,8 @@ def pmapped(step: Step, placement: Placement) -> Step:
     Legacy: JAX keeps pmap for old code; shard_map does the same and more.
     """
     assert placement.mesh is not None
-    count = placement.data_devices
-    mapped = jax.pmap(
-        step,
-        axis_name=DATA,
-        in_axes=(None, 0),
-        out_axes=None,
-        devices=list(placement.mesh.devices.flat),
-    )
+    count, devices = placement.data_devices, list(placement.mesh.devices.flat)
+    mapped = jax.pmap(step, DATA, in_axes=(None, 0), out_axes=None, devices=devices)
 
     def pmapped_step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
         return mapped(state, jax.tree.map(lambda x: x.reshape(count, -1, *x.shape[1:]), batch))

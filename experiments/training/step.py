@@ -9,7 +9,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, PyTree, Shaped
 
 from experiments.methods.method import Method
-from experiments.methods.part import Context, Output
+from experiments.methods.part import Context, Optimizer, Output
 from experiments.training.parallel import average, own_keys, shared_keys
 from experiments.training.state import Batch, Metrics, StepMetrics, TrainState
 
@@ -22,7 +22,7 @@ Measure = Callable[[TrainState, Batch], tuple[PyTree, PyTree]]
 def make_step(
     method: Method,
     context: Context,
-    optimizer: optax.GradientTransformation,
+    optimizer: Optimizer,
     *,
     axis_name: str | None = None,
     accumulate: int = 1,

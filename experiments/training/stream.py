@@ -13,7 +13,7 @@ from experiments.data.dataset import Dataset
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.devices import ONE_DEVICE, Placement
 from experiments.training.epoch import EpochPlan, batch_of, steps_per_epoch
-from experiments.training.evaluate import CHUNK
+from experiments.training.evaluate import CHUNK, Evaluate
 from experiments.training.runners import Loop, nothing
 from experiments.training.state import AnyArray, Batch, Metrics, StepMetrics, TrainState
 
@@ -76,12 +76,7 @@ class StreamedEvaluation:
         placement: the devices.
     """
 
-    def __init__(
-        self,
-        evaluate: Callable[[TrainState, Array, Array], Metrics],
-        dataset: Dataset,
-        placement: Placement = ONE_DEVICE,
-    ):
+    def __init__(self, evaluate: Evaluate, dataset: Dataset, placement: Placement = ONE_DEVICE):
         self._dataset, self._placement = dataset, placement
         self._evaluate = AheadOfTime(
             lambda state, X, y: evaluate(state, standardized(dataset, X), y)

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from flax import nnx
 from jaxtyping import Array, Key, Num, UInt
 
@@ -17,7 +16,7 @@ from experiments.data.dataset import Dataset
 from experiments.data.stream import cropped_where_read
 from experiments.methods.method import Method
 from experiments.methods.optimizer import make_optimizer
-from experiments.methods.part import Context
+from experiments.methods.part import Context, Optimizer
 from experiments.models.registry import HEAD, build, plain_style
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.devices import ONE_DEVICE, Placement
@@ -36,7 +35,7 @@ from jaxnorm import Layout
 from jaxnorm.nnx import functionalize
 
 #: ``seed of noise -> optimizer``.
-SeededOptimizer = Callable[[int | UInt[Array, ""]], optax.GradientTransformation]
+SeededOptimizer = Callable[[int | UInt[Array, ""]], Optimizer]
 
 
 class Trainer(NamedTuple):
@@ -93,6 +92,7 @@ def make_trainer(
     steps = config.epochs * steps_per_epoch(dataset.train_rows, config.batch_size)
     optimizer = partial(make_optimizer, method, config, steps, context)
     plan = _plan(method, config, context, optimizer(0), dataset, placement)
+    careful = plan._replace(step=guarded(plan.step, goes_on=False))
     return Trainer(
         method,
         config,
@@ -101,7 +101,7 @@ def make_trainer(
         plan,
         init=AheadOfTime(make_init(method, context, network, optimizer, placement)),
         epoch=_runner(plan, context, dataset),
-        careful_epoch=_runner(_careful(plan), context, dataset),
+        careful_epoch=_runner(careful, context, dataset),
         evaluate=_evaluation(method, context, dataset, placement),
         watch=AheadOfTime(make_watch(method, context)),
     )
@@ -123,7 +123,7 @@ def _plan(
     method: Method,
     config: Config,
     context: Context,
-    optimizer: optax.GradientTransformation,
+    optimizer: Optimizer,
     dataset: Dataset,
     placement: Placement,
 ) -> EpochPlan:
@@ -145,11 +145,6 @@ def _plan(
     return EpochPlan(step, config.batch_size, augment, refreshes, placement)
 
 
-def _careful(plan: EpochPlan) -> EpochPlan:
-    """The same up to the first step that is not finite."""
-    return plan._replace(step=guarded(plan.step, goes_on=False))
-
-
 def _runner(plan: EpochPlan, context: Context, dataset: Dataset) -> Runner:
     """An epoch in the way that suits the data and the network."""
     if dataset.stream:
@@ -168,11 +163,7 @@ def _evaluation(
 
 
 def make_context(
-    method: Method,
-    model: nnx.Module,
-    config: Config,
-    shape: Sequence[int],
-    groups: int = 1,
+    method: Method, model: nnx.Module, config: Config, shape: Sequence[int], groups: int = 1
 ) -> Context:
     """What a method is made for; which leaves are kernels is read off the network.
 
@@ -207,11 +198,7 @@ def make_context(
 
 
 def network_of(
-    method: Method,
-    config: Config,
-    shape: Sequence[int],
-    num_classes: int,
-    key: Key[Array, ""],
+    method: Method, config: Config, shape: Sequence[int], num_classes: int, key: Key[Array, ""]
 ) -> nnx.Module:
     """The network of a method, with random parameters."""
     style = method.style(plain_style(config))

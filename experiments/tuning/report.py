@@ -67,8 +67,7 @@ def _draw(axes: Axes, name: str, values: Sequence[float], runs: Sequence[Run]) -
         axes.set_xscale("log")
     axes.set_xticks(ordered, [f"{value:g}" for value in ordered], minor=False)
     axes.minorticks_off()
-    axes.set_xlabel(name.replace("_", " "))
-    axes.set_ylabel("error on held-out rows (%)")
+    axes.set(xlabel=name.replace("_", " "), ylabel="error on held-out rows (%)")
 
 
 def _errors(

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from experiments.reports.table import mean_and_deviation
 from experiments.verdicts.seen import Row, outcome_of, rows_of
+from experiments.verdicts.sources import table_of
 
 
 class Column(NamedTuple):
@@ -52,10 +53,7 @@ TABLES = (
         f"CNN-9 of 8 channels on 2,000 photographs, 30 epochs, three seeds; {_TUNED}. nero, "
         "hyperball and adamp (with SGD, which is SGDP) are other authors' constraints of the same "
         "weights, agc their clipping.",
-        (
-            Column("test accuracy", _RIVALS),
-            Column("training accuracy", _RIVALS, "train_accuracy"),
-        ),
+        (Column("test accuracy", _RIVALS), Column("training accuracy", _RIVALS, "train_accuracy")),
         "rivals/tuning.png",
     ),
     Beside(
@@ -80,15 +78,14 @@ TABLES = (
 def _table(columns: tuple[Column, ...], folder: Path) -> str:
     found = {column: rows_of(folder / column.results) for column in columns}
     methods = dict.fromkeys(row["method"] for rows in found.values() for row in rows)
-    lines = [f"| method | {' | '.join(column.title for column in columns)} |"]
-    lines.append("|---" * (1 + len(columns)) + "|")
+    lines = []
     for method in methods:
         cells = (
             _cell([row for row in rows if row["method"] == method], column.measure)
             for column, rows in found.items()
         )
-        lines.append(f"| {method} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append((method, *cells))
+    return table_of(("method", *(column.title for column in columns)), lines)
 
 
 def _cell(rows: list[Row], measure: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 #: ``better``: one side is better than the other. ``same``: they differ by less than the margin.
 #: ``trains``: the one side learns. ``fails``: the one side does not, while the other does.
@@ -10,16 +10,10 @@ Kind = Literal["better", "same", "trains", "fails"]
 
 #: What is compared, by the column of the csv file; accuracies and wins should be higher, the rest
 #: lower. ``wins`` are those of `experiments.papers.vcl.uci_tables`, set by set.
-Measure = Literal[
-    "test_accuracy",
-    "train_accuracy",
-    "held_out_accuracy",
-    "test_loss",
-    "train_loss",
-    "kurtosis",
-    "test_error",
-    "wins",
-]
+Measure = (
+    Literal["test_accuracy", "train_accuracy", "held_out_accuracy", "test_loss", "train_loss"]
+    | Literal["kurtosis", "test_error", "wins"]
+)
 
 
 class Side(NamedTuple):
@@ -105,3 +99,35 @@ def of(side: Side, results: str, name: str) -> Side:
 def row(name: str, column: str) -> Side:
     """The runs of a cell of a paper's table."""
     return Side(name, {"row": name, "column": column})
+
+
+def cells(item: str, column: str, *rows: str) -> Decider:
+    """Some rows of a paper's table, in one of its columns, at the paper's own size."""
+    return Decider(item, tuple((name, column) for name in rows))
+
+
+def of_rows(
+    name: str,
+    place: str,
+    says: str,
+    item: str,
+    better: str,
+    worse: str,
+    column: str,
+    **changes: Any,
+) -> Claim:
+    """Of two rows of a paper's table, which was trained on photographs.
+
+    Args:
+        name: of the claim, as `Claim` has it; so are the next two.
+        place: where the paper says it.
+        says: what it says.
+        item: the table; its results lie in cifar10-jpeg, and at its own size it would decide.
+        better: the row that is said to be better.
+        worse: the other.
+        column: of both.
+        **changes: further fields of `Claim`.
+    """
+    results = f"cifar10-jpeg/{item.replace('/', '-')}/results.csv"
+    sides, decider = (row(better, column), row(worse, column)), cells(item, column, better, worse)
+    return Claim(name, place, says, results, *sides, decider=decider, **changes)

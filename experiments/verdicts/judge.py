@@ -1,6 +1,6 @@
 """From the runs of two sides to a verdict, by rules that are the same for every claim."""
 
-from collections.abc import Mapping
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -174,7 +174,5 @@ def _lost(claim: Claim, better: Seen, worse: Seen) -> str:
 
 def _counted(name: str, side: Seen) -> str:
     """How many seeds of a side were lost, and how."""
-    kinds: Mapping[str, int] = {
-        kind: list(side.lost.values()).count(kind) for kind in dict.fromkeys(side.lost.values())
-    }
+    kinds = Counter(side.lost.values())
     return ", ".join(f"{name} {k} ({n} of {len(side.seeds)} seeds)" for k, n in kinds.items())

@@ -21,7 +21,7 @@ from experiments.verdicts.judge import (
     judge,
 )
 from experiments.verdicts.seen import rows_of, seen
-from experiments.verdicts.sources import anchor, escaped, report_of, sources_table
+from experiments.verdicts.sources import anchor, report_of, sources_table, table_of
 from experiments.verdicts.table import CLAIMS, NOTES, PICTURES
 from experiments.verdicts.when import WHEN, When
 
@@ -102,12 +102,10 @@ def page_of(folder: Path) -> str:
 
 
 def _table(judged: Iterable[tuple[Claim, Verdict]], folder: Path) -> str:
-    lines = [
-        "| claim | the paper | measured | verdict | why | what would decide it | runs |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    header = ("claim", "the paper", "measured", "verdict", "why", "what would decide it", "runs")
+    rows = []
     for claim, verdict in judged:
-        cells = (
+        row = (
             f'<a id="{claim.name}"></a>{claim.name}',
             f"{claim.says} ({claim.place})",
             f"{claim.data}, {_measure(claim)}, {_seeds(claim, folder)} seeds: {verdict.found}",
@@ -116,8 +114,8 @@ def _table(judged: Iterable[tuple[Claim, Verdict]], folder: Path) -> str:
             decided_by(claim, folder) if verdict.word == NOT_DECIDABLE else "",
             "; ".join(_links(each, folder) for each in claim.files),
         )
-        lines.append(f"| {' | '.join(map(escaped, cells))} |")
-    return "\n".join(lines)
+        rows.append(row)
+    return table_of(header, rows)
 
 
 def _measure(claim: Claim) -> str:
@@ -137,12 +135,8 @@ def _links(results: str, folder: Path) -> str:
 
 
 def _advice(judged: dict[str, tuple[Claim, Verdict]], folder: Path) -> str:
-    lines = ["| your network | take | evidence |", "|---|---|---|"]
-    for when in WHEN:
-        lines.append(
-            f"| {when.network} | {when.take} | {escaped(_evidence(when, judged, folder))} |"
-        )
-    return "\n".join(lines)
+    rows = [(when.network, when.take, _evidence(when, judged, folder)) for when in WHEN]
+    return table_of(("your network", "take", "evidence"), rows)
 
 
 def _evidence(when: When, judged: dict[str, tuple[Claim, Verdict]], folder: Path) -> str:

@@ -1,6 +1,7 @@
 """Where the figures come from: a folder of results, and what its report says of the runs."""
 
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from experiments.errors import UserError
@@ -33,7 +34,7 @@ def said_of(report: Path) -> str:
 
 def sources_table(results: list[str], folder: Path) -> str:
     """A row for each csv file: its links, and what the report says."""
-    lines = ["| runs | what was trained, with which command, on what, when |", "|---|---|"]
+    rows = []
     for each in results:
         report, base = report_of(each, folder), Path(each).parent.as_posix()
         links = [f"[report]({base}/{report.name})", f"[csv]({each})"]
@@ -41,8 +42,8 @@ def sources_table(results: list[str], folder: Path) -> str:
             f"[{path.stem}]({base}/{path.name})" for path in sorted(report.parent.glob("*.png"))
         ]
         where = f'<a id="{anchor(each)}"></a>{base}'
-        lines.append(f"| {where}: {', '.join(links)} | {escaped(said_of(report))} |")
-    return "\n".join(lines)
+        rows.append((f"{where}: {', '.join(links)}", said_of(report)))
+    return table_of(("runs", "what was trained, with which command, on what, when"), rows)
 
 
 def anchor(results: str) -> str:
@@ -50,6 +51,8 @@ def anchor(results: str) -> str:
     return Path(results).parent.as_posix().replace("/", "-")
 
 
-def escaped(text: str) -> str:
-    """As a cell of a Markdown table."""
-    return text.replace("|", "\\|")
+def table_of(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table, each row a line as it is."""
+    cells = ((cell.replace("|", "\\|") for cell in row) for row in rows)
+    lines = [f"| {' | '.join(row)} |" for row in (header, *cells)]
+    return "\n".join([lines[0], "|---" * len(header) + "|", *lines[1:]])

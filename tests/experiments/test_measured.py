@@ -5,7 +5,7 @@ import csv
 import pytest
 
 from experiments.papers.item import Claim
-from experiments.papers.measured import COLUMNS, Measured, at_least, at_most, claims, near, rows
+from experiments.papers.measured import Measured, at_least, at_most, measured_report, near
 from experiments.papers.registry import ITEMS
 from experiments.papers.run import run_item
 
@@ -13,9 +13,10 @@ from experiments.papers.run import run_item
 def test_verdicts_and_rows():
     measured = [near("a", 1.02, 1.0, 0.01), at_most("b", 2.0, 3.0), at_least("c", 2.0, 3.0)]
     assert [m.holds for m in measured] == [False, True, False]
-    assert rows(measured)[0] == ("a", "1.02", "1", "0.02", False)
-    assert claims(measured)[1] == Claim("b", "2", "3 (at most)", True)
-    assert len(COLUMNS) == len(rows(measured)[0])
+    report = measured_report(measured, {})
+    assert report.rows[0] == ("a", "1.02", "1", "0.02", False)
+    assert report.claims[1] == Claim("b", "2", "3 (at most)", True)
+    assert len(report.columns) == len(report.rows[0])
 
 
 def test_what_is_not_finite_confirms_nothing():

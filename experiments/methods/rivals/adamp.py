@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, PyTree
 
 from experiments.methods.kernels import TINY, map_kernels
-from experiments.methods.part import Context, Part
+from experiments.methods.part import Context, Optimizer, Part
 from jaxnorm import Layout
 
 
@@ -27,9 +27,7 @@ class TangentUpdates(Part):
 
     threshold: float = 0.1
 
-    def optimizer(
-        self, optimizer: optax.GradientTransformation, context: Context, seed: Any
-    ) -> optax.GradientTransformation:
+    def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
         """Around the user's own, whose update and gradient it sees."""
 
         def update(gradient: PyTree, state: PyTree, params: PyTree) -> tuple[PyTree, PyTree]:

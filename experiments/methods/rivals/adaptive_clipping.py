@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, PyTree
 
 from experiments.methods.kernels import TINY, map_kernels
-from experiments.methods.part import Context, Part
+from experiments.methods.part import Context, Optimizer, Part
 
 #: The least norm of weights that counts, for those that start at zero; the paper's.
 LEAST_NORM = 1e-3
@@ -30,9 +30,7 @@ class AdaptivelyClipped(Part):
 
     clipping: float = 0.01
 
-    def optimizer(
-        self, optimizer: optax.GradientTransformation, context: Context, seed: Any
-    ) -> optax.GradientTransformation:
+    def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
         """Sees clipped gradients."""
 
         def clipped(axes: tuple[int, ...], g: Array, w: Array) -> Array:

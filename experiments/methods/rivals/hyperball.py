@@ -14,7 +14,7 @@ from jaxtyping import Array, PyTree
 
 import jaxnorm
 from experiments.methods.kernels import TINY, map_kernels
-from experiments.methods.part import Context, Part
+from experiments.methods.part import Context, Optimizer, Part
 from jaxnorm import Layout
 
 
@@ -25,16 +25,12 @@ class FrobeniusSphere(Part):
     The optimizer of the comparison stands between the two, momentum and schedule included.
     """
 
-    def optimizer(
-        self, optimizer: optax.GradientTransformation, context: Context, seed: Any
-    ) -> optax.GradientTransformation:
+    def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
         """Sees gradients as long as the kernel, and ends on the sphere."""
         return hyperball(optimizer, context.layout)
 
 
-def hyperball(
-    optimizer: optax.GradientTransformation, layout: Layout
-) -> optax.GradientTransformation:
+def hyperball(optimizer: Optimizer, layout: Layout) -> Optimizer:
     """The optimizer between gradients as long as their kernels and the spheres of these."""
     whole = whole_kernels(layout)
     projection = jaxnorm.sphere_projection(layout=whole, squared_radius=None, centered=False)
@@ -53,7 +49,7 @@ def whole_kernels(layout: Layout) -> Layout:
     return whole
 
 
-def as_long_as_kernels(layout: Layout) -> optax.GradientTransformation:
+def as_long_as_kernels(layout: Layout) -> Optimizer:
     """``g ||W|| / ||g||`` in Frobenius norms, kernel by kernel."""
 
     def scaled(axes: tuple[int, ...], g: Array, w: Array) -> Array:

@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, Int, PyTree
 
 from experiments.methods.kernels import TINY, map_kernels
-from experiments.methods.part import Context, Part
+from experiments.methods.part import Context, Optimizer, Part
 from jaxnorm import Layout
 
 
@@ -36,14 +36,12 @@ class UnitwiseGradients(Part):
 
     decay: float = 0.999
 
-    def optimizer(
-        self, optimizer: optax.GradientTransformation, context: Context, seed: Any
-    ) -> optax.GradientTransformation:
+    def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
         """Sees normalized gradients."""
         return optax.chain(normalize_units(context.layout, self.decay), optimizer)
 
 
-def normalize_units(layout: Layout, decay: float) -> optax.GradientTransformation:
+def normalize_units(layout: Layout, decay: float) -> Optimizer:
     """``g / sqrt(v)`` a unit, with ``v`` the unbiased running mean of ``||g||^2``."""
 
     def init(params: PyTree) -> SizeState:

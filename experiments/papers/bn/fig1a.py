@@ -2,42 +2,27 @@
 
 import numpy as np
 
-from experiments.papers.bn.loads import (
-    COLUMNS,
-    NOISE,
-    READ_AT,
-    Curve,
-    LoadSettings,
-    compare,
-    draw_points,
-    load_presets,
-    nearest,
-    rows,
-    train_all,
-)
+from experiments.papers.bn import loads
+from experiments.papers.bn.loads import NOISE, Curve, Settings
 from experiments.papers.item import Claim, Context, Item, Report
 from experiments.reports.picture import COLOURS, new_figure
 from jaxnorm.theory.batch_norm import generalization_error
 
 
-def run(settings: LoadSettings, context: Context) -> Report:
+def run(settings: Settings, context: Context) -> Report:
     """Trains every method at every load and holds the errors against the closed forms."""
     decay = 1 / (2 * settings.batch_size)
-    curves = train_all(settings, False, decay, context)
-    loads = np.array(settings.loads)
+    curves = loads.train_all(settings, False, decay, context)
+    trained = np.array(settings.loads)
     with np.errstate(all="ignore"):
-        theory = {
-            "sgd": np.asarray(generalization_error("sgd_linear", loads, NOISE)),
-            "wn+gamma-decay": _ridge(loads, loads * decay),
-            "bn": _ridge(loads, loads * decay),
-        }
+        sgd = np.asarray(generalization_error("sgd_linear", trained, NOISE))
+        ridge = _ridge(trained, trained * decay)
+    theory = {"sgd": sgd, "wn+gamma-decay": ridge, "bn": ridge}
     figure = new_figure(width=10, height=5)
-    _draw_theory(figure.axes[0], loads.max(), decay)
-    draw_points(figure.axes[0], settings, curves)
-    figure.axes[0].set_ylim(0, 3)
-    figure.axes[0].set_title(f"Linear student, M = {settings.batch_size}, noise {NOISE}")
+    _draw_theory(figure.axes[0], trained.max(), decay)
+    loads.draw_points(figure.axes[0], settings, curves, "Linear", (0, 3))
     claims = _claims(settings, curves, theory)
-    return Report(claims, COLUMNS, rows(settings, curves, theory), {"fig1a": figure}, NOTES)
+    return loads.report_of(claims, settings, curves, theory, {"fig1a": figure}, NOTES)
 
 
 NOTES = (
@@ -56,22 +41,21 @@ def _ridge(loads: np.ndarray, decay: np.ndarray | float) -> np.ndarray:
 
 
 def _draw_theory(axes, highest: float, decay: float) -> None:
-    loads = np.linspace(0.02, highest, 400)
-    sgd = np.asarray(generalization_error("sgd_linear", loads, NOISE))
-    axes.plot(loads, sgd, color=COLOURS[0], label="SGD, theory")
-    axes.plot(
-        loads, _ridge(loads, loads * decay), color=COLOURS[1], label="WN + decay, z = load/(2M)"
-    )
-    axes.plot(loads, _ridge(loads, decay), "--", color=COLOURS[1], label="WN + decay, z = 1/(2M)")
-    axes.plot(loads, _ridge(loads, 0.25), "-.", color="0.5", label="WN + decay, z = 0.25")
+    dense = np.linspace(0.02, highest, 400)
+    sgd = np.asarray(generalization_error("sgd_linear", dense, NOISE))
+    axes.plot(dense, sgd, color=COLOURS[0], label="SGD, theory")
+    for z, style, color, label in (
+        (dense * decay, "-", COLOURS[1], "z = load/(2M)"),
+        (decay, "--", COLOURS[1], "z = 1/(2M)"),
+        (0.25, "-.", "0.5", "z = 0.25"),
+    ):
+        axes.plot(dense, _ridge(dense, z), style, color=color, label=f"WN + decay, {label}")
 
 
-def _claims(
-    settings: LoadSettings, curves: list[Curve], theory: dict[str, np.ndarray]
-) -> list[Claim]:
-    read, last = nearest(settings, READ_AT), curves[-1]
+def _claims(settings: Settings, curves: list[Curve], theory: dict[str, np.ndarray]) -> list[Claim]:
+    read, last = loads.nearest(settings, loads.READ_AT), curves[-1]
     return [
-        *(compare(settings, curve, read, theory[curve.method][read]) for curve in curves),
+        *(loads.compare(settings, curve, read, theory[curve.method][read]) for curve in curves),
         Claim(
             f"training error at load {settings.loads[read]}, bn, {last.length} N samples",
             f"{last.training[read]:.2g}",
@@ -85,5 +69,5 @@ ITEM = Item(
     "generalization error against load, linear student, M = 32",
     "BN lies on the curve of WN + gamma decay with zeta = 1/(2M)",
     run,
-    load_presets(32, (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.7, 2.0), last=2.0),
+    loads.load_presets(32, (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.7, 2.0), last=2.0),
 )

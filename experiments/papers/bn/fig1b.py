@@ -2,19 +2,8 @@
 
 import numpy as np
 
-from experiments.papers.bn.loads import (
-    COLUMNS,
-    NOISE,
-    READ_AT,
-    Curve,
-    LoadSettings,
-    compare,
-    draw_points,
-    load_presets,
-    nearest,
-    rows,
-    train_all,
-)
+from experiments.papers.bn import loads
+from experiments.papers.bn.loads import NOISE, Curve, Settings
 from experiments.papers.item import Claim, Context, Item, Report
 from experiments.reports.picture import COLOURS, new_figure
 from jaxnorm.theory.batch_norm import generalization_error
@@ -23,28 +12,24 @@ from jaxnorm.theory.batch_norm import generalization_error
 HIGH_LOAD = 1.7
 
 
-def run(settings: LoadSettings, context: Context) -> Report:
+def run(settings: Settings, context: Context) -> Report:
     """Trains every method at every load; BN is held against WN + gamma decay, zeta = 1/(4M)."""
-    curves = train_all(settings, True, 1 / (4 * settings.batch_size), context)
-    loads = np.array(settings.loads)
-    theory = {
-        "sgd": np.asarray(generalization_error("sgd_relu", loads, NOISE)),
-        "bn": curves[1].error,
-    }
+    curves = loads.train_all(settings, True, 1 / (4 * settings.batch_size), context)
+    trained = np.array(settings.loads)
+    sgd = np.asarray(generalization_error("sgd_relu", trained, NOISE))
+    theory = {"sgd": sgd, "bn": curves[1].error}
     figure = new_figure(width=10, height=5)
     axes = figure.axes[0]
-    dense = np.linspace(0.02, min(loads.max(), 1.98), 400)
+    dense = np.linspace(0.02, min(trained.max(), 1.98), 400)
     for noise, label, color in (
         (NOISE, "SGD, theory", COLOURS[0]),
         (0.0, "SGD, theory, no noise", "0.5"),
     ):
         error = np.asarray(generalization_error("sgd_relu", dense, noise))
         axes.plot(dense, error, color=color, label=label)
-    draw_points(axes, settings, curves)
-    axes.set_ylim(0.4, 2)
-    axes.set_title(f"ReLU student, M = {settings.batch_size}, noise {NOISE}")
+    loads.draw_points(axes, settings, curves, "ReLU", (0.4, 2))
     claims = _claims(settings, curves, theory)
-    return Report(claims, COLUMNS, rows(settings, curves, theory), {"fig1b": figure}, NOTES)
+    return loads.report_of(claims, settings, curves, theory, {"fig1b": figure}, NOTES)
 
 
 NOTES = (
@@ -59,15 +44,16 @@ NOTES = (
 )
 
 
-def _claims(
-    settings: LoadSettings, curves: list[Curve], theory: dict[str, np.ndarray]
-) -> list[Claim]:
-    read, high = nearest(settings, READ_AT), nearest(settings, HIGH_LOAD)
+def _claims(settings: Settings, curves: list[Curve], theory: dict[str, np.ndarray]) -> list[Claim]:
+    read, high = (loads.nearest(settings, load) for load in (loads.READ_AT, HIGH_LOAD))
     sgd, decayed, *batch = curves
     its_error = decayed.standard_error[read]
     return [
-        *(compare(settings, bn, read, theory["bn"][read], its_error) for bn in batch),
-        *(compare(settings, sgd, at, theory["sgd"][at]) for at in dict.fromkeys((read, high))),
+        *(loads.compare(settings, bn, read, theory["bn"][read], its_error) for bn in batch),
+        *(
+            loads.compare(settings, sgd, at, theory["sgd"][at])
+            for at in dict.fromkeys((read, high))
+        ),
     ]
 
 
@@ -76,5 +62,5 @@ ITEM = Item(
     "generalization error against load, ReLU student, M = 16",
     "BN corresponds to WN + gamma decay with zeta = 1/(4M); SGD diverges at load 2",
     run,
-    load_presets(16, (0.1, 0.3, 0.5, 0.7, 0.9, 1.1, 1.3, 1.5, 1.7, 1.9, 2.1), last=2.1),
+    loads.load_presets(16, (0.1, 0.3, 0.5, 0.7, 0.9, 1.1, 1.3, 1.5, 1.7, 1.9, 2.1), last=2.1),
 )

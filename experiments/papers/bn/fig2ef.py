@@ -88,9 +88,8 @@ def run(settings: Settings, context: Context) -> Report:
         for layer in settings.layers
     ]
     said = f"Trained and tested on: {described(context.data_dir, ['cifar10'])}."
-    return Report(
-        claims, Point._fields, points, {"fig2ef": _drawn(settings, points)}, (said, *NOTES)
-    )
+    figures = {"fig2ef": _drawn(settings, points)}
+    return Report(claims, Point._fields, points, figures, (said, *NOTES))
 
 
 NOTES = (
@@ -153,13 +152,9 @@ def _drawn(settings: Settings, points: Sequence[Point]) -> Figure:
     for axes, (measure, name) in zip(figure.axes, MEASURES.items(), strict=True):
         for index, layer in enumerate(settings.layers):
             values = values_of(settings, points, layer, measure)
-            colour = colour_of(index)
-            axes.plot(
-                settings.batch_sizes, values.mean(1), "o-", color=colour, label=f"layer {layer}"
-            )
-            axes.fill_between(
-                settings.batch_sizes, values.min(1), values.max(1), color=colour, alpha=0.15
-            )
+            colour, sizes = colour_of(index), settings.batch_sizes
+            axes.plot(sizes, values.mean(1), "o-", color=colour, label=f"layer {layer}")
+            axes.fill_between(sizes, values.min(1), values.max(1), color=colour, alpha=0.15)
         axes.set_xscale("log", base=2)
         axes.set(xlabel="batch size M", ylabel=name)
     figure.axes[0].legend(title="BN at", fontsize=9)
@@ -167,6 +162,7 @@ def _drawn(settings: Settings, points: Sequence[Point]) -> Figure:
 
 
 SMALLEST = {"channels": 4, "epochs": 1, "rows": 256, "test_rows": 64, "seeds": 1, "rate_decay": 0.0}
+REDUCED = {"channels": 16, "epochs": 10, "rows": 2048, "rate_decay": 0.0, "learning_rate": 0.025}
 
 ITEM = Item(
     "bn/fig2ef",
@@ -180,16 +176,7 @@ ITEM = Item(
             SMOKE_LABEL,
         ),
         "cpu": Preset(
-            Settings(
-                layers=(1, 4, 5),
-                batch_sizes=(16, 64, 256),
-                channels=16,
-                epochs=10,
-                learning_rate=0.025,
-                rate_decay=0.0,
-                rows=2048,
-                test_rows=2000,
-            ),
+            Settings(layers=(1, 4, 5), batch_sizes=(16, 64, 256), test_rows=2000, **REDUCED),
             "20 min on 2 CPU cores (estimated)",
             "2048 training and 2000 test images, networks of a quarter of the width, BN at three "
             "of five layers, batches up to 256, 10 epochs, 3 seeds",

@@ -16,7 +16,7 @@ from experiments.papers.data import described, load_data
 from experiments.papers.epochs import epochs
 from experiments.papers.grid import Protocol
 from experiments.papers.item import Context, Item, Preset, Report
-from experiments.papers.measured import COLUMNS, Measured, at_least, claims, rows
+from experiments.papers.measured import Measured, at_least, measured_report
 from experiments.reports.picture import COLOURS, colour_of, new_figure
 from experiments.training.state import TrainState
 from experiments.training.trainer import Trainer, make_trainer
@@ -75,7 +75,7 @@ def run(settings: Settings, context: Context) -> Report:
         _direction("test loss", history.test_loss, falls=False),
     ]
     notes = (f"Trained and tested on: {described(context.data_dir, ['cifar10'])}.",)
-    return Report(claims(measured), COLUMNS, rows(measured), {"frozen": _drawn(history)}, notes)
+    return measured_report(measured, {"frozen": _drawn(history)}, notes)
 
 
 def _direction(what: str, values: list[float], *, falls: bool) -> Measured:

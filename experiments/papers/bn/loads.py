@@ -1,14 +1,15 @@
 """What figures 1a and 1b share: generalization errors of trained units over the load."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from experiments.papers.item import Claim, Context, Preset, PresetName
+from experiments.papers.item import Claim, Context, Preset, Presets, Report
 from experiments.reports.picture import colour_of
 from experiments.simulations.finite import simulate_training
 from experiments.simulations.student import Unit
@@ -18,19 +19,12 @@ NOISE = 0.25
 #: The load at which the claims are read, where the curves are far apart.
 READ_AT = 0.9
 COLUMNS = (
-    "method",
-    "length",
-    "load",
-    "error",
-    "standard_error",
-    "theory",
-    "difference",
-    "training_error",
-    "error_with_population_statistics",
+    *("method", "length", "load", "error", "standard_error", "theory", "difference"),
+    *("training_error", "error_with_population_statistics"),
 )
 
 
-class LoadSettings(NamedTuple):
+class Settings(NamedTuple):
     """What the protocol leaves open; the paper gives only `inputs` (4096) and the batch size.
 
     Attributes:
@@ -50,9 +44,7 @@ class LoadSettings(NamedTuple):
     learning_rate: float = 1.0
 
 
-def load_presets(
-    batch_size: int, cpu_loads: tuple[float, ...], last: float
-) -> dict[PresetName, Preset]:
+def load_presets(batch_size: int, cpu_loads: tuple[float, ...], last: float) -> Presets:
     """The three sizes of a figure.
 
     Args:
@@ -61,9 +53,9 @@ def load_presets(
         last: the largest load of the full preset, which has every tenth up to it.
     """
     loads = tuple(round(0.1 * step, 1) for step in range(1, round(10 * last) + 1))
-    smoke = LoadSettings(32, (0.5, 0.9), 2, (4, 8), 8)
-    cpu = LoadSettings(256, cpu_loads, 6, (30, 100, 300, 1000), batch_size)
-    full = LoadSettings(4096, loads, 4, (30, 100, 300, 1000, 3000), batch_size)
+    smoke = Settings(32, (0.5, 0.9), 2, (4, 8), 8)
+    cpu = Settings(256, cpu_loads, 6, (30, 100, 300, 1000), batch_size)
+    full = Settings(4096, loads, 4, (30, 100, 300, 1000, 3000), batch_size)
     return {
         "smoke": Preset(smoke, "20 s on 2 CPU cores", "N = 32, M = 8"),
         "cpu": Preset(cpu, "2 min on 2 CPU cores", "N = 256 for the paper's 4096; 6 runs a load"),
@@ -82,9 +74,7 @@ class Curve(NamedTuple):
     population: np.ndarray
 
 
-def train_all(
-    settings: LoadSettings, rectified: bool, decay: float, context: Context
-) -> list[Curve]:
+def train_all(settings: Settings, rectified: bool, decay: float, context: Context) -> list[Curve]:
     """SGD and WN + gamma decay to the longest length, and BN to every length."""
     longest = max(settings.lengths)
     todo = [
@@ -101,7 +91,7 @@ def train_all(
     return curves
 
 
-def _train(settings: LoadSettings, name: str, unit: Unit, decay: float, length: int) -> Curve:
+def _train(settings: Settings, name: str, unit: Unit, decay: float, length: int) -> Curve:
     samples = np.rint(np.array(settings.loads) * settings.inputs).astype(np.int32)
     outcome = simulate_training(
         jax.random.split(jax.random.key(0), settings.seeds),
@@ -116,54 +106,41 @@ def _train(settings: LoadSettings, name: str, unit: Unit, decay: float, length: 
         batch_size=settings.batch_size,
     )
     error = np.asarray(outcome.error, np.float64)
-    return Curve(
-        name,
-        length,
-        error.mean(1),
-        error.std(1, ddof=1) / np.sqrt(settings.seeds),
-        np.asarray(outcome.training_error).mean(1),
-        np.asarray(outcome.population_error).mean(1),
-    )
+    spread = error.std(1, ddof=1) / np.sqrt(settings.seeds)
+    others = (outcome.training_error, outcome.population_error)
+    return Curve(name, length, error.mean(1), spread, *(np.asarray(x).mean(1) for x in others))
 
 
-def rows(
-    settings: LoadSettings, curves: Sequence[Curve], theory: dict[str, np.ndarray]
-) -> list[tuple[object, ...]]:
-    """One row a method, length and load, with the method's theory where there is one."""
-    unknown = np.full(len(settings.loads), np.nan)
-    return [
-        (
-            curve.method,
-            curve.length,
-            load,
-            *(
-                f"{value:.6g}"
-                for value in _numbers(curve, theory.get(curve.method, unknown), index)
-            ),
-        )
-        for curve in curves
-        for index, load in enumerate(settings.loads)
-    ]
+def report_of(
+    claims: Sequence[Claim],
+    settings: Settings,
+    curves: Sequence[Curve],
+    theory: Mapping[str, np.ndarray],
+    figures: Mapping[str, Figure],
+    notes: Sequence[str],
+) -> Report:
+    """The report, with a row a method, length and load, and the method's theory if it has one."""
+    rows: list[tuple[object, ...]] = []
+    for curve in curves:
+        wanted = theory.get(curve.method, np.full(len(settings.loads), np.nan))
+        found = (curve.error, curve.standard_error, wanted, curve.error - wanted, *curve[-2:])
+        for load, *numbers in zip(settings.loads, *found, strict=True):
+            rows.append((curve.method, curve.length, load, *(f"{x:.6g}" for x in numbers)))
+    return Report(claims, COLUMNS, rows, figures, notes)
 
 
-def _numbers(curve: Curve, theory: np.ndarray, index: int) -> tuple[float, ...]:
-    error, wanted = curve.error[index], theory[index]
-    return (
-        error,
-        curve.standard_error[index],
-        wanted,
-        error - wanted,
-        curve.training[index],
-        curve.population[index],
-    )
-
-
-def nearest(settings: LoadSettings, load: float) -> int:
+def nearest(settings: Settings, load: float) -> int:
     """The index of the load nearest to this one."""
     return int(np.abs(np.array(settings.loads) - load).argmin())
 
 
-def draw_points(axes: Axes, settings: LoadSettings, curves: Sequence[Curve]) -> None:
+def draw_points(
+    axes: Axes,
+    settings: Settings,
+    curves: Sequence[Curve],
+    student: str,
+    ylim: tuple[float, float],
+) -> None:
     """Every simulated method as points with their standard errors, then labels and the legend."""
     markers = {"sgd": "o", "wn+gamma-decay": "^", "bn": "s"}
     for index, curve in enumerate(curves):
@@ -180,13 +157,13 @@ def draw_points(axes: Axes, settings: LoadSettings, curves: Sequence[Curve]) -> 
             markersize=4 if joined else 6,
             zorder=2 if joined else 3,
         )
-    axes.set_xlabel("load P / N")
-    axes.set_ylabel("generalization error")
+    axes.set(ylim=ylim, xlabel="load P / N", ylabel="generalization error")
+    axes.set_title(f"{student} student, M = {settings.batch_size}, noise {NOISE}")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=9, frameon=False)
 
 
 def compare(
-    settings: LoadSettings, curve: Curve, at: int, wanted: float, its_error: float = 0.0
+    settings: Settings, curve: Curve, at: int, wanted: float, its_error: float = 0.0
 ) -> Claim:
     """The error at a load's index: within 3 standard errors and 2%, for N is finite."""
     difference = curve.error[at] - wanted

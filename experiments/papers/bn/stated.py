@@ -4,7 +4,7 @@ from experiments.papers.stated import ALL_ROWS, MOMENTUM, Stated, says, tenth_at
 
 _SGD = says("Appendix B", {**MOMENTUM, "rate_decay": 1e-4})
 _CIFAR = says("5", ALL_ROWS)
-_RESNET = says("5", {"model": "resnet18"})
+_TRAINED = (*says("5", {"model": "resnet18"}), *_SGD, *_CIFAR)
 _CNN = says("Appendix B", {"model": "cnn4", "channels": 64})
 #: The initial rates are in proportion to batches; the rate of none is given.
 _BATCHES = (
@@ -18,22 +18,14 @@ STATED = {
         *says("4.1 (the caption of Figure 1 says M = 32)", {"batch_size": 16}),
         *says("4.1", {"inputs": 4096}),
     ),
-    "bn/fig2ab": (
-        *_BATCHES,
-        *says("5", {"population_rows": 10_000}, "PN"),
-        *_RESNET,
-        *_SGD,
-        *_CIFAR,
-    ),
+    "bn/fig2ab": (*_BATCHES, *says("5", {"population_rows": 10_000}, "PN"), *_TRAINED),
     "bn/fig2cd": (*_CNN, *_SGD, *_CIFAR),
     "bn/fig2ef": (*_SGD, *_CIFAR),
     "bn/fig2gh": (
         *_BATCHES,
         *says("5, B.3", {"dropout": 0.1}, "^BN"),
         *says("5, B.3", {"dropout": 0.2}, "^WN"),
-        *_RESNET,
-        *_SGD,
-        *_CIFAR,
+        *_TRAINED,
     ),
     "bn/fig3": (
         *_BATCHES,

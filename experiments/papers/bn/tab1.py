@@ -143,8 +143,7 @@ def _draw(settings: Settings, paths: dict[tuple[str, float], OrderParameters]):
             for axes, values in zip(figure.axes, (flow.R, flow.gamma), strict=True):
                 axes.plot(times, values, ":", color="black", linewidth=1.2)
     for axes, name in zip(figure.axes, ("R", "gamma (SGD: L)"), strict=True):
-        axes.set_xlabel("samples / N")
-        axes.set_ylabel(name)
+        axes.set(xlabel="samples / N", ylabel=name)
     figure.axes[0].legend(frameon=False)
     figure.axes[1].set_title("lines: simulation; dots: the flow", fontsize=10)
     return figure

@@ -9,15 +9,7 @@ RATE_DECAY = 1e-4
 #: Appendix B names momentum, and a decay of the rate "by a factor of 1e-4 each step", which is read
 #: as 1 - 1e-4 of it after each. Neither the initial rate nor the epochs nor the weight decay is
 #: given.
-_FULL = PAPER.changed(
-    model="resnet18",
-    epochs=200,
-    batch_size=128,
-    learning_rate=0.1,
-    rate_decay=RATE_DECAY,
-    weight_decay=5e-4,
-    augment="crop-flip",
-)
+_FULL = PAPER.changed(model="resnet18", rate_decay=RATE_DECAY, augment="crop-flip")
 _SILENT = (
     "The paper gives no initial learning rate, no number of epochs and no weight decay; the "
     "settings below are assumptions.",

@@ -1,15 +1,21 @@
 """Section 3.1: networks trained with c = 2, and with the c that keeps what a layer is given."""
 
 from experiments.papers.cwo.protocols import CNN, PLAIN, SMOKE, WIDE_RESNET
-from experiments.papers.grid import Cell, Grid, Ordering
+from experiments.papers.grid import CIFAR, Cell, Grid, Ordering
 from experiments.papers.grid_report import grid_item
 from experiments.papers.presets import presets
 from experiments.simulations.rectified_chain import KEEPING
 
 #: By row: the fields of the protocol that it changes.
 _RADII = {"c = 2": {}, f"c = {KEEPING:.2f}": {"squared_radius": KEEPING}}
-#: By what a row's name ends with: the method, without noise and with it.
+_NAMES = tuple(_RADII)
+#: What a row's name ends with and the method, without noise and with it.
 _METHODS = {"": "cwo-centre-sphere", " + noise": "cwo"}
+_ROWS = {
+    f"{radius}{ending}": (method, changes)
+    for ending, method in _METHODS.items()
+    for radius, changes in _RADII.items()
+}
 
 #: The paper's table 3 has these of c = 2.
 _ERRORS = {
@@ -18,7 +24,6 @@ _ERRORS = {
     ("c = 2 + noise", "CIFAR-10"): 4.19,
     ("c = 2 + noise", "CIFAR-100"): 18.31,
 }
-_NAMES = tuple(_RADII)
 
 ITEM = grid_item(
     "cwo/radius",
@@ -26,17 +31,9 @@ ITEM = grid_item(
     "c = 2 keeps the variance (Eq. 3), and all its tables have it; it trains with no other c",
     Grid(
         tuple(
-            Cell(
-                f"{radius}{ending}",
-                method,
-                data,
-                _ERRORS.get((f"{radius}{ending}", data)),
-                data.lower().replace("-", ""),
-                changes,
-            )
-            for data in ("CIFAR-10", "CIFAR-100")
-            for ending, method in _METHODS.items()
-            for radius, changes in _RADII.items()
+            Cell(row, method, data, _ERRORS.get((row, data)), CIFAR[data], changes)
+            for data in CIFAR
+            for row, (method, changes) in _ROWS.items()
         ),
         tuple(Ordering(*(f"{radius}{end}" for radius in _NAMES), margin=1.0) for end in _METHODS),
         as_error=True,

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from experiments.papers.item import Context, Item, Preset, Report
-from experiments.papers.measured import COLUMNS, claims, near, rows
+from experiments.papers.measured import measured_report, near
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.simulations.rectified_chain import KEEPING, Moments, gain, rectified_chain
 
@@ -51,7 +51,7 @@ def run(settings: Settings, context: Context) -> Report:
             near(f"second moment that a layer keeps, {name}", kept, forward, 0.05),
             near(f"the same of gradients, backwards, {name}", sent, backward, 0.05),
         ]
-    return Report(claims(measured), COLUMNS, rows(measured), {"signal": _drawn(found)}, NOTES)
+    return measured_report(measured, {"signal": _drawn(found)}, NOTES)
 
 
 NOTES = (

@@ -7,10 +7,7 @@ _SETUP = "4.1.1"
 #: Learning rates and decays are named "for our method": of the rivals' nothing is said.
 _OURS = "^Ours|^c =|centre|sphere|both|noise|sigma|neither"
 
-_SPHERE = (
-    *says("3.1", {"Sphere.squared_radius": 2.0}),
-    *says("3.2", {"Sphere.centered": True}),
-)
+_SPHERE = (*says("3.1", {"Sphere.squared_radius": 2.0}), *says("3.2", {"Sphere.centered": True}))
 _CIFAR = (
     *says(_SETUP, {"epochs": 200, "channels": 64, **MOMENTUM, **COSINE, **ALL_ROWS}),
     *says(_SETUP, {"activation": "relu"}),
@@ -31,18 +28,14 @@ _STANDARD = (
 )
 
 
-def _small_batches() -> tuple[Stated, ...]:
-    sizes = (4, 16, 128)
-    return tuple(
-        stated
-        for size in sizes
-        for stated in (
-            Stated("batch_size", size, "Table 2", f"B = {size},"),
-            Stated("learning_rate", 0.2 * size / 128, "4.1.3", f"^Ours, B = {size},"),
-        )
+_SMALL_BATCHES = tuple(
+    stated
+    for size in (4, 16, 128)
+    for stated in (
+        Stated("batch_size", size, "Table 2", f"B = {size},"),
+        Stated("learning_rate", 0.2 * size / 128, "4.1.3", f"^Ours, B = {size},"),
     )
-
-
+)
 _NOISES = says("Table 3", {"noise": 1.0})
 
 _LEVELS = tuple(
@@ -69,12 +62,7 @@ STATED = {
         *says(_SETUP, {"batch_size": 128}),
         *_CIFAR,
     ),
-    "cwo/tab2": (
-        *_small_batches(),
-        *says("Table 2", {"augment": POLICIES}),
-        *_NOISES,
-        *_WIDE,
-    ),
+    "cwo/tab2": (*_SMALL_BATCHES, *says("Table 2", {"augment": POLICIES}), *_NOISES, *_WIDE),
     "cwo/tab3": (
         *says("Table 3", {"Sphere.centered": False}, "^sphere"),
         *_NOISES,

@@ -1,7 +1,7 @@
 """Table 1: top-1 errors of three networks on CIFAR-10 and CIFAR-100, with two augmentations."""
 
 from experiments.papers.cwo.protocols import CNN, FAST_AA, METHODS, RESNET, WIDE_RESNET
-from experiments.papers.grid import Cell, Grid, Ordering
+from experiments.papers.grid import CIFAR, Cell, Grid, Ordering
 from experiments.papers.grid_report import grid_item
 from experiments.papers.presets import presets
 
@@ -25,15 +25,9 @@ _AUGMENTATIONS = {"standard": {}, "FastAA": FAST_AA}
 _CNN = "CNN, CIFAR-10, standard"
 
 _CELLS = tuple(
-    Cell(
-        row,
-        method,
-        f"{network}, {data}, {augmentation}",
-        error,
-        data.lower().replace("-", ""),
-        _NETWORKS[network] | _AUGMENTATIONS[augmentation],
-    )
+    Cell(row, method, f"{network}, {data}, {augmentation}", error, CIFAR[data], changes)
     for (data, augmentation, network), errors in _ERRORS.items()
+    for changes in [_NETWORKS[network] | _AUGMENTATIONS[augmentation]]
     for (row, method), error in zip(METHODS.items(), errors, strict=True)
 )
 

@@ -1,7 +1,7 @@
 """Table 2: small batches, with learning rates in proportion."""
 
-from experiments.papers.cwo.protocols import CNN, FAST_AA, PLAIN, SMOKE, WIDE_RESNET
-from experiments.papers.grid import Cell, Grid, Ordering
+from experiments.papers.cwo.protocols import CNN, FAST_AA, METHODS, PLAIN, SMOKE, WIDE_RESNET
+from experiments.papers.grid import CIFAR, Cell, Grid, Ordering
 from experiments.papers.grid_report import grid_item
 from experiments.papers.presets import presets
 
@@ -14,19 +14,13 @@ _ERRORS = {
     ("CIFAR-100", "Ours"): (15.12, 14.80, 16.40),
     ("CIFAR-100", "BN"): (17.98, 16.37, 16.57),
 }
-_SIZES = (4, 16, 128)
+#: By the size of batches: what changes with it.
+_SIZES = {size: {"batch_size": size, "rate_scale": size / 128} for size in (4, 16, 128)}
 
 _CELLS = tuple(
-    Cell(
-        f"{row}, B = {size}",
-        {"Ours": "cwo", "BN": "bn"}[row],
-        data,
-        error,
-        data.lower().replace("-", ""),
-        {"batch_size": size, "rate_scale": size / 128},
-    )
+    Cell(f"{row}, B = {size}", METHODS[row], data, error, CIFAR[data], changes)
     for (data, row), errors in _ERRORS.items()
-    for size, error in zip(_SIZES, errors, strict=True)
+    for (size, changes), error in zip(_SIZES.items(), errors, strict=True)
 )
 
 ITEM = grid_item(

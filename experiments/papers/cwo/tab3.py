@@ -1,7 +1,7 @@
 """Table 3: what centring, the sphere and the noise contribute."""
 
 from experiments.papers.cwo.protocols import CNN, PLAIN, SMOKE, WIDE_RESNET
-from experiments.papers.grid import Cell, Grid, Ordering
+from experiments.papers.grid import CIFAR, Cell, Grid, Ordering
 from experiments.papers.grid_report import grid_item
 from experiments.papers.presets import presets
 
@@ -14,22 +14,19 @@ _ROWS = (
 )
 
 
-def _cells() -> tuple[Cell, ...]:
-    cells = []
-    for parts, quiet, noisy, errors in _ROWS:
-        for index, data in enumerate(("CIFAR-10", "CIFAR-100")):
-            name = data.lower().replace("-", "")
-            cells.append(Cell(parts, quiet, data, errors[2 * index], name))
-            cells.append(Cell(f"{parts} + noise", noisy, data, errors[2 * index + 1], name))
-    return tuple(cells)
-
+_CELLS = tuple(
+    Cell(row, method, data, error, source)
+    for parts, quiet, noisy, errors in _ROWS
+    for (data, source), pair in zip(CIFAR.items(), (errors[:2], errors[2:]), strict=True)
+    for row, method, error in zip((parts, f"{parts} + noise"), (quiet, noisy), pair, strict=True)
+)
 
 ITEM = grid_item(
     "cwo/tab3",
     "the ablation: zero mean, unit sphere, noise",
     "both constraints together are better than either alone, and noise improves every one",
     Grid(
-        _cells(),
+        _CELLS,
         (
             *(Ordering("both", rival) for rival in ("neither", "centre", "sphere")),
             *(Ordering(f"{parts} + noise", parts) for parts, *_ in _ROWS),

@@ -1,7 +1,7 @@
 """Table 4 and Figure 2: constant noise of several sizes."""
 
 from experiments.papers.cwo.protocols import CNN, SMOKE, WIDE_RESNET
-from experiments.papers.grid import Cell, Grid, Ordering
+from experiments.papers.grid import CIFAR, Cell, Grid, Ordering
 from experiments.papers.grid_report import grid_item
 from experiments.papers.presets import presets
 
@@ -23,17 +23,10 @@ _LINEAR = (
 )
 
 _CELLS = tuple(
-    Cell(
-        f"{kind}, sigma = {sigma:g}",
-        method,
-        data,
-        errors[index],
-        data.lower().replace("-", ""),
-        overrides={"noise": sigma},
-    )
+    Cell(f"{kind}, sigma = {sigma:g}", method, data, error, CIFAR[data], overrides={"noise": sigma})
     for kind, method, rows in (("constant", "cwo", _CONSTANT), ("linear", "cwo-linear", _LINEAR))
     for sigma, *errors in rows
-    for index, data in enumerate(("CIFAR-10", "CIFAR-100"))
+    for data, error in zip(CIFAR, errors, strict=True)
 )
 
 

@@ -20,7 +20,6 @@ _FULL = PAPER.changed(
     model="resnet50",
     epochs=100,
     batch_size=256,
-    learning_rate=0.1,
     drops=((0.3, 0.1), (0.6, 0.01), (0.9, 0.001)),
     weight_decay=1e-4,
     growing_noise=1.0,

@@ -12,13 +12,7 @@ def draw_boxes(
 ) -> None:
     """One box for each of the groups, numbered from 1."""
     flat = values.reshape(len(values), -1)
-    axes.boxplot(
-        list(flat),
-        whis=(1, 99),
-        showfliers=False,
-        medianprops={"color": COLOURS[2]},
-    )
+    axes.boxplot(list(flat), whis=(1, 99), showfliers=False, medianprops={"color": COLOURS[2]})
     ticks = np.arange(1, len(flat) + 1)
     axes.set_xticks(ticks, [str(tick) if tick == 1 or tick % 5 == 0 else "" for tick in ticks])
-    axes.set_xlabel(group)
-    axes.set_ylabel(quantity)
+    axes.set(xlabel=group, ylabel=quantity)

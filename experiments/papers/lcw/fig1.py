@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from matplotlib.figure import Figure
 
 from experiments.papers.item import Context, Item, Preset, Report
-from experiments.papers.measured import COLUMNS, at_most, claims, near, rows
+from experiments.papers.measured import at_most, measured_report, near
 from experiments.reports.picture import new_figure
 from jaxnorm import center
 from jaxnorm.theory.lcw import activation_shift, forward_moments
@@ -48,8 +48,7 @@ def run(settings: Settings, context: Context) -> Report:
         at_most("largest |row mean - activation_shift| in standard errors", max(errors), 5),
     ]
     context.advance(1.0, "drawn")
-    figures = {"stripes": _picture(*_draw(keys[0], shape))}
-    return Report(claims(measured), COLUMNS, rows(measured), figures)
+    return measured_report(measured, {"stripes": _picture(*_draw(keys[0], shape))})
 
 
 def _draw(key: Array, shape: tuple[int, int]) -> tuple[Array, Array]:

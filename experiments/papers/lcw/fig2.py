@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.papers.item import Context, Item, Preset, Report
-from experiments.papers.lcw.inputs import dataset, inputs
+from experiments.papers.lcw.inputs import DIGITS, dataset, inputs
 from experiments.papers.lcw.network import (
     LAYERS,
     Activations,
@@ -17,7 +17,7 @@ from experiments.papers.lcw.network import (
     glorot,
     train,
 )
-from experiments.papers.measured import COLUMNS, Measured, at_least, claims, near, rows
+from experiments.papers.measured import Measured, at_least, measured_report, near
 from jaxnorm.theory.lcw import variance_gain
 
 
@@ -51,8 +51,9 @@ def run(settings: Settings, context: Context) -> Report:
         Measured("training accuracy", accuracy, 1.0, None, "perfect"),
     ]
     context.advance(1.0, "trained")
-    figures = {"activations": draw({"at the start": before, "trained": after})}
-    return Report(claims(measured), COLUMNS, rows(measured), figures)
+    return measured_report(
+        measured, {"activations": draw({"at the start": before, "trained": after})}
+    )
 
 
 def _at_the_start(layers: Activations) -> list[Measured]:
@@ -76,9 +77,7 @@ ITEM = Item(
         "smoke": Preset(
             Settings(width=64, epochs=1), "10 s on 2 CPU cores", "digits, width 64, 1 epoch"
         ),
-        "cpu": Preset(
-            Settings(), "20 s on 2 CPU cores", "digits for CIFAR-10, unless --data-dir holds it"
-        ),
+        "cpu": Preset(Settings(), "20 s on 2 CPU cores", DIGITS),
         "full": Preset(Settings(batch_size=128), "5 min on 2 CPU cores; CIFAR-10 in --data-dir"),
     },
 )

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 
 from experiments.papers.item import Context, Item, Preset, Report
 from experiments.papers.lcw.boxes import draw_boxes
-from experiments.papers.lcw.inputs import inputs
-from experiments.papers.measured import COLUMNS, Measured, at_most, claims, near, rows
+from experiments.papers.lcw.inputs import DIGITS, inputs
+from experiments.papers.measured import Measured, at_most, measured_report, near
 from experiments.reports.picture import new_figure
 from experiments.simulations.sigmoid_chain import Chain, Switch, pooled_ratio, sigmoid_chain
 from jaxnorm.theory.lcw import gradient_gain
@@ -53,8 +53,7 @@ def run(settings: Settings, context: Context) -> Report:
         "weights either: the paper's figure needs the pooled one. Theory is "
         "`jaxnorm.theory.lcw.gradient_gain` to the power of the layers between."
     ]
-    figures = {"variances": _draw(shown)}
-    return Report(claims(measured), COLUMNS, rows(measured), figures, notes)
+    return measured_report(measured, {"variances": _draw(shown)}, notes)
 
 
 def _measured(ratios: dict[str, Float[np.ndarray, " seeds"]], depth: int) -> list[Measured]:
@@ -91,9 +90,7 @@ ITEM = Item(
     run,
     {
         "smoke": Preset(Settings(width=64, seeds=2), "10 s on 2 CPU cores", "width 64, digits"),
-        "cpu": Preset(
-            Settings(), "20 s on 2 CPU cores", "digits for CIFAR-10, unless --data-dir holds it"
-        ),
+        "cpu": Preset(Settings(), "20 s on 2 CPU cores", DIGITS),
         "full": Preset(Settings(seeds=32), "1 min on 2 CPU cores; CIFAR-10 in --data-dir"),
     },
 )

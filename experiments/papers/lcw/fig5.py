@@ -1,6 +1,6 @@
 """Figure 5: fifty layers of sigmoids."""
 
-from experiments.papers.grid import PAPER, Cell, Grid, Ordering
+from experiments.papers.grid import CIFAR, PAPER, Cell, Grid, Ordering
 from experiments.papers.grid_report import grid_item
 from experiments.papers.presets import presets
 
@@ -10,13 +10,7 @@ _METHODS = ("lcw", "bn", "sl", "wn", "cwn", "sn", "bn+lcw", "bn+wn", "bn+cwn", "
 _DROPS = tuple((epoch / 100, max(0.95**epoch, 0.01)) for epoch in range(1, 100))
 
 _FULL = PAPER.changed(
-    model="sigmoid50",
-    epochs=100,
-    batch_size=128,
-    learning_rate=0.1,
-    drops=_DROPS,
-    weight_decay=1e-4,
-    augment="crop-flip",
+    model="sigmoid50", epochs=100, drops=_DROPS, weight_decay=1e-4, augment="crop-flip"
 )
 
 ITEM = grid_item(
@@ -25,8 +19,8 @@ ITEM = grid_item(
     "WN and SN do not train at all; LCW converges fastest; BN+LCW generalizes best",
     Grid(
         tuple(
-            Cell(method.upper(), method, data, None, data.lower().replace("-", ""))
-            for data in ("CIFAR-10", "CIFAR-100")
+            Cell(method.upper(), method, data, None, source)
+            for data, source in CIFAR.items()
             for method in _METHODS
         ),
         (

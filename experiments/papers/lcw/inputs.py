@@ -9,6 +9,9 @@ from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.papers.data import find
 
+#: How the cpu presets differ from the paper's protocol.
+DIGITS = "digits for CIFAR-10, unless --data-dir holds it"
+
 
 def dataset(data_dir: Path | None) -> Dataset:
     """CIFAR-10 in a folder, or the bundled digits as they are."""

@@ -93,6 +93,5 @@ def draw(rows: dict[str, Activations]) -> Figure:
         for number in LAYERS:
             axes = next(panels)
             draw_boxes(axes, layers[number - 1][:UNITS], "unit", "activation")
-            axes.set_ylim(-0.02, 1.02)
-            axes.set_title(f"{title}: layer {number}")
+            axes.set(ylim=(-0.02, 1.02), title=f"{title}: layer {number}")
     return figure

@@ -9,17 +9,9 @@ def _slowly(every: int, of: int) -> dict[str, object]:
     return {"drops": tuple((float(e), max(0.95 ** (e // every), 0.01)) for e in epochs)}
 
 
-_DEEP = says(
-    "6.1",
-    {
-        "model": "sigmoid50",
-        "epochs": 100,
-        "batch_size": 128,
-        "learning_rate": 0.1,
-        "weight_decay": 1e-4,
-        **MOMENTUM,
-        **_slowly(1, 100),
-    },
+_DEEP = (
+    *says("6.1", {"model": "sigmoid50", "epochs": 100, "batch_size": 128, "learning_rate": 0.1}),
+    *says("6.1", {"weight_decay": 1e-4, **MOMENTUM, **_slowly(1, 100)}),
 )
 _DATA = says("6", {"augment": "crop-flip", **ALL_ROWS})
 

@@ -3,21 +3,21 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from experiments.papers.grid import PAPER, Cell, Grid, Ordering, Protocol
+from experiments.papers.grid import CIFAR, PAPER, Cell, Grid, Ordering, Protocol
 from experiments.papers.grid_report import grid_item
 from experiments.papers.item import Item
 from experiments.papers.presets import presets
 
 #: (test accuracy in percent, test loss) on CIFAR-10 and on CIFAR-100.
 _TESTED = {
-    ("VGG19", "vgg19"): {
+    "VGG19": {
         "": ((93.6, 0.354), (73.2, 1.788)),
         "+LCW": ((93.8, 0.332), (74.1, 1.569)),
         "+WN": ((93.1, 0.391), (72.5, 1.914)),
         "+CWN": ((93.4, 0.372), (72.7, 1.827)),
         "+SN": ((93.6, 0.358), (73.3, 1.644)),
     },
-    ("ResNet18", "resnet18"): {
+    "ResNet18": {
         "": ((95.2, 0.204), (76.9, 0.978)),
         "+LCW": ((95.2, 0.187), (77.0, 0.955)),
         "+WN": ((95.1, 0.206), (77.7, 0.947)),
@@ -33,26 +33,20 @@ _LAST = 10
 #: five of 500.
 _FULL = PAPER.changed(
     model="vgg19",
-    batch_size=128,
-    learning_rate=0.1,
     drops=tuple((step / 100, max(0.95**step, 0.01)) for step in range(1, 100)),
-    weight_decay=5e-4,
     augment="crop-flip",
 )
 
 
 def _cells(network: str, data: str, epochs: Mapping[str, int] = MappingProxyType({})) -> list[Cell]:
     """A network on a dataset, with each of the constraints."""
-    column = ("CIFAR-10", "CIFAR-100").index(data)
-    cells = []
-    for (name, model), rows in _TESTED.items():
-        for ending, tested in rows.items() if name == network else ():
-            accuracy, loss = tested[column]
-            changes = epochs | ({} if model == _FULL.model else {"model": model})
-            source, method = data.lower().replace("-", ""), f"bn{ending.lower()}"
-            also = {"test_loss": loss}
-            cells.append(Cell(name + ending, method, data, accuracy, source, changes, also=also))
-    return cells
+    changes = epochs | ({} if network == "VGG19" else {"model": network.lower()})
+    tested = {ending: pairs[list(CIFAR).index(data)] for ending, pairs in _TESTED[network].items()}
+    return [
+        Cell(network + end, f"bn{end.lower()}", data, accuracy, CIFAR[data], changes, also=also)
+        for end, (accuracy, loss) in tested.items()
+        for also in [{"test_loss": loss}]
+    ]
 
 
 #: Of table 1 on CIFAR-100.

@@ -9,7 +9,7 @@ from jaxtyping import Array
 from matplotlib.figure import Figure
 
 from experiments.papers.item import Context, Item, Preset, Report
-from experiments.papers.measured import COLUMNS, Measured, at_most, claims, near, rows
+from experiments.papers.measured import Measured, at_most, measured_report, near
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.simulations.covariance import Canonical, canonical_errors, unit_rows
 from jaxnorm.theory.normprop import canonical_error, canonical_error_bound
@@ -32,18 +32,14 @@ def run(settings: Settings, context: Context) -> Report:
     context.advance(1.0, "sampled")
     ratio = exact / found.bound
     simplex = jnp.eye(settings.units) - 1 / settings.units
+    over = canonical_error_bound(simplex) / canonical_error(simplex)
     # An entry of a sampled covariance is off by sigma^2 sqrt(2 / samples) at most, and for coherent
     # rows all entries are at once.
     noise = settings.sigma**2 * settings.units * (2 / settings.samples) ** 0.5
     measured = [
         at_most("largest ratio of error and bound", ratio.max(), 1),
         at_most("largest |sampled - exact error|", np.abs(found.error - exact).max(), 4 * noise),
-        near(
-            "bound over error, all rows at one angle",
-            canonical_error_bound(simplex) / canonical_error(simplex),
-            1,
-            1e-4,
-        ),
+        near("bound over error, all rows at one angle", over, 1, 1e-4),
         *(
             Measured(
                 f"mean ratio, share {share:g} of one direction", values.mean(), 1, None, "bound"
@@ -51,7 +47,7 @@ def run(settings: Settings, context: Context) -> Report:
             for share, values in zip(settings.shares, ratio, strict=True)
         ),
     ]
-    return Report(claims(measured), COLUMNS, rows(measured), {"bound": _draw(found)})
+    return measured_report(measured, {"bound": _draw(found)})
 
 
 def _measure(settings: Settings) -> tuple[Canonical, Array]:
@@ -78,8 +74,7 @@ def _draw(found: Canonical) -> Figure:
         axes.plot(
             found.coherence.ravel(), values, "o^"[index], label=name, color=COLOURS[index + 1]
         )
-    axes.set_xlabel("coherence of the rows")
-    axes.set_ylabel("Frobenius norm off the diagonal")
+    axes.set(xlabel="coherence of the rows", ylabel="Frobenius norm off the diagonal")
     axes.set_ylim(bottom=0)
     axes.legend()
     return figure

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from experiments.papers.item import Context, Item, Preset, Report
-from experiments.papers.measured import COLUMNS, Measured, claims, near, rows
+from experiments.papers.measured import Measured, measured_report, near
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.simulations.propagated_chain import Propagated, propagated_chain
 
@@ -52,7 +52,7 @@ def run(settings: Settings, context: Context) -> Report:
         "which the first layer has. What units of later ones share grows with relu, gelu and silu, "
         "and rows that sum to zero take most of it out."
     ]
-    return Report(claims(measured), COLUMNS, rows(measured), {"depth": _draw(found)}, notes)
+    return measured_report(measured, {"depth": _draw(found)}, notes)
 
 
 def _sizes(settings: Settings, name: str, kind: str) -> Float[np.ndarray, " layers"]:
@@ -86,9 +86,7 @@ def _draw(found: Mapping[tuple[str, str], Float[np.ndarray, " layers"]]) -> Figu
             layers = np.arange(1, len(sizes) + 1)
             axes.semilogy(layers, sizes, label=name, color=COLOURS[index + 1])
         axes.axhline(1.0, color=COLOURS[0], linestyle="--")
-        axes.set_title(kind)
-        axes.set_xlabel("layer")
-        axes.set_ylabel("root mean square of pre-activations")
+        axes.set(title=kind, xlabel="layer", ylabel="root mean square of pre-activations")
     figure.axes[0].legend()
     return figure
 

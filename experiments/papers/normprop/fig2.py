@@ -14,7 +14,7 @@ from experiments.papers.data import described, load_data
 from experiments.papers.epochs import epochs
 from experiments.papers.grid import Protocol
 from experiments.papers.item import Context, Item, Preset, Report
-from experiments.papers.measured import COLUMNS, Measured, claims, rows
+from experiments.papers.measured import Measured, measured_report
 from experiments.papers.normprop.protocols import FIGURES
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.training.state import TrainState
@@ -58,18 +58,10 @@ def run(settings: Protocol, context: Context) -> Report:
         Measured(f"mean over layers of |mean|, {name}", sizes[name], value, None, "paper")
         for name, value in REPORTED.items()
     ]
-    nearer = sizes["normprop-batch"] < sizes["bn"]
-    measured.append(
-        Measured(
-            "NormProp's over BN's",
-            sizes["normprop-batch"] / sizes["bn"],
-            0.19 / 0.33,
-            nearer,
-            "paper",
-        )
-    )
+    ratio, nearer = sizes["normprop-batch"] / sizes["bn"], sizes["normprop-batch"] < sizes["bn"]
+    measured.append(Measured("NormProp's over BN's", ratio, 0.19 / 0.33, nearer, "paper"))
     notes = (f"Trained and tested on: {described(context.data_dir, ['cifar10'])}.",)
-    return Report(claims(measured), COLUMNS, rows(measured), {"means": _drawn(means)}, notes)
+    return measured_report(measured, {"means": _drawn(means)}, notes)
 
 
 def _means(

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from matplotlib.figure import Figure
 
 from experiments.papers.item import Context, Item, Preset, Report
-from experiments.papers.measured import COLUMNS, Measured, claims, near, rows
+from experiments.papers.measured import Measured, measured_report, near
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.simulations.covariance import jacobian_grams, unit_rows
 from jaxnorm import standardized
@@ -56,8 +56,7 @@ def run(settings: Settings, context: Context) -> Report:
         "and the others near 1 / c1 = 1.71 (for rows that are nearly orthogonal, of far more "
         "inputs than units); 1.21 is their root mean square, and the value of none of them."
     ]
-    figures = {"jacobian": _draw(diagonals, theory, values)}
-    return Report(claims(measured), COLUMNS, rows(measured), figures, notes)
+    return measured_report(measured, {"jacobian": _draw(diagonals, theory, values)}, notes)
 
 
 def _singular_values(key: Array, units: int, inputs: int) -> Float[np.ndarray, " units"]:
@@ -86,15 +85,13 @@ def _draw(
     left.bar(places - 0.2, list(diagonals.values()), 0.4, label="measured", color=COLOURS[1])
     left.bar(places + 0.2, list(theory.values()), 0.4, label="theory", color=COLOURS[6])
     left.set_xticks(places, list(diagonals))
-    left.set_ylabel("mean diagonal of E J J'")
-    left.set_ylim(0, 1.25 * max(theory.values()))
+    left.set(ylabel="mean diagonal of E J J'", ylim=(0, 1.25 * max(theory.values())))
     left.legend(ncols=2, loc="upper right")
     for index, (inputs, found) in enumerate(values.items()):
         order = np.arange(1, len(found) + 1)
         right.plot(order, found, ".-", label=f"{inputs} inputs", color=COLOURS[index + 1])
     right.axhline(1.21, color=COLOURS[0], linestyle="--", label="1.21")
-    right.set_xlabel("rank")
-    right.set_ylabel("singular value at one input (relu)")
+    right.set(xlabel="rank", ylabel="singular value at one input (relu)")
     right.legend()
     return figure
 

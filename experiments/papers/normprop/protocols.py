@@ -16,7 +16,6 @@ FIGURES = PAPER.changed(
     batch_size=50,
     learning_rate=0.05,
     drops=halved_every(10, 50),
-    weight_decay=5e-4,
     held_out=5000,
 )
 

@@ -30,16 +30,8 @@ STATED = {
         *says("5.1", {"batch_size": 100, "learning_rate": 0.08}, "batch 100"),
         *_COMMON,
     ),
-    "normprop/fig2": (
-        *says("5.2", {"epochs": 50, "batch_size": 50}),
-        *_HALVED,
-        *_FIGURES,
-    ),
-    "normprop/fig3": (
-        *says("5.3", {"batch_size": 50, "learning_rate": 0.05}),
-        *_HALVED,
-        *_COMMON,
-    ),
+    "normprop/fig2": (*says("5.2", {"epochs": 50, "batch_size": 50}), *_HALVED, *_FIGURES),
+    "normprop/fig3": (*says("5.3", {"batch_size": 50, "learning_rate": 0.05}), *_HALVED, *_COMMON),
     "normprop/fig4": (
         *says("5.4, Figure 4", {"batch_size": 1}, "batch 1$"),
         *says("5.1", {"learning_rate": 0.05}, "batch 50"),

@@ -14,19 +14,13 @@ _ERRORS = {
     ("SVHN", "svhn", "none"): (1.88, 2.25),
 }
 
+_METHODS = {"NormProp": "normprop-batch", "BN": "bn"}
+
 _CELLS = tuple(
-    Cell(
-        row,
-        method,
-        column,
-        error,
-        source,
-        {"augment": augment} | (SVHN if source == "svhn" else {}),
-    )
+    Cell(row, method, column, error, source, changes)
     for (column, source, augment), errors in _ERRORS.items()
-    for (row, method), error in zip(
-        (("NormProp", "normprop-batch"), ("BN", "bn")), errors, strict=True
-    )
+    for changes in [{"augment": augment} | (SVHN if source == "svhn" else {})]
+    for (row, method), error in zip(_METHODS.items(), errors, strict=True)
 )
 
 ITEM = grid_item(

@@ -89,9 +89,8 @@ def draw(settings: Settings, found: Sequence[Measured]) -> Figure:
     figure = new_figure(2 * len(units), settings.depth, width=2.1, height=1.7)
     axes = np.reshape(figure.axes, (settings.depth, 2, len(units)))
     for place, measured in enumerate(found[: len(METHODS_SHOWN)]):  # Of the first seed.
-        for layer, (values, peaks) in enumerate(
-            zip(measured.values, measured.kurtosis, strict=True)
-        ):
+        layers = zip(measured.values, measured.kurtosis, strict=True)
+        for layer, (values, peaks) in enumerate(layers):
             for ax, unit in zip(axes[layer, place], units, strict=True):
                 ax.hist(values[:, unit], bins=40, color=COLOURS[1 + place])
                 ax.set_title(f"{measured.method}, kurtosis {peaks[unit]:.1f}", fontsize=9)

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.papers.item import Context, Item, Preset, Report
-from experiments.papers.measured import COLUMNS, Measured, at_least, at_most, claims, rows
+from experiments.papers.measured import Measured, at_least, at_most, measured_report
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.simulations.mixture import Mixture, mixture_samples, train_unit
 from jaxnorm.theory.vcl import separation_threshold
@@ -60,8 +60,7 @@ def run(settings: Settings, context: Context) -> Report:
         "alone bounds their ratio: at norm 3, beta 1 and p = 0.25 the expected loss is 44 across "
         "the difference and 1,640 along it. Theorem 3 promises nothing at n = 2."
     ]
-    figures = {"phase-shift": _draw(settings, found)}
-    return Report(claims(measured), COLUMNS, rows(measured), figures, notes)
+    return measured_report(measured, {"phase-shift": _draw(settings, found)}, notes)
 
 
 def _train(settings: Settings, n: int, start: float) -> Runs:
@@ -90,9 +89,8 @@ def _draw(settings: Settings, found: Sequence[Runs]) -> Figure:
         _draw_inputs(inputs, x, found[0].weights[i])
         inputs.set_title(f"p = {p:g}: inputs, learned directions")
         histogram.hist(x @ found[0].weights[i, 0], bins=60, color=COLOURS[1])
-        histogram.set_title("activations of the first seed")
-        histogram.set_xlabel("activation")
-        histogram.set_ylabel("samples of 2000")
+        title = "activations of the first seed"
+        histogram.set(title=title, xlabel="activation", ylabel="samples of 2000")
         _draw_curves(curves, [(runs.label, runs.cosine[i]) for runs in found])
     return figure
 
@@ -103,8 +101,7 @@ def _draw_inputs(
     axes.plot(*x.T, ".", color=COLOURS[1], markersize=2, alpha=0.5)
     for direction in weights / np.linalg.norm(weights, axis=1, keepdims=True):
         axes.plot(*np.outer(direction, (-5, 5)), color=COLOURS[2], linewidth=1)
-    axes.set_xlabel("$x_1$")
-    axes.set_ylabel("$x_2$")
+    axes.set(xlabel="$x_1$", ylabel="$x_2$")
     axes.set_aspect("equal", adjustable="datalim")
 
 
@@ -118,9 +115,8 @@ def _draw_curves(
         axes.fill_between(steps, cosine.min(0), cosine.max(0), alpha=0.15, linewidth=0, **style)
     axes.set_ylim(-0.02, 1.02)
     axes.locator_params("x", nbins=4)
-    axes.set_xlabel("step")
-    axes.set_ylabel("|cos| to the means' difference")
-    axes.set_title("median and range of the seeds")
+    name, title = "|cos| to the means' difference", "median and range of the seeds"
+    axes.set(xlabel="step", ylabel=name, title=title)
     axes.legend(fontsize=8, loc="center right")
 
 

@@ -1,6 +1,7 @@
 """Small data sets of different sizes in arrays of one size, so that one program serves them all."""
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -60,9 +61,7 @@ def padded(splits: Sequence[Dataset], held_out: float, capacity: Sizes) -> Padde
         held_out: the fraction of the training rows that is kept for validation: the last ones.
         capacity: the sizes of the arrays.
     """
-    sizes = Sizes(
-        *(min(each) for each in zip(*(sizes_of(s, held_out) for s in splits), strict=True))
-    )
+    sizes = reduce(Sizes.common, (sizes_of(each, held_out) for each in splits))
     held = slice(sizes.train, sizes.train + sizes.validation)
     rows = (
         [(s.X_train[: sizes.train], s.y_train[: sizes.train]) for s in splits],

@@ -11,17 +11,9 @@ _SAMPLES = tuple(Stated("sample_size", n, "3, Table 2", f"n = {n}") for n in (2,
 _CIFAR_DROPS = ((180.0, 0.4), (280.0, 0.04), (380.0, 0.004), (480.0, 0.0004))
 _TINY_DROPS = ((50.0, 0.4), (100.0, 0.04), (180.0, 0.004))
 
-_COMMON = says(
-    "3, CIFAR",
-    {
-        "model": "elu11",
-        "batch_size": 250,
-        "learning_rate": 0.05,
-        "weight_decay": 1e-4,
-        "vcl_weight": 0.01,
-        "vcl_clip": 1.0,
-        **MOMENTUM,
-    },
+_COMMON = (
+    *says("3, CIFAR", {"model": "elu11", "batch_size": 250, "learning_rate": 0.05}),
+    *says("3, CIFAR", {"weight_decay": 1e-4, "vcl_weight": 0.01, "vcl_clip": 1.0, **MOMENTUM}),
 )
 
 _UCI = (

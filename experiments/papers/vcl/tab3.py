@@ -11,6 +11,10 @@ _CELLS = (
     Cell("ELU+vcl (n = 2)", "vcl", "", 37.3, "tiny-imagenet", overrides={"sample_size": 2}),
 )
 
+_FULL = FULL.changed(
+    activation="elu", channels=128, epochs=250, drops=((0.2, 0.4), (0.4, 0.04), (0.72, 0.004))
+)
+
 ITEM = grid_item(
     "vcl/tab3",
     "validation errors on Tiny ImageNet, twice as wide",
@@ -22,12 +26,7 @@ ITEM = grid_item(
         literature={"ResNet-110": 46.5, "Wide-ResNet-32": 36.5, "DenseNet-40": 39.0},
     ),
     presets(
-        FULL.changed(
-            activation="elu",
-            channels=128,
-            epochs=250,
-            drops=((0.2, 0.4), (0.4, 0.04), (0.72, 0.004)),
-        ),
+        _FULL,
         smoke_rows=("ELU", "ELU+vcl (n = 2)"),
         smoke={"model": "cnn4"},
         cpu={"epochs": 5},

@@ -49,14 +49,8 @@ def run(settings: Settings, context: Context) -> Report:
     chosen = train_all(settings, context)
     errors = mean_errors(chosen, settings)
     table = markdown(results_table(chosen, settings))
-    rows = [(*_rounded(each), _or_empty(reported(each[0], each[1:3]))) for each in chosen]
-    return Report(
-        claims_of(errors, settings),
-        COLUMNS,
-        rows,
-        {"profile": draw_profile(errors, settings)},
-        (*NOTES, table),
-    )
+    claims, figures = claims_of(errors, settings), {"profile": draw_profile(errors, settings)}
+    return Report(claims, COLUMNS, [_row(each) for each in chosen], figures, (*NOTES, table))
 
 
 def claims_of(errors: Float[np.ndarray, "sets options"], settings: Settings) -> list[Claim]:
@@ -74,12 +68,9 @@ def claims_of(errors: Float[np.ndarray, "sets options"], settings: Settings) -> 
     claims += [_means(errors, activation, settings) for activation in settings.activations]
     for activation, counts in by_activation.items():
         paper = dict(zip(Settings().normalizations, TAB4[activation], strict=True))
+        name, total = NAMES[activation], len(errors)
         claims += [
-            Claim(
-                f"wins of {n}, {NAMES[activation]}",
-                f"{count} of {len(errors)} sets",
-                f"{paper[n]} of 44",
-            )
+            Claim(f"wins of {n}, {name}", f"{count} of {total} sets", f"{paper[n]} of 44")
             for n, count in zip(settings.normalizations, counts, strict=True)
         ]
     return claims
@@ -101,12 +92,8 @@ def _best_of_all(counts: Int[np.ndarray, " options"], settings: Settings) -> Cla
     named = sorted(zip(counts, map("+".join, options(settings)), strict=True), reverse=True)
     most = {name for count, name in named if count == named[0][0]}
     listed = ", ".join(f"{name} {count}" for count, name in named)
-    return Claim(
-        "most wins among all combinations",
-        listed,
-        "selu+vcl 11, elu+vcl 11",
-        bool(most & {"selu+vcl", "elu+vcl"}),
-    )
+    holds = bool(most & {"selu+vcl", "elu+vcl"})
+    return Claim("most wins among all combinations", listed, "selu+vcl 11, elu+vcl 11", holds)
 
 
 def _means(errors: Float[np.ndarray, "sets options"], activation: str, settings: Settings) -> Claim:
@@ -150,32 +137,30 @@ def draw_profile(errors: Float[np.ndarray, "sets options"], settings: Settings) 
     return figure
 
 
-def _rounded(chosen: Chosen) -> tuple[object, ...]:
+def _row(chosen: Chosen) -> tuple[object, ...]:
     *rest, validation, test = chosen
-    return (*rest, f"{validation:.6g}", f"{test:.6g}")
+    paper = reported(chosen.dataset, (chosen.activation, chosen.normalization))
+    return (*rest, f"{validation:.6g}", f"{test:.6g}", "" if paper is None else paper)
 
 
-def _or_empty(value: float | None) -> object:
-    return "" if value is None else value
-
-
-def _item(name: str, title: str, paper: str) -> Item:
-    """All three come out of one run; with one --out the trainings are shared."""
-    return Item(name, title, paper, run, PRESETS)
-
-
-TAB4_ITEM = _item(
-    "vcl/tab4",
-    "wins of none, BN and VCL on the UCI sets; with vcl/tab5 and vcl/fig3",
-    "VCL wins 27, 23 and 28 times (ReLU, ELU, SELU), BN 15, 16 and 15, none 9, 14 and 11",
-)
-TAB5_ITEM = _item(
-    "vcl/tab5",
-    "all errors on the UCI sets; the run of vcl/tab4",
-    "ELU + VCL and SELU + VCL are best most often, 11 times each",
-)
-FIG3_ITEM = _item(
-    "vcl/fig3",
-    "the accuracy profile of the UCI sets; the run of vcl/tab4",
-    "nine curves; of the nine, ELU + VCL and SELU + VCL are best most often",
+#: All three come out of one run; with one --out the trainings are shared.
+ITEMS = tuple(
+    Item(name, title, paper, run, PRESETS)
+    for name, title, paper in (
+        (
+            "vcl/tab4",
+            "wins of none, BN and VCL on the UCI sets; with vcl/tab5 and vcl/fig3",
+            "VCL wins 27, 23 and 28 times (ReLU, ELU, SELU), BN 15, 16 and 15, none 9, 14 and 11",
+        ),
+        (
+            "vcl/tab5",
+            "all errors on the UCI sets; the run of vcl/tab4",
+            "ELU + VCL and SELU + VCL are best most often, 11 times each",
+        ),
+        (
+            "vcl/fig3",
+            "the accuracy profile of the UCI sets; the run of vcl/tab4",
+            "nine curves; of the nine, ELU + VCL and SELU + VCL are best most often",
+        ),
+    )
 )

@@ -1,6 +1,6 @@
 """The three sizes of the UCI experiments."""
 
-from experiments.papers.item import Preset, PresetName
+from experiments.papers.item import Preset, Presets
 from experiments.papers.vcl.uci_train import Settings
 
 _CPU = Settings(depths=(4,), width=64, epochs=20, rows=1000, test_rows=1000, seeds=3)
@@ -8,7 +8,7 @@ _SMOKE = Settings(
     activations=("elu",), depths=(2,), width=8, epochs=3, rows=200, test_rows=100, seeds=2
 )
 
-PRESETS: dict[PresetName, Preset] = {
+PRESETS: Presets = {
     "smoke": Preset(
         _SMOKE._replace(bundled=True),
         "40 s on 2 CPU cores",

@@ -2,78 +2,60 @@
 
 from typing import Any
 
-from experiments.verdicts.claim import Claim, Decider, Side, method, of, row
+from experiments.verdicts.claim import Claim, Side, cells, method, of, of_rows
 
 PAPER = "The regularization in batch normalization (Luo et al. 2019)"
 PICTURE = "cifar10-jpeg/bn-fig2cd/curves.png"
 
-_FIG2CD = "cifar10-jpeg/bn-fig2cd/results.csv"
 _HALVES = {"mean": "WN + mean-only BN", "variance": "WN + variance-only BN"}
 
 
-def _decider(*rows: str) -> Decider:
-    return Decider("bn/fig2cd", tuple((name, "") for name in rows))
-
-
 def _on_photographs(word: str, says: str, better: str, worse: str, **changes: Any) -> Claim:
-    return Claim(
-        f"luo-{word}",
-        "Figure 2(c, d)",
-        says,
-        _FIG2CD,
-        row(better, ""),
-        row(worse, ""),
-        decider=_decider(better, worse),
-        **changes,
-    )
+    sides = better, worse, ""
+    return of_rows(f"luo-{word}", "Figure 2(c, d)", says, "bn/fig2cd", *sides, **changes)
 
 
-#: (better, worse, what the paper says, where, its rows at its own size).
+#: (better, worse, what the paper says, the item that would decide).
 _ON_CLOTHES = (
-    (
-        "pn+gamma-decay",
-        "bn",
-        "PN + gamma decay does better than BN",
-        Decider("bn/fig2ab", (("PN + gamma decay", ""), ("BN, M = 128", ""))),
-    ),
-    (
-        "pn+gamma-decay",
-        "pn",
-        "gamma decay improves PN",
-        Decider("bn/fig2ab", (("PN + gamma decay", ""), ("PN", ""))),
-    ),
-    ("wn+gamma-decay", "wn", "gamma decay improves WN", Decider("bn/fig1a")),
+    ("pn+gamma-decay", "bn", "PN + gamma decay does better than BN", "bn/fig2ab"),
+    ("pn+gamma-decay", "pn", "gamma decay improves PN", "bn/fig2ab"),
+    ("wn+gamma-decay", "wn", "gamma decay improves WN", "bn/fig1a"),
+    *((f"wn+{half}-only-bn", "wn", f"{half}-only BN improves WN", "bn/fig2cd") for half in _HALVES),
     *(
-        (f"wn+{half}-only-bn", "wn", f"{half}-only BN improves WN", _decider(name, "WN"))
-        for half, name in _HALVES.items()
-    ),
-    *(
-        ("bn", f"wn+{half}-only-bn", f"BN is better than {name}", _decider("BN", name))
+        ("bn", f"wn+{half}-only-bn", f"BN is better than {name}", "bn/fig2cd")
         for half, name in _HALVES.items()
     ),
 )
-_PLACES = {"bn/fig1a": "section 4.1", "bn/fig2ab": "Figure 2(a, b)", "bn/fig2cd": "Figure 2(c, d)"}
+#: Of these items the places, and the rows of methods where it is a table.
+_ITEMS: dict[str, tuple[str, dict[str, str]]] = {
+    "bn/fig1a": ("section 4.1", {}),
+    "bn/fig2ab": (
+        "Figure 2(a, b)",
+        {"bn": "BN, M = 128", "pn": "PN", "pn+gamma-decay": "PN + gamma decay"},
+    ),
+    "bn/fig2cd": (
+        "Figure 2(c, d)",
+        {"bn": "BN", "wn": "WN", **{f"wn+{half}-only-bn": name for half, name in _HALVES.items()}},
+    ),
+}
 
 
-def _on_clothes(batch: int) -> tuple[Claim, ...]:
+def _on_clothes(batch: int, better: str, worse: str, says: str, item: str) -> Claim:
     """Of networks of three layers on Fashion-MNIST, every rate tuned alike."""
-    return tuple(
-        Claim(
-            f"luo-{better}-{worse}-{batch}".replace("+", "-"),
-            _PLACES[decider.item],
-            f"{says} (batches of {batch})",
-            f"luo/{batch}/results.csv",
-            method(better),
-            method(worse),
-            data="Fashion-MNIST",
-            decider=decider,
-        )
-        for better, worse, says, decider in _ON_CLOTHES
+    place, rows = _ITEMS[item]
+    return Claim(
+        f"luo-{better}-{worse}-{batch}".replace("+", "-"),
+        place,
+        f"{says} (batches of {batch})",
+        f"luo/{batch}/results.csv",
+        method(better),
+        method(worse),
+        data="Fashion-MNIST",
+        decider=cells(item, "", *(rows[each] for each in (better, worse) if rows)),
     )
 
 
 _STRENGTH = {times: f"luo/strength/{times}/results.csv" for times in (0, 1)}
-_FIG2AB = Decider("bn/fig2ab", (("PN + gamma decay", ""), ("BN, M = 128", "")))
 
 
 def _at_16(word: str, says: str, better: Side, worse: Side, **changes: Any) -> Claim:
@@ -87,7 +69,7 @@ def _at_16(word: str, says: str, better: Side, worse: Side, **changes: Any) -> C
         worse,
         measure="test_loss",
         data="Fashion-MNIST",
-        decider=_FIG2AB,
+        decider=cells("bn/fig2ab", "", "PN + gamma decay", "BN, M = 128"),
         **changes,
     )
 
@@ -131,6 +113,5 @@ CLAIMS = (
         )
         for name in ("pn", "wn")
     ),
-    *_on_clothes(64),
-    *_on_clothes(256),
+    *(_on_clothes(batch, *claimed) for batch in (64, 256) for claimed in _ON_CLOTHES),
 )

@@ -1,12 +1,13 @@
 """Ikami et al. 2021, constrained weight optimization."""
 
-from experiments.verdicts.claim import Claim, Decider, method, row
+from typing import Any
+
+from experiments.verdicts.claim import Claim, Decider, cells, method, of_rows
 from experiments.verdicts.claims.cwo_parts import DATA, LONG, OWN_RATE, PARTS, TUNED, table
 
 PAPER = "Constrained weight optimization (Ikami et al. 2021)"
 PICTURE = "photographs/curves.png"
 
-_TAB2, _FOUR = "cifar10-jpeg/cwo-tab2/results.csv", "batches/4/results.csv"
 _CNN = "CNN, CIFAR-10, standard"
 
 
@@ -21,65 +22,50 @@ _UNCLIPPED = Decider(
 )
 
 
-def _tab1(*rows: str) -> Decider:
-    return Decider("cwo/tab1", tuple((name, _CNN) for name in rows))
-
-
-def _as_bn(name: str, place: str, says: str, results: str, better: str = "cwo") -> Claim:
-    """Of what is said to be as good as batch normalization, or better."""
-    sides = method(better), method("bn")
-    return Claim(name, place, says, results, *sides, margin=1.0, decider=_tab1("Ours", "BN"))
+def _table_1(
+    name: str,
+    says: str,
+    results: str,
+    better: str,
+    worse: str,
+    place: str = "Table 1",
+    **changes: Any,
+) -> Claim:
+    """Of two methods of a comparison, which rows of table 1 would decide."""
+    rows = ("Ours" if each.startswith("cwo") else each.upper() for each in (better, worse))
+    sides, decider = (method(better), method(worse)), cells("cwo/tab1", _CNN, *rows)
+    return Claim(name, place, says, results, *sides, decider=decider, **changes)
 
 
 def _trains(
-    name: str,
-    place: str,
-    says: str,
-    results: str,
-    side: str = "cwo",
-    *,
-    data: str = "photographs",
-    scale: str = _CLIPPED,
+    name: str, place: str, says: str, results: str, side: str = "cwo", **changes: Any
 ) -> Claim:
     """Of what is said to train, which ours does with clipping."""
-    return Claim(
-        name,
-        place,
-        says,
-        results,
-        method(side),
-        kind="trains",
-        about="training",
-        data=data,
-        scale=scale,
-        decider=_UNCLIPPED,
-    )
+    kind: dict[str, Any] = {"kind": "trains", "about": "training", "decider": _UNCLIPPED}
+    return Claim(name, place, says, results, method(side), **kind, **{"scale": _CLIPPED, **changes})
 
 
 CLAIMS = (
-    _as_bn(
+    _table_1(
         "cwo-as-bn",
-        "Table 1, section 4.1.2",
         "both constraints and the noise: equal to or better than BN without normalizing an "
         "activation (within a point)",
         LONG,
+        "cwo",
+        "bn",
+        "Table 1, section 4.1.2",
+        margin=1.0,
     ),
-    _as_bn(
+    _table_1(
         "cwo-as-bn-quiet",
-        "Tables 1 and 3",
         "both constraints without noise: within a point of BN, or better",
         LONG,
         "cwo-centre-sphere",
+        "bn",
+        "Tables 1 and 3",
+        margin=1.0,
     ),
-    Claim(
-        "cwo-over-gn",
-        "Table 1",
-        "better than GN",
-        LONG,
-        method("cwo"),
-        method("gn"),
-        decider=_tab1("Ours", "GN"),
-    ),
+    _table_1("cwo-over-gn", "better than GN", LONG, "cwo", "gn"),
     _trains(
         "cwo-trains",
         "section 3.5",
@@ -93,65 +79,57 @@ CLAIMS = (
         "width64/results.csv",
     ),
     *(
-        Claim(
-            f"cwo-few-rows-{other}",
-            "Table 1",
+        _table_1(
+            f"cwo-few-rows-{other.replace('+', '-')}",
             f"{says}: few rows, rates tuned",
             TUNED,
-            method("cwo"),
-            method(other.replace("-", "+")),
+            "cwo",
+            other,
             margin=margin,
-            decider=_tab1("Ours", other.replace("-", "+").upper()),
         )
         for other, margin, says in (
             ("bn", 1.0, "as good as BN (within a point)"),
-            ("ws-bn", 1.0, "as good as WS+BN (within a point)"),
+            ("ws+bn", 1.0, "as good as WS+BN (within a point)"),
             ("gn", 0.0, "better than GN"),
-            ("ws-gn", 0.0, "better than WS+GN"),
+            ("ws+gn", 0.0, "better than WS+GN"),
         )
     ),
-    Claim(
-        "bn-over-gn",
-        "Table 1",
-        "BN is better than GN",
-        LONG,
-        method("bn"),
-        method("gn"),
-        decider=_tab1("BN", "GN"),
-    ),
+    _table_1("bn-over-gn", "BN is better than GN", LONG, "bn", "gn"),
     Claim(
         "cwo-small-batch",
         "Table 2, section 4.1.3",
         "at a batch of 4 better than BN (rates tuned)",
-        _FOUR,
+        "batches/4/results.csv",
         method("cwo"),
         method("bn"),
         decider=table(2, "Ours, B = 4", "BN, B = 4"),
     ),
-    Claim(
+    of_rows(
         "cwo-middle-batch",
         "Table 2",
         "at a batch of 16 better than BN",
-        _TAB2,
-        row("Ours, B = 16", DATA),
-        row("BN, B = 16", DATA),
-        decider=table(2, "Ours, B = 16", "BN, B = 16"),
+        "cwo/tab2",
+        "Ours, B = 16",
+        "BN, B = 16",
+        DATA,
     ),
-    Claim(
+    of_rows(
         "bn-small-batch",
         "Table 2, section 4.1.3",
         "BN is severely worse at a batch of 4 than at 128",
-        _TAB2,
-        row("BN, B = 128", DATA),
-        row("BN, B = 4", DATA),
+        "cwo/tab2",
+        "BN, B = 128",
+        "BN, B = 4",
+        DATA,
         scale="with few epochs the smaller batch has 32 times the steps, whatever normalizes",
-        decider=table(2, "BN, B = 128", "BN, B = 4"),
     ),
-    _as_bn(
+    _table_1(
         "cwo-own-rate-bn",
-        "Table 1",
         "as good as BN (within a point; at the paper's rate of 0.1)",
         OWN_RATE,
+        "cwo",
+        "bn",
+        margin=1.0,
     ),
     _trains(
         "cwo-linear-trains",

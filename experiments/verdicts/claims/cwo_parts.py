@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from experiments.verdicts.claim import Claim, Decider, method, row
+from experiments.verdicts.claim import Claim, Decider, cells, method, of_rows
 
 LONG = "photographs/results.csv"
 #: Every rate chosen on held-out rows; few rows, which are fitted.
@@ -10,7 +10,6 @@ TUNED = "rivals/results.csv"
 #: Few rows too, at the paper's own rate.
 OWN_RATE = "rate-0.1/results.csv"
 DATA = "CIFAR-10"
-_TAB4 = "cifar10-jpeg/cwo-tab4/results.csv"
 
 #: Rows of table 3, the methods that train them, and their names.
 _ABLATIONS = (
@@ -22,7 +21,7 @@ _ABLATIONS = (
 
 def table(number: int, *rows: str) -> Decider:
     """Rows of one of the paper's tables on CIFAR-10."""
-    return Decider(f"cwo/tab{number}", tuple((name, DATA) for name in rows))
+    return cells(f"cwo/tab{number}", DATA, *rows)
 
 
 def _noise(name: str, place: str, says: str, results: str, **changes: Any) -> Claim:
@@ -94,22 +93,22 @@ PARTS = (
         "digits-noise/results.csv",
         data="digits",
     ),
-    Claim(
+    of_rows(
         "cwo-noise-of-04",
         "Table 4",
         "constant noise of 0.4 is better than none",
-        _TAB4,
-        row("constant, sigma = 0.4", DATA),
-        row("constant, sigma = 0", DATA),
-        decider=table(4, "constant, sigma = 0.4", "constant, sigma = 0"),
+        "cwo/tab4",
+        "constant, sigma = 0.4",
+        "constant, sigma = 0",
+        DATA,
     ),
-    Claim(
+    of_rows(
         "cwo-linear-noise",
         "Table 4",
         "noise growing to 1 is better than none",
-        _TAB4,
-        row("linear, sigma = 1", DATA),
-        row("constant, sigma = 0", DATA),
-        decider=table(4, "linear, sigma = 1", "constant, sigma = 0"),
+        "cwo/tab4",
+        "linear, sigma = 1",
+        "constant, sigma = 0",
+        DATA,
     ),
 )

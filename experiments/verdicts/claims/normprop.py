@@ -1,12 +1,16 @@
 """Arpit et al. 2016, normalization propagation."""
 
-from experiments.verdicts.claim import Claim, Decider, method, row
+from typing import Any
+
+from experiments.verdicts.claim import Claim, cells, method, of_rows
 
 PAPER = "Normalization propagation (Arpit et al. 2016)"
 PICTURE = "cifar10-jpeg/normprop-tab1/curves.png"
 
-_TAB1 = "cifar10-jpeg/normprop-tab1/results.csv"
 _ONE = "batches/1/results.csv"
+#: What of the paper is about a batch of 1.
+_FIG4 = cells("normprop/fig4", "", "batch 1")
+_AT_1: dict[str, Any] = {"about": "training", "data": "Fashion-MNIST", "decider": _FIG4}
 
 NOTE = (
     "For how many layers the propagated moments hold, and how much further where the weights of a "
@@ -15,28 +19,24 @@ NOTE = (
 )
 
 
-def _decider(column: str) -> Decider:
-    return Decider("normprop/tab1", (("NormProp", column), ("BN", column)))
-
-
 CLAIMS = (
-    Claim(
+    of_rows(
         "normprop-over-bn",
         "Table 1",
         "better than BN in a network in network",
-        _TAB1,
-        row("NormProp", "CIFAR-10"),
-        row("BN", "CIFAR-10"),
-        decider=_decider("CIFAR-10"),
+        "normprop/tab1",
+        "NormProp",
+        "BN",
+        "CIFAR-10",
     ),
-    Claim(
+    of_rows(
         "normprop-flips",
         "Table 1",
         "with mirrored images BN is better",
-        _TAB1,
-        row("BN", "CIFAR-10, flips"),
-        row("NormProp", "CIFAR-10, flips"),
-        decider=_decider("CIFAR-10, flips"),
+        "normprop/tab1",
+        "BN",
+        "NormProp",
+        "CIFAR-10, flips",
     ),
     Claim(
         "normprop-batch-of-1",
@@ -45,9 +45,7 @@ CLAIMS = (
         _ONE,
         method("normprop"),
         kind="trains",
-        about="training",
-        data="Fashion-MNIST",
-        decider=Decider("normprop/fig4", (("batch 1", ""),)),
+        **_AT_1,
     ),
     Claim(
         "bn-batch-of-1",
@@ -57,8 +55,6 @@ CLAIMS = (
         method("bn"),
         method("normprop"),
         kind="fails",
-        about="training",
-        data="Fashion-MNIST",
-        decider=Decider("normprop/fig4", (("batch 1", ""),)),
+        **_AT_1,
     ),
 )

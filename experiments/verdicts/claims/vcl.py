@@ -1,27 +1,18 @@
 """Littwin and Wolf 2018, the variance constancy loss."""
 
-from experiments.verdicts.claim import Claim, Decider, Side, row
+from experiments.verdicts.claim import Claim, Decider, Side, of_rows
 
 PAPER = "The variance constancy loss (Littwin and Wolf 2018)"
 PICTURE = "uci/profile.png"
 
-_TAB2, _UCI, _FIG1 = "cifar10-jpeg/vcl-tab2/results.csv", "uci/results.csv", "uci/fig1/results.csv"
-_DATA = "CIFAR-10"
+_UCI, _FIG1 = "uci/results.csv", "uci/fig1/results.csv"
 _LAYERS = 4
 _ACTIVATIONS = {"relu": "ReLU", "elu": "ELU", "selu": "SELU"}
 _NAMES = {"none": "none", "bn": "BN", "vcl": "VCL"}
 
 
 def _photographs(word: str, says: str, better: str, worse: str, place: str = "Table 2") -> Claim:
-    return Claim(
-        f"vcl-{word}",
-        place,
-        says,
-        _TAB2,
-        row(better, _DATA),
-        row(worse, _DATA),
-        decider=Decider("vcl/tab2", ((better, _DATA), (worse, _DATA))),
-    )
+    return of_rows(f"vcl-{word}", place, says, "vcl/tab2", better, worse, "CIFAR-10")
 
 
 def _normalized(activation: str, name: str) -> Side:
