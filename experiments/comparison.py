@@ -183,5 +183,5 @@ def summary(run: Run, tested: str = "test") -> str:
         return f"{name}, seed {run.seed}: {run.outcome}"
     return (
         f"{name}, seed {run.seed}: {tested} accuracy {100 * last.test_accuracy:.2f}%, "
-        f"training loss {last.train_loss:.4g}, {run.step_ms:.2f} ms a step"
+        f"training loss {last.train_loss:.4g}, {run.step_ms:.2f} ms per step"
     )

@@ -83,7 +83,7 @@ class Config:
     """The parts of a batch that go through the network one after the other, to save memory."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of weights and activations in training; parameters and statistics are always float32."""
-    drops: Suppress[tuple[tuple[float, float], ...]] = ()
+    rate_schedule: Suppress[tuple[tuple[float, float], ...]] = ()
     """(fraction of training, factor on the initial rate) from then on, for half a cosine."""
     rate_decay: Suppress[float] = 0.0
     """The part of the learning rate that each step takes away, for half a cosine."""

@@ -16,7 +16,7 @@ class Diverged(ArithmeticError):
     Args:
         message: where it did.
         curve: the epochs before.
-        step_ms: milliseconds a step in them.
+        step_ms: milliseconds per step in them.
     """
 
     def __init__(self, message: str, curve: Sequence[Any] = (), step_ms: float = math.nan):

@@ -36,8 +36,8 @@ def parted_axis(wide: Weights, axes: Axes) -> int | None:
     """The fan-in axis that is summed in parts, or None where the ordinary sum is as good."""
     if math.prod(wide.shape) < LARGE or jax.default_backend() != "cpu":
         return None
-    cut = [n for n in axes if n != -1 and wide.shape[n] % PARTS == 0 and not _is_split(wide, n)]
-    return max(cut, key=lambda axis: wide.shape[axis], default=None)
+    even = [n for n in axes if n != -1 and wide.shape[n] % PARTS == 0 and not _is_split(wide, n)]
+    return max(even, key=lambda axis: wide.shape[axis], default=None)
 
 
 def total(wide: Weights, axes: Axes) -> Units:

@@ -49,11 +49,11 @@ def test_a_recipe_is_the_protocol_of_its_table(name):
         stated = getattr(recipe, what)
         assert stated in (None, getattr(protocol, what)), what
     assert recipe.momentum == MOMENTUM
-    assert recipe.cosine == (not protocol.drops)
+    assert recipe.cosine == (not protocol.rate_schedule)
     known = protocol.epochs
     np.testing.assert_allclose(
-        [(epoch / known, factor) for epoch, factor in recipe.drops] or np.zeros((0, 2)),
-        np.reshape(protocol.drops, (-1, 2)),
+        [(epoch / known, factor) for epoch, factor in recipe.rate_schedule] or np.zeros((0, 2)),
+        np.reshape(protocol.rate_schedule, (-1, 2)),
         rtol=1e-9,
     )
     if recipe.stddev is not None:
@@ -69,8 +69,8 @@ def test_the_loss_is_that_of_the_method_and_of_the_uci_tables():
     assert (recipe.sample_size, recipe.strength) == (table.sample_size, table.vcl_weight)
     assert (recipe.batch_size, recipe.epochs) == (table.batch_size, table.epochs)
     assert recipe.learning_rate in table.learning_rates
-    ((epoch, factor),) = recipe.drops
-    assert ((epoch / recipe.epochs, factor),) == table.drops
+    ((epoch, factor),) = recipe.rate_schedule
+    assert ((epoch / recipe.epochs, factor),) == table.rate_schedule
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -54,7 +54,7 @@ def base_optimizer(config: Config, schedule: Schedule, kernels: Layout) -> Optim
 
 
 def schedule_of(config: Config, steps: int | Int[Array, ""], rate: Rate | None = None) -> Schedule:
-    """The learning rate at each step; with drops, steps and rate may be traced.
+    """The learning rate at each step; with a staircase, steps and rate may be traced.
 
     With a decay of the rate it is (1 - decay)^step of the first, however many steps there are.
     """
@@ -62,11 +62,11 @@ def schedule_of(config: Config, steps: int | Int[Array, ""], rate: Rate | None =
     if config.rate_decay:
         kept = jnp.float32(1 - config.rate_decay)
         return lambda step: rate * kept ** step.astype(jnp.float32)
-    if not config.drops:
+    if not config.rate_schedule:
         return cosine(rate, steps)
-    fractions = jnp.array([fraction for fraction, _ in config.drops])
+    fractions = jnp.array([fraction for fraction, _ in config.rate_schedule])
     starts = jnp.round(fractions * jnp.asarray(steps, jnp.float32)).astype(jnp.int32)
-    rates = rate * jnp.array([1.0, *(factor for _, factor in config.drops)])
+    rates = rate * jnp.array([1.0, *(factor for _, factor in config.rate_schedule)])
     return lambda step: rates[(step >= starts).sum()]
 
 

@@ -101,7 +101,7 @@ class ScaleNoise(Part):
 
 @dataclass(frozen=True)
 class StepNoise(Part):
-    """Noise on the scales themselves, one draw a step for all samples: `ScaleNoise`'s ablation.
+    """Noise on the scales themselves, one draw per step for all samples: `ScaleNoise`'s ablation.
 
     Attributes:
         stddev: sigma.

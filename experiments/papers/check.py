@@ -103,22 +103,22 @@ def _of_cell(cell: Cell, protocol: Protocol) -> dict[str, Any]:
 
 
 def _fields(settings: Any) -> dict[str, Any]:
-    """What is stated of a training in the units of the papers: drops by epochs, one optimizer."""
+    """What is stated of a training in the units of the papers: rates by epochs, one optimizer."""
     shown = {name: value for name, value in named(settings).items() if name not in HIDDEN}
     if not shown.get("test_rows"):
         shown.pop("test_rows", None)
     if not isinstance(settings, Config):
         return shown
     defaults = {each.name: each.default for each in fields(settings)}
-    unused = () if settings.model == "mlp" else SIZES
+    unused = ("rate_schedule", *(() if settings.model == "mlp" else SIZES))
     shown = {
         name: value
         for name, value in shown.items()
-        if name not in (*unused, "drops") and (value or defaults[name] or name in SHOWN_AT_NOTHING)
+        if name not in unused and (value or defaults[name] or name in SHOWN_AT_NOTHING)
     }
-    drops = tuple((round(share * settings.epochs, 6), by) for share, by in settings.drops)
+    rates = tuple((round(share * settings.epochs, 6), by) for share, by in settings.rate_schedule)
     shown |= {"optimizer": f"{settings.optimizer}, momentum {MOMENTUM:g}"}
-    return shown if settings.rate_decay else shown | {"drops": drops or "half a cosine"}
+    return shown if settings.rate_decay else shown | {"rate_schedule": rates or "half a cosine"}
 
 
 def _parts(method: Method) -> dict[str, Any]:

@@ -51,12 +51,19 @@ def _differences(full: Protocol, reduced: Protocol) -> str:
 
 
 def _shown(name: str, value: Any) -> str:
-    if name in ("drops", "rate_decay") and not value:
+    if name in ("rate_schedule", "rate_decay") and not value:
         return "half a cosine for the learning rate"
     return f"{name.replace('_', ' ')} {'; '.join(value) if isinstance(value, tuple) else value}"
 
 
 #: What the reduced presets of image networks have in common, then those of smoke, and those of cpu.
 _SMALL: dict[str, Any] = {"side": 0, "last": 1, "rate_decay": 0.0, "held_out": 0, "batch_size": 64}
-SMOKE = _SMALL | {"epochs": 1, "rows": 256, "test_rows": 64, "seeds": 1, "channels": 4, "drops": ()}
+SMOKE = _SMALL | {
+    "epochs": 1,
+    "rows": 256,
+    "test_rows": 64,
+    "seeds": 1,
+    "channels": 4,
+    "rate_schedule": (),
+}
 CPU = _SMALL | {"epochs": 10, "rows": 2000, "test_rows": 2000, "seeds": 3, "channels": 16}

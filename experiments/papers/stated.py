@@ -28,16 +28,18 @@ def says(place: str, fields: Mapping[str, Any], where: str = "") -> tuple[Stated
 #: The fields of stochastic gradient descent with momentum 0.9, as all five papers have it.
 MOMENTUM = {"optimizer": "sgd, momentum 0.9"}
 #: Half a cosine from the initial rate to 0.
-COSINE = {"drops": "half a cosine"}
+COSINE = {"rate_schedule": "half a cosine"}
 #: All training rows.
 ALL_ROWS = {"rows": 0}
 
 
 def tenth_at(*epochs: int) -> dict[str, Any]:
     """A tenth of the rate from each of these epochs on."""
-    return {"drops": tuple((float(e), 0.1**n) for n, e in enumerate(epochs, 1))}
+    return {"rate_schedule": tuple((float(e), 0.1**n) for n, e in enumerate(epochs, 1))}
 
 
 def halved_each(epochs: int, of: int) -> dict[str, Any]:
     """Half of the rate after each so many epochs."""
-    return {"drops": tuple((float(e), 0.5 ** (e // epochs)) for e in range(epochs, of, epochs))}
+    return {
+        "rate_schedule": tuple((float(e), 0.5 ** (e // epochs)) for e in range(epochs, of, epochs))
+    }

@@ -23,7 +23,7 @@ def simulate_online(
     steps: int,
     every: int,
 ) -> OrderParameters:
-    """Runs of SGD, one fresh sample a step, from given order parameters.
+    """Runs of SGD, one fresh sample per step, from given order parameters.
 
     The teacher has the student's activation and no noise.
 

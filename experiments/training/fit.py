@@ -41,7 +41,7 @@ class Run(NamedTuple):
         method: its name.
         seed: of the split, the initialization, the batches and the noise.
         curve: one entry an epoch.
-        step_ms: milliseconds a step, compilation and evaluation excluded; the median over epochs.
+        step_ms: milliseconds per step, compilation and evaluation excluded; the median over epochs.
         parameters: the number of trainable numbers.
         state: the final state.
         outcome: empty for a run that trained, else in a few words what went wrong.
@@ -127,7 +127,7 @@ def fit(
 
 
 def step_ms(history: History, steps: int) -> float:
-    """Milliseconds a step, the median over epochs; NaN before the first."""
+    """Milliseconds per step, the median over epochs; NaN before the first."""
     return 1e3 * statistics.median(history.seconds) / steps if history.seconds else math.nan
 
 

@@ -133,7 +133,7 @@ class Stepwise:
     outside (https://github.com/jax-ml/jax/issues/12868), which is far more than a call costs.
     """
 
-    title = "a call a step"
+    title = "a call per step"
 
     def __init__(self, plan: EpochPlan):
         self._order = AheadOfTime(lambda state, X: batch_order(state, len(X), plan.batch_size))

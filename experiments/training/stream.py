@@ -26,7 +26,7 @@ class Streamed:
         dataset: with a stream.
     """
 
-    title = "a call a step, over a stream"
+    title = "a call per step, over a stream"
 
     def __init__(self, plan: EpochPlan, dataset: Dataset):
         self._plan, self._dataset = plan, dataset

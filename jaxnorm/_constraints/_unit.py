@@ -2,7 +2,7 @@
 
 Everything is computed in float32 or wider and stored in the array's own type. Each function is an
 O(parameters) reduction over the fan-in axes and works under jit, vmap and with sharded arrays; a
-kernel that is sharded along its fan-in costs one all-reduce a reduction.
+kernel that is sharded along its fan-in costs one all-reduce per reduction.
 """
 
 from collections.abc import Iterable

@@ -52,7 +52,7 @@ def replace_batch_norm(
     Conv or a ConvTranspose (nothing else reads that layer's output, in training or in evaluation)
     nothing is left of it: its bias becomes the layer's, and its scale is the kernel's own, which
     ``reparametrize(params, Scaled)`` makes a parameter. That is O(parameters) instead of
-    O(activations) a step. Elsewhere (in front of a kernel, as in pre-activation residual nets,
+    O(activations) per step. Elsewhere (in front of a kernel, as in pre-activation residual nets,
     behind a dropout, or with an initial scale other than 1) a `ScaleAndBias` layer takes its place,
     as everywhere without ``inputs``.
 

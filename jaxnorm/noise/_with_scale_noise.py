@@ -79,7 +79,7 @@ def with_scale_noise(
         >>> f"{y.mean():.2f} {y.std():.2f}"
         '2.00 0.10'
 
-    Source: Ikami et al. 2021, Eq. 7. The paper does not say what shares a draw. One draw a step
+    Source: Ikami et al. 2021, Eq. 7. The paper does not say what shares a draw. One draw per step
     leaves convolutional networks at chance on photographs; one a sample does what it reports.
     """
     if per not in get_args(Per):

@@ -24,11 +24,11 @@ _LCW = Recipe(
     batch_size=128,
     epochs=300,
     weight_decay=5e-4,
-    drops=tuple((3 * k, max(0.95**k, 0.01)) for k in range(1, 100)),
+    rate_schedule=tuple((3 * k, max(0.95**k, 0.01)) for k in range(1, 100)),
     source="Kutsuna 2019, section 6.2",
 )
 _LCW_100 = _LCW._replace(
-    epochs=500, drops=tuple((5 * k, f) for k, (_, f) in enumerate(_LCW.drops, 1))
+    epochs=500, rate_schedule=tuple((5 * k, f) for k, (_, f) in enumerate(_LCW.rate_schedule, 1))
 )
 
 _ELU11 = Recipe(
@@ -36,7 +36,7 @@ _ELU11 = Recipe(
     batch_size=250,
     epochs=500,
     weight_decay=1e-4,
-    drops=((180, 0.4), (280, 0.04), (380, 0.004), (480, 0.0004)),
+    rate_schedule=((180, 0.4), (280, 0.04), (380, 0.004), (480, 0.0004)),
     sample_size=5,
     strength=0.01,
     source="Littwin and Wolf 2018, section 3",
@@ -46,7 +46,7 @@ _NIN = Recipe(
     learning_rate=0.05,
     batch_size=50,
     epochs=200,
-    drops=tuple((25 * k, 0.5**k) for k in range(1, 8)),
+    rate_schedule=tuple((25 * k, 0.5**k) for k in range(1, 8)),
     squared_radius=1.0,
     source="Arpit et al. 2016, section 5.5; its decay is within 0.0005 to 0.005 (section 4)",
 )
@@ -67,7 +67,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             learning_rate=0.1,
             batch_size=256,
             epochs=None,
-            drops=((30, 0.1), (60, 0.01), (90, 0.001)),
+            rate_schedule=((30, 0.1), (60, 0.01), (90, 0.001)),
             squared_radius=2.0,
             growing=True,
             source="Ikami et al. 2021, section 4.3.1",
@@ -75,7 +75,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         "lcw/sigmoid50": _LCW._replace(
             epochs=100,
             weight_decay=1e-4,
-            drops=tuple((k, factor) for k, (_, factor) in enumerate(_LCW.drops, 1)),
+            rate_schedule=tuple((k, factor) for k, (_, factor) in enumerate(_LCW.rate_schedule, 1)),
             source="Kutsuna 2019, section 6.1",
         ),
         "lcw/vgg19/cifar10": _LCW,
@@ -87,18 +87,18 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             learning_rate=0.08,
             batch_size=100,
             epochs=25,
-            drops=tuple((5 * k, 0.5**k) for k in range(1, 5)),
+            rate_schedule=tuple((5 * k, 0.5**k) for k in range(1, 5)),
         ),
         "vcl/elu11": _ELU11,
         "vcl/elu11/tiny-imagenet": _ELU11._replace(
-            epochs=250, drops=((50, 0.4), (100, 0.04), (180, 0.004))
+            epochs=250, rate_schedule=((50, 0.4), (100, 0.04), (180, 0.004))
         ),
         "vcl/mlp/uci": Recipe(
             learning_rate=0.01,
             batch_size=20,
             epochs=500,
             momentum=None,
-            drops=((200, 0.1),),
+            rate_schedule=((200, 0.1),),
             sample_size=10,
             strength=0.01,
             source="Littwin and Wolf 2018, section 3",

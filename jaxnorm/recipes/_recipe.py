@@ -20,7 +20,8 @@ class Recipe(NamedTuple):
         momentum: of SGD.
         weight_decay: on kernels; scales and biases have none.
         cosine: whether half a cosine takes the rate to 0.
-        drops: ``(epoch, factor)``: from the end of that epoch on the rate is so much of the first.
+        rate_schedule: a staircase of ``(epoch, factor)``: from the end of that epoch on the rate is
+            so much of the first.
         squared_radius: c of ||w||^2 = c, in constrained weight optimization and propagation.
         stddev: sigma, of the noise on scales; of the last layer where it grows.
         growing: whether sigma grows linearly with depth, as `jaxnorm.linear_stddev` makes it.
@@ -41,7 +42,7 @@ class Recipe(NamedTuple):
     momentum: float | None = 0.9
     weight_decay: float | None = None
     cosine: bool = False
-    drops: tuple[tuple[int, float], ...] = ()
+    rate_schedule: tuple[tuple[int, float], ...] = ()
     squared_radius: float | None = None
     stddev: float | None = None
     growing: bool = False
@@ -57,8 +58,8 @@ def learning_rate_schedule(
     Args:
         recipe: one of `RECIPES`, or your own.
         steps_per_epoch: the training rows over the batch size, rounded down.
-        epochs: of your training, if it is shorter or longer: drops move along. Left out, the
-            recipe's.
+        epochs: of your training, if it is shorter or longer: the staircase moves along. Left out,
+            the recipe's.
 
     Returns:
         An optax schedule: ``step -> rate``, under jit too.
@@ -78,7 +79,7 @@ def learning_rate_schedule(
         return optax.cosine_decay_schedule(recipe.learning_rate, _known(length) * steps_per_epoch)
     stretch = 1.0 if epochs is None else epochs / _known(recipe.epochs)
     before, factors = 1.0, {}
-    for epoch, factor in recipe.drops:
+    for epoch, factor in recipe.rate_schedule:
         factors[round(stretch * epoch * steps_per_epoch)] = factor / before
         before = factor
     return optax.piecewise_constant_schedule(recipe.learning_rate, factors)

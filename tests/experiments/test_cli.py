@@ -224,7 +224,7 @@ def test_the_help_is_grouped_and_says_a_word_of_each_flag(command, capsys):
     assert help.index("--epochs") < places[4] < help.index("--noise") < places[5]
     assert "The passes over the training rows." in help
     assert "centred weight normalization" not in help  # the command methods has them
-    assert "--drops" not in help
+    assert "--rate-schedule" not in help
 
 
 def test_the_methods_are_a_command(capsys):

@@ -119,9 +119,9 @@ def test_a_report_says_the_noise_of_each_row():
 
 def test_a_reduced_preset_says_in_what_it_differs():
     made = presets(
-        PAPER.changed(drops=((0.5, 0.1),), seeds=3),
+        PAPER.changed(rate_schedule=((0.5, 0.1),), seeds=3),
         smoke_rows=("BN",),
-        cpu={"drops": (), "only_rows": ("BN", "WN")},
+        cpu={"rate_schedule": (), "only_rows": ("BN", "WN")},
         cpu_cost="",
         full_cost="",
     )

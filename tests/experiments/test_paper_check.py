@@ -45,7 +45,7 @@ def test_of_one_item_it_prints_the_place_of_everything(capsys):
     ("name", "fields"),
     [
         ("cwo/tab3", {"epochs": 100}),
-        ("lcw/fig5", {"drops": ()}),
+        ("lcw/fig5", {"rate_schedule": ()}),
         ("cwo/tab1", {"learning_rate": 0.3}),
         ("bn/fig3", {"rows": 1000}),
         ("lcw/fig4", {"depth": 19}),
@@ -88,11 +88,11 @@ def test_every_statement_is_about_something():
 
 def test_drops_are_in_epochs_and_shown_shortly():
     (protocol, *_) = protocols_of(ITEMS["bn/fig3"]).values()
-    assert [epoch for epoch, _ in protocol["drops"]] == [30, 60, 90]
-    assert shown(protocol["drops"]) == "x 0.1 from 30, x 0.01 from 60, x 0.001 from 90"
+    assert [epoch for epoch, _ in protocol["rate_schedule"]] == [30, 60, 90]
+    assert shown(protocol["rate_schedule"]) == "x 0.1 from 30, x 0.01 from 60, x 0.001 from 90"
     (protocol, *_) = protocols_of(ITEMS["lcw/fig5"]).values()
-    assert len(shown(protocol["drops"])) < 60
-    assert math.isclose(protocol["drops"][-1][1], 0.01)
+    assert len(shown(protocol["rate_schedule"])) < 60
+    assert math.isclose(protocol["rate_schedule"][-1][1], 0.01)
 
 
 def test_the_first_statement_counts():

@@ -32,7 +32,7 @@ SETTINGS = Config(
     head_dropout=0.5,
     learning_rate=0.0,
     weight_decay=0.0,
-    drops=((0.5, 0.1),),
+    rate_schedule=((0.5, 0.1),),
     epochs=2,
     batch_size=12,
 )

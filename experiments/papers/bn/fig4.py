@@ -62,7 +62,9 @@ def run(settings: Settings, context: Context) -> Report:
     context.advance(0.6, "trained with batch normalization")
     folded = _folded(normalized, state, data)
     fine = {"epochs": settings.fine_epochs, "learning_rate": settings.fine_rate}
-    plain = make_trainer(METHODS["none"], settings.changed(drops=((0.0, 1.0),), **fine), data)
+    plain = make_trainer(
+        METHODS["none"], settings.changed(rate_schedule=((0.0, 1.0),), **fine), data
+    )
     history = _fine_tuned(plain, folded, data)
     context.advance(1.0, "went on without")
     growth = history.norms[-1] / history.norms[0]

@@ -126,7 +126,7 @@ FIG3 = grid_item(
         (Ordering("BN, M = 128", "BN, M = 1024"), Ordering("PN + gamma decay", "BN, M = 1024")),
     ),
     presets(
-        _FULL.changed(epochs=100, rate_decay=0.0, drops=_DROPS, seeds=1),
+        _FULL.changed(epochs=100, rate_decay=0.0, rate_schedule=_DROPS, seeds=1),
         smoke_rows=("BN, M = 128", "PN + gamma decay"),
         smoke={"model": "mlp", "width": 32, "augment": "none"},
         cpu={"model": "cnn4", "epochs": 5},

@@ -10,7 +10,7 @@ _METHODS = ("lcw", "bn", "sl", "wn", "cwn", "sn", "bn+lcw", "bn+wn", "bn+cwn", "
 _DROPS = tuple((epoch / 100, max(0.95**epoch, 0.01)) for epoch in range(1, 100))
 
 _FULL = PAPER.changed(
-    model="sigmoid50", epochs=100, drops=_DROPS, weight_decay=1e-4, augment="crop-flip"
+    model="sigmoid50", epochs=100, rate_schedule=_DROPS, weight_decay=1e-4, augment="crop-flip"
 )
 
 ITEM = grid_item(
@@ -43,7 +43,7 @@ ITEM = grid_item(
             "augment": "none",
             "epochs": 20,
             "rows": 5000,
-            "drops": (),
+            "rate_schedule": (),
             "batch_size": 128,
         },
         cpu_cost="15 min on 2 CPU cores with --jobs 2",

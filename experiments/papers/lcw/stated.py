@@ -6,7 +6,7 @@ from experiments.papers.stated import ALL_ROWS, MOMENTUM, says
 def _slowly(every: int, of: int) -> dict[str, object]:
     """0.95 of the rate after every so many epochs, down to 0.001, a hundredth of the first."""
     epochs = range(every, of, every)
-    return {"drops": tuple((float(e), max(0.95 ** (e // every), 0.01)) for e in epochs)}
+    return {"rate_schedule": tuple((float(e), max(0.95 ** (e // every), 0.01)) for e in epochs)}
 
 
 _DEEP = (

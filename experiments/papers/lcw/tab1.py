@@ -33,7 +33,7 @@ _LAST = 10
 #: five of 500.
 _FULL = PAPER.changed(
     model="vgg19",
-    drops=tuple((step / 100, max(0.95**step, 0.01)) for step in range(1, 100)),
+    rate_schedule=tuple((step / 100, max(0.95**step, 0.01)) for step in range(1, 100)),
     augment="crop-flip",
 )
 

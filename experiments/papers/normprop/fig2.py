@@ -107,12 +107,14 @@ ITEM = Item(
     run,
     {
         "smoke": Preset(
-            FULL.changed(channels=4, epochs=1, rows=256, test_rows=64, drops=(), held_out=0),
+            FULL.changed(
+                channels=4, epochs=1, rows=256, test_rows=64, rate_schedule=(), held_out=0
+            ),
             "30 s on 2 CPU cores",
             "one epoch of enlarged digits on a narrow network: it shows that the item runs",
         ),
         "cpu": Preset(
-            FULL.changed(**_CPU, drops=((10 / 11, 0.5),)),
+            FULL.changed(**_CPU, rate_schedule=((10 / 11, 0.5),)),
             "5 min on 2 CPU cores",
             "2,000 training images, a quarter of the width, 8 epochs",
         ),

@@ -19,7 +19,7 @@ _SIZES = (50, 100)
 _BEST = 90.35
 
 #: Section 5.1: the networks converge in 30 epochs.
-_SHORT = FIGURES.changed(epochs=30, drops=halved_every(10, 30))
+_SHORT = FIGURES.changed(epochs=30, rate_schedule=halved_every(10, 30))
 
 FIG1 = grid_item(
     "normprop/fig1",

@@ -15,12 +15,12 @@ FIGURES = PAPER.changed(
     epochs=50,
     batch_size=50,
     learning_rate=0.05,
-    drops=halved_every(10, 50),
+    rate_schedule=halved_every(10, 50),
     held_out=5000,
 )
 
 #: Section 5.5.
-TABLE = FIGURES.changed(epochs=200, drops=halved_every(25, 200))
+TABLE = FIGURES.changed(epochs=200, rate_schedule=halved_every(25, 200))
 #: 400 images of each class of the training images and 200 of the extra ones are held out; here as
 #: many, at random.
 SVHN = {
@@ -28,5 +28,5 @@ SVHN = {
     "epochs": 25,
     "batch_size": 100,
     "learning_rate": 0.08,
-    "drops": halved_every(5, 25),
+    "rate_schedule": halved_every(5, 25),
 }

@@ -37,7 +37,7 @@ class Settings(Protocol):
     batch_size: int = 20
     learning_rate: float = 0.01
     weight_decay: float = 0.0
-    drops: tuple[tuple[float, float], ...] = ((0.4, 0.1),)
+    rate_schedule: tuple[tuple[float, float], ...] = ((0.4, 0.1),)
     head_dropout: float = 0.5
     sample_size: int = 10
     units: int = 4

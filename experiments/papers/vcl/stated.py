@@ -18,7 +18,7 @@ _COMMON = (
 
 _UCI = (
     *says("3, UCI", {"width": 256, "depths": (4, 8, 16), "epochs": 500, "batch_size": 20}),
-    *says("3, UCI", {"learning_rates": (0.01,), "drops": ((0.4, 0.1),), "window": 10}),
+    *says("3, UCI", {"learning_rates": (0.01,), "rate_schedule": ((0.4, 0.1),), "window": 10}),
     *says("3, UCI", {"head_dropout": 0.5, "alpha_dropout": 0.05}),
     *says("3, UCI", {"sample_size": 10, "vcl_weight": 0.01}),
     *says("3, UCI; Table 4", {"activations": ("relu", "elu", "selu"), **ALL_ROWS}),
@@ -31,12 +31,12 @@ STATED = {
     "vcl/tab2": (
         *_ACTIVATIONS,
         *_SAMPLES,
-        *says("3, CIFAR", {"epochs": 500, "drops": _CIFAR_DROPS, "channels": 64}),
+        *says("3, CIFAR", {"epochs": 500, "rate_schedule": _CIFAR_DROPS, "channels": 64}),
         *says("3, CIFAR", {"augment": "crop-flip", **ALL_ROWS}),
         *_COMMON,
     ),
     "vcl/tab3": (
-        *says("3, Tiny ImageNet", {"epochs": 250, "drops": _TINY_DROPS, "channels": 128}),
+        *says("3, Tiny ImageNet", {"epochs": 250, "rate_schedule": _TINY_DROPS, "channels": 128}),
         *says("3, Tiny ImageNet", {"augment": "crop-flip", **ALL_ROWS}),
         *says("Table 3 (the text says n = 5)", {"sample_size": 2}),
         *says("Table 3", {"activation": "elu"}),

@@ -24,7 +24,7 @@ FULL = PAPER.changed(
     epochs=500,
     batch_size=250,
     learning_rate=0.05,
-    drops=((0.36, 0.4), (0.56, 0.04), (0.76, 0.004), (0.96, 0.0004)),
+    rate_schedule=((0.36, 0.4), (0.56, 0.04), (0.76, 0.004), (0.96, 0.0004)),
     weight_decay=1e-4,
     augment="crop-flip",
 )

@@ -12,7 +12,10 @@ _CELLS = (
 )
 
 _FULL = FULL.changed(
-    activation="elu", channels=128, epochs=250, drops=((0.2, 0.4), (0.4, 0.04), (0.72, 0.004))
+    activation="elu",
+    channels=128,
+    epochs=250,
+    rate_schedule=((0.2, 0.4), (0.4, 0.04), (0.72, 0.004)),
 )
 
 ITEM = grid_item(

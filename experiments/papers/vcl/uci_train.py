@@ -34,7 +34,8 @@ class Settings(NamedTuple):
         epochs: of each run.
         batch_size: N.
         learning_rates: validation chooses here too; the paper has one.
-        drops: (fraction of training, factor on the rate) from then on: 1e-3 from epoch 200 of 500.
+        rate_schedule: (fraction of training, factor on the rate) from then on: 1e-3 from epoch 200
+            of 500.
         sample_size: n of the loss.
         vcl_weight: gamma.
         head_dropout: of the last layer, for ReLU and ELU.
@@ -54,7 +55,7 @@ class Settings(NamedTuple):
     epochs: int = 500
     batch_size: int = 20
     learning_rates: tuple[float, ...] = (0.01,)
-    drops: tuple[tuple[float, float], ...] = ((0.4, 0.1),)
+    rate_schedule: tuple[tuple[float, float], ...] = ((0.4, 0.1),)
     sample_size: int = 10
     vcl_weight: float = 0.01
     head_dropout: float = 0.5
@@ -162,7 +163,7 @@ def _programs(settings: Settings, sets: dict[str, Load]) -> Programs:
         model="mlp",
         width=settings.width,
         weight_decay=0.0,
-        drops=settings.drops,
+        rate_schedule=settings.rate_schedule,
         epochs=settings.epochs,
         batch_size=settings.batch_size,
     )
