@@ -38,10 +38,8 @@ ITEM = grid_item(
     Grid(
         _CELLS,
         (
-            Ordering("Ours", "BN", margin=1.0),
-            Ordering("Ours", "WS+BN", margin=1.0),
-            Ordering("Ours", "GN"),
-            Ordering("Ours", "WS+GN"),
+            *(Ordering("Ours", other, margin=1.0) for other in ("BN", "WS+BN")),
+            *(Ordering("Ours", other) for other in ("GN", "WS+GN")),
             Ordering("BN", "GN"),
         ),
         as_error=True,

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.papers.item import Context, Item, Preset, Report
-from experiments.papers.lcw.inputs import DIGITS, dataset, inputs
+from experiments.papers.lcw.inputs import DIGITS
 from experiments.papers.lcw.network import (
     LAYERS,
     Activations,
     activations,
     constrained,
     draw,
-    glorot,
+    started,
     train,
 )
 from experiments.papers.measured import Measured, at_least, measured_report, near
@@ -35,9 +35,8 @@ class Settings(NamedTuple):
 
 def run(settings: Settings, context: Context) -> Report:
     """Initializes, trains, and looks at the activations before and after."""
-    data, x = dataset(context.data_dir), inputs(context.data_dir, settings.samples)
-    sizes = [x.shape[1], *[settings.width] * (settings.depth - 1), data.num_classes]
-    start = constrained(glorot(jax.random.key(0), sizes), x)
+    data, x, plain = started(*settings[:3], context.data_dir)
+    start = constrained(plain, x)
     before = activations(start, x)
     context.advance(0.3, "initialized")
     trained, accuracy = train(start, data, *settings[3:])

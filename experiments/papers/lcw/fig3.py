@@ -7,8 +7,8 @@ import jax
 import numpy as np
 
 from experiments.papers.item import Context, Item, Preset, Report
-from experiments.papers.lcw.inputs import DIGITS, dataset, inputs
-from experiments.papers.lcw.network import LAYERS, activations, draw, glorot
+from experiments.papers.lcw.inputs import DIGITS
+from experiments.papers.lcw.network import LAYERS, activations, draw, started
 from experiments.papers.measured import Measured, at_most, measured_report, near
 from jaxnorm import gaussian_moments
 from jaxnorm.theory.lcw import variance_gain
@@ -24,17 +24,16 @@ class Settings(NamedTuple):
 
 def run(settings: Settings, context: Context) -> Report:
     """Initializes and looks."""
-    data, x = dataset(context.data_dir), inputs(context.data_dir, settings.samples)
-    sizes = [x.shape[1], *[settings.width] * (settings.depth - 1), data.num_classes]
-    layers = activations(glorot(jax.random.key(0), sizes), x)
-    spread = {n: float(layers[n - 1].var(1).mean()) for n in LAYERS}
-    found, predicted = np.log10(spread[9] / spread[5]), 4 * math.log10(_gain_at_the_fixed_point())
+    _, x, params = started(*settings, context.data_dir)
+    layers = activations(params, x)
+    varies = {n: float(layers[n - 1].var(1).mean()) for n in LAYERS}
+    found, predicted = np.log10(varies[9] / varies[5]), 4 * math.log10(_gain_at_the_fixed_point())
     with_lcw, _ = variance_gain(jax.nn.sigmoid, 1.0)
     name = "mean over units of the variance over samples"
     measured = [
-        at_most(f"{name}, layer 9 over layer 1", spread[9] / spread[1], 1e-6),
+        at_most(f"{name}, layer 9 over layer 1", varies[9] / varies[1], 1e-6),
         near(f"log10 of the {name}, layer 9 over layer 5", found, predicted, 0.05),
-        *(Measured(f"{name}, layer {n}", spread[n], with_lcw, None, "with LCW") for n in LAYERS),
+        *(Measured(f"{name}, layer {n}", varies[n], with_lcw, None, "with LCW") for n in LAYERS),
     ]
     context.advance(1.0, "drawn")
     return measured_report(measured, {"activations": draw({"without LCW": layers})})

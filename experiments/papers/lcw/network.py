@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from matplotlib.figure import Figure
 
 from experiments.data.dataset import Dataset
 from experiments.papers.lcw.boxes import draw_boxes
+from experiments.papers.lcw.inputs import dataset, inputs
 from experiments.reports.picture import new_figure
 from jaxnorm import LinearlyConstrained, effective, reparametrize, variance_preserving_init
 
@@ -20,14 +22,23 @@ from jaxnorm import LinearlyConstrained, effective, reparametrize, variance_pres
 LAYERS, UNITS = (1, 5, 9), 20
 
 Params = list[dict[str, Any]]
+Rows = Float[np.ndarray, "samples features"]
 Activations = list[Float[np.ndarray, "units samples"]]
 
 
-def glorot(key: Array, sizes: Sequence[int]) -> Params:
+def started(
+    depth: int, width: int, samples: int, where: Path | None
+) -> tuple[Dataset, Rows, Params]:
+    """The data, the samples that are looked at, and initial weights of so many layers."""
+    data, x = dataset(where), inputs(where, samples)
+    return data, x, glorot([x.shape[1], *[width] * (depth - 1), data.num_classes])
+
+
+def glorot(sizes: Sequence[int]) -> Params:
     """Kernels by Glorot and Bengio and zero biases, a layer an entry."""
     init = jax.nn.initializers.glorot_uniform()
     pairs = list(itertools.pairwise(sizes))
-    keys = jax.random.split(key, len(pairs))
+    keys = jax.random.split(jax.random.key(0), len(pairs))
     kernels = [init(k, pair) for k, pair in zip(keys, pairs, strict=True)]
     return [{"kernel": kernel, "bias": jnp.zeros(kernel.shape[1])} for kernel in kernels]
 

@@ -1,7 +1,8 @@
 """Figures 1, 3 and 4: how the data are normalized, stability, and the size of batches."""
 
-from experiments.papers.grid import Cell, Grid, Ordering
+from experiments.papers.grid import Cell, Grid, Ordering, Protocol
 from experiments.papers.grid_report import grid_item
+from experiments.papers.item import Presets
 from experiments.papers.normprop.protocols import FIGURES, halved_every
 from experiments.papers.presets import presets
 
@@ -21,6 +22,19 @@ _BEST = 90.35
 #: Section 5.1: the networks converge in 30 epochs.
 _SHORT = FIGURES.changed(epochs=30, rate_schedule=halved_every(10, 30))
 
+
+def _presets(full: Protocol, rows: tuple[str, ...], minutes: int) -> Presets:
+    """Of full figures whose reduced ones are eight epochs."""
+    return presets(
+        full,
+        smoke_rows=rows,
+        smoke=_SMOKE,
+        cpu={"epochs": 8},
+        cpu_cost=f"{minutes} min on 2 CPU cores (estimated)",
+        full_cost="1 GPU hour a run (estimated)",
+    )
+
+
 FIG1 = grid_item(
     "normprop/fig1",
     "normalizing the data over all rows or over each minibatch",
@@ -38,14 +52,7 @@ FIG1 = grid_item(
             for size in _SIZES
         ),
     ),
-    presets(
-        _SHORT,
-        smoke_rows=("global, batch 50", "batch, batch 50"),
-        smoke=_SMOKE,
-        cpu={"epochs": 8},
-        cpu_cost="10 min on 2 CPU cores (estimated)",
-        full_cost="1 GPU hour a run (estimated)",
-    ),
+    _presets(_SHORT, ("global, batch 50", "batch, batch 50"), 10),
 )
 
 FIG3 = grid_item(
@@ -62,14 +69,7 @@ FIG3 = grid_item(
             Ordering("NormProp", "BN", measure="early_change"),
         ),
     ),
-    presets(
-        FIGURES,
-        smoke_rows=("NormProp", "BN"),
-        smoke=_SMOKE,
-        cpu={"epochs": 8},
-        cpu_cost="5 min on 2 CPU cores (estimated)",
-        full_cost="1 GPU hour a run (estimated)",
-    ),
+    _presets(FIGURES, ("NormProp", "BN"), 5),
 )
 
 FIG4 = grid_item(
