@@ -32,7 +32,8 @@ class LinearlyConstrained(Reparametrization):
     that treats coordinates one by one, it is not, and the result depends on the basis.
 
     ||v|| = ||w||, so `sphere_projection` with ``centered=False`` keeps the norm of the weights; the
-    coordinates themselves have no mean to remove.
+    coordinates themselves have no mean to remove, and `project`, `sphere_projection` and
+    `centered_gradient` say so where they would.
 
     A zero-sum kernel cancels a constant input only where the window is full: under zero padding the
     border keeps a shift.
@@ -50,6 +51,7 @@ class LinearlyConstrained(Reparametrization):
     """
 
     kernel_fields = ("coordinates",)
+    zero_sum = True
 
     coordinates: Any
     fan_in_axes: Axes = static_field()

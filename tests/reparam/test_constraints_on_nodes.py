@@ -1,5 +1,6 @@
 """Centring and projections act on the kernel-shaped fields inside nodes."""
 
+import functools
 from typing import Any
 
 import jax
@@ -13,13 +14,15 @@ from jaxnorm import (
     SpectrallyNormalized,
     centered_gradient,
     constraint_drift,
+    effective,
+    metrics,
     project,
     reparametrize,
     sphere_projection,
 )
 from tests.oracles import projected, rows
 from tests.reparam.oracles import without_mean
-from tests.reparam.table import FLOAT32, SHAPES, Row, random_node
+from tests.reparam.table import FLOAT32, SHAPES, TABLE, Row, random_node
 from tests.reparam.trees import assert_near
 
 CASES = ("dense_out_in", "attention_out")
@@ -40,8 +43,9 @@ def split(tree: Any) -> tuple[Any, list[Any]]:
 def test_project(row: Row, case: str) -> None:
     params = params_of(row, case)
     axes = SHAPES[case][1]
-    (got, got_rest), (raw, raw_rest) = split(jax.jit(project)(params)), split(params)
-    assert_near(got, projected(raw, axes, 2.0, centered=True), FLOAT32)
+    put = jax.jit(functools.partial(project, centered=row.has_mean))
+    (got, got_rest), (raw, raw_rest) = split(put(params)), split(params)
+    assert_near(got, projected(raw, axes, 2.0, centered=row.has_mean), FLOAT32)
     for left, right in zip(got_rest, raw_rest, strict=True):
         np.testing.assert_array_equal(left, right)
 
@@ -62,6 +66,7 @@ def test_sphere_projection(row: Row, case: str) -> None:
         assert_near(left, 0.9 * np.asarray(right, np.float64), FLOAT32)
 
 
+@pytest.mark.parametrize("row", [row for row in TABLE if row.has_mean], ids=lambda r: r.name)
 def test_centered_gradient(row: Row, case: str) -> None:
     gradients = params_of(row, case)
     axes = SHAPES[case][1]
@@ -77,9 +82,25 @@ def test_drift_is_measured_inside_nodes(row: Row, case: str) -> None:
     params = params_of(row, case)
     matrix = rows(split(params)[0], SHAPES[case][1])
     drift = constraint_drift(params)
-    assert_near(drift["sum"], np.abs(matrix.sum(1)).max(), FLOAT32)
+    sums = matrix.sum(1) if row.has_mean else np.zeros(1)
+    assert_near(drift["sum"], np.abs(sums).max(), FLOAT32)
+    assert float(metrics(params)["total/drift_sum"]) == float(drift["sum"])
     norms = np.abs((matrix**2).sum(1) - 2)
     assert_near(drift["squared_norm"], norms.max(), {"rtol": 5e-6, "atol": 2e-5})
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if not row.has_mean], ids=lambda r: r.name)
+def test_coordinates_of_zero_sum_units_have_no_mean_to_remove(row: Row, case: str) -> None:
+    """Centered, they would lose a dimension, and the norm of the kernel would not be c."""
+    axes = SHAPES[case][1]
+    kernel = jnp.asarray(np.random.default_rng(0).normal(size=SHAPES[case][0]), jnp.float32)
+    params = {"kernel": row.make(kernel, axes)}
+    for call in (project, sphere_projection().init, centered_gradient().init):
+        with pytest.raises(ValueError, match="coordinates of units that sum to zero"):
+            call(params)
+    units = rows(effective(project(params, centered=False))["kernel"], axes)
+    assert_near((units**2).sum(1), np.full(len(units), 2.0), FLOAT32)
+    assert_near(units.sum(1), np.zeros(len(units)), FLOAT32)
 
 
 def test_spectral_norm_inside_scaled(case: str) -> None:
