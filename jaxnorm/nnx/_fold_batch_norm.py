@@ -32,8 +32,10 @@ def fold_batch_norm(model: nnx.Module, *inputs: Any, **keywords: Any) -> FoldedM
     """A copy of the model with every BatchNorm that follows a kernel written into that kernel.
 
     The result computes what the model computes in evaluation, with the plain network's FLOPs and
-    bytes. What cannot be written into a kernel stays, and is named. Looked for are Flax's BatchNorm
-    and this library's, in all its variants, `PopulationNorm` and `Standardization`.
+    bytes; a change of type that a BatchNorm made (by its ``dtype``, or Flax's float32 parameters
+    meeting bfloat16) is no part of it, and layers keep the type of their own. What cannot be
+    written into a kernel stays, and is named. Looked for are Flax's BatchNorm and this library's,
+    in all its variants, `PopulationNorm` and `Standardization`.
 
     Args:
         model: any NNX model with its running statistics; it is not changed.

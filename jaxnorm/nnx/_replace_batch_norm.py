@@ -68,7 +68,9 @@ def replace_batch_norm(
             (``train``, ``training``, ``is_training``, ``deterministic``) may be left out.
 
     Returns:
-        The new model. Running statistics are gone.
+        The new model. Running statistics are gone. So is a change of type that a BatchNorm made
+        (by its ``dtype``, or Flax's float32 parameters meeting bfloat16): what takes its place
+        keeps the type of its input.
 
     Raises:
         ValueError: if the model has no BatchNorm layer, or cannot be called in training with the
