@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm._constraints._unit import Weights, radii, squared_norm
+from jaxnorm._trees._axes import free_part
 from jaxnorm._trees._node import Axes
 
 
@@ -16,7 +17,7 @@ def drifts(
 
     ``zero_sum`` weights are coordinates of units that sum to zero, whatever the coordinates do.
     """
-    squares = squared_norm(wide, axes)
+    squares = squared_norm(free_part(wide, axes, zero_sum), axes)
     sums = jnp.zeros_like(squares) if zero_sum else wide.sum(axes)
     off = jnp.abs(squares - radii(squared_radius, wide, axes))
     return squares, jnp.abs(sums).max(initial=0.0), off.max(initial=0.0)

@@ -12,6 +12,7 @@ from jaxnorm._constraints._unit import (
     project_to_sphere,
 )
 from jaxnorm._numerics import promote
+from jaxnorm._trees._axes import free_part
 from jaxnorm._trees._constrained import (
     constrained_leaves,
     map_constrained,
@@ -65,10 +66,10 @@ def project(
     check_constraint(params, layout, squared_radius, centered)
     radii = setting_per_leaf(squared_radius, params, "squared_radius")
 
-    def put(leaf: Any, axes: Axes, radius: Any) -> Any:
-        return project_to_sphere(leaf, axes, radius, centered)
+    def put(leaf: Any, axes: Axes, radius: Any, zero_sum: bool) -> Any:
+        return project_to_sphere(free_part(leaf, axes, zero_sum), axes, radius, centered)
 
-    return map_constrained(put, layout, params, radii)
+    return map_constrained(put, layout, params, radii, of_zero_sum_kernels(params))
 
 
 def constraint_drift(
