@@ -9,7 +9,15 @@ import numpy as np
 import optax
 import pytest
 
-from jaxnorm import Scaled, constrain, constraint_drift, project, sphere_projection
+from jaxnorm import (
+    Scaled,
+    constrain,
+    constraint_drift,
+    layout_from_rules,
+    metrics,
+    project,
+    sphere_projection,
+)
 from tests import oracles
 from tests.tolerances import DRIFT, FLOAT32, HALF
 
@@ -61,6 +69,28 @@ def test_every_kernel_lands_and_nothing_else_moves(name: str, centered: bool) ->
         np.testing.assert_allclose(kernels(after)[layer][0], point, **FLOAT32)
     np.testing.assert_array_equal(after["conv"]["bias"], before["conv"]["bias"])
     np.testing.assert_array_equal(after["scaled"]["kernel"].scale, before["scaled"]["kernel"].scale)
+
+
+#: Kernels of as many units as weights a unit, where a wrong axis would not be noticed by its size.
+SQUARE = {"units first": (-1,), "units last": (-2,)}
+
+
+@pytest.mark.parametrize("name", SQUARE)
+def test_a_radius_a_unit_is_that_unit_s(name: str) -> None:
+    axes, radii = SQUARE[name], jnp.array([0.5, 2.0, 8.0])
+    layout = layout_from_rules([(".*", axes)])
+    kernel = project({"kernel": normal(0, 3, 3)}, layout=layout, squared_radius=radii)["kernel"]
+    np.testing.assert_allclose(jnp.square(kernel).sum(axes), radii, **FLOAT32)
+    drift = constraint_drift({"kernel": kernel}, layout=layout, squared_radius=radii)
+    assert float(drift["squared_norm"]) < DRIFT
+    measured = metrics({"kernel": kernel}, layout=layout, squared_radius=radii)
+    assert float(measured["total/drift_squared_norm"]) < DRIFT
+
+
+@pytest.mark.parametrize("shape", [(2,), (3, 3), (1, 1)])
+def test_a_radius_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"wanted a number, or one for each unit, of shape \(3,\)"):
+        project({"kernel": normal(0, 3, 3)}, squared_radius=jnp.ones(shape))
 
 
 @pytest.mark.parametrize("name", RADII)

@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._constraints._unit import check_squared_radius, squared_norm
+from jaxnorm._constraints._drift import drifts
+from jaxnorm._constraints._unit import check_squared_radius
 from jaxnorm._numerics import promote, quotient
-from jaxnorm._trees._constrained import constrained_leaves
+from jaxnorm._trees._constrained import constrained_leaves, of_zero_sum_kernels
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._node import Axes
 from jaxnorm._trees._paths import (
@@ -91,12 +92,13 @@ def metrics(
     leaves_and_axes = constrained_leaves(layout, raw)
     kernels: dict[Path, _Row] = {}
     others: list[_Row] = []
-    for path, (_, leaf, axes), step, radius in zip(
-        owners, leaves_and_axes, _steps(updates, raw), radii, strict=True
+    columns = _steps(updates, raw), radii, of_zero_sum_kernels(raw)
+    for path, (_, leaf, axes), step, radius, zero_sum in zip(
+        owners, leaves_and_axes, *columns, strict=True
     ):
         if axes is not None:
             check_squared_radius(radius, f"the parameter {path!r}")
-            kernels[path] = _kernel_row(leaf, step, axes, radius)
+            kernels[path] = _kernel_row(leaf, step, axes, radius, zero_sum)
         elif not is_absent(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating):
             others.append(_row(leaf, step))
     named = dict(zip(unique_names(list(kernels)), kernels.values(), strict=True))
@@ -109,11 +111,10 @@ def _row(leaf: Any, step: Any) -> _Row:
     return _Row(jnp.square(wide).sum(), _step_squares(step, wide), {})
 
 
-def _kernel_row(leaf: Any, step: Any, axes: Axes, radius: Any) -> _Row:
+def _kernel_row(leaf: Any, step: Any, axes: Axes, radius: Any, zero_sum: bool) -> _Row:
     wide = promote(leaf)
-    squares = squared_norm(wide, axes)
-    off = [jnp.abs(wide.sum(axes)), jnp.abs(squares - radius)]
-    drift = dict(zip(_DRIFT, (x.max(initial=0.0) for x in off), strict=True))
+    squares, *off = drifts(wide, axes, radius, zero_sum)
+    drift = dict(zip(_DRIFT, off, strict=True))
     return _Row(squares.sum(), _step_squares(step, wide), drift)
 
 

@@ -5,14 +5,19 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from jaxnorm._constraints._drift import drifts
 from jaxnorm._constraints._unit import (
     check_sphere,
     check_squared_radius,
     project_to_sphere,
-    squared_norm,
 )
 from jaxnorm._numerics import promote
-from jaxnorm._trees._constrained import constrained_leaves, map_constrained
+from jaxnorm._trees._axes import free_part
+from jaxnorm._trees._constrained import (
+    constrained_leaves,
+    map_constrained,
+    of_zero_sum_kernels,
+)
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._node import Axes
 from jaxnorm._trees._paths import is_absent
@@ -43,8 +48,8 @@ def project(
         A tree of the same structure, shapes and types.
 
     Raises:
-        ValueError: if the layout constrains nothing, a centered unit has a single weight, or c is
-            not positive.
+        ValueError: if the layout constrains nothing, a centered unit has a single weight, c is not
+            positive, or linearly constrained kernels, which are, are to be centered.
 
     Under jit, pmap, shard_map and with sharded parameters it means the same; no collective is
     needed unless a kernel is sharded along its fan-in (inside shard_map, where the sums are a
@@ -61,10 +66,10 @@ def project(
     check_constraint(params, layout, squared_radius, centered)
     radii = setting_per_leaf(squared_radius, params, "squared_radius")
 
-    def put(leaf: Any, axes: Axes, radius: Any) -> Any:
-        return project_to_sphere(leaf, axes, radius, centered)
+    def put(leaf: Any, axes: Axes, radius: Any, zero_sum: bool) -> Any:
+        return project_to_sphere(free_part(leaf, axes, zero_sum), axes, radius, centered)
 
-    return map_constrained(put, layout, params, radii)
+    return map_constrained(put, layout, params, radii, of_zero_sum_kernels(params))
 
 
 def constraint_drift(
@@ -92,15 +97,19 @@ def constraint_drift(
     """
     radii = setting_per_leaf(squared_radius, params, "squared_radius")
     rows = [
-        (promote(leaf), axes, radius)
-        for (_, leaf, axes), radius in zip(constrained_leaves(layout, params), radii, strict=True)
+        (promote(leaf), axes, radius, zero_sum)
+        for (_, leaf, axes), radius, zero_sum in zip(
+            constrained_leaves(layout, params), radii, of_zero_sum_kernels(params), strict=True
+        )
         if axes is not None
     ]
-    for _, _, radius in rows:
+    for _, _, radius, _ in rows:
         check_squared_radius(radius, "a kernel")
-    norms = [jnp.abs(squared_norm(w, axes) - radius).max(initial=0.0) for w, axes, radius in rows]
-    sums = [jnp.abs(w.sum(axes)).max(initial=0.0) for w, axes, _ in rows]
-    return {"squared_norm": _largest(norms), "sum": _largest(sums)}
+    off = [drifts(*row) for row in rows]
+    return {
+        "squared_norm": _largest([norm for _, _, norm in off]),
+        "sum": _largest([total for _, total, _ in off]),
+    }
 
 
 def _largest(values: list[Float[Array, ""]]) -> Float[Array, ""]:
@@ -120,9 +129,16 @@ def check_constraint(
     A radius of None means a unit's norm before the update, which only an update knows.
     """
     radii = setting_per_leaf(squared_radius, params, "squared_radius")
-    for (path, leaf, axes), radius in zip(constrained_leaves(layout, params), radii, strict=True):
+    rows = zip(constrained_leaves(layout, params), radii, of_zero_sum_kernels(params), strict=True)
+    for (path, leaf, axes), radius, zero_sum in rows:
         if axes is None or is_absent(leaf):
             continue
+        if centered and zero_sum:
+            raise ValueError(
+                f"the parameter {path!r} holds coordinates of units that sum to zero already; a "
+                "mean of coordinates is none of the kernel's, and without it ||w||^2 is not c. "
+                "Pass centered=False: the coordinates have the norm of the weights."
+            )
         check_sphere(leaf, axes, centered, f"the parameter {path!r}")
         if radius is not None or not own_norm_allowed:
             check_squared_radius(radius, f"the parameter {path!r}")

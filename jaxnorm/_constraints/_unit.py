@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float
 from jaxnorm._checks import POSITIVE, check_number
 from jaxnorm._numerics import nonzero, promote, rounding_floor
 from jaxnorm._sums import not_stored, parted_axis, some_of, to_weights, total, totals
-from jaxnorm._trees._axes import fan_in, negative_axes
+from jaxnorm._trees._axes import fan_in, negative_axes, per_unit, unit_shape
 from jaxnorm._trees._node import Axes
 
 Weights = Float[Array, "..."]
@@ -66,7 +66,7 @@ def project_to_sphere(
     Args:
         weights: array of any rank and floating type.
         fan_in_axes: the axes that one unit's weight vector runs over; the others count units.
-        squared_radius: c, a positive number.
+        squared_radius: c, a positive number, or an array of one a unit.
         centered: whether the mean over the fan-in is removed first.
 
     Returns:
@@ -74,7 +74,7 @@ def project_to_sphere(
 
     Raises:
         ValueError: for axes that the array does not have, for a centered sphere of units with a
-            single weight, which holds no point, and for c that is not positive.
+            single weight, which holds no point, and for c that is not positive or of another shape.
         TypeError: for weights that are not real floating-point numbers.
 
     Example:
@@ -119,7 +119,7 @@ def to_sphere(
     # Written so that NaN and overflow count as existing: they must stay visible in the result.
     exists = ~(squared_norm <= floor) | jnp.isinf(squared_norm)
     # Replace the norm before dividing: else the branch not taken puts NaN into the gradient.
-    ratio = jnp.asarray(squared_radius, wide.dtype) / nonzero(squared_norm, ~exists)
+    ratio = radii(squared_radius, wide, axes) / nonzero(squared_norm, ~exists)
     ratio = jnp.where(jnp.isfinite(squared_norm), ratio, jnp.nan)
     return deviation, jnp.where(exists, jnp.sqrt(ratio), 0.0), exists
 
@@ -167,6 +167,24 @@ def near_the_mean_of_sum(first: Weights, second: Weights, axes: Axes) -> Float[A
 def squared_norm(wide: Weights, axes: Axes) -> Float[Array, "..."]:
     """||w||^2 of each unit, with the fan-in axes kept as axes of size 1."""
     return total(jnp.square(wide), axes)
+
+
+def radii(squared_radius: Any, wide: Weights, axes: Axes) -> Float[Array, "..."]:
+    """C as a scalar, or one a unit with the fan-in axes kept as axes of size 1.
+
+    Raises ValueError for any other shape: broadcast, it would meet the weights of a unit.
+    """
+    radius, units = jnp.asarray(squared_radius, wide.dtype), unit_shape(wide, axes)
+    kept = tuple(1 if n - wide.ndim in axes else size for n, size in enumerate(wide.shape))
+    if radius.shape in ((), kept):
+        return radius
+    if radius.shape != units:
+        raise ValueError(
+            f"squared_radius is an array of shape {radius.shape} for a parameter of shape "
+            f"{wide.shape} with the fan-in axes {axes}; wanted a number, or one for each unit, of "
+            f"shape {units}."
+        )
+    return per_unit(radius, axes)
 
 
 def check_squared_radius(squared_radius: Any, name: str) -> None:

@@ -5,8 +5,9 @@ import operator
 from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxnorm._trees._node import Axes
 
@@ -51,3 +52,20 @@ def unit_shape(array: Any, axes: Axes) -> tuple[int, ...]:
 def per_unit(values: Float[Array, "..."], axes: Axes) -> Float[Array, "..."]:
     """One value per unit, with axes of size 1 put where the fan-in axes are."""
     return jnp.expand_dims(values, axes)
+
+
+def first_place(array: Float[Array, "..."], axes: Axes) -> Bool[Array, "..."]:
+    """Whether a place of the fan-in is the first; of size 1 along the other axes."""
+    sizes = [size if axis - array.ndim in axes else 1 for axis, size in enumerate(array.shape)]
+    index = jnp.zeros(sizes, jnp.int32)
+    for axis in axes:
+        index += jax.lax.broadcasted_iota(jnp.int32, sizes, axis % array.ndim)
+    return index == 0
+
+
+def free_part(array: Float[Array, "..."], axes: Axes, zero_sum: bool) -> Float[Array, "..."]:
+    """The array; of coordinates of zero-sum units, without the one at the first place.
+
+    Nothing reads that one, so no norm may count it; noise on gradients moves it.
+    """
+    return jnp.where(first_place(array, axes), 0, array) if zero_sum else array

@@ -8,8 +8,8 @@ from jaxtyping import PyTree
 
 from jaxnorm._trees._axes import negative_axes
 from jaxnorm._trees._layout import Layout, is_axes
-from jaxnorm._trees._node import Axes
-from jaxnorm._trees._paths import Path, is_absent, leaves, listed, rebuild
+from jaxnorm._trees._node import Axes, Reparametrization
+from jaxnorm._trees._paths import Path, flat_leaves, is_absent, leaves, listed, rebuild
 
 #: ``(path, leaf, axes)``, with None for axes where there is nothing to constrain.
 Constrained = tuple[Path, Any, Axes | None]
@@ -63,6 +63,16 @@ def map_constrained(
         tree,
         [leaf if axes is None else function(leaf, axes, *rest) for (_, leaf, axes), *rest in rows],
     )
+
+
+def of_zero_sum_kernels(tree: PyTree) -> list[bool]:
+    """Whether each leaf of ``tree`` belongs to a node whose kernel sums to zero for any fields."""
+
+    def zero_sum(x: Any) -> bool:
+        return isinstance(x, Reparametrization) and x.zero_sum
+
+    innermost = jax.tree.leaves(tree, is_leaf=lambda x: is_absent(x) or zero_sum(x))
+    return [zero_sum(x) for x in innermost for _ in flat_leaves(x)]
 
 
 def _usable(path: Path, leaf: Any, axes: Any) -> Axes | None:

@@ -58,6 +58,8 @@ class Reparametrization(_NoArray, abc.ABC):
 
     #: Names of the fields that are shaped as the kernel is.
     kernel_fields: ClassVar[tuple[str, ...]] = ()
+    #: Whether those are coordinates of zero-sum units: of the kernel's norm, without its mean.
+    zero_sum: ClassVar[bool] = False
 
     fan_in_axes: Axes
 

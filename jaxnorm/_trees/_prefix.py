@@ -34,10 +34,13 @@ def setting_per_leaf(setting: Setting, tree: PyTree, name: str) -> list[Any]:
 
 
 def check_setting(setting: Setting, name: str) -> None:
-    """Raises for settings that are no numbers of their range; those of arrays are not looked at."""
-    wanted = RANGES.get(name)
+    """Raises for settings that are no numbers of their range.
+
+    Arrays are not looked at where they are measured: what is broken in one shows in the result.
+    """
+    wanted, measured = RANGES.get(name), name != "stddev"
     for path, value in entries(setting):
-        if wanted is not None and not is_absent(value) and not jnp.ndim(value):
+        if wanted is not None and not is_absent(value) and not (measured and jnp.ndim(value)):
             of_path = f": mend that of {path!r}" if path else ""
             check_number(value, wanted, name, f"or a tree of them{of_path}")
 
@@ -53,6 +56,15 @@ def _setting_at(path: Path, given: dict[Path, Any], name: str) -> Any:
         f"{listed(given) or 'nothing'}. Wanted one number (or None) for all parameters, or a "
         "tree of them that reaches every leaf, as a pytree prefix does."
     )
+
+
+def check_per_unit(value: Any, shape: tuple[int, ...], name: str) -> None:
+    """Raises ValueError for an array of another shape, which would broadcast to more units."""
+    if jnp.shape(value) not in ((), tuple(shape)):
+        raise ValueError(
+            f"{name} has the shape {jnp.shape(value)}; wanted {tuple(shape)}, one value for each "
+            "unit of its layer, or a number."
+        )
 
 
 def is_number(setting: Any) -> bool:

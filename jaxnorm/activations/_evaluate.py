@@ -38,7 +38,12 @@ def on_host(activation: Activation, x: Float64[np.ndarray, " nodes"]) -> Float64
     The result has one axis more than ``x`` if the activation has a parameter per channel.
     """
     with _float64_on_host():
-        values = np.asarray(jax.jit(activation)(x[:, None]), np.float64)
+        values = np.asarray(jax.jit(activation)(x[:, None]))
+    if np.iscomplexobj(values):
+        raise TypeError(
+            f"the activation {activation!r} made complex numbers of real ones; wanted real values."
+        )
+    values = values.astype(np.float64)
     return np.asarray(_per_node(values, activation))
 
 

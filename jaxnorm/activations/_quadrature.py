@@ -30,7 +30,16 @@ BEYOND = 5e-11
 #: Panels are moved by this, so that a singularity at a round number is inside of one.
 SHIFT = WIDTH / 7
 
+#: So many panels at once are halved again at most: an activation that rounds its values to 11 bits
+#: needs 2^15 of them, to the 24 of float32 more than can be waited for.
+MOST = 2**18
+
 _WANTED = "wanted a function whose square has a finite mean under N(0, 1)."
+_ROUNDED = (
+    f"the activation bends or jumps at more than {MOST} places, as one does whose values are "
+    "rounded to float32; wanted one that computes in the type of its input: leave out "
+    "astype(jnp.float32)."
+)
 _DIVERGES = f"the Gaussian moments of this activation do not converge; {_WANTED}"
 
 
@@ -48,9 +57,10 @@ def gaussian_expectation(integrand: Integrand) -> Float64[np.ndarray, "..."]:
         The expectation, of the shape of one value.
 
     Raises:
-        ValueError: for values that are not finite, and for an integral that does not converge: at a
-            pole, or because f grows as the density falls. Of functions that grow nearly so, those
-            are refused that hold more than 5e-11 of E |f(Z)| beyond 38.
+        ValueError: for values that are not finite, for more kinks and jumps than can be closed in
+            on, and for an integral that does not converge: at a pole, or because f grows as the
+            density falls. Of functions that grow nearly so, those are refused that hold more than
+            5e-11 of E |f(Z)| beyond 38.
     """
     for limit in LIMITS:
         edges = SHIFT + np.linspace(-limit, limit, round(2 * limit / WIDTH) + 1)
@@ -82,6 +92,8 @@ def _refined(
     """The sum of ``coarse`` over all panels, with panels halved as long as it changes."""
     total, in_doubt = np.zeros_like(scale), np.zeros_like(scale)
     for _ in range(HALVINGS):
+        if len(left) > MOST:
+            raise ValueError(_ROUNDED)
         middle = (left + right) / 2
         halves = _halves(integrand, left, middle, right)
         fine = halves.sum(1)

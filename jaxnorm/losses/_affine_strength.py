@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._trees._prefix import Setting, setting_per_leaf
+from jaxnorm._trees._prefix import Setting, check_per_unit, setting_per_leaf
 from jaxnorm.losses._gamma_decay_strength import probe_keys, strengths_of_forms
 
 
@@ -81,7 +81,7 @@ def affine_gamma_decay_strength(
             "wanted one bias a scale."
         )
     shifts = [
-        (jnp.asarray(mean, leaf.dtype), jnp.asarray(stddev, leaf.dtype))
+        (_like(leaf, mean, "a mean"), _like(leaf, stddev, "a standard deviation"))
         for leaf, mean, stddev in zip(
             leaves,
             setting_per_leaf(means, scales, "means"),
@@ -122,6 +122,11 @@ def _forms(
 
     result: list[tuple[Any, Any]] = jax.lax.map(probe, keys)
     return result
+
+
+def _like(leaf: Any, setting: Any, name: str) -> Array:
+    check_per_unit(setting, leaf.shape, name)
+    return jnp.asarray(setting, leaf.dtype)
 
 
 def _structure(tree: PyTree) -> Any:

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._numerics import promote
 from jaxnorm._trees._paths import flat_leaves, is_absent
-from jaxnorm._trees._prefix import Setting, setting_per_leaf
+from jaxnorm._trees._prefix import Setting, check_per_unit, setting_per_leaf
 
 
 def gamma_decay(scales: PyTree, strengths: Setting) -> Float[Array, ""]:
@@ -47,10 +47,6 @@ def gamma_decay(scales: PyTree, strengths: Setting) -> Float[Array, ""]:
 
 
 def _term(scale: Any, strength: Any) -> Float[Array, ""]:
-    if jnp.shape(strength) not in ((), scale.shape):
-        raise ValueError(
-            f"a strength has the shape {jnp.shape(strength)}; wanted {scale.shape}, one value for "
-            "each scale of its layer, or a number."
-        )
+    check_per_unit(strength, scale.shape, "a strength")
     wide = promote(scale)
     return (jnp.asarray(strength, wide.dtype) * jnp.square(wide)).sum()

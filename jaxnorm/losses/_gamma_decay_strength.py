@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._numerics import promote
-from jaxnorm._trees._prefix import Setting, setting_per_leaf
+from jaxnorm._trees._prefix import Setting, check_per_unit, setting_per_leaf
 
 
 def gamma_decay_strength(
@@ -54,7 +54,7 @@ def gamma_decay_strength(
 
     Raises:
         ValueError: for ``probes`` below 1, a layer without axes of samples and units, and settings
-            that do not reach a layer.
+            that do not reach a layer, or have another shape.
 
     Under jit the samples are the whole batch, however it is sharded. Under pmap and shard_map they
     are the device's own (the loss too must be the device's own mean); ``axis_name`` averages, and
@@ -156,6 +156,8 @@ def _strength(
     form: tuple[Any, Any], rho: Any, size: Any, axis_name: Hashable | None, nonnegative: bool
 ) -> Float[Array, " units"]:
     by_scale, by_shift = (each.mean(0) for each in form)
+    check_per_unit(rho, by_scale.shape, "an excess kurtosis")
+    check_per_unit(size, by_scale.shape, "a batch size")
     fourth = (jnp.asarray(rho, by_scale.dtype) + 2) / 4
     strength = (fourth * by_scale + by_shift) / 2 / jnp.asarray(size, by_scale.dtype)
     average = strength if axis_name is None else jax.lax.pmean(strength, axis_name)

@@ -155,8 +155,8 @@ class BatchNorm(nnx.Module):
             mask: truth values that broadcast to ``x``, True for those that statistics are taken of.
         """
         running = self.use_running_average if use_running_average is None else use_running_average
+        check_features(x, self.num_features, self.axis)
         last = units_last(x, self.axis)
-        check_features(last, self.num_features, self.axis)
         if running:
             normalized = normalize(last, *self._running(), self.epsilon, *self._affine())
         else:
@@ -177,7 +177,7 @@ class BatchNorm(nnx.Module):
         limits, steps = self.renormalize, Correction(None, None)
         if limits is not None:
             steps = correction(batch, self._running(), self.epsilon, limits)
-        if self.update_statistics:
+        if self.update_statistics and x.size:
             self._follow(moments, masked=mask is not None)
         return normalize(x, *batch, self.epsilon, *self._affine(), self.groups, steps)
 

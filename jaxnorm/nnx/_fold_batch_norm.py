@@ -6,6 +6,7 @@ from flax import nnx
 
 from jaxnorm._trees._node import Axes
 from jaxnorm.nnx._edit import Path, clone, replaced, set_bias
+from jaxnorm.nnx._flags import FLAGS
 from jaxnorm.nnx._followed import followed_layers
 from jaxnorm.nnx._replace_batch_norm import Normalization, batch_norms, own_dtype
 from jaxnorm.nnx._scale_and_bias import Identity
@@ -19,7 +20,8 @@ class FoldedModel(NamedTuple):
         model: the new model, in evaluation mode.
         remaining: the paths of the BatchNorm layers that are still in it, because they do not
             directly follow a kernel: in front of one (pre-activation residual nets), after a sum,
-            or after a layer whose output something else reads too.
+            or after a layer whose output something else reads too; or because they are called with
+            ``use_running_average=False`` in evaluation.
     """
 
     model: nnx.Module
@@ -30,8 +32,10 @@ def fold_batch_norm(model: nnx.Module, *inputs: Any, **keywords: Any) -> FoldedM
     """A copy of the model with every BatchNorm that follows a kernel written into that kernel.
 
     The result computes what the model computes in evaluation, with the plain network's FLOPs and
-    bytes. What cannot be written into a kernel stays, and is named. Looked for are Flax's BatchNorm
-    and this library's, in all its variants, `PopulationNorm` and `Standardization`.
+    bytes; a BatchNorm's own ``dtype`` is kept, but not what type its parameters gave a result
+    without one (Flax's float32 ones meeting bfloat16). What cannot be written into a kernel stays,
+    and is named. Looked for are Flax's BatchNorm and this library's, in all its variants,
+    `PopulationNorm` and `Standardization`.
 
     Args:
         model: any NNX model with its running statistics; it is not changed.
@@ -56,7 +60,9 @@ def fold_batch_norm(model: nnx.Module, *inputs: Any, **keywords: Any) -> FoldedM
     """
     copy = clone(model)
     norms = batch_norms(copy)
-    followed = followed_layers(copy, list(norms), inputs, keywords)
+    # Read in evaluation, whatever a flag among the keywords says.
+    keywords |= {name: not FLAGS[name] for name in keywords if name in FLAGS}
+    followed = followed_layers(copy, list(norms), inputs, keywords, running=True)
     modules = dict(nnx.iter_modules(copy))
     for path, found in followed.items():
         _fold_into(modules[found.layer], norms[path], found.fan_in)

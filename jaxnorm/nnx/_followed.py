@@ -27,18 +27,23 @@ class Followed(NamedTuple):
 class _Mark(nnx.Module):
     """Stands for a normalization, and leaves its name in the program."""
 
-    def __init__(self, name: str, axis: Any):
+    def __init__(self, name: str, axis: Any, running: bool):
         self.name = name
         self.axis = axis
+        self.running = running
 
-    def __call__(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(
+        self, x: Any, use_running_average: bool | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
         del args, kwargs
 
         def identity(x: Any) -> Any:
             return x
 
-        # Along another axis it stands for no normalization of any layer's units.
+        # Along another axis it stands for no normalization of any layer's units, and told to take
+        # the batch's statistics for none by running ones.
         known = self.axis in (-1, x.ndim - 1)
+        known = known and not (self.running and use_running_average is False)
         identity.__name__ = MARK + (self.name if known else "")
         return jax.jit(identity)(x)
 
@@ -49,18 +54,20 @@ def followed_layers(
     inputs: tuple[Any, ...],
     keywords: dict[str, Any],
     modes: Iterable[bool] = (False,),
+    running: bool = False,
 ) -> dict[Path, Followed]:
     """For each normalization that directly follows a kernel, the layer of that kernel.
 
     Directly: its input is the output of a Linear, Conv or ConvTranspose, its bias included, that is
     called once and whose output nothing else reads; nothing else reads the kernel or the bias; and
     the normalization is along the units and is called once. Only then can the one be written into
-    the other. It must be so in all ``modes``: in evaluation (False), in training (True).
+    the other. It must be so in all ``modes``: in evaluation (False), in training (True). Where the
+    ``running`` statistics matter, a call that asks for the batch's is none that can be written.
     """
     found: list[dict[Path, Followed]] = []
     for train in modes:
         try:
-            found.append(_in_mode(model, normalizations, inputs, keywords, train))
+            found.append(_in_mode(model, normalizations, inputs, keywords, train, running))
         except Exception as error:
             if not train:
                 raise
@@ -80,8 +87,9 @@ def _in_mode(
     inputs: tuple[Any, ...],
     keywords: dict[str, Any],
     train: bool,
+    running: bool,
 ) -> dict[Path, Followed]:
-    marked, layers = _marked(model, normalizations)
+    marked, layers = _marked(model, normalizations, running)
     marked.train() if train else marked.eval()
     graph, state = nnx.split(marked)
     options = with_flags(marked, inputs, keywords, train=train)
@@ -116,7 +124,7 @@ def _found(
 
 
 def _marked(
-    model: nnx.Module, normalizations: list[Path]
+    model: nnx.Module, normalizations: list[Path], running: bool
 ) -> tuple[nnx.Module, dict[tuple[str, ...], Path]]:
     """The model with marks for normalizations and a bias everywhere; its layers by their path."""
     copy = clone(model)
@@ -127,7 +135,7 @@ def _marked(
             # Whether it would be added is seen: the layer may be used by its kernel alone.
             set_bias(layer, jnp.zeros(layer.out_features, layer.param_dtype))
     marks: dict[int, nnx.Module] = {
-        id(modules[path]): _Mark(str(i), modules[path].axis)
+        id(modules[path]): _Mark(str(i), modules[path].axis, running)
         for i, path in enumerate(normalizations)
     }
     return replaced(copy, marks), {tuple(map(str, path)): path for path in layers}

@@ -79,7 +79,8 @@ class Fit:
             raise ValueError(
                 f"{self.name} do not have the model's paths ({found}). Pass the {self.name} that "
                 "functionalize returned, updated, in apply(params, state, *inputs); a checkpoint "
-                "of another model, or with renamed keys, has to be renamed first."
+                "of another model, or with renamed keys, has to be renamed first, and what a call "
+                "adds (sown values) taken out."
             )
 
     def _alike(self, given: Any, wanted: Any) -> bool:
@@ -96,7 +97,9 @@ def _first(paths: list[Path]) -> str:
 
 
 def _dtype(leaf: Any) -> Any:
-    return leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+    """The type that JAX gives it: a Python number, and NumPy's 64 bits, have 32 after a step."""
+    own = leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+    return jax.dtypes.canonicalize_dtype(own, allow_extended_dtype=True)
 
 
 def _said(leaf: Any) -> str:

@@ -83,7 +83,7 @@ class PopulationNorm(nnx.Module):
         """Normalizes ``x``, (batch, ..., features), in its own type, whatever else is given."""
         del args, kwargs
         check_features(x, self.num_features)
-        if self.refresh:
+        if self.refresh and x.size:
             moments = batch_moments(x, sample_axes(x), axis_name=self.axis_name)
             seen = (
                 moments.mean,

@@ -69,7 +69,9 @@ def replace_batch_norm(
             (``train``, ``training``, ``is_training``, ``deterministic``) may be left out.
 
     Returns:
-        The new model. Running statistics are gone.
+        The new model. Running statistics are gone. What takes a BatchNorm's place gives the type
+        that it was told to give (its ``dtype``), or that of its input: not what its parameters made
+        of that (Flax's float32 ones meeting bfloat16).
 
     Raises:
         ValueError: if the model has no BatchNorm layer, or cannot be called in training with the

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxnorm._checks import NONNEGATIVE, check_number
 from jaxnorm._numerics import promote
+from jaxnorm.nnx._statistics import check_features
 
 
 class ScaleAndBias(nnx.Module):
@@ -37,7 +38,8 @@ class ScaleAndBias(nnx.Module):
         bias: beta.
 
     Raises:
-        ValueError: for a ``stddev`` that is negative or not finite, and for one without ``rngs``.
+        ValueError: for a ``stddev`` that is negative or not finite, for one without ``rngs``, and
+            in a call for another number of features.
 
     Example:
         >>> ScaleAndBias(3)(jnp.ones((2, 3))).tolist()
@@ -64,7 +66,7 @@ class ScaleAndBias(nnx.Module):
         check_number(stddev, NONNEGATIVE, "stddev", "0.1 for example")
         if stddev and rngs is None:
             raise ValueError(f"a stddev of {stddev} draws noise; pass rngs=nnx.Rngs(seed) too.")
-        self.axis, self.dtype = axis, dtype
+        self.num_features, self.axis, self.dtype = num_features, axis, dtype
         self.stddev, self.deterministic = stddev, deterministic
         self.rngs = rngs["noise"].fork() if stddev and rngs is not None else None
         ones, zeros = (f(num_features, param_dtype) for f in (jnp.ones, jnp.zeros))
@@ -74,6 +76,7 @@ class ScaleAndBias(nnx.Module):
     def __call__(self, x: Float[Array, "..."], *args: Any, **kwargs: Any) -> Float[Array, "..."]:
         """Scales and shifts; further arguments, which the replaced layer took, are ignored."""
         del args, kwargs
+        check_features(x, self.num_features, self.axis)
         shape = [1] * x.ndim
         shape[self.axis] = -1
         wide = promote(x)

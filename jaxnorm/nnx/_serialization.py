@@ -15,7 +15,10 @@ def _to_state(node: Reparametrization) -> dict[str, Any]:
 
 
 def _from_state(node: Reparametrization, state: Any) -> Reparametrization:
-    """``node`` with the fields of ``state``. Raises ValueError for another kind's or shape's."""
+    """``node`` with the fields of ``state``. Raises ValueError for other fields or shapes.
+
+    The kind is not stored: one with fields of the same names is not told from this one.
+    """
     own = node.arrays()
     if not isinstance(state, dict) or set(state) != set(own):
         got = ", ".join(state) if isinstance(state, dict) else "an array"

@@ -36,15 +36,11 @@ def sample_axes(x: Values) -> tuple[int, ...]:
 
 
 def check_features(x: Values, num_features: int, axis: int = -1) -> None:
-    """Raises ValueError for another size of ``axis``, which would broadcast where one of them is 1.
-
-    ``x`` has it as its last one.
-    """
-    if x.shape[-1:] != (num_features,):
+    """Raises ValueError for another size of ``axis``, which would broadcast where one is 1."""
+    if not -x.ndim <= axis < x.ndim or x.shape[axis] != num_features:
         place = f"(batch, ..., {num_features})" if axis == -1 else f"{num_features} on axis {axis}"
-        shape = jnp.moveaxis(x, -1, axis).shape if x.ndim else ()
         raise ValueError(
-            f"got activations of shape {tuple(shape)}; wanted {place}, as "
+            f"got activations of shape {tuple(x.shape)}; wanted {place}, as "
             f"the layer was made with num_features={num_features}."
         )
 

@@ -3,14 +3,13 @@
 import math
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from jaxnorm._constraints._unit import center
 from jaxnorm._numerics import promote
 from jaxnorm._sums import to_weights, total
-from jaxnorm._trees._axes import fan_in, negative_axes
+from jaxnorm._trees._axes import fan_in, first_place, negative_axes
 from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 
 Weights = Float[Array, "..."]
@@ -31,8 +30,10 @@ class LinearlyConstrained(Reparametrization):
     `centered_gradient` from a centered start, since B'B = I. Under Adam, or any other optimizer
     that treats coordinates one by one, it is not, and the result depends on the basis.
 
-    ||v|| = ||w||, so `sphere_projection` with ``centered=False`` keeps the norm of the weights; the
-    coordinates themselves have no mean to remove.
+    ||v|| = ||w|| without the coordinate along 1, which projections take away, so
+    `sphere_projection` with ``centered=False`` keeps the norm of the weights; the
+    coordinates themselves have no mean to remove, and `project`, `sphere_projection` and
+    `centered_gradient` say so where they would.
 
     A zero-sum kernel cancels a constant input only where the window is full: under zero padding the
     border keeps a shift.
@@ -50,6 +51,7 @@ class LinearlyConstrained(Reparametrization):
     """
 
     kernel_fields = ("coordinates",)
+    zero_sum = True
 
     coordinates: Any
     fan_in_axes: Axes = static_field()
@@ -84,7 +86,7 @@ class LinearlyConstrained(Reparametrization):
 def _zero_sum(coordinates: Weights, axes: Axes) -> Weights:
     """H v, reading the coordinate along e_0 as zero. Its transpose, and gradient, is masked too."""
     # A mask, not indexing: a fan-in axis may be sharded.
-    size, first = fan_in(coordinates, axes), _first(coordinates, axes)
+    size, first = fan_in(coordinates, axes), first_place(coordinates, axes)
     free = jnp.where(first, 0, coordinates)
     along = to_weights(total(free, axes), coordinates, axes)
     root = math.sqrt(size)
@@ -94,15 +96,6 @@ def _zero_sum(coordinates: Weights, axes: Axes) -> Weights:
 
 def _coordinates(zero_sum: Weights, axes: Axes) -> Weights:
     """H w of zero-sum weights: w_j + w_0 / (sqrt(m) - 1), and 0 along e_0."""
-    size, first = fan_in(zero_sum, axes), _first(zero_sum, axes)
+    size, first = fan_in(zero_sum, axes), first_place(zero_sum, axes)
     head = jnp.where(first, zero_sum, 0).sum(axes, keepdims=True)
     return jnp.where(first, 0, zero_sum + head / (math.sqrt(size) - 1))
-
-
-def _first(array: Weights, axes: Axes) -> Bool[Array, "..."]:
-    """Whether a place of the fan-in is the first; of size 1 along the other axes."""
-    sizes = [size if axis - array.ndim in axes else 1 for axis, size in enumerate(array.shape)]
-    index = jnp.zeros(sizes, jnp.int32)
-    for axis in axes:
-        index += jax.lax.broadcasted_iota(jnp.int32, sizes, axis % array.ndim)
-    return index == 0

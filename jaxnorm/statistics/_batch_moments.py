@@ -3,8 +3,10 @@
 from collections.abc import Hashable, Iterable
 from typing import Any
 
+import jax.numpy as jnp
+
 from jaxnorm._numerics import promote
-from jaxnorm._trees._axes import fan_in, negative_axes
+from jaxnorm._trees._axes import fan_in, negative_axes, unit_shape
 from jaxnorm._trees._node import Axes
 from jaxnorm.statistics._groups import split_groups
 from jaxnorm.statistics._masked_moments import mask_like, masked_moments
@@ -42,7 +44,8 @@ def batch_moments(
     Returns:
         `Moments` in float32 or wider: mean and variance of the shape of one value a unit, with a
         leading axis of groups if ``groups`` > 1, and the number of values behind each, of their
-        shape if there is a mask; a unit without any has mean, variance and size 0. The variance is
+        shape if there is a mask; a unit without any (as of an empty batch) has mean, variance and
+        size 0. The variance is
         never negative; of a single value, and of a constant channel, it is 0 with gradient 0. An
         infinite or NaN value makes its own unit (and group) NaN, and no other.
 
@@ -89,7 +92,9 @@ def batch_moments(
 
 def _local(wide: Values, mask: Any, axes: Axes) -> tuple[tuple[Values, ...], Any]:
     """This device's shift, the mean less it, and variance; and the size, per unit if masked."""
-    if mask is None:
-        return shifted_moments(wide, axes), fan_in(wide, axes)
-    *moments, count = masked_moments(wide, mask, axes)
-    return tuple(moments), count
+    if mask is not None:
+        *moments, count = masked_moments(wide, mask, axes)
+        return tuple(moments), count
+    size = fan_in(wide, axes)
+    nothing = jnp.zeros(unit_shape(wide, axes), wide.dtype)
+    return shifted_moments(wide, axes) if size else (nothing,) * 3, size

@@ -7,7 +7,11 @@ from jaxtyping import PyTree
 
 from jaxnorm._constraints._unit import center
 from jaxnorm._trees._axes import fan_in
-from jaxnorm._trees._constrained import constrained_leaves, map_constrained
+from jaxnorm._trees._constrained import (
+    constrained_leaves,
+    map_constrained,
+    of_zero_sum_kernels,
+)
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._node import Axes
 from jaxnorm._trees._paths import Path
@@ -32,7 +36,8 @@ def centered_gradient(layout: Layout = flax_layout) -> optax.GradientTransformat
 
     Raises:
         ValueError: in ``init``, if the layout constrains nothing, or units with a single weight:
-            their centered gradient is zero, and they would never train.
+            their centered gradient is zero, and they would never train; or linearly constrained
+            kernels, whose gradients are centered.
 
     It commutes with averaging over devices, so it means the same under jit, pmap and shard_map,
     before or after the gradients' mean; shapes, types and shardings are kept.
@@ -48,9 +53,11 @@ def centered_gradient(layout: Layout = flax_layout) -> optax.GradientTransformat
     """
 
     def init(params: PyTree) -> optax.EmptyState:
-        for path, leaf, axes in constrained_leaves(layout, params):
+        rows = zip(constrained_leaves(layout, params), of_zero_sum_kernels(params), strict=True)
+        for (path, leaf, axes), zero_sum in rows:
             if axes is not None:
                 _check_fan_in(path, leaf, axes)
+                _check_mean(path, zero_sum)
         return optax.EmptyState()
 
     def update(
@@ -68,4 +75,13 @@ def _check_fan_in(path: Path, leaf: Any, axes: Axes) -> None:
             f"the parameter {path!r} of shape {tuple(leaf.shape)} has units with one weight each "
             f"(fan-in axes {axes}): their centered gradient is zero, so they would never train. "
             "Leave it out of the layout (None for it in layout_from_rules)."
+        )
+
+
+def _check_mean(path: Path, zero_sum: bool) -> None:
+    if zero_sum:
+        raise ValueError(
+            f"the parameter {path!r} holds coordinates of units that sum to zero: what it learns "
+            "is centered already, and a mean of coordinates is none of the kernel's. Leave "
+            "centered_gradient out, or this parameter out of its layout."
         )

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._numerics import promote
 from jaxnorm._trees._paths import Path, entries, flat_leaves, is_absent, leaves, listed, rebuild
-from jaxnorm._trees._prefix import Setting, is_number, setting_per_leaf
+from jaxnorm._trees._prefix import Setting, check_per_unit, is_number, setting_per_leaf
 from jaxnorm.reparam._scaled import Scaled
 
 #: A pytree of bools that is a prefix of the parameters, or a function from them to one.
@@ -105,6 +105,7 @@ def times(leaf: Any, factor: Float[Array, "..."] | None) -> Any:
 
 
 def _factor(path: Path, leaf: Any, sigma: Setting, key: Array) -> Float[Array, "..."]:
+    check_per_unit(sigma, leaf.shape, f"the stddev of {path!r}")
     own_key = jax.random.fold_in(key, zlib.crc32(str(path).encode()))
     dtype = promote(leaf).dtype
     return 1 + jnp.asarray(sigma, dtype) * jax.random.normal(own_key, leaf.shape, dtype)

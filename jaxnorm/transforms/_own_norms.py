@@ -7,7 +7,8 @@ from jaxtyping import PyTree
 
 from jaxnorm._constraints._unit import squared_norm
 from jaxnorm._numerics import promote
-from jaxnorm._trees._constrained import constrained_leaves
+from jaxnorm._trees._axes import free_part
+from jaxnorm._trees._constrained import constrained_leaves, of_zero_sum_kernels
 from jaxnorm._trees._layout import Layout
 from jaxnorm._trees._paths import is_absent, leaves, rebuild
 from jaxnorm._trees._prefix import Setting, setting_per_leaf
@@ -27,12 +28,12 @@ class OwnNormsState(NamedTuple):
 def own_norms(params: PyTree, layout: Layout, squared_radius: Setting) -> Any:
     """The squared norms where the radius is None; the empty state where there is no such kernel."""
     radii = setting_per_leaf(squared_radius, params, "squared_radius")
-    rows = zip(constrained_leaves(layout, params), radii, strict=True)
+    rows = zip(constrained_leaves(layout, params), radii, of_zero_sum_kernels(params), strict=True)
     kept = [
         optax.MaskedNode()
         if axes is None or radius is not None
-        else squared_norm(promote(leaf), axes)
-        for (_, leaf, axes), radius in rows
+        else squared_norm(free_part(promote(leaf), axes, zero_sum), axes)
+        for (_, leaf, axes), radius, zero_sum in rows
     ]
     if all(is_absent(norms) for norms in kept):
         return optax.EmptyState()

@@ -9,7 +9,8 @@ from jaxtyping import PyTree
 from jaxnorm._constraints._project import check_constraint
 from jaxnorm._constraints._unit import center, near_the_mean_of_sum, on_sphere, squared_norm
 from jaxnorm._numerics import promote
-from jaxnorm._trees._constrained import map_constrained
+from jaxnorm._trees._axes import first_place
+from jaxnorm._trees._constrained import map_constrained, of_zero_sum_kernels
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._node import Axes
 from jaxnorm._trees._paths import flat_leaves
@@ -87,10 +88,14 @@ def sphere_projection(
             )
         radii = radii_per_leaf(updates, squared_radius, state)
 
-        def land(step: Any, axes: Axes, weights: Any, radius: Any) -> Any:
+        def land(step: Any, axes: Axes, weights: Any, radius: Any, zero_sum: bool) -> Any:
+            if zero_sum:  # what nothing reads goes to 0, where no norm counts it
+                to_zero = -weights.astype(step.dtype)
+                step = jnp.where(first_place(step, axes), to_zero, step)
             return _landing_step(step, weights, axes, radius, centered, tangent)
 
-        return map_constrained(land, layout, updates, flat_leaves(params), radii), state
+        columns = flat_leaves(params), radii, of_zero_sum_kernels(updates)
+        return map_constrained(land, layout, updates, *columns), state
 
     return optax.GradientTransformation(init, update)
 

@@ -4,12 +4,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
 
-from jaxnorm.activations import gaussian_moments, jacobian_factor
+from jaxnorm.activations import _quadrature, gaussian_moments, jacobian_factor
 
 # The promise of the docstring.
 EXACT = 1e-10
@@ -41,6 +42,31 @@ def test_activations_that_grow_nearly_as_the_density_falls(rate: float) -> None:
     np.testing.assert_allclose(gaussian_moments(growing), (first, std), rtol=EXACT)
     factor = math.sqrt(mean_squared_slope) / std
     np.testing.assert_allclose(jacobian_factor(growing), factor, rtol=EXACT)
+
+
+def test_steps_of_half_precision_are_closed_in_on() -> None:
+    """relu in bfloat16 is a staircase, whose moments are sums over its steps."""
+    stored = jnp.arange(2**15 - 128, dtype=jnp.uint16).view(jnp.bfloat16).astype(jnp.float32)
+    steps = np.asarray(stored, np.float64)
+    steps = steps[(steps > 2.0**-40) & (steps < 16)]
+    edges = np.append((steps[1:] + steps[:-1]) / 2, 16)
+    above = np.array([math.erfc(edge / math.sqrt(2)) / 2 for edge in edges])
+    mean = (steps[1:] * (above[:-1] - above[1:])).sum()
+    got, _ = gaussian_moments(lambda x: jax.nn.relu(x.astype(jnp.bfloat16)))
+    np.testing.assert_allclose(got, mean, rtol=1e-9)
+
+
+def test_steps_of_single_precision_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their panels double with every halving. A smaller limit is sooner reached."""
+    monkeypatch.setattr(_quadrature, "MOST", 2**13)
+    with pytest.raises(ValueError, match=r"more than 262144 places.*leave out astype"):
+        gaussian_moments(lambda x: jax.nn.silu(x.astype(jnp.float32)).astype(x.dtype))
+
+
+def test_complex_values_are_refused() -> None:
+    """Their imaginary part would be left out."""
+    with pytest.raises(TypeError, match="made complex numbers of real ones"):
+        gaussian_moments(lambda x: jnp.exp(1j * x))
 
 
 INFINITE: dict[str, Callable[[Any], Any]] = {

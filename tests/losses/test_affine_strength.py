@@ -87,6 +87,9 @@ def test_wrong_settings_are_told():
     net = Net("dense", 4)
     with pytest.raises(ValueError, match="probes=0; wanted at least 1"):
         strengths(net, jax.random.key(0), probes=0)
+    for name in ("means", "stddevs"):
+        with pytest.raises(ValueError, match=r"has the shape \(1,\); wanted"):
+            strengths(net, jax.random.key(0), **{name: jnp.ones(1)})
     with pytest.raises(ValueError, match="one bias a scale"):
         affine_gamma_decay_strength(
             sample_loss(net), {"a": net.scale}, net.bias, net.normalized, M, key=jax.random.key(0)

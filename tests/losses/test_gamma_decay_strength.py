@@ -315,3 +315,6 @@ def test_what_cannot_be_is_refused() -> None:
         gamma_decay({"a": jnp.ones(2)}, {"a": jnp.ones(3)})
     with pytest.raises(ValueError, match="strengths has no entry for the parameter 'b'"):
         gamma_decay({"a": jnp.ones(2), "b": jnp.ones(2)}, {"a": 1.0})
+    for options in ({"batch_size": jnp.ones(3)}, {"batch_size": M, "excess_kurtosis": jnp.ones(3)}):
+        with pytest.raises(ValueError, match=r"has the shape \(3,\); wanted \(1,\), one value"):
+            gamma_decay_strength(jnp.sum, u[:, :1], **options, key=jax.random.key(0))

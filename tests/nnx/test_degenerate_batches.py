@@ -118,3 +118,12 @@ def test_a_broken_population_is_seen_in_its_unit_until_the_next(bad: float) -> N
     assert np.isnan(layer(GOOD)).any(0).tolist() == [False, True, False]
     refreshing(GOOD)
     assert np.isfinite(layer(GOOD)).all()
+
+
+@pytest.mark.parametrize("kind", [BatchNorm, PopulationNorm])
+def test_statistics_do_not_follow_an_empty_batch(kind: Any) -> None:
+    layer = kind(3)
+    layer.refresh = True
+    assert layer(GOOD[:0]).shape == (0, 3)
+    assert layer.mean[...].tolist() == [0.0] * 3
+    assert layer.var[...].tolist() == [1.0] * 3

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxnorm.nnx import fold_batch_norm, functionalize
+from jaxnorm.nnx import (
+    BatchNorm,
+    Identity,
+    fold_batch_norm,
+    functionalize,
+    replace_batch_norm,
+)
 from tests.nnx import models
 from tests.nnx.cases import (
     ALL,
@@ -134,6 +140,27 @@ def test_without_scale_or_shift(uses: tuple[bool, bool]) -> None:
         np.arange(1, 9) + 0.1
     )
     np.testing.assert_allclose(folded(x), wanted, **FLOAT32)
+
+
+class Batchwise(nnx.Module):
+    """Normalizes with the batch's statistics whatever the mode."""
+
+    def __init__(self, kind: Any) -> None:
+        self.dense, self.norm = models.dense(nnx.Rngs(0)), kind(8, rngs=nnx.Rngs(0))
+
+    def __call__(self, x: Any) -> Any:
+        return self.norm(self.dense(x), use_running_average=False)
+
+
+@pytest.mark.parametrize("kind", [nnx.BatchNorm, BatchNorm])
+def test_a_normalization_with_the_batch_s_statistics_remains(kind: Any) -> None:
+    model = Batchwise(kind)
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(4, 8)), jnp.float32)
+    folded, remaining = fold_batch_norm(model, x)
+    assert remaining == [("norm",)]
+    np.testing.assert_allclose(folded(x), model(x), **FLOAT32)
+    replaced: Any = replace_batch_norm(model, x)
+    assert isinstance(replaced.norm, Identity)
 
 
 def test_model_without_batch_norm() -> None:

@@ -115,6 +115,46 @@ def test_params_and_state_in_each_others_place() -> None:
         apply(params, {}, X, train=True)
 
 
+class Counting(nnx.Module):
+    """Keeps numbers that are no arrays of JAX yet."""
+
+    def __init__(self) -> None:
+        self.gain, self.shift = nnx.Param(2.0), nnx.Param(np.zeros((1, 3)))
+        self.calls, self.seen = nnx.Variable(0), nnx.Variable(np.zeros((), np.int64))
+
+    def __call__(self, x: Any) -> Any:
+        self.calls[...] = self.calls[...] + 1
+        self.seen[...] = self.seen[...] + len(x)
+        return x * self.gain[...] + self.shift[...]
+
+
+def test_numbers_that_become_arrays_in_a_step_fit_the_next() -> None:
+    apply, params, state = functionalize(Counting())
+    step = jax.jit(lambda params, state: apply(params, state, X, train=True))
+    for count in (1, 2):
+        value, state = step(params, state)
+        params = jax.tree.map(lambda x: 2 * jnp.asarray(x), params)
+        np.testing.assert_allclose(value, 2 * count * X, rtol=1e-6)
+        assert (int(state["calls"]), int(state["seen"])) == (count, count * len(X))
+
+
+class Sowing(nnx.Module):
+    """Leaves a value behind that is no state of its own."""
+
+    def __call__(self, x: Any) -> Any:
+        self.sow(nnx.Intermediate, "seen", x)
+        return x
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_sown_values_are_returned_and_no_state_of_the_next_call() -> None:
+    apply, params, state = functionalize(Sowing())
+    _, after = apply(params, state, X, train=True)
+    np.testing.assert_array_equal(after["seen"][0], X)
+    with pytest.raises(ValueError, match=r"unknown: seen/0.*what a call adds \(sown values\)"):
+        apply(params, after, X, train=True)
+
+
 def test_mixed_precision_takes_any_float_and_no_integer() -> None:
     apply, params, state = functionalize(nnx.Linear(3, 2, rngs=nnx.Rngs(0)), mixed_precision=True)
     half = jax.tree.map(lambda x: x.astype(jnp.bfloat16), params)

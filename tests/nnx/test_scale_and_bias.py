@@ -147,6 +147,13 @@ def test_there_is_no_noise_in_evaluation() -> None:
     assert not np.allclose(loud, other)
 
 
+@pytest.mark.parametrize(("features", "shape"), [(8, (2, 1)), (1, (2, 8)), (3, (2, 4)), (3, ())])
+def test_other_numbers_of_features_are_refused(features: int, shape: tuple[int, ...]) -> None:
+    """One of them 1, they would broadcast."""
+    with pytest.raises(ValueError, match=rf"made with num_features={features}\."):
+        ScaleAndBias(features)(jnp.ones(shape))
+
+
 def test_noise_wants_a_deviation_and_a_stream() -> None:
     with pytest.raises(ValueError, match=r"stddev is -1.0; wanted a number of at least 0"):
         ScaleAndBias(3, stddev=-1.0)

@@ -57,6 +57,7 @@ class Row(NamedTuple):
         start: what ``effective(from_kernel(w))`` is documented to be, one unit a row.
         centers: whether units sum to zero.
         scales: whether every multiple of a kernel can be represented.
+        has_mean: whether v has a mean to remove; coordinates of zero-sum units have none.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Row(NamedTuple):
     start: Callable[[Array], Array]
     centers: bool = False
     scales: bool = True
+    has_mean: bool = True
 
 
 def _scaled_lcw(kernel: Any, axes: Any) -> Scaled:
@@ -80,6 +82,7 @@ TABLE = (
         oracles.constrained_pullback,
         oracles.without_mean,
         centers=True,
+        has_mean=False,
     ),
     Row(
         "wn",
@@ -120,6 +123,7 @@ TABLE = (
         oracles.scaled_constrained_pullback,
         oracles.without_mean,
         centers=True,
+        has_mean=False,
     ),
 )
 

@@ -1,5 +1,6 @@
 """Centring and projections act on the kernel-shaped fields inside nodes."""
 
+import functools
 from typing import Any
 
 import jax
@@ -9,26 +10,39 @@ import optax
 import pytest
 
 from jaxnorm import (
+    LinearlyConstrained,
     Scaled,
     SpectrallyNormalized,
     centered_gradient,
     constraint_drift,
+    effective,
+    metrics,
     project,
     reparametrize,
     sphere_projection,
 )
 from tests.oracles import projected, rows
 from tests.reparam.oracles import without_mean
-from tests.reparam.table import FLOAT32, SHAPES, Row, random_node
+from tests.reparam.table import FLOAT32, SHAPES, TABLE, Row, random_node
 from tests.reparam.trees import assert_near
 
 CASES = ("dense_out_in", "attention_out")
+
+#: Rows of coordinates, which have no mean to remove.
+NO_MEAN = [row for row in TABLE if not row.has_mean]
 
 pytestmark = pytest.mark.parametrize("case", CASES)
 
 
 def params_of(row: Row, case: str) -> dict[str, Any]:
-    return {"layer": {"kernel": random_node(row, case)}}
+    """A random node, with 0 for the coordinate that nothing reads, as ``from_kernel`` makes it."""
+    node = random_node(row, case)
+    if not row.has_mean:
+        first, *rest = jax.tree.leaves(node)
+        axes = SHAPES[case][1]
+        place = tuple(0 if n - first.ndim in axes else slice(None) for n in range(first.ndim))
+        node = jax.tree.unflatten(jax.tree.structure(node), [first.at[place].set(0), *rest])
+    return {"layer": {"kernel": node}}
 
 
 def split(tree: Any) -> tuple[Any, list[Any]]:
@@ -40,8 +54,9 @@ def split(tree: Any) -> tuple[Any, list[Any]]:
 def test_project(row: Row, case: str) -> None:
     params = params_of(row, case)
     axes = SHAPES[case][1]
-    (got, got_rest), (raw, raw_rest) = split(jax.jit(project)(params)), split(params)
-    assert_near(got, projected(raw, axes, 2.0, centered=True), FLOAT32)
+    put = jax.jit(functools.partial(project, centered=row.has_mean))
+    (got, got_rest), (raw, raw_rest) = split(put(params)), split(params)
+    assert_near(got, projected(raw, axes, 2.0, centered=row.has_mean), FLOAT32)
     for left, right in zip(got_rest, raw_rest, strict=True):
         np.testing.assert_array_equal(left, right)
 
@@ -62,6 +77,7 @@ def test_sphere_projection(row: Row, case: str) -> None:
         assert_near(left, 0.9 * np.asarray(right, np.float64), FLOAT32)
 
 
+@pytest.mark.parametrize("row", [row for row in TABLE if row.has_mean], ids=lambda r: r.name)
 def test_centered_gradient(row: Row, case: str) -> None:
     gradients = params_of(row, case)
     axes = SHAPES[case][1]
@@ -77,9 +93,49 @@ def test_drift_is_measured_inside_nodes(row: Row, case: str) -> None:
     params = params_of(row, case)
     matrix = rows(split(params)[0], SHAPES[case][1])
     drift = constraint_drift(params)
-    assert_near(drift["sum"], np.abs(matrix.sum(1)).max(), FLOAT32)
+    sums = matrix.sum(1) if row.has_mean else np.zeros(1)
+    assert_near(drift["sum"], np.abs(sums).max(), FLOAT32)
+    assert float(metrics(params)["total/drift_sum"]) == float(drift["sum"])
     norms = np.abs((matrix**2).sum(1) - 2)
     assert_near(drift["squared_norm"], norms.max(), {"rtol": 5e-6, "atol": 2e-5})
+
+
+@pytest.mark.parametrize("row", NO_MEAN, ids=lambda r: r.name)
+def test_coordinates_of_zero_sum_units_have_no_mean_to_remove(row: Row, case: str) -> None:
+    """Centered, they would lose a dimension, and the norm of the kernel would not be c."""
+    axes = SHAPES[case][1]
+    kernel = jnp.asarray(np.random.default_rng(0).normal(size=SHAPES[case][0]), jnp.float32)
+    params = {"kernel": row.make(kernel, axes)}
+    for call in (project, sphere_projection().init, centered_gradient().init):
+        with pytest.raises(ValueError, match="coordinates of units that sum to zero"):
+            call(params)
+    units = rows(effective(project(params, centered=False))["kernel"], axes)
+    assert_near((units**2).sum(1), np.full(len(units), 2.0), FLOAT32)
+    assert_near(units.sum(1), np.zeros(len(units)), FLOAT32)
+
+
+@pytest.mark.parametrize("row", NO_MEAN, ids=lambda r: r.name)
+@pytest.mark.parametrize("radius", [3.0, None])
+def test_the_coordinate_that_nothing_reads_has_no_part_in_a_norm(
+    row: Row, case: str, radius: float | None
+) -> None:
+    """Random coordinates have one, and gradients with noise would move it."""
+    axes = SHAPES[case][1]
+    params = {"layer": {"kernel": random_node(row, case)}}
+    start = rows(effective(params)["layer"]["kernel"], axes)
+
+    def squares_of(tree: Any) -> Any:
+        return (rows(LinearlyConstrained(split(tree)[0], axes).effective(), axes) ** 2).sum(1)
+
+    wanted = squares_of(params) if radius is None else radius
+    tx = optax.chain(optax.sgd(0.1), sphere_projection(squared_radius=radius, centered=False))
+    updates, _ = tx.update(jax.tree.map(jnp.sin, params), tx.init(params), params)
+    after = optax.apply_updates(params, updates)
+    assert not np.allclose(start, rows(effective(after)["layer"]["kernel"], axes))
+    np.testing.assert_allclose(squares_of(after), wanted, **FLOAT32)
+    np.testing.assert_allclose(squares_of(project(params, centered=False)), 2.0, **FLOAT32)
+    drift = constraint_drift(params)["squared_norm"]
+    assert_near(drift, np.abs(squares_of(params) - 2).max(), {"rtol": 5e-6, "atol": 2e-5})
 
 
 def test_spectral_norm_inside_scaled(case: str) -> None:

@@ -7,7 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxnorm.statistics import batch_moments, kurtosis, sample_variance
+from jaxnorm.statistics import (
+    batch_moments,
+    kurtosis,
+    merge_moments,
+    population_statistics,
+    sample_variance,
+)
 
 GOOD = jnp.asarray(np.random.default_rng(0).normal(size=(128, 3)), jnp.float32)
 BROKEN = pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
@@ -75,3 +81,15 @@ def test_the_kurtosis_does_not_depend_on_the_size(size: float) -> None:
     np.testing.assert_allclose(
         np.asarray(gradient, np.float64) * size, wanted * size, rtol=1e-4, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("where", [None, np.ones((0, 3), bool)])
+def test_an_empty_batch_is_the_neutral_element(where: Any) -> None:
+    empty = batch_moments(GOOD[:0], 0, where=where)
+    whole = batch_moments(GOOD, 0)
+    for merged in (merge_moments(empty, whole), merge_moments(whole, empty)):
+        for got, wanted in zip(merged, whole, strict=True):
+            np.testing.assert_allclose(got, np.broadcast_to(wanted, got.shape), rtol=1e-6)
+    gathered = population_statistics([GOOD[:50], GOOD[:0], GOOD[50:]])
+    np.testing.assert_allclose(gathered.mean, np.float64(GOOD).mean(0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(gathered.variance, np.float64(GOOD).var(0), rtol=1e-5)
