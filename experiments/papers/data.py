@@ -105,7 +105,9 @@ def subset(data: Dataset, rows: int, test_rows: int, seed: int, held_out: int = 
         )
     random = np.random.default_rng(seed)
 
-    def some(X: np.ndarray, y: np.ndarray, count: int, start: int = 0) -> tuple:
+    def some(
+        X: np.ndarray, y: np.ndarray, count: int, start: int = 0
+    ) -> tuple[np.ndarray, np.ndarray]:
         kept = random.permutation(len(X))[start:][: count or None]
         return X[kept], y[kept]
 

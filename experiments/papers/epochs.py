@@ -6,13 +6,13 @@ import jax
 
 from experiments.data.dataset import Dataset
 from experiments.training.fit import start
-from experiments.training.state import Metrics, TrainState
+from experiments.training.state import StepMetrics, TrainState
 from experiments.training.trainer import Trainer
 
 
 def epochs(
     trainer: Trainer, data: Dataset, seed: int, state: TrainState | None = None
-) -> Iterator[tuple[TrainState, Metrics | None]]:
+) -> Iterator[tuple[TrainState, StepMetrics | None]]:
     """The initial state, then the state after each epoch with the epoch's mean metrics.
 
     A state is consumed by the next epoch: measure it before going on.

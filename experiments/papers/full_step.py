@@ -5,9 +5,10 @@ Nobody's data are read: of the data only shapes matter here, and one step has ra
 
 import time
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from experiments.bench.timing import counted
@@ -153,12 +154,12 @@ def compiled(kind: Kind) -> tuple[int, Needs]:
     """The number of parameters, and what a step of the paper's batch needs; nothing is computed."""
     size = kind.setting.batch_size
     trainer = trainer_of(kind, size)
-    X = jax.ShapeDtypeStruct((size, *kind.shape.row), np.float32)
-    y = jax.ShapeDtypeStruct((size,), np.int32)
+    X: Any = jax.ShapeDtypeStruct((size, *kind.shape.row), np.float32)
+    y: Any = jax.ShapeDtypeStruct((size,), np.int32)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), size))
     state = jax.eval_shape(trainer.init.__wrapped__, jax.ShapeDtypeStruct((), np.uint32), X)
     step = jax.jit(trainer.step, donate_argnums=0).lower(state, Batch(X, y, keys)).compile()
-    sizes = step.memory_analysis()
+    sizes: Any = step.memory_analysis()
     new = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
     held = sizes.argument_size_in_bytes, sizes.temp_size_in_bytes, new
     return parameter_count(state.params), Needs(*held, counted(step)[0])
@@ -179,7 +180,7 @@ def one_step(kind: Kind, rows: int) -> Step:
     X = random.standard_normal((rows, *kind.shape.row), np.float32)
     y = random.integers(0, kind.shape.classes, rows).astype(np.int32)
     state = trainer.init(np.uint32(0), X)
-    batch = Batch(*jax.device_put((X, y)), jax.random.split(jax.random.key(0), rows))
+    batch = Batch(jnp.asarray(X), jnp.asarray(y), jax.random.split(jax.random.key(0), rows))
     step = AheadOfTime(trainer.step, donate_argnums=0)
     step.compile(state, batch)
     began, core = time.perf_counter(), time.process_time()

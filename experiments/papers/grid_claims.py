@@ -64,8 +64,8 @@ def _judged(ordering: Ordering, trained: Sequence[Trained], last: int) -> list[C
     for column in columns if ordering.column is None else [ordering.column]:
         pair = [by_place.get((row, column)) for row in (ordering.better, ordering.worse)]
         if None not in pair:
-            runs = ([t.run for t in trained if t.cell == cell] for cell in pair)
-            claims.append(comparison(ordering, column, *runs, last))
+            better, worse = ([t.run for t in trained if t.cell == cell] for cell in pair)
+            claims.append(comparison(ordering, column, better, worse, last))
     return claims
 
 

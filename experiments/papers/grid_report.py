@@ -54,14 +54,14 @@ def grid_item(
 
 def said_of_noise(cells: Sequence[Cell], protocol: Protocol) -> list[str]:
     """The noise on scales of each row that has some, in a sentence: the papers do not state all."""
-    said = {}
+    said: dict[str, None] = {}
     for cell in cells:
         method = method_of(cell, protocol.changed(**cell.changes))
         if noise := method.get(ScaleNoise):
             where = "last layer, l / L of it in layer l" if noise.grows else "each layer"
             said[f"{cell.row} {noise.stddev:g} ({where}, a draw a sample)"] = None
-        if noise := method.get(StepNoise):
-            said[f"{cell.row} {noise.stddev:g} (each layer, a draw a step)"] = None
+        if drawn := method.get(StepNoise):
+            said[f"{cell.row} {drawn.stddev:g} (each layer, a draw a step)"] = None
     if not said:
         return []
     return [f"Noise, its sigma (ours where the paper states none): {'; '.join(said)}."]

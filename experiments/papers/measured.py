@@ -55,7 +55,7 @@ def near(
     quantity: str, ours: Number, reference: Number, tolerance: float, source: str = "theory"
 ) -> Measured:
     """Holds within a relative tolerance of the reference."""
-    holds = bool(abs(ours - reference) <= tolerance * abs(reference))
+    holds = bool(np.abs(ours - reference) <= tolerance * np.abs(reference))
     return Measured(quantity, float(ours), float(reference), holds, source)
 
 

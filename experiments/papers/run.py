@@ -71,8 +71,10 @@ def written(item: Item, preset: PresetName, report: Report, command: str) -> str
 
 def named(settings: Any) -> dict[str, Any]:
     """The settings of an item, which are a named tuple or a configuration."""
-    named: dict[str, Any] = asdict(settings) if is_dataclass(settings) else settings._asdict()
-    return named
+    if is_dataclass(settings) and not isinstance(settings, type):
+        return asdict(settings)
+    fields: dict[str, Any] = settings._asdict()
+    return fields
 
 
 def claims_table(claims: Sequence[Claim]) -> Table:

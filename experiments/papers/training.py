@@ -39,6 +39,7 @@ class Training:
         data = self._dataset(cell.dataset, seed, *sizes)
         trainer = self._trainer_for(cell, setting, data)
         run = fit(trainer, data, seed)
+        assert run.state is not None, "a run that has just ended has its state"
         scores = scores_of(trainer, run.state, data, setting.scores)
         return run._replace(state=None, scores=scores)
 

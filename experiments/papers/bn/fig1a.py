@@ -1,6 +1,7 @@
 """Figure 1a: generalization error of a linear student against the load."""
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from experiments.papers.bn import loads
 from experiments.papers.bn.loads import NOISE, Curve, Settings
@@ -40,7 +41,7 @@ def _ridge(loads: np.ndarray, decay: np.ndarray | float) -> np.ndarray:
     return np.asarray(generalization_error("wn_linear", loads, NOISE, decay))
 
 
-def _draw_theory(axes, highest: float, decay: float) -> None:
+def _draw_theory(axes: Axes, highest: float, decay: float) -> None:
     dense = np.linspace(0.02, highest, 400)
     sgd = np.asarray(generalization_error("sgd_linear", dense, NOISE))
     axes.plot(dense, sgd, color=COLOURS[0], label="SGD, theory")

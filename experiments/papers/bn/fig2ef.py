@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -115,6 +115,7 @@ def _trained(settings: Settings, layer: int, batch_size: int, data: Dataset) -> 
 
 def point_of(layer: int, batch_size: int, run: Run) -> Point:
     """What is kept of a run: of gamma^2 the mean over the units of the only normalizer."""
+    assert run.state is not None, "a run that has just ended has its state"
     (scale,) = scales_and_biases(run.state.params)[0].values()
     gamma_squared, last = float(jnp.mean(jnp.square(scale))), run.curve[-1]
     losses = (last.train_loss, last.test_loss, last.test_accuracy)
@@ -161,8 +162,10 @@ def _drawn(settings: Settings, points: Sequence[Point]) -> Figure:
     return figure
 
 
-SMALLEST = {"channels": 4, "epochs": 1, "rows": 256, "test_rows": 64, "seeds": 1, "rate_decay": 0.0}
-REDUCED = {"channels": 16, "epochs": 10, "rows": 2048, "rate_decay": 0.0, "learning_rate": 0.025}
+#: At a constant rate.
+_FLAT = Settings(rate_decay=0.0)
+_SMALLEST: dict[str, Any] = {"channels": 4, "epochs": 1, "rows": 256, "test_rows": 64, "seeds": 1}
+_REDUCED: dict[str, Any] = {"channels": 16, "epochs": 10, "rows": 2048, "learning_rate": 0.025}
 
 ITEM = Item(
     "bn/fig2ef",
@@ -171,12 +174,12 @@ ITEM = Item(
     run,
     {
         "smoke": Preset(
-            Settings(layers=(4,), batch_sizes=(32, 64), **SMALLEST),
+            _FLAT.changed(layers=(4,), batch_sizes=(32, 64), **_SMALLEST),
             "30 s on 2 CPU cores",
             SMOKE_LABEL,
         ),
         "cpu": Preset(
-            Settings(layers=(1, 4, 5), batch_sizes=(16, 64, 256), test_rows=2000, **REDUCED),
+            _FLAT.changed(layers=(1, 4, 5), batch_sizes=(16, 64, 256), test_rows=2000, **_REDUCED),
             "20 min on 2 CPU cores (estimated)",
             "2048 training and 2000 test images, networks of a quarter of the width, BN at three "
             "of five layers, batches up to 256, 10 epochs, 3 seeds",

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from matplotlib.figure import Figure
 
 from experiments.papers.item import Claim, Context, Item, Preset, Report
 from experiments.reports.picture import COLOURS, new_figure
@@ -129,7 +130,7 @@ def _plain_rate(cosine: jax.Array, rate: float) -> jax.Array:
     return rate * (i3 - cosine * i1) - jnp.square(rate) * cosine * i2 / 2
 
 
-def _draw(settings: Settings, paths: dict[tuple[str, float], OrderParameters]):
+def _draw(settings: Settings, paths: dict[tuple[str, float], OrderParameters]) -> Figure:
     """R and gamma over time: the simulated mean, and the solution of the flow where it has one."""
     figure = new_figure(2)
     times = jnp.arange(1, 10 * settings.duration + 1) / 10

@@ -35,7 +35,7 @@ ITEM = grid_item(
             for data in CIFAR
             for row, (method, changes) in _ROWS.items()
         ),
-        tuple(Ordering(*(f"{radius}{end}" for radius in _NAMES), margin=1.0) for end in _METHODS),
+        tuple(Ordering(_NAMES[0] + end, _NAMES[1] + end, margin=1.0) for end in _METHODS),
         as_error=True,
     ),
     presets(

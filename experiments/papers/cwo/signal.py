@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 from matplotlib.figure import Figure
 
 from experiments.papers.item import Context, Item, Preset, Report
@@ -37,7 +37,7 @@ def run(settings: Settings, context: Context) -> Report:
     found = {}
     for index, (name, (radius, centered, *_)) in enumerate(CASES.items()):
 
-        def chain(key: jax.Array, radius=radius, centered=centered) -> Moments:
+        def chain(key: Array, radius: float = radius, centered: bool = centered) -> Moments:
             sizes = settings.depth, settings.width, settings.samples
             return rectified_chain(key, *sizes, radius, centered=centered)
 

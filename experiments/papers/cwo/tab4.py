@@ -3,6 +3,7 @@
 from experiments.papers.cwo.protocols import CNN, SMOKE, WIDE_RESNET
 from experiments.papers.grid import CIFAR, Cell, Grid, Ordering
 from experiments.papers.grid_report import grid_item
+from experiments.papers.item import Item
 from experiments.papers.presets import presets
 
 #: sigma, the error on CIFAR-10 and on CIFAR-100 (which the paper does not have for 0.4).
@@ -30,7 +31,7 @@ _CELLS = tuple(
 )
 
 
-def _item(name: str, title: str, column: str):
+def _item(name: str, title: str, column: str) -> Item:
     return grid_item(
         name,
         title,

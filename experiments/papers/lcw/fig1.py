@@ -1,6 +1,6 @@
 """Figure 1: activation shift makes stripes of the product of two random matrices."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -74,7 +74,7 @@ def _picture(weight: Array, activations: Array) -> Figure:
     )
     widest = float(jnp.abs(weight @ activations).max())
     for axes, (title, values, across, down) in zip(figure.axes, panels, strict=True):
-        limits = {"vmin": -widest, "vmax": widest} if "Z" in title else {}
+        limits: dict[str, Any] = {"vmin": -widest, "vmax": widest} if "Z" in title else {}
         image = axes.imshow(np.asarray(values), cmap="coolwarm", **limits)
         axes.set(title=title, xlabel=across, ylabel=down)
         axes.grid(False)

@@ -1,10 +1,12 @@
 """Figure 3: without LCW the activations of a sigmoid network shrink to constants."""
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Array
 
 from experiments.papers.item import Context, Item, Preset, Report
 from experiments.papers.lcw.inputs import DIGITS
@@ -28,7 +30,7 @@ def run(settings: Settings, context: Context) -> Report:
     layers = activations(params, x)
     varies = {n: float(layers[n - 1].var(1).mean()) for n in LAYERS}
     found, predicted = np.log10(varies[9] / varies[5]), 4 * math.log10(_gain_at_the_fixed_point())
-    with_lcw, _ = variance_gain(jax.nn.sigmoid, 1.0)
+    with_lcw = float(variance_gain(jax.nn.sigmoid, 1.0)[0])
     name = "mean over units of the variance over samples"
     measured = [
         at_most(f"{name}, layer 9 over layer 1", varies[9] / varies[1], 1e-6),
@@ -39,13 +41,17 @@ def run(settings: Settings, context: Context) -> Report:
     return measured_report(measured, {"activations": draw({"without LCW": layers})})
 
 
+def _scaled_sigmoid(scale: float, x: Array) -> Array:
+    return jax.nn.sigmoid(scale * x)
+
+
 def _gain_at_the_fixed_point() -> float:
     """Of the variance over samples, a layer. Glorot's square kernels have ||w||^2 = 1, so a
     pre-activation's mean square is that of the activations, q = E f(sqrt(q) Z)^2, and what little
     varies is multiplied by E f'(sqrt(q) Z)^2."""
     q = 0.25
     for _ in range(10):
-        mean, std = gaussian_moments(lambda x, q=q: jax.nn.sigmoid(math.sqrt(q) * x))
+        mean, std = gaussian_moments(partial(_scaled_sigmoid, math.sqrt(q)))
         q = float(mean**2 + std**2)
     _, gain = variance_gain(jax.nn.sigmoid, math.sqrt(q))
     return float(gain)

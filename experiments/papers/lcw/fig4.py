@@ -35,8 +35,9 @@ def run(settings: Settings, context: Context) -> Report:
     keys = jax.random.split(jax.random.key(0), settings.seeds)
 
     def chain(key: Array, constrained: Switch, pooled: Switch) -> Chain:
-        switches = {"constrained": constrained, "pooled": pooled, "width": settings.width}
-        return sigmoid_chain(key, x, settings.depth, **switches)
+        return sigmoid_chain(
+            key, x, settings.depth, constrained=constrained, pooled=pooled, width=settings.width
+        )
 
     ratio_of = jax.jit(
         jax.vmap(lambda k, c, p: pooled_ratio(chain(k, c, p).gradients), (0, None, None))
@@ -76,9 +77,9 @@ def _draw(shown: dict[str, Chain]) -> Figure:
     figure = new_figure(len(shown), 2, width=4.8, height=3.4)
     for column, (name, chain) in enumerate(shown.items()):
         top, bottom = figure.axes[column], figure.axes[column + len(shown)]
-        draw_boxes(top, chain.preactivations, "layer", "pre-activation")
+        draw_boxes(top, np.asarray(chain.preactivations), "layer", "pre-activation")
         top.set_title(name)
-        draw_boxes(bottom, chain.gradients, "layer", "gradient")
+        draw_boxes(bottom, np.asarray(chain.gradients), "layer", "gradient")
         bottom.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
     return figure
 

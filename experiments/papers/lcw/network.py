@@ -22,7 +22,7 @@ from jaxnorm import LinearlyConstrained, effective, reparametrize, variance_pres
 LAYERS, UNITS = (1, 5, 9), 20
 
 Params = list[dict[str, Any]]
-Rows = Float[np.ndarray, "samples features"]
+Rows = Float[Array, "samples features"]
 Activations = list[Float[np.ndarray, "units samples"]]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from experiments.papers.grid import CIFAR, PAPER, Cell, Grid, Ordering, Protocol
 from experiments.papers.grid_report import grid_item
@@ -40,7 +41,10 @@ _FULL = PAPER.changed(
 
 def _cells(network: str, data: str, epochs: Mapping[str, int] = MappingProxyType({})) -> list[Cell]:
     """A network on a dataset, with each of the constraints."""
-    changes = epochs | ({} if network == "VGG19" else {"model": network.lower()})
+    changes: dict[str, Any] = {
+        **epochs,
+        **({} if network == "VGG19" else {"model": network.lower()}),
+    }
     tested = {ending: pairs[list(CIFAR).index(data)] for ending, pairs in _TESTED[network].items()}
     return [
         Cell(network + end, f"bn{end.lower()}", data, accuracy, CIFAR[data], changes, also=also)

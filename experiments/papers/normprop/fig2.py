@@ -1,6 +1,7 @@
 """Figure 2: how the mean of the input to a unit of each hidden layer moves during training."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -38,7 +39,7 @@ SEED = 0
 class Watched(nnx.Module):
     """A network that returns the inputs of its hidden layers and of its classifier."""
 
-    def __init__(self, network: nnx.Module):
+    def __init__(self, network: Any):
         self.network = network
 
     def __call__(self, x: Array) -> list[Array]:
@@ -53,12 +54,12 @@ def run(settings: Protocol, context: Context) -> Report:
     for index, (method, rate) in enumerate(METHODS_AND_RATES.items()):
         means[method] = _means(settings, data, method, rate)
         context.advance((index + 1) / len(METHODS_AND_RATES), method)
-    sizes = {method: float(np.abs(m[-1]).mean()) for method, m in means.items()}
+    ended = {method: float(np.abs(m[-1]).mean()) for method, m in means.items()}
     measured = [
-        Measured(f"mean over layers of |mean|, {name}", sizes[name], value, None, "paper")
+        Measured(f"mean over layers of |mean|, {name}", ended[name], value, None, "paper")
         for name, value in REPORTED.items()
     ]
-    ratio, nearer = sizes["normprop-batch"] / sizes["bn"], sizes["normprop-batch"] < sizes["bn"]
+    ratio, nearer = ended["normprop-batch"] / ended["bn"], ended["normprop-batch"] < ended["bn"]
     measured.append(Measured("NormProp's over BN's", ratio, 0.19 / 0.33, nearer, "paper"))
     notes = (f"Trained and tested on: {described(context.data_dir, ['cifar10'])}.",)
     return measured_report(measured, {"means": _drawn(means)}, notes)

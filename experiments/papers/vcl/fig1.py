@@ -1,6 +1,7 @@
 """Figure 1: histograms of units of a network trained with BN and with VCL, on UCI adult."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -45,13 +46,17 @@ def run(settings: Settings, context: Context) -> Report:
 
 def claims_of(found: Sequence[Measured]) -> list[Claim]:
     """The units of several modes: are there more with VCL? And is each layer's kurtosis lower?"""
-    share = _by_method(found, lambda each: 100 * np.concatenate(each.multimodal).mean())
+    share = _by_method(found, lambda each: 100 * float(np.concatenate(each.multimodal).mean()))
     claims = [_judged("units of more than one mode (dip test, 5%), %", share, 1, ".1f", found)]
     for layer in range(len(found[0].kurtosis)):
-        medians = _by_method(found, lambda each, at=layer: np.median(each.kurtosis[at]))
+        medians = _by_method(found, partial(_median_kurtosis, layer))
         name = f"kurtosis of the median unit, hidden layer {layer + 1}"
         claims.append(_judged(name, medians, -1, ".2f", found))
     return claims
+
+
+def _median_kurtosis(layer: int, measured: Measured) -> float:
+    return float(np.median(measured.kurtosis[layer]))
 
 
 def _by_method(
@@ -87,7 +92,7 @@ def draw(settings: Settings, found: Sequence[Measured]) -> Figure:
     """Random units of the first seed, a hidden layer a row: BN left, VCL right."""
     units = np.random.default_rng(0).permutation(settings.width)[: settings.units]
     figure = new_figure(2 * len(units), settings.depth, width=2.1, height=1.7)
-    axes = np.reshape(figure.axes, (settings.depth, 2, len(units)))
+    axes = np.asarray(figure.axes, object).reshape((settings.depth, 2, len(units)))
     for place, measured in enumerate(found[: len(METHODS_SHOWN)]):  # Of the first seed.
         layers = zip(measured.values, measured.kurtosis, strict=True)
         for layer, (values, peaks) in enumerate(layers):

@@ -110,9 +110,9 @@ def _draw_curves(
 ) -> None:
     for index, (label, cosine) in enumerate(curves):
         steps = np.arange(1, cosine.shape[1] + 1)
-        style = {"color": COLOURS[(0, 2, 3)[index % 3]]}
-        axes.plot(steps, np.median(cosine, 0), label=label, **style)
-        axes.fill_between(steps, cosine.min(0), cosine.max(0), alpha=0.15, linewidth=0, **style)
+        color, spread = COLOURS[(0, 2, 3)[index % 3]], (cosine.min(0), cosine.max(0))
+        axes.plot(steps, np.median(cosine, 0), label=label, color=color)
+        axes.fill_between(steps, *spread, alpha=0.15, linewidth=0, color=color)
     axes.set_ylim(-0.02, 1.02)
     axes.locator_params("x", nbins=4)
     name, title = "|cos| to the means' difference", "median and range of the seeds"

@@ -2,29 +2,32 @@
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from experiments.data.dataset import Dataset
 
 
 class Part(NamedTuple):
-    """Rows of a data set; those that only fill the array come last."""
+    """Rows of a data set; those that only fill the array come last. On the host or on a device."""
 
-    X: Float[Array, "*seeds rows features"]
-    y: Int[Array, "*seeds rows"]
+    X: Float[Any, "*seeds rows features"]
+    y: Int[Any, "*seeds rows"]
 
 
 class Sizes(NamedTuple):
-    """What of the arrays is data: the leading rows of each part, features and classes."""
+    """What of the arrays is data: the leading rows of each part, features and classes.
 
-    train: int | Int[Array, ""]
-    validation: int | Int[Array, ""]
-    test: int | Int[Array, ""]
-    features: int | Int[Array, ""]
-    classes: int | Int[Array, ""]
+    Python numbers on the host, arrays where they are arguments of a program.
+    """
+
+    train: Any
+    validation: Any
+    test: Any
+    features: Any
+    classes: Any
 
     def joined(self, other: "Sizes") -> "Sizes":
         """The smallest sizes that hold both."""
@@ -68,11 +71,11 @@ def padded(splits: Sequence[Dataset], held_out: float, capacity: Sizes) -> Padde
         [(s.X_train[held], s.y_train[held]) for s in splits],
         [(s.X_test[: sizes.test], s.y_test[: sizes.test]) for s in splits],
     )
-    parts = (
+    train, validation, test = (
         _filled(_part(part), count, capacity.features)
         for part, count in zip(rows, capacity, strict=False)
     )
-    return Padded(*parts, Sizes(*map(np.int32, sizes)))
+    return Padded(train, validation, test, Sizes(*map(np.int32, sizes)))
 
 
 def _part(rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> Part:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +62,9 @@ def make_sweep(method: Method, config: Config, capacity: Sizes) -> AheadOfTime:
         )
     run = make_run(method, config, capacity)
     each_rate = jax.vmap(run, (None, None, 0))
-    return AheadOfTime(jax.vmap(each_rate, (Padded(0, 0, 0, None), 0, None)))
+    splits = Part(0, 0)
+    by_seed: Any = (splits, splits, splits, None)
+    return AheadOfTime(jax.vmap(each_rate, (Padded(*by_seed), 0, None)))
 
 
 def make_run(
@@ -86,7 +88,7 @@ def make_run(
         def epoch(state: TrainState, _: None) -> tuple[TrainState, Curve]:
             order = padded_order(state, len(data.train.y), data.sizes.train)
 
-            def body(index: Int[Array, ""], carry: tuple[TrainState, Array]):
+            def body(index: Int[Array, ""], carry: tuple[TrainState, Array]) -> Any:
                 state, loss = carry
                 first = index * config.batch_size
                 rows = jax.lax.dynamic_slice(order, (first,), (config.batch_size,))

@@ -46,8 +46,8 @@ def find_sets(data_dir: Path | None, bundled: bool) -> dict[str, Load]:
 def split(load_set: Load, seed: int, rows: int, test_rows: int) -> Dataset:
     """The split of a seed, its rows in a random order, and as vectors."""
     data = subset(load_set(seed), rows, test_rows, seed)
-    flat = (X.reshape(len(X), -1) for X in (data.X_train, data.X_test))
-    return data._replace(**dict(zip(("X_train", "X_test"), flat, strict=True)))
+    X_train, X_test = (X.reshape(len(X), -1) for X in (data.X_train, data.X_test))
+    return data._replace(X_train=X_train, X_test=X_test)
 
 
 def _digits(name: str, seed: int) -> Dataset:

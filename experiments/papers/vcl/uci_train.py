@@ -16,7 +16,7 @@ from experiments.methods.flags import adjusted
 from experiments.methods.table import METHODS, Overrides
 from experiments.papers.item import Context
 from experiments.papers.vcl.padded import Padded, Sizes, padded, sizes_of
-from experiments.papers.vcl.sweep import Curve, make_sweep
+from experiments.papers.vcl.sweep import make_sweep
 from experiments.papers.vcl.uci_data import Load, find_sets, split
 from experiments.reading import record_of
 from experiments.training.ahead_of_time import AheadOfTime
@@ -113,11 +113,10 @@ def train_all(settings: Settings, context: Context) -> list[Chosen]:
     finished = read_kept(path, protocol, partial(record_of, Chosen))
     kept = {pair: list(seeds) for pair, seeds in itertools.groupby(finished, lambda c: c[:3])}
     pairs = list(itertools.product(sets, settings.activations, settings.normalizations))
-    unfinished = any(pair not in kept for pair in pairs)
-    programs = _programs(settings, sets) if unfinished else None
+    programs = cache(partial(_programs, settings, sets))  # What is finished needs none.
     for done, pair in enumerate(pairs, 1):
         if pair not in kept:
-            kept[pair] = _train(settings, programs, pair)
+            kept[pair] = _train(settings, programs(), pair)
             every = itertools.chain.from_iterable(kept.values())
             write_kept(path, protocol, [chosen._asdict() for chosen in every])
         context.advance(done / len(pairs), ", ".join(pair))
@@ -146,13 +145,13 @@ def _train(settings: Settings, programs: Programs, pair: tuple[str, str, str]) -
     rates = jnp.array(settings.learning_rates, jnp.float32)
     curves = [programs.sweep_for(*pair[1:], depth)(data, seeds, rates) for depth in settings.depths]
     # (seeds, depths, rates, epochs)
-    stacked = Curve(*(np.stack(each, 1) for each in zip(*jax.device_get(curves), strict=True)))
+    _, *errors = (np.stack(each, 1) for each in zip(*jax.device_get(curves), strict=True))
     choices = []
-    for seed, (validation, test) in enumerate(zip(*stacked[1:], strict=True)):
+    for seed, (validation, test) in enumerate(zip(*errors, strict=True)):
         (depth, rate, epoch), error = select(validation, settings.window)
         network = settings.depths[depth], settings.learning_rates[rate], epoch + 1
-        errors = error, float(test[depth, rate, epoch])
-        choices.append(Chosen(*pair, seed, *network, *errors))
+        found = error, float(test[depth, rate, epoch])
+        choices.append(Chosen(*pair, seed, *network, *found))
     return choices
 
 
