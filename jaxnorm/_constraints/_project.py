@@ -42,14 +42,14 @@ def project(
             fields.
         layout: which leaves are kernels, and their fan-in axes.
         squared_radius: c, a positive number or a pytree prefix of them.
-        centered: whether the units are also zero-mean.
+        centered: whether the units are also zero-mean; linearly constrained ones always are.
 
     Returns:
         A tree of the same structure, shapes and types.
 
     Raises:
-        ValueError: if the layout constrains nothing, a centered unit has a single weight, c is not
-            positive, or linearly constrained kernels, which are, are to be centered.
+        ValueError: if the layout constrains nothing, a centered unit has a single weight, or c is
+            not positive.
 
     Under jit, pmap, shard_map and with sharded parameters it means the same; no collective is
     needed unless a kernel is sharded along its fan-in (inside shard_map, where the sums are a
@@ -67,7 +67,9 @@ def project(
     radii = setting_per_leaf(squared_radius, params, "squared_radius")
 
     def put(leaf: Any, axes: Axes, radius: Any, zero_sum: bool) -> Any:
-        return project_to_sphere(free_part(leaf, axes, zero_sum), axes, radius, centered)
+        # Coordinates of zero-sum units have the units' norm, and no mean to remove.
+        free = free_part(leaf, axes, zero_sum)
+        return project_to_sphere(free, axes, radius, centered and not zero_sum)
 
     return map_constrained(put, layout, params, radii, of_zero_sum_kernels(params))
 
@@ -133,12 +135,6 @@ def check_constraint(
     for (path, leaf, axes), radius, zero_sum in rows:
         if axes is None or is_absent(leaf):
             continue
-        if centered and zero_sum:
-            raise ValueError(
-                f"the parameter {path!r} holds coordinates of units that sum to zero already; a "
-                "mean of coordinates is none of the kernel's, and without it ||w||^2 is not c. "
-                "Pass centered=False: the coordinates have the norm of the weights."
-            )
-        check_sphere(leaf, axes, centered, f"the parameter {path!r}")
+        check_sphere(leaf, axes, centered and not zero_sum, f"the parameter {path!r}")
         if radius is not None or not own_norm_allowed:
             check_squared_radius(radius, f"the parameter {path!r}")

@@ -36,8 +36,9 @@ def centered_gradient(layout: Layout = flax_layout) -> optax.GradientTransformat
 
     Raises:
         ValueError: in ``init``, if the layout constrains nothing, or units with a single weight:
-            their centered gradient is zero, and they would never train; or linearly constrained
-            kernels, whose gradients are centered.
+            their centered gradient is zero, and they would never train.
+
+    Linearly constrained kernels keep their gradients: those of coordinates are centered already.
 
     It commutes with averaging over devices, so it means the same under jit, pmap and shard_map,
     before or after the gradients' mean; shapes, types and shardings are kept.
@@ -53,20 +54,22 @@ def centered_gradient(layout: Layout = flax_layout) -> optax.GradientTransformat
     """
 
     def init(params: PyTree) -> optax.EmptyState:
-        rows = zip(constrained_leaves(layout, params), of_zero_sum_kernels(params), strict=True)
-        for (path, leaf, axes), zero_sum in rows:
+        for path, leaf, axes in constrained_leaves(layout, params):
             if axes is not None:
                 _check_fan_in(path, leaf, axes)
-                _check_mean(path, zero_sum)
         return optax.EmptyState()
 
     def update(
         updates: PyTree, state: optax.EmptyState, params: PyTree | None = None
     ) -> tuple[PyTree, optax.EmptyState]:
         del params
-        return map_constrained(center, layout, updates), state
+        return map_constrained(_centered, layout, updates, of_zero_sum_kernels(updates)), state
 
     return optax.GradientTransformation(init, update)
+
+
+def _centered(leaf: Any, axes: Axes, zero_sum: bool) -> Any:
+    return leaf if zero_sum else center(leaf, axes)
 
 
 def _check_fan_in(path: Path, leaf: Any, axes: Axes) -> None:
@@ -75,13 +78,4 @@ def _check_fan_in(path: Path, leaf: Any, axes: Axes) -> None:
             f"the parameter {path!r} of shape {tuple(leaf.shape)} has units with one weight each "
             f"(fan-in axes {axes}): their centered gradient is zero, so they would never train. "
             "Leave it out of the layout (None for it in layout_from_rules)."
-        )
-
-
-def _check_mean(path: Path, zero_sum: bool) -> None:
-    if zero_sum:
-        raise ValueError(
-            f"the parameter {path!r} holds coordinates of units that sum to zero: what it learns "
-            "is centered already, and a mean of coordinates is none of the kernel's. Leave "
-            "centered_gradient out, or this parameter out of its layout."
         )

@@ -38,7 +38,7 @@ def sphere_projection(
         layout: which leaves are kernels, and their fan-in axes.
         squared_radius: c; a positive number, a pytree prefix of them (the paper's c per layer), or
             None: each unit keeps the norm that it had at ``init``.
-        centered: whether the units are also zero-mean.
+        centered: whether the units are also zero-mean; linearly constrained ones always are.
         tangent: whether the update is first projected onto the tangent space at the old weights,
             u <- u - (w'u / ||w||^2) w, with u and w centered if the units are: a step of Riemannian
             optimization with the projection as its retraction. What the optimizer would do to the
@@ -92,7 +92,8 @@ def sphere_projection(
             if zero_sum:  # what nothing reads goes to 0, where no norm counts it
                 to_zero = -weights.astype(step.dtype)
                 step = jnp.where(first_place(step, axes), to_zero, step)
-            return _landing_step(step, weights, axes, radius, centered, tangent)
+            mean = centered and not zero_sum
+            return _landing_step(step, weights, axes, radius, mean, tangent)
 
         columns = flat_leaves(params), radii, of_zero_sum_kernels(updates)
         return map_constrained(land, layout, updates, *columns), state

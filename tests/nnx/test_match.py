@@ -147,12 +147,13 @@ class Sowing(nnx.Module):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_sown_values_are_returned_and_no_state_of_the_next_call() -> None:
+def test_sown_values_may_come_back_where_the_model_has_sown_them() -> None:
     apply, params, state = functionalize(Sowing())
-    _, after = apply(params, state, X, train=True)
-    np.testing.assert_array_equal(after["seen"][0], X)
+    for number in range(2):
+        _, state = apply(params, state, X + number, train=True)
+        np.testing.assert_array_equal(state["seen"][0], X + number)
     with pytest.raises(ValueError, match=r"unknown: seen/0.*what a call adds \(sown values\)"):
-        apply(params, after, X, train=True)
+        functionalize(Sowing()).apply(params, state, X, train=True)
 
 
 def test_mixed_precision_takes_any_float_and_no_integer() -> None:
