@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.papers.item import Claim, Context, Preset, Presets, Report
+from experiments.papers.measured import Number
 from experiments.reports.picture import colour_of
 from experiments.simulations.finite import simulate_training
 from experiments.simulations.student import Unit
@@ -163,7 +164,7 @@ def draw_points(
 
 
 def compare(
-    settings: Settings, curve: Curve, at: int, wanted: float, its_error: float = 0.0
+    settings: Settings, curve: Curve, at: int, wanted: Number, its_error: Number = 0.0
 ) -> Claim:
     """The error at a load's index: within 3 standard errors and 2%, for N is finite."""
     difference = curve.error[at] - wanted
