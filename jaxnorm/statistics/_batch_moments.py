@@ -45,9 +45,9 @@ def batch_moments(
         `Moments` in float32 or wider: mean and variance of the shape of one value a unit, with a
         leading axis of groups if ``groups`` > 1, and the number of values behind each, of their
         shape if there is a mask; a unit without any (as of an empty batch) has mean, variance and
-        size 0. The variance is
-        never negative; of a single value, and of a constant channel, it is 0 with gradient 0. An
-        infinite or NaN value makes its own unit (and group) NaN, and no other.
+        size 0. The variance is never negative; of a single value, and of a constant channel, it is
+        0 with gradient 0. An infinite or NaN value makes its own unit (and group) NaN, and no
+        other.
 
     Raises:
         ValueError: for axes that the array does not have, groups that do not divide the batch, and
