@@ -3,6 +3,7 @@
 This file is at the root, not in `tests/`, because the doctests of `jaxnorm/` run under it too.
 """
 
+import atexit
 import gc
 import itertools
 import os
@@ -57,6 +58,9 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     gc.collect()
     gc.freeze()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        # What JAX frees one by one at the end, for seconds, the end of the process frees at once.
+        atexit.register(os._exit, 0)
 
 
 @pytest.fixture
