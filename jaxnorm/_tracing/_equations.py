@@ -26,13 +26,9 @@ def body_of(equation: Any, values: list[Value]) -> ClosedJaxpr | None:
             body = ClosedJaxpr(body, [])
         if isinstance(body, ClosedJaxpr) and len(body.jaxpr.invars) == len(values):
             pairs = zip(equation.invars, body.jaxpr.invars, values, strict=True)
-            if all(a.aval.shape == b.aval.shape for a, b, v in pairs if _is_known(v)):
+            if all(a.aval.shape == b.aval.shape for a, b, v in pairs if v.followed):
                 return body
     return None
-
-
-def _is_known(value: Value) -> bool:
-    return bool(value.sources or value.product or value.altered)
 
 
 def form_of(equation: Any, value: Value, shape: tuple[int, ...]) -> Value | None:

@@ -83,6 +83,11 @@ class Value(NamedTuple):
     product: Product | None = None
     altered: tuple[View, ...] = ()
 
+    @property
+    def followed(self) -> bool:
+        """Whether there is something of a parameter or a product in it that is followed."""
+        return bool(self.sources or self.product or self.altered)
+
 
 CONSTANT, INPUT = Value(), Value(input=True)
 

@@ -132,7 +132,7 @@ class Walk:
         name = equation.primitive.name
         if name == "shard_map" and (body := body_of(equation, values)):
             return self._inside(equation, body, values).values()
-        if not any(value.sources or value.product or value.altered for value in values):
+        if not any(value.followed for value in values):
             return [INPUT if any(v.input for v in values) else CONSTANT] * len(equation.outvars)
         if name == "optimization_barrier":
             return values

@@ -30,10 +30,9 @@ class LinearlyConstrained(Reparametrization):
     `centered_gradient` from a centered start, since B'B = I. Under Adam, or any other optimizer
     that treats coordinates one by one, it is not, and the result depends on the basis.
 
-    ||v|| = ||w|| without the coordinate along 1, which projections take away, so
-    `sphere_projection` with ``centered=False`` keeps the norm of the weights; the
-    coordinates themselves have no mean to remove, and `project`, `sphere_projection` and
-    `centered_gradient` say so where they would.
+    ||v|| = ||w|| without the coordinate along 1, which projections take away, so `project` and
+    `sphere_projection` keep the norm of the weights. The coordinates themselves have no mean to
+    remove: those two and `centered_gradient` leave it alone, ``centered`` or not.
 
     A zero-sum kernel cancels a constant input only where the window is full: under zero padding the
     border keeps a shift.
