@@ -10,7 +10,7 @@ from experiments.data.augmentations import AUGMENTATIONS, POLICIES
 from experiments.data.published import POLICIES_FILE
 from experiments.models.activations import ACTIVATIONS
 from experiments.models.registry import MODELS, network_for
-from experiments.ranges import Count, Epochs, Range, Strength
+from experiments.ranges import Channels, Count, Depth, Epochs, Range, Strength, Width
 
 #: What is done about a step that would make something not finite. ``record``: the run goes on with
 #: what it got. ``stop``: it ends, and says where. ``skip``: the update is left out.
@@ -47,11 +47,11 @@ class Config:
             f"{', '.join(ACTIVATIONS)}."
         ),
     ] = "relu"
-    depth: Annotated[int, Range(1, 1000)] = 3
+    depth: Depth = 3
     """The hidden layers of the mlp, the blocks of the transformer."""
-    width: Annotated[int, Range(1, 2**20)] = 256
+    width: Width = 256
     """The units of each hidden layer of the mlp, of each token of the transformer."""
-    channels: Annotated[int, Range(1, 2**16)] = 16
+    channels: Channels = 16
     """The channels of a convolutional network's first stage, 64 in the papers; the later ones of
     cnn9 have twice and four times as many."""
     epochs: Epochs = 10

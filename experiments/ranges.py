@@ -41,6 +41,9 @@ Count = Annotated[int, Range(1, 2**31 - 1)]
 Strength = Annotated[float, Range(0, 1000)]
 Epochs = Annotated[int, Range(1, 10**6)]
 Jobs = Annotated[int, Range(1, 1024)]
+Depth = Annotated[int, Range(1, 1000)]
+Width = Annotated[int, Range(1, 2**20)]
+Channels = Annotated[int, Range(1, 2**16)]
 
 
 @functools.cache

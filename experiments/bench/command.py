@@ -7,7 +7,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from experiments.bench.registry import BENCHMARKS, find_benchmark
-from experiments.ranges import Count, Range
+from experiments.ranges import Channels, Count, Depth, Range, Width
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Bench:
     """Methods, comma-separated. The baseline none is always measured, and twice, as a control."""
     batch_size: Count = 128
     """The rows of a step; in scaling, of each device."""
-    channels: Annotated[int, Range(1, 2**16)] = 64
+    channels: Channels = 64
     """The channels of cnn9's first stage."""
-    depth: Annotated[int, Range(1, 1000)] = 3
+    depth: Depth = 3
     """The hidden layers of the mlp, the blocks of the transformer."""
-    width: Annotated[int, Range(1, 2**20)] = 256
+    width: Width = 256
     """The units of each hidden layer of the mlp, of each token of the transformer."""
     repeats: Annotated[int, Range(1, 10**6)] = 20
     """The rounds; in each, everything that is compared runs once."""
