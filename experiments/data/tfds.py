@@ -94,7 +94,7 @@ def _check(name: str, info: Any) -> tuple[tuple[str, str], int, tuple[int, ...]]
 def _source(builder: Any, name: str, part: str, keys: tuple[str, str]) -> Source:
     try:
         return Source(builder.as_data_source(split=part), *keys)
-    except NotImplementedError as error:
+    except NotImplementedError as error:  # what TensorFlow Datasets raise for another format
         raise UserError(
             f"cannot read {name} at random, for its files are not of the format array_record: "
             f"{PREPARE.format(name=name)}, in an empty TFDS_DATA_DIR."

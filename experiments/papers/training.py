@@ -39,8 +39,7 @@ class Training:
         data = self._dataset(cell.dataset, seed, *sizes)
         trainer = self._trainer_for(cell, setting, data)
         run = fit(trainer, data, seed)
-        assert run.state is not None, "a run that has just ended has its state"
-        scores = scores_of(trainer, run.state, data, setting.scores)
+        scores = scores_of(trainer, run.trained, data, setting.scores)
         return run._replace(state=None, scores=scores)
 
     def _load(self, name: str, seed: int, *sizes: int) -> Dataset:

@@ -43,7 +43,7 @@ class Run(NamedTuple):
         curve: one entry an epoch.
         step_ms: milliseconds per step, compilation and evaluation excluded; the median over epochs.
         parameters: the number of trainable numbers.
-        state: the final state.
+        state: the final state; None where the run is kept without it.
         outcome: empty for a run that trained, else in a few words what went wrong.
         changes: the settings that it has for itself alone, as (field, value).
         scores: fractions that were measured of the trained network besides, by name.
@@ -59,6 +59,12 @@ class Run(NamedTuple):
     changes: tuple[tuple[str, float], ...] = ()
     # Nobody writes into it; a view that forbids it cannot be sent to another process.
     scores: Mapping[str, float] = {}
+
+    @property
+    def trained(self) -> TrainState:
+        """The final state of a run that has just ended; one that is kept has none."""
+        assert self.state is not None, "a kept run has no state: train it again"
+        return self.state
 
     @property
     def diverged(self) -> bool:

@@ -1,7 +1,5 @@
 """BN at one layer: which layer of the network it is, and what is said of the batch size."""
 
-from types import SimpleNamespace
-
 import jax.numpy as jnp
 import pytest
 from flax import nnx
@@ -14,6 +12,7 @@ from experiments.papers.bn.fig2ef import Point, Settings, point_of, run
 from experiments.papers.item import Context
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
+from experiments.training.state import TrainState
 from jaxnorm.nnx import functionalize
 
 SETTINGS = Settings(layers=(2, 5), batch_sizes=(16, 64), rows=64, test_rows=16, seeds=2)
@@ -102,5 +101,6 @@ def test_the_mean_square_is_over_the_units_of_the_only_normalizer():
     norm = {"scale": jnp.array([1.0, -3.0]), "bias": jnp.array([5.0, 5.0])}
     params = {"dense": {"linear": {"kernel": jnp.ones((4, 2))}, "norm": norm}}
     curve = [Epoch(1, 1.0, 0.5, 1.0, 0.5), Epoch(2, 0.1, 0.9, 0.2, 0.8)]
-    run = Run("bn", 3, curve, 1.0, 10, SimpleNamespace(params=params))
+    state = TrainState(params, *[None] * (len(TrainState._fields) - 1))
+    run = Run("bn", 3, curve, 1.0, 10, state)
     assert point_of(4, 64, run) == Point(4, 64, 3, 5.0, 0.1, 0.2, 0.8)

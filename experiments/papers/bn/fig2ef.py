@@ -115,8 +115,7 @@ def _trained(settings: Settings, layer: int, batch_size: int, data: Dataset) -> 
 
 def point_of(layer: int, batch_size: int, run: Run) -> Point:
     """What is kept of a run: of gamma^2 the mean over the units of the only normalizer."""
-    assert run.state is not None, "a run that has just ended has its state"
-    (scale,) = scales_and_biases(run.state.params)[0].values()
+    (scale,) = scales_and_biases(run.trained.params)[0].values()
     gamma_squared, last = float(jnp.mean(jnp.square(scale))), run.curve[-1]
     losses = (last.train_loss, last.test_loss, last.test_accuracy)
     return Point(layer, batch_size, run.seed, gamma_squared, *losses)

@@ -60,8 +60,7 @@ def measure(settings: Settings, name: str, data: Dataset, seed: int) -> Measured
     method = adjusted(METHODS[name], Overrides(sample_size=settings.sample_size))
     trainer = make_trainer(method, settings, data)
     run = fit(trainer, data, seed)
-    assert run.state is not None, "a run that has just ended has its state"
-    layers = _preactivations(trainer, run.state, data.X_test)
+    layers = _preactivations(trainer, run.trained, data.X_test)
     peaks = [np.asarray(kurtosis(jnp.asarray(x), 0)) for x in layers]
     return Measured(name, seed, layers, peaks, [multimodal(x) for x in layers], run.outcome)
 

@@ -37,10 +37,12 @@ _ROWS: tuple[tuple[str, str, dict[str, int]], ...] = (
 )
 
 _CELLS = tuple(
-    Cell(name + row, method, data, _ERRORS[name, data][at], source, {"activation": key}, overrides)
+    Cell(name + row, method, data, error, source, {"activation": key}, overrides)
     for name, key in _ACTIVATIONS.items()
-    for at, (row, method, overrides) in enumerate(_ROWS)
-    for data, source in CIFAR.items()
+    for (row, method, overrides), *errors in zip(
+        _ROWS, *(_ERRORS[name, data] for data in CIFAR), strict=True
+    )
+    for (data, source), error in zip(CIFAR.items(), errors, strict=True)
 )
 
 ITEM = grid_item(
