@@ -6,7 +6,6 @@ from flax import nnx
 
 from jaxnorm._trees._node import Axes
 from jaxnorm.nnx._edit import Path, clone, replaced, set_bias
-from jaxnorm.nnx._flags import FLAGS
 from jaxnorm.nnx._followed import followed_layers
 from jaxnorm.nnx._replace_batch_norm import Normalization, batch_norms, own_dtype
 from jaxnorm.nnx._scale_and_bias import Identity
@@ -41,7 +40,8 @@ def fold_batch_norm(model: nnx.Module, *inputs: Any, **keywords: Any) -> FoldedM
         model: any NNX model with its running statistics; it is not changed.
         *inputs: what the model is called with, arrays or ``jax.ShapeDtypeStruct``.
         **keywords: what it is called with by name. An argument that says whether it trains
-            (``train``, ``training``, ``is_training``, ``deterministic``) may be left out.
+            (``train``, ``training``, ``is_training``, ``deterministic``) may be left out; whatever
+            it says, the model is read in evaluation.
 
     Returns:
         ``(model, remaining)``.
@@ -60,8 +60,6 @@ def fold_batch_norm(model: nnx.Module, *inputs: Any, **keywords: Any) -> FoldedM
     """
     copy = clone(model)
     norms = batch_norms(copy)
-    # Read in evaluation, whatever a flag among the keywords says.
-    keywords |= {name: not FLAGS[name] for name in keywords if name in FLAGS}
     followed = followed_layers(copy, list(norms), inputs, keywords, running=True)
     modules = dict(nnx.iter_modules(copy))
     for path, found in followed.items():

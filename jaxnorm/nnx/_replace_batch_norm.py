@@ -66,7 +66,8 @@ def replace_batch_norm(
         with_: what takes a BatchNorm's place, ``batch_norm -> module``. Any other than the default
             is used for every one of them.
         **keywords: what the model is called with by name. An argument that says whether it trains
-            (``train``, ``training``, ``is_training``, ``deterministic``) may be left out.
+            (``train``, ``training``, ``is_training``, ``deterministic``) may be left out; whatever
+            it says, the model is read in both modes.
 
     Returns:
         The new model. Running statistics are gone. What takes a BatchNorm's place gives the type

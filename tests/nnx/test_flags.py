@@ -34,11 +34,29 @@ def test_a_train_argument_is_passed_on() -> None:
     assert bool((training == plain(x, True)).all())
 
 
-def test_flags_reach_the_model_as_they_are() -> None:
+class ReadTwice(Branching):
+    """In one of the modes something else reads the layer's output too."""
+
+    def __init__(self, in_training: bool) -> None:
+        super().__init__()
+        self.in_training = in_training
+
+    def __call__(self, x, train):
+        y = self.dense(x)
+        return self.norm(y) + y if train is self.in_training else self.norm(y)
+
+
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("by_name", [True, False])
+def test_models_are_read_in_each_mode_whatever_a_flag_says(train: bool, by_name: bool) -> None:
     x = jnp.ones((2, 3))
-    assert fold_batch_norm(Branching(), x, False).remaining == []
-    replaced = replace_batch_norm(Branching(), x, True)
-    assert not isinstance(replaced.norm, ScaleAndBias)
+    args, keywords = ((x,), {"train": train}) if by_name else ((x, train), {})
+    assert fold_batch_norm(Branching(), *args, **keywords).remaining == []
+    assert isinstance(replace_batch_norm(Branching(), *args, **keywords).norm, Identity)
+    for in_training in (True, False):
+        model = ReadTwice(in_training)
+        assert (fold_batch_norm(model, *args, **keywords).remaining == []) is in_training
+        assert isinstance(replace_batch_norm(model, *args, **keywords).norm, ScaleAndBias)
 
 
 def test_a_norm_without_a_scale_gets_none() -> None:
