@@ -116,8 +116,9 @@ def _layers(program: Program, kernels: set[Path]) -> dict[Path, Axes]:
             loop = next((name for name in use.within if name != "scan"), "scan")
             raise ValueError(
                 f"the kernel {path!r} is used inside a {loop}, where layers do not run one after "
-                "the other; wanted one layer a turn of a scan over the stacked kernels. Leave it "
-                "out of the layout, or initialize it by itself."
+                "the other; wanted one layer a turn of a scan over the stacked kernels, and a "
+                "shard_map around this call, not inside the model. Or leave the kernel out of the "
+                "layout, and initialize it by itself."
             )
     if changed := sorted(kernels & program.walk.changed & layers.keys()):
         raise ValueError(

@@ -87,7 +87,8 @@ LOOPS = {
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_kernel_inside_a_loop(init: Callable[..., Any], name: str) -> None:
     word = name.split()[-1]
-    with pytest.raises(ValueError, match=rf"'loop/kernel' is used inside a {word}.*Leave it out"):
+    said = rf"'loop/kernel' is used inside a {word}.*leave the kernel out"
+    with pytest.raises(ValueError, match=said):
         init(LOOPS[name], {"loop": {"kernel": KERNEL}}, X)
 
 

@@ -79,6 +79,21 @@ def test_a_kernel_out_of_order_is_refused_by_name(name: str) -> None:
         with_scale_noise(apply, 0.1, layout=layout)(jax.random.key(0), params, X)
 
 
+def test_what_a_shard_map_inside_a_model_is_told_to_do_works() -> None:
+    """The shard_map around the call, as the message says."""
+    _, apply, params = OUT_OF_ORDER["shards"]
+    with pytest.raises(ValueError, match=r"wanted .* a shard_map around this call, not inside"):
+        collect_preactivations(apply, params, X, layout=layout)
+    around = jax.shard_map(
+        lambda p, x: collect_preactivations(lambda p, x: x @ p["kernel"], p, x, layout=layout)[1],
+        mesh=mesh(2),
+        in_specs=(P(), P("data")),
+        out_specs=P("data"),
+    )
+    layers = jax.jit(around)(params, X)
+    np.testing.assert_allclose(layers["kernel"], X @ params["kernel"], **FLOAT32)
+
+
 @pytest.mark.parametrize("inside", ["a branch", "a loop"])
 def test_a_product_that_goes_into_a_loop_is_seen_before_it(inside: str) -> None:
     """What is added in there is not its bias: not every turn or branch adds it."""
