@@ -42,7 +42,11 @@ def run(settings: Settings, context: Context) -> Report:
         near("bound over error, all rows at one angle", over, 1, 1e-4),
         *(
             Measured(
-                f"mean ratio, share {share:g} of one direction", values.mean(), 1, None, "bound"
+                f"mean ratio, share {share:g} of one direction",
+                float(values.mean()),
+                1,
+                None,
+                "bound",
             )
             for share, values in zip(settings.shares, ratio, strict=True)
         ),
