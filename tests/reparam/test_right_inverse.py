@@ -53,6 +53,8 @@ def test_rescaled(row: Row, per_unit: bool) -> None:
     got = jax.jit(lambda n, f: n.rescaled(f))(node, factor)
     assert jax.tree.structure(got) == jax.tree.structure(node)
     assert_near(got.effective(), oracle_value(row, node) * float64(factor), FLOAT32)
+    half = random_node(row, "attention_out", jnp.bfloat16).rescaled(factor)
+    assert {leaf.dtype for leaf in jax.tree.leaves(half)} == {jnp.dtype(jnp.bfloat16)}
 
 
 def test_a_spectral_norm_cannot_be_rescaled() -> None:

@@ -213,22 +213,26 @@ def test_without_noise_the_parameters_are_those_of_the_inner_optimizer() -> None
         assert_equal(clean_parameters(state, got), wanted)
 
 
+def with_scale(params: Any, scale: Any) -> Any:
+    node = params["scaled"]["kernel"]
+    return params | {"scaled": {"kernel": Scaled(node.kernel, scale, node.fan_in_axes)}}
+
+
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-def test_scales_that_were_doubled_by_hand_stay_doubled(dtype: Any) -> None:
-    """And the others, which were not touched, are kept to the bit."""
+def test_scales_that_were_changed_by_hand_stay_changed(dtype: Any) -> None:
+    """Up, down and in sign; and the others, which were not touched, are kept to the bit."""
+    factor = jnp.asarray([2, 0.5, -1, 0, 1, 1, 1, 1], dtype)
     tx, params = noise_injection(optax.sgd(0.1), 0.5, seed=2), example_params(dtype)
+    before = params["scaled"]["kernel"].scale * jnp.asarray([1, 1, 1, 1, -1, 1, -1, 1], dtype)
+    params = with_scale(params, before)
     visible, state = step(tx, params, tx.init(params), zeros(params))
-    node = visible["scaled"]["kernel"]
-    doubled = jnp.where(jnp.arange(8) < 4, 2 * node.scale, node.scale)
-    visible["scaled"]["kernel"] = Scaled(node.kernel, doubled, node.fan_in_axes)
-    factor = np.where(np.arange(8) < 4, 2.0, 1.0)
-    before = np.asarray(params["scaled"]["kernel"].scale, np.float64)
+    visible = with_scale(visible, factor * visible["scaled"]["kernel"].scale)
     for _ in range(2):
         clean = clean_parameters(state, visible)["scaled"]["kernel"].scale
-        got = np.asarray(clean, np.float64)
+        got, wanted = np.asarray(clean, np.float64), np.asarray(factor * before, np.float64)
         # A division and a product by 1 + n, each rounded once in the storage type.
-        np.testing.assert_allclose(got, factor * before, rtol=4 * float(jnp.finfo(dtype).eps))
-        np.testing.assert_array_equal(got[4:], before[4:])
+        np.testing.assert_allclose(got, wanted, rtol=4 * float(jnp.finfo(dtype).eps))
+        np.testing.assert_array_equal(got[4:], wanted[4:])
         visible, state = step(tx, visible, state, zeros(params))
 
 
