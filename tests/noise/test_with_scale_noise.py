@@ -240,7 +240,9 @@ def test_rows_that_are_not_found_are_an_error(key: Any) -> None:
         with_scale_noise(lambda p, x: x.swapaxes(0, 1) @ p["kernel"], 0.1)(key(), params, x)
 
 
-def test_one_draw_for_all_wants_one_key(key: Any) -> None:
+def test_as_many_keys_as_there_are_draws(key: Any) -> None:
     keys = jax.random.split(key(), ROWS)
+    with raises(r"got keys of shape \(6,\) for 4 rows; wanted one key a row"):
+        with_scale_noise(apply, 0.1, layout=HIDDEN)(keys, PARAMS, X[:4])
     with raises(r"got 6 keys for draws that all samples share \(per='step'\); wanted one key"):
         with_scale_noise(apply, 0.1, layout=HIDDEN, per="step")(keys, PARAMS, X)
