@@ -29,6 +29,12 @@ def test_effective_of_from_kernel(row: Row) -> None:
         assert_near(got, wanted, FLOAT32, case)
 
 
+def test_a_node_has_the_type_of_its_kernel(row: Row) -> None:
+    kernel = jax.ShapeDtypeStruct((8, 6), jnp.bfloat16)
+    leaves = jax.tree.leaves(jax.eval_shape(lambda k: row.make(k, 0), kernel))
+    assert {leaf.dtype for leaf in leaves} == {jnp.dtype(jnp.bfloat16)}
+
+
 @pytest.mark.parametrize("case", ["dense", "attention_out"])
 def test_a_node_made_of_a_nodes_kernel_has_the_same_kernel(row: Row, case: str) -> None:
     node = random_node(row, case)
