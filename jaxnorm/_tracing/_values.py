@@ -97,7 +97,8 @@ def either(one: Value, other: Value) -> Value:
     if one == other:
         return one
     if one.input or other.input:
-        return INPUT
+        forms = (*one.views, *one.altered, *other.views, *other.altered)
+        return INPUT._replace(altered=tuple(dict.fromkeys(forms)))
     return Value(sources=one.sources | other.sources)
 
 

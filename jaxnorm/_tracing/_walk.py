@@ -186,7 +186,8 @@ class Walk:
         meets = any(value.input for value in values)
         if not sides:
             for path in altered_kernels(equation, values):
-                self._refuse([path], "is changed by an input before it is multiplied with others")
+                said = "is changed by an input before it is multiplied with others, or looked up"
+                self._refuse([path], f"{said} by one")
             return self._plain(equation, values)
         result, kernel = INPUT if meets else Value(sources=found), values[sides[0]]
         is_conv = equation.primitive.name == "conv_general_dilated"
