@@ -188,6 +188,7 @@ class Walk:
             for path in altered_kernels(equation, values):
                 said = "is changed by an input before it is multiplied with others, or looked up"
                 self._refuse([path], f"{said} by one")
+                self.changed.add(path)
             return self._plain(equation, values)
         result, kernel = INPUT if meets else Value(sources=found), values[sides[0]]
         is_conv = equation.primitive.name == "conv_general_dilated"
