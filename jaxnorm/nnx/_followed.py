@@ -109,8 +109,7 @@ def _in_mode(
 def _found(
     program: Program, normalizations: list[Path], layers: dict[tuple[str, ...], Path]
 ) -> dict[Path, Followed]:
-    walk = program.walk
-    read = walk.read.union(*(value.sources for value in program.body.values()))
+    walk, read = program.walk, program.read()
     reads = Counter([*walk.sums, *(use.kernel.path for use in walk.uses)])
     marks = Counter(name for name, _ in walk.marks)
     found = {}
