@@ -9,7 +9,7 @@ from flax import nnx
 from jaxnorm._numerics import promote
 from jaxnorm.nnx._batch_norm import BatchNorm
 from jaxnorm.nnx._edit import Path, check_module, clone, replaced, set_bias
-from jaxnorm.nnx._followed import followed_layers
+from jaxnorm.nnx._followed import followed_layers, has_own_call
 from jaxnorm.nnx._population_norm import PopulationNorm
 from jaxnorm.nnx._scale_and_bias import Identity, ScaleAndBias
 
@@ -28,6 +28,11 @@ def scale_and_bias(batch_norm: Normalization) -> ScaleAndBias:
         raise ValueError(
             f"the batch normalization layer normalizes axes {batch_norm.axis}; wanted one feature "
             "axis. Give replace_batch_norm a with_= that makes a layer for it."
+        )
+    if has_own_call(batch_norm):
+        raise ValueError(
+            f"{type(batch_norm).__name__} has a __call__ of its own, of which a scale and a bias "
+            "would leave nothing. Give replace_batch_norm a with_= that makes a layer for it."
         )
     dtype = own_dtype(batch_norm)
     layer = ScaleAndBias(batch_norm.num_features, axis=batch_norm.axis, dtype=dtype)
@@ -74,7 +79,8 @@ def replace_batch_norm(
         of that (Flax's float32 ones meeting bfloat16).
 
     Raises:
-        ValueError: if the model has no BatchNorm layer, or cannot be called in training with the
+        ValueError: if the model has no BatchNorm layer, one of several axes or of a subclass with
+            a call of its own (without ``with_``), or cannot be called in training with the
             ``inputs``.
         TypeError: if the model is another library's.
 

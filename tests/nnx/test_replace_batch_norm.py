@@ -128,6 +128,17 @@ def test_model_without_batch_norm() -> None:
         replace_batch_norm(model, CONVNET.input())
 
 
+@pytest.mark.parametrize("with_inputs", [True, False])
+def test_a_subclass_that_does_more_needs_a_replacement_of_one_s_own(with_inputs: bool) -> None:
+    """Its activation was gone without a word."""
+    rngs, inputs = nnx.Rngs(0), (jnp.ones((2, 5)),) if with_inputs else ()
+    model = nnx.Sequential(nnx.Linear(5, 8, rngs=rngs), models.Activated(8, rngs=rngs))
+    with pytest.raises(ValueError, match=r"Activated has a __call__ of its own.*with_="):
+        replace_batch_norm(model, *inputs)
+    replaced = replace_batch_norm(model, *inputs, with_=lambda norm: nnx.Dropout(0.0))
+    assert kinds(replaced)["layers/1"] == "Dropout"
+
+
 def test_several_feature_axes_need_a_replacement_of_one_s_own() -> None:
     model = CONVNET.model()
     model.norm2.axis = (-2, -1)
