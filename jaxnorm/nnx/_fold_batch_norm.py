@@ -80,4 +80,4 @@ def _fold_into(layer: Any, norm: Normalization, fan_in: Axes) -> None:
         epsilon=norm.epsilon,
     )
     layer.kernel = layer.kernel.replace(folded.kernel)
-    set_bias(layer, folded.bias)
+    set_bias(layer, folded.bias, norm.bias)

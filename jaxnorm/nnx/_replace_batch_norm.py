@@ -1,5 +1,6 @@
 """Taking batch normalization out of someone's model."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,9 @@ Normalization = nnx.BatchNorm | BatchNorm | PopulationNorm
 def scale_and_bias(batch_norm: Normalization) -> ScaleAndBias:
     """The affine part of a batch normalization layer, with its scale and bias as they are.
 
+    They are the same variables: frozen ones (of a subclass of ``nnx.Param``) stay frozen, and those
+    that several layers share stay shared.
+
     Example:
         >>> scale_and_bias(nnx.BatchNorm(3, rngs=nnx.Rngs(0))).bias.shape
         (3,)
@@ -36,9 +40,7 @@ def scale_and_bias(batch_norm: Normalization) -> ScaleAndBias:
         )
     dtype = own_dtype(batch_norm)
     layer = ScaleAndBias(batch_norm.num_features, axis=batch_norm.axis, dtype=dtype)
-    scale, bias = batch_norm.scale, batch_norm.bias
-    layer.channel_scale = None if scale is None else nnx.Param(scale[...])
-    layer.bias = None if bias is None else nnx.Param(bias[...])
+    layer.channel_scale, layer.bias = batch_norm.scale, batch_norm.bias
     return layer
 
 
@@ -58,8 +60,8 @@ def replace_batch_norm(
     nothing is left of it: its bias becomes the layer's, and its scale is the kernel's own, which
     ``reparametrize(params, Scaled)`` makes a parameter. That is O(parameters) instead of
     O(activations) per step. Elsewhere (in front of a kernel, as in pre-activation residual nets,
-    behind a dropout, or with an initial scale other than 1) a `ScaleAndBias` layer takes its place,
-    as everywhere without ``inputs``.
+    behind a dropout, with an initial scale other than 1, or with a shared one) a `ScaleAndBias`
+    layer takes its place, as everywhere without ``inputs``.
 
     An existing network becomes trainable without normalization in three lines:
     ``model = replace_batch_norm(model, x)``, ``apply, params, state = functionalize(model)``,
@@ -134,17 +136,23 @@ def add_bias(layer: Any, batch_norm: Normalization) -> None:
     bias = promote(own)
     if batch_norm.bias is not None:
         bias = bias + promote(batch_norm.bias[...], bias)
-    set_bias(layer, bias.astype(own.dtype))
+    set_bias(layer, bias.astype(own.dtype), batch_norm.bias)
 
 
 def _weight_side(
     model: nnx.Module, norms: dict[Path, Any], inputs: tuple[Any, ...], keywords: dict[str, Any]
 ) -> dict[Path, Path]:
-    """The layers whose kernels can carry the scale of the normalization that follows them."""
-    ones = [
+    """The layers whose kernels can carry the scale of the normalization that follows them.
+
+    It starts at 1, and is, with the bias, of one normalization alone.
+    """
+    affine = {path: [v for v in (n.scale, n.bias) if v is not None] for path, n in norms.items()}
+    counts = Counter(id(variable) for variables in affine.values() for variable in variables)
+    own = [
         path
         for path, norm in norms.items()
-        if norm.scale is None or bool(jnp.all(norm.scale[...] == 1))
+        if (norm.scale is None or bool(jnp.all(norm.scale[...] == 1)))
+        and all(counts[id(variable)] == 1 for variable in affine[path])
     ]
     followed = followed_layers(model, list(norms), inputs, keywords, modes=(False, True))
-    return {path: found.layer for path, found in followed.items() if path in ones}
+    return {path: found.layer for path, found in followed.items() if path in own}
