@@ -18,10 +18,11 @@ _SAME = (
 
 
 class Factor(NamedTuple):
-    """A parameter's axis, or what a reshape has made a factor of its size."""
+    """A parameter's axis, or what a reshape has made a factor of its size, by steps along it."""
 
     axis: int
     size: int
+    step: int = 1
 
 
 class View(NamedTuple):
@@ -160,7 +161,8 @@ def _reshaped(view: View, shape: tuple[int, ...]) -> View | None:
             if size_of_part not in (factor.size, missing) or not factor.size:
                 return None
             if factor.size > missing:
-                rest.append(Factor(factor.axis, factor.size // missing))
-            taken.append(Factor(factor.axis, size_of_part))
+                rest.append(factor._replace(size=factor.size // missing))
+            step = factor.step * (factor.size // size_of_part)
+            taken.append(factor._replace(size=size_of_part, step=step))
         dims.append(tuple(taken))
     return view._replace(dims=tuple(dims))

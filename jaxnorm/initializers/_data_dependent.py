@@ -144,7 +144,7 @@ def _check_fitted(factors: Factors, biases: dict[Path, Any], fitted: dict[Path, 
     for path, factor in factors.items():
         bias = _bias_beside(path, biases)
         if bias in biases and bias not in fitted:
-            _per_unit(biases[bias], (), factor, bias)
+            _per_unit(biases[bias], (), factor.squeeze(), bias)
             warnings.warn(
                 f"the model does not add the bias {bias!r} to the product of the kernel {path!r} "
                 "as it is, or uses it elsewhere too, so it cannot take a mean out: it stays, and "

@@ -90,3 +90,45 @@ def test_a_kernel_that_is_used_along_its_other_axes_too() -> None:
     apply = lambda p, x: jax.lax.dot_general(x @ p["kernel"], p["kernel"], decode)  # noqa: E731
     with pytest.raises(ValueError, match=r"kernel 'kernel'.*again along other axes.*Leave it out"):
         data_dependent_init(apply, {"kernel": draw(8, 4)}, X)
+
+
+#: A product of four heads of four units, and their biases: in the kernel's order, and in others.
+IN_ORDER: dict[str, Callable[[Any, Any], Any]] = {
+    "of heads": lambda h, b: h + b.reshape(1, 4, 4),
+    "of heads that are merged": lambda h, b: h.reshape(-1, 16) + b[None],
+    "both transposed": lambda h, b: h.mT + b.reshape(1, 4, 4).mT,
+}
+IN_ANOTHER: dict[str, Callable[[Any, Any], Any]] = {
+    "transposed": lambda h, b: h + b.reshape(1, 4, 4).mT,
+    "of a transposed product": lambda h, b: h.mT + b.reshape(1, 4, 4),
+    "of heads that are merged transposed": lambda h, b: h.mT.reshape(-1, 16) + b[None],
+    "reversed": lambda h, b: h.reshape(-1, 16) + b[None, ::-1],
+}
+HEADS = {"kernel": draw(8, 4, 4), "bias": draw(16)}
+
+
+def of_heads(add: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda p, x: add(jnp.einsum("bi,iho->bho", x, p["kernel"]), p["bias"])
+
+
+def of_inputs(params: Any) -> Any:
+    return {"kernel": (-3,), "bias": None}
+
+
+@pytest.mark.parametrize("name", IN_ORDER)
+def test_a_bias_in_the_order_of_the_units_is_fitted(name: str) -> None:
+    apply = of_heads(IN_ORDER[name])
+    fitted = data_dependent_init(apply, HEADS, X, layout=of_inputs)
+    output = np.asarray(apply(fitted, X), np.float64)
+    np.testing.assert_allclose(output.mean(0), 0, **MOMENTS)
+    np.testing.assert_allclose(output.var(0), 1, **MOMENTS)
+
+
+@pytest.mark.parametrize("name", IN_ANOTHER)
+def test_a_bias_in_another_order_stays(name: str) -> None:
+    """Where heads and their units are as many, each got another one's, without a word."""
+    apply = of_heads(IN_ANOTHER[name])
+    with pytest.warns(UserWarning, match="does not add the bias 'bias' .* as it is"):
+        fitted = data_dependent_init(apply, HEADS, X, layout=of_inputs)
+    np.testing.assert_array_equal(fitted["bias"], HEADS["bias"])
+    np.testing.assert_allclose(np.asarray(apply(fitted, X), np.float64).var(0), 1, **MOMENTS)
