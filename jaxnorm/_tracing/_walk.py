@@ -164,7 +164,8 @@ class Walk:
         if meets and equation.primitive.name not in _ELEMENTWISE:
             self._refuse(found, f"goes into a {equation.primitive.name}")
         self.read.update(found)
-        self.met.update(found if meets else ())
+        # What a kernel makes of constants is its product, and seen there.
+        self.met.update(sources([v for v in values if not v.product]) if meets else ())
         changed = altered(equation, values)
         return Value(sources=frozenset() if meets else found, input=meets, altered=changed)
 
