@@ -89,6 +89,12 @@ CASES = {
         (-1,),
         (-3, -2),
     ),
+    "einsum_ellipsis_of_the_kernel": Case(
+        lambda rngs: nnx.Einsum("nta,ab...->ntb...", (4, 3, 2), rngs=rngs),
+        (2, 5, 4),
+        (-2, -1),
+        (-3,),
+    ),
     "query": Case(
         attention, (2, 5, 6), (-2, -1), (-3,), lambda m, x: m.query(x), ("query", "kernel")
     ),
@@ -138,6 +144,15 @@ def test_a_unit_is_what_one_output_is_made_of(name: str) -> None:
     flat = run(center(kernel, axes), jnp.full(case.shape, 3.0))
     np.testing.assert_allclose(flat, 0, **ZERO)
     assert np.abs(run(kernel, jnp.full(case.shape, 3.0))).max() > 0.1
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_layers_that_are_stacked_elsewhere_than_in_front_are_refused(axis: int) -> None:
+    """The axis of layers was taken for the inputs'."""
+    make = nnx.vmap(lambda key: nnx.Linear(4, 3, use_bias=False, rngs=nnx.Rngs(key)), out_axes=axis)
+    model = make(jax.random.split(jax.random.key(0), 5))
+    with pytest.raises(ValueError, match=r"'kernel' has the shape.* is \(4, 3\).*traced_layout"):
+        layout(model)
 
 
 def test_a_unit_of_an_embedding_is_a_row() -> None:

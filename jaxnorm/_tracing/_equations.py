@@ -6,7 +6,7 @@ from typing import Any
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from jaxnorm._tracing._values import Value
-from jaxnorm._tracing._views import View, joined, viewed
+from jaxnorm._tracing._views import View, broadcast, joined, looked_up, viewed
 from jaxnorm._trees._paths import Path
 
 #: Where a primitive that only wraps other equations keeps them.
@@ -44,21 +44,25 @@ def form_of(equation: Any, value: Value, shape: tuple[int, ...]) -> Value | None
 
 
 def altered(equation: Any, values: list[Value]) -> tuple[View, ...]:
-    """The forms of parameters whose numbers an equation changes one by one.
+    """The forms of parameters whose numbers an equation changes one by one, or chooses from.
 
-    A weight that meets an input, its mask, stays one; an input that meets a weight, its scale or
-    position, is one no more as soon as another meets it.
+    A weight that meets inputs, its mask and its scale, stays one; an input to which one is added,
+    its position, is none any more as soon as another meets it, nor is a sum with another.
     """
-    if equation.primitive.name not in ("add", "div", "mul", "select_n", "sub"):
+    name, shape = equation.primitive.name, equation.outvars[0].aval.shape
+    if name == "gather":
+        return tuple(looked_up(v, equation, shape) for v in (*values[0].views, *values[0].altered))
+    if name not in ("add", "div", "mul", "select_n", "sub"):
         return ()
-    rank = equation.outvars[0].aval.ndim
-    return tuple(
-        view
-        for i, value in enumerate(values)
-        if not (value.input and any(v.input for j, v in enumerate(values) if j != i))
-        for view in (*value.views, *value.altered)
-        if len(view.dims) == rank
-    )
+    found, adds = [], name in ("add", "sub")
+    for i, value in enumerate(values):
+        meets = any(v.input for j, v in enumerate(values) if j != i)
+        for view in (*value.views, *value.altered):
+            gone = value.input and meets and (adds or view.added)
+            if len(view.dims) == len(shape) and not gone:
+                form = broadcast(view, shape)
+                found.append(form._replace(added=view.added or (adds and meets)))
+    return tuple(found)
 
 
 def altered_kernels(equation: Any, values: list[Value]) -> Iterator[Path]:

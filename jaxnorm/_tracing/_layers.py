@@ -1,6 +1,7 @@
 """One pass over a model's layers in execution order, whatever library it is written in."""
 
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -32,6 +33,8 @@ class KernelCall(NamedTuple):
         units: the axes of ``output`` that count units, in whatever order.
         fan_in: the kernel's axes, negative, that the product sums over; None for parts of axes.
         turns: inside scans over stacked kernels, which layer it is along each axis of layers.
+        bias: the parameter of one value a unit that the model adds to the product directly, and
+            that it reads nowhere but beside this kernel; None without one.
     """
 
     path: Path
@@ -40,6 +43,7 @@ class KernelCall(NamedTuple):
     units: tuple[int, ...]
     fan_in: Axes | None
     turns: Turns
+    bias: Path | None
 
 
 #: What is called with each use, in execution order, and with what the uses before it have found, by
@@ -87,11 +91,12 @@ def run_layers(
         _warn_of_opened(opened)
     products = list(program.body.products())
     biased = {id(product.use) for product in products if product.biased}
+    biases = _own_biases(program)
 
     def replace(product: Product, output: Any, found: Found, turns: Turns) -> tuple[Any, Found]:
         if product.biased != (with_bias and id(product.use) in biased):
             return output, found
-        call = _call(product, output, turns)
+        call = _call(product, output, turns, biases.get(id(product.use)))
         units = last = call.units
         # The product of `vmap` of ``w @ x``, or of an ensemble, has units first: rows are to be.
         first = with_bias and product.use.units_first and 0 in units
@@ -136,6 +141,14 @@ def _layers(program: Program, kernels: set[Path]) -> dict[Path, Axes]:
     return layers
 
 
+def _own_biases(program: Program) -> dict[int, Path]:
+    """The bias that is added to each product, by the use, if nothing else is made of it."""
+    added = {id(p.use): (p.form.path, p.bias) for p in program.body.products() if p.bias}
+    kernels = Counter(bias for _, bias in set(added.values()))
+    read = program.read()
+    return {use: b for use, (_, b) in added.items() if kernels[b] == 1 and b not in read}
+
+
 def _check_met(met: set[Path]) -> None:
     """Raises for kernels of which a factor would be seen in their products alone."""
     if met:
@@ -159,11 +172,11 @@ def _warn_of_opened(opened: list[Path]) -> None:
     )
 
 
-def _call(product: Product, output: Any, turns: Turns) -> KernelCall:
+def _call(product: Product, output: Any, turns: Turns, bias: Path | None) -> KernelCall:
     kernel, units = product.use.kernel, product.use.units
     if product.biased:
         units = product.unit_axes()
     stacked = kernel._replace(dims=(*kernel.layers, *kernel.dims), layers=())
     as_it_is = stacked == whole(kernel.path, kernel.shape)
-    fan_in = product.use.fan_in
-    return KernelCall(kernel.path, output, units if as_it_is else None, units, fan_in, turns)
+    unit_axes, fan_in = units if as_it_is else None, product.use.fan_in
+    return KernelCall(kernel.path, output, unit_axes, units, fan_in, turns, bias)

@@ -40,9 +40,9 @@ def traced_layout(
 
     Raises:
         ValueError: naming the parameters that it cannot speak for: changed by more than a view
-            before the product (by a mask, also one of the inputs), multiplied with each other,
-            contracted along different axes in two places, or along a part of an axis; and if no
-            parameter is contracted at all.
+            before the product (by a mask, also one of the inputs, or by the choice of one of
+            several kernels for each row), multiplied with each other, contracted along different
+            axes in two places, or along a part of an axis; and if no parameter is contracted.
 
     A parameter that is multiplied and summed by hand, without a product, counts as a scale.
     Nothing is computed, and sharding plays no part; inside ``shard_map`` kernels must be whole.

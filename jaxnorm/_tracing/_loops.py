@@ -36,7 +36,10 @@ def scan_counts(equation: Any) -> tuple[int, int]:
 def _scan(run: Run, equation: Any, values: list[Value]) -> Walked:
     consts, carry = scan_counts(equation)
     slices = [
-        value._replace(views=tuple(map(inside_scan, value.views)), altered=())
+        value._replace(
+            views=tuple(map(inside_scan, value.views)),
+            altered=tuple(map(inside_scan, value.altered)),
+        )
         for value in values[consts + carry :]
     ]
 

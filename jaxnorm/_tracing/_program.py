@@ -43,6 +43,10 @@ class Program(NamedTuple):
     given: list[Any]
     structure: Any
 
+    def read(self) -> set[Path]:
+        """The parameters that anything is made of but products, and sums with their biases."""
+        return self.walk.read.union(*(value.sources for value in self.body.values()))
+
     def run(self, replace: Replace) -> tuple[PyTree, Found]:
         """The function's result, with ``replace`` at each step that makes a product."""
 

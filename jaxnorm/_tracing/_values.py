@@ -36,7 +36,7 @@ class Product(NamedTuple):
         use: what made it.
         form: its axes, as they are now; its ``path`` is the kernel's.
         biased: whether a bias has been added.
-        bias: that, if it is a parameter of one value a unit.
+        bias: that, if it is a parameter of one value a unit, in the kernel's order.
     """
 
     use: Use
@@ -62,7 +62,17 @@ class Product(NamedTuple):
             for factor in dim
             if factor.axis >= 0 and factor.size > 1
         )
+        per_unit = per_unit and self._in_order(views[0])
         return self._replace(biased=True, bias=views[0].path if per_unit else None)
+
+    def _in_order(self, bias: View) -> bool:
+        """Whether the bias has its units in the order that the kernel has them in."""
+        dims = [(f for dim in view.dims for f in dim if f.size > 1) for view in (self.form, bias)]
+        order = {axis: place for place, axis in enumerate(self.use.units)}
+        units = [(order[f.axis], -f.step) for f in dims[0] if f.axis in order]
+        values = [(f.axis, -f.step) for f in dims[1] if f.axis >= 0]
+        orders = [sorted(range(len(keys)), key=keys.__getitem__) for keys in (units, values)]
+        return orders[0] == orders[1] or all(keys == sorted(keys) for keys in (units, values))
 
 
 class Value(NamedTuple):
@@ -97,7 +107,8 @@ def either(one: Value, other: Value) -> Value:
     if one == other:
         return one
     if one.input or other.input:
-        return INPUT
+        forms = (*one.views, *one.altered, *other.views, *other.altered)
+        return INPUT._replace(altered=tuple(dict.fromkeys(forms)))
     return Value(sources=one.sources | other.sources)
 
 

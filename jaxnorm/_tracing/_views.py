@@ -18,10 +18,11 @@ _SAME = (
 
 
 class Factor(NamedTuple):
-    """A parameter's axis, or what a reshape has made a factor of its size."""
+    """A parameter's axis, or what a reshape has made a factor of its size, by steps along it."""
 
     axis: int
     size: int
+    step: int = 1
 
 
 class View(NamedTuple):
@@ -32,6 +33,7 @@ class View(NamedTuple):
         shape: its own shape.
         dims: for each axis of the form, the factors that it counts, the slowest first.
         turned: whether an axis has been reversed.
+        added: whether it has been added to an input.
         layers: the axes that are gone because scans have sliced them, the outermost first.
     """
 
@@ -39,6 +41,7 @@ class View(NamedTuple):
     shape: tuple[int, ...]
     dims: tuple[tuple[Factor, ...], ...]
     turned: bool = False
+    added: bool = False
     layers: tuple[tuple[Factor, ...], ...] = ()
 
     def has_all(self, once: bool) -> bool:
@@ -95,6 +98,26 @@ def joined(view: View, axis: int, size: int) -> View:
     return view._replace(dims=(*view.dims[:axis], (Factor(PART, size),), *view.dims[axis + 1 :]))
 
 
+def broadcast(view: View, shape: tuple[int, ...]) -> View:
+    """The form of ``shape`` that an operation on each number makes of one of the same rank."""
+    sizes = (math.prod(factor.size for factor in dim) for dim in view.dims)
+    axes = zip(view.dims, sizes, shape, strict=True)
+    dims = (dim if old == new else (Factor(SPREAD, new),) for dim, old, new in axes)
+    return view._replace(dims=tuple(dims))
+
+
+def looked_up(view: View, equation: Any, shape: tuple[int, ...]) -> View:
+    """What a gather takes out of a form: the same at every place, and whole along other axes."""
+    numbers, before = equation.params["dimension_numbers"], equation.invars[0].aval.shape
+    gone = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    kept = [axis for axis in range(len(before)) if axis not in gone]
+    dims: list[tuple[Factor, ...]] = [(Factor(SPREAD, size),) for size in shape]
+    for place, axis in zip(numbers.offset_dims, kept, strict=True):
+        size = shape[place]
+        dims[place] = view.dims[axis] if size == before[axis] else (Factor(PART, size),)
+    return view._replace(dims=tuple(dims))
+
+
 def viewed(view: View, equation: Any, shape: tuple[int, ...]) -> View | None:
     """The form of ``shape`` that an equation makes of a form; None where it is a form no more."""
     params, before = equation.params, equation.invars[0].aval.shape
@@ -138,7 +161,8 @@ def _reshaped(view: View, shape: tuple[int, ...]) -> View | None:
             if size_of_part not in (factor.size, missing) or not factor.size:
                 return None
             if factor.size > missing:
-                rest.append(Factor(factor.axis, factor.size // missing))
-            taken.append(Factor(factor.axis, size_of_part))
+                rest.append(factor._replace(size=factor.size // missing))
+            step = factor.step * (factor.size // size_of_part)
+            taken.append(factor._replace(size=size_of_part, step=step))
         dims.append(tuple(taken))
     return view._replace(dims=tuple(dims))

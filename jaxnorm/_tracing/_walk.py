@@ -164,7 +164,8 @@ class Walk:
         if meets and equation.primitive.name not in _ELEMENTWISE:
             self._refuse(found, f"goes into a {equation.primitive.name}")
         self.read.update(found)
-        self.met.update(found if meets else ())
+        # What a kernel makes of constants is its product, and seen there.
+        self.met.update(sources([v for v in values if not v.product]) if meets else ())
         changed = altered(equation, values)
         return Value(sources=frozenset() if meets else found, input=meets, altered=changed)
 
@@ -186,7 +187,9 @@ class Walk:
         meets = any(value.input for value in values)
         if not sides:
             for path in altered_kernels(equation, values):
-                self._refuse([path], "is changed by an input before it is multiplied with others")
+                said = "is changed by an input before it is multiplied with others, or looked up"
+                self._refuse([path], f"{said} by one")
+                self.changed.add(path)
             return self._plain(equation, values)
         result, kernel = INPUT if meets else Value(sources=found), values[sides[0]]
         is_conv = equation.primitive.name == "conv_general_dilated"

@@ -1,6 +1,7 @@
 """The initialization of weight normalization: unit by unit, from one minibatch."""
 
 import math
+import warnings
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from jaxnorm._trees._axes import per_unit
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._paths import Path, entries, is_absent, rebuild_entries
 from jaxnorm.initializers._one_over_deviation import one_over_deviation
-from jaxnorm.initializers._rescaled import rescaled
+from jaxnorm.initializers._rescaled import Factors, rescaled
 from jaxnorm.reparam._effective import effective
 
 Values = Float[Array, "..."]
@@ -31,9 +32,8 @@ def data_dependent_init(
     w_i <- w_i / s_i and b_i <- -m_i / s_i, m_i and s_i the mean and standard deviation of w_i'x
     over samples and positions, layer by layer in execution order: each layer sees what the layers
     before it make after their own initialization. The bias is the leaf named ``bias``, or Haiku's
-    ``b`` of a ``w``, beside the kernel, of one value a unit in any shape; a layer without one only
-    gets its variance. A bias beside several kernels, as in a recurrent cell, counts as that of the
-    first one that is used.
+    ``b`` of a ``w``, beside the kernel, of one value a unit in any shape, if the model adds it to
+    the product directly and does nothing else with it; a layer without one only gets its variance.
 
     Args:
         apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters;
@@ -51,8 +51,12 @@ def data_dependent_init(
 
     Raises:
         ValueError: as `variance_preserving_init` does, for a kernel that the model reshapes or
-            transposes before it uses it, whose units cannot be told apart, and for a bias that does
-            not have one value a unit.
+            transposes before it uses it, or uses along other axes too, whose units cannot be told
+            apart, and for a bias that does not have one value a unit.
+
+    Warns:
+        UserWarning: for a bias beside a kernel that stays as it is, as the model adds it to a sum
+            (a recurrent cell's), after a gain, to the products of several kernels, or not at all.
 
     Example:
         >>> import jax
@@ -72,19 +76,23 @@ def data_dependent_init(
         if path.name in ("bias", "b") and not is_absent(leaf)
     }
 
+    def old_bias(call: KernelCall, scale: Values) -> Values | None:
+        """What the model adds to this product next, one value a unit."""
+        if call.bias is None or call.bias != _bias_beside(call.path, biases):
+            return None
+        layers = plain[call.path].shape[: len(call.turns)]
+        return _per_unit(biases[call.bias], layers, scale, call.bias)[call.turns]
+
     def visit(call: KernelCall, found: dict[Path, Moments]) -> tuple[Values, Moments]:
         sample_axes = _sample_axes(call)
         mean, factor = found.get(call.path) or _moments(call, sample_axes)
-        bias = _bias_beside(call.path, biases)
-        taken = (_bias_beside(path, biases) == bias for path in found if path != call.path)
-        if bias not in biases or any(taken):
-            mean = None
-        scale = factor.squeeze(call.fan_in)
+        scale = _scale(call, factor)
         output = promote(call.output) * jnp.expand_dims(scale, sample_axes)
-        if mean is not None:
+        old = old_bias(call, scale)
+        if old is None and call.path not in found:
+            mean = None
+        if old is not None and mean is not None:
             # The model adds the old bias next: what it must come to is -mean * factor.
-            layers = plain[call.path].shape[: len(call.turns)]
-            old = _per_unit(biases[bias], layers, mean, bias)[call.turns]
             output = output - jnp.expand_dims(mean * scale + old, sample_axes)
         return output.astype(call.output.dtype), (mean, factor)
 
@@ -96,6 +104,7 @@ def data_dependent_init(
         if mean is not None
     }
     factors = {path: factor for path, (_, factor) in moments.items()}
+    _check_fitted(factors, biases, fitted)
     return _with_biases(rescaled(params, factors), fitted)
 
 
@@ -130,14 +139,42 @@ def _with_biases(params: PyTree, biases: dict[Path, Values]) -> PyTree:
     return rebuild_entries(params, [replaced(path, entry) for path, entry in entries(params)])
 
 
+def _check_fitted(factors: Factors, biases: dict[Path, Any], fitted: dict[Path, Any]) -> None:
+    """Says of a bias that it stays as it is. Raises for one that does not have one value a unit."""
+    for path, factor in factors.items():
+        bias = _bias_beside(path, biases)
+        if bias in biases and bias not in fitted:
+            _per_unit(biases[bias], (), factor.squeeze(), bias)
+            warnings.warn(
+                f"the model does not add the bias {bias!r} to the product of the kernel {path!r} "
+                "as it is, or uses it elsewhere too, so it cannot take a mean out: it stays, and "
+                "these units only get their variance. Add it to the product itself, or give it "
+                "another name if it is no bias.",
+                UserWarning,
+                stacklevel=1,
+            )
+
+
+def _no_units(kernel: Path) -> ValueError:
+    return ValueError(
+        f"the model reshapes or transposes the kernel {kernel!r} before it uses it, or uses it "
+        "again along other axes, so its units cannot be told apart. Leave it out of the layout."
+    )
+
+
 def _sample_axes(call: KernelCall) -> tuple[int, ...]:
     """The axes of the pre-activations that do not count units."""
     if call.unit_axes is None:
-        raise ValueError(
-            f"the model reshapes or transposes the kernel {call.path!r} before it uses it, so its "
-            "units cannot be told apart. Leave it out of the layout."
-        )
+        raise _no_units(call.path)
     return tuple(axis for axis in range(call.output.ndim) if axis not in call.unit_axes)
+
+
+def _scale(call: KernelCall, factor: Values) -> Values:
+    """The factors of a kernel's first use, which has the units of this one, one value a unit."""
+    axes = call.fan_in or ()
+    if any(factor.shape[axis] != 1 for axis in axes):
+        raise _no_units(call.path)
+    return factor.squeeze(axes)
 
 
 def _moments(call: KernelCall, sample_axes: tuple[int, ...]) -> Moments:

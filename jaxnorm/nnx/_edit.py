@@ -27,9 +27,10 @@ def clone(model: nnx.Module) -> nnx.Module:
     return copy
 
 
-def set_bias(layer: Any, bias: Float[Array, "..."]) -> None:
-    """Gives a layer this bias, whether it had one or not."""
-    layer.bias = nnx.Param(bias) if layer.bias is None else layer.bias.replace(bias)
+def set_bias(layer: Any, bias: Float[Array, "..."], like: nnx.Variable[Any] | None = None) -> None:
+    """Gives a layer this bias: a variable of the kind that it had, or of the kind of ``like``."""
+    own = like if layer.bias is None else layer.bias
+    layer.bias = nnx.Param(bias) if own is None else own.replace(bias)
     layer.use_bias = True
 
 

@@ -19,8 +19,8 @@ class FoldedModel(NamedTuple):
         model: the new model, in evaluation mode.
         remaining: the paths of the BatchNorm layers that are still in it, because they do not
             directly follow a kernel: in front of one (pre-activation residual nets), after a sum,
-            or after a layer whose output something else reads too; or because they are called with
-            ``use_running_average=False`` in evaluation.
+            or after a layer whose output something else reads too; because they are called with
+            ``use_running_average=False`` in evaluation; or are of a subclass with its own call.
     """
 
     model: nnx.Module
@@ -78,4 +78,4 @@ def _fold_into(layer: Any, norm: Normalization, fan_in: Axes) -> None:
         epsilon=norm.epsilon,
     )
     layer.kernel = layer.kernel.replace(folded.kernel)
-    set_bias(layer, folded.bias)
+    set_bias(layer, folded.bias, norm.bias)

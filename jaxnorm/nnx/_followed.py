@@ -62,8 +62,11 @@ def followed_layers(
     called once and whose output nothing else reads; nothing else reads the kernel or the bias; and
     the normalization is along the units and is called once. Only then can the one be written into
     the other. It must be so in all ``modes``: in evaluation (False), in training (True). Where the
-    ``running`` statistics matter, a call that asks for the batch's is none that can be written.
+    ``running`` statistics matter, a call that asks for the batch's is none that can be written; nor
+    is that of someone's subclass that computes something of its own.
     """
+    modules = dict(nnx.iter_modules(model))
+    normalizations = [path for path in normalizations if not has_own_call(modules[path])]
     found: list[dict[Path, Followed]] = []
     for train in modes:
         try:
@@ -79,6 +82,11 @@ def followed_layers(
                 "becomes a ScaleAndBias."
             ) from error
     return dict(set(found[0].items()).intersection(*(other.items() for other in found[1:])))
+
+
+def has_own_call(normalization: Any) -> bool:
+    """Whether it is of a subclass that computes something else, an activation after it say."""
+    return type(normalization).__call__.__module__.partition(".")[0] not in ("flax", "jaxnorm")
 
 
 def _in_mode(
@@ -109,8 +117,7 @@ def _in_mode(
 def _found(
     program: Program, normalizations: list[Path], layers: dict[tuple[str, ...], Path]
 ) -> dict[Path, Followed]:
-    walk = program.walk
-    read = walk.read.union(*(value.sources for value in program.body.values()))
+    walk, read = program.walk, program.read()
     reads = Counter([*walk.sums, *(use.kernel.path for use in walk.uses)])
     marks = Counter(name for name, _ in walk.marks)
     found = {}

@@ -33,7 +33,8 @@ def layout(model: nnx.Module) -> Layout:
         with reparametrized kernels.
 
     Raises:
-        ValueError: if no module has a kernel that is known.
+        ValueError: if no module has a kernel that is known, or one has axes that are stacked
+            elsewhere than in front of it.
         TypeError: if the model is another library's.
 
     Example:
@@ -42,11 +43,12 @@ def layout(model: nnx.Module) -> Layout:
         >>> axes["query"]["kernel"], axes["out"]["kernel"]
         ((-3,), (-3, -2))
     """
-    known = {
-        Path(map(str, (*path, name))): axes
-        for path, module in nnx.iter_modules(model)
-        for name, axes in _kernel_axes(module).items()
-    }
+    known: dict[Path, Axes] = {}
+    for path, module in nnx.iter_modules(model):
+        for name, axes in _kernel_axes(module).items():
+            kernel = Path(map(str, (*path, name)))
+            _check_stacked_in_front(kernel, module, name)
+            known[kernel] = axes
     if not known:
         check_module(model)
         raise ValueError(
@@ -62,6 +64,25 @@ def _kernel_axes(module: nnx.Module) -> dict[str, Axes]:
         if isinstance(module, kind):
             return axes_of(module)
     return {}
+
+
+def _check_stacked_in_front(path: Path, module: Any, name: str) -> None:
+    shape, own = getattr(getattr(module, name), "shape", None), _own_shape(module)
+    if shape is not None and tuple(shape[-len(own) :]) != own:
+        raise ValueError(
+            f"the kernel {path!r} has the shape {tuple(shape)}, and that of one "
+            f"{type(module).__name__} is {own}; wanted axes that are stacked in front of it alone. "
+            "Stack along axis 0, or use traced_layout(apply, params, *inputs), which finds them."
+        )
+
+
+def _own_shape(module: Any) -> tuple[int, ...]:
+    """What a module says of its kernel's shape."""
+    if isinstance(module, nnx.Embed):
+        return module.num_embeddings, module.features
+    if isinstance(module, (nnx.Linear, nnx.LinearGeneral)):
+        return (*_tuple(module.in_features), *_tuple(module.out_features))
+    return tuple(module.kernel_shape)
 
 
 def _linear(module: Any) -> dict[str, Axes]:
@@ -80,13 +101,16 @@ def _conv_transpose(module: Any) -> dict[str, Axes]:
 
 
 def _linear_general(module: Any) -> dict[str, Axes]:
-    inputs, outputs = _length(module.in_features), _length(module.out_features)
+    inputs, outputs = len(_tuple(module.in_features)), len(_tuple(module.out_features))
     return {"kernel": tuple(range(-inputs - outputs, -outputs))}
 
 
 def _einsum(module: Any) -> dict[str, Axes]:
     operands, output = module.einsum_str.replace(" ", "").split("->")
-    letters = operands.split(",")[1].replace("...", "")
+    letters = operands.split(",")[1]
+    # An ellipsis of the kernel stands for as many axes as no letter names, all in the output.
+    unnamed = len(module.kernel_shape) - len(letters.replace("...", ""))
+    letters = letters.replace("...", "." * unnamed)
     contracted = [axis for axis, letter in enumerate(letters) if letter not in output]
     return {"kernel": negative_axes(contracted, len(letters))} if contracted else {}
 
@@ -96,8 +120,8 @@ def _embed(module: Any) -> dict[str, Axes]:
     return {"embedding": (-1,)}
 
 
-def _length(features: int | tuple[int, ...]) -> int:
-    return 1 if isinstance(features, int) else len(features)
+def _tuple(features: int | tuple[int, ...]) -> tuple[int, ...]:
+    return (features,) if isinstance(features, int) else tuple(features)
 
 
 _AXES: dict[type, Callable[[Any], dict[str, Axes]]] = {

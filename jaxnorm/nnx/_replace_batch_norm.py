@@ -1,5 +1,6 @@
 """Taking batch normalization out of someone's model."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ from flax import nnx
 from jaxnorm._numerics import promote
 from jaxnorm.nnx._batch_norm import BatchNorm
 from jaxnorm.nnx._edit import Path, check_module, clone, replaced, set_bias
-from jaxnorm.nnx._followed import followed_layers
+from jaxnorm.nnx._followed import followed_layers, has_own_call
 from jaxnorm.nnx._population_norm import PopulationNorm
 from jaxnorm.nnx._scale_and_bias import Identity, ScaleAndBias
 
@@ -20,6 +21,9 @@ Normalization = nnx.BatchNorm | BatchNorm | PopulationNorm
 def scale_and_bias(batch_norm: Normalization) -> ScaleAndBias:
     """The affine part of a batch normalization layer, with its scale and bias as they are.
 
+    They are the same variables: frozen ones (of a subclass of ``nnx.Param``) stay frozen, and those
+    that several layers share stay shared.
+
     Example:
         >>> scale_and_bias(nnx.BatchNorm(3, rngs=nnx.Rngs(0))).bias.shape
         (3,)
@@ -29,11 +33,14 @@ def scale_and_bias(batch_norm: Normalization) -> ScaleAndBias:
             f"the batch normalization layer normalizes axes {batch_norm.axis}; wanted one feature "
             "axis. Give replace_batch_norm a with_= that makes a layer for it."
         )
+    if has_own_call(batch_norm):
+        raise ValueError(
+            f"{type(batch_norm).__name__} has a __call__ of its own, of which a scale and a bias "
+            "would leave nothing. Give replace_batch_norm a with_= that makes a layer for it."
+        )
     dtype = own_dtype(batch_norm)
     layer = ScaleAndBias(batch_norm.num_features, axis=batch_norm.axis, dtype=dtype)
-    scale, bias = batch_norm.scale, batch_norm.bias
-    layer.channel_scale = None if scale is None else nnx.Param(scale[...])
-    layer.bias = None if bias is None else nnx.Param(bias[...])
+    layer.channel_scale, layer.bias = batch_norm.scale, batch_norm.bias
     return layer
 
 
@@ -53,8 +60,8 @@ def replace_batch_norm(
     nothing is left of it: its bias becomes the layer's, and its scale is the kernel's own, which
     ``reparametrize(params, Scaled)`` makes a parameter. That is O(parameters) instead of
     O(activations) per step. Elsewhere (in front of a kernel, as in pre-activation residual nets,
-    behind a dropout, or with an initial scale other than 1) a `ScaleAndBias` layer takes its place,
-    as everywhere without ``inputs``.
+    behind a dropout, with an initial scale other than 1, or with a shared one) a `ScaleAndBias`
+    layer takes its place, as everywhere without ``inputs``.
 
     An existing network becomes trainable without normalization in three lines:
     ``model = replace_batch_norm(model, x)``, ``apply, params, state = functionalize(model)``,
@@ -75,7 +82,8 @@ def replace_batch_norm(
         of that (Flax's float32 ones meeting bfloat16).
 
     Raises:
-        ValueError: if the model has no BatchNorm layer, or cannot be called in training with the
+        ValueError: if the model has no BatchNorm layer, one of several axes or of a subclass with
+            a call of its own (without ``with_``), or cannot be called in training with the
             ``inputs``.
         TypeError: if the model is another library's.
 
@@ -129,17 +137,23 @@ def add_bias(layer: Any, batch_norm: Normalization) -> None:
     bias = promote(own)
     if batch_norm.bias is not None:
         bias = bias + promote(batch_norm.bias[...], bias)
-    set_bias(layer, bias.astype(own.dtype))
+    set_bias(layer, bias.astype(own.dtype), batch_norm.bias)
 
 
 def _weight_side(
     model: nnx.Module, norms: dict[Path, Any], inputs: tuple[Any, ...], keywords: dict[str, Any]
 ) -> dict[Path, Path]:
-    """The layers whose kernels can carry the scale of the normalization that follows them."""
-    ones = [
+    """The layers whose kernels can carry the scale of the normalization that follows them.
+
+    It starts at 1, and is, with the bias, of one normalization alone.
+    """
+    affine = {path: [v for v in (n.scale, n.bias) if v is not None] for path, n in norms.items()}
+    counts = Counter(id(variable) for variables in affine.values() for variable in variables)
+    own = [
         path
         for path, norm in norms.items()
-        if norm.scale is None or bool(jnp.all(norm.scale[...] == 1))
+        if (norm.scale is None or bool(jnp.all(norm.scale[...] == 1)))
+        and all(counts[id(variable)] == 1 for variable in affine[path])
     ]
     followed = followed_layers(model, list(norms), inputs, keywords, modes=(False, True))
-    return {path: found.layer for path, found in followed.items() if path in ones}
+    return {path: found.layer for path, found in followed.items() if path in own}

@@ -158,3 +158,24 @@ def test_a_zero_kernel_is_kept() -> None:
     fitted = jax.jit(lambda p: variance_preserving_init(mlp, p, x))(params)
     assert not np.any(fitted["layer_0"]["kernel"])
     assert_unit(variances(fitted, x)[1:])
+
+
+def test_what_a_kernel_makes_of_constants_may_meet_the_inputs() -> None:
+    """Positions of a table, and the state that an unrolled recurrent network begins with."""
+    positions = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
+    params = {name: {"kernel": uniform(size, 4)} for name, size in (("x", 3), ("t", 5), ("h", 4))}
+    x = uniform(40, 6, 3, seed=2)
+
+    def model(p: Any, x: Any) -> Any:
+        x = x @ p["x"]["kernel"] + (positions @ p["t"]["kernel"])[None]
+        h = jnp.zeros((40, 4))
+        for t in range(6):
+            h = jnp.tanh(h @ p["h"]["kernel"] + x[:, t])
+        return h
+
+    fitted = variance_preserving_init(model, params, x)
+    for name, inputs in (("x", np.asarray(x)), ("t", positions)):
+        product = inputs.astype(np.float64) @ np.asarray(fitted[name]["kernel"], np.float64)
+        np.testing.assert_allclose(product.var(), 1, rtol=1e-5)
+    # Its first use makes zeros of zeros.
+    np.testing.assert_array_equal(fitted["h"]["kernel"], params["h"]["kernel"])

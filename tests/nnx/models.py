@@ -123,6 +123,13 @@ class Custom(nnx.Module):
         return self.forward(self, x)
 
 
+class Activated(nnx.BatchNorm):
+    """With its activation, as some libraries have it."""
+
+    def __call__(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        return nnx.relu(super().__call__(x, *args, **kwargs))
+
+
 def dense(rngs: nnx.Rngs, inputs: int = WIDTH, **settings: Any) -> nnx.Linear:
     return nnx.Linear(inputs, WIDTH, rngs=rngs, **settings)
 

@@ -163,6 +163,20 @@ def test_a_normalization_with_the_batch_s_statistics_remains(kind: Any) -> None:
     assert isinstance(replaced.norm, Identity)
 
 
+def test_a_subclass_that_does_more_remains() -> None:
+    rngs = nnx.Rngs(0)
+    layers = [
+        nnx.Linear(5, 8, rngs=rngs),
+        models.Activated(8, rngs=rngs),
+        nnx.Linear(8, 8, rngs=rngs),
+    ]
+    model = trained(nnx.Sequential(*layers, nnx.BatchNorm(8, rngs=rngs)))
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(4, 5)), jnp.float32)
+    folded, remaining = fold_batch_norm(model, x)
+    assert remaining == [("layers", 1)]
+    np.testing.assert_allclose(folded(x), evaluated(model, x), **FLOAT32)
+
+
 def test_model_without_batch_norm() -> None:
     model = models.ConvNet(nnx.Rngs(0), normalized=False)
     with pytest.raises(ValueError, match=r"ConvNet has no BatchNorm layer.*nothing to take out"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxnorm.nnx import replace_batch_norm
+from jaxnorm.nnx import fold_batch_norm, replace_batch_norm
 from tests.nnx import models
 from tests.nnx.cases import ALL, CONVNET, RESNET, Case, evaluated, kinds, trained, variables
 
@@ -126,6 +126,51 @@ def test_model_without_batch_norm() -> None:
     model = models.ConvNet(nnx.Rngs(0), normalized=False)
     with pytest.raises(ValueError, match=r"ConvNet has no BatchNorm layer.*nothing to take out"):
         replace_batch_norm(model, CONVNET.input())
+
+
+@pytest.mark.parametrize("with_inputs", [True, False])
+def test_a_subclass_that_does_more_needs_a_replacement_of_one_s_own(with_inputs: bool) -> None:
+    """Its activation was gone without a word."""
+    rngs, inputs = nnx.Rngs(0), (jnp.ones((2, 5)),) if with_inputs else ()
+    model = nnx.Sequential(nnx.Linear(5, 8, rngs=rngs), models.Activated(8, rngs=rngs))
+    with pytest.raises(ValueError, match=r"Activated has a __call__ of its own.*with_="):
+        replace_batch_norm(model, *inputs)
+    replaced = replace_batch_norm(model, *inputs, with_=lambda norm: nnx.Dropout(0.0))
+    assert kinds(replaced)["layers/1"] == "Dropout"
+
+
+class Frozen(nnx.Param[Any]):
+    """What an optimizer's filter leaves out."""
+
+
+def test_scales_and_biases_stay_of_their_own_kind() -> None:
+    """A frozen bias became a parameter like any other, and was trained."""
+    rngs, x = nnx.Rngs(0), jnp.ones((2, 5))
+    norm = nnx.BatchNorm(8, rngs=rngs)
+    norm.scale, norm.bias = Frozen(jnp.ones(8), tag="scale"), Frozen(jnp.ones(8), tag="bias")
+    model = nnx.Sequential(nnx.Linear(5, 8, use_bias=False, rngs=rngs), norm)
+    layer = replace_batch_norm(model).layers[1]
+    in_layer = (layer.channel_scale, layer.bias)
+    in_linear = (replace_batch_norm(model, x).layers[0].bias,)
+    folded = (fold_batch_norm(model, x).model.layers[0].bias,)
+    assert {type(variable) for variable in in_layer + in_linear + folded} == {Frozen}
+    tags = [variable.get_metadata("tag") for variable in in_layer + in_linear + folded]
+    assert tags == ["scale", "bias", "bias", "bias"]
+
+
+@pytest.mark.parametrize("with_inputs", [True, False])
+def test_normalizations_that_share_scale_and_bias_share_them_still(with_inputs: bool) -> None:
+    """As those of several domains: each has statistics of its own, and the affine part is one."""
+    rngs, x = nnx.Rngs(0), jnp.ones((2, 8))
+    norms = [nnx.BatchNorm(8, rngs=rngs) for _ in range(2)]
+    norms[1].scale, norms[1].bias = norms[0].scale, norms[0].bias
+    first, last = (nnx.Linear(8, 8, rngs=rngs) for _ in range(2))
+    model = nnx.Sequential(first, norms[0], nnx.relu, last, norms[1])
+    replaced = replace_batch_norm(model, *((x,) if with_inputs else ()))
+    one, other = replaced.layers[1], replaced.layers[4]
+    assert one.bias is other.bias
+    assert one.channel_scale is other.channel_scale
+    assert one.bias is not norms[0].bias
 
 
 def test_several_feature_axes_need_a_replacement_of_one_s_own() -> None:

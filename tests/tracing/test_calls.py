@@ -137,6 +137,7 @@ MADE_OF_IT: dict[str, Callable[[Any, Any], Any]] = {
     "its square": lambda p, x: x**2 @ p["kernel"] ** 2,
     "rounded": lambda p, x: x @ rounded(p["kernel"]),
     "masked": lambda p, x: x @ jnp.where(p["kernel"] > 0, p["kernel"], 0),
+    "masked by an input": lambda p, x: x @ (p["kernel"] * jnp.sign(x[:4, :1])),
     "in a loop": lambda p, x: jax.lax.scan(
         lambda h, _: (h + x @ p["kernel"] ** 2, None), jnp.zeros((8, 5)), length=2
     )[0],
