@@ -65,7 +65,7 @@ def compare(
     comparison = Comparison(settings)
     tasks = [(Variant(method.name), seed) for method in methods for seed in seeds]
     if tuning is not None:
-        tasks = choose(settings, methods, seeds, tuning, out, jobs, resume)
+        tasks = choose(comparison, methods, seeds, tuning, out, jobs, resume)
     runs = run_all(comparison, tasks, out, jobs, resume, write=partial(_write, out))
     if not writes():
         return

@@ -31,11 +31,16 @@ from jaxnorm import parameter_count
 _WHICH = {"methods", "seeds", "jobs", "tune", "tune_epochs"}
 
 
+#: What loads the dataset of a seed, and what makes another of it.
+Load = Callable[[int], Dataset]
+Made = Callable[[Load, int], Dataset]
+
+
 def ignore(what: object) -> None:
     """What nobody sees."""
 
 
-def loader(settings: Settings) -> Callable[[int], Dataset]:
+def loader(settings: Settings) -> Load:
     """What loads the dataset of a seed."""
     train_rows, test_rows = settings.train_rows, settings.test_rows
     return partial(load, settings.dataset, train_rows=train_rows, test_rows=test_rows)
@@ -46,24 +51,27 @@ class Comparison:
 
     Args:
         settings: what the methods share.
-        source: the dataset of a seed; None for what the settings name.
+        made: ``(load, seed) -> dataset``, of what loads the dataset of a seed; None for that
+            dataset itself.
+        load: what loads it, and keeps it; None for what the settings name.
 
     Attributes:
         advance: is told of each epoch.
     """
 
-    def __init__(self, settings: Settings, source: Callable[[int], Dataset] | None = None):
-        self.settings, self.source = settings, source
+    def __init__(self, settings: Settings, made: Made | None = None, load: Load | None = None):
+        self.settings, self.made = settings, made
         self.advance: Advance = ignore
         self.config = settings.changed(nonfinite="stop")
         self._events = EventFiles(settings.tensorboard if writes() else None)
         self._placement = make_placement(settings.parallel, settings.mesh)
-        self.dataset = cache(source or loader(settings))
+        self.load = load or cache(loader(settings))
+        self.dataset = self.load if made is None else cache(partial(made, self.load))
         self._trainers: dict[tuple[object, ...], Trainer] = {}
 
     def again(self) -> Callable[[], "Comparison"]:
-        """What makes the same in another process."""
-        return partial(Comparison, self.settings, self.source)
+        """What makes the same in another process, which loads for itself."""
+        return partial(Comparison, self.settings, self.made)
 
     def trainer(self, variant: Variant, dataset: Dataset) -> Trainer:
         """The variant on data of that shape."""

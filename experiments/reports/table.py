@@ -14,7 +14,7 @@ import numpy as np
 
 import jaxnorm
 from experiments.training.fit import AT_CHANCE, DIVERGED, Run
-from experiments.variant import own_settings
+from experiments.variant import own_settings, shown
 
 #: A header and rows of text.
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
@@ -100,7 +100,7 @@ def _row(runs: Sequence[Run], first: Sequence[Run]) -> tuple[str, ...]:
 
 def _values(runs: Sequence[Run], name: str) -> str:
     """The values of a setting under each seed, or the one of all."""
-    found = [f"{dict(run.changes)[name]:g}" for run in runs if name in dict(run.changes)]
+    found = [shown(dict(run.changes)[name]) for run in runs if name in dict(run.changes)]
     return found[0] if len(set(found)) == 1 else ", ".join(found)
 
 
