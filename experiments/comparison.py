@@ -57,11 +57,13 @@ class Comparison:
 
     Attributes:
         advance: is told of each epoch.
+        kept: how many of the runs an earlier call finished.
     """
 
     def __init__(self, settings: Settings, made: Made | None = None, load: Load | None = None):
         self.settings, self.made = settings, made
         self.advance: Advance = ignore
+        self.kept = 0
         self.config = settings.changed(nonfinite="stop")
         self._events = EventFiles(settings.tensorboard if writes() else None)
         self._placement = make_placement(settings.parallel, settings.mesh)
@@ -129,9 +131,9 @@ def run_all(
     done = read_runs(out / keep, protocol) if resume and jax.process_count() == 1 else {}
     missing = [task for task in tasks if _name(task) not in done]
     with progress(len(missing) * epochs, writes()) as (advance, say):
-        if len(missing) < len(tasks):
-            say(f"{len(tasks) - len(missing)} of {len(tasks)} runs are kept from an earlier call.")
-        comparison.advance = advance
+        comparison.advance, comparison.kept = advance, len(tasks) - len(missing)
+        if comparison.kept:
+            say(f"{comparison.kept} of {len(tasks)} runs are kept from an earlier call.")
         make = comparison.again() if jobs > 1 else lambda: comparison
         for task, run in finished(missing, make, jobs):
             done[_name(task)] = run

@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 import pytest
 
 from experiments.checkpoints.config import config_of
+from experiments.checkpoints.lock import alone_in
 from experiments.cli import main
 from experiments.commands import Compare, Report, Train
 from experiments.comparison import Comparison
@@ -79,6 +80,9 @@ def test_a_comparison_grows_and_keeps_what_is_finished(comparison, npz, tmp_path
     assert ("none, seed 1:" in said, "bn, seed 1:" in said) == (True, False)
     old, new = rows_of(comparison / "results.csv"), rows_of(tmp_path / "results.csv")
     assert new[2:] == old[:2]
+    # The versions, hardware and date below are not those of all runs.
+    assert "2 of these 4 runs are kept from earlier calls" in (tmp_path / "table.md").read_text()
+    assert "are kept from" not in (comparison / "table.md").read_text()
     assert main([*command, "--methods", "none,bn,cwo", "--resume"]) == 0
     assert "6 of 6 runs are kept from an earlier call." in capsys.readouterr().err
     assert rows_of(tmp_path / "results.csv") == new + old[2:]
@@ -87,6 +91,16 @@ def test_a_comparison_grows_and_keeps_what_is_finished(comparison, npz, tmp_path
     assert kept["protocol"].pop("test_rows") is None
     (tmp_path / "runs.json").write_text(json.dumps(kept))
     assert main([*command, "--methods", "none,bn,cwo", "--resume"]) == 0
+
+
+@pytest.mark.parametrize("command", ["compare", "paper lcw/fig1 --preset smoke"])
+def test_two_at_once_do_not_undo_what_the_other_keeps(command, tmp_path, capsys):
+    with alone_in(tmp_path):
+        assert main([*command.split(), "--out", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert f"another run writes to {tmp_path}" in said
+    assert "give another --out" in said
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_comparison_of_other_settings_is_not_gone_on_with(comparison, npz, capsys):
