@@ -97,7 +97,9 @@ class Train(Settings):
     0.1 s. For one process."""
     resume: bool = False
     """Go on from the newest checkpoint; from the beginning if there is none. All settings that
-    change numbers must be the checkpoint's; the devices may be others."""
+    change numbers must be the checkpoint's; the devices may be others. (With batch normalization
+    under shard_map or pmap, whose groups are the devices' rows, --ghost-groups keeps their number.)
+    """
     resume_from: Count | None = None
     """Go on from the checkpoint of this epoch, and delete the later ones."""
     skip_nonfinite: bool = False

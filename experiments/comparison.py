@@ -21,6 +21,7 @@ from experiments.reports.tensorboard import EventFiles
 from experiments.settings import Settings
 from experiments.training.devices import make_placement
 from experiments.training.fit import DIVERGED, Run, fit, start
+from experiments.training.groups import as_groups_of_jit
 from experiments.training.history import Epoch
 from experiments.training.processes import writes
 from experiments.training.trainer import Trainer, make_trainer
@@ -70,6 +71,11 @@ class Comparison:
         self.load = load or cache(loader(settings))
         self.dataset = self.load if made is None else cache(partial(made, self.load))
         self._trainers: dict[tuple[object, ...], Trainer] = {}
+
+    @property
+    def followed(self) -> Settings:
+        """The settings as they decide numbers, whatever the methods."""
+        return as_groups_of_jit(self.settings, self._placement)
 
     def again(self) -> Callable[[], "Comparison"]:
         """What makes the same in another process, which loads for itself."""
@@ -126,7 +132,7 @@ def run_all(
     dataset, epochs = comparison.dataset(tasks[0][1]), comparison.config.epochs
     for variant in dict.fromkeys(variant for variant, _ in tasks):
         comparison.trainer(variant, dataset)
-    protocol = _protocol_of(comparison.settings, dataset)
+    protocol = _protocol_of(comparison.followed, dataset)
     # Several hosts need not see the same files; then all train everything.
     done = read_runs(out / keep, protocol) if resume and jax.process_count() == 1 else {}
     missing = [task for task in tasks if _name(task) not in done]

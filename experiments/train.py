@@ -27,6 +27,7 @@ from experiments.reports.tensorboard import EventFiles
 from experiments.settings import Settings
 from experiments.training.devices import make_placement
 from experiments.training.fit import fit
+from experiments.training.groups import as_groups_of_jit
 from experiments.training.history import Checkpointer, NoCheckpoints
 from experiments.training.processes import join, writes
 from experiments.training.trainer import Trainer, make_trainer
@@ -62,9 +63,10 @@ def train(
     trainer = make_trainer(method, config, dataset, placement)
     if writes():
         print(description(trainer, dataset), end="\n\n")
+    followed = as_groups_of_jit(settings, placement) if has_statistics(trainer) else settings
     with (
         progress(config.epochs, writes()) as (advance, say),
-        _kept(checkpoints, config_of(settings, *dataset[:4]), config.epochs) as keeper,
+        _kept(checkpoints, config_of(followed, *dataset[:4]), config.epochs) as keeper,
         events.of(method.name, seed) as log,
     ):
         report = reporter(f"{method.name}, seed {seed}", config.epochs, advance, log)
@@ -90,6 +92,11 @@ def description(trainer: Trainer, dataset: Dataset) -> str:
     """Which leaves are constrained, free and decayed, as a table."""
     raw = jax.eval_shape(inspect.unwrap(trainer.init), np.uint32(0), dataset.X_train).params
     return describe(raw, trainer.layout, decayed=decayed(trainer.context.kernels))
+
+
+def has_statistics(trainer: Trainer) -> bool:
+    """Whether the network has any beside its parameters, as those of batches."""
+    return bool(jax.tree.leaves(trainer.context.functional.state))
 
 
 def _kept(

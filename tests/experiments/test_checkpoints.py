@@ -16,7 +16,9 @@ from experiments.checkpoints.arrays import checksums, flatten, unflatten
 from experiments.checkpoints.checkpoints import Checkpoints
 from experiments.checkpoints.config import check_config
 from experiments.cli import main
+from experiments.comparison import Comparison
 from experiments.errors import UserError
+from experiments.settings import Settings
 from jaxnorm import clean_parameters, constraint_drift
 from tests.experiments.toy import after_an_epoch, save_toy, toy_trainer
 
@@ -156,6 +158,25 @@ def test_checkpoints_from_before_a_setting_came_fit_its_default():
     check_config({"a": 1}, {"a": 1, "rate_decay": 0.0}, "here")
     with pytest.raises(UserError, match=r"rate-decay 0.0 there and 0.1 here"):
         check_config({"a": 1}, {"a": 1, "rate_decay": 0.1}, "here")
+
+
+def test_a_batch_goes_on_in_as_many_groups(tmp_path, capsys):
+    """Of batch normalization under shard_map, which sees the rows of a device."""
+    command = ["train", "--dataset", save_toy(tmp_path), "--method", "bn", "--depth", "1"]
+    command += ["--width", "4", "--batch-size", "16", "--epochs", "1", "--out", str(tmp_path)]
+    command += ["--checkpoint-dir", str(tmp_path / "checkpoints"), "--quiet"]
+    assert main([*command, "--parallel", "shard_map"]) == 0
+    devices = jax.device_count()
+    assert main([*command, "--resume"]) == 2
+    assert f"ghost-groups {devices} there and 1 here" in capsys.readouterr().err
+    assert main([*command, "--resume", "--ghost-groups", str(devices)]) == 0
+
+
+def test_runs_of_a_comparison_are_kept_in_as_many_groups():
+    apart = Comparison(Settings(parallel="shard_map"))
+    together, grouped = Comparison(Settings()), Comparison(Settings(ghost_groups=4))
+    found = [each.followed.ghost_groups for each in (apart, together, grouped)]
+    assert found == [jax.device_count(), 1, 4]
 
 
 @pytest.fixture(scope="module")
