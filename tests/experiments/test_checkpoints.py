@@ -19,6 +19,7 @@ from experiments.cli import main
 from experiments.comparison import Comparison
 from experiments.errors import UserError
 from experiments.settings import Settings
+from experiments.train import refuse_out_in_checkpoints
 from jaxnorm import clean_parameters, constraint_drift
 from tests.experiments.toy import after_an_epoch, save_toy, toy_trainer
 
@@ -158,6 +159,16 @@ def test_checkpoints_from_before_a_setting_came_fit_its_default():
     check_config({"a": 1}, {"a": 1, "rate_decay": 0.0}, "here")
     with pytest.raises(UserError, match=r"rate-decay 0.0 there and 0.1 here"):
         check_config({"a": 1}, {"a": 1, "rate_decay": 0.1}, "here")
+
+
+def test_results_are_no_checkpoint(tmp_path, capsys):
+    command = ["train", "--checkpoint-dir", f"{tmp_path}/runs/", "--out"]
+    for place in ("runs/3", "runs/x/../3/below"):
+        assert main([*command, str(tmp_path / place)]) == 2
+        assert "among the checkpoints of" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    for place in ("runs/out", "runs", "3"):
+        refuse_out_in_checkpoints(tmp_path / place, f"{tmp_path}/runs")
 
 
 def test_a_batch_goes_on_in_as_many_groups(tmp_path, capsys):
