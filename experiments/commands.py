@@ -67,6 +67,11 @@ class Compare(Settings):
     def run(self, command: str) -> None:
         """Runs the command."""
         methods = find_methods(self.methods)
+        if self.tune_epochs is not None and not self.tune:
+            raise UserError(
+                f"--tune-epochs is {self.tune_epochs}, of trials, and there are none; wanted "
+                "--tune with it, or --epochs in its place."
+            )
         tuning = Tuning(grid_of(self.tune), self.tune_epochs) if self.tune else None
         seeds = range(self.seeds)
         with quietly(self.quiet):

@@ -161,6 +161,11 @@ def test_checkpoints_from_before_a_setting_came_fit_its_default():
         check_config({"a": 1}, {"a": 1, "rate_decay": 0.1}, "here")
 
 
+def test_a_place_that_is_unknown_is_one_message():
+    with pytest.raises(UserError, match=r"^--checkpoint-dir is 'foo://x'; .* no checkpoints\.$"):
+        Checkpoints("foo://x")
+
+
 def test_results_are_no_checkpoint(tmp_path, capsys):
     command = ["train", "--checkpoint-dir", f"{tmp_path}/runs/", "--out"]
     for place in ("runs/3", "runs/x/../3/below"):

@@ -173,6 +173,8 @@ WRONG = {
     "--dataset digit": "did you mean 'digits'",
     "--dataset absent.npz": "there is no file absent.npz",
     "--model cnn": "did you mean 'cnn9'",
+    "--model transformer": "transformer got rows of digits, which are of numbers",
+    "--dataset python": "python has sequences of tokens and mlp takes none",
     "--methods bn,cvo": "did you mean 'cwo'",
     "--activation relo": "did you mean 'relu'",
     "--epochs 0": "--epochs is 0",

@@ -168,6 +168,11 @@ def test_wrong_grids_get_one_line(written, tmp_path, capsys):
     assert said.count("\n") == 1
 
 
+def test_epochs_of_trials_without_trials(tmp_path, capsys):
+    assert main(["compare", "--tune-epochs", "3", "--out", str(tmp_path)]) == 2
+    assert "--tune-epochs is 3, of trials, and there are none" in capsys.readouterr().err
+
+
 def test_a_setting_has_all_its_values_at_once():
     with pytest.raises(UserError, match="--tune has noise twice"):
         grid_of(["noise=0.1", "noise=0.2"])
