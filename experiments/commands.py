@@ -23,7 +23,7 @@ from experiments.reports.show import show_table
 from experiments.settings import Settings
 from experiments.train import train
 from experiments.tuning.choose import Tuning
-from experiments.tuning.grid import grid_of
+from experiments.tuning.grid import WANTED, grid_of
 from experiments.verdicts.page import write_page
 
 _DEFAULT_METHODS = ",".join(method.name for method in METHODS.values() if method.default)
@@ -55,7 +55,7 @@ class Compare(Settings):
     a long comparison goes on where it was stopped, and grows by methods and seeds."""
     jobs: Jobs = 1
     """Runs at once, each in a process with its share of the cores and GPUs."""
-    tune: tuple[str, ...] = ()
+    tune: tuple[str, ...] | None = None
     """First try these values of numeric flags, NAME=VALUE,VALUE,... each, in every combination that
     means something to a method, on held-out training rows; then compare every method at its best.
     For example: --tune learning-rate=0.02,0.05,0.1 noise=0.1,0.2. Writes tuning.csv, tuning.png."""
@@ -67,6 +67,8 @@ class Compare(Settings):
     def run(self, command: str) -> None:
         """Runs the command."""
         methods = find_methods(self.methods)
+        if self.tune == ():
+            raise UserError(f"--tune is empty; {WANTED}, or leave it out.")
         if self.tune_epochs is not None and not self.tune:
             raise UserError(
                 f"--tune-epochs is {self.tune_epochs}, of trials, and there are none; wanted "

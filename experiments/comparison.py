@@ -138,6 +138,10 @@ def run_all(
     missing = [task for task in tasks if _name(task) not in done]
     with progress(len(missing) * epochs, writes()) as (advance, say):
         comparison.advance, comparison.kept = advance, len(tasks) - len(missing)
+        if not resume and (out / keep).exists():
+            say(
+                f"{out / keep} has runs of an earlier call, which the first one that ends replaces."
+            )
         if comparison.kept:
             say(f"{comparison.kept} of {len(tasks)} runs are kept from an earlier call.")
         make = comparison.again() if jobs > 1 else lambda: comparison

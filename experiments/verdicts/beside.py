@@ -1,11 +1,11 @@
 """Methods side by side in what no paper claims, and one asks first: rivals, depth, settings."""
 
-import math
 from pathlib import Path
 from typing import NamedTuple
 
 from experiments.reading import reading
 from experiments.reports.table import mean_and_deviation
+from experiments.training.fit import DIVERGED
 from experiments.verdicts.seen import WANTED, Row, outcome_of, rows_of
 from experiments.verdicts.sources import table_of
 
@@ -98,9 +98,12 @@ def _cell(rows: list[Row], measure: str) -> str:
 
 
 def level_of(rows: list[Row], measure: str = "test_accuracy") -> str:
-    """A measure of the runs that are finite, and how many were lost."""
+    """A measure of the runs that did not diverge, and how many were lost.
+
+    The accuracy of one that did is that of its first class, and says nothing.
+    """
     factor, digits = (1.0, ".4f") if measure.endswith("loss") else (100.0, ".2f")
-    values = [factor * float(row[measure]) for row in rows if math.isfinite(float(row[measure]))]
+    values = [factor * float(row[measure]) for row in rows if outcome_of(row) != DIVERGED]
     found = mean_and_deviation(values, digits) if values else ""
     outcomes = [said for row in rows if (said := outcome_of(row))]
     lost = [f"{said} {outcomes.count(said)} of {len(rows)}" for said in dict.fromkeys(outcomes)]

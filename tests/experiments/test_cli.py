@@ -7,11 +7,13 @@ import json
 import pickle
 import shutil
 from dataclasses import fields, replace
+from unittest.mock import Mock
 
 import pytest
 
 from experiments.checkpoints.config import config_of
 from experiments.checkpoints.lock import alone_in
+from experiments.checkpoints.signals import Stopped
 from experiments.cli import main
 from experiments.commands import Compare, Report, Train
 from experiments.comparison import Comparison
@@ -101,6 +103,19 @@ def test_two_at_once_do_not_undo_what_the_other_keeps(command, tmp_path, capsys)
     assert f"another run writes to {tmp_path}" in said
     assert "give another --out" in said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_runs_are_not_replaced_without_a_word(tmp_path, monkeypatch, capsys):
+    (tmp_path / "runs.json").write_text("{}")
+    monkeypatch.setattr(
+        "experiments.comparison.finished", stopped := Mock(side_effect=Stopped(2, ""))
+    )
+    for more, said in (([], True), (["--resume"], False)):
+        main(
+            ["compare", "--methods", "none", "--model", "mlp", *TINY, "--out", str(tmp_path), *more]
+        )
+        assert ("which the first one that ends replaces" in capsys.readouterr().err) == said
+    assert stopped.call_count == 1
 
 
 def test_a_comparison_of_other_settings_is_not_gone_on_with(comparison, npz, capsys):

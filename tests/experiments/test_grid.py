@@ -353,10 +353,14 @@ def test_scores_are_kept_with_their_runs(tmp_path):
 def test_what_diverged_is_said():
     runs = trained([(0.5, 0.6), (0.1, 0.1)])
     assert report_of(GRID, runs).notes == (NOTE,)
-    lost = runs[2].run._replace(curve=[Epoch(1, float("nan"), 0.1, float("nan"), 0.1)])
+    lost = runs[2].run._replace(curve=[Epoch(1, float("nan"), 0.1, float("nan"), 0.9)])
     report = report_of(GRID, [*runs[:2], runs[2]._replace(run=lost), runs[3]], ("A note.",))
     diverged = "Training diverged: normalized, small (1 of 2 seeds)."
     assert report.notes == ("A note.", diverged, NOTE)
+    # Its accuracy is that of its first class.
+    shown = {claim.statement: claim.ours for claim in report.claims}
+    assert shown["normalized, small: test error, %"] == "90.00, diverged 1 of 2"
+    assert shown["plain, small: test error, %"].startswith("45.00 ± 7.07")
 
 
 def test_data_are_found_by_name_or_alone(tmp_path):

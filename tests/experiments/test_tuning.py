@@ -171,6 +171,8 @@ def test_wrong_grids_get_one_line(written, tmp_path, capsys):
 def test_epochs_of_trials_without_trials(tmp_path, capsys):
     assert main(["compare", "--tune-epochs", "3", "--out", str(tmp_path)]) == 2
     assert "--tune-epochs is 3, of trials, and there are none" in capsys.readouterr().err
+    assert main(["compare", "--out", str(tmp_path), "--tune"]) == 2
+    assert "--tune is empty; wanted NAME=VALUE" in capsys.readouterr().err
 
 
 def test_a_setting_has_all_its_values_at_once():

@@ -14,6 +14,7 @@ from experiments.bench.papers import cost_of, forward_operations, hours_of, row_
 from experiments.cli import main
 from experiments.errors import UserError
 from experiments.papers.registry import ITEMS
+from experiments.verdicts.beside import level_of
 from experiments.verdicts.claim import Claim, Side, method
 from experiments.verdicts.costs import decided_by
 from experiments.verdicts.judge import NOT_DECIDABLE, NOT_REPRODUCED, REPRODUCED, judge
@@ -307,3 +308,15 @@ def test_advice_without_its_runs_is_refused(tmp_path):
     (tmp_path / "results.csv").write_text(f"{HEADER}\nbn,0,0.5\n")
     with pytest.raises(UserError, match=r"has no row with .*wanted the runs of 'cwo'"):
         _figure("results.csv", method("cwo"), tmp_path)
+
+
+def test_the_accuracy_of_what_diverged_is_none():
+    """Logits that are NaN have a largest one, the first class's, and so an accuracy."""
+    rows = [
+        {"seed": str(seed), "test_accuracy": accuracy, "train_loss": loss}
+        for seed, (accuracy, loss) in enumerate([("0.1", "nan"), ("0.8", "0.5"), ("0.6", "0.5")])
+    ]
+    assert level_of(rows) == "70.00 ± 14.14, diverged 1 of 3"
+    found = judge(CLAIM, seen_in(rows, "test_accuracy"), BN)
+    assert found.found.startswith("cwo 70.00 ± 14.14, bn 50.00")
+    assert found.reason == "not trained: cwo diverged (1 of 3 seeds)"
