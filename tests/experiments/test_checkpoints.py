@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+import jaxnorm
 from experiments.checkpoints import keeper
 from experiments.checkpoints.arrays import checksums, flatten, unflatten
 from experiments.checkpoints.checkpoints import Checkpoints
@@ -159,6 +160,15 @@ def test_checkpoints_from_before_a_setting_came_fit_its_default():
     check_config({"a": 1}, {"a": 1, "rate_decay": 0.0}, "here")
     with pytest.raises(UserError, match=r"rate-decay 0.0 there and 0.1 here"):
         check_config({"a": 1}, {"a": 1, "rate_decay": 0.1}, "here")
+
+
+def test_a_resumed_run_says_that_another_version_began_it(again, monkeypatch):
+    status, err = again("--resume")
+    assert (status, "which may have other" in err) == (0, False)
+    monkeypatch.setattr(jaxnorm, "__version__", "99.0")
+    status, err = again("--resume")
+    assert status == 0
+    assert re.search(r"resumed from \S+/3 of jaxnorm \d\S+, which may have other defaults", err)
 
 
 def test_a_place_that_is_unknown_is_one_message():
