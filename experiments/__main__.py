@@ -2,7 +2,10 @@
 
 import sys
 
-from experiments.cli import main
-
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        from experiments.cli import main
+
+        sys.exit(main())
+    except KeyboardInterrupt:  # While what is needed is imported.
+        sys.exit(130)

@@ -1,5 +1,7 @@
 """The command line: from what the user typed to a command, and from its end to a status."""
 
+import io
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -27,6 +29,9 @@ COMMANDS: Any = (
     | Annotated[Datasets, subcommand("datasets")]
 )
 
+#: The number of the signal that ends a program whose output nobody reads; Windows has none.
+SIGPIPE = 13
+
 DESCRIPTION = "Train deep networks with and without batch normalization, and compare."
 
 
@@ -43,17 +48,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns the exit status.
 
     That is 0; after one line on stderr 2 for a user's error, 1 for a run that diverged, and 128 +
-    the signal's number for one that was stopped.
+    the signal's number for one that was stopped, or whose output nobody reads any more.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    if arguments == ["--version"]:
-        print(f"jaxnorm {__version__}")
-        return 0
-    command = tyro.cli(
-        COMMANDS, args=arguments, prog="python -m experiments", description=DESCRIPTION
-    )
+    _print_anything()
     try:
-        run(flat(command), shlex.join(["python", "-m", "experiments", *arguments]))
+        _run_line(arguments)
+    except BrokenPipeError:
+        # As of ``| head``: whoever read has enough, and the flush at the end must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + SIGPIPE
     except (UserError, Diverged) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1 if isinstance(error, Diverged) else 2
@@ -64,3 +68,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("stopped; the files hold the runs that were finished.", file=sys.stderr)
         return 130
     return 0
+
+
+def _run_line(arguments: Sequence[str]) -> None:
+    """Runs what the user typed; whatever is printed has been written when it returns."""
+    if arguments == ["--version"]:
+        print(f"jaxnorm {__version__}", flush=True)
+        return
+    command = tyro.cli(
+        COMMANDS, args=arguments, prog="python -m experiments", description=DESCRIPTION
+    )
+    run(flat(command), shlex.join(["python", "-m", "experiments", *arguments]))
+    print(end="", flush=True)
+
+
+def _print_anything() -> None:
+    """Lets stdout show as \\xb1 what its encoding does not have: results are not lost to a ±."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")

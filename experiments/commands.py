@@ -23,7 +23,7 @@ from experiments.reports.show import show_table
 from experiments.settings import Settings
 from experiments.train import train
 from experiments.tuning.choose import Tuning
-from experiments.tuning.grid import grid_of
+from experiments.tuning.grid import WANTED, grid_of
 from experiments.verdicts.page import write_page
 
 _DEFAULT_METHODS = ",".join(method.name for method in METHODS.values() if method.default)
@@ -55,7 +55,7 @@ class Compare(Settings):
     a long comparison goes on where it was stopped, and grows by methods and seeds."""
     jobs: Jobs = 1
     """Runs at once, each in a process with its share of the cores and GPUs."""
-    tune: tuple[str, ...] = ()
+    tune: tuple[str, ...] | None = None
     """First try these values of numeric flags, NAME=VALUE,VALUE,... each, in every combination that
     means something to a method, on held-out training rows; then compare every method at its best.
     For example: --tune learning-rate=0.02,0.05,0.1 noise=0.1,0.2. Writes tuning.csv, tuning.png."""
@@ -67,6 +67,13 @@ class Compare(Settings):
     def run(self, command: str) -> None:
         """Runs the command."""
         methods = find_methods(self.methods)
+        if self.tune == ():
+            raise UserError(f"--tune is empty; {WANTED}, or leave it out.")
+        if self.tune_epochs is not None and not self.tune:
+            raise UserError(
+                f"--tune-epochs is {self.tune_epochs}, of trials, and there are none; wanted "
+                "--tune with it, or --epochs in its place."
+            )
         tuning = Tuning(grid_of(self.tune), self.tune_epochs) if self.tune else None
         seeds = range(self.seeds)
         with quietly(self.quiet):
@@ -97,7 +104,9 @@ class Train(Settings):
     0.1 s. For one process."""
     resume: bool = False
     """Go on from the newest checkpoint; from the beginning if there is none. All settings that
-    change numbers must be the checkpoint's; the devices may be others."""
+    change numbers must be the checkpoint's; the devices may be others. (With batch normalization
+    under shard_map or pmap, whose groups are the devices' rows, --ghost-groups keeps their number.)
+    """
     resume_from: Count | None = None
     """Go on from the checkpoint of this epoch, and delete the later ones."""
     skip_nonfinite: bool = False

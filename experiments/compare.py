@@ -1,9 +1,11 @@
 """The comparison: each method under each seed, on the same splits."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from experiments.checkpoints.lock import alone_in
 from experiments.comparison import Comparison, run_all
 from experiments.methods.method import Method
 from experiments.reports.csv import write_curves, write_results
@@ -60,21 +62,37 @@ def compare(
         tuning: what each method chooses for itself first; None for nothing.
     """
     join(settings.coordinator, settings.processes, settings.process_id)
-    if writes():
-        prepare_folder(out)
-    comparison = Comparison(settings)
-    tasks = [(Variant(method.name), seed) for method in methods for seed in seeds]
-    if tuning is not None:
-        tasks = choose(settings, methods, seeds, tuning, out, jobs, resume)
-    runs = run_all(comparison, tasks, out, jobs, resume, write=partial(_write, out))
+    with _alone_in(out):
+        comparison = Comparison(settings)
+        tasks = [(Variant(method.name), seed) for method in methods for seed in seeds]
+        if tuning is not None:
+            tasks = choose(comparison, methods, seeds, tuning, out, jobs, resume)
+        runs = run_all(comparison, tasks, out, jobs, resume, write=partial(_write, out))
+        if writes():
+            _report(comparison, runs, out, command, tuning)
+
+
+@contextlib.contextmanager
+def _alone_in(out: Path) -> Iterator[None]:
+    """Of several processes over hosts the one that writes looks after the folder."""
     if not writes():
+        yield
         return
+    with alone_in(prepare_folder(out)):
+        yield
+
+
+def _report(
+    comparison: Comparison, runs: Sequence[Run], out: Path, command: str, tuning: Tuning | None
+) -> None:
+    """Writes and prints what the runs come to."""
+    seeds = dict.fromkeys(run.seed for run in runs)
     of_seeds = f": mean and range of {len(seeds)} seeds" if len(seeds) > 1 else ""
-    model = comparison.config.on(comparison.dataset(seeds[0]).X_train.shape[1:]).model
-    name = Path(settings.dataset).name
+    model = comparison.config.on(comparison.dataset(runs[0].seed).X_train.shape[1:]).model
+    name = Path(comparison.settings.dataset).name
     draw_curves(out / "curves.png", runs, f"{name}, {model}{of_seeds}")
     table = comparison_table(runs)
-    note = NOTE if tuning is None else f"{NOTE}\n{TUNED}"
+    note = "\n".join([NOTE, *([] if tuning is None else [TUNED]), *said_of_kept(comparison, runs)])
     write_whole(out / "table.md", f"{markdown(table)}\n\n{note}\n\n{provenance(command)}")
     show_table(table)
     print(*said_of_failures(runs), sep="\n")
@@ -86,6 +104,17 @@ def compare(
 def _write(out: Path, runs: Sequence[Run]) -> None:
     write_results(out / "results.csv", runs)
     write_curves(out / "curves.csv", runs)
+
+
+def said_of_kept(comparison: Comparison, runs: Sequence[Run]) -> list[str]:
+    """That the provenance is not that of all runs, where it is not."""
+    if not comparison.kept:
+        return []
+    return [
+        f"{comparison.kept} of these {len(runs)} runs are kept from earlier calls, maybe of other "
+        "versions and on other hardware, whose step times theirs are; the lines below are of the "
+        "last call."
+    ]
 
 
 def said_of_failures(runs: Sequence[Run]) -> list[str]:

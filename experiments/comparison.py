@@ -21,6 +21,7 @@ from experiments.reports.tensorboard import EventFiles
 from experiments.settings import Settings
 from experiments.training.devices import make_placement
 from experiments.training.fit import DIVERGED, Run, fit, start
+from experiments.training.groups import as_groups_of_jit
 from experiments.training.history import Epoch
 from experiments.training.processes import writes
 from experiments.training.trainer import Trainer, make_trainer
@@ -31,11 +32,16 @@ from jaxnorm import parameter_count
 _WHICH = {"methods", "seeds", "jobs", "tune", "tune_epochs"}
 
 
+#: What loads the dataset of a seed, and what makes another of it.
+Load = Callable[[int], Dataset]
+Made = Callable[[Load, int], Dataset]
+
+
 def ignore(what: object) -> None:
     """What nobody sees."""
 
 
-def loader(settings: Settings) -> Callable[[int], Dataset]:
+def loader(settings: Settings) -> Load:
     """What loads the dataset of a seed."""
     train_rows, test_rows = settings.train_rows, settings.test_rows
     return partial(load, settings.dataset, train_rows=train_rows, test_rows=test_rows)
@@ -46,24 +52,34 @@ class Comparison:
 
     Args:
         settings: what the methods share.
-        source: the dataset of a seed; None for what the settings name.
+        made: ``(load, seed) -> dataset``, of what loads the dataset of a seed; None for that
+            dataset itself.
+        load: what loads it, and keeps it; None for what the settings name.
 
     Attributes:
         advance: is told of each epoch.
+        kept: how many of the runs an earlier call finished.
     """
 
-    def __init__(self, settings: Settings, source: Callable[[int], Dataset] | None = None):
-        self.settings, self.source = settings, source
+    def __init__(self, settings: Settings, made: Made | None = None, load: Load | None = None):
+        self.settings, self.made = settings, made
         self.advance: Advance = ignore
+        self.kept = 0
         self.config = settings.changed(nonfinite="stop")
         self._events = EventFiles(settings.tensorboard if writes() else None)
         self._placement = make_placement(settings.parallel, settings.mesh)
-        self.dataset = cache(source or loader(settings))
+        self.load = load or cache(loader(settings))
+        self.dataset = self.load if made is None else cache(partial(made, self.load))
         self._trainers: dict[tuple[object, ...], Trainer] = {}
 
+    @property
+    def followed(self) -> Settings:
+        """The settings as they decide numbers, whatever the methods."""
+        return as_groups_of_jit(self.settings, self._placement)
+
     def again(self) -> Callable[[], "Comparison"]:
-        """What makes the same in another process."""
-        return partial(Comparison, self.settings, self.source)
+        """What makes the same in another process, which loads for itself."""
+        return partial(Comparison, self.settings, self.made)
 
     def trainer(self, variant: Variant, dataset: Dataset) -> Trainer:
         """The variant on data of that shape."""
@@ -116,14 +132,18 @@ def run_all(
     dataset, epochs = comparison.dataset(tasks[0][1]), comparison.config.epochs
     for variant in dict.fromkeys(variant for variant, _ in tasks):
         comparison.trainer(variant, dataset)
-    protocol = _protocol_of(comparison.settings, dataset)
+    protocol = _protocol_of(comparison.followed, dataset)
     # Several hosts need not see the same files; then all train everything.
     done = read_runs(out / keep, protocol) if resume and jax.process_count() == 1 else {}
     missing = [task for task in tasks if _name(task) not in done]
     with progress(len(missing) * epochs, writes()) as (advance, say):
-        if len(missing) < len(tasks):
-            say(f"{len(tasks) - len(missing)} of {len(tasks)} runs are kept from an earlier call.")
-        comparison.advance = advance
+        comparison.advance, comparison.kept = advance, len(tasks) - len(missing)
+        if not resume and (out / keep).exists():
+            say(
+                f"{out / keep} has runs of an earlier call, which the first one that ends replaces."
+            )
+        if comparison.kept:
+            say(f"{comparison.kept} of {len(tasks)} runs are kept from an earlier call.")
         make = comparison.again() if jobs > 1 else lambda: comparison
         for task, run in finished(missing, make, jobs):
             done[_name(task)] = run

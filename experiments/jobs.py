@@ -3,8 +3,11 @@
 import contextlib
 import multiprocessing
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from experiments.errors import UserError
@@ -27,7 +30,7 @@ def finished(
             CUDA_VISIBLE_DEVICES names them.
 
     Raises:
-        UserError: for less than one job.
+        UserError: for less than one job, and where a process is killed.
     """
     if jobs < 1:
         raise UserError(f"--jobs is {jobs}; it must be 1 or more.")
@@ -36,8 +39,9 @@ def finished(
         training = make_training()
         yield from ((task, training(*task)) for task in tasks)
         return
-    with _processes(jobs, make_training) as submit:
-        futures = {submit(task): task for task in tasks}
+    with _processes(jobs, make_training) as submit, _unharmed(jobs):
+        with _without_interrupts():
+            futures = {submit(task): task for task in tasks}
         yield from ((futures[future], future.result()) for future in as_completed(futures))
 
 
@@ -45,26 +49,66 @@ def finished(
 def _processes(
     jobs: int, make_training: Callable[[], Training]
 ) -> Iterator[Callable[[Task], Future[Run]]]:
+    """Processes that end with what is in the ``with`` block, and with this process."""
     # Spawned: a process that runs JAX cannot be forked.
     context = multiprocessing.get_context("spawn")
     places = context.SimpleQueue()
     for place in range(jobs):
         places.put(place)
-    pool = ProcessPoolExecutor(jobs, context, _begin, (places, jobs, make_training))
+    # Nothing is sent: it is closed when nobody waits for the runs any more, also by a kill.
+    lifeline, held = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(jobs, context, _begin, (places, lifeline, jobs, make_training))
     try:
         yield lambda task: pool.submit(_train, task)
+    except BaseException:
+        held.close()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
+        held.close()
+
+
+@contextlib.contextmanager
+def _unharmed(jobs: int) -> Iterator[None]:
+    """Tells of a process that something else has ended."""
+    try:
+        yield
+    except BrokenProcessPool:
+        raise UserError(
+            f"one of the {jobs} processes of --jobs was killed, as the system does where memory is "
+            "short; what was finished is kept: take fewer --jobs (and --resume, in compare)."
+        ) from None
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Processes that begin within it get no Ctrl-C, nor its tracebacks: this one ends them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _training: Training | None = None
 
 
-def _begin(places: Any, jobs: int, make_training: Callable[[], Training]) -> None:
+def _begin(places: Any, lifeline: Any, jobs: int, make_training: Callable[[], Training]) -> None:
     """What a process does before its first training."""
     global _training
+    threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
     take_share(places.get(), jobs)
     _training = make_training()
+
+
+def _end_with(lifeline: Any) -> None:
+    """Ends this process when the other end of a pipe is closed."""
+    with contextlib.suppress(EOFError, OSError):
+        lifeline.recv_bytes()
+    os._exit(1)
 
 
 def _train(task: Task) -> Run:

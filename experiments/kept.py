@@ -42,7 +42,7 @@ def read_kept(
         stored = json.loads(path.read_text(encoding="utf-8"))
         theirs, runs = dict(stored["protocol"]), [*stored["runs"]]
     # A setting that came later is the one that was left out.
-    names = [name for name in {**mine, **theirs} if theirs.get(name) != mine.get(name)]
+    names = [name for name in {**mine, **theirs} if not _agree(theirs.get(name), mine.get(name))]
     if names:
         raise UserError(
             f"{path} holds runs of another protocol ({', '.join(names)} differ); give another "
@@ -50,6 +50,13 @@ def read_kept(
         )
     with reading(path, WAY_OUT):
         return [entry_of(run) for run in runs]
+
+
+def _agree(theirs: Any, mine: Any) -> bool:
+    """Whether two settings are equal; of named ones those that both have: a folder grows."""
+    if isinstance(theirs, dict) and isinstance(mine, dict):
+        return all(theirs[name] == mine[name] for name in theirs.keys() & mine.keys())
+    return bool(theirs == mine)
 
 
 def write_kept(path: Path, protocol: Mapping[str, Any], runs: Iterable[Mapping[str, Any]]) -> None:

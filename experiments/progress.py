@@ -26,7 +26,11 @@ def quietly(quiet: bool = True) -> Iterator[None]:
         return
     before = _QUIET.set(True)
     try:
-        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        # It takes anything, also where the locale has no ±.
+        with (
+            open(os.devnull, "w", encoding="utf-8", errors="ignore") as nowhere,
+            contextlib.redirect_stdout(nowhere),
+        ):
             yield
     finally:
         _QUIET.reset(before)

@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from experiments.comparison import reporter, summary
 from experiments.config import NonFinite
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
-from experiments.errors import Diverged
+from experiments.errors import Diverged, UserError
 from experiments.methods.flags import adjusted
 from experiments.methods.method import Method
 from experiments.methods.optimizer import decayed
@@ -27,6 +28,7 @@ from experiments.reports.tensorboard import EventFiles
 from experiments.settings import Settings
 from experiments.training.devices import make_placement
 from experiments.training.fit import fit
+from experiments.training.groups import as_groups_of_jit
 from experiments.training.history import Checkpointer, NoCheckpoints
 from experiments.training.processes import join, writes
 from experiments.training.trainer import Trainer, make_trainer
@@ -54,6 +56,8 @@ def train(
     join(settings.coordinator, settings.processes, settings.process_id)
     config = settings.changed(nonfinite=nonfinite)
     method = adjusted(method, settings)
+    if checkpoints is not None:
+        refuse_out_in_checkpoints(out, checkpoints.folder)
     if writes():
         prepare_folder(out)
     events = EventFiles(settings.tensorboard if writes() else None)
@@ -62,9 +66,10 @@ def train(
     trainer = make_trainer(method, config, dataset, placement)
     if writes():
         print(description(trainer, dataset), end="\n\n")
+    followed = as_groups_of_jit(settings, placement) if has_statistics(trainer) else settings
     with (
         progress(config.epochs, writes()) as (advance, say),
-        _kept(checkpoints, config_of(settings, *dataset[:4]), config.epochs) as keeper,
+        _kept(checkpoints, config_of(followed, *dataset[:4]), config.epochs) as keeper,
         events.of(method.name, seed) as log,
     ):
         report = reporter(f"{method.name}, seed {seed}", config.epochs, advance, log)
@@ -90,6 +95,24 @@ def description(trainer: Trainer, dataset: Dataset) -> str:
     """Which leaves are constrained, free and decayed, as a table."""
     raw = jax.eval_shape(inspect.unwrap(trainer.init), np.uint32(0), dataset.X_train).params
     return describe(raw, trainer.layout, decayed=decayed(trainer.context.kernels))
+
+
+def refuse_out_in_checkpoints(out: Path, folder: str) -> None:
+    """Raises UserError for results in a folder that would be taken for a checkpoint."""
+    place = Path(os.path.abspath(out))
+    inside = [
+        each for each in (place, *place.parents) if each.parent == Path(os.path.abspath(folder))
+    ]
+    if any(each.name.isdigit() for each in inside):
+        raise UserError(
+            f"--out is {out}, among the checkpoints of {folder}, whose names are epochs; wanted "
+            "another folder: results there would be deleted with the checkpoint."
+        )
+
+
+def has_statistics(trainer: Trainer) -> bool:
+    """Whether the network has any beside its parameters, as those of batches."""
+    return bool(jax.tree.leaves(trainer.context.functional.state))
 
 
 def _kept(

@@ -16,7 +16,13 @@ class Variant(NamedTuple):
     changes: tuple[tuple[str, float], ...] = ()
 
     def __str__(self) -> str:
-        return " ".join([self.method, *(f"{name}={value:g}" for name, value in self.changes)])
+        return " ".join([self.method, *(f"{name}={shown(value)}" for name, value in self.changes)])
+
+
+def shown(value: float) -> str:
+    """A setting in six digits, or in as many as tell it from every other."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
 
 
 def own_settings(changes: Iterable[tuple[tuple[str, float], ...]]) -> tuple[str, ...]:

@@ -114,6 +114,8 @@ class Checkpoints:
     def _writing(self) -> Iterator[None]:
         try:
             yield
+        except UserError:
+            raise
         except (OSError, ValueError) as error:
             # TensorStore reports a full disk as a ValueError.
             raise UserError(

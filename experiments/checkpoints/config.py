@@ -3,10 +3,13 @@
 import dataclasses
 import json
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
 
+import jaxnorm
 from experiments.errors import UserError
 from experiments.settings import Settings
 
@@ -35,6 +38,21 @@ def config_of(settings: Any, *arrays: np.ndarray) -> dict[str, Any]:
     # As a file gives it back: a tuple would come as a list.
     config: dict[str, Any] = json.loads(json.dumps({**kept, "data": checksum}))
     return config
+
+
+def versions() -> dict[str, str]:
+    """Those that decide a run's numbers, kept with its checkpoints."""
+    return {"jaxnorm": jaxnorm.__version__, "jax": jax.__version__}
+
+
+def said_of_versions(saved: Mapping[str, str]) -> str:
+    """That another version wrote a checkpoint; nothing where it is the same, or was not kept."""
+    others = [
+        f"{name} {saved[name]}" for name, now in versions().items() if saved.get(name, now) != now
+    ]
+    return (
+        f" of {' and '.join(others)}, which may have other defaults and numbers" if others else ""
+    )
 
 
 def check_config(saved: dict[str, Any], now: dict[str, Any], where: str) -> None:

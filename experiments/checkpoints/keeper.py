@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 
 from experiments.checkpoints.checkpoints import Checkpoints
-from experiments.checkpoints.config import check_config
+from experiments.checkpoints.config import check_config, said_of_versions, versions
 from experiments.checkpoints.lock import locked
 from experiments.checkpoints.signals import Stopped, noted_signals
 from experiments.errors import UserError
@@ -67,14 +67,15 @@ class Keeper(NamedTuple):
         history = self.checkpoints.history(self.resumed)
         state = self.checkpoints.state(self.resumed, state)
         self.checkpoints.forget_after(self.resumed)
-        print(f"resumed from {self.checkpoints.path(self.resumed)}.", file=sys.stderr)
+        of = said_of_versions(self.checkpoints.record(self.resumed).get("versions", {}))
+        print(f"resumed from {self.checkpoints.path(self.resumed)}{of}.", file=sys.stderr)
         return state, history
 
     def after_epoch(self, state: TrainState, history: History, signal: int) -> None:
         """Saves if it is time; raises Stopped, when the state is safe, if a signal came."""
         epoch = len(history.curve)
         if self.is_due(epoch) or signal or epoch == self.epochs:
-            record = {"config": self.config, "history": history.to_json()}
+            record = {"config": self.config, "history": history.to_json(), "versions": versions()}
             self.checkpoints.save(epoch, state, record)
         if signal:
             raise Stopped(

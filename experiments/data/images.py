@@ -81,12 +81,17 @@ def is_picture(name: str | Path) -> bool:
 
 
 def read_picture(name: str | Path, file: Path | io.BytesIO) -> Image.Image:
-    """A picture with its pixels; UserError for what Pillow cannot read, or takes for a bomb."""
+    """A picture with its pixels; UserError for what Pillow cannot read, or takes for a bomb.
+
+    Nor can it make 8 bits of more: it cuts them at 255.
+    """
     with (
-        reading(f"the image {name}", "wanted a whole picture: mend it or take it out"),
+        reading(f"the image {name}", "wanted a whole picture of 8 bits: mend it or take it out"),
         Image.open(file) as image,
     ):
         image.load()
+        if image.mode.startswith(("I", "F")):
+            raise ValueError(f"its pixels are of more than 8 bits (Pillow's mode {image.mode})")
         return image
 
 

@@ -35,6 +35,11 @@ def load_meshes(path: Path, seed: int) -> Dataset:
     """
     rng = np.random.default_rng(seed)
     classes = sorted({file.parts[-3] for file in path.glob("*/train/*.off")})
+    if unseen := sorted({file.parts[-3] for file in path.glob("*/test/*.off")} - {*classes}):
+        raise UserError(
+            f"{path.name} has test meshes of the class {unseen[0]} and none to train on; wanted "
+            "some for every class: add them, or take it out."
+        )
     splits = []
     for part in ("train", "test"):
         files = [

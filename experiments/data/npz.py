@@ -19,6 +19,9 @@ from experiments.data.dataset import (
 from experiments.errors import UserError
 from experiments.reading import reading, refuse_too_large
 
+#: Of a column's size: what varies less is lost in float32, or in the standardization of it.
+ROUNDING = 1e-6
+
 Arrays = Mapping[str, Shaped[np.ndarray, "..."]]
 
 
@@ -54,8 +57,11 @@ def load_npz(path: Path, seed: int) -> Dataset:
     arrays, name = _read(path), path.name
     if "X" not in arrays:
         X_train, y_train, X_test, y_test = (arrays[key] for key in SPLIT)
+        _check_types(name, X_train.dtype, X_test.dtype)
+        _check_precision(name, X_train)
         train, test = _pair(name, X_train, y_train), _pair(name, X_test, y_test)
         return make_dataset(name, train, test)
+    _check_precision(name, arrays["X"])
     X, y = _pair(name, arrays["X"], arrays["y"])
     classes = count_classes(name, y)
     return make_dataset(name, *_split(name, X, y, arrays, seed), num_classes=classes)
@@ -127,10 +133,45 @@ def _pair(name: str, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarr
             "(np.unique(y, return_inverse=True)[1] makes them)."
         )
     X = X[..., None] if X.ndim == 3 else X
+    _check_channels(name, X.shape)
     if X.dtype == np.uint8:
         return X, y
     with np.errstate(over="ignore"):  # Infinities are told of with the other values.
         return X.astype(np.float32), y
+
+
+def _check_types(name: str, train: np.dtype, test: np.dtype) -> None:
+    """Raises for bytes beside numbers of another kind, which are of another scale: 255 for 1.0."""
+    kinds = {dtype.kind.replace("u", "i") for dtype in (train, test)}
+    if len(kinds) > 1 and 1 in (train.itemsize, test.itemsize):
+        raise UserError(
+            f"{name}: X_train has type {train} and X_test {test}, and both are standardized by the "
+            "training rows; wanted one type and one scale: save both from the same array."
+        )
+
+
+def _check_channels(name: str, shape: tuple[int, ...]) -> None:
+    """Raises for square images whose channels come first, which would be taken for rows."""
+    if len(shape) == 4 and shape[1] in (1, 3) and shape[2] == shape[3] > 4:
+        raise UserError(
+            f"{name}: X has shape {shape}, as of images whose channels come first; wanted (rows, "
+            "height, width, channels): save X.transpose(0, 2, 3, 1)."
+        )
+
+
+def _check_precision(name: str, X: np.ndarray) -> None:
+    """Raises for columns whose variation float32 rounds away, as that of times in seconds."""
+    if X.ndim != 2 or not X.size or X.dtype.kind not in "fiu" or X.dtype == np.float32:
+        return
+    low, high = X.min(0).astype(float), X.max(0).astype(float)
+    with np.errstate(invalid="ignore"):  # NaN and infinity are told of with the other values.
+        lost = np.flatnonzero((high > low) & (high - low < ROUNDING * np.maximum(-low, high)))
+    if len(lost):
+        column = lost[0]
+        raise UserError(
+            f"{name}: column {column} of X is from {low[column]:.9g} to {high[column]:.9g}, and "
+            "float32 holds seven digits; wanted columns around 0: subtract its mean."
+        )
 
 
 def _split(

@@ -4,6 +4,7 @@ Of all pictures only the names are in memory, and of their pixels the batches th
 """
 
 import importlib
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -14,7 +15,7 @@ from PIL import Image
 from experiments.data.crops import at_random, middle
 from experiments.data.dataset import Dataset, Labels, Rows
 from experiments.data.images import is_picture, read_picture
-from experiments.data.prepared import FEATURES, refuse_foreign_classes
+from experiments.data.prepared import FEATURES, labelled, refuse_foreign_classes
 from experiments.data.stream import Stream, make_streamed
 from experiments.errors import UserError
 from experiments.reading import reading
@@ -116,7 +117,13 @@ def load_pictures(path: Path, side: int) -> Dataset:
 
 def _files(path: Path) -> tuple[Records, Records, int]:
     tests = [path / name for name in TESTS if (path / name).is_dir()]
-    classes = sorted(each.name for each in (path / "train").glob("*") if each.is_dir())
+    classes, *tested = (_classes(folder) for folder in (path / "train", *tests[:1]))
+    unseen = sorted({*itertools.chain(*tested)} - {*classes})
+    if classes and unseen:
+        raise UserError(
+            f"{path} has test pictures of the class {unseen[0]} and none to train on; wanted some "
+            "for every class: add them, or take it out."
+        )
     parts = [Files(folder, classes) for folder in (path / "train", *tests[:1])]
     if len(parts) < 2 or not all(map(len, parts)):
         raise UserError(
@@ -126,11 +133,19 @@ def _files(path: Path) -> tuple[Records, Records, int]:
     return parts[0], parts[1], len(classes)
 
 
+def _classes(folder: Path) -> list[str]:
+    """The folders that hold pictures, in alphabetical order."""
+    return sorted(
+        each.name for each in folder.glob("*") if any(is_picture(path) for path in each.glob("*"))
+    )
+
+
 def _records(folder: Path) -> tuple[Records, Records, int]:
     refuse_foreign_classes(folder)
     with reading(f"the TensorFlow dataset in {folder}", "wanted what TensorFlow Datasets wrote"):
         tfds = importlib.import_module("tensorflow_datasets")
         builder = tfds.builder_from_directory(folder)
-        test = next(part for part in TESTS if part in builder.info.splits)
-        train, held_out = (builder.as_data_source(split=part) for part in ("train", test))
+        found = [part for part in ("train", *TESTS) if part in builder.info.splits]
+        train, *tests = (builder.as_data_source(split=part) for part in found)
+        held_out = labelled(tests, lambda records: records.__getitems__([0])[0]["label"])
         return train, held_out, builder.info.features["label"].num_classes

@@ -5,8 +5,8 @@ import importlib
 import json
 import os
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from experiments.errors import UserError
 from experiments.reading import AnyPath, reading
@@ -15,6 +15,8 @@ from experiments.reading import AnyPath, reading
 NAME = re.compile(r"(\w+)(?:/(\w[\w.+-]*))?(?::([\d*]+(?:\.[\d*]+){2}))?")
 
 FEATURES = "features.json"
+
+Part = TypeVar("Part")
 
 #: What a class of features may be called: those of TensorFlow Datasets itself, which are data.
 OWN_FEATURES = re.compile(r"tensorflow_datasets\.core\.features\.[\w.]+")
@@ -65,6 +67,16 @@ def _default_config(folder: AnyPath) -> str:
         if not re.fullmatch(r"(\w[\w.+-]*)?", name):
             raise ValueError(f"its default_config_name is {name!r}")
         return name
+
+
+def labelled(parts: Sequence[Part], label_of_first: Callable[[Part], Any]) -> Part:
+    """The first of several parts that has labels: ImageNet's test part has -1 for all of them.
+
+    Args:
+        parts: at least one; the first of all where none has labels.
+        label_of_first: that of a part's first row.
+    """
+    return next((part for part in parts if label_of_first(part) >= 0), parts[0])
 
 
 def refuse_foreign_classes(folder: AnyPath) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from experiments.data.dataset import Dataset, Labels, Rows, make_dataset
-from experiments.data.prepared import data_dir, find_prepared, refuse_foreign_classes
+from experiments.data.prepared import data_dir, find_prepared, labelled, refuse_foreign_classes
 from experiments.data.stream import Source, Stream, make_streamed
 from experiments.errors import UserError
 from experiments.reading import reading
@@ -53,15 +53,16 @@ def load_tfds(name: str) -> Dataset | None:
 def _opened(name: str, builder: Any) -> tuple[list[Source], int, int]:
     """The training and the test rows, the number of classes, and the size of the first in bytes."""
     splits = builder.info.splits
-    test = next((part for part in ("test", "validation") if part in splits), None)
-    if "train" not in splits or test is None:
+    tests = [part for part in ("test", "validation") if part in splits]
+    if "train" not in splits or not tests:
         raise UserError(
             f"{name} needs splits train and test (or validation); there are "
             f"{', '.join(splits) or 'none'} in {builder.data_dir}: {PREPARE.format(name=name)}."
         )
     keys, classes, shape = _check(name, builder.info)
-    sources = [_source(builder, name, part, keys) for part in ("train", test)]
-    return sources, classes, len(sources[0]) * math.prod(shape) * 4
+    train, *tested = (_source(builder, name, part, keys) for part in ("train", *tests))
+    sources = [train, labelled(tested, lambda source: source[[0]][1][0])]
+    return sources, classes, len(train) * math.prod(shape) * 4
 
 
 def _library(module: str, name: str) -> ModuleType:

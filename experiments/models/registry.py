@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
+import numpy as np
 from flax import nnx
 from jaxtyping import Array
 
@@ -44,6 +45,27 @@ def network_for(shape: Sequence[int]) -> str:
     """The name of the network that inputs of this shape suggest."""
     images = len(shape) == 3 and min(shape[:2]) >= CNN9_SIDE
     return "cnn9" if images else "dgcnn" if len(shape) == 2 else "mlp"
+
+
+def check_tokens(model: str, data: str, kind: np.dtype) -> None:
+    """Raises UserError for tokens with another model than the transformer, and for it without them.
+
+    Args:
+        model: its name.
+        data: the dataset's.
+        kind: the type of a row; tokens are whole numbers.
+    """
+    has_tokens = np.issubdtype(kind, np.integer)
+    if has_tokens and model != "transformer":
+        raise UserError(
+            f"{data} has sequences of tokens and {model} takes none; wanted --model "
+            "transformer, or another --dataset."
+        )
+    if model == "transformer" and not has_tokens:
+        raise UserError(
+            f"transformer got rows of {data}, which are of numbers; wanted sequences "
+            "of tokens: take --dataset python, or another --model."
+        )
 
 
 Builder = Callable[[NetworkSizes, Style, nnx.Rngs], nnx.Module]

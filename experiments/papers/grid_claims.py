@@ -1,5 +1,6 @@
 """What a table says: its orderings, judged, then its numbers beside the paper's."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -71,11 +72,16 @@ def _judged(ordering: Ordering, trained: Sequence[Trained], last: int) -> list[C
 
 def _shown(grid: Grid, cell: Cell, trained: Sequence[Trained], name: str, last: int) -> Claim:
     what, factor, flipped = _unit(grid, name)
-    numbers = values(trained, cell, name, last)
+    own = [each for each in trained if each.cell == cell]
+    # Logits that are NaN are the first class's: what diverged has an accuracy, which says nothing.
+    finite = [each for each in own if math.isfinite(each.run.curve[-1].train_loss)]
+    numbers = values(finite, cell, name, last)
     numbers = factor * ((1 - numbers) if flipped else numbers)
+    lost = [f"diverged {len(own) - len(finite)} of {len(own)}"] if finite != own else []
+    found = [mean_and_deviation(list(numbers), ".2f")] if finite else []
     reported = cell.reported if name == grid.measure else cell.also.get(name)
     theirs = "" if reported is None else f"{reported:g}"
-    return Claim(f"{cell.name}: {what}", mean_and_deviation(list(numbers), ".2f"), theirs)
+    return Claim(f"{cell.name}: {what}", ", ".join([*found, *lost]), theirs)
 
 
 def _cited(grid: Grid, name: str, value: float) -> Claim:

@@ -132,7 +132,8 @@ def _figures(trained: Sequence[Trained], data: str) -> dict[str, Figure]:
         # Beside the panels: ten rows would cover the lines.
         axes[-1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=8, frameon=False)
     if data:  # Panels are named as the paper's columns.
-        figure.suptitle(f"trained and tested on {data}", fontsize="medium")
+        said = f"trained and tested on {data}"
+        figure.suptitle(said, fontsize="medium", parse_math=False)
     return {"curves": figure}
 
 

@@ -5,6 +5,7 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.checkpoints.lock import alone_in
 from experiments.errors import UserError
 from experiments.papers.item import Claim, Context, Item, Preset, PresetName, Report
 from experiments.progress import Advance, progress
@@ -37,8 +38,7 @@ def run_item(
     chosen = item.presets[preset]
     if data_dir is not None and not data_dir.is_dir():
         raise UserError(f"--data-dir {data_dir} is not a folder; give the folder of the data.")
-    prepare_folder(out)
-    with progress(TICKS) as (advance, _):
+    with alone_in(prepare_folder(out)), progress(TICKS) as (advance, _):
         report = item.run(chosen.settings, Context(data_dir, out, _ticker(advance), jobs))
     write_csv(out / "results.csv", report.columns, report.rows)
     for name, figure in report.figures.items():

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from experiments.jobs import finished
 from experiments.kept import RUNS, read_runs, write_runs
+from experiments.papers.fingerprint import with_data
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.item import Context
 from experiments.papers.training import Training
@@ -21,10 +22,11 @@ class Trained(NamedTuple):
 
 
 def train_grid(grid: Grid, protocol: Protocol, context: Context) -> list[Trained]:
-    """All runs of a grid; those that an earlier call with the same protocol finished are kept."""
-    kept = context.out / RUNS
-    runs = read_runs(kept, asdict(protocol))
-    tasks = [(cell, seed) for cell in chosen(grid, protocol) for seed in range(protocol.seeds)]
+    """All runs of a grid; those of an earlier call with the same protocol and data are kept."""
+    kept, cells = context.out / RUNS, chosen(grid, protocol)
+    followed = with_data(asdict(protocol), context.data_dir, [cell.dataset for cell in cells])
+    runs = read_runs(kept, followed)
+    tasks = [(cell, seed) for cell in cells for seed in range(protocol.seeds)]
 
     def trained() -> list[Trained]:
         places = [(cell, seed, runs.get((cell.name, seed))) for cell, seed in tasks]
@@ -35,7 +37,7 @@ def train_grid(grid: Grid, protocol: Protocol, context: Context) -> list[Trained
     for (cell, seed), run in finished(missing, make_training, context.jobs):
         runs[cell.name, seed] = run
         done = trained()
-        write_runs(kept, asdict(protocol), [(each.cell.name, each.run) for each in done])
+        write_runs(kept, followed, [(each.cell.name, each.run) for each in done])
         context.advance(len(done) / len(tasks), f"{cell.name}, seed {seed}")
     return trained()
 

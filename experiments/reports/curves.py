@@ -27,7 +27,7 @@ def draw_curves(path: Path, runs: Sequence[Run], title: str) -> None:
         loss.set_yscale("log")
     _label(loss, losses, "training loss (cross-entropy, nats)")
     _label(accuracy, accuracies, "test accuracy (%)")
-    figure.suptitle(title)
+    figure.suptitle(title, parse_math=False)  # A file may be called cost$.npz.
     write_whole(path, picture(figure))
 
 

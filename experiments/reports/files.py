@@ -28,7 +28,8 @@ def write_whole(path: Path, content: str | bytes, flag: str = "--out") -> None:
         content: text or bytes.
         flag: what the user gave the folder with.
     """
-    data = content.encode() if isinstance(content, str) else content
+    # A path that the user typed may be no UTF-8: its bytes go through.
+    data = content.encode(errors="surrogateescape") if isinstance(content, str) else content
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         draft.write_bytes(data)

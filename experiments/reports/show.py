@@ -1,21 +1,35 @@
 """A table on the screen."""
 
+import sys
+
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from experiments.reports.table import Table, markdown
 
 
 def show_table(table: Table) -> None:
-    """Drawn on a terminal; as aligned Markdown lines, never folded, into a pipe or a file."""
-    console = Console()
-    if not console.is_terminal:
+    """Drawn on a terminal; as aligned Markdown lines, never folded, into a pipe or a file.
+
+    So too on a terminal that is narrower than the longest words: figures would be cut.
+    """
+    console, drawn = Console(), _drawn(table)
+    unbounded = console.options.update(width=sys.maxsize)
+    if console.is_terminal and Measurement.get(console, unbounded, drawn).minimum <= console.width:
+        console.print(drawn)
+    else:
         print(markdown(table))
-        return
-    header, rows = table
-    drawn = RichTable(*header)
-    for column in drawn.columns[1:]:
-        column.justify = "right"
+
+
+def _drawn(table: Table) -> RichTable:
+    (first, *others), rows = table
+    # Plain text: square brackets are no markup.
+    drawn = RichTable()
+    drawn.add_column(Text(first), overflow="fold")
+    for name in others:
+        drawn.add_column(Text(name), justify="right", overflow="fold")
     for row in rows:
-        drawn.add_row(*row)
-    console.print(drawn)
+        drawn.add_row(*map(Text, row))
+    return drawn

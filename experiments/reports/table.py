@@ -14,7 +14,7 @@ import numpy as np
 
 import jaxnorm
 from experiments.training.fit import AT_CHANCE, DIVERGED, Run
-from experiments.variant import own_settings
+from experiments.variant import own_settings, shown
 
 #: A header and rows of text.
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
@@ -58,16 +58,23 @@ def provenance(command: str) -> str:
     software = {"Python": platform.python_version(), "jaxnorm": jaxnorm.__version__, **versions}
     device = jax.devices()[0]
     hardware = f"{device.device_kind} ({device.platform}), {os.cpu_count()} CPU cores"
-    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     return (
         f"- command: `{command}`\n"
         f"- versions: {', '.join(f'{name} {version}' for name, version in software.items())}\n"
-        f"- commit: {commit or 'not a checkout'}\n"
+        f"- commit: {_commit() or 'not a checkout, or no git'}\n"
         f"- hardware: {hardware}, {platform.system()} {platform.machine()}\n"
         f"- date: {date}\n"
     )
+
+
+def _commit() -> str:
+    """What git calls the sources; empty where it cannot be asked."""
+    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    try:
+        return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # Git is not installed, as in many containers.
+        return ""
 
 
 def _row(runs: Sequence[Run], first: Sequence[Run]) -> tuple[str, ...]:
@@ -93,7 +100,7 @@ def _row(runs: Sequence[Run], first: Sequence[Run]) -> tuple[str, ...]:
 
 def _values(runs: Sequence[Run], name: str) -> str:
     """The values of a setting under each seed, or the one of all."""
-    found = [f"{dict(run.changes)[name]:g}" for run in runs if name in dict(run.changes)]
+    found = [shown(dict(run.changes)[name]) for run in runs if name in dict(run.changes)]
     return found[0] if len(set(found)) == 1 else ", ".join(found)
 
 

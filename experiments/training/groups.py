@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from experiments.config import Config
+from experiments.config import AnyConfig, Config
 from experiments.errors import UserError
 from experiments.methods.method import Method
 from experiments.training.devices import Placement
@@ -53,6 +53,17 @@ def batch_groups(method: Method, config: Config, placement: Placement) -> Groups
     if placement.axis_name is None:
         return Groups(groups, apart)
     return Groups(apart // devices, apart // devices)
+
+
+def as_groups_of_jit(config: AnyConfig, placement: Placement) -> AnyConfig:
+    """With the ghost groups under jit whose batch normalization is that of the run.
+
+    Under shard_map and pmap each device's rows are a group: on other devices a run is another one,
+    unless its groups are as many.
+    """
+    if placement.axis_name is None or config.ghost_groups > 1:
+        return config
+    return config.changed(ghost_groups=placement.data_devices)
 
 
 def _parts_of_devices(devices: int, most: int) -> int:

@@ -30,7 +30,7 @@ def guarded(step: Step, goes_on: bool = True) -> Step:
 
     def guarded_step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
         new, metrics = step(state, batch)
-        takes = jnp.isfinite(metrics.loss) & all_finite(new)
+        takes = all_finite((new, metrics))
         if not goes_on:
             takes &= state.skipped == 0
         old = (state._replace(skipped=state.skipped + 1), jax.tree.map(jnp.zeros_like, metrics))

@@ -17,7 +17,7 @@ from experiments.data.stream import cropped_where_read
 from experiments.methods.method import Method
 from experiments.methods.optimizer import make_optimizer
 from experiments.methods.part import Context, Optimizer
-from experiments.models.registry import HEAD, build, plain_style
+from experiments.models.registry import HEAD, build, check_tokens, plain_style
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.devices import ONE_DEVICE, Placement
 from experiments.training.epoch import EpochPlan, make_refreshes, steps_per_epoch
@@ -86,6 +86,7 @@ def make_trainer(
 ) -> Trainer:
     """The trainer of a method for datasets of the same shapes as ``dataset``."""
     config = config.on(dataset.X_train.shape[1:])
+    check_tokens(config.model, dataset.name, dataset.X_train.dtype)
     dataset, augment = cropped_where_read(dataset, config.augment)
     config = config.changed(augment=augment)
     network, context = _network(method, config, dataset, placement)

@@ -2,13 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.comparison import Comparison, loader, run_all
+from experiments.comparison import Comparison, run_all
 from experiments.methods.method import Method
-from experiments.settings import Settings
 from experiments.training.fit import Run
 from experiments.tuning.grid import Grid, variants
 from experiments.tuning.held_out import OFFSET, held_out
@@ -33,7 +31,7 @@ TRIALS = "trials.json"
 
 
 def choose(
-    settings: Settings,
+    comparison: Comparison,
     methods: Sequence[Method],
     seeds: Sequence[int],
     tuning: Tuning,
@@ -47,7 +45,7 @@ def choose(
     the accuracy on the rest decides.
 
     Args:
-        settings: what the methods share.
+        comparison: of the results; its settings are the trials', and its rows are not loaded anew.
         methods: the methods.
         seeds: of the results.
         tuning: what is tried.
@@ -61,9 +59,17 @@ def choose(
         for variant in variants(method, tuning.grid)
         for seed in seeds
     ]
+    settings = comparison.settings
     settings = settings.changed(epochs=tuning.epochs or settings.epochs)
-    comparison = Comparison(settings, partial(held_out, loader(settings)))
-    runs = run_all(comparison, trials, out, jobs, resume, TRIALS, "held-out")
+    runs = run_all(
+        Comparison(settings, held_out, comparison.load),
+        trials,
+        out,
+        jobs,
+        resume,
+        TRIALS,
+        "held-out",
+    )
     chosen = [best_of(method.name, seed, runs) for method in methods for seed in seeds]
     write_trials(out, tuning.grid, runs, chosen)
     return [(Variant(run.method, run.changes), run.seed - OFFSET) for run in chosen]

@@ -27,8 +27,8 @@ def grid_of(written: Sequence[str]) -> Grid:
         written: each ``NAME=VALUE,VALUE,...``; the name is that of a flag.
 
     Raises:
-        UserError: for anything else, for values out of the flag's range, and for a name that comes
-            twice.
+        UserError: for anything else, for values out of the flag's range, and for a name or a value
+            that comes twice.
     """
     grid: dict[str, Sequence[float]] = {}
     for entry in written:
@@ -40,6 +40,8 @@ def grid_of(written: Sequence[str]) -> Grid:
         if name in grid:
             raise UserError(f"--tune has {flag} twice; give all of its values at once.")
         grid[name] = [_number(entry, name, text, kinds[name]) for text in values.split(",")]
+        if len(set(grid[name])) < len(grid[name]):
+            raise UserError(f"--tune has {entry!r}, with a value twice; give each value once.")
     return grid
 
 

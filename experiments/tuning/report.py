@@ -14,6 +14,7 @@ from experiments.reports.picture import line_style, new_figure, picture
 from experiments.training.fit import Run
 from experiments.tuning.grid import Grid
 from experiments.tuning.held_out import OFFSET
+from experiments.variant import shown
 
 #: Beyond this ratio of the largest value to the smallest, an axis is logarithmic.
 DECADE = 4.0
@@ -26,9 +27,12 @@ def write_trials(out: Path, grid: Grid, runs: Sequence[Run], chosen: Sequence[Ru
     figure = new_figure(len(grid), width=5.5 + 2.0 / len(grid))
     for axes, (name, values) in zip(figure.axes, grid.items(), strict=True):
         _draw(axes, name, values, runs)
-    # Outside: with many methods it would cover their lines.
-    lines = figure.axes[0].get_legend_handles_labels()
-    figure.legend(*lines, loc="outside right upper", frameon=False, fontsize="small")
+    # Outside: with many methods it would cover their lines. Not every method has each setting.
+    drawn = [axes.get_legend_handles_labels() for axes in figure.axes]
+    lines = {label: line for each in drawn for line, label in zip(*each, strict=True)}
+    figure.legend(
+        lines.values(), lines.keys(), loc="outside right upper", frameon=False, fontsize="small"
+    )
     others = ",\nother settings at their best" if len(grid) > 1 else ""
     figure.suptitle(f"held-out rows: mean and range over seeds{others}")
     write_whole(out / "tuning.png", picture(figure))
@@ -39,7 +43,8 @@ def said_of_ends(grid: Grid, runs: Sequence[Run]) -> list[str]:
     ends = {name: {min(values), max(values)} for name, values in grid.items() if len(values) > 2}
     chosen = dict.fromkeys((run.method, *change) for run in runs for change in run.changes)
     return [
-        f"{method} chose {name.replace('_', ' ')} {value:g}, an end of the grid: try values beyond."
+        f"{method} chose {name.replace('_', ' ')} {shown(value)}, an end of the grid: try values "
+        "beyond."
         for method, name, value in chosen
         if value in ends.get(name, ())
     ]
@@ -65,7 +70,7 @@ def _draw(axes: Axes, name: str, values: Sequence[float], runs: Sequence[Run]) -
         axes.fill_between(ordered, errors.min(1), errors.max(1), color=style["color"], alpha=0.08)
     if ordered[0] > 0 and ordered[-1] > DECADE * ordered[0]:
         axes.set_xscale("log")
-    axes.set_xticks(ordered, [f"{value:g}" for value in ordered], minor=False)
+    axes.set_xticks(ordered, [*map(shown, ordered)], minor=False)
     axes.minorticks_off()
     axes.set(xlabel=name.replace("_", " "), ylabel="error on held-out rows (%)")
 

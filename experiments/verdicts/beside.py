@@ -1,11 +1,12 @@
 """Methods side by side in what no paper claims, and one asks first: rivals, depth, settings."""
 
-import math
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.reading import reading
 from experiments.reports.table import mean_and_deviation
-from experiments.verdicts.seen import Row, outcome_of, rows_of
+from experiments.training.fit import DIVERGED
+from experiments.verdicts.seen import WANTED, Row, outcome_of, rows_of
 from experiments.verdicts.sources import table_of
 
 
@@ -76,30 +77,33 @@ TABLES = (
 
 
 def _table(columns: tuple[Column, ...], folder: Path) -> str:
-    found = {column: rows_of(folder / column.results) for column in columns}
-    methods = dict.fromkeys(row["method"] for rows in found.values() for row in rows)
-    lines = []
-    for method in methods:
-        cells = (
-            _cell([row for row in rows if row["method"] == method], column.measure)
-            for column, rows in found.items()
-        )
-        lines.append((method, *cells))
+    cells: dict[str, dict[Column, str]] = {}
+    for column in columns:
+        rows = rows_of(folder / column.results)
+        with reading(folder / column.results, WANTED):
+            for method in dict.fromkeys(row["method"] for row in rows):
+                own = [row for row in rows if row["method"] == method]
+                cells.setdefault(method, {})[column] = _cell(own, column.measure)
+    # Nothing stands where nothing was trained.
+    lines = [(name, *(own.get(column, "") for column in columns)) for name, own in cells.items()]
     return table_of(("method", *(column.title for column in columns)), lines)
 
 
 def _cell(rows: list[Row], measure: str) -> str:
-    """The mean, and the rates that were chosen; nothing where nothing was trained."""
+    """The mean, and the rates that were chosen."""
     rates = "/".join(
         dict.fromkeys(f"{float(row['learning_rate']):g}" for row in rows if "learning_rate" in row)
     )
-    return f"{level_of(rows, measure)}{f' ({rates})' if rates else ''}" if rows else ""
+    return f"{level_of(rows, measure)}{f' ({rates})' if rates else ''}"
 
 
 def level_of(rows: list[Row], measure: str = "test_accuracy") -> str:
-    """A measure of the runs that are finite, and how many were lost."""
+    """A measure of the runs that did not diverge, and how many were lost.
+
+    The accuracy of one that did is that of its first class, and says nothing.
+    """
     factor, digits = (1.0, ".4f") if measure.endswith("loss") else (100.0, ".2f")
-    values = [factor * float(row[measure]) for row in rows if math.isfinite(float(row[measure]))]
+    values = [factor * float(row[measure]) for row in rows if outcome_of(row) != DIVERGED]
     found = mean_and_deviation(values, digits) if values else ""
     outcomes = [said for row in rows if (said := outcome_of(row))]
     lost = [f"{said} {outcomes.count(said)} of {len(rows)}" for said in dict.fromkeys(outcomes)]

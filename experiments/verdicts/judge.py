@@ -9,6 +9,7 @@ from jaxtyping import Float
 from experiments.errors import UserError
 from experiments.papers.verdict import interval
 from experiments.reports.table import mean_and_deviation
+from experiments.training.fit import DIVERGED
 from experiments.verdicts.claim import Claim
 from experiments.verdicts.seen import Seen
 
@@ -156,8 +157,9 @@ def _levels(claim: Claim, better: Seen, worse: Seen) -> str:
 
 
 def _level(claim: Claim, name: str, side: Seen) -> str:
-    """The side's mean and deviation over runs that are finite, or its number of wins."""
-    numbers = factor(claim) * np.array(list(side.values.values()))
+    """The side's mean and deviation over runs that did not diverge, or its number of wins."""
+    kept = [value for seed, value in side.values.items() if side.lost.get(seed) != DIVERGED]
+    numbers = factor(claim) * np.array(kept)
     if claim.measure == "wins":
         return f"{name} {numbers.sum():.0f} of {len(numbers)} sets"
     numbers = numbers[np.isfinite(numbers)]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from experiments.bench.papers import SPEED, STEPS
 from experiments.papers.verdict import CONFIDENCE
+from experiments.reading import reading
 from experiments.reports.files import write_whole
 from experiments.verdicts.beside import TABLES, level_of
 from experiments.verdicts.claim import Claim, Side
@@ -20,7 +21,7 @@ from experiments.verdicts.judge import (
     Verdict,
     judge,
 )
-from experiments.verdicts.seen import rows_of, seen
+from experiments.verdicts.seen import WANTED, rows_like, seen
 from experiments.verdicts.sources import anchor, report_of, sources_table, table_of
 from experiments.verdicts.table import CLAIMS, NOTES, PICTURES
 from experiments.verdicts.when import WHEN, When
@@ -150,5 +151,5 @@ def _evidence(when: When, judged: dict[str, tuple[Claim, Verdict]], folder: Path
 
 def _figure(results: str, side: Side, folder: Path) -> str:
     """The test accuracy of some runs, over their seeds."""
-    rows = [row for row in rows_of(folder / results) if side.where.items() <= row.items()]
-    return f"[{side.name}]({results}) {level_of(rows)}"
+    with reading(folder / results, WANTED):
+        return f"[{side.name}]({results}) {level_of(rows_like(folder / results, side))}"

@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,8 @@ from experiments.verdicts.claim import Claim, Side
 CLASSES = 10
 
 Row = Mapping[str, str]
+
+WANTED = "wanted a csv file as compare and paper write it: restore it, or run that again"
 
 
 class Seen(NamedTuple):
@@ -45,8 +47,26 @@ def rows_of(path: Path) -> tuple[Row, ...]:
     """The rows of a csv file."""
     if not path.is_file():
         raise UserError(f"there is no {path}; run what writes it, or take the claim out.")
-    with reading(path, "wanted a csv file as compare and paper write it"):
-        return tuple(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    with reading(path, WANTED):
+        # Spreadsheets put a byte order mark before the first column's name.
+        header, *rows = csv.reader(path.read_text(encoding="utf-8-sig").splitlines())
+        for number, row in enumerate(rows, 2):
+            if len(row) != len(header):
+                raise ValueError(f"line {number} has {len(row)} columns, its header {len(header)}")
+        if twice := [line for line, count in Counter(map(tuple, rows)).items() if count > 1]:
+            raise ValueError(f"the line {','.join(twice[0])} is there twice")
+        return tuple(dict(zip(header, row, strict=True)) for row in rows)
+
+
+def rows_like(path: Path, side: Side) -> list[Row]:
+    """The rows of a side; UserError if there are none."""
+    picked = [row for row in rows_of(path) if side.where.items() <= row.items()]
+    if not picked:
+        raise UserError(
+            f"{path} has no row with {dict(side.where)}; wanted the runs of {side.name!r}: restore "
+            "the file, or correct what asks for them."
+        )
+    return picked
 
 
 def seen(claim: Claim, side: Side, folder: Path) -> Seen:
@@ -58,15 +78,10 @@ def seen(claim: Claim, side: Side, folder: Path) -> Seen:
         folder: the folder of results.
     """
     path = folder / (side.results or claim.results)
-    if claim.measure == "wins":
-        return _wins(rows_of(path), side)
-    picked = [row for row in rows_of(path) if side.where.items() <= row.items()]
-    if not picked:
-        raise UserError(
-            f"{path} has no row with {dict(side.where)}; wanted the runs of {side.name!r} for the "
-            f"claim {claim.name}: correct its sides."
-        )
-    return seen_in(picked, claim.measure)
+    with reading(path, WANTED):
+        if claim.measure == "wins":
+            return _wins(rows_of(path), side)
+        return seen_in(rows_like(path, side), claim.measure)
 
 
 def seen_in(rows: Sequence[Row], measure: str) -> Seen:

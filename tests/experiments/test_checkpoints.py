@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+import jaxnorm
 from experiments.checkpoints import keeper
 from experiments.checkpoints.arrays import checksums, flatten, unflatten
 from experiments.checkpoints.checkpoints import Checkpoints
 from experiments.checkpoints.config import check_config
 from experiments.cli import main
+from experiments.comparison import Comparison
 from experiments.errors import UserError
+from experiments.settings import Settings
+from experiments.train import refuse_out_in_checkpoints
 from jaxnorm import clean_parameters, constraint_drift
 from tests.experiments.toy import after_an_epoch, save_toy, toy_trainer
 
@@ -156,6 +160,49 @@ def test_checkpoints_from_before_a_setting_came_fit_its_default():
     check_config({"a": 1}, {"a": 1, "rate_decay": 0.0}, "here")
     with pytest.raises(UserError, match=r"rate-decay 0.0 there and 0.1 here"):
         check_config({"a": 1}, {"a": 1, "rate_decay": 0.1}, "here")
+
+
+def test_a_resumed_run_says_that_another_version_began_it(again, monkeypatch):
+    status, err = again("--resume")
+    assert (status, "which may have other" in err) == (0, False)
+    monkeypatch.setattr(jaxnorm, "__version__", "99.0")
+    status, err = again("--resume")
+    assert status == 0
+    assert re.search(r"resumed from \S+/3 of jaxnorm \d\S+, which may have other defaults", err)
+
+
+def test_a_place_that_is_unknown_is_one_message():
+    with pytest.raises(UserError, match=r"^--checkpoint-dir is 'foo://x'; .* no checkpoints\.$"):
+        Checkpoints("foo://x")
+
+
+def test_results_are_no_checkpoint(tmp_path, capsys):
+    command = ["train", "--checkpoint-dir", f"{tmp_path}/runs/", "--out"]
+    for place in ("runs/3", "runs/x/../3/below"):
+        assert main([*command, str(tmp_path / place)]) == 2
+        assert "among the checkpoints of" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    for place in ("runs/out", "runs", "3"):
+        refuse_out_in_checkpoints(tmp_path / place, f"{tmp_path}/runs")
+
+
+def test_a_batch_goes_on_in_as_many_groups(tmp_path, capsys):
+    """Of batch normalization under shard_map, which sees the rows of a device."""
+    command = ["train", "--dataset", save_toy(tmp_path), "--method", "bn", "--depth", "1"]
+    command += ["--width", "4", "--batch-size", "16", "--epochs", "1", "--out", str(tmp_path)]
+    command += ["--checkpoint-dir", str(tmp_path / "checkpoints"), "--quiet"]
+    assert main([*command, "--parallel", "shard_map"]) == 0
+    devices = jax.device_count()
+    assert main([*command, "--resume"]) == 2
+    assert f"ghost-groups {devices} there and 1 here" in capsys.readouterr().err
+    assert main([*command, "--resume", "--ghost-groups", str(devices)]) == 0
+
+
+def test_runs_of_a_comparison_are_kept_in_as_many_groups():
+    apart = Comparison(Settings(parallel="shard_map"))
+    together, grouped = Comparison(Settings()), Comparison(Settings(ghost_groups=4))
+    found = [each.followed.ghost_groups for each in (apart, together, grouped)]
+    assert found == [jax.device_count(), 1, 4]
 
 
 @pytest.fixture(scope="module")

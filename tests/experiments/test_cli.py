@@ -7,10 +7,13 @@ import json
 import pickle
 import shutil
 from dataclasses import fields, replace
+from unittest.mock import Mock
 
 import pytest
 
 from experiments.checkpoints.config import config_of
+from experiments.checkpoints.lock import alone_in
+from experiments.checkpoints.signals import Stopped
 from experiments.cli import main
 from experiments.commands import Compare, Report, Train
 from experiments.comparison import Comparison
@@ -79,6 +82,9 @@ def test_a_comparison_grows_and_keeps_what_is_finished(comparison, npz, tmp_path
     assert ("none, seed 1:" in said, "bn, seed 1:" in said) == (True, False)
     old, new = rows_of(comparison / "results.csv"), rows_of(tmp_path / "results.csv")
     assert new[2:] == old[:2]
+    # The versions, hardware and date below are not those of all runs.
+    assert "2 of these 4 runs are kept from earlier calls" in (tmp_path / "table.md").read_text()
+    assert "are kept from" not in (comparison / "table.md").read_text()
     assert main([*command, "--methods", "none,bn,cwo", "--resume"]) == 0
     assert "6 of 6 runs are kept from an earlier call." in capsys.readouterr().err
     assert rows_of(tmp_path / "results.csv") == new + old[2:]
@@ -87,6 +93,29 @@ def test_a_comparison_grows_and_keeps_what_is_finished(comparison, npz, tmp_path
     assert kept["protocol"].pop("test_rows") is None
     (tmp_path / "runs.json").write_text(json.dumps(kept))
     assert main([*command, "--methods", "none,bn,cwo", "--resume"]) == 0
+
+
+@pytest.mark.parametrize("command", ["compare", "paper lcw/fig1 --preset smoke"])
+def test_two_at_once_do_not_undo_what_the_other_keeps(command, tmp_path, capsys):
+    with alone_in(tmp_path):
+        assert main([*command.split(), "--out", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert f"another run writes to {tmp_path}" in said
+    assert "give another --out" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_runs_are_not_replaced_without_a_word(tmp_path, monkeypatch, capsys):
+    (tmp_path / "runs.json").write_text("{}")
+    monkeypatch.setattr(
+        "experiments.comparison.finished", stopped := Mock(side_effect=Stopped(2, ""))
+    )
+    for more, said in (([], True), (["--resume"], False)):
+        main(
+            ["compare", "--methods", "none", "--model", "mlp", *TINY, "--out", str(tmp_path), *more]
+        )
+        assert ("which the first one that ends replaces" in capsys.readouterr().err) == said
+    assert stopped.call_count == 1
 
 
 def test_a_comparison_of_other_settings_is_not_gone_on_with(comparison, npz, capsys):
@@ -159,6 +188,8 @@ WRONG = {
     "--dataset digit": "did you mean 'digits'",
     "--dataset absent.npz": "there is no file absent.npz",
     "--model cnn": "did you mean 'cnn9'",
+    "--model transformer": "transformer got rows of digits, which are of numbers",
+    "--dataset python": "python has sequences of tokens and mlp takes none",
     "--methods bn,cvo": "did you mean 'cwo'",
     "--activation relo": "did you mean 'relu'",
     "--epochs 0": "--epochs is 0",

@@ -83,6 +83,7 @@ def test_split_rules(tmp_path):
 
 
 MASK = np.arange(40) < 10
+SQUARE = RANDOM.integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
 FAILURES = {
     "lengths": ({"X": X, "y": y[:39]}, "one label for each row"),
     "objects": ({"X": X.astype(object), "y": y}, "never unpickled"),
@@ -103,6 +104,16 @@ FAILURES = {
     "no test": ({"X": X, "y": y, "test": np.zeros(40, bool)}, "no test rows"),
     "nan": ({"X": np.where(X > 3, np.nan, X), "y": y}, "NaN"),
     "rank": ({"X": X[:, 0], "y": y}, r"wanted \(rows, features\)"),
+    "bytes beside floats": (
+        {"X_train": SQUARE, "y_train": y, "X_test": SQUARE / 255, "y_test": y},
+        "X_train has type uint8 and X_test float64",
+    ),
+    "channels first": ({"X": SQUARE.transpose(0, 3, 1, 2), "y": y}, r"X.transpose\(0, 2, 3, 1\)"),
+    # Seconds since 1970: float32 numbers there are 128 apart.
+    "times": (
+        {"X": np.column_stack([X, 1.7e9 + np.arange(40)]), "y": y},
+        "column 5 of X is from 1.7e\\+09 to 1.70000004e\\+09",
+    ),
     "widths": ({"X_train": X, "y_train": y, "X_test": X[:, 1:], "y_test": y}, "make them equal"),
 }
 
@@ -163,6 +174,10 @@ def test_wrong_images_are_named(tmp_path):
     make_images(tmp_path / "sizes")
     Image.fromarray(np.zeros((5, 4, 3), np.uint8)).save(tmp_path / "sizes/test/a/9.png")
     with pytest.raises(UserError, match=r"test/a/9.png has shape \(5, 4, 3\)"):
+        load(str(tmp_path / "sizes"), 0)
+    deep = np.full((4, 4), 40_000, np.uint16)
+    Image.fromarray(deep).save(tmp_path / "sizes/test/a/9.png")
+    with pytest.raises(UserError, match=r"test/a/9\.png: its pixels are of more than 8 bits"):
         load(str(tmp_path / "sizes"), 0)
     (tmp_path / "sizes/test/a/9.png").write_bytes(b"no image")
     with pytest.raises(UserError, match="cannot read the image"):

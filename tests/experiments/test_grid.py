@@ -2,7 +2,7 @@
 
 import json
 import pickle
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import jax.numpy as jnp
@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from experiments.errors import UserError
-from experiments.kept import read_runs, write_runs
+from experiments.kept import read_kept, read_runs, write_kept, write_runs
 from experiments.methods.constrained import Sphere
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS, Overrides
 from experiments.models.activations import ACTIVATIONS
 from experiments.papers.data import described, enlarged, find, load_data, subset
+from experiments.papers.fingerprint import fingerprint, with_data
 from experiments.papers.grid import PAPER, Cell, Grid, Ordering, Protocol
 from experiments.papers.grid_report import report_of, said_of_noise
 from experiments.papers.item import Context
@@ -159,6 +160,41 @@ def test_finished_runs_are_kept_and_another_protocol_is_refused(tmp_path):
     assert [t.run.curve for t in again[1:]] == [t.run.curve for t in first[1:]]
     with pytest.raises(UserError, match="another protocol \\(epochs differ\\)"):
         train_grid(GRID, PROTOCOL.changed(epochs=3), context)
+
+
+def saved(folder, rows=20, level=0):
+    """A data set of small images in a folder of its own; the folder."""
+    folder.mkdir()
+    X = np.full((rows, 4, 4, 3), level, np.uint8)
+    np.savez(folder / "cifar10.npz", X=X, y=np.arange(rows) % 2)
+    return folder
+
+
+def test_runs_on_other_data_are_not_taken_for_these(tmp_path):
+    one, same = (saved(tmp_path / name) for name in ("one", "same"))
+    other, grown = saved(tmp_path / "other", level=1), saved(tmp_path / "grown")
+    np.savez(grown / "cifar100.npz", X=np.zeros(3), y=np.zeros(3))
+    protocol = {"epochs": 2}
+    path = tmp_path / RUNS
+    write_kept(path, with_data(protocol, one, ["cifar10"]), [])
+    for folder, names in ((same, ["cifar10"]), (grown, ["cifar10", "cifar100"])):
+        assert read_kept(path, with_data(protocol, folder, names), dict) == []
+    for folder in (other, None):
+        with pytest.raises(UserError, match=r"another protocol \(data differ\)"):
+            read_kept(path, with_data(protocol, folder, ["cifar10"]), dict)
+    # A table that the digits began does not go on with pictures.
+    write_kept(path, with_data(asdict(PROTOCOL), None, []), [])
+    with pytest.raises(UserError, match="data differ"):
+        train_grid(GRID, PROTOCOL, Context(one, tmp_path, lambda fraction, what: None))
+
+
+def test_a_folder_of_pictures_is_known_by_its_files(tmp_path):
+    for name in ("here", "there"):
+        (tmp_path / name / "train").mkdir(parents=True)
+        (tmp_path / name / "train" / "a.jpg").write_bytes(b"123")
+    assert fingerprint(tmp_path / "here") == fingerprint(tmp_path / "there")
+    (tmp_path / "there" / "train" / "b.jpg").write_bytes(b"123")
+    assert fingerprint(tmp_path / "here") != fingerprint(tmp_path / "there")
 
 
 def trained(accuracies):
@@ -317,10 +353,14 @@ def test_scores_are_kept_with_their_runs(tmp_path):
 def test_what_diverged_is_said():
     runs = trained([(0.5, 0.6), (0.1, 0.1)])
     assert report_of(GRID, runs).notes == (NOTE,)
-    lost = runs[2].run._replace(curve=[Epoch(1, float("nan"), 0.1, float("nan"), 0.1)])
+    lost = runs[2].run._replace(curve=[Epoch(1, float("nan"), 0.1, float("nan"), 0.9)])
     report = report_of(GRID, [*runs[:2], runs[2]._replace(run=lost), runs[3]], ("A note.",))
     diverged = "Training diverged: normalized, small (1 of 2 seeds)."
     assert report.notes == ("A note.", diverged, NOTE)
+    # Its accuracy is that of its first class.
+    shown = {claim.statement: claim.ours for claim in report.claims}
+    assert shown["normalized, small: test error, %"] == "90.00, diverged 1 of 2"
+    assert shown["plain, small: test error, %"].startswith("45.00 ± 7.07")
 
 
 def test_data_are_found_by_name_or_alone(tmp_path):

@@ -95,5 +95,10 @@ def test_what_is_no_mesh_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=message):
             load_meshes(write(tmp_path / name, text), 0)
+    write(tmp_path / "unseen")
+    (tmp_path / "unseen" / "zebra" / "test").mkdir(parents=True)
+    (tmp_path / "unseen" / "zebra" / "test" / "a.off").write_text(off())
+    with pytest.raises(UserError, match="test meshes of the class zebra and none to train on"):
+        load_meshes(tmp_path / "unseen", 0)
     with pytest.raises(UserError, match=r"part has no meshes CLASS/test/\*\.off"):
         load_meshes(write(tmp_path / "part", parts=("train",)), 0)

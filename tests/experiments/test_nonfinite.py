@@ -178,3 +178,16 @@ def test_a_finite_loss_with_a_gradient_that_is_not_is_skipped():
         # 3 - 1 / (2 sqrt 3)
         wanted = 3 - 0.5 / np.sqrt(3) if moves else 3
         np.testing.assert_allclose(after.params["w"], wanted, rtol=1e-6)
+
+
+def test_the_step_whose_gradient_overflows_is_the_one_that_is_named():
+    """Clipping leaves finite parameters behind it; the epoch's mean shows it, and stops the run."""
+    state = start(trainer("record"), 0)._replace(params={"w": jnp.float32(3)})
+
+    def clipped(state, batch):
+        return state, StepMetrics(jnp.float32(1), jnp.float32(1), batch.X)
+
+    step = jax.jit(guarded(clipped, goes_on=False))
+    for norm, left_out in ((1.0, 0), (np.inf, 1), (1.0, 2)):
+        state, _ = step(state, Batch(jnp.float32(norm), None, None))
+        assert int(state.skipped) == left_out

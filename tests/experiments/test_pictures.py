@@ -12,7 +12,8 @@ from PIL import Image
 from experiments.config import Config
 from experiments.data.crops import at_random, middle
 from experiments.data.pictures import Pictures, load_pictures
-from experiments.data.stream import cropped_where_read
+from experiments.data.prepared import labelled
+from experiments.data.stream import Stream, cropped_where_read, make_streamed
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.papers.data import load_data
@@ -161,6 +162,34 @@ def test_what_is_no_set_of_pictures_is_refused(tmp_path):
     (tmp_path / "train" / "a").mkdir(parents=True)
     with pytest.raises(UserError, match=r"needs pictures train/CLASS/\*\.jpg and test"):
         load_pictures(tmp_path, SIDE)
+    for part, label in (("train", "b"), ("train", "c"), ("test", "b"), ("test", "d")):
+        (tmp_path / part / label).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture(0, 0)).save(tmp_path / part / label / "0.png")
+    # Of its pictures none would be evaluated.
+    with pytest.raises(UserError, match="has test pictures of the class d and none to train on"):
+        load_pictures(tmp_path, SIDE)
+    (tmp_path / "test/d/0.png").unlink()
+    # A folder without pictures is no class, as in sets that are read whole.
+    data = load_pictures(tmp_path, SIDE)
+    assert (data.num_classes, data.y_train.tolist(), data.y_test.tolist()) == (2, [0, 1], [0])
+
+
+def test_a_part_without_labels_is_not_evaluated_on():
+    """ImageNet's test part: every label is -1."""
+    parts = {"test": [-1, -1], "validation": [2, 0]}
+    assert labelled(list(parts), lambda part: parts[part][0]) == "validation"
+    assert labelled(["test"], lambda part: parts[part][0]) == "test"
+    train, test = (
+        Pictures(Listed({"image": picture(0, 0), "label": i} for i in labels), SIDE)
+        for labels in ([0, 1, 2], [-1, -1])
+    )
+    with pytest.raises(UserError, match="test labels are from -1 to -1; wanted class numbers 0 to"):
+        make_streamed("imagenet", Stream(train, test), 3)
+
+
+class Listed(list):
+    def __getitems__(self, rows):
+        return [self[row] for row in rows]
 
 
 def test_one_picture_at_a_time_is_whole():

@@ -2,20 +2,24 @@
 
 import csv
 import math
+import pickle
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from experiments.cli import main
+from experiments.comparison import Comparison
 from experiments.data.dataset import Dataset
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
+from experiments.settings import Settings
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
 from experiments.tuning.choose import best_of
 from experiments.tuning.grid import grid_of, variants
 from experiments.tuning.held_out import OFFSET, held_out
-from experiments.tuning.report import said_of_ends
+from experiments.tuning.report import said_of_ends, write_trials
 from tests.experiments.toy import save_toy, toy_dataset
 
 TINY = ["--depth", "1", "--width", "8", "--epochs", "2", "--batch-size", "16", "--model", "mlp"]
@@ -152,6 +156,7 @@ WRONG = {
     "batch-size=1.5": "'1.5' is no int",
     "noise=0.1,-1": "wanted values from 0 to 1,000",
     "noise=nan": "wanted values from 0 to 1,000",
+    "noise=0.1,0.2,1e-1": "with a value twice; give each value once",
 }
 
 
@@ -161,6 +166,13 @@ def test_wrong_grids_get_one_line(written, tmp_path, capsys):
     said = capsys.readouterr().err
     assert WRONG[written] in said
     assert said.count("\n") == 1
+
+
+def test_epochs_of_trials_without_trials(tmp_path, capsys):
+    assert main(["compare", "--tune-epochs", "3", "--out", str(tmp_path)]) == 2
+    assert "--tune-epochs is 3, of trials, and there are none" in capsys.readouterr().err
+    assert main(["compare", "--out", str(tmp_path), "--tune"]) == 2
+    assert "--tune is empty; wanted NAME=VALUE" in capsys.readouterr().err
 
 
 def test_a_setting_has_all_its_values_at_once():
@@ -174,3 +186,41 @@ def test_rows_that_are_too_few_to_hold_some_out(tmp_path, capsys):
     command = ["compare", "--dataset", str(path), "--tune", "learning-rate=0.1", *TINY]
     assert main([*command, "--batch-size", "2", "--out", str(tmp_path / "out")]) == 2
     assert "holds out one in 5 training rows" in capsys.readouterr().err
+
+
+def test_values_that_differ_have_names_that_differ():
+    """Finished runs are known by them: of equal names one would be taken for the other."""
+    grid = grid_of(["learning-rate=0.1,0.1000001,1e-7,100", "batch-size=1000000,1000001"])
+    made = variants(METHODS["none"], grid)
+    assert len(set(map(str, made))) == len(made) == 8
+    assert str(made[0]) == "none learning_rate=0.1 batch_size=1e+06"
+    assert str(made[3]) == "none learning_rate=0.1000001 batch_size=1000001"
+
+
+def test_trials_and_results_share_what_is_loaded(monkeypatch):
+    loaded = []
+
+    def load(source, seed, train_rows, test_rows):
+        loaded.append(seed)
+        return toy_dataset(seed)
+
+    monkeypatch.setattr("experiments.comparison.load", load)
+    results = Comparison(Settings())
+    trials = Comparison(Settings(), held_out, results.load)
+    sizes = [len(trials.dataset(seed + OFFSET).X_test) for seed in (0, 1)]
+    assert [len(results.dataset(seed).X_test) for seed in (0, 1)] == [23, 23]
+    assert sizes == [14, 14]  # A fifth of 70.
+    assert loaded == [0, 1]
+    again = pickle.loads(pickle.dumps(trials.again()))()
+    np.testing.assert_array_equal(again.dataset(OFFSET).X_test, trials.dataset(OFFSET).X_test)
+
+
+def test_the_picture_names_methods_without_its_first_setting(tmp_path, monkeypatch):
+    named = []
+    monkeypatch.setattr(Figure, "legend", lambda self, lines, names, **how: named.extend(names))
+    runs = [
+        run_with(0.1, 0.5, 0.5)._replace(method=name, changes=changes)
+        for name, changes in (("none", (("b", 1.0),)), ("cwo", (("a", 1.0), ("b", 1.0))))
+    ]
+    write_trials(tmp_path, {"a": [1.0], "b": [1.0]}, runs, [])
+    assert sorted(named) == ["cwo", "none"]

@@ -14,10 +14,11 @@ from experiments.bench.papers import cost_of, forward_operations, hours_of, row_
 from experiments.cli import main
 from experiments.errors import UserError
 from experiments.papers.registry import ITEMS
+from experiments.verdicts.beside import level_of
 from experiments.verdicts.claim import Claim, Side, method
 from experiments.verdicts.costs import decided_by
 from experiments.verdicts.judge import NOT_DECIDABLE, NOT_REPRODUCED, REPRODUCED, judge
-from experiments.verdicts.page import all_claims, page_of, verdicts_in
+from experiments.verdicts.page import _figure, all_claims, page_of, verdicts_in
 from experiments.verdicts.seen import Seen, outcome_of, rows_of, seen, seen_in
 from experiments.verdicts.when import WHEN
 
@@ -272,3 +273,50 @@ def test_a_file_that_is_not_there_is_told(tmp_path):
     (tmp_path / "x" / "results.csv").write_text("method,seed,test_accuracy\nbn,0,0.5\n")
     with pytest.raises(UserError, match=r"no row with \{'method': 'cwo'\}; wanted the runs"):
         seen(CLAIM, CLAIM.better, tmp_path)
+
+
+HEADER = "method,seed,test_accuracy"
+#: A file, and what is said of it.
+EDITED = {
+    f"{HEADER}\ncwo,0,0.5\ncwo,1,0.5\ncwo,0,0.5\n": "the line cwo,0,0.5 is there twice",
+    f"{HEADER}\ncwo,0,0.5\ncwo,1": "line 3 has 2 columns, its header 3",
+    "method,seed\ncwo,0\n": "'test_accuracy' \\(KeyError\\)",
+    f"{HEADER}\ncwo,0,\n": "could not convert string to float",
+    "": "cannot read .*results.csv",
+    f"{HEADER}\ncwo,0,0.5\n".replace(",", ";"): "no row with",
+}
+
+
+@pytest.mark.parametrize("text", EDITED)
+def test_a_file_that_somebody_edited_is_not_judged_by_half(text, tmp_path):
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "results.csv").write_text(text)
+    with pytest.raises(UserError, match=EDITED[text]):
+        seen(CLAIM, CLAIM.better, tmp_path)
+
+
+def test_what_a_spreadsheet_adds_changes_no_figure(tmp_path):
+    lines = [HEADER, "cwo,0,0.5", "cwo,1,0.25"]
+    for name, text in (("plain", "\n".join(lines)), ("other", "\ufeff" + "\r\n".join(lines))):
+        (tmp_path / name / "x").mkdir(parents=True)
+        (tmp_path / name / "x" / "results.csv").write_bytes(text.encode())
+    plain, other = (seen(CLAIM, CLAIM.better, tmp_path / name) for name in ("plain", "other"))
+    assert plain.values == other.values == {"0": 0.5, "1": 0.25}
+
+
+def test_advice_without_its_runs_is_refused(tmp_path):
+    (tmp_path / "results.csv").write_text(f"{HEADER}\nbn,0,0.5\n")
+    with pytest.raises(UserError, match=r"has no row with .*wanted the runs of 'cwo'"):
+        _figure("results.csv", method("cwo"), tmp_path)
+
+
+def test_the_accuracy_of_what_diverged_is_none():
+    """Logits that are NaN have a largest one, the first class's, and so an accuracy."""
+    rows = [
+        {"seed": str(seed), "test_accuracy": accuracy, "train_loss": loss}
+        for seed, (accuracy, loss) in enumerate([("0.1", "nan"), ("0.8", "0.5"), ("0.6", "0.5")])
+    ]
+    assert level_of(rows) == "70.00 ± 14.14, diverged 1 of 3"
+    found = judge(CLAIM, seen_in(rows, "test_accuracy"), BN)
+    assert found.found.startswith("cwo 70.00 ± 14.14, bn 50.00")
+    assert found.reason == "not trained: cwo diverged (1 of 3 seeds)"

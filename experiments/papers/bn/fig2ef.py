@@ -17,6 +17,7 @@ from experiments.methods.population import scales_and_biases
 from experiments.methods.table import METHODS
 from experiments.papers.bn.trainings import RATE_DECAY
 from experiments.papers.data import described, load_data
+from experiments.papers.fingerprint import with_data
 from experiments.papers.grid import Protocol
 from experiments.papers.item import Claim, Context, Item, Preset, Report
 from experiments.papers.presets import SMOKE_LABEL
@@ -73,7 +74,8 @@ MEASURES = {"gamma_squared": "gamma^2", "test_loss": "validation loss"}
 def run(settings: Settings, context: Context) -> Report:
     """Trains every place of BN with every batch size; what an earlier call finished is kept."""
     data = load_data(context.data_dir, "cifar10", 0, settings.rows, settings.test_rows)
-    path, protocol = context.out / RUNS, asdict(settings)
+    path = context.out / RUNS
+    protocol = with_data(asdict(settings), context.data_dir, ["cifar10"])
     points = read_kept(path, protocol, partial(record_of, Point))
     finished = {(point.layer, point.batch_size) for point in points}
     places = list(itertools.product(settings.layers, settings.batch_sizes))

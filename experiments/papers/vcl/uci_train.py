@@ -14,6 +14,7 @@ from experiments.config import Config
 from experiments.kept import RUNS, read_kept, write_kept
 from experiments.methods.flags import adjusted
 from experiments.methods.table import METHODS, Overrides
+from experiments.papers.fingerprint import with_data
 from experiments.papers.item import Context
 from experiments.papers.vcl.padded import Padded, Sizes, padded, sizes_of
 from experiments.papers.vcl.sweep import make_sweep
@@ -107,9 +108,10 @@ class Programs(NamedTuple):
 
 
 def train_all(settings: Settings, context: Context) -> list[Chosen]:
-    """All runs; those that an earlier call with the same protocol finished are kept."""
-    path, protocol = context.out / RUNS, settings._asdict()
+    """All runs; those of an earlier call with the same protocol and data sets are kept."""
     sets = find_sets(context.data_dir, settings.bundled)
+    path = context.out / RUNS
+    protocol = with_data(settings._asdict(), context.data_dir, sets)
     finished = read_kept(path, protocol, partial(record_of, Chosen))
     kept = {pair: list(seeds) for pair, seeds in itertools.groupby(finished, lambda c: c[:3])}
     pairs = list(itertools.product(sets, settings.activations, settings.normalizations))

@@ -1,0 +1,82 @@
+"""What is printed and written wherever it goes: narrow terminals, closed pipes, bare encodings."""
+
+import io
+import os
+import sys
+from functools import partial
+
+import pytest
+from rich.console import Console
+
+from experiments.cli import main
+from experiments.commands import Methods
+from experiments.reports import show
+from experiments.reports.curves import draw_curves
+from experiments.reports.files import write_whole
+from experiments.reports.table import comparison_table, provenance
+from experiments.training.fit import Run
+from experiments.training.history import Epoch
+
+
+def run(method, seed, accuracy):
+    curve = [Epoch(1, 0.5, 0.5, 0.5, accuracy)]
+    return Run(method, seed, curve, 1.5, 123456, None)
+
+
+RUNS = [run("none", 0, 0.9), run("none", 1, 0.8), run("bn", 0, 0.95), run("bn", 1, 0.83)]
+
+
+@pytest.mark.parametrize("width", [20, 60, 90, 120, 300])
+def test_no_figure_is_cut_on_a_narrow_terminal(width, monkeypatch, capsys):
+    text = io.StringIO()
+    terminal = partial(Console, file=text, force_terminal=True, width=width, color_system=None)
+    monkeypatch.setattr(show, "Console", terminal)
+    table = comparison_table(RUNS)
+    show.show_table(table)
+    shown = text.getvalue() + capsys.readouterr().out
+    assert "…" not in shown
+    assert all(word in shown for row in table[1] for cell in row for word in cell.split())
+    assert ("┃" in shown) == (width >= 90)
+
+
+def test_brackets_in_a_table_are_no_markup(monkeypatch):
+    text = io.StringIO()
+    terminal = partial(Console, file=text, force_terminal=True, color_system=None)
+    monkeypatch.setattr(show, "Console", terminal)
+    show.show_table((("[b]name[/b]", "[i]"), [("[red]", "1 [0, 2]")]))
+    assert all(word in text.getvalue() for word in ("[b]name[/b]", "[i]", "[red]", "1 [0, 2]"))
+
+
+def test_a_reader_that_has_enough_is_no_traceback(monkeypatch, capsys):
+    """As ``| head -1`` leaves: the pipe is closed before everything is written."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    for arguments in (["methods"], ["--version"]):
+        with os.fdopen(os.dup(writing), "w") as closed, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", closed)
+            assert main(arguments) == 128 + 13
+    os.close(writing)
+    assert capsys.readouterr().err == ""
+
+
+def test_an_encoding_without_a_sign_loses_nothing(monkeypatch):
+    bare = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", bare)
+    monkeypatch.setattr(Methods, "run", lambda self, command: print("1 ± 2"))
+    assert main(["methods"]) == 0
+    assert bare.buffer.getvalue() == b"1 \\xb1 2\n"
+
+
+def test_a_path_that_is_no_unicode_is_written_as_it_was_typed(tmp_path):
+    write_whole(tmp_path / "table.md", os.fsdecode(b"--out caf\xe9"))
+    assert (tmp_path / "table.md").read_bytes() == b"--out caf\xe9"
+
+
+def test_a_name_of_data_is_no_formula(tmp_path):
+    draw_curves(tmp_path / "curves.png", RUNS, r"cost$\none$.npz")
+    assert (tmp_path / "curves.png").is_file()
+
+
+def test_where_git_is_not_installed_a_comparison_still_ends(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert "- commit: not a checkout, or no git\n" in provenance("train")
