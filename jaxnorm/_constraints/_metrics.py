@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, PyTree
 from jaxnorm._constraints._drift import drifts
 from jaxnorm._constraints._unit import check_squared_radius
 from jaxnorm._numerics import promote, quotient
+from jaxnorm._trees._axes import free_part
 from jaxnorm._trees._constrained import constrained_leaves, of_zero_sum_kernels
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._node import Axes
@@ -115,7 +116,9 @@ def _kernel_row(leaf: Any, step: Any, axes: Axes, radius: Any, zero_sum: bool) -
     wide = promote(leaf)
     squares, *off = drifts(wide, axes, radius, zero_sum)
     drift = dict(zip(_DRIFT, off, strict=True))
-    return _Row(squares.sum(), _step_squares(step, wide), drift)
+    moves = step is not None and step.shape == wide.shape
+    read = free_part(step, axes, zero_sum) if moves else step
+    return _Row(squares.sum(), _step_squares(read, wide), drift)
 
 
 def _step_squares(step: Any, wide: Float[Array, "..."]) -> Scalar | None:

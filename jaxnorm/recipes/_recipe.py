@@ -81,7 +81,8 @@ def learning_rate_schedule(
     if recipe.cosine:
         return optax.cosine_decay_schedule(recipe.learning_rate, _known(length) * steps_per_epoch)
     stretch = 1.0 if epochs is None else epochs / _known(recipe.epochs)
-    before, factors = 1.0, {}
+    before = 1.0
+    factors: dict[int, float] = {}
     for epoch, factor in recipe.rate_schedule:
         step = round(stretch * epoch * steps_per_epoch)
         factors[step] = factors.get(step, 1.0) * factor / before
