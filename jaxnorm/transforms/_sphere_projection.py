@@ -58,7 +58,9 @@ def sphere_projection(
     with replicated parameters; kernels sharded along their fan-in need jit, which adds two
     all-reduces a kernel. In float32 the drift stays below 1e-5 for thousands of steps. In bfloat16
     the weights are rounded after the projection: ||w||^2 is then right to 2^-7 relative, and
-    `project` after ``optax.apply_updates`` removes the rounding of the addition.
+    `project` after ``optax.apply_updates`` removes the rounding of the addition. float16 rounds the
+    usual ``eps`` of Adam to 0, and its steps to NaN, with or without a projection: give it
+    ``eps=1e-4``.
 
     Under ``optax.inject_hyperparams`` name ``layout`` and ``centered`` in ``static_args``: it takes
     any callable for a schedule.
