@@ -179,6 +179,23 @@ def test_single_weights_have_no_zero_sum(call: Any, way_out: str) -> None:
 @pytest.mark.parametrize(
     "call",
     [
+        lambda p: propagate_normalization(p, optax.sgd(RATE)),
+        lambda p: sphere_projection(squared_radius=None).init(p),
+        lambda p: sphere_projection(squared_radius=None, centered=False).init(p),
+    ],
+)
+def test_a_kernel_of_zeros_that_would_stay_so_is_an_error(call: Any) -> None:
+    """As of a last layer that begins at zero; one unit of zeros among others may be wanted."""
+    start = params()
+    with pytest.raises(ValueError, match=r"'head/kernel' are all zero.*out of the layout"):
+        call(start | {"head": jax.tree.map(jnp.zeros_like, start["head"])})
+    body = start["body"]
+    call(start | {"body": body | {"kernel": body["kernel"].at[:, 0].set(0)}})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
         lambda p: project(p, HIDDEN),
         lambda p: constraint_drift(p, HIDDEN),
         lambda p: sphere_projection(2.0),

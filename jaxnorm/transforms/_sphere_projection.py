@@ -52,7 +52,8 @@ def sphere_projection(
 
     Raises:
         ValueError: in ``init``, if the layout constrains nothing, if a centered unit has a single
-            weight, or if c is not positive; in ``update``, without ``params``.
+            weight, if c is not positive, or if a kernel that is to keep its norms is all zero; in
+            ``update``, without ``params``.
 
     It is a function of one parameter at a time, so it means the same under jit, pmap and shard_map
     with replicated parameters; kernels sharded along their fan-in need jit, which adds two
