@@ -100,7 +100,7 @@ def metrics(
         if axes is not None:
             check_squared_radius(radius, f"the parameter {path!r}")
             kernels[path] = _kernel_row(leaf, step, axes, radius, zero_sum)
-        elif not is_absent(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating):
+        elif not is_absent(leaf) and jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             others.append(_row(leaf, step))
     named = dict(zip(unique_names(list(kernels)), kernels.values(), strict=True))
     named["total"] = _total(list(kernels.values()), others)
@@ -108,7 +108,7 @@ def metrics(
 
 
 def _row(leaf: Any, step: Any) -> _Row:
-    wide = promote(leaf)
+    wide = promote(jnp.asarray(leaf))  # A Python number may be a parameter, before its first step.
     return _Row(jnp.square(wide).sum(), _step_squares(step, wide), {})
 
 
@@ -122,7 +122,7 @@ def _kernel_row(leaf: Any, step: Any, axes: Axes, radius: Any, zero_sum: bool) -
 
 
 def _step_squares(step: Any, wide: Float[Array, "..."]) -> Scalar | None:
-    return None if step is None else jnp.square(promote(step, wide)).sum()
+    return None if step is None else jnp.square(promote(jnp.asarray(step), wide)).sum()
 
 
 def _scalars(row: _Row) -> dict[str, Scalar]:
