@@ -83,7 +83,8 @@ def linearly_constrain(
     Centers the kernels, and puts behind the optimizer an edit of its update that centers
     params + update, so that the constraint holds under any optimizer. For SGD with momentum and
     weight decay it takes the steps of `LinearlyConstrained` coordinates; under Adam it does not
-    depend on a basis, as those do.
+    depend on a basis, as those do. What looks at the gradients' norm (clipping, LARS) sees their
+    mean as well, which coordinates leave out: put `centered_gradient` in front of it.
 
     Args:
         params: plain parameters.
