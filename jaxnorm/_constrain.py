@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PyTree
 
+from jaxnorm._checks import known_values
 from jaxnorm._constraints._project import check_constraint, project
 from jaxnorm._constraints._unit import center
 from jaxnorm._numerics import promote
@@ -82,7 +83,8 @@ def linearly_constrain(
     Centers the kernels, and puts behind the optimizer an edit of its update that centers
     params + update, so that the constraint holds under any optimizer. For SGD with momentum and
     weight decay it takes the steps of `LinearlyConstrained` coordinates; under Adam it does not
-    depend on a basis, as those do.
+    depend on a basis, as those do. What looks at the gradients' norm (clipping, LARS) sees their
+    mean as well, which coordinates leave out: put `centered_gradient` in front of it.
 
     Args:
         params: plain parameters.
@@ -139,7 +141,8 @@ def propagate_normalization(
         ``effective(raw)`` in the loss, and the optimizer with `sphere_projection` behind it.
 
     Raises:
-        ValueError: if the layout constrains nothing, or params are reparametrized already.
+        ValueError: if the layout constrains nothing, a kernel is all zero, or params are
+            reparametrized already.
 
     Under jit, pmap and shard_map as `project` and `sphere_projection`: parameters only.
 
@@ -153,8 +156,14 @@ def propagate_normalization(
     _check_plain(params, "propagate_normalization")
 
     def node(path: str, kernel: Any, axes: Axes) -> WeightNormalized:
-        del path
         made = WeightNormalized.from_kernel(kernel, axes)
+        norms = known_values(made.scale)
+        if norms is not None and norms.size and not norms.any():
+            raise ValueError(
+                f"the weights of {path!r} are all zero, and have no direction: their gradients "
+                "would be zero too, and they would never train. Give it random weights, or leave "
+                "it out of the layout, with exclude."
+            )
         return dataclasses.replace(made, scale=made.scale * jnp.asarray(scale, kernel.dtype))
 
     unit = project(params, layout=layout, squared_radius=1.0, centered=centered)

@@ -29,8 +29,9 @@ def promote(array: Values, *others: Values) -> Values:
     for x in (array, *others):
         if not jnp.issubdtype(x.dtype, jnp.floating):
             raise TypeError(
-                f"got weights of type {x.dtype}; wanted a real floating-point type. Leave such "
-                "parameters out with the layout (None), or convert them."
+                f"got numbers of type {x.dtype}; wanted a real floating-point type. Convert them, "
+                "with astype(jnp.float32) for example; leave such parameters out with the layout "
+                "(None), or with optax.masked."
             )
     return array.astype(wide_dtype(*(x.dtype for x in (array, *others))))
 

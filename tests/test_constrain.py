@@ -9,8 +9,10 @@ import optax
 import pytest
 
 from jaxnorm import (
+    LinearlyConstrained,
     Scaled,
     WeightNormalized,
+    centered_gradient,
     constrain,
     constraint_drift,
     effective,
@@ -23,7 +25,7 @@ from jaxnorm import (
     sphere_projection,
 )
 from tests import oracles
-from tests.tolerances import FLOAT32, FLOAT32_STEPS
+from tests.tolerances import DIFFERENT, FLOAT32, FLOAT32_STEPS
 
 RATE, STEPS = 0.1, 4
 HIDDEN = exclude("^head/")
@@ -107,6 +109,31 @@ def test_linearly_constrained_kernels_are_plain_and_sum_to_zero_under_adam() -> 
     np.testing.assert_allclose(after, wanted, **FLOAT32_STEPS)
 
 
+def descended(tree: Any, tx: Any) -> Any:
+    """The body's kernel after four steps down its product with each of `GRADIENTS`."""
+    state = tx.init(tree)
+    for gradient in GRADIENTS:
+        loss = lambda tree, g=gradient: (effective(tree)["body"]["kernel"] * g).sum()  # noqa: E731
+        updates, state = tx.update(jax.grad(loss)(tree), state, tree)
+        tree = optax.apply_updates(tree, updates)
+    return np.asarray(effective(tree)["body"]["kernel"])
+
+
+@pytest.mark.usefixtures("standard_promotion")
+@pytest.mark.parametrize("centered", [True, False])
+def test_clipping_is_that_of_coordinates_behind_centered_gradients(centered: bool) -> None:
+    """The norm of a gradient has its mean in it, which coordinates do not have."""
+    clipped = optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(RATE, 0.9))
+    optimizer = optax.chain(centered_gradient(HIDDEN), clipped) if centered else clipped
+    plain, tx = linearly_constrain(params(), optimizer, layout=HIDDEN)
+    got = descended(plain, tx)
+    wanted = descended(reparametrize(params(), LinearlyConstrained, HIDDEN), clipped)
+    if centered:
+        np.testing.assert_allclose(got, wanted, **FLOAT32_STEPS)
+    else:
+        assert np.abs(got - wanted).max() > DIFFERENT
+
+
 @pytest.mark.usefixtures("standard_promotion")
 def test_linearly_constrained_kernels_do_not_drift() -> None:
     """Five thousand steps of Adam in float32; centring the update alone drifts to 2e-5."""
@@ -174,6 +201,23 @@ def test_single_weights_have_no_zero_sum(call: Any, way_out: str) -> None:
     message = rf"'thin/kernel' of shape \(1, 5\).*one weight each.*{way_out}"
     with pytest.raises(ValueError, match=message):
         call({"thin": {"kernel": jnp.ones((1, 5))}}, optax.sgd(RATE))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda p: propagate_normalization(p, optax.sgd(RATE)),
+        lambda p: sphere_projection(squared_radius=None).init(p),
+        lambda p: sphere_projection(squared_radius=None, centered=False).init(p),
+    ],
+)
+def test_a_kernel_of_zeros_that_would_stay_so_is_an_error(call: Any) -> None:
+    """As of a last layer that begins at zero; one unit of zeros among others may be wanted."""
+    start = params()
+    with pytest.raises(ValueError, match=r"'head/kernel' are all zero.*out of the layout"):
+        call(start | {"head": jax.tree.map(jnp.zeros_like, start["head"])})
+    body = start["body"]
+    call(start | {"body": body | {"kernel": body["kernel"].at[:, 0].set(0)}})
 
 
 @pytest.mark.parametrize(

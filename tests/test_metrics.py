@@ -85,6 +85,16 @@ def test_what_does_not_move_has_no_relative_update() -> None:
     assert found["total/relative_update"] == 1
 
 
+def test_a_python_number_is_a_parameter_as_its_array_is() -> None:
+    """Before its first step; a key and a counter are none."""
+    params = {"kernel": jnp.ones((2, 2)), "key": jax.random.key(0), "count": 3, "temperature": 0.5}
+    as_arrays = params | {"count": jnp.int32(3), "temperature": jnp.float32(0.5)}
+    assert jn.metrics(params, params) == jn.metrics(as_arrays, as_arrays)
+    assert float(jn.metrics(params)["total/norm"]) == pytest.approx(4.25**0.5)
+    assert jn.parameter_count({"kernel": params["kernel"], "temperature": 0.5}) == 5
+    assert jn.describe(params) == jn.describe(as_arrays)
+
+
 def test_a_mask_may_take_every_kernel() -> None:
     found = jn.metrics({"kernel": optax.MaskedNode(), "bias": 2 * jnp.ones(4)})
     assert {name: float(x) for name, x in found.items()} == {

@@ -100,6 +100,25 @@ def test_a_shorter_training_has_its_drops_earlier():
     assert rates("cwo/cnn9", 5, length=10) == pytest.approx([0.05])
 
 
+@pytest.mark.parametrize(("length", "steps"), [(3, 10), (30, 1), (7, 3), (3000, 1)])
+def test_drops_that_share_a_step_are_all_of_them(length, steps):
+    """Of 99 drops in 30 steps each step has several; the last rate is still a hundredth."""
+    recipe = RECIPES["lcw/vgg19/cifar10"]
+    schedule = learning_rate_schedule(recipe, steps, epochs=length)
+    starts = [round(epoch * length / recipe.epochs * steps) for epoch, _ in recipe.rate_schedule]
+    for step in range(0, length * steps, max(length * steps // 100, 1)):
+        begun = sum(start <= step for start in starts)
+        factor = recipe.rate_schedule[begun - 1][1] if begun else 1.0
+        assert float(schedule(step)) == pytest.approx(recipe.learning_rate * factor, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["vcl/elu11", "cwo/cnn9"])
+@pytest.mark.parametrize("length", [0, -5])
+def test_a_length_that_is_none_is_refused(name, length):
+    with pytest.raises(ValueError, match=f"epochs is {length}; wanted a positive number"):
+        learning_rate_schedule(RECIPES[name], 100, epochs=length)
+
+
 def test_a_length_that_nobody_says_is_asked_for():
     silent = RECIPES["cwo/cnn9"]._replace(epochs=None)
     with pytest.raises(ValueError, match="epochs is None: the paper does not say how long"):

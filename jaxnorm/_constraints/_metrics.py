@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, PyTree
 from jaxnorm._constraints._drift import drifts
 from jaxnorm._constraints._unit import check_squared_radius
 from jaxnorm._numerics import promote, quotient
+from jaxnorm._trees._axes import free_part
 from jaxnorm._trees._constrained import constrained_leaves, of_zero_sum_kernels
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._node import Axes
@@ -99,7 +100,7 @@ def metrics(
         if axes is not None:
             check_squared_radius(radius, f"the parameter {path!r}")
             kernels[path] = _kernel_row(leaf, step, axes, radius, zero_sum)
-        elif not is_absent(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating):
+        elif not is_absent(leaf) and jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             others.append(_row(leaf, step))
     named = dict(zip(unique_names(list(kernels)), kernels.values(), strict=True))
     named["total"] = _total(list(kernels.values()), others)
@@ -107,7 +108,7 @@ def metrics(
 
 
 def _row(leaf: Any, step: Any) -> _Row:
-    wide = promote(leaf)
+    wide = promote(jnp.asarray(leaf))  # A Python number may be a parameter, before its first step.
     return _Row(jnp.square(wide).sum(), _step_squares(step, wide), {})
 
 
@@ -115,11 +116,13 @@ def _kernel_row(leaf: Any, step: Any, axes: Axes, radius: Any, zero_sum: bool) -
     wide = promote(leaf)
     squares, *off = drifts(wide, axes, radius, zero_sum)
     drift = dict(zip(_DRIFT, off, strict=True))
-    return _Row(squares.sum(), _step_squares(step, wide), drift)
+    moves = step is not None and step.shape == wide.shape
+    read = free_part(step, axes, zero_sum) if moves else step
+    return _Row(squares.sum(), _step_squares(read, wide), drift)
 
 
 def _step_squares(step: Any, wide: Float[Array, "..."]) -> Scalar | None:
-    return None if step is None else jnp.square(promote(step, wide)).sum()
+    return None if step is None else jnp.square(promote(jnp.asarray(step), wide)).sum()
 
 
 def _scalars(row: _Row) -> dict[str, Scalar]:

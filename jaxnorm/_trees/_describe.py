@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numpy as np
 from jaxtyping import PyTree
 
 from jaxnorm._trees._constrained import axes_of_leaves
@@ -55,7 +56,7 @@ def describe(params: PyTree, layout: Layout = flax_layout, *, decayed: Mask = No
     mask = decayed(params) if callable(decayed) else decayed
     flags = setting_per_leaf(mask, params, "decayed") if mask is not None else [None] * len(rows)
     present = [
-        (path, tuple(leaf.shape), axes, flag if flag is None else bool(flag))
+        (path, np.shape(leaf), axes, flag if flag is None else bool(flag))
         for (path, leaf, axes), flag in zip(rows, flags, strict=True)
         if not is_absent(leaf)
     ]

@@ -97,6 +97,8 @@ def _refined(
         middle = (left + right) / 2
         halves = _halves(integrand, left, middle, right)
         fine = halves.sum(1)
+        # A spike may be seen only now: of the whole with it the rest need not be so exact.
+        scale = np.maximum(scale, np.abs(total) + np.abs(fine).sum(0))
         error, narrow = np.abs(fine - coarse), _narrow(left, right)
         in_doubt = in_doubt + np.abs(fine[narrow]).sum(0)
         again = _any_function(error > TOLERANCE * scale) & ~narrow

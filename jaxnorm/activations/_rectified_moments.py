@@ -41,6 +41,7 @@ def rectified_moments(scale: float | Values, bias: float | Values) -> tuple[Valu
         at least 1e-9 |scale|: a floor that a unit meets at bias / scale = -8.2, where one normal
         sample in 1e16 is above zero. Deeper in the dead region (-14, say) it stays there: finite
         when divided by, and with the gradient 1e-9 towards the scale and 0 towards the bias.
+        float16 rounds the floor to 0: where units may die, give it a scale and a bias in float32.
 
     Differentiable everywhere, and to any order where the scale is not 0. At scale 0 the mean is
     relu(bias), the standard deviation 0 (do not divide by it), and the gradients are the limits

@@ -1,5 +1,7 @@
 """Batch normalization, with its parts as switches."""
 
+import functools
+import operator
 from collections.abc import Hashable
 from typing import Any
 
@@ -56,9 +58,10 @@ class BatchNorm(nnx.Module):
 
     A unit that is constant over the batch (or its group), as every unit of a single value is, has
     variance 0 and becomes beta, without a mean gamma x / sqrt(eps) + beta; with epsilon 0 it is
-    divided by 1. An infinite or NaN value makes its own unit, in its own group, NaN. Running
-    statistics do not follow a unit whose batch statistics are not finite: one broken batch spoils
-    its own loss, which ``optax.apply_if_finite`` sees, and not every later evaluation.
+    divided by 1. An infinite or NaN value, or a variance that overflows, makes its own unit, in its
+    own group, NaN. Running statistics do not follow a unit whose batch statistics are not finite:
+    one broken batch spoils its own loss, which ``optax.apply_if_finite`` sees, and not every later
+    evaluation.
 
     Under jit the batch is the whole batch, however it is sharded, at two all-reduces forward and
     one backward; with as many groups as devices it adds no operation to the step, as the running
@@ -182,17 +185,20 @@ class BatchNorm(nnx.Module):
         return normalize(x, *batch, self.epsilon, *self._affine(), self.groups, steps)
 
     def _follow(self, moments: Moments, masked: bool) -> None:
-        """The running statistics follow those of the groups, averaged."""
+        """The running statistics follow those of the groups, averaged; of a unit both or none."""
+        news = []
         for kept, values in ((self.mean, moments.mean), (self.var, moments.variance)):
             if kept is None:
                 continue
             new = values if self.groups == 1 else values.mean(0)
             if masked:
                 new = _by_size(values, moments.size, self.groups)
+            news.append((kept, jax.lax.stop_gradient(new).astype(kept[...].dtype)))
+        finite = functools.reduce(operator.and_, [jnp.isfinite(new) for _, new in news])
+        for kept, new in news:
             old = kept[...]
-            new = jax.lax.stop_gradient(new).astype(old.dtype)
             followed = self.momentum * old + (1 - self.momentum) * new
-            kept[...] = jnp.where(jnp.isfinite(new), followed, old)
+            kept[...] = jnp.where(finite, followed, old)
 
     def _running(self) -> Pair:
         return _value(self.mean), _value(self.var)

@@ -31,8 +31,9 @@ class PopulationNorm(nnx.Module):
         positions: a `Statistic`; how many independent values a sample's positions amount to, which
             the strength of gamma decay asks for.
 
-    A constant unit becomes beta. An infinite or NaN value in the refreshing sample makes its own
-    unit NaN until the next refresh: the statistics before it are not those of this network.
+    A constant unit becomes beta. An infinite or NaN value in the refreshing sample, or a variance
+    that overflows, makes its own unit NaN until the next refresh: the statistics before it are not
+    those of this network.
 
     Under jit the sample is the whole batch, however it is sharded; under pmap and shard_map give
     ``axis_name``, or devices keep statistics of their own.

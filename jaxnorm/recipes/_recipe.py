@@ -58,14 +58,15 @@ def learning_rate_schedule(
     Args:
         recipe: one of `RECIPES`, or your own.
         steps_per_epoch: the training rows over the batch size, rounded down.
-        epochs: of your training, if it is shorter or longer: the staircase moves along. Left out,
-            the recipe's.
+        epochs: of your training, if it is shorter or longer: the staircase moves along, several of
+            its drops to one step where there are more drops than steps. Left out, the recipe's.
 
     Returns:
         An optax schedule: ``step -> rate``, under jit too.
 
     Raises:
-        ValueError: if the paper does not say how many epochs, and neither do you.
+        ValueError: if the paper does not say how many epochs, and neither do you; for numbers that
+            are not positive.
 
     Example:
         >>> from jaxnorm.recipes import RECIPES
@@ -74,13 +75,17 @@ def learning_rate_schedule(
         [0.05, 0.05, 0.025, 0.0004]
     """
     check_number(steps_per_epoch, POSITIVE, "steps_per_epoch", "len(X_train) // batch_size")
+    if epochs is not None:
+        check_number(epochs, POSITIVE, "epochs", "100 for example, or leave it out")
     length = recipe.epochs if epochs is None else epochs
     if recipe.cosine:
         return optax.cosine_decay_schedule(recipe.learning_rate, _known(length) * steps_per_epoch)
     stretch = 1.0 if epochs is None else epochs / _known(recipe.epochs)
-    before, factors = 1.0, {}
+    before = 1.0
+    factors: dict[int, float] = {}
     for epoch, factor in recipe.rate_schedule:
-        factors[round(stretch * epoch * steps_per_epoch)] = factor / before
+        step = round(stretch * epoch * steps_per_epoch)
+        factors[step] = factors.get(step, 1.0) * factor / before
         before = factor
     return optax.piecewise_constant_schedule(recipe.learning_rate, factors)
 

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm._constraints._unit import center, check_sphere, squared_norm
-from jaxnorm._numerics import promote
+from jaxnorm._numerics import promote, root
 from jaxnorm._trees._axes import negative_axes
 from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 from jaxnorm.reparam._weight_normalized import scaled_point
@@ -24,6 +23,7 @@ class CenteredWeightNormalized(Reparametrization):
         fan_in_axes: negative axes of the kernel; static.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> node = CenteredWeightNormalized.from_kernel(jnp.array([[1.0], [7.0]]), -2)
         >>> [round(float(w), 5) for w in node.effective().ravel()]
         [-3.0, 3.0]
@@ -46,7 +46,7 @@ class CenteredWeightNormalized(Reparametrization):
         weights = kernel_of(kernel)
         axes = negative_axes(fan_in_axes, weights.ndim, "the kernel")
         check_sphere(weights, axes, True, "the kernel")
-        norm = jnp.sqrt(squared_norm(center(promote(weights), axes), axes)).squeeze(axes)
+        norm = root(squared_norm(center(promote(weights), axes), axes)).squeeze(axes)
         return cls(weights, norm.astype(weights.dtype), axes)
 
     def effective(self) -> Float[Array, "..."]:

@@ -83,5 +83,9 @@ def fold_batch_norm(
 
 
 def inverse_deviation(variance: Units, epsilon: float) -> Units:
-    """1 / sqrt(var + eps), and 1 where that is 0: a constant unit stays finite. NaN stays seen."""
-    return 1 / jnp.sqrt(nonzero(variance + epsilon))
+    """1 / sqrt(var + eps), and 1 where that is 0: a constant unit stays finite. NaN stays seen.
+
+    So does a variance that overflowed, as NaN: its reciprocal would make 0 of all values.
+    """
+    total = variance + epsilon
+    return 1 / jnp.sqrt(nonzero(jnp.where(jnp.isinf(total), jnp.nan, total)))

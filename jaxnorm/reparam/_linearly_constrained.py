@@ -28,7 +28,8 @@ class LinearlyConstrained(Reparametrization):
 
     Under SGD with momentum and weight decay this is *identical* to training plain kernels with
     `centered_gradient` from a centered start, since B'B = I. Under Adam, or any other optimizer
-    that treats coordinates one by one, it is not, and the result depends on the basis.
+    that treats coordinates one by one, it is not, and the result depends on the basis. In float16
+    give Adam an ``eps`` of 1e-4: its usual one is 0 there, and makes NaN of a gradient of zero.
 
     ||v|| = ||w|| without the coordinate along 1, which projections take away, so `project` and
     `sphere_projection` keep the norm of the weights. The coordinates themselves have no mean to

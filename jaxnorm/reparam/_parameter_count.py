@@ -1,6 +1,7 @@
 """How many numbers a model really has to learn."""
 
 import jax
+import numpy as np
 from jaxtyping import PyTree
 
 from jaxnorm._trees._node import Reparametrization
@@ -26,6 +27,6 @@ def parameter_count(params: PyTree) -> int:
     return sum(
         entry.parameter_count()
         if isinstance(entry, Reparametrization)
-        else sum(leaf.size for leaf in jax.tree.leaves(entry))
+        else sum(np.size(leaf) for leaf in jax.tree.leaves(entry))
         for _, entry in entries(params)
     )

@@ -20,12 +20,13 @@ Vector = Float[Array, "... units"]
 class SpectrallyNormalized(Reparametrization):
     """W = V / sigma(V), the largest singular value of the kernel as a (fan-in x units) matrix.
 
-    sigma = u'Vv with the leading singular vectors held fixed, so its gradient is u v'. Its vector
-    is *state*, not a parameter: it is None in the parameters (so nothing decays, averages or trains
-    it), and the training loop carries it: ``vectors = power_iteration(params, vectors)`` once a
-    step and ``effective(attach_singular_vectors(params, vectors))`` in the loss. Without one,
-    `effective` takes the exact vector from an eigendecomposition, as for an export. A zero kernel
-    stays zero, with zero gradients; a kernel of any other size is normalized.
+    sigma = u'Vv with the leading singular vectors held fixed, so its gradient is u v', and second
+    derivatives (Hessian products) lack what the vectors' own motion adds. Its vector is *state*,
+    not a parameter: it is None in the parameters (so nothing decays, averages or trains it), and
+    the training loop carries it: ``vectors = power_iteration(params, vectors)`` once a step and
+    ``effective(attach_singular_vectors(params, vectors))`` in the loss. Without one, `effective`
+    takes the exact vector from an eigendecomposition, as for an export. A zero kernel stays zero,
+    with zero gradients; a kernel of any other size is normalized.
 
     On a mesh with explicit axes wrap the call: ``jax.sharding.auto_axes(effective,
     out_sharding=...)``; the singular vectors mix all of a kernel's shards.

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm._constraints._unit import squared_norm, to_sphere
-from jaxnorm._numerics import promote
+from jaxnorm._numerics import promote, root
 from jaxnorm._sums import to_weights
 from jaxnorm._trees._axes import negative_axes, per_unit
 from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
@@ -25,6 +24,7 @@ class WeightNormalized(Reparametrization):
         fan_in_axes: negative axes of the kernel; static.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> node = WeightNormalized.from_kernel(jnp.array([[3.0], [4.0]]), -2)
         >>> node.scale.tolist(), node.effective().ravel().tolist()
         ([5.0], [3.0, 4.0])
@@ -43,7 +43,7 @@ class WeightNormalized(Reparametrization):
         """The node of exactly this kernel: v is the kernel, g its norm."""
         weights = kernel_of(kernel)
         axes = negative_axes(fan_in_axes, weights.ndim, "the kernel")
-        norm = jnp.sqrt(squared_norm(promote(weights), axes)).squeeze(axes)
+        norm = root(squared_norm(promote(weights), axes)).squeeze(axes)
         return cls(weights, norm.astype(weights.dtype), axes)
 
     def effective(self) -> Float[Array, "..."]:

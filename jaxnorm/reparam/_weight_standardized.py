@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm._constraints._unit import center, check_sphere, squared_norm
-from jaxnorm._numerics import promote
+from jaxnorm._numerics import promote, root
 from jaxnorm._trees._axes import fan_in, negative_axes
 from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 from jaxnorm.reparam._weight_normalized import scaled_point
@@ -27,6 +26,7 @@ class WeightStandardized(Reparametrization):
         fan_in_axes: negative axes of the kernel; static.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> node = WeightStandardized.from_kernel(jnp.array([[1.0], [7.0]]), -2)
         >>> node.gain.tolist(), node.effective().ravel().tolist()
         ([3.0], [-3.0, 3.0])
@@ -51,7 +51,7 @@ class WeightStandardized(Reparametrization):
         axes = negative_axes(fan_in_axes, weights.ndim, "the kernel")
         check_sphere(weights, axes, True, "the kernel")
         variance = squared_norm(center(promote(weights), axes), axes) / fan_in(weights, axes)
-        return cls(weights, jnp.sqrt(variance).squeeze(axes).astype(weights.dtype), axes)
+        return cls(weights, root(variance).squeeze(axes).astype(weights.dtype), axes)
 
     def effective(self) -> Float[Array, "..."]:
         """The standardized kernel, computed in float32 or wider, in the kernel's type."""

@@ -26,7 +26,7 @@ def independent_positions(
     Returns:
         One value a unit from 1 to P, in float32 or wider; P for a unit without variance. A single
         sample has no variance between samples: P as well. An infinite or NaN value makes its own
-        unit NaN.
+        unit NaN; finite ones may be of any size.
 
     Raises:
         TypeError: for activations that are not real floating-point numbers.
@@ -45,10 +45,18 @@ def independent_positions(
     positions = tuple(range(1, x.ndim - 1))
     everything = (0, *positions)
     count = math.prod(x.shape[1:-1])
-    mean = wide.mean(everything, keepdims=True)
-    deviation = wide - (mean if axis_name is None else jax.lax.pmean(mean, axis_name))
-    moments = jnp.square(deviation).mean(everything), jnp.square(deviation.mean(positions)).mean(0)
-    total, between = moments if axis_name is None else jax.lax.pmean(moments, axis_name)
+    # Over a size, of which the ratio does not depend: no sum overflows, and no square vanishes.
+    own_size = jax.lax.stop_gradient(jnp.abs(wide).max(everything, keepdims=True, initial=0.0))
+    mean = (wide / nonzero(own_size)).mean(everything, keepdims=True) * own_size
+    centre = mean, own_size
+    mean, size = centre if axis_name is None else jax.lax.pmean(centre, axis_name)
+    deviation = (wide - mean) / nonzero(size)
+    of_samples = deviation.mean(positions)
+    moments = jnp.square(deviation).mean(everything), jnp.square(of_samples).mean(0)
+    found = (*moments, of_samples.mean(0))
+    total, between, error = found if axis_name is None else jax.lax.pmean(found, axis_name)
+    # The rounding of the mean, which all samples share: of a large offset it is no small part.
+    total, between = (moment - jnp.square(error) for moment in (total, between))
     resolution = float(jnp.finfo(wide.dtype).eps) * ROUNDING_ERRORS
     blurred = between <= total * resolution
     ratio = total / nonzero(between, blurred)

@@ -60,6 +60,7 @@ def merge_moments(first: Moments, second: Moments) -> Moments:
     weight = second.size / jnp.maximum(size, 1)
     difference = second.mean - first.mean
     mean = first.mean + weight * difference
-    between = weight * (1 - weight) * jnp.square(difference)
+    # Each weight by its own difference: a square that overflows times a weight of 0 would be NaN.
+    between = (weight * difference) * ((1 - weight) * difference)
     variance = (1 - weight) * first.variance + weight * second.variance + between
     return Moments(mean, variance, size)

@@ -15,6 +15,9 @@ Values = Float[Array, "..."]
 #: Up to this many values the data are read twice; a mean of more than so many is near the data.
 SMALL_COUNT = 32
 
+#: As many values are added in a row at most: the rounding errors of a sum of squares add up.
+IN_A_ROW = 2**14
+
 
 def shifted_moments(wide: Values, axes: Axes) -> tuple[Values, Values, Values]:
     """A shift c, the mean less c, and the biased variance, of wide data over negative axes.
@@ -30,7 +33,8 @@ def shifted_moments(wide: Values, axes: Axes) -> tuple[Values, Values, Values]:
     shifted = wide - shift
     rest = axes[1:]
     # The positions of a sample in one reduction; samples by an ordinary one, which devices share.
-    sums = (shifted, jnp.square(shifted)) if few or not rest else _sums(shifted, rest)
+    ordinary = few or not rest or any(wide.shape[axis] > IN_A_ROW for axis in rest)
+    sums = (shifted, jnp.square(shifted)) if ordinary else _sums(shifted, rest)
     offset, square = jnp.stack(sums).sum(axes) / fan_in(wide, axes)
     return shift.squeeze(axes), offset, jnp.maximum(square - jnp.square(offset), 0)
 
@@ -39,14 +43,17 @@ def shifted_moments(wide: Values, axes: Axes) -> tuple[Values, Values, Values]:
 def _sums(x: Values, axes: Axes) -> tuple[Values, Values]:
     """The sums of x and of x^2, with axes of size 1, by one reduction: the array is read once.
 
-    As two reductions it is read twice, and on the CPU x^2 is written first.
+    As two reductions it is read twice, and on the CPU x^2 is written first. A reduction of pairs
+    adds in a row there, where an ordinary one adds as a tree: of many positions it is one axis
+    after the other.
     """
     zero = jnp.zeros((), x.dtype)
     places = tuple(axis % x.ndim for axis in axes)
-    first, second = jax.lax.reduce(
-        (x, jnp.square(x)), (zero, zero), lambda a, b: (a[0] + b[0], a[1] + b[1]), places
-    )
-    return jnp.expand_dims(first, places), jnp.expand_dims(second, places)
+    steps = [places] if fan_in(x, axes) <= IN_A_ROW else [(place,) for place in reversed(places)]
+    pair = x, jnp.square(x)
+    for step in steps:
+        pair = jax.lax.reduce(pair, (zero, zero), lambda a, b: (a[0] + b[0], a[1] + b[1]), step)
+    return jnp.expand_dims(pair[0], places), jnp.expand_dims(pair[1], places)
 
 
 @_sums.defjvp

@@ -3,6 +3,7 @@
 Weights are as in the paper, u = W x: a unit is a row of W (a Flax kernel is the transpose).
 """
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -31,7 +32,7 @@ def coherence(weights: Matrix) -> Value:
 
     Returns:
         A scalar from 0 to 1. A zero unit has no angle and counts as 0, with gradient zero; so does
-        a single unit.
+        a single unit. Units may be of any size.
 
     Differentiable but for ties; under pmap and shard_map it is that of the device's own units.
 
@@ -41,6 +42,9 @@ def coherence(weights: Matrix) -> Value:
 
     Source: Arpit et al. 2016, Proposition 1 (footnote).
     """
+    # Of size one first, so that no square overflows or vanishes.
+    largest = jax.lax.stop_gradient(jnp.abs(weights).max(-1, keepdims=True, initial=0.0))
+    weights = weights / _numerics.nonzero(largest)
     squared = jnp.square(weights).sum(-1, keepdims=True)
     unit = _numerics.quotient(weights, _numerics.root(squared))
     return jnp.abs(_off_diagonal(unit @ unit.T)).max()

@@ -51,7 +51,8 @@ def sample_variance_variance(fourth_moment: Number, variance: Number, n: int) ->
     """
     _check_size(n)
     fourth, second = jnp.asarray(fourth_moment), jnp.asarray(variance)
-    return fourth / n - jnp.square(second) * ((n - 3) / (n * (n - 1)))
+    # Not as a square, which of an integer may not fit 32 bits.
+    return fourth / n - second * (second * ((n - 3) / (n * (n - 1))))
 
 
 def two_point_minimizer(mean: Number, stddev: Number) -> Float[Array, "... 2"]:

@@ -5,12 +5,14 @@ from typing import Any, NamedTuple
 import optax
 from jaxtyping import PyTree
 
+from jaxnorm._checks import known_values
 from jaxnorm._constraints._unit import squared_norm
 from jaxnorm._numerics import promote
 from jaxnorm._trees._axes import free_part
 from jaxnorm._trees._constrained import constrained_leaves, of_zero_sum_kernels
 from jaxnorm._trees._layout import Layout
-from jaxnorm._trees._paths import is_absent, leaves, rebuild
+from jaxnorm._trees._node import Axes
+from jaxnorm._trees._paths import Path, is_absent, leaves, rebuild
 from jaxnorm._trees._prefix import Setting, setting_per_leaf
 
 
@@ -26,18 +28,33 @@ class OwnNormsState(NamedTuple):
 
 
 def own_norms(params: PyTree, layout: Layout, squared_radius: Setting) -> Any:
-    """The squared norms where the radius is None; the empty state where there is no such kernel."""
+    """The squared norms where the radius is None; the empty state where there is no such kernel.
+
+    Raises ValueError for a kernel of zeros, which would keep them.
+    """
     radii = setting_per_leaf(squared_radius, params, "squared_radius")
     rows = zip(constrained_leaves(layout, params), radii, of_zero_sum_kernels(params), strict=True)
     kept = [
         optax.MaskedNode()
         if axes is None or radius is not None
-        else squared_norm(free_part(promote(leaf), axes, zero_sum), axes)
-        for (_, leaf, axes), radius, zero_sum in rows
+        else _squared_norms(path, leaf, axes, zero_sum)
+        for (path, leaf, axes), radius, zero_sum in rows
     ]
     if all(is_absent(norms) for norms in kept):
         return optax.EmptyState()
     return OwnNormsState(rebuild(params, kept))
+
+
+def _squared_norms(path: Path, leaf: Any, axes: Axes, zero_sum: bool) -> Any:
+    norms = squared_norm(free_part(promote(leaf), axes, zero_sum), axes)
+    known = known_values(norms)
+    if known is not None and known.size and not known.any():
+        raise ValueError(
+            f"the weights of {path!r} are all zero, and squared_radius=None keeps each "
+            "unit's norm, so they would stay zero. Give it a radius, in a pytree prefix, or random "
+            "weights, or leave it out of the layout, with exclude."
+        )
+    return norms
 
 
 def radii_per_leaf(updates: PyTree, squared_radius: Setting, state: Any) -> list[Any]:

@@ -32,6 +32,23 @@ def test_no_place_of_a_kink_is_overlooked(kink: float) -> None:
     np.testing.assert_allclose(got, np.asarray([mean, std, factor], np.float64), rtol=EXACT)
 
 
+@pytest.mark.parametrize("steepness", [1e3, 1e4, 1e6])
+def test_a_steep_step_is_seen(steepness: float) -> None:
+    """Against two terms in 1 / s of E f'^2 and Var f, f = tanh(s x); the next are s^-4 of them.
+
+    The nodes see the two sides of the step only: its slope is a spike between them, and so is 1 -
+    f^2.
+    """
+    s, root = steepness, math.sqrt(2 * math.pi)
+    slope = s / root * (4 / 3 - (math.pi**2 - 6) / (18 * s**2))
+    std = math.sqrt(1 - (2 - math.pi**2 / (12 * s**2)) / (s * root))
+    step = lambda x: jnp.tanh(s * x)  # noqa: E731
+    mean, got = gaussian_moments(step)
+    assert abs(mean) < EXACT
+    factor = math.sqrt(slope) / std
+    np.testing.assert_allclose((got, jacobian_factor(step)), (std, factor), rtol=EXACT)
+
+
 @pytest.mark.parametrize("rate", [0.2, 0.24])
 def test_activations_that_grow_nearly_as_the_density_falls(rate: float) -> None:
     """E exp(r x^2) = 1 / sqrt(1 - 2r); at r = 0.24 the tails beyond 16 hold 1e-3 of its square."""

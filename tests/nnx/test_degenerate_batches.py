@@ -13,6 +13,8 @@ from jaxnorm.nnx import BatchNorm, PopulationNorm, functionalize
 EPSILONS = pytest.mark.parametrize("epsilon", [1e-5, 0.0])
 GOOD = jnp.asarray(np.random.default_rng(0).normal(size=(64, 3)), jnp.float32)
 COTANGENT = jnp.asarray(np.random.default_rng(1).normal(size=(64, 3)), jnp.float32)
+#: What breaks a unit; the square of the last one overflows.
+BROKEN = pytest.mark.parametrize("bad", [np.inf, np.nan, 1e30])
 #: The values of a constant unit each: 7.3 is rounded, 1e4 too in sums, and 0 has no scale at all.
 CONSTANTS = jnp.asarray([[7.3, 1e4, 0.0]])
 BETA = 2.0
@@ -80,7 +82,7 @@ def test_a_constant_unit_of_the_population_becomes_beta(epsilon: float) -> None:
     np.testing.assert_allclose(gradient, wanted, rtol=1e-5)
 
 
-@pytest.mark.parametrize("bad", [np.inf, np.nan])
+@BROKEN
 @pytest.mark.parametrize("groups", [1, 4])
 @pytest.mark.parametrize("row", [0, 37])
 def test_a_broken_value_is_seen_in_its_unit_and_group_alone(
@@ -97,7 +99,22 @@ def test_a_broken_value_is_seen_in_its_unit_and_group_alone(
     np.testing.assert_allclose(output[~broken], np.asarray(wanted)[~broken], rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("bad", [np.inf, np.nan])
+@pytest.mark.parametrize("kind", [BatchNorm, PopulationNorm])
+@pytest.mark.parametrize("options", [{}, {"use_scale": False, "use_bias": False}])
+def test_a_variance_that_overflows_is_seen_in_its_unit_alone(kind: Any, options: Any) -> None:
+    """Divided by infinity, the unit would be a silent beta."""
+    layer = kind(3, **options)
+    layer.refresh = True
+    output = layer(GOOD * jnp.asarray([[1.0, 1e25, 1.0]]))
+    assert np.isnan(output).all(0).tolist() == [False, True, False]
+    wanted = kind(3, **options)
+    wanted.refresh = True
+    np.testing.assert_allclose(output[:, ::2], wanted(GOOD)[:, ::2], rtol=1e-6, atol=1e-6)
+    if kind is BatchNorm:
+        assert (float(layer.mean[...][1]), float(layer.var[...][1])) == (0.0, 1.0)
+
+
+@BROKEN
 def test_running_statistics_survive_a_broken_batch(bad: float) -> None:
     """The broken unit's stay; the others' follow; evaluation is as if there had been no such."""
     layer, other = BatchNorm(3), BatchNorm(3)
@@ -110,7 +127,7 @@ def test_running_statistics_survive_a_broken_batch(bad: float) -> None:
     assert layer.mean[...][1] == before[1]
 
 
-@pytest.mark.parametrize("bad", [np.inf, np.nan])
+@BROKEN
 def test_a_broken_population_is_seen_in_its_unit_until_the_next(bad: float) -> None:
     layer = PopulationNorm(3)
     refreshing = nnx.view(layer, refresh=True)

@@ -120,9 +120,10 @@ def test_coordinates_of_zero_sum_units_have_no_mean_to_remove(row: Row, case: st
 
 
 @pytest.mark.parametrize("row", NO_MEAN, ids=lambda r: r.name)
+@pytest.mark.parametrize("tangent", [False, True])
 @pytest.mark.parametrize("radius", [3.0, None])
 def test_the_coordinate_that_nothing_reads_has_no_part_in_a_norm(
-    row: Row, case: str, radius: float | None
+    row: Row, case: str, radius: float | None, tangent: bool
 ) -> None:
     """Random coordinates have one, and gradients with noise would move it."""
     axes = SHAPES[case][1]
@@ -133,7 +134,8 @@ def test_the_coordinate_that_nothing_reads_has_no_part_in_a_norm(
         return (rows(LinearlyConstrained(split(tree)[0], axes).effective(), axes) ** 2).sum(1)
 
     wanted = squares_of(params) if radius is None else radius
-    tx = optax.chain(optax.sgd(0.1), sphere_projection(squared_radius=radius, centered=False))
+    last = sphere_projection(squared_radius=radius, centered=False, tangent=tangent)
+    tx = optax.chain(optax.sgd(0.1), last)
     updates, _ = tx.update(jax.tree.map(jnp.sin, params), tx.init(params), params)
     after = optax.apply_updates(params, updates)
     assert not np.allclose(start, rows(effective(after)["layer"]["kernel"], axes))
@@ -141,6 +143,16 @@ def test_the_coordinate_that_nothing_reads_has_no_part_in_a_norm(
     np.testing.assert_allclose(squares_of(project(params, centered=False)), 2.0, **FLOAT32)
     drift = constraint_drift(params)["squared_norm"]
     assert_near(drift, np.abs(squares_of(params) - 2).max(), {"rtol": 5e-6, "atol": 2e-5})
+
+
+@pytest.mark.parametrize("row", NO_MEAN, ids=lambda r: r.name)
+def test_the_norm_of_a_step_is_that_of_the_kernels_step(row: Row, case: str) -> None:
+    """Linear in the coordinates: what a step adds to the kernel is the kernel of the step."""
+    params, updates = ({"layer": {"kernel": random_node(row, case)}} for _ in range(2))
+    axes = SHAPES[case][1]
+    moved = LinearlyConstrained(split(updates)[0], axes).effective()
+    found = metrics(params, updates)["layer/kernel/update_norm"]
+    np.testing.assert_allclose(found, np.linalg.norm(np.asarray(moved, np.float64)), rtol=1e-6)
 
 
 def test_spectral_norm_inside_scaled(case: str) -> None:

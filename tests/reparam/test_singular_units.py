@@ -141,6 +141,27 @@ def test_axes_that_the_kernel_lacks(kind: type, axes: tuple[int, ...]) -> None:
         kind.from_kernel(jnp.ones((4, 2)), axes)
 
 
+#: The rows whose units do not depend on each other.
+BY_UNIT = [row for row in TABLE if row.name != "sn"]
+
+
+@pytest.mark.parametrize("row", BY_UNIT, ids=lambda row: row.name)
+@pytest.mark.parametrize("centered", [False, True])
+def test_making_a_node_of_a_unit_without_direction_has_a_finite_gradient(
+    row: Row, centered: bool
+) -> None:
+    """Where raw parameters are made inside a loss: the other units' is as without this one."""
+
+    def made(kernel: jax.Array) -> jax.Array:
+        return (row.make(kernel, (-2,)).effective() * weights[:, : kernel.shape[1]]).sum()
+
+    weights = normal(5, (8, 6), "float32")
+    kernel = normal(0, (8, 6), "float32").at[:, -1].set(float(centered))
+    gradient = jax.grad(made)(kernel)
+    assert np.isfinite(gradient).all()
+    assert_near(gradient[:, :-1], np.asarray(jax.grad(made)(kernel[:, :-1]), np.float64), FLOAT32)
+
+
 def test_the_pinned_coordinate_has_no_effect() -> None:
     node = random_node(TABLE[0], "conv")
     moved = LinearlyConstrained(node.coordinates.at[0, 0, 0].add(3.0), node.fan_in_axes)

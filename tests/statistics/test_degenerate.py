@@ -83,6 +83,16 @@ def test_the_kurtosis_does_not_depend_on_the_size(size: float) -> None:
     )
 
 
+@pytest.mark.parametrize("size", [1e-30, 1e12, 1e30])
+def test_an_empty_sample_is_neutral_to_moments_of_any_size(size: float) -> None:
+    """The square of the means' difference overflows at the last one; its weight is 0."""
+    constant = batch_moments(jnp.full((5, 2), size), 0)
+    empty = batch_moments(GOOD[:0, :2], 0)
+    for merged in (merge_moments(empty, constant), merge_moments(constant, empty)):
+        assert merged.mean.tolist() == constant.mean.tolist()
+        assert merged.variance.tolist() == [0.0, 0.0]
+
+
 @pytest.mark.parametrize("where", [None, np.ones((0, 3), bool)])
 def test_an_empty_batch_is_the_neutral_element(where: Any) -> None:
     empty = batch_moments(GOOD[:0], 0, where=where)

@@ -48,3 +48,29 @@ def test_devices_take_their_samples_together():
     pooled = jax.vmap(partial(independent_positions, axis_name="i"), axis_name="i")(parts)
     whole = independent_positions(x.astype(jnp.float32))
     np.testing.assert_allclose(pooled, np.tile(whole, (4, 1)), rtol=1e-5)
+
+
+def correlated(size: float, offset: float) -> np.ndarray:
+    """Positions that share a fifth of their variance; as float32 stores them."""
+    random = np.random.default_rng(3)
+    own, shared = random.normal(size=(64, 100, 2)), random.normal(size=(64, 1, 2))
+    return np.asarray(size * (own + 0.5 * shared) + offset, np.float32)
+
+
+def in_float64(x: np.ndarray) -> np.ndarray:
+    deviation = x.astype(np.float64) - x.astype(np.float64).mean((0, 1))
+    return (deviation**2).mean((0, 1)) / (deviation.mean(1) ** 2).mean(0)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4, -1e6])
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+@pytest.mark.parametrize("devices", [1, 4])
+def test_neither_the_size_nor_an_offset_changes_it(size: float, offset: float, devices: int):
+    """The rounding of the mean of a large offset is common to all samples."""
+    x = correlated(size, size * offset)
+    if devices == 1:
+        got = independent_positions(jnp.asarray(x))
+    else:
+        parts = jnp.asarray(x.reshape(devices, -1, *x.shape[1:]))
+        got = jax.vmap(partial(independent_positions, axis_name="i"), axis_name="i")(parts)[0]
+    np.testing.assert_allclose(got, in_float64(x), rtol=1e-4)

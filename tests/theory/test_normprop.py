@@ -30,6 +30,8 @@ def test_coherence_is_the_largest_cosine() -> None:
     np.testing.assert_allclose(coherence(W), wanted, **ROUNDINGS)
     np.testing.assert_allclose(coherence(-3 * W), wanted, **ROUNDINGS)
     assert float(coherence(W[:1])) == 0
+    sizes = jnp.asarray([1e-30, 1e30, 1.0, 1e20, 1e-20])[:, None]
+    np.testing.assert_allclose(coherence(W * sizes), wanted, **ROUNDINGS)
 
 
 @pytest.mark.parametrize("sigma", [0.5, 2.0])

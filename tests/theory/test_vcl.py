@@ -38,6 +38,12 @@ def test_sample_variances_of_a_discrete_distribution(n: int) -> None:
     np.testing.assert_allclose(got, exact_variance(values, probabilities, n), rtol=ROUNDINGS)
 
 
+def test_variances_that_are_integers_are_numbers_too() -> None:
+    """The square of 100,000 does not fit an int32."""
+    got = vcl.sample_variance_variance(3, 100_000, 5)
+    np.testing.assert_allclose(got, 3 / 5 - 1e10 * 2 / 20, rtol=ROUNDINGS)
+
+
 def test_the_two_point_distribution_is_the_minimizer() -> None:
     """Of those on five values around its own, of the same variance, no other does better."""
     low, high = np.asarray(vcl.two_point_minimizer(0.5, 2.0), np.float64)
