@@ -6,10 +6,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._constraints._drift import drifts
+from jaxnorm._constraints._rows import rows_of
 from jaxnorm._constraints._unit import check_squared_radius
 from jaxnorm._numerics import promote, quotient
 from jaxnorm._trees._axes import free_part
-from jaxnorm._trees._constrained import constrained_leaves, of_zero_sum_kernels
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._node import Axes
 from jaxnorm._trees._paths import (
@@ -21,7 +21,7 @@ from jaxnorm._trees._paths import (
     listed,
     unique_names,
 )
-from jaxnorm._trees._prefix import Setting, setting_per_leaf
+from jaxnorm._trees._prefix import Setting
 
 Scalar = Float[Array, ""]
 
@@ -89,13 +89,11 @@ def metrics(
         total/drift_squared_norm 0.00
     """
     owners = [path for path, entry in entries(raw) for _ in flat_leaves(entry)]
-    radii = setting_per_leaf(squared_radius, raw, "squared_radius")
-    leaves_and_axes = constrained_leaves(layout, raw)
+    rows = rows_of(raw, layout, squared_radius)
     kernels: dict[Path, _Row] = {}
     others: list[_Row] = []
-    columns = _steps(updates, raw), radii, of_zero_sum_kernels(raw)
-    for path, (_, leaf, axes), step, radius, zero_sum in zip(
-        owners, leaves_and_axes, *columns, strict=True
+    for path, (_, leaf, axes, radius, zero_sum), step in zip(
+        owners, rows, _steps(updates, raw), strict=True
     ):
         if axes is not None:
             check_squared_radius(radius, f"the parameter {path!r}")

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._constraints._drift import drifts
+from jaxnorm._constraints._rows import rows_of
 from jaxnorm._constraints._unit import (
     check_sphere,
     check_squared_radius,
@@ -13,11 +14,7 @@ from jaxnorm._constraints._unit import (
 )
 from jaxnorm._numerics import promote
 from jaxnorm._trees._axes import free_part
-from jaxnorm._trees._constrained import (
-    constrained_leaves,
-    map_constrained,
-    of_zero_sum_kernels,
-)
+from jaxnorm._trees._constrained import map_constrained, of_zero_sum_kernels
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._node import Axes
 from jaxnorm._trees._paths import is_absent
@@ -97,17 +94,11 @@ def constraint_drift(
         >>> {name: float(value) for name, value in drift.items()}
         {'squared_norm': 1.25, 'sum': 0.5}
     """
-    radii = setting_per_leaf(squared_radius, params, "squared_radius")
-    rows = [
-        (promote(leaf), axes, radius, zero_sum)
-        for (_, leaf, axes), radius, zero_sum in zip(
-            constrained_leaves(layout, params), radii, of_zero_sum_kernels(params), strict=True
-        )
-        if axes is not None
-    ]
-    for _, _, radius, _ in rows:
-        check_squared_radius(radius, "a kernel")
-    off = [drifts(*row) for row in rows]
+    off = []
+    for path, leaf, axes, radius, zero_sum in rows_of(params, layout, squared_radius):
+        if axes is not None:
+            check_squared_radius(radius, f"the parameter {path!r}")
+            off.append(drifts(promote(leaf), axes, radius, zero_sum))
     return {
         "squared_norm": _largest([norm for _, _, norm in off]),
         "sum": _largest([total for _, total, _ in off]),
@@ -130,9 +121,7 @@ def check_constraint(
 
     A radius of None means a unit's norm before the update, which only an update knows.
     """
-    radii = setting_per_leaf(squared_radius, params, "squared_radius")
-    rows = zip(constrained_leaves(layout, params), radii, of_zero_sum_kernels(params), strict=True)
-    for (path, leaf, axes), radius, zero_sum in rows:
+    for path, leaf, axes, radius, zero_sum in rows_of(params, layout, squared_radius):
         if axes is None or is_absent(leaf):
             continue
         check_sphere(leaf, axes, centered and not zero_sum, f"the parameter {path!r}")

@@ -6,10 +6,10 @@ import optax
 from jaxtyping import PyTree
 
 from jaxnorm._checks import known_values
+from jaxnorm._constraints._rows import rows_of
 from jaxnorm._constraints._unit import squared_norm
 from jaxnorm._numerics import promote
 from jaxnorm._trees._axes import free_part
-from jaxnorm._trees._constrained import constrained_leaves, of_zero_sum_kernels
 from jaxnorm._trees._layout import Layout
 from jaxnorm._trees._node import Axes
 from jaxnorm._trees._paths import Path, is_absent, leaves, rebuild
@@ -32,13 +32,11 @@ def own_norms(params: PyTree, layout: Layout, squared_radius: Setting) -> Any:
 
     Raises ValueError for a kernel of zeros, which would keep them.
     """
-    radii = setting_per_leaf(squared_radius, params, "squared_radius")
-    rows = zip(constrained_leaves(layout, params), radii, of_zero_sum_kernels(params), strict=True)
     kept = [
         optax.MaskedNode()
         if axes is None or radius is not None
         else _squared_norms(path, leaf, axes, zero_sum)
-        for (path, leaf, axes), radius, zero_sum in rows
+        for path, leaf, axes, radius, zero_sum in rows_of(params, layout, squared_radius)
     ]
     if all(is_absent(norms) for norms in kept):
         return optax.EmptyState()

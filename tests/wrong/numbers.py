@@ -82,7 +82,7 @@ RADII: Walk = {
     ),
     "a radius to measure against": Wrong(
         ignoring(lambda: jaxnorm.constraint_drift(PARAMS, squared_radius=np.float64(-2))),
-        "squared_radius is -2.0 for a kernel",
+        "squared_radius is -2.0 for the parameter 'dense/kernel'",
         "wanted a positive number",
         EXAMPLE,
         ValueError,
