@@ -42,6 +42,13 @@ def test_the_ends_of_the_range():
     ]
 
 
+def test_half_precision_is_computed_in_float32():
+    x = jnp.asarray(np.random.default_rng(2).normal(size=(40, 6, 3)), jnp.bfloat16)
+    got, wanted = independent_positions(x), independent_positions(x.astype(jnp.float32))
+    assert got.dtype == jnp.float32
+    np.testing.assert_array_equal(got, wanted)
+
+
 def test_devices_take_their_samples_together():
     x = jnp.asarray(np.random.default_rng(2).normal(size=(8, 5, 3)) + np.arange(8)[:, None, None])
     parts = x.astype(jnp.float32).reshape(4, 2, 5, 3)
