@@ -70,8 +70,8 @@ def run_layers(
     A scan over stacked kernels stays one: ``visit`` sees the layer of one turn.
 
     ``with_bias``: the pre-activations are seen after the bias, where it is added to the product
-    directly; units come last in matrix products that have them first. They always do where the
-    kernel has a part for each group of inputs.
+    directly, and with units last. They always are where the kernel has a part for each group of
+    inputs.
 
     ``alone``: what ``visit`` makes of the products is all that the model is to make of a kernel.
 
@@ -98,9 +98,8 @@ def run_layers(
             return output, found
         call = _call(product, output, turns, biases.get(id(product.use)))
         units = last = call.units
-        # The product of `vmap` of ``w @ x``, or of an ensemble, has units first: rows are to be.
-        first = with_bias and product.use.units_first and 0 in units
-        if first or product.use.in_groups:
+        # Channels first, `vmap` of ``w @ x``, and ensembles: rows are to be first, and units last.
+        if with_bias or product.use.in_groups:
             last = tuple(range(output.ndim - len(units), output.ndim))
         moved = call._replace(output=jnp.moveaxis(output, units, last), units=last)
         result, own = visit(moved._replace(unit_axes=call.unit_axes and last), found)

@@ -15,7 +15,6 @@ class Use(NamedTuple):
         kernel: the form that is multiplied.
         fan_in: the kernel's axes, negative, that the product sums over; None for parts of axes.
         units: the axes of the product that count units, in the order of the kernel's form.
-        units_first: whether it is a matrix product whose left operand is the kernel.
         in_groups: whether some of them count groups of inputs too, each with its own part of the
             kernel: the members of an ensemble, the heads of an attention.
         within: the loops, branches and shard_maps that it is in, the outermost first.
@@ -24,7 +23,6 @@ class Use(NamedTuple):
     kernel: View
     fan_in: Axes | None
     units: tuple[int, ...]
-    units_first: bool
     in_groups: bool
     within: tuple[str, ...]
 

@@ -214,10 +214,9 @@ class Walk:
 
     def _use(self, equation: Any, view: View, side: int) -> Use:
         contracted, groups, places = product_axes(equation, side)
-        first = side == 0 and equation.primitive.name == "dot_general"
         units = tuple(places[axis] for axis in sorted(places.keys() - view.spread()))
         in_groups = any(axis < groups for axis in units)
-        use = Use(view, view.contracted(contracted), units, first, in_groups, self._within)
+        use = Use(view, view.contracted(contracted), units, in_groups, self._within)
         if use.fan_in is None:
             joined = "is contracted along a part of an axis, or joined to others"
             self._refuse([view.path], joined)

@@ -42,9 +42,10 @@ def collect_preactivations(
         The model's output, and a dict of pre-activations by the path of their kernel, in execution
         order: w'x + b where the model adds its bias to the product directly, as the layers of every
         library do; else w'x. A bias is what depends on no input, at any batch size and on a single
-        sample. Rows come first, also where ``jax.vmap`` of ``w @ x`` has the units there, and where
-        a product has groups of them there, as the members of an ensemble are. A kernel that is used
-        more than once is there with its last use.
+        sample. Rows come first and units last, whatever the model makes of them: also where
+        convolutions have channels first, ``jax.vmap`` of ``w @ x`` has its units there, or a
+        product groups of them, as the members of an ensemble are. A kernel that is used more than
+        once is there with its last use.
 
         A kernel that is a stack of layers, as ``nn.scan``, ``nnx.scan`` and ``jax.lax.scan`` take
         one a turn, has one entry (rows, layers, ...), whatever its axis of layers: a unit of

@@ -162,6 +162,30 @@ def test_a_convolution_of_one_image() -> None:
     np.testing.assert_allclose(collected(apply, params, image), wanted, **FLOAT32)
 
 
+@pytest.mark.parametrize("alone", [False, True], ids=["batch", "vmap of one"])
+def test_units_come_last_where_channels_are_first(alone: bool) -> None:
+    """Else the loss that takes all axes but the last for samples takes columns for units."""
+    images, kernel, bias = draw(8, 2, 4, 3), draw(5, 2, 1, 1), draw(5, 1, 1)
+
+    def convolved(p: Any, x: Any) -> Any:
+        h = jax.lax.conv_general_dilated(
+            x, p["weight"], (1, 1), "SAME", dimension_numbers=("NCHW", "OIHW", "NCHW")
+        )
+        return h + p["bias"][None]
+
+    one = lambda p, x: convolved(p, x[None])[0]  # noqa: E731
+    apply = (lambda p, x: jax.vmap(lambda x: one(p, x))(x)) if alone else convolved
+    params = {"weight": kernel, "bias": bias}
+    output, layers = collect_preactivations(apply, params, images, layout=torch_layout)
+    wide = [np.asarray(a, np.float64) for a in (images, kernel[..., 0, 0], bias[:, 0, 0])]
+    wanted = np.einsum("bihw,oi->bhwo", *wide[:2]) + wide[2]
+    np.testing.assert_allclose(layers["weight"].reshape(wanted.shape), wanted, **FLOAT32)
+    np.testing.assert_allclose(output, np.moveaxis(wanted, -1, 1), **FLOAT32)
+    got = variance_constancy_loss(layers["weight"], jnp.ones(5), 4, sample_axes=None)
+    first, second = (part.reshape(-1, 5).var(0, ddof=1) for part in (wanted[:4], wanted[4:]))
+    np.testing.assert_allclose(got, np.square(1 - first / (second + 1)).mean(), **FLOAT32)
+
+
 #: What is no bias: it depends on the inputs, however few numbers it has.
 SHIFTED = {
     "a residual sum": lambda p, x: x @ p["kernel"] + x,

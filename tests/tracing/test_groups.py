@@ -130,3 +130,16 @@ def test_a_kernel_that_is_reshaped_column_by_column() -> None:
     assert traced_layout(apply, params, x)(params) == {"kernel": (-3, -2)}
     apply = lambda p, x: x @ p["kernel"].reshape(4, 16, order="F").T  # noqa: E731
     assert traced_layout(apply, params, x)(params) == {"kernel": (-2, -1)}
+
+
+def test_a_kernel_that_is_spread_over_the_rows_is_seen() -> None:
+    """It is there once a row, and is itself all the same."""
+    x, kernel = draw(ROWS, INPUTS), draw(INPUTS, UNITS)
+
+    def apply(p: Any, x: Any) -> jax.Array:
+        spread = jnp.broadcast_to(p["kernel"][None], (ROWS, INPUTS, UNITS))
+        return (x[:, None, :] @ spread)[:, 0]
+
+    _, layers = collect_preactivations(apply, {"kernel": kernel}, x, layout=layout)
+    wanted = np.asarray(x, np.float64) @ np.asarray(kernel, np.float64)
+    np.testing.assert_allclose(layers["kernel"].reshape(wanted.shape), wanted, **FLOAT32)
