@@ -101,3 +101,9 @@ def known_values(value: Any) -> np.ndarray | None:
     # Types of JAX alone, such as bfloat16, NumPy does not compare with infinity.
     known = np.asarray(value)
     return known if known.dtype.kind in "iuf" else known.astype(np.float64)
+
+
+def all_zero(values: Any) -> bool:
+    """Whether numbers are known to be all zero; of an empty array they are not."""
+    known = known_values(values)
+    return known is not None and known.size > 0 and not known.any()

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._checks import known_values
+from jaxnorm._checks import all_zero
 from jaxnorm._constraints._project import check_constraint, project
 from jaxnorm._constraints._unit import center
 from jaxnorm._numerics import promote
@@ -157,8 +157,7 @@ def propagate_normalization(
 
     def node(path: str, kernel: Any, axes: Axes) -> WeightNormalized:
         made = WeightNormalized.from_kernel(kernel, axes)
-        norms = known_values(made.scale)
-        if norms is not None and norms.size and not norms.any():
+        if all_zero(made.scale):
             raise ValueError(
                 f"the weights of {path!r} are all zero, and have no direction: their gradients "
                 "would be zero too, and they would never train. Give it random weights, or leave "

@@ -186,10 +186,10 @@ class Walk:
         found, sides = sources(values), [i for i in (0, 1) if self._kernel(values[i])]
         meets = any(value.input for value in values)
         if not sides:
-            for path in altered_kernels(equation, values):
-                said = "is changed by an input before it is multiplied with others, or looked up"
-                self._refuse([path], f"{said} by one")
-                self.changed.add(path)
+            paths = list(altered_kernels(equation, values))
+            said = "is changed by an input before it is multiplied with others, or looked up by one"
+            self._refuse(paths, said)
+            self.changed.update(paths)
             return self._plain(equation, values)
         result, kernel = INPUT if meets else Value(sources=found), values[sides[0]]
         is_conv = equation.primitive.name == "conv_general_dilated"

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import optax
 from jaxtyping import PyTree
 
-from jaxnorm._checks import known_values
+from jaxnorm._checks import all_zero
 from jaxnorm._constraints._rows import rows_of
 from jaxnorm._constraints._unit import squared_norm
 from jaxnorm._numerics import promote
@@ -45,8 +45,7 @@ def own_norms(params: PyTree, layout: Layout, squared_radius: Setting) -> Any:
 
 def _squared_norms(path: Path, leaf: Any, axes: Axes, zero_sum: bool) -> Any:
     norms = squared_norm(free_part(promote(leaf), axes, zero_sum), axes)
-    known = known_values(norms)
-    if known is not None and known.size and not known.any():
+    if all_zero(norms):
         raise ValueError(
             f"the weights of {path!r} are all zero, and squared_radius=None keeps each "
             "unit's norm, so they would stay zero. Give it a radius, in a pytree prefix, or random "
