@@ -99,11 +99,8 @@ def description(trainer: Trainer, dataset: Dataset) -> str:
 
 def refuse_out_in_checkpoints(out: Path, folder: str) -> None:
     """Raises UserError for results in a folder that would be taken for a checkpoint."""
-    place = Path(os.path.abspath(out))
-    inside = [
-        each for each in (place, *place.parents) if each.parent == Path(os.path.abspath(folder))
-    ]
-    if any(each.name.isdigit() for each in inside):
+    place, kept = (Path(os.path.abspath(each)) for each in (out, folder))
+    if place.is_relative_to(kept) and "".join(place.relative_to(kept).parts[:1]).isdigit():
         raise UserError(
             f"--out is {out}, among the checkpoints of {folder}, whose names are epochs; wanted "
             "another folder: results there would be deleted with the checkpoint."

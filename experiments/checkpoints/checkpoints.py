@@ -79,11 +79,10 @@ class Checkpoints:
                 raise ValueError("its record is not one of a training run")
         return record
 
-    def history(self, epoch: int) -> History:
-        """The finished epochs of a run, as its record has them."""
-        stored = self.record(epoch)["history"]
+    def history(self, epoch: int, record: dict[str, Any]) -> History:
+        """The finished epochs of a run, as the ``record`` of that epoch has them."""
         with self._reading(epoch):
-            history = History.from_json(stored)
+            history = History.from_json(record["history"])
             if not len(history.curve) == len(history.seconds) == epoch:
                 raise ValueError(f"its history has {len(history.curve)} epochs")
         return history

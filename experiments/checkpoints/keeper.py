@@ -64,10 +64,11 @@ class Keeper(NamedTuple):
         """Where the run starts: the initial state, or the checkpoint's."""
         if not self.resumed:
             return state, History()
-        history = self.checkpoints.history(self.resumed)
+        record = self.checkpoints.record(self.resumed)
+        history = self.checkpoints.history(self.resumed, record)
         state = self.checkpoints.state(self.resumed, state)
         self.checkpoints.forget_after(self.resumed)
-        of = said_of_versions(self.checkpoints.record(self.resumed).get("versions", {}))
+        of = said_of_versions(record.get("versions", {}))
         print(f"resumed from {self.checkpoints.path(self.resumed)}{of}.", file=sys.stderr)
         return state, history
 
@@ -106,9 +107,9 @@ def keeping(settings: CheckpointSettings, config: dict[str, Any], epochs: int) -
     ):
         resumed = _resumed_epoch(checkpoints, settings)
         if resumed:
-            saved = checkpoints.record(resumed)["config"]
-            check_config(saved, config, checkpoints.path(resumed))
-            checkpoints.history(resumed)
+            record = checkpoints.record(resumed)
+            check_config(record["config"], config, checkpoints.path(resumed))
+            checkpoints.history(resumed, record)
         yield Keeper(checkpoints, resumed, due, config, epochs, signal)
 
 

@@ -1,5 +1,6 @@
 """The one form in which every dataset reaches training, and the steps that lead to it."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -191,6 +192,15 @@ def count_classes(name: str, y: Labels) -> int:
             f"{way_out}."
         )
     return classes
+
+
+def check_trained(name: object, rows: str, classes: Iterable[str], tested: Iterable[str]) -> None:
+    """Raises UserError for a class to test on and none of its rows to train on."""
+    if unseen := sorted({*tested} - {*classes}):
+        raise UserError(
+            f"{name} has test {rows} of the class {unseen[0]} and none to train on; wanted some "
+            "for every class: add them, or take it out."
+        )
 
 
 def _check_seen(name: str, y_test: Labels, classes: int) -> None:

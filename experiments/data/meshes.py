@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int
 
-from experiments.data.dataset import Dataset, make_dataset
+from experiments.data.dataset import Dataset, check_trained, make_dataset
 from experiments.errors import UserError
 from experiments.reading import reading
 
@@ -35,11 +35,8 @@ def load_meshes(path: Path, seed: int) -> Dataset:
     """
     rng = np.random.default_rng(seed)
     classes = sorted({file.parts[-3] for file in path.glob("*/train/*.off")})
-    if unseen := sorted({file.parts[-3] for file in path.glob("*/test/*.off")} - {*classes}):
-        raise UserError(
-            f"{path.name} has test meshes of the class {unseen[0]} and none to train on; wanted "
-            "some for every class: add them, or take it out."
-        )
+    tested = {file.parts[-3] for file in path.glob("*/test/*.off")}
+    check_trained(path.name, "meshes", classes, tested)
     splits = []
     for part in ("train", "test"):
         files = [

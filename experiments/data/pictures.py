@@ -4,7 +4,6 @@ Of all pictures only the names are in memory, and of their pixels the batches th
 """
 
 import importlib
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -13,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from experiments.data.crops import at_random, middle
-from experiments.data.dataset import Dataset, Labels, Rows
+from experiments.data.dataset import Dataset, Labels, Rows, check_trained
 from experiments.data.images import is_picture, read_picture
 from experiments.data.prepared import FEATURES, labelled, refuse_foreign_classes
 from experiments.data.stream import Stream, make_streamed
@@ -117,13 +116,9 @@ def load_pictures(path: Path, side: int) -> Dataset:
 
 def _files(path: Path) -> tuple[Records, Records, int]:
     tests = [path / name for name in TESTS if (path / name).is_dir()]
-    classes, *tested = (_classes(folder) for folder in (path / "train", *tests[:1]))
-    unseen = sorted({*itertools.chain(*tested)} - {*classes})
-    if classes and unseen:
-        raise UserError(
-            f"{path} has test pictures of the class {unseen[0]} and none to train on; wanted some "
-            "for every class: add them, or take it out."
-        )
+    classes = _classes(path / "train")
+    if classes and tests:
+        check_trained(path, "pictures", classes, _classes(tests[0]))
     parts = [Files(folder, classes) for folder in (path / "train", *tests[:1])]
     if len(parts) < 2 or not all(map(len, parts)):
         raise UserError(
