@@ -67,7 +67,3 @@ def positive_betas(raw: PyTree) -> PyTree:
         [0.0001, 0.6931, 9.0001]
     """
     return jax.tree.map(jax.nn.softplus, raw)
-
-
-#: The former name.
-positive = positive_betas
