@@ -27,7 +27,7 @@ def initial_betas(preactivations: PyTree, *, sample_axes: SampleAxes = (0,)) -> 
         optimizer, without weight decay.
 
     Raises:
-        ValueError: for axes that an array does not have, or that leave out the batch.
+        ValueError: for axes that an array does not have.
 
     The same on every device; it depends on shapes alone.
 

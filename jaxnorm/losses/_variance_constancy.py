@@ -55,7 +55,7 @@ def variance_constancy_loss(
 
     Raises:
         ValueError: for groups that do not divide the rows, fewer rows than 2n in a group, subsets
-            of a single value, a beta of the wrong shape, and axes that leave out the rows.
+            of a single value, and a beta of the wrong shape.
         TypeError: for pre-activations that are not real floating-point numbers.
 
     Under pmap and shard_map the pair is the device's own; ``axis_name`` averages over the devices,
