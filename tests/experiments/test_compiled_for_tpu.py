@@ -13,8 +13,8 @@ pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None, reason="wants the extra compile-tpu"
 )
 
-#: So many rows that an activation is larger than the chips' fast memory.
-STEP = Spec("step", "none", "v5e:2x2", "cnn9", "bfloat16", channels=16, rows=4096)
+#: Four convolutions, of so many rows that an activation is larger than a chip's fast memory.
+STEP = Spec("step", "none", "v5e:2x2", "cnn4", "bfloat16", channels=64, rows=2048)
 UPDATE = Spec("update", "sgd", "v5e:2x2", "conv3x3")
 
 
@@ -33,10 +33,10 @@ def test_sgd_moves_twenty_bytes_a_parameter() -> None:
 
 
 def test_a_step_makes_no_pass_over_activations_and_no_all_reduce_of_its_own() -> None:
-    """One more pass over the nine layers' activations would be a tenth of the traffic at least."""
+    """A pass over the activations of one of the four layers would be 4% of the traffic or more."""
     costs = found(*(replace(STEP, method=name) for name in ("none", "cwo", "vcl")))
     plain = costs.pop("none")
     assert plain.all_reduces == plain.collectives
     for name, cost in costs.items():
         assert cost.collectives == plain.collectives, name
-        assert cost.hbm_bytes <= 1.05 * plain.hbm_bytes, name
+        assert cost.hbm_bytes <= 1.03 * plain.hbm_bytes, name

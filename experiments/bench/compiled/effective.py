@@ -61,7 +61,8 @@ def _wrapped(wrapper: Any) -> Maker:
     def make(kernels: Any) -> tuple[Callable[[Any], Any], Any]:
         rngs = nnx.Rngs(0)
         layers = {n: wrapper(_Layer(k["kernel"]), rngs=rngs) for n, k in kernels.items()}
-        graph, raw, rest = nnx.split(nnx.Dict(layers), nnx.Param, ...)
+        parts: Any = nnx.split(nnx.Dict(layers), nnx.Param, ...)
+        graph, raw, rest = parts
 
         def weights(raw: Any) -> Any:
             # Anew, as what a wrapper writes must belong to the trace that reads it.

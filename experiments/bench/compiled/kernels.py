@@ -1,6 +1,6 @@
 """Sets of kernels by name, for what is done to parameters alone."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from experiments.bench.effective import resnet50_kernels, wide_resnet_kernels
 from experiments.bench.update import decoder_kernels
 
-KERNELS: Mapping[str, Callable[[], list[tuple[int, ...]]]] = MappingProxyType(
+KERNELS: Mapping[str, Callable[[], Sequence[tuple[int, ...]]]] = MappingProxyType(
     {
         "conv3x3": lambda: 12 * [(3, 3, 256, 256)],
         "dense": lambda: 6 * [(1024, 1024)],

@@ -75,5 +75,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def _record(kind: Any, line: dict[str, str]) -> Any:
-    kinds = {int: int, float: float}
-    return kind(**{f.name: kinds.get(f.type, str)(line[f.name]) for f in fields(kind)})
+    # Of text with a few values alone, the type is no constructor.
+    numbers = {f.name: f.type for f in fields(kind) if f.type in (int, float)}
+    values: Any = {f.name: numbers.get(f.name, str) for f in fields(kind)}
+    return kind(**{name: make(line[name]) for name, make in values.items()})

@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from experiments.bench.compiled.rows import Row, ratios
 from experiments.bench.compiled.spec import Spec
 from experiments.reports.picture import COLOURS, colour_of, new_figure, picture
@@ -64,9 +62,8 @@ def picture_of(groups: Sequence[Sequence[Row]]) -> bytes:
     """A line of two panels a configuration: bars of traffic, and of all-reduces."""
     longest = max(map(len, groups))
     figure = new_figure(2, len(groups), width=6.0, height=1.4 + 0.36 * longest)
-    panels = np.reshape(figure.axes, (len(groups), 2))
     places = {name: i for i, name in enumerate(dict.fromkeys(_methods(groups)))}
-    for (traffic, sums), rows in zip(panels, groups, strict=True):
+    for traffic, sums, rows in zip(figure.axes[::2], figure.axes[1::2], groups, strict=True):
         found = [ratios(row, rows) for row in rows]
         _bars(traffic, rows, [each[0] if each else 0.0 for each in found], "{:.2f}x", places)
         _bars(sums, rows, [row.found.all_reduces for row in rows], "{:.0f}", places)
