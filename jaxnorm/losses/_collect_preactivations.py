@@ -1,6 +1,6 @@
 """The pre-activations of any library's model, without a change to it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ def collect_preactivations(
     layout: Layout = flax_layout,
     rows: int | None = None,
     groups: int = 1,
+    free: Sequence[str] = (),
 ) -> tuple[Any, Preactivations]:
     """Runs a model and also returns what each of its kernels makes of its input.
 
@@ -37,6 +38,8 @@ def collect_preactivations(
         rows: only so many first rows of each group are returned, 2n for the variance constancy
             loss, by `with_first_rows`; None for all.
         groups: the batch is seen as so many contiguous parts.
+        free: regular expressions, searched for in the ``/``-joined paths, of parameters that the
+            model uses as if they were inputs (learned queries), as `traced_layout` takes them.
 
     Returns:
         The model's output, and a dict of pre-activations by the path of their kernel, in execution
@@ -82,6 +85,6 @@ def collect_preactivations(
 
     # After the bias: there the gradient of the rows can be added in place. Before it, that of the
     # bias still reads the array, which is then copied.
-    output, seen = run_layers(apply, params, inputs, layout, visit, with_bias=True)
+    output, seen = run_layers(apply, params, inputs, layout, visit, with_bias=True, free=free)
     collected = [jnp.moveaxis(x, len(layers), 0) if layers else x for x, layers in seen.values()]
     return output, dict(zip(unique_names(list(seen)), collected, strict=True))
