@@ -1,6 +1,6 @@
 """The pre-activations of any library's model, without a change to it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ def collect_preactivations(
     params: PyTree,
     *inputs: Any,
     layout: Layout = flax_layout,
+    free: Sequence[str] = (),
 ) -> tuple[Any, Preactivations]:
     """Runs a model and also returns what each of its kernels makes of its input.
 
@@ -38,6 +39,8 @@ def collect_preactivations(
         params: the parameters; reparametrized kernels are made effective first.
         *inputs: a minibatch, and whatever else ``apply`` takes.
         layout: which kernels; ``exclude("^head/")`` leaves the logits out.
+        free: regular expressions, searched for in the ``/``-joined paths, of parameters that the
+            model uses as if they were inputs (learned queries), as `traced_layout` takes them.
 
     Returns:
         The model's output, and a dict of pre-activations by the path of their kernel, in execution
@@ -79,6 +82,6 @@ def collect_preactivations(
     def visit(call: KernelCall, found: Any) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         return call.output, call.output
 
-    output, seen = run_layers(apply, params, inputs, layout, visit, with_bias=True)
+    output, seen = run_layers(apply, params, inputs, layout, visit, with_bias=True, free=free)
     collected = [jnp.moveaxis(x, len(layers), 0) if layers else x for x, layers in seen.values()]
     return output, dict(zip(unique_names(list(seen)), collected, strict=True))

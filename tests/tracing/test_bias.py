@@ -188,7 +188,7 @@ SHIFTED = {
     "a residual sum": lambda p, x: x @ p["kernel"] + x,
     "a condition": lambda p, x: x @ p["kernel"] + x.mean(0, keepdims=True),
     "a number": lambda p, x: x @ p["kernel"] + 0.5,
-    "another product": lambda p, x: x @ p["kernel"] + jnp.ones((1, 3)) @ (2 * p["kernel"]),
+    "another product": lambda p, x: x @ p["kernel"] + jnp.ones((1, 3)) @ jnp.square(p["kernel"]),
     "after the activation": lambda p, x: jnp.tanh(x @ p["kernel"]) + p["bias"][None],
     "spread over more rows": lambda p, x: (
         jnp.broadcast_to(x @ p["kernel"], (2, *x.shape)) + p["bias"][None, None]
