@@ -8,7 +8,7 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._checks import all_zero
-from jaxnorm._constraints._project import check_constraint, project
+from jaxnorm._constraints._project import project
 from jaxnorm._constraints._unit import center
 from jaxnorm._numerics import promote
 from jaxnorm._trees._axes import fan_in
@@ -36,7 +36,7 @@ def constrain(
 ) -> Constrained:
     """Constrained weight optimization: kernels gamma v with v kept on the centered sphere.
 
-    ``project(reparametrize(params, Scaled))``, and the optimizer with `sphere_projection` behind
+    ``reparametrize(project(params), Scaled)``, and the optimizer with `sphere_projection` behind
     it: the four places that must agree about the layout, the radius and the centring, once.
 
     Args:
@@ -68,11 +68,9 @@ def constrain(
     Source: Ikami et al. 2021, Eqs. 2, 6 and 11.
     """
     _check_plain(params, "constrain")
-    check_constraint(params, layout, squared_radius, centered)
-    raw = reparametrize(params, Scaled, layout)
-    raw = project(raw, layout=layout, squared_radius=squared_radius, centered=centered)
+    kernels = project(params, layout=layout, squared_radius=squared_radius, centered=centered)
     last = sphere_projection(layout=layout, squared_radius=squared_radius, centered=centered)
-    return raw, optax.chain(optimizer, last)
+    return reparametrize(kernels, Scaled, layout), optax.chain(optimizer, last)
 
 
 def linearly_constrain(

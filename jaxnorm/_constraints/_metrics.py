@@ -5,11 +5,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._constraints._drift import drifts
-from jaxnorm._constraints._rows import rows_of
-from jaxnorm._constraints._unit import check_squared_radius
+from jaxnorm._constraints._kernels import drifts, kernels_of
 from jaxnorm._numerics import promote, quotient
-from jaxnorm._trees._axes import free_part
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._node import Axes
 from jaxnorm._trees._paths import (
@@ -68,6 +65,7 @@ def metrics(
     Raises:
         ValueError: if the layout constrains nothing, ``updates`` are of other parameters, or two
             kernels have the same joined path.
+        TypeError: for `LinearlyConstrained` kernels: ask it of ``effective(raw)``.
 
     Each array is read once. Under jit, pmap and with sharded parameters it means the same, at one
     all-reduce a sharded kernel; inside shard_map parameters must be whole.
@@ -89,15 +87,12 @@ def metrics(
         total/drift_squared_norm 0.00
     """
     owners = [path for path, entry in entries(raw) for _ in flat_leaves(entry)]
-    rows = rows_of(raw, layout, squared_radius)
+    rows = kernels_of(raw, layout, squared_radius)
     kernels: dict[Path, _Row] = {}
     others: list[_Row] = []
-    for path, (_, leaf, axes, radius, zero_sum), step in zip(
-        owners, rows, _steps(updates, raw), strict=True
-    ):
+    for path, (_, leaf, axes, radius), step in zip(owners, rows, _steps(updates, raw), strict=True):
         if axes is not None:
-            check_squared_radius(radius, f"the parameter {path!r}")
-            kernels[path] = _kernel_row(leaf, step, axes, radius, zero_sum)
+            kernels[path] = _kernel_row(leaf, step, axes, radius)
         elif not is_absent(leaf) and jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             others.append(_row(leaf, step))
     named = dict(zip(unique_names(list(kernels)), kernels.values(), strict=True))
@@ -110,13 +105,10 @@ def _row(leaf: Any, step: Any) -> _Row:
     return _Row(jnp.square(wide).sum(), _step_squares(step, wide), {})
 
 
-def _kernel_row(leaf: Any, step: Any, axes: Axes, radius: Any, zero_sum: bool) -> _Row:
+def _kernel_row(leaf: Any, step: Any, axes: Axes, radius: Any) -> _Row:
     wide = promote(leaf)
-    squares, *off = drifts(wide, axes, radius, zero_sum)
-    drift = dict(zip(_DRIFT, off, strict=True))
-    moves = step is not None and step.shape == wide.shape
-    read = free_part(step, axes, zero_sum) if moves else step
-    return _Row(squares.sum(), _step_squares(read, wide), drift)
+    squares, *off = drifts(wide, axes, radius)
+    return _Row(squares.sum(), _step_squares(step, wide), dict(zip(_DRIFT, off, strict=True)))
 
 
 def _step_squares(step: Any, wide: Float[Array, "..."]) -> Scalar | None:

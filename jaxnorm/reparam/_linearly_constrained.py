@@ -30,9 +30,9 @@ class LinearlyConstrained(Reparametrization):
     that treats coordinates one by one, it is not, and the result depends on the basis. In float16
     give Adam an ``eps`` of 1e-4: its usual one is 0 there, and makes NaN of a gradient of zero.
 
-    ||v|| = ||w|| without the coordinate along 1, which projections take away, so `project` and
-    `sphere_projection` keep the norm of the weights. The coordinates themselves have no mean to
-    remove: those two and `centered_gradient` leave it alone, ``centered`` or not.
+    The coordinates are no weights: `project`, `sphere_projection`, `centered_gradient`, `metrics`
+    and `constraint_drift` refuse them. ``sphere_projection(centered=True)`` on plain kernels keeps
+    their sums and their norms.
 
     A zero-sum kernel cancels a constant input only where the window is full: under zero padding the
     border keeps a shift.
