@@ -9,9 +9,8 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._checks import all_zero
 from jaxnorm._constraints._project import project
-from jaxnorm._constraints._unit import center
+from jaxnorm._constraints._unit import center, check_sphere
 from jaxnorm._numerics import promote
-from jaxnorm._trees._axes import fan_in
 from jaxnorm._trees._constrained import constrained_leaves, map_constrained
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._node import Axes
@@ -107,7 +106,9 @@ def linearly_constrain(
     Source: Kutsuna 2019, sections 3.1 and 3.2.
     """
     _check_plain(params, "linearly_constrain")
-    _check_fan_in(params, layout)
+    for path, leaf, axes in constrained_leaves(layout, params):
+        if axes is not None:
+            check_sphere(leaf, axes, True, f"the parameter {path!r}")
     return map_constrained(center, layout, params), optax.chain(optimizer, _zero_sum(layout))
 
 
@@ -190,17 +191,6 @@ def _zero_sum(layout: Layout) -> optax.GradientTransformation:
         return map_constrained(land, layout, updates, flat_leaves(params)), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
-
-
-def _check_fan_in(params: PyTree, layout: Layout) -> None:
-    """Raises for units of a single weight, of which zero is the only zero-sum one."""
-    for path, leaf, axes in constrained_leaves(layout, params):
-        if axes is not None and fan_in(leaf, axes) == 1:
-            raise ValueError(
-                f"the parameter {path!r} of shape {tuple(leaf.shape)} has units with one weight "
-                f"each (fan-in axes {axes}), and the only zero-sum one is 0. Leave it out of the "
-                "layout, with exclude."
-            )
 
 
 def _check_plain(params: PyTree, name: str) -> None:

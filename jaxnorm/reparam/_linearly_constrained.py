@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._constraints._unit import center
+from jaxnorm._constraints._unit import center, check_sphere
 from jaxnorm._numerics import promote
 from jaxnorm._trees._axes import fan_in, first_place, negative_axes
 from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
@@ -63,11 +63,7 @@ class LinearlyConstrained(Reparametrization):
         """
         weights = kernel_of(kernel)
         axes = negative_axes(fan_in_axes, weights.ndim, "the kernel")
-        if fan_in(weights, axes) == 1:
-            raise ValueError(
-                f"the kernel of shape {tuple(weights.shape)} has units with one weight each "
-                f"(fan-in axes {axes}), and the only zero-sum one is 0. Leave it out of the layout."
-            )
+        check_sphere(weights, axes, True, "the kernel")
         wide = promote(weights)
         return cls(_coordinates(center(wide, axes), axes).astype(weights.dtype), axes)
 

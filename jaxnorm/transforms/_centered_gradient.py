@@ -1,16 +1,11 @@
 """Gradient centering: each unit's update has zero mean over its fan-in."""
 
-from typing import Any
-
 import optax
 from jaxtyping import PyTree
 
-from jaxnorm._constraints._unit import center
-from jaxnorm._trees._axes import fan_in
+from jaxnorm._constraints._unit import center, check_sphere
 from jaxnorm._trees._constrained import constrained_leaves, map_constrained
 from jaxnorm._trees._layout import Layout, flax_layout
-from jaxnorm._trees._node import Axes
-from jaxnorm._trees._paths import Path
 
 
 def centered_gradient(layout: Layout = flax_layout) -> optax.GradientTransformation:
@@ -52,7 +47,7 @@ def centered_gradient(layout: Layout = flax_layout) -> optax.GradientTransformat
     def init(params: PyTree) -> optax.EmptyState:
         for path, leaf, axes in constrained_leaves(layout, params, weights_alone=True):
             if axes is not None:
-                _check_fan_in(path, leaf, axes)
+                check_sphere(leaf, axes, True, f"the parameter {path!r}")
         return optax.EmptyState()
 
     def update(
@@ -62,12 +57,3 @@ def centered_gradient(layout: Layout = flax_layout) -> optax.GradientTransformat
         return map_constrained(center, layout, updates), state
 
     return optax.GradientTransformation(init, update)
-
-
-def _check_fan_in(path: Path, leaf: Any, axes: Axes) -> None:
-    if fan_in(leaf, axes) == 1:
-        raise ValueError(
-            f"the parameter {path!r} of shape {tuple(leaf.shape)} has units with one weight each "
-            f"(fan-in axes {axes}): their centered gradient is zero, so they would never train. "
-            "Leave it out of the layout (None for it in layout_from_rules)."
-        )
