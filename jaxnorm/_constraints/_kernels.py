@@ -13,11 +13,14 @@ from jaxnorm._constraints._unit import (
     radii,
     squared_norm,
 )
+from jaxnorm._numerics import promote
 from jaxnorm._trees._constrained import constrained_leaves
 from jaxnorm._trees._layout import Layout
 from jaxnorm._trees._node import Axes
 from jaxnorm._trees._paths import Path
 from jaxnorm._trees._prefix import Setting, setting_per_leaf
+
+Scalar = Float[Array, ""]
 
 
 class Kernel(NamedTuple):
@@ -65,10 +68,12 @@ def kernels_of(
     return rows
 
 
-def drifts(
-    wide: Weights, axes: Axes, squared_radius: Any
-) -> tuple[Float[Array, "..."], Float[Array, ""], Float[Array, ""]]:
-    """||w||^2 of each unit, the largest |1'w|, and the largest | ||w||^2 - c |."""
-    squares = squared_norm(wide, axes)
-    off = jnp.abs(squares - radii(squared_radius, wide, axes))
-    return squares, jnp.abs(wide.sum(axes)).max(initial=0.0), off.max(initial=0.0)
+def drifts(wide: Weights, axes: Axes, squared_radius: Any) -> tuple[Scalar, Scalar]:
+    """The largest |1'w| of all units, and the largest | ||w||^2 - c |."""
+    off = jnp.abs(squared_norm(wide, axes) - radii(squared_radius, wide, axes))
+    return jnp.abs(wide.sum(axes)).max(initial=0.0), off.max(initial=0.0)
+
+
+def stacked(scalars: list[Scalar]) -> Float[Array, " leaves"]:
+    """Numbers of several types in the widest of them; a zero where there are none."""
+    return jnp.stack([promote(x, *scalars) for x in scalars] or [jnp.zeros(())])

@@ -1,9 +1,8 @@
 """The constraint set itself: putting parameters on it, and measuring how far off they are."""
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._constraints._kernels import drifts, kernels_of
+from jaxnorm._constraints._kernels import drifts, kernels_of, stacked
 from jaxnorm._constraints._unit import project_to_sphere
 from jaxnorm._numerics import promote
 from jaxnorm._trees._layout import Layout, flax_layout
@@ -89,11 +88,6 @@ def constraint_drift(
         if axes is not None
     ]
     return {
-        "squared_norm": _largest([norm for _, _, norm in off]),
-        "sum": _largest([total for _, total, _ in off]),
+        "squared_norm": stacked([norm for _, norm in off]).max(),
+        "sum": stacked([total for total, _ in off]).max(),
     }
-
-
-def _largest(values: list[Float[Array, ""]]) -> Float[Array, ""]:
-    wide = [promote(value, *values) for value in values]
-    return jnp.stack(wide).max() if wide else jnp.zeros((), jnp.float32)
