@@ -183,9 +183,10 @@ class Walk:
             few = shapes[j] != () and math.prod(shapes[j]) < math.prod(shapes[i])
             constant = not other.input and not self._kernel(other) and (other.sources or few)
             if product and not product.biased and constant:
+                biased = product.with_bias(other.views)
                 self.sums.extend(view.path for view in other.views)
-                self.read.update(() if other.views else other.sources)
-                return values[i]._replace(product=product.with_bias(other.views))
+                self.read.update(() if biased.bias else other.sources)
+                return values[i]._replace(product=biased)
         return self._plain(equation, values)
 
     def _product(self, equation: Any, values: list[Value]) -> Value:
