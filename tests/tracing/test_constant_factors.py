@@ -93,19 +93,24 @@ def test_a_bias_times_a_constant_takes_no_mean_out() -> None:
     np.testing.assert_allclose(product(fitted, lambda k: k).var(0), 1, **FLOAT32)
 
 
-def test_a_bias_that_another_product_has_a_part_of_stays() -> None:
+PARTS: dict[str, Callable[[Any], Any]] = {
+    "turned": lambda b: b[::-1][None],
+    "a tenth": lambda b: 0.1 * b[None],
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_bias_that_another_product_has_a_part_of_stays(part: str) -> None:
     """What the first kernel's mean puts into it would shift the other's units too."""
     params = PARAMS | {"other": {"kernel": draw(4, 5)}}
-    part = lambda b: b[::-1][None]  # noqa: E731
-    for change in (part, lambda b: 0.1 * b[None]):
-        apply = lambda p, x: (  # noqa: E731
-            x @ p["kernel"]
-            + p["bias"][None]
-            + jnp.tanh(x @ p["other"]["kernel"] + change(p["bias"]))
-        )
-        with pytest.warns(UserWarning, match="does not add the bias 'bias'"):
-            fitted = data_dependent_init(apply, params, X)
-        np.testing.assert_array_equal(fitted["bias"], PARAMS["bias"])
+
+    def apply(p: Any, x: Any) -> Any:
+        other = x @ p["other"]["kernel"] + PARTS[part](p["bias"])
+        return x @ p["kernel"] + p["bias"][None] + jnp.tanh(other)
+
+    with pytest.warns(UserWarning, match="does not add the bias 'bias'"):
+        fitted = data_dependent_init(apply, params, X)
+    np.testing.assert_array_equal(fitted["bias"], PARAMS["bias"])
 
 
 def test_a_frozen_base_keeps_its_layout_and_takes_no_gradient() -> None:
