@@ -104,6 +104,9 @@ class Compiled:
             "model axis, or of the data axis where there is no other."
         ),
     ] = ""
+    donate: bool = True
+    """Let the new state take the memory of the old, as in training; without it a TPU's compiler
+    finds more room in its fast memory for parameters alone."""
     jobs: Jobs = 1
     """How many compilations at once; each keeps about one core busy and takes 1 to 4 GB."""
     resume: bool = False
@@ -139,7 +142,7 @@ def specs_of(flags: Compiled) -> list[Spec]:
         if name not in known:
             raise unknown(kind, name, known)
     base = Spec(flags.what, BASES[flags.what], flags.target, model)
-    base = replace(base, entry=flags.entry, mesh=flags.mesh, shard=flags.shard)
+    base = replace(base, entry=flags.entry, mesh=flags.mesh, shard=flags.shard, donate=flags.donate)
     if step:  # What has no rows does not depend on the sizes of networks.
         sizes = {name: getattr(flags, name) for name in ("dtype", "channels", "depth", "width")}
         base = replace(base, rows=flags.rows_per_device, **sizes)

@@ -37,6 +37,7 @@ def title(spec: Spec) -> str:
         what = f"{what}, kernels {spec.model}"
     how = [spec.entry] * (spec.entry != "jit") + [f"mesh {spec.mesh}"] * bool(spec.mesh)
     how += [f"kernels sharded along {spec.shard}"] * bool(spec.shard)
+    how += ["nothing donated"] * (not spec.donate)
     return ", ".join([spec.target, what, *how])
 
 
