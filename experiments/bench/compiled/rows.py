@@ -77,4 +77,6 @@ def read_rows(path: Path) -> list[Row]:
 def _record(kind: Any, line: dict[str, str]) -> Any:
     # Of text with a few values alone, the type is no constructor.
     makers: dict[Any, Any] = {int: int, float: float, bool: lambda text: text == "True"}
-    return kind(**{f.name: makers.get(f.type, str)(line[f.name]) for f in fields(kind)})
+    # A column that is not there yet has its default.
+    there = [f for f in fields(kind) if f.name in line]
+    return kind(**{f.name: makers.get(f.type, str)(line[f.name]) for f in there})
