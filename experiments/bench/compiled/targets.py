@@ -102,14 +102,17 @@ def devices_of(target: Target) -> list[jax.Device]:
     try:
         return list(_topology(target).devices)
     except (RuntimeError, ValueError) as error:
+        why = (str(error).splitlines() or [""])[0]
         raise UserError(
-            f"the compiler knows no --target {target.name} (in {os.getcwd()}): {error}"
+            f"the compiler knows no --target {target.name} (in {os.getcwd()}): {why}"
         ) from None
 
 
 def _topology(target: Target) -> topologies.TopologyDescription:
     if target.platform == "tpu":
-        return topologies.get_topology_desc(target.name, "tpu")
+        # A v4 chip has two cores, which are one device or two.
+        options = {"chip_config_name": "megacore"} if target.name.startswith("v4:") else {}
+        return topologies.get_topology_desc(target.name, "tpu", **options)
     hosts, each = max(1, target.devices // GPUS_A_HOST), min(target.devices, GPUS_A_HOST)
     return topologies.get_topology_desc(
         platform="cuda", target_config=target.card.facts, topology=f"1x{hosts}x{each}"
