@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import jax
-from jaxtyping import Array, PyTree
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree, Shaped
 
 from experiments.methods.constrained import ClippedByLayer
 from experiments.methods.flags import flag
@@ -74,31 +75,38 @@ class VarianceConstancy(Part):
     def forward(
         self, forward: Forward, raw: PyTree, own: PyTree, keys: Array, context: Context
     ) -> Forward:
-        """With the weighted loss; each group of rows has a pair of samples."""
+        """With the weighted loss; the two samples of each group go through the network apart."""
         groups, betas = context.groups, positive_betas(raw[BETAS])
 
         def with_loss(weights: PyTree, X: Array) -> Output:
-            rows = 2 * self.sample_size
-            output, layers = _collect(forward, weights, X, context, rows, groups)
+            shares = X.reshape(groups, len(X) // groups, *X.shape[1:])
+            first, rest = jnp.split(shares, [self.rows_of_a_group], axis=1)
+            seen, layers = _collect(forward, weights, _flat(first), context)
             loss = total_variance_constancy(
                 layers, betas, self.sample_size, sample_axes=self.sample_axes, groups=groups
             )
-            return output._replace(loss=output.loss + self.weight * loss)
+            if not rest.size:
+                return seen._replace(loss=seen.loss + self.weight * loss)
+            output = forward(weights, _flat(rest))
+            parts = (
+                y.reshape(groups, len(y) // groups, *y.shape[1:])
+                for y in (seen.logits, output.logits)
+            )
+            logits = _flat(jnp.concatenate([*parts], axis=1))
+            return output._replace(logits=logits, loss=output.loss + self.weight * loss)
 
         return with_loss
 
 
+def _flat(shares: Shaped[Array, "groups few *shape"]) -> Shaped[Array, "rows *shape"]:
+    """The rows of all groups; where groups are devices' shares, no row changes its device."""
+    return shares.reshape(shares.shape[0] * shares.shape[1], *shares.shape[2:])
+
+
 def _collect(
-    apply: Callable[..., Any],
-    params: PyTree,
-    X: Array,
-    context: Context,
-    rows: int | None = None,
-    groups: int = 1,
+    apply: Callable[..., Any], params: PyTree, X: Array, context: Context
 ) -> tuple[Any, dict[str, Array]]:
     """The output, and the pre-activations by layer, the classifier's left out."""
-    output, layers = collect_preactivations(
-        apply, params, X, layout=context.hidden, rows=rows, groups=groups
-    )
+    output, layers = collect_preactivations(apply, params, X, layout=context.hidden)
     # Named by layer, not by kernel: the betas are no kernels.
     return output, {path.removesuffix("/kernel"): layer for path, layer in layers.items()}
