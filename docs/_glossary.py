@@ -8,7 +8,7 @@ from experiments.methods.glossary import GLOSSARY, Entry
 from experiments.methods.table import METHODS
 
 PAGE = Path(__file__).parent / "glossary.md"
-COSTS = Path(__file__).parents[1] / "experiments" / "results" / "compiled" / "compiled.csv"
+COSTS = Path(__file__).parents[1] / "experiments" / "results" / "compiled"
 #: The pages of the rooms in which public names live.
 ROOMS = ("activations", "initializers", "losses", "noise", "reparam", "statistics", "transforms")
 BEGIN = """# The methods by their codes
@@ -90,15 +90,18 @@ def section(code: str, entry: Entry) -> str:
 
 def costs(code: str) -> list[str]:
     """What compilers say of a training step; nothing where the method was not compiled."""
-    if not COSTS.exists():
-        return []
-    with COSTS.open() as file:
-        rows = [row for row in csv.DictReader(file) if row["method"] == code and plain(row)]
+    rows = [row for row in compiled() if row["method"] == code != "none" and plain(row)]
     return [
         f"{float(row['hbm_ratio']):.2f} times the memory traffic of no normalization "
         f"({row['model']}, {row['dtype']}, {row['target']}; {row['collectives']} collectives)"
         for row in rows
     ]
+
+
+def compiled() -> list[dict[str, str]]:
+    """The rows of all files."""
+    files = sorted(COSTS.glob("*/compiled.csv"))
+    return [row for file in files for row in csv.DictReader(file.read_text().splitlines())]
 
 
 def plain(row: dict[str, str]) -> bool:

@@ -169,3 +169,16 @@ def test_bytes_are_those_of_the_benchmarks() -> None:
     assert len(ratios) > 10
     for ratio in ratios:
         assert any(shown(ratio, known) for known in traffic), ratio
+
+
+def test_compiled_figures_are_those_of_the_compilers() -> None:
+    text = (ROOT / "docs" / "evidence.md").read_text()
+    found = re.search(
+        rf"{NUMBER} times the memory traffic .* (\d+) collectives instead of (\d+)", text
+    )
+    assert found is not None
+    table = rows(RESULTS / "compiled" / "resnet50" / "compiled.csv")
+    steps = [row for row in table if (row["target"], row["dtype"]) == ("v5e:4x4", "bfloat16")]
+    none, bn = (next(row for row in steps if row["method"] == name) for name in ("none", "bn"))
+    assert shown(found[1], float(bn["hbm_ratio"]))
+    assert [found[2], found[3]] == [bn["collectives"], none["collectives"]]
