@@ -1,6 +1,5 @@
-"""The pages show the repository's pictures by address; the site carries copies of its own."""
+"""The pages link to files of the checkout: the site has the pictures, and names the others."""
 
-import posixpath
 import re
 from pathlib import Path
 from typing import Any
@@ -8,19 +7,22 @@ from typing import Any
 from mkdocs.structure.files import File
 
 RESULTS = Path(__file__).parents[1] / "experiments" / "results"
-#: The address of a picture, as the pages have it.
-ADDRESS = re.compile(r"https://raw\.githubusercontent\.com/[^/]+/[^/]+/main/experiments/results/")
+#: A link out of docs/ to another file of the checkout: its text and its target.
+LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?:\.\./)+((?:experiments|notebooks)/[^)]+)\)")
+#: The address of a picture among the committed results, as the pages have it.
+PICTURE = re.compile(r"\]\((?:\.\./)+experiments/results/")
 
 
 def on_files(files: Any, config: Any) -> Any:
     """Adds every picture of a comparison, as the page's own."""
-    for path in sorted(RESULTS.glob("*/curves.png")):
+    for path in sorted(RESULTS.glob("*/*.png")):
         name = path.relative_to(RESULTS).as_posix()
         files.append(File.generated(config, f"results/{name}", abs_src_path=str(path)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
-    """Shows the copies; a strict build fails for one that is not there."""
-    here = posixpath.relpath("results", posixpath.dirname(page.file.src_uri))
-    return ADDRESS.sub(f"{here}/", markdown)
+    """Shows the copies; a file that the site does not have is named by its place."""
+    up = "../" * page.file.src_uri.count("/")
+    named = LINK.sub(r"\1 (`\2`)", markdown)
+    return PICTURE.sub(f"]({up}results/", named)

@@ -11,6 +11,7 @@ import tyro
 from tyro.conf import subcommand
 
 from experiments.bench.command import Bench
+from experiments.bench.compiled.command import Compiled
 from experiments.checkpoints.signals import Stopped
 from experiments.commands import Compare, Datasets, Methods, Paper, Report, Runs, Train
 from experiments.errors import Diverged, UserError
@@ -32,6 +33,9 @@ COMMANDS: Any = (
 
 #: The number of the signal that ends a program whose output nobody reads; Windows has none.
 SIGPIPE = 13
+
+#: The benchmark that has flags of its own.
+COMPILED = ["bench", "compiled"]
 
 DESCRIPTION = "Train deep networks with and without batch normalization, and compare."
 
@@ -76,9 +80,12 @@ def _run_line(arguments: Sequence[str]) -> None:
     if arguments == ["--version"]:
         print(f"jaxnorm {__version__}", flush=True)
         return
-    command = tyro.cli(
-        COMMANDS, args=arguments, prog="python -m experiments", description=DESCRIPTION
-    )
+    program = "python -m experiments"
+    if arguments[: len(COMPILED)] == COMPILED:
+        rest, program = arguments[len(COMPILED) :], " ".join([program, *COMPILED])
+        command: Any = tyro.cli(Compiled, args=rest, prog=program)
+    else:
+        command = tyro.cli(COMMANDS, args=arguments, prog=program, description=DESCRIPTION)
     run(flat(command), shlex.join(["python", "-m", "experiments", *arguments]))
     print(end="", flush=True)
 

@@ -44,8 +44,6 @@ from jaxnorm.losses import perceptron_gamma_decay_strength as perceptron_gamma_d
 from jaxnorm.losses import positive_betas as positive_betas
 from jaxnorm.losses import total_variance_constancy as total_variance_constancy
 from jaxnorm.losses import variance_constancy_loss as variance_constancy_loss
-from jaxnorm.losses import with_first_rows as with_first_rows
-from jaxnorm.losses._beta import positive  # noqa: F401  # the former name
 from jaxnorm.noise import linear_stddev as linear_stddev
 from jaxnorm.noise import with_scale_noise as with_scale_noise
 from jaxnorm.reparam import CenteredWeightNormalized as CenteredWeightNormalized
@@ -146,7 +144,6 @@ __all__ = [
     "transforms",
     "variance_constancy_loss",
     "variance_preserving_init",
-    "with_first_rows",
     "with_scale_noise",
 ]
 

@@ -20,7 +20,7 @@ from jaxnorm._trees._prefix import Setting
 from jaxnorm.reparam._reparametrize import reparametrize
 from jaxnorm.reparam._scaled import Scaled
 from jaxnorm.reparam._weight_normalized import WeightNormalized
-from jaxnorm.transforms._sphere_projection import sphere_projection
+from jaxnorm.transforms._sphere_projection import edit_to, sphere_projection
 
 #: Parameters, and the optimizer that keeps them where they are.
 Constrained = tuple[PyTree, optax.GradientTransformationExtraArgs]
@@ -186,9 +186,8 @@ def _zero_sum(layout: Layout) -> optax.GradientTransformation:
             )
 
         def land(step: Any, axes: Axes, weights: Any) -> Any:
-            old = promote(weights, step)
-            stored = center(old + promote(step, weights), axes).astype(weights.dtype)
-            return (promote(stored, step) - old).astype(step.dtype)
+            landed = center(promote(weights, step) + promote(step, weights), axes)
+            return edit_to(landed, weights, step)
 
         return map_constrained(land, layout, updates, flat_leaves(params)), state
 

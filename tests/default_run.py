@@ -82,14 +82,6 @@ KEPT: Mapping[str, tuple[str, ...]] = {
     "test_a_zero_unit_is_zero_with_finite_gradients_and_the_others_do_not_notice": ("float32",),
     "test_collectives.py::test_under_jit": ("cwo", "vcl", "ghost_bn"),
     "test_collectives.py::test_under_shard_map": ("cwo", "vcl", "bn"),
-    "test_large_kernels.py::test_forward_and_reverse_mode_are_each_others_transpose_under_vmap": (
-        "ws",
-        "lcw",
-        "sn",
-    ),
-    "test_large_kernels.py::"
-    "test_singular_units_are_zero_overflow_is_seen_and_the_others_do_not_notice": ("True",),
-    "test_large_kernels.py::test_values_and_gradients_are_those_of_numpy": ("dense-float32",),
     "test_models.py::test_constrained_weights_train_and_do_not_drift": ("gru", "nnx"),
     "test_models.py::test_data_dependent_init_makes_units_of_mean_0_and_variance_1": (
         "convolutional",

@@ -42,6 +42,10 @@ class Row(NamedTuple):
     promotion: Literal["strict", "standard"] = "strict"
     by_unit: bool = False
 
+    def lands(self, path: str) -> bool:
+        """Whether its step at a path is one to a point: of the parameters' type, if it is wider."""
+        return self.name.startswith("sphere") and self.changes(path)
+
     def changes(self, path: str) -> bool:
         return re.search(self.may_change, path) is not None
 

@@ -43,7 +43,7 @@ def test_there_is_a_quickstart_one_a_paper_and_one_of_a_residual_network() -> No
 
 def test_the_readme_links_each() -> None:
     text = (ROOT / "README.md").read_text()
-    links = re.findall(r"\]\(https://[^)]+/main/(notebooks/[^)]+)\)", text)
+    links = re.findall(r"\]\((notebooks/[^)]+)\)", text)
     assert sorted(links) == [f"notebooks/{path.name}" for path in PATHS]
 
 

@@ -19,6 +19,7 @@ from experiments.config import Config
 from experiments.models.registry import build
 from jaxnorm import (
     Scaled,
+    collect_preactivations,
     constrain,
     constraint_drift,
     effective,
@@ -30,7 +31,7 @@ from jaxnorm import (
     traced_layout,
 )
 from jaxnorm._trees._paths import entries
-from tests.tolerances import DRIFT
+from tests.tolerances import DRIFT, FLOAT32
 
 KEY = jax.random.key(0)
 X = jnp.asarray(np.random.default_rng(0).normal(size=(2, 5, 8)), jnp.float32)
@@ -333,6 +334,17 @@ VIEWED: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     ),
     "shard_map": (in_shard_map, (-2,)),
     "barrier": (lambda p, x: x @ jax.lax.optimization_barrier((p["w"], x))[0], (-2,)),
+    "frozen": (lambda p, x: x @ jax.lax.stop_gradient(p["w"]), (-2,)),
+    "put on a device": (lambda p, x: x @ jax.device_put(p["w"]), (-2,)),
+    "put on a device with others": (lambda p, x: x @ jax.device_put((x, p["w"].T))[1].T, (-2,)),
+    "divided": (lambda p, x: x @ (p["w"] / 4), (-2,)),
+    "with a sign": (lambda p, x: x @ -p["w"], (-2,)),
+    "times a number": (lambda p, x: x @ (np.float32(0.1) * p["w"]).T.reshape(6, 8).T, (-2,)),
+    "times a constant a unit": (lambda p, x: x @ (p["w"] * jnp.arange(6.0)[None]), (-2,)),
+    "times a constant an output, the other way": (
+        lambda p, x: x[..., :6] @ (jnp.arange(8.0)[:, None] * p["w"]).T,
+        (-1,),
+    ),
 }
 
 
@@ -400,6 +412,18 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
         lambda p, x: jax.lax.conv(p["w"][None, None], x[:1, None, :2, :2], (1, 1), "SAME"),
         "'w' is what a convolution slides over",
     ),
+    "times a constant mask": (
+        lambda p, x: x @ (p["w"] * jnp.tri(8, 6)),
+        "'w' is multiplied by a constant that differs along its fan-in",
+    ),
+    "times a constant an input": (
+        lambda p, x: x @ (p["w"] * jnp.arange(8.0)[:, None]),
+        "'w' is multiplied by a constant that differs along its fan-in",
+    ),
+    "divided by": (
+        lambda p, x: x @ (2 / p["w"]),
+        "'w' is changed before it is multiplied with the inputs",
+    ),
     "an unknown primitive": (
         lambda p, x: jax.lax.linalg.triangular_solve(p["w"][:6], x[0, 0, :6, None], left_side=True),
         "'w' goes into a triangular_solve",
@@ -424,6 +448,85 @@ def test_what_is_not_understood_is_refused_by_name(name: str) -> None:
     assert "layout_from_rules" in str(error.value)
     assert "free=[regex]" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+#: Each with the sizes of h, w and g for which JAX begins with w, and with h times g.
+EINSUM = "btef,efd,bte->btd"
+SIZES = {"w first": ((2, 8, 4, 32), (4, 32, 16)), "w last": ((2, 4, 8, 64), (8, 64, 64))}
+EINSUMS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "plain": lambda h, w, g: jnp.einsum(EINSUM, h, w, g),
+    "jit": jax.jit(lambda h, w, g: jnp.einsum(EINSUM, h, w, g)),
+    "vmap": lambda h, w, g: jax.vmap(lambda h, g: jnp.einsum("tef,efd,te->td", h, w, g))(h, g),
+    "remat": jax.checkpoint(lambda h, w, g: jnp.einsum(EINSUM, h, w, g)),
+    "without a result's indices": lambda h, w, g: jnp.einsum("btef,efd,bte", h, w, g),
+    "with a scalar": lambda h, w, g: jnp.einsum(",btef,efd->bted", g.sum(), h, w),
+}
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("name", EINSUMS)
+def test_an_einsum_of_three_is_refused_whatever_the_sizes(name: str, sizes: str) -> None:
+    """JAX picks the order by the sizes: (-2,) for the first, (-3, -2) for the second."""
+    of_h, of_w = SIZES[sizes]
+    inputs = jnp.ones(of_h), jnp.ones(of_h[:3])
+    params = {"kernel": jnp.ones(of_w)}
+    apply = lambda p, h, g: EINSUMS[name](h, p["kernel"], g)  # noqa: E731
+    message = r"'kernel' is in the einsum '[a-z,>-]*' of more than two operands.*einsums of two"
+    with pytest.raises(ValueError, match=message):
+        traced_layout(apply, params, *inputs)
+    with pytest.raises(ValueError, match=message):
+        collect_preactivations(apply, params, *inputs)
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_einsums_of_two_have_one_order(sizes: str) -> None:
+    of_h, of_w = SIZES[sizes]
+    params = {"kernel": jnp.ones(of_w)}
+
+    def apply(p: Any, h: Any, g: Any) -> Any:
+        return jnp.einsum("bted,bte->btd", jnp.einsum("btef,efd->bted", h, p["kernel"]), g)
+
+    layout = traced_layout(apply, params, jnp.ones(of_h), jnp.ones(of_h[:3]))
+    assert layout(params) == {"kernel": (-2,)}
+
+
+def of_experts(params: Any, rows: Any, sizes: Any) -> Any:
+    """Rows in the order of their experts, and how many each expert has."""
+    hidden = jnp.tanh(jax.lax.ragged_dot(rows, params["experts"]["kernel"], sizes))
+    return hidden @ params["head"]["kernel"]
+
+
+def test_a_ragged_product_says_the_fan_in_of_its_experts() -> None:
+    params = {"experts": {"kernel": jnp.ones((3, 8, 6))}, "head": {"kernel": V}}
+    rows, sizes = X.reshape(10, 8), jnp.array([5, 1, 4], jnp.int32)
+    layout = traced_layout(of_experts, params, rows, sizes)
+    assert layout(params) == {"experts": {"kernel": (-2,)}, "head": {"kernel": (-2,)}}
+    with pytest.raises(ValueError, match="experts/kernel as they are, or has rows of different"):
+        collect_preactivations(of_experts, params, rows, sizes, layout=layout)
+    _, seen = collect_preactivations(
+        of_experts, params, rows, sizes, layout=exclude("^experts/", layout=layout)
+    )
+    hidden = np.tanh(
+        np.concatenate(
+            [
+                rows[i:j] @ w
+                for i, j, w in zip((0, 5, 6), (5, 6, 10), params["experts"]["kernel"], strict=True)
+            ]
+        )
+    )
+    np.testing.assert_allclose(seen["head/kernel"], hidden @ V, **FLOAT32)
+
+
+def test_a_ragged_product_without_parts_for_its_groups_is_refused() -> None:
+    """One sum for each group of the rows, of the model's inputs and of a parameter."""
+    numbers = jax.lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), (0,), ())
+    sizes = jnp.array([3, 5], jnp.int32)
+
+    def apply(params: Any, x: Any) -> Any:
+        return jax.lax.ragged_dot_general(x, params["w"], sizes, numbers)
+
+    with pytest.raises(ValueError, match="'w' is in a ragged product"):
+        traced_layout(apply, SMALL, X[0].T)
 
 
 def test_learned_queries_can_be_named_as_inputs() -> None:

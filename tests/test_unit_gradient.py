@@ -110,3 +110,15 @@ def slopes(function: Any, at: Any) -> Any:
         step[index] = STEP
         result[index] = (function(at + step) - function(at - step)) / (2 * STEP)
     return result
+
+
+@pytest.mark.parametrize("size", [1e-10, 1e-16])
+@pytest.mark.parametrize("centered", [True, False])
+def test_the_gradient_of_a_small_unit_is_that_of_a_large_one_over_its_size(
+    centered: bool, size: float
+) -> None:
+    weights, target = normal(2, FAN_IN, 3), normal(3, FAN_IN, 3)
+    wanted = pulled_back(jnp.asarray(weights), jnp.asarray(target), centered)[1]
+    small = jnp.asarray(weights * size, jnp.float32)
+    got = pulled_back(small, jnp.asarray(target, jnp.float32), centered)[1]
+    np.testing.assert_allclose(got * size, wanted, rtol=2e-5, atol=2e-5)

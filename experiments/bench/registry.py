@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from experiments.bench.compiled.command import bench_compiled
 from experiments.bench.effective import bench_effective
 from experiments.bench.inference import bench_inference
 from experiments.bench.input import bench_input
@@ -33,6 +34,7 @@ BENCHMARKS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
         "scaling": bench_scaling,
         "input": bench_input,
         "papers": bench_papers,
+        "compiled": bench_compiled,
     }
 )
 
@@ -44,6 +46,7 @@ ALL = "all"
 _NEEDS: Mapping[str, tuple[Callable[[Any], bool], str]] = MappingProxyType(
     {
         "input": (lambda flags: flags.data_dir is not None, "--data-dir"),
+        "compiled": (lambda flags: False, "a target: see bench compiled --help"),
         "scaling": (lambda flags: len(jax.devices()) > 1, "several devices"),
     }
 )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import jax
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, PyTree, Shaped
 
 from experiments.methods.constrained import ClippedByLayer
 from experiments.methods.flags import flag
@@ -60,7 +60,7 @@ class VarianceConstancy(Part):
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
         """With one beta for each unit of each hidden layer."""
         rows, logits = subsample(X), logits_of(context)
-        _, layers = jax.eval_shape(lambda: _collect(logits, params, rows, context))
+        layers = jax.eval_shape(lambda: _layers(logits, params, rows, context))
         return {**params, BETAS: initial_betas(layers, sample_axes=self.sample_axes)}
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
@@ -74,31 +74,36 @@ class VarianceConstancy(Part):
     def forward(
         self, forward: Forward, raw: PyTree, own: PyTree, keys: Array, context: Context
     ) -> Forward:
-        """With the weighted loss; each group of rows has a pair of samples."""
+        """With the weighted loss; the two samples of each group go through the network again."""
         groups, betas = context.groups, positive_betas(raw[BETAS])
 
         def with_loss(weights: PyTree, X: Array) -> Output:
-            rows = 2 * self.sample_size
-            output, layers = _collect(forward, weights, X, context, rows, groups)
+            rows = first_rows(X, self.rows_of_a_group, groups)
             loss = total_variance_constancy(
-                layers, betas, self.sample_size, sample_axes=self.sample_axes, groups=groups
+                _layers(forward, weights, rows, context),
+                betas,
+                self.sample_size,
+                sample_axes=self.sample_axes,
+                groups=groups,
             )
+            output = forward(weights, X)
             return output._replace(loss=output.loss + self.weight * loss)
 
         return with_loss
 
 
-def _collect(
-    apply: Callable[..., Any],
-    params: PyTree,
-    X: Array,
-    context: Context,
-    rows: int | None = None,
-    groups: int = 1,
-) -> tuple[Any, dict[str, Array]]:
-    """The output, and the pre-activations by layer, the classifier's left out."""
-    output, layers = collect_preactivations(
-        apply, params, X, layout=context.hidden, rows=rows, groups=groups
-    )
+def first_rows(
+    X: Shaped[Array, "rows *shape"], count: int, groups: int
+) -> Shaped[Array, "few *shape"]:
+    """The first rows of each group: where groups are devices' shares, no row changes its device."""
+    shares = X.reshape(groups, len(X) // groups, *X.shape[1:])
+    return shares[:, :count].reshape(groups * count, *X.shape[1:])
+
+
+def _layers(
+    apply: Callable[..., Any], params: PyTree, X: Array, context: Context
+) -> dict[str, Array]:
+    """The pre-activations by layer, the classifier's left out."""
+    _, layers = collect_preactivations(apply, params, X, layout=context.hidden)
     # Named by layer, not by kernel: the betas are no kernels.
-    return output, {path.removesuffix("/kernel"): layer for path, layer in layers.items()}
+    return {path.removesuffix("/kernel"): layer for path, layer in layers.items()}

@@ -1,7 +1,7 @@
 """Normalization layers by name, as makers ``(width, rngs) -> layer``."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -68,6 +68,15 @@ def standardized_rectifier(width: int, rngs: nnx.Rngs) -> nnx.Module:
     return StandardizedRectifier(width, rngs=rngs)
 
 
+def _flax(layer: Callable[..., nnx.Module]) -> MakeNorm:
+    """A layer of flax, which a benchmark has beside ours; its output is of its input's type."""
+
+    def as_input(arrays: Sequence[Any], **_: Any) -> Sequence[Any]:
+        return [x if x is None else x.astype(arrays[0].dtype) for x in arrays]
+
+    return lambda width, rngs: layer(width, promote_dtype=as_input, rngs=rngs)
+
+
 NORMS: Mapping[str, MakeNorm] = MappingProxyType(
     {
         **{name: functools.partial(batch_norm, **kind) for name, kind in BATCH_NORMS.items()},
@@ -77,6 +86,8 @@ NORMS: Mapping[str, MakeNorm] = MappingProxyType(
         "dyt": dynamic_tanh,
         "pn": population_norm,
         "standardized-rectifier": standardized_rectifier,
+        "nnx.BatchNorm": _flax(nnx.BatchNorm),
+        "nnx.LayerNorm": _flax(nnx.LayerNorm),
     }
 )
 

@@ -58,7 +58,7 @@ class Training:
         if self._trainer is None or self._trainer[0] != key:
             self._trainer = None
             config = config_of(setting, self._data_dir)
-            method = method_with(spec.method, overrides, setting)
+            method = method_of(Cell("", spec.method, overrides=overrides), setting)
             self._trainer = key, make_trainer(method, config, data)
         return self._trainer[1]
 
@@ -78,17 +78,12 @@ def apart(spec: Spec) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def method_of(cell: Cell, setting: Protocol) -> Method:
     """The method of a cell, with what the cell and the protocol change of it."""
-    return method_with(cell.method, cell.overrides, setting)
-
-
-def method_with(name: str, overrides: Mapping[str, Any], setting: Protocol) -> Method:
-    """The method of that name, with what a cell's overrides and the protocol change of it."""
-    method = METHODS[name]
+    method = METHODS[cell.method]
     if setting.growing_noise:
         method = method.changed(ScaleNoise, stddev=setting.growing_noise, grows=True)
     if setting.squared_radius:
         method = method.changed(Sphere, squared_radius=setting.squared_radius)
-    return adjusted(method, Overrides(**overrides))
+    return adjusted(method, Overrides(**cell.overrides))
 
 
 def config_of(setting: Protocol, data_dir: Path | None = None) -> Config:

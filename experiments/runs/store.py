@@ -63,6 +63,7 @@ class Store:
     """The finished runs of a folder.
 
     A run is written in one transaction: it is there, or not. Each call opens the file for itself.
+    SQLite's log wants a disk of this machine, or one program at a time.
 
     Args:
         folder: where the file is, or will be.

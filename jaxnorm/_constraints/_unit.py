@@ -1,8 +1,8 @@
 """A unit's weight vector: its mean, its norm, centering and the sphere.
 
 Everything is computed in float32 or wider and stored in the array's own type. Each function is an
-O(parameters) reduction over the fan-in axes and works under jit, vmap and with sharded arrays; a
-kernel that is sharded along its fan-in costs one all-reduce per reduction.
+O(parameters) sum over the fan-in axes and works under jit, vmap and with sharded arrays; a
+kernel that is sharded along its fan-in costs one all-reduce per sum.
 """
 
 from collections.abc import Iterable
@@ -13,12 +13,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._checks import POSITIVE, check_number
-from jaxnorm._numerics import nonzero, promote, rounding_floor
-from jaxnorm._sums import not_stored, parted_axis, some_of, to_weights, total, totals
+from jaxnorm._numerics import ROUNDING_ERRORS, nonzero, promote, rounding_floor
 from jaxnorm._trees._axes import fan_in, negative_axes, per_unit, unit_shape
 from jaxnorm._trees._node import Axes
 
 Weights = Float[Array, "..."]
+Units = Float[Array, "..."]
+
+#: The squared norm that counts as zero: below it the gradient of a quotient by the norm overflows.
+SMALLEST = 1e-36
 
 RADIUS_EXAMPLE = "the paper's c = 2 for example"
 
@@ -47,8 +50,7 @@ def center(weights: Weights, fan_in_axes: int | Iterable[int]) -> Weights:
     """
     axes = negative_axes(fan_in_axes, weights.ndim, "the weights array")
     wide = promote(weights)
-    mean = total(wide, axes) / fan_in(wide, axes)
-    return (wide - to_weights(mean, wide, axes)).astype(weights.dtype)
+    return (wide - wide.mean(axes, keepdims=True)).astype(weights.dtype)
 
 
 def project_to_sphere(
@@ -61,7 +63,7 @@ def project_to_sphere(
 
     w <- sqrt(c) (w - mean) / ||w - mean||. Where w - mean is zero (to rounding) every point of the
     sphere is as near; the result is zero there and so is its gradient. (Zero: of a norm below
-    1e-19 in float32, whose square underflows.) A norm whose square overflows gives NaN.
+    1e-18.) A norm whose square overflows gives NaN.
 
     Args:
         weights: array of any rank and floating type.
@@ -88,85 +90,50 @@ def project_to_sphere(
     axes = negative_axes(fan_in_axes, weights.ndim, "the weights array")
     check_sphere(weights, axes, centered, "the weights array")
     check_squared_radius(squared_radius, "the weights array")
-    point, _ = on_sphere(promote(weights), axes, squared_radius, centered)
-    return point.astype(weights.dtype)
-
-
-def on_sphere(
-    wide: Weights,
-    axes: Axes,
-    squared_radius: float | Float[Array, "..."],
-    centered: bool,
-    near: Float[Array, "..."] | None = None,
-) -> tuple[Weights, Bool[Array, "..."]]:
-    """The projection of wide weights, and per unit whether there is one (else zeros).
-
-    ``near`` is what `near_the_mean` would find, where it is known already.
-    """
-    deviation, factor, exists = to_sphere(wide, axes, squared_radius, centered, near)
-    return deviation * to_weights(factor, wide, axes), exists
+    deviation, factor = to_sphere(promote(weights), axes, squared_radius, centered)
+    return (deviation * factor).astype(weights.dtype)
 
 
 def to_sphere(
-    wide: Weights,
-    axes: Axes,
-    squared_radius: float | Float[Array, "..."],
-    centered: bool,
-    near: Float[Array, "..."] | None = None,
-) -> tuple[Weights, Float[Array, "..."], Bool[Array, "..."]]:
-    """The deviation, the factor per unit that puts it on the sphere (or 0), and which it is."""
-    deviation, squared_norm, floor = _deviation(wide, axes, centered, near)
-    # Written so that NaN and overflow count as existing: they must stay visible in the result.
-    exists = ~(squared_norm <= floor) | jnp.isinf(squared_norm)
-    # Replace the norm before dividing: else the branch not taken puts NaN into the gradient.
-    ratio = radii(squared_radius, wide, axes) / nonzero(squared_norm, ~exists)
-    ratio = jnp.where(jnp.isfinite(squared_norm), ratio, jnp.nan)
-    return deviation, jnp.where(exists, jnp.sqrt(ratio), 0.0), exists
+    wide: Weights, axes: Axes, squared_radius: Any, centered: bool
+) -> tuple[Weights, Units]:
+    """The deviation of wide weights from their mean, and the factor that puts it on the sphere.
 
-
-def _deviation(
-    wide: Weights, axes: Axes, centered: bool, near: Float[Array, "..."] | None
-) -> tuple[Weights, Float[Array, "..."], Float[Array, "..."]]:
-    """What is to be scaled onto the sphere, its squared norm, and the norm that counts as zero."""
-    if not centered:
-        deviation = not_stored(wide, axes)
-        return deviation, totals(deviation, axes)[1], rounding_floor(jnp.zeros((), wide.dtype))
-    size = fan_in(wide, axes)
-    near = jax.lax.stop_gradient(near_the_mean(wide, axes) if near is None else near)
-    deviation = wide - near
-    # What the mean is off by is summed in the same pass as the squares: an offset of any size then
-    # costs no accuracy and no extra pass.
-    sums, squares = totals(deviation, axes)
-    error = sums / size
-    squares = squares - size * jnp.square(error)
-    floor = rounding_floor(near + error, count=size)
-    return deviation - to_weights(error, wide, axes), squares, floor
-
-
-def near_the_mean(wide: Weights, axes: Axes) -> Float[Array, "..."]:
-    """The mean to rounding; where a pass over the kernel is dear, that of some of the weights.
-
-    The mean of n of m weights is off by at most sqrt(||deviation||^2 / n): the difference in
-    ``squares`` above then loses a factor of at most 1 + m/n, and 1 + 1/n for random weights.
+    The mean goes first, so that an offset of any size cancels before anything is squared. Where
+    the deviation is zero the factor is zero, with no gradient.
     """
-    axis = parted_axis(wide, axes)
-    return (wide if axis is None else some_of(wide, axis)).mean(axes, keepdims=True)
+    mean = wide.mean(axes, keepdims=True) if centered else jnp.zeros((), wide.dtype)
+    mean = jax.lax.stop_gradient(mean)
+    floor = rounding_floor(mean, count=fan_in(wide, axes))
+    # What the rounding of the mean has left is taken away in the pass of the squares.
+    deviation, factor, _ = near_sphere(wide - mean, axes, squared_radius, centered, floor)
+    return deviation, factor
 
 
-def near_the_mean_of_sum(first: Weights, second: Weights, axes: Axes) -> Float[Array, "..."] | None:
-    """What `near_the_mean` finds of a sum, of the two apart; None where it takes all weights.
+def near_sphere(
+    wide: Weights, axes: Axes, squared_radius: Any, centered: bool, floor: Any = 0.0
+) -> tuple[Weights, Units, Bool[Array, "..."]]:
+    """As `to_sphere`, in one pass over weights of a mean near zero; and whether there is a point.
 
-    For the sake of these few weights a compiler would store the sum, which it else computes again.
+    ||w - mean||^2 = ||w||^2 - m mean^2 cancels little there.
     """
-    axis = parted_axis(first, axes)
-    if axis is None:
-        return None
-    return (some_of(first, axis) + some_of(second, axis)).mean(axes, keepdims=True)
+    size, squares = fan_in(wide, axes), squared_norm(wide, axes)
+    mean = wide.mean(axes, keepdims=True) if centered else jnp.zeros((), wide.dtype)
+    of_mean = size * jnp.square(mean)
+    squares = squares - of_mean
+    rounding = ROUNDING_ERRORS * float(jnp.finfo(wide.dtype).eps) * of_mean
+    # Written so that NaN counts as a point: it must stay visible in the result.
+    exists = ~(squares <= SMALLEST + rounding + floor)
+    # Replaced before the root is taken: else the branch not taken puts NaN into the gradient.
+    norm = jnp.sqrt(nonzero(squares, ~exists))
+    norm = jnp.where(norm < jnp.inf, norm, jnp.nan)
+    factor = jnp.sqrt(radii(squared_radius, wide, axes)) / norm
+    return wide - mean, jnp.where(exists, factor, 0.0), exists
 
 
 def squared_norm(wide: Weights, axes: Axes) -> Float[Array, "..."]:
     """||w||^2 of each unit, with the fan-in axes kept as axes of size 1."""
-    return total(jnp.square(wide), axes)
+    return jnp.square(wide).sum(axes, keepdims=True)
 
 
 def radii(squared_radius: Any, wide: Weights, axes: Axes) -> Float[Array, "..."]:

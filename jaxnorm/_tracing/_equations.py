@@ -1,16 +1,20 @@
 """What one equation says: the body it stands for, the forms it makes, the axes it contracts."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from jaxnorm._tracing._values import Value
-from jaxnorm._tracing._views import View, broadcast, joined, looked_up, viewed
+from jaxnorm._tracing._values import CONSTANT, Value
+from jaxnorm._tracing._views import View, broadcast, joined, looked_up, scaled, viewed
 from jaxnorm._trees._paths import Path
 
 #: Where a primitive that only wraps other equations keeps them.
 _CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+
+#: The indices of an einsum of three operands or more, as the names of its equations have them.
+_EINSUM = re.compile(r"[^,()/>-]*(?:,[^,()/>-]*){2,}(?:->[^,()/]*)?")
 
 
 def sources(values: list[Value]) -> frozenset[Path]:
@@ -41,6 +45,19 @@ def form_of(equation: Any, value: Value, shape: tuple[int, ...]) -> Value | None
         return value._replace(product=value.product._replace(form=form))
     altered = tuple(view for v in value.altered if (view := viewed(v, equation, shape)) is not None)
     return value._replace(altered=altered) if altered and not value.product else None
+
+
+def multiplied(equation: Any, values: list[Value]) -> Value | None:
+    """A parameter times a constant: a kernel's products are then those times the constant."""
+    name, shape = equation.primitive.name, equation.outvars[0].aval.shape
+    side = 1 if name == "mul" and not values[0].views else 0
+    others = [i for i in range(len(values)) if i != side]
+    if name not in ("neg", "div", "mul") or any(values[i] != CONSTANT for i in others):
+        return None
+    views = [view for view in values[side].views if len(view.dims) == len(shape)]
+    constants = [equation.invars[i].aval.shape for i in others]
+    product = tuple(scaled(view, shape, *constants) for view in views)
+    return values[side]._replace(views=product) if product else None
 
 
 def altered(equation: Any, values: list[Value]) -> tuple[View, ...]:
@@ -90,12 +107,40 @@ def product_axes(equation: Any, side: int) -> tuple[tuple[int, ...], int, dict[i
     A matrix product has the batch axes first, then the left operand's free axes, then the right's;
     between the two is how many batch axes there are.
     """
-    numbers = equation.params["dimension_numbers"]
+    ragged = equation.params.get("ragged_dot_dimension_numbers")
+    numbers = ragged.dot_dimension_numbers if ragged else equation.params["dimension_numbers"]
     if equation.primitive.name == "conv_general_dilated":
         return tuple(numbers.rhs_spec[1:]), 0, {numbers.rhs_spec[0]: numbers.out_spec[1]}
     contracted, batch = numbers
-    used = [{*contracted[i], *batch[i]} for i in (0, 1)]
+    used = [{*contracted[0], *batch[0]}, {*contracted[1], *batch[1], *groups_of(equation)}]
     free = [[a for a in range(equation.invars[i].aval.ndim) if a not in used[i]] for i in (0, 1)]
     places = [*batch[side], *((None,) * len(free[0]) if side else ()), *free[side]]
     named = {axis: place for place, axis in enumerate(places) if axis is not None}
     return tuple(contracted[side]), len(batch[0]), named
+
+
+def groups_of(equation: Any) -> tuple[int, ...]:
+    """The right operand's axes that count groups of rows, each with its part (a ragged product)."""
+    ragged = equation.params.get("ragged_dot_dimension_numbers")
+    return tuple(ragged.rhs_group_dimensions) if ragged else ()
+
+
+def no_kernels(equation: Any, sides: list[int]) -> str | None:
+    """Why the operands on these sides of a product are not understood as kernels; None if one is.
+
+    An einsum's equations have its indices as the name that they are traced under.
+    """
+    einsum = _EINSUM.search(str(equation.source_info.name_stack))
+    match equation.primitive.name:
+        case _ if einsum:
+            return (
+                f"is in the einsum {einsum[0]!r} of more than two operands, whose sizes decide "
+                "which of them JAX multiplies first: split it into einsums of two"
+            )
+        case _ if len(sides) > 1:
+            return "is multiplied with another parameter"
+        case "conv_general_dilated" if sides == [0] or equation.params["batch_group_count"] != 1:
+            return "is what a convolution slides over"
+        case "ragged_dot_general" if sides == [0] or not groups_of(equation):
+            return "is in a ragged product, and has no part for each group of its rows"
+    return None

@@ -2,7 +2,7 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -64,6 +64,7 @@ def run_layers(
     visit: Visit,
     with_bias: bool = False,
     alone: bool = False,
+    free: Sequence[str] = (),
 ) -> tuple[Any, dict[Path, Seen]]:
     """The model's output, with ``visit`` at each kernel that the layout knows, and what it found.
 
@@ -72,6 +73,8 @@ def run_layers(
     ``with_bias``: the pre-activations are seen after the bias, where it is added to the product
     directly, and with units last. They always are where the kernel has a part for each group of
     inputs.
+
+    ``free``: the parameters that count as inputs, as `traced_layout` has them.
 
     ``alone``: what ``visit`` makes of the products is all that the model is to make of a kernel.
 
@@ -83,7 +86,7 @@ def run_layers(
     """
     plain = effective(params)
     kernels = set(kernel_axes(undoubted(plain), layout))
-    program = trace(apply, plain, inputs, kernels)
+    program = trace(apply, plain, inputs, kernels, free)
     layers = _layers(program, kernels)
     if alone:
         _check_met(program.walk.met & layers.keys())
@@ -128,16 +131,25 @@ def _layers(program: Program, kernels: set[Path]) -> dict[Path, Axes]:
         raise ValueError(
             f"the model multiplies its inputs by the kernels {listed(changed)} and by something "
             "else that is made of them; wanted each kernel in products as it is, which alone are "
-            "seen. Give the other product a parameter of its own, or leave them out of the layout."
+            f"seen{_reasons(program, changed)}. Give the other product a parameter of its own, or "
+            "leave them out of the layout."
         )
     seen = {id(product.use): product.form.path for product in program.body.products()}
     in_part = {use.kernel.path for use in program.walk.uses if id(use) not in seen}
     if unused := sorted(kernels - (set(seen.values()) - in_part)):
         raise ValueError(
-            f"the model does not multiply its input by the kernels {listed(unused)} as they "
-            "are, so their pre-activations cannot be measured. Leave them out of the layout."
+            f"the model does not multiply its input by the kernels {listed(unused)} as they are, "
+            "or has rows of different units in one array (a ragged product), so their "
+            f"pre-activations cannot be measured{_reasons(program, unused)}. Leave them out of the "
+            "layout."
         )
     return layers
+
+
+def _reasons(program: Program, paths: list[Path]) -> str:
+    """What the walk has noted of parameters."""
+    said = [f"{p!r} {program.walk.refused[p]}" for p in paths if p in program.walk.refused]
+    return f" ({'; '.join(said)})" if said else ""
 
 
 def _own_biases(program: Program) -> dict[int, Path]:
@@ -175,7 +187,7 @@ def _call(product: Product, output: Any, turns: Turns, bias: Path | None) -> Ker
     kernel, units = product.use.kernel, product.use.units
     if product.biased:
         units = product.unit_axes()
-    stacked = kernel._replace(dims=(*kernel.layers, *kernel.dims), layers=())
+    stacked = kernel._replace(dims=(*kernel.layers, *kernel.dims), layers=(), scaled=None)
     as_it_is = stacked == whole(kernel.path, kernel.shape)
     unit_axes, fan_in = units if as_it_is else None, product.use.fan_in
     return KernelCall(kernel.path, output, unit_axes, units, fan_in, turns, bias)

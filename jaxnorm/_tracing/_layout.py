@@ -1,6 +1,5 @@
 """A layout read off the model: fan-in is what the network contracts."""
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,11 +19,12 @@ def traced_layout(
 ) -> Layout:
     """The layout of any library's model: the axes of each parameter that it contracts.
 
-    The model is traced, and each parameter followed through transposes, reshapes, casts, slices
-    and broadcasts to the matrix product or convolution that uses it: the axes that are summed over
-    are its fan-in. So attention projections, grouped, transposed and 1-D convolutions, stacked
-    layers (``nn.scan``, ``nnx.scan``, ``filter_vmap``) and recurrent cells come out right whatever
-    they are called; biases, scales, and tables whose rows are looked up are free.
+    The model is traced, and each parameter followed through transposes, reshapes, casts, slices,
+    broadcasts, ``stop_gradient``, ``device_put`` and constants that multiply it (one number, or one
+    a unit) to the matrix product, ragged product or convolution that uses it: the axes that are
+    summed over are its fan-in. So attention projections, grouped, transposed and 1-D convolutions,
+    stacked layers (``nn.scan``, ``nnx.scan``, ``filter_vmap``) and recurrent cells come out right
+    whatever they are called; biases, scales, and tables whose rows are looked up are free.
 
     Args:
         apply: ``apply(params, *inputs)``, the model as a function of plain parameters; for NNX
@@ -40,11 +40,14 @@ def traced_layout(
 
     Raises:
         ValueError: naming the parameters that it cannot speak for: changed by more than a view
-            before the product (by a mask, also one of the inputs, or by the choice of one of
+            before the product (by a mask, constant or one of the inputs, or by the choice of one of
             several kernels for each row), multiplied with each other, contracted along different
-            axes in two places, or along a part of an axis; and if no parameter is contracted.
+            axes in two places, or along a part of an axis, or in an einsum of more than two
+            operands, whose sizes decide what is contracted first; and if no parameter is
+            contracted.
 
-    A parameter that is multiplied and summed by hand, without a product, counts as a scale.
+    A parameter that is multiplied and summed by hand, without a product, counts as a scale. An
+    einsum is known by its string of indices: write one of several operands so, not with lists.
     Nothing is computed, and sharding plays no part; inside ``shard_map`` kernels must be whole.
 
     Example:
@@ -56,10 +59,7 @@ def traced_layout(
     """
     nodes = any(is_node(entry) for _, entry in entries(params))
     plain = jax.eval_shape(effective, params) if nodes else params
-    patterns = [re.compile(pattern) for pattern in free]
-    program = trace(
-        apply, plain, inputs, is_free=lambda path: any(p.search(str(path)) for p in patterns)
-    )
+    program = trace(apply, plain, inputs, free=free)
     paths = [path for path, entry in entries(plain) if not is_absent(entry)]
     known = _decided(program.walk, paths)
     return layout_by(lambda path, entry: known.get(path))

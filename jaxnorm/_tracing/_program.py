@@ -1,7 +1,8 @@
 """A model's program, traced and walked, and run with something else in the products' places."""
 
 import functools
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -72,7 +73,7 @@ def trace(
     params: PyTree,
     inputs: tuple[Any, ...],
     kernels: Iterable[Path] | None = None,
-    is_free: Callable[[Path], bool] = lambda path: False,
+    free: Sequence[str] = (),
 ) -> Program:
     """The program of ``apply(params, *inputs)``.
 
@@ -81,8 +82,12 @@ def trace(
         params: arrays, or their shapes; what is neither stays as it is.
         inputs: the same, and flags: Python values that the function may branch on.
         kernels: which parameters count as kernels; None for every one that is multiplied.
-        is_free: which of them count as inputs.
+        free: regular expressions, searched for in the paths of those that count as inputs.
     """
+
+    def is_free(path: Path) -> bool:
+        return any(re.search(pattern, str(path)) for pattern in free)
+
     named = entries(params)
     arrays = {path: entry for path, entry in named if hasattr(entry, "shape")}
 

@@ -54,6 +54,7 @@ class Product(NamedTuple):
     def with_bias(self, views: tuple[View, ...]) -> "Product":
         """The sum with a bias that is a parameter in some form, or (without views) is none."""
         whole = len(views) == 1 and not views[0].turned and views[0].has_all(once=False)
+        whole = whole and views[0].scaled is None
         per_unit = whole and all(
             axis in self.unit_axes()
             for axis, dim in enumerate(views[0].dims)

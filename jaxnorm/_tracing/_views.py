@@ -13,7 +13,8 @@ SPREAD, PART = -1, -2
 
 #: The primitives whose result is the first operand, number by number.
 _SAME = (
-    "convert_element_type copy copy_p name pcast pvary reduce_precision reshard sharding_constraint"
+    "convert_element_type copy copy_p name pcast pvary reduce_precision reshard "
+    "sharding_constraint stop_gradient"
 )
 
 
@@ -35,6 +36,8 @@ class View(NamedTuple):
         turned: whether an axis has been reversed.
         added: whether it has been added to an input.
         layers: the axes that are gone because scans have sliced them, the outermost first.
+        scaled: the parameter's axes along which the constants differ that it is multiplied by; None
+            without such a constant.
     """
 
     path: Path
@@ -43,6 +46,7 @@ class View(NamedTuple):
     turned: bool = False
     added: bool = False
     layers: tuple[tuple[Factor, ...], ...] = ()
+    scaled: frozenset[int] | None = None
 
     def has_all(self, once: bool) -> bool:
         """Whether every number of it is in the form, or those of all layers, and ``once``."""
@@ -104,6 +108,13 @@ def broadcast(view: View, shape: tuple[int, ...]) -> View:
     axes = zip(view.dims, sizes, shape, strict=True)
     dims = (dim if old == new else (Factor(SPREAD, new),) for dim, old, new in axes)
     return view._replace(dims=tuple(dims))
+
+
+def scaled(view: View, shape: tuple[int, ...], constant: tuple[int, ...] = ()) -> View:
+    """The form of ``shape`` times a constant, of the same rank or a scalar."""
+    dims = [dim for dim, size in zip(view.dims, constant, strict=False) if size > 1]
+    differs = {factor.axis for dim in dims for factor in dim}
+    return broadcast(view, shape)._replace(scaled=(view.scaled or frozenset()) | differs)
 
 
 def looked_up(view: View, equation: Any, shape: tuple[int, ...]) -> View:

@@ -13,6 +13,9 @@ from jaxnorm._tracing._equations import (
     body_of,
     concatenated,
     form_of,
+    groups_of,
+    multiplied,
+    no_kernels,
     product_axes,
     sources,
 )
@@ -30,7 +33,7 @@ _NAMES = (
 )
 #: What may be done to inputs with a parameter that is no kernel: a bias, a scale, a table.
 _ELEMENTWISE = frozenset(_NAMES.split())
-_PRODUCTS = ("dot_general", "conv_general_dilated")
+_PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
 _SUMS = ("add", "add_any")
 
 
@@ -132,16 +135,19 @@ class Walk:
         name = equation.primitive.name
         if name == "shard_map" and (body := body_of(equation, values)):
             return self._inside(equation, body, values).values()
+        meets = any(value.input for value in values)
         if not any(value.followed for value in values):
-            return [INPUT if any(v.input for v in values) else CONSTANT] * len(equation.outvars)
-        if name == "optimization_barrier":
+            return [INPUT if meets else CONSTANT] * len(equation.outvars)
+        if name in ("device_put", "optimization_barrier"):
             return values
         if name in _PRODUCTS:
             return [self._product(equation, values)]
         if name in _SUMS and any(value.product for value in values):
             return [self._sum(equation, values)]
-        if name == "concatenate" and not any(value.input for value in values):
+        if name == "concatenate" and not meets:
             return [concatenated(equation, values)]
+        if value := multiplied(equation, values):
+            return [value]
         seen = [form_of(equation, values[0], out.aval.shape) for out in equation.outvars]
         return [value or self._plain(equation, values) for value in seen]
 
@@ -192,17 +198,17 @@ class Walk:
             self.changed.update(paths)
             return self._plain(equation, values)
         result, kernel = INPUT if meets else Value(sources=found), values[sides[0]]
-        is_conv = equation.primitive.name == "conv_general_dilated"
-        if len(sides) == 2:
-            self._refuse(found, "is multiplied with another parameter")
-        elif is_conv and (sides == [0] or equation.params["batch_group_count"] != 1):
-            self._refuse(found, "is what a convolution slides over")
+        if why := no_kernels(equation, sides):
+            self._refuse(found, why)
+            self.changed.update(found if meets else ())
         elif meets and not kernel.views:
             self._refuse(found, "is changed before it is multiplied with the inputs")
             self.changed.update(found)
         else:
             uses = [self._use(equation, view, sides[0]) for view in kernel.views]
-            if len(uses) == 1 and uses[0].kernel.has_all(once=uses[0].fan_in is None):
+            whole_once = [use for use in uses if use.kernel.has_all(once=use.fan_in is None)]
+            # Rows of different groups have different units in one place.
+            if len(uses) == len(whole_once) == 1 and not groups_of(equation):
                 form = whole(uses[0].kernel.path, equation.outvars[0].aval.shape)
                 return result._replace(product=Product(uses[0], form))
         return result
@@ -220,6 +226,10 @@ class Walk:
         if use.fan_in is None:
             joined = "is contracted along a part of an axis, or joined to others"
             self._refuse([view.path], joined)
+        elif {axis - len(view.shape) for axis in view.scaled or ()} & {*use.fan_in}:
+            said = "is multiplied by a constant that differs along its fan-in, a mask say"
+            self._refuse([view.path], said)
+            self.changed.add(view.path)
         self.uses.append(use)
         return use
 

@@ -14,6 +14,9 @@ Axes = tuple[int, ...]
 NodeType = TypeVar("NodeType", bound="type[Reparametrization]")
 
 
+#: The names of the array fields of each kind of node.
+NODE_FIELDS: list[set[str]] = []
+
 #: What only an array has, asked of a node where `effective` was forgotten.
 _OF_ARRAYS = ("shape", "dtype", "ndim", "size", "T", "mT", "at", "astype", "reshape", "sum", "mean")
 
@@ -135,6 +138,7 @@ def register_node(cls: NodeType) -> NodeType:
     static = [field.name for field in dataclasses.fields(node) if field.metadata.get("static")]
     arrays = [field.name for field in dataclasses.fields(node) if field.name not in static]
     keys = [jax.tree_util.GetAttrKey(name) for name in arrays]
+    NODE_FIELDS.append(set(arrays))
 
     def flatten(x: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         children = tuple(getattr(x, name) for name in arrays)

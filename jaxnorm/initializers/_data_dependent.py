@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -25,7 +26,11 @@ Moments = tuple[Values | None, Values]
 
 
 def data_dependent_init(
-    apply: Apply, params: PyTree, *inputs: Any, layout: Layout = flax_layout
+    apply: Apply,
+    params: PyTree,
+    *inputs: Any,
+    layout: Layout = flax_layout,
+    free: Sequence[str] = (),
 ) -> PyTree:
     """Gives every unit pre-activations of zero mean and unit variance on one minibatch.
 
@@ -42,6 +47,8 @@ def data_dependent_init(
             then starts at g_i = ||w_i|| / s_i).
         *inputs: a minibatch, and whatever else ``apply`` takes.
         layout: which leaves are kernels.
+        free: regular expressions, searched for in the ``/``-joined paths, of parameters that the
+            model uses as if they were inputs (learned queries), as `traced_layout` takes them.
 
     Returns:
         A tree of the same structure. A unit whose pre-activations are all equal keeps its weights;
@@ -96,7 +103,7 @@ def data_dependent_init(
             output = output - jnp.expand_dims(mean * scale + old, sample_axes)
         return output.astype(call.output.dtype), (mean, factor)
 
-    _, seen = run_layers(apply, params, inputs, layout, visit, alone=True)
+    _, seen = run_layers(apply, params, inputs, layout, visit, alone=True, free=free)
     moments: dict[Path, Moments] = {path: found for path, (found, _) in seen.items()}
     fitted = {
         _bias_beside(path, biases): -mean * factor.reshape(mean.shape)

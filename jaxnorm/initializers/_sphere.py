@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.nn.initializers import Initializer
 from jaxtyping import Array, Float
 
-from jaxnorm._constraints._unit import check_sphere, check_squared_radius, on_sphere
+from jaxnorm._constraints._unit import check_sphere, check_squared_radius, project_to_sphere
 from jaxnorm._numerics import wide_dtype
 from jaxnorm._trees._axes import negative_axes
 
@@ -50,10 +50,8 @@ def sphere(
         given = range(len(shape) - 1) if fan_in_axes is None else fan_in_axes
         axes = negative_axes(given, len(shape), "the kernel")
         check_sphere(target, axes, centered, "the kernel")
-        point, _ = on_sphere(
-            jax.random.normal(key, shape, wide_dtype(dtype)), axes, squared_radius, centered
-        )
-        point = point.astype(dtype)
+        wide = jax.random.normal(key, shape, wide_dtype(dtype))
+        point = project_to_sphere(wide, axes, squared_radius, centered).astype(dtype)
         return (
             point if out_sharding is None else jax.lax.with_sharding_constraint(point, out_sharding)
         )

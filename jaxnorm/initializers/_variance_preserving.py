@@ -1,5 +1,6 @@
 """Rescales random weights, layer by layer, so that pre-activations have unit variance."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,7 +16,11 @@ from jaxnorm.reparam._effective import effective
 
 
 def variance_preserving_init(
-    apply: Apply, params: PyTree, *inputs: Any, layout: Layout = flax_layout
+    apply: Apply,
+    params: PyTree,
+    *inputs: Any,
+    layout: Layout = flax_layout,
+    free: Sequence[str] = (),
 ) -> PyTree:
     """Multiplies each kernel by one scalar, so that its pre-activations have unit variance.
 
@@ -31,6 +36,8 @@ def variance_preserving_init(
         params: random parameters; reparametrized kernels are rescaled as such.
         *inputs: a minibatch, and whatever else ``apply`` takes.
         layout: which leaves are kernels.
+        free: regular expressions, searched for in the ``/``-joined paths, of parameters that the
+            model uses as if they were inputs (learned queries), as `traced_layout` takes them.
 
     Returns:
         A tree of the same structure. A layer whose pre-activations are all equal keeps its kernel;
@@ -57,7 +64,7 @@ def variance_preserving_init(
     Source: Kutsuna 2019, section 4.3.
     """
     plain = effective(params)
-    _, seen = run_layers(apply, plain, inputs, layout, _visit, alone=True)
+    _, seen = run_layers(apply, plain, inputs, layout, _visit, alone=True, free=free)
     ranks = {path: leaf.ndim for path, leaf in entries(plain) if path in seen}
     factors = {
         path: jnp.expand_dims(factor, [i for i in range(-ranks[path], 0) if i not in layers])

@@ -4,12 +4,10 @@ from jaxnorm.losses._affine_strength import (
     affine_gamma_decay_strength as affine_gamma_decay_strength,
 )
 from jaxnorm.losses._beta import initial_betas as initial_betas
-from jaxnorm.losses._beta import positive  # noqa: F401  # the former name
 from jaxnorm.losses._beta import positive_betas as positive_betas
 from jaxnorm.losses._collect_preactivations import (
     collect_preactivations as collect_preactivations,
 )
-from jaxnorm.losses._first_rows import with_first_rows as with_first_rows
 from jaxnorm.losses._gamma_decay import gamma_decay as gamma_decay
 from jaxnorm.losses._gamma_decay_strength import gamma_decay_strength as gamma_decay_strength
 from jaxnorm.losses._perceptron_strength import (
@@ -32,5 +30,4 @@ __all__ = [
     "positive_betas",
     "total_variance_constancy",
     "variance_constancy_loss",
-    "with_first_rows",
 ]

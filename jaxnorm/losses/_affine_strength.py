@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._trees._prefix import Setting, check_per_unit, setting_per_leaf
-from jaxnorm.losses._gamma_decay_strength import probe_keys, strengths_of_forms
+from jaxnorm._numerics import wide_dtype
+from jaxnorm._trees._prefix import Setting, setting_per_leaf
+from jaxnorm.losses._curvature import curvature_strength
 
 
 def affine_gamma_decay_strength(
@@ -58,8 +59,8 @@ def affine_gamma_decay_strength(
         constant for differentiation.
 
     Raises:
-        ValueError: for ``probes`` below 1, biases of another structure than the scales, and
-            settings that do not reach a layer.
+        ValueError: for biases of another structure than the scales, and settings that do not reach
+            a layer.
 
     Under jit the samples are the whole batch, however it is sharded; under pmap and shard_map the
     device's own, averaged with ``axis_name``.
@@ -73,68 +74,28 @@ def affine_gamma_decay_strength(
 
     Source: Luo et al. 2019, appendix C.4; in this form, ours.
     """
-    keys = probe_keys(key, probes, axis_name)
-    leaves, structure = jax.tree.leaves(scales), _structure(scales)
-    if _structure(biases) != structure:
-        raise ValueError(
-            f"biases have the structure {_structure(biases)} and scales {structure}; "
-            "wanted one bias a scale."
+    count, structure = len(jax.tree.leaves(samples)[0]), jax.tree.structure(scales)
+    mu, s = (
+        jax.tree.unflatten(structure, setting_per_leaf(setting, scales, name))
+        for setting, name in ((means, "means"), (stddevs, "stddevs"))
+    )
+
+    def of_sample(scaled: PyTree, shifted: PyTree, sample: PyTree) -> Float[Array, ""]:
+        moved_scales = jax.tree.map(_plus, scales, scaled)
+        moved_biases = jax.tree.map(
+            lambda bias, a, b, mu, s: _plus(bias, s * b - mu * a), biases, scaled, shifted, mu, s
         )
-    shifts = [
-        (_like(leaf, mean, "a mean"), _like(leaf, stddev, "a standard deviation"))
-        for leaf, mean, stddev in zip(
-            leaves,
-            setting_per_leaf(means, scales, "means"),
-            setting_per_leaf(stddevs, scales, "stddevs"),
-            strict=True,
-        )
-    ]
-    forms = _forms(loss, scales, biases, samples, shifts, keys)
-    return strengths_of_forms(forms, scales, batch_size, excess_kurtosis, axis_name, nonnegative)
+        return loss(moved_scales, moved_biases, sample)
+
+    def of_all(scaled: PyTree, shifted: PyTree) -> Float[Array, ""]:
+        return jax.vmap(of_sample)(scaled, shifted, samples).mean()
+
+    zeros = jax.tree.map(lambda x: jnp.zeros((count, *x.shape), wide_dtype(x.dtype)), scales)
+    return curvature_strength(
+        of_all, zeros, key, probes, batch_size, excess_kurtosis, nonnegative, axis_name
+    )
 
 
-def _forms(
-    loss: Any, scales: PyTree, biases: PyTree, samples: PyTree, shifts: list[Any], keys: Array
-) -> list[tuple[Any, Any]]:
-    """(D_a, D_b) of each layer, (probes, units), averaged over samples."""
-    structure = _structure(scales)
-    count = jax.tree.leaves(samples)[0].shape[0]
-
-    def sample_form(key: Array, sample: PyTree) -> list[tuple[Any, Any]]:
-        def along(scaled: list[Any], shifted: list[Any]) -> list[Any]:
-            """Each unit's v'Hv, v its own part of a direction."""
-            direction = tuple(jax.tree.unflatten(structure, each) for each in (scaled, shifted))
-            gradient = jax.grad(lambda point: loss(*point, sample))
-            product = jax.jvp(gradient, ((scales, biases),), (direction,))[1]
-            of_scales, of_biases = map(jax.tree.leaves, product)
-            rows = zip(scaled, of_scales, shifted, of_biases, strict=True)
-            return [a * ha + b * hb for a, ha, b, hb in rows]
-
-        signs = _signs(key, jax.tree.leaves(scales))
-        by_scale = along(signs, [-mean * s for s, (mean, _) in zip(signs, shifts, strict=True)])
-        nothing = [jnp.zeros_like(s) for s in signs]
-        by_shift = along(nothing, [std * s for s, (_, std) in zip(signs, shifts, strict=True)])
-        return list(zip(by_scale, by_shift, strict=True))
-
-    def probe(key: Array) -> list[tuple[Any, Any]]:
-        forms = jax.vmap(sample_form)(jax.random.split(key, count), samples)
-        return [(by_scale.mean(0), by_shift.mean(0)) for by_scale, by_shift in forms]
-
-    result: list[tuple[Any, Any]] = jax.lax.map(probe, keys)
-    return result
-
-
-def _like(leaf: Any, setting: Any, name: str) -> Array:
-    check_per_unit(setting, leaf.shape, name)
-    return jnp.asarray(setting, leaf.dtype)
-
-
-def _structure(tree: PyTree) -> Any:
-    return jax.tree.structure(tree)
-
-
-def _signs(key: Array, like: list[Any]) -> list[Any]:
-    keys = jax.random.split(key, len(like))
-    return [
-        jax.random.rademacher(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, like, strict=True)
-    ]
+def _plus(parameter: Any, change: Any) -> Float[Array, " units"]:
+    moved: Float[Array, " units"] = parameter + change.astype(parameter.dtype)
+    return moved

@@ -27,7 +27,7 @@ def initial_betas(preactivations: PyTree, *, sample_axes: SampleAxes = (0,)) -> 
         optimizer, without weight decay.
 
     Raises:
-        ValueError: for axes that an array does not have, or that leave out the batch.
+        ValueError: for axes that an array does not have.
 
     The same on every device; it depends on shapes alone.
 
@@ -67,7 +67,3 @@ def positive_betas(raw: PyTree) -> PyTree:
         [0.0001, 0.6931, 9.0001]
     """
     return jax.tree.map(jax.nn.softplus, raw)
-
-
-#: The former name.
-positive = positive_betas

@@ -1,6 +1,6 @@
 """The pre-activations of any library's model, without a change to it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -9,7 +9,6 @@ from jaxtyping import Array, Float, PyTree
 from jaxnorm._tracing import KernelCall, run_layers
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._paths import unique_names
-from jaxnorm.losses._first_rows import with_first_rows
 
 Preactivations = dict[str, Float[Array, "..."]]
 
@@ -19,13 +18,19 @@ def collect_preactivations(
     params: PyTree,
     *inputs: Any,
     layout: Layout = flax_layout,
-    rows: int | None = None,
-    groups: int = 1,
+    free: Sequence[str] = (),
 ) -> tuple[Any, Preactivations]:
     """Runs a model and also returns what each of its kernels makes of its input.
 
     The model is traced, so nothing in it changes and nothing is kept: for use inside a loss, under
     jit and grad, where it costs trace time only.
+
+    `variance_constancy_loss` reads 2n rows. Give these rows alone, ``X[: 2 * n]``, and let the
+    whole minibatch go through the model as it does without the loss. Wherever samples do not see
+    each other the pre-activations are those of the minibatch. With batch normalization in the
+    model the 2n rows are normalized by their own statistics, and a random mask (dropout) is
+    another draw: keep the running statistics and the output of the whole minibatch, and drop those
+    of the 2n rows.
 
     Args:
         apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters;
@@ -34,9 +39,8 @@ def collect_preactivations(
         params: the parameters; reparametrized kernels are made effective first.
         *inputs: a minibatch, and whatever else ``apply`` takes.
         layout: which kernels; ``exclude("^head/")`` leaves the logits out.
-        rows: only so many first rows of each group are returned, 2n for the variance constancy
-            loss, by `with_first_rows`; None for all.
-        groups: the batch is seen as so many contiguous parts.
+        free: regular expressions, searched for in the ``/``-joined paths, of parameters that the
+            model uses as if they were inputs (learned queries), as `traced_layout` takes them.
 
     Returns:
         The model's output, and a dict of pre-activations by the path of their kernel, in execution
@@ -76,12 +80,8 @@ def collect_preactivations(
     """
 
     def visit(call: KernelCall, found: Any) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-        if rows is None:
-            return call.output, call.output
-        return with_first_rows(call.output, rows, groups)
+        return call.output, call.output
 
-    # After the bias: there the gradient of the rows can be added in place. Before it, that of the
-    # bias still reads the array, which is then copied.
-    output, seen = run_layers(apply, params, inputs, layout, visit, with_bias=True)
+    output, seen = run_layers(apply, params, inputs, layout, visit, with_bias=True, free=free)
     collected = [jnp.moveaxis(x, len(layers), 0) if layers else x for x, layers in seen.values()]
     return output, dict(zip(unique_names(list(seen)), collected, strict=True))

@@ -42,8 +42,7 @@ def gamma_decay(scales: PyTree, strengths: Setting) -> Float[Array, ""]:
         for scale, strength in zip(leaves, settings, strict=True)
         if not is_absent(scale) and strength is not None
     ]
-    widest = jnp.result_type(jnp.float32, *terms)
-    return sum((term.astype(widest) for term in terms), jnp.zeros((), widest))
+    return sum(terms, jnp.float32(0))
 
 
 def _term(scale: Any, strength: Any) -> Float[Array, ""]:

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._numerics import promote
-from jaxnorm._trees._prefix import Setting, check_per_unit, setting_per_leaf
+from jaxnorm._trees._prefix import Setting
+from jaxnorm.losses._curvature import curvature_strength
 
 
 def gamma_decay_strength(
@@ -53,8 +54,7 @@ def gamma_decay_strength(
         clipped, of either sign, and a constant for differentiation.
 
     Raises:
-        ValueError: for ``probes`` below 1, a layer without axes of samples and units, and settings
-            that do not reach a layer, or have another shape.
+        ValueError: for settings that do not reach a layer.
 
     Under jit the samples are the whole batch, however it is sharded. Under pmap and shard_map they
     are the device's own (the loss too must be the device's own mean); ``axis_name`` averages, and
@@ -71,94 +71,22 @@ def gamma_decay_strength(
     Source: Luo et al. 2019, appendix C.4. The diagonal of the Hessian, as printed, is right for
     dense layers only: on a convolution it had the wrong sign.
     """
-    keys = probe_keys(key, probes, axis_name)
-    directions = [_checked(leaf) for leaf in jax.tree.leaves(normalized)]
-    structure = jax.tree.structure(normalized)
-    curvature = _curvature(loss_of_perturbations, directions, structure)
 
-    def probe(key: Array) -> list[tuple[Any, Any]]:
-        signs = _signs(key, directions)
-        scaled = [u * sign for u, sign in zip(directions, signs, strict=True)]
-        shifted = [jnp.broadcast_to(s, u.shape) for u, s in zip(directions, signs, strict=True)]
-        return list(zip(curvature(scaled), curvature(shifted), strict=True))
+    def loss(scaled: PyTree, shifted: PyTree) -> Float[Array, ""]:
+        return loss_of_perturbations(jax.tree.map(_moved, normalized, scaled, shifted))
 
-    forms = jax.lax.map(probe, keys)
-    return strengths_of_forms(
-        forms, normalized, batch_size, excess_kurtosis, axis_name, nonnegative
+    zeros = jax.tree.map(lambda u: jnp.zeros_like(_first(u)), normalized)
+    return curvature_strength(
+        loss, zeros, key, probes, batch_size, excess_kurtosis, nonnegative, axis_name
     )
 
 
-def _checked(u: Any) -> Float[Array, "samples ... units"]:
-    if u.ndim < 2:
-        raise ValueError(
-            f"a normalized pre-activation has the shape {tuple(u.shape)}; wanted (samples, units) "
-            "or (samples, *positions, units)."
-        )
-    result: Float[Array, "samples ... units"] = jax.lax.stop_gradient(u)
-    return result
+def _first(u: Float[Array, "samples ... units"]) -> Float[Array, "samples units"]:
+    """At the first position, in float32 or wider, and sharded as the samples are."""
+    return promote(u[:, *(0,) * (u.ndim - 2)])
 
 
-def _curvature(loss: Callable[[PyTree], Any], like: list[Any], structure: Any) -> Any:
-    """``directions -> v'Hv per unit``, H the Hessian of the mean loss at no perturbation."""
-    gradient = jax.grad(lambda leaves: loss(jax.tree.unflatten(structure, leaves)))
-
-    def form(directions: list[Any]) -> list[Any]:
-        zeros = [jnp.zeros_like(u) for u in like]
-        products = jax.jvp(gradient, (zeros,), (directions,))[1]
-        return [_per_unit(v, hv) for v, hv in zip(directions, products, strict=True)]
-
-    return form
-
-
-def _per_unit(v: Any, hv: Any) -> Float[Array, " units"]:
-    """What a unit's own direction contributes: the signs cancel the other units' on average."""
-    return (promote(v) * promote(hv)).sum(tuple(range(v.ndim - 1)))
-
-
-def _signs(key: Array, like: list[Any]) -> list[Any]:
-    """A sign for each sample and unit, the same at all positions."""
-    shapes = [(u.shape[0], *[1] * (u.ndim - 2), u.shape[-1]) for u in like]
-    keys = jax.random.split(key, len(like))
-    return [
-        jax.random.rademacher(k, shape, u.dtype)
-        for k, shape, u in zip(keys, shapes, like, strict=True)
-    ]
-
-
-def probe_keys(key: Array, probes: int, axis_name: Hashable | None) -> Array:
-    """A key for each probe, and under pmap and shard_map for each device."""
-    if probes < 1:
-        raise ValueError(f"probes={probes}; wanted at least 1.")
-    if axis_name is not None:
-        key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
-    return jax.random.split(key, probes)
-
-
-def strengths_of_forms(
-    forms: list[tuple[Any, Any]],
-    layers: PyTree,
-    batch_size: Setting,
-    excess_kurtosis: Setting,
-    axis_name: Hashable | None,
-    nonnegative: bool,
-) -> PyTree:
-    """The second-order forms of each layer's scales and shifts, (probes, units), put together."""
-    kurtoses = setting_per_leaf(excess_kurtosis, layers, "excess_kurtosis")
-    sizes = setting_per_leaf(batch_size, layers, "batch_size")
-    strengths = [
-        _strength(form, rho, size, axis_name, nonnegative)
-        for form, rho, size in zip(forms, kurtoses, sizes, strict=True)
-    ]
-    return jax.tree.unflatten(jax.tree.structure(layers), strengths)
-
-
-def _strength(
-    form: tuple[Any, Any], rho: Any, size: Any, axis_name: Hashable | None, nonnegative: bool
-) -> Float[Array, " units"]:
-    by_scale, by_shift = (each.mean(0) for each in form)
-    check_per_unit(rho, by_scale.shape, "an excess kurtosis")
-    check_per_unit(size, by_scale.shape, "a batch size")
-    fourth = (jnp.asarray(rho, by_scale.dtype) + 2) / 4
-    strength = (fourth * by_scale + by_shift) / 2 / jnp.asarray(size, by_scale.dtype)
-    average = strength if axis_name is None else jax.lax.pmean(strength, axis_name)
-    return jax.lax.stop_gradient(jnp.maximum(average, 0) if nonnegative else average)
+def _moved(u: Any, scaled: Any, shifted: Any) -> Float[Array, "samples ... units"]:
+    """Moved by ``a u + b``, with a and b the same at all positions."""
+    a, b = (jnp.expand_dims(each, range(1, u.ndim - 1)) for each in (scaled, shifted))
+    return (a * promote(u) + b).astype(u.dtype)

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._checks import POSITIVE, check_number
 from jaxnorm._numerics import promote
 
 
@@ -37,9 +36,6 @@ def perceptron_gamma_decay_strength(
         One strength a unit, never negative for rho >= -2, in float32 or wider; a constant for
         differentiation.
 
-    Raises:
-        ValueError: for a batch size that is not positive.
-
     Under jit the samples are the whole batch, however it is sharded; under pmap and shard_map the
     device's own, averaged with ``axis_name``.
 
@@ -51,7 +47,6 @@ def perceptron_gamma_decay_strength(
     Source: Luo et al. 2019, Eq. 3 and appendix C.1. Erratum: rho is called the kurtosis there; it
     is the excess kurtosis, since the variance of sigma_B is (rho + 2) sigma^2 / (4M).
     """
-    check_number(batch_size, POSITIVE, "batch_size", "the 64 samples of a minibatch for example")
     information = jnp.square(promote(gamma_gradients)).mean(0)
     activity = jax.nn.sigmoid(promote(preactivations)).mean(0)
     rho = jnp.asarray(excess_kurtosis, information.dtype)

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._checks import known_values
 from jaxnorm._numerics import promote
 from jaxnorm._trees._axes import fan_in, unit_shape
-from jaxnorm.losses._first_rows import first_rows
+from jaxnorm._trees._prefix import check_per_unit
 from jaxnorm.losses._samples import SampleAxes, samples_of
+from jaxnorm.statistics._groups import split_groups
 from jaxnorm.statistics._sample_variance import sample_variance
 
 Loss = Float[Array, ""]
@@ -31,34 +31,41 @@ def variance_constancy_loss(
     s1^2 and s2^2 are the unbiased variances of the first two consecutive subsets of n samples.
     Minimizing it lowers the kurtosis of the unit: it makes its distribution one of few modes.
 
+    The loss reads 2n rows of the minibatch ``X``. Let these rows go through the network by
+    themselves, ``collect_preactivations(apply, params, X[:2 * n])``, beside the whole minibatch:
+    that is 2n/N more work, and the whole minibatch's pass stays as it is.
+
     Args:
-        x: pre-activations, with the batch as axis 0; only the first 2n rows of each group are read,
-            so `with_first_rows` may have taken them out.
-        beta: positive, one a unit or one number; the paper learns it from 1.
+        x: pre-activations, with the rows as axis 0; the first 2n rows of each group are read.
+        beta: positive, one a unit or one number; the paper learns it from 1. A negative beta gives
+            the loss a pole: `positive_betas` makes positive ones.
         sample_size: n.
         sample_axes: what a sample is made of: the axes other than these count units. (0,), the
             paper's, makes every location of every channel of a convolution a unit; (0, 1, 2), or
             None for all axes but the last, makes every channel one, and a subset n images.
         axis_name: under pmap or shard_map, the mapped axis (or axes) over which the loss is
             averaged.
-        groups: the batch is seen as so many contiguous parts, each with its own pair of subsets,
-            and the loss is averaged over them.
+        groups: the rows are so many contiguous parts, each with its own pair of subsets, and the
+            loss is averaged over them.
 
     Returns:
         A scalar in float32 or wider. A constant unit has both variances zero: its term is 1, its
-        gradient 0. An infinite or NaN value among the samples that are read makes the loss NaN
-        (``optax.apply_if_finite`` sees it); elsewhere in the batch it changes nothing.
+        gradient 0. An infinite or NaN value among the samples that are read makes the loss NaN,
+        which ``optax.apply_if_finite`` sees.
 
     Raises:
-        ValueError: for groups that do not divide the batch, a batch smaller than 2n in each group,
-            subsets of a single value, a beta of the wrong shape or below 0, and axes that leave out
-            the batch.
+        ValueError: for groups that do not divide the rows, fewer rows than 2n in a group, subsets
+            of a single value, and a beta of the wrong shape.
         TypeError: for pre-activations that are not real floating-point numbers.
 
-    The pair is the device's own under pmap and shard_map: with ``axis_name`` every device's counts,
-    in one all-reduce of a scalar. Under jit with a batch sharded over d devices, ``groups=d`` (or a
-    multiple) is the same loss, again one all-reduce of a scalar; ``groups=1`` would read the rows
-    of one device only, at the price of moving them, and is an error with explicit axes.
+    Under pmap and shard_map the pair is the device's own; ``axis_name`` averages over the devices,
+    in one all-reduce of a scalar. Under jit with N rows sharded over d devices, take the first 2n
+    rows of every device's share, which moves no row, and say ``groups=d``: the loss is the same::
+
+        shares = X.reshape(d, N // d, *X.shape[1:])[:, : 2 * n]
+        rows = shares.reshape(d * 2 * n, *X.shape[1:])
+
+    ``X[: 2 * n]`` would be the rows of one device, which all others would have to wait for.
 
     Example:
         >>> x = jnp.array([[0.0], [2.0], [0.0], [1.0], [9.0]])
@@ -88,7 +95,7 @@ def total_variance_constancy(
         sample_size: as in `variance_constancy_loss`, as the other arguments.
         sample_axes: the same for every layer; None suits layers of different rank.
         axis_name: the mapped axis over which the sum is averaged, in one all-reduce for all layers.
-        groups: the number of contiguous parts of the batch.
+        groups: the number of contiguous parts of the rows.
 
     Returns:
         A scalar in float32 or wider; the paper gives it the weight 0.01.
@@ -106,64 +113,30 @@ def total_variance_constancy(
 
     Source: Littwin and Wolf 2018, section 2.4.
     """
-    layers, (wanted, given) = jax.tree.leaves(preactivations), _structures(preactivations, betas)
-    if given != wanted:
-        raise ValueError(
-            f"betas have the structure {given} and the pre-activations {wanted}; wanted one beta "
-            "array a layer. Make them with initial_betas."
-        )
-    losses = [
-        _layer(x, beta, sample_size, sample_axes, groups)
-        for x, beta in zip(layers, jax.tree.leaves(betas), strict=True)
-    ]
-    widest = jnp.result_type(jnp.float32, *losses)
-    total = sum((loss.astype(widest) for loss in losses), jnp.zeros((), widest))
+    losses = jax.tree.map(
+        lambda x, beta: _layer(x, beta, sample_size, sample_axes, groups), preactivations, betas
+    )
+    total: Loss = sum(jax.tree.leaves(losses), jnp.float32(0))
     return total if axis_name is None else jax.lax.pmean(total, axis_name)
 
 
-def _structures(*trees: Any) -> list[Any]:
-    return [jax.tree.structure(tree) for tree in trees]
-
-
 def _layer(x: Any, beta: Any, n: int, sample_axes: SampleAxes, groups: int) -> Loss:
-    axes = samples_of(x, sample_axes)
+    axes, parts = samples_of(x, sample_axes), split_groups(x, groups)
+    if not 0 < 2 * n <= parts.shape[1]:
+        raise ValueError(
+            f"sample_size={n} takes the first {2 * n} rows of each of {groups} groups, and a group "
+            f"of these {x.shape[0]} rows has {parts.shape[1]}. Take more rows, fewer groups or a "
+            "smaller sample size."
+        )
     # (groups, 2n, ...) -> (groups, 2, n, ...): negative axes are still those of the samples.
-    rows = first_rows(x, 2 * n, groups)
-    pairs = promote(rows.reshape(groups, 2, n, *x.shape[1:]))
-    _check_subset(x, n, fan_in(pairs, axes))
-    variances = sample_variance(pairs, axes)
-    denominator = variances[:, 1] + _beta_like(beta, variances, x, axes)
-    # A beta that was rounded to zero would make 0/0 of a constant unit, here or in the gradient.
-    floor = float(jnp.finfo(denominator.dtype).tiny) ** 0.5
-    ratio = variances[:, 0] / jnp.maximum(denominator, floor)
-    return jnp.square(1 - ratio).mean()
-
-
-def _check_subset(x: Any, n: int, values: int) -> None:
-    if values < 2:
+    pairs = promote(parts[:, : 2 * n].reshape(groups, 2, n, *x.shape[1:]))
+    if fan_in(pairs, axes) < 2:
         raise ValueError(
-            f"sample_size={n} of pre-activations of shape {tuple(x.shape)} makes subsets of "
-            f"{values} value, which have no variance; wanted a sample size of at least 2."
+            f"sample_size={n} of pre-activations of shape {tuple(x.shape)} makes subsets of one "
+            "value, which have no variance; wanted a sample size of at least 2."
         )
-
-
-def _beta_like(beta: Any, variances: Any, x: Any, axes: Any) -> Float[Array, "..."]:
-    """Beta in the type of the variances, with a leading axis for the groups."""
-    units, given = unit_shape(x, axes), jnp.shape(beta)
-    if given not in ((), units):
-        raise ValueError(
-            f"beta has the shape {given}; wanted {units}, one value for each unit of "
-            f"pre-activations of shape {tuple(x.shape)} with the sample axes {axes}, or a number."
-        )
-    _check_sign(beta)
-    return jnp.broadcast_to(jnp.asarray(beta, variances.dtype), units)[None]
-
-
-def _check_sign(beta: Any) -> None:
-    """Raises for a known beta below 0; NaN of a run that diverged stays visible in the loss."""
-    known = known_values(beta)
-    if known is not None and (known < 0).any():
-        raise ValueError(
-            f"beta is {known.min()} at its least; wanted positive values, or the loss has a pole: "
-            "jaxnorm.losses.positive_betas(raw) makes them of any numbers."
-        )
+    units = unit_shape(x, axes)
+    check_per_unit(beta, units, "beta")
+    first, second = jnp.unstack(sample_variance(pairs, axes), axis=1)
+    betas = jnp.broadcast_to(jnp.asarray(beta, second.dtype), units)
+    return jnp.square(1 - first / (second + betas[None])).mean()

@@ -1,6 +1,6 @@
 """Noise that grows with depth: sigma l / L in layer l of L."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ def linear_stddev(
     params: PyTree,
     *inputs: Any,
     layout: Layout = flax_layout,
+    free: Sequence[str] = (),
 ) -> PyTree:
     """The noise of residual networks: (l / L) sigma for the l-th of L layers in execution order.
 
@@ -27,6 +28,8 @@ def linear_stddev(
         params: the parameters, or their shapes; kernels may be reparametrized.
         *inputs: a minibatch, or its shape, and whatever else ``apply`` takes.
         layout: which kernels count as layers.
+        free: regular expressions, searched for in the ``/``-joined paths, of parameters that the
+            model uses as if they were inputs (learned queries), as `traced_layout` takes them.
 
     Returns:
         A tree as `with_scale_noise` and `noise_injection` take it: a number at each kernel, None
@@ -48,7 +51,8 @@ def linear_stddev(
     layers: dict[Path, tuple[int, ...]] = {}
 
     def run(params: PyTree, *inputs: Any) -> None:
-        _, seen = run_layers(apply, params, inputs, layout, lambda call, _: (call.output, None))
+        visit = lambda call, _: (call.output, None)  # noqa: E731
+        _, seen = run_layers(apply, params, inputs, layout, visit, free=free)
         layers.update({path: axes for path, (_, axes) in seen.items()})
 
     jax.eval_shape(run, params, *inputs)

@@ -1,6 +1,6 @@
 """Noise on the scale of each layer of any library's model, drawn for each sample."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 import jax
@@ -29,6 +29,7 @@ def with_scale_noise(
     *,
     layout: Layout = flax_layout,
     per: Per = "sample",
+    free: Sequence[str] = (),
 ) -> Noisy:
     """The model whose layers have noisy scales: y = (1 + n) gamma w'x + beta, n ~ N(0, sigma^2).
 
@@ -47,6 +48,8 @@ def with_scale_noise(
         per: what a draw is for. ``"sample"``: each sample and unit, the same at all positions of an
             image; ``"position"``: each number of the product; ``"step"``: each unit, the same for
             all samples, as `noise_injection` draws it (with it deep networks do not train).
+        free: regular expressions, searched for in the ``/``-joined paths, of parameters that the
+            model uses as if they were inputs (learned queries), as `traced_layout` takes them.
 
     Returns:
         ``noisy(key, params, *inputs)``. ``params`` may hold reparametrized kernels. ``key`` is one
@@ -101,7 +104,7 @@ def with_scale_noise(
             own = layer_keys(keys, call.path, use, *call.turns)
             return _times_noise(call, own, deviations[call.path], rows, per), use + 1
 
-        return run_layers(apply, plain, inputs, layout, visit)[0]
+        return run_layers(apply, plain, inputs, layout, visit, free=free)[0]
 
     return noisy
 

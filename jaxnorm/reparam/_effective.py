@@ -3,8 +3,8 @@
 import jax
 from jaxtyping import PyTree
 
-from jaxnorm._trees._node import kernel_of
-from jaxnorm._trees._paths import is_node
+from jaxnorm._trees._node import NODE_FIELDS, kernel_of
+from jaxnorm._trees._paths import Path, entries, is_node
 
 
 def effective(tree: PyTree) -> PyTree:
@@ -19,6 +19,10 @@ def effective(tree: PyTree) -> PyTree:
     Returns:
         The tree with a plain array at each node's place and everything else as it was. Idempotent.
 
+    Raises:
+        TypeError: for a dict named ``kernel`` or ``weight`` with the fields of a node, which is
+            what a checkpoint library makes of a node that it restores without a target.
+
     O(parameters) work, no collective under data parallelism; works under jit, vmap, pmap and
     shard_map.
 
@@ -29,4 +33,19 @@ def effective(tree: PyTree) -> PyTree:
         >>> effective({"dense": {"kernel": node}})["dense"]["kernel"].tolist()
         [[2.0], [2.0], [2.0]]
     """
+    _check_restored(tree)
     return jax.tree.map(kernel_of, tree, is_leaf=is_node)
+
+
+def _check_restored(tree: PyTree) -> None:
+    """Raises for nodes that have become dicts."""
+    fields: dict[tuple[str, ...], set[str]] = {}
+    for path, _ in entries(tree):
+        fields.setdefault(path[:-1], set()).add(path.name)
+    for path, names in fields.items():
+        if path and path[-1] in ("kernel", "weight") and names in NODE_FIELDS:
+            raise TypeError(
+                f"{Path(path)!r} is a dict with the fields {sorted(names)} of a reparametrized "
+                "kernel: a checkpoint restored without a target. Restore it with one, the raw "
+                "parameters that the training began with (or their shapes)."
+            )

@@ -8,7 +8,6 @@ from jaxtyping import Array, Float
 
 from jaxnorm._constraints._unit import center
 from jaxnorm._numerics import promote
-from jaxnorm._sums import to_weights, total
 from jaxnorm._trees._axes import fan_in, first_place, negative_axes
 from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 
@@ -88,9 +87,7 @@ def _zero_sum(coordinates: Weights, axes: Axes) -> Weights:
     # A mask, not indexing: a fan-in axis may be sharded.
     size, first = fan_in(coordinates, axes), first_place(coordinates, axes)
     free = jnp.where(first, 0, coordinates)
-    along = to_weights(total(free, axes), coordinates, axes)
-    root = math.sqrt(size)
-    # Of the coordinates again, not of `free`, which compilers would store to use it twice.
+    along, root = free.sum(axes, keepdims=True), math.sqrt(size)
     return jnp.where(first, along / root, coordinates - along / (size - root))
 
 

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm._numerics import promote
-from jaxnorm._sums import to_weights
 from jaxnorm._trees._axes import negative_axes, per_unit, unit_shape
 from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 
@@ -60,5 +59,4 @@ class Scaled(Reparametrization):
         """The kernel gamma v, computed in float32 or wider, in the kernel's type."""
         kernel = kernel_of(self.kernel)
         scale = per_unit(promote(self.scale, kernel), self.fan_in_axes)
-        wide = promote(kernel, self.scale)
-        return (wide * to_weights(scale, wide, self.fan_in_axes)).astype(kernel.dtype)
+        return (promote(kernel, self.scale) * scale).astype(kernel.dtype)

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm._numerics import nonzero, promote, quotient, root
-from jaxnorm._sums import to_weights
 from jaxnorm._trees._axes import fan_in, negative_axes, per_unit, unit_shape
 from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 
@@ -74,7 +73,7 @@ class SpectrallyNormalized(Reparametrization):
         wide, axes = promote(self.kernel), self.fan_in_axes
         # One factor a unit, so that its gradient is one pass over the kernel.
         factor = per_unit(jnp.broadcast_to(inverse, unit_shape(wide, axes)), axes)
-        return (wide * to_weights(factor, wide, axes)).astype(self.kernel.dtype)
+        return (wide * factor).astype(self.kernel.dtype)
 
     def parameter_count(self) -> int:
         """The kernel's size; an attached vector is no parameter."""

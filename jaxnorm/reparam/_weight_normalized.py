@@ -6,7 +6,6 @@ from jaxtyping import Array, Float
 
 from jaxnorm._constraints._unit import squared_norm, to_sphere
 from jaxnorm._numerics import promote, root
-from jaxnorm._sums import to_weights
 from jaxnorm._trees._axes import negative_axes, per_unit
 from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 
@@ -60,6 +59,6 @@ def scaled_point(
 ) -> Float[Array, "..."]:
     """``scale`` times the projection of ``weights`` onto a sphere, in the type of ``weights``."""
     wide, gain = promote(weights, scale), per_unit(promote(scale, weights), axes)
-    deviation, factor, _ = to_sphere(wide, axes, squared_radius, centered)
+    deviation, factor = to_sphere(wide, axes, squared_radius, centered)
     # One factor a unit, so that its gradient is one pass over the kernel.
-    return (deviation * to_weights(gain * factor, wide, axes)).astype(weights.dtype)
+    return (deviation * (gain * factor)).astype(weights.dtype)

@@ -1,8 +1,5 @@
 """Mean and variance of one sample in float32 or wider, without cancellation."""
 
-import functools
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -14,9 +11,6 @@ Values = Float[Array, "..."]
 
 #: Up to this many values the data are read twice; a mean of more than so many is near the data.
 SMALL_COUNT = 32
-
-#: As many values are added in a row at most: the rounding errors of a sum of squares add up.
-IN_A_ROW = 2**14
 
 
 def shifted_moments(wide: Values, axes: Axes) -> tuple[Values, Values, Values]:
@@ -31,37 +25,9 @@ def shifted_moments(wide: Values, axes: Axes) -> tuple[Values, Values, Values]:
     near = wide.mean(axes, keepdims=True) if few else _near_the_mean(wide, axes)
     shift = jax.lax.stop_gradient(near)
     shifted = wide - shift
-    rest = axes[1:]
-    # The positions of a sample in one reduction; samples by an ordinary one, which devices share.
-    ordinary = few or not rest or any(wide.shape[axis] > IN_A_ROW for axis in rest)
-    sums = (shifted, jnp.square(shifted)) if ordinary else _sums(shifted, rest)
-    offset, square = jnp.stack(sums).sum(axes) / fan_in(wide, axes)
+    # One array, so that devices share one all-reduce.
+    offset, square = jnp.stack([shifted.mean(axes), jnp.square(shifted).mean(axes)])
     return shift.squeeze(axes), offset, jnp.maximum(square - jnp.square(offset), 0)
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
-def _sums(x: Values, axes: Axes) -> tuple[Values, Values]:
-    """The sums of x and of x^2, with axes of size 1, by one reduction: the array is read once.
-
-    As two reductions it is read twice, and on the CPU x^2 is written first. A reduction of pairs
-    adds in a row there, where an ordinary one adds as a tree: of many positions it is one axis
-    after the other.
-    """
-    zero = jnp.zeros((), x.dtype)
-    places = tuple(axis % x.ndim for axis in axes)
-    steps = [places] if fan_in(x, axes) <= IN_A_ROW else [(place,) for place in reversed(places)]
-    pair = x, jnp.square(x)
-    for step in steps:
-        pair = jax.lax.reduce(pair, (zero, zero), lambda a, b: (a[0] + b[0], a[1] + b[1]), step)
-    return jnp.expand_dims(pair[0], places), jnp.expand_dims(pair[1], places)
-
-
-@_sums.defjvp
-def _sums_jvp(axes: Axes, primals: Any, tangents: Any) -> Any:
-    """JAX has no derivative of such a reduction."""
-    (x,), (tangent,) = primals, tangents
-    pair = tangent.sum(axes, keepdims=True), (2 * x * tangent).sum(axes, keepdims=True)
-    return _sums(x, axes), pair
 
 
 def _near_the_mean(wide: Values, axes: Axes) -> Values:

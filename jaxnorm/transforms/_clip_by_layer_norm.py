@@ -1,6 +1,6 @@
 """Gradient clipping layer by layer."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +8,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._numerics import promote, root
-from jaxnorm._sums import largest, total
+from jaxnorm._numerics import nonzero, promote, root
 from jaxnorm._trees._paths import entries, rebuild_entries
 
 
@@ -22,13 +21,13 @@ def clip_by_layer_norm(
     (kernel and bias of ``encoder/0``); a reparametrized kernel is one leaf of its parent.
 
     Args:
-        max_norm: a positive number; infinity clips nothing. A traced one that is negative makes the
-            updates NaN.
+        max_norm: a positive number; infinity clips nothing.
 
     Returns:
-        A stateless transformation. A layer of zero gradients stays zero, and one of finite
-        gradients of any size is clipped, whether or not their squares overflow; a layer with an
-        infinite or NaN entry becomes NaN, for ``optax.apply_if_finite`` to see.
+        A stateless transformation. A layer of zero gradients stays zero. A layer whose squares
+        overflow float32 (entries above about 1e19), or with an infinite or NaN entry, becomes NaN.
+        ``optax.apply_if_finite`` looks at what it is given: put it around what comes after,
+        ``chain(clip_by_layer_norm(1.0), apply_if_finite(optimizer, 5))``.
 
     Raises:
         ValueError: for a ``max_norm`` that is not positive.
@@ -69,51 +68,23 @@ def clip_by_layer_norm(
     return optax.GradientTransformation(init, update)
 
 
-class _Factor(NamedTuple):
-    """What a layer is divided and then multiplied by; 1 and 1 if it is not clipped.
-
-    Two steps, since the quotient of the limit and a norm of 1e38 is below the smallest float.
-    """
-
-    divisor: Float[Array, ""]
-    multiplier: Float[Array, ""]
-
-
 def _factors(
     layers: list[tuple[str, ...]], entries: list[Any], max_norm: Any
-) -> dict[tuple[str, ...], _Factor]:
-    """How each layer is scaled."""
+) -> dict[tuple[str, ...], Float[Array, ""]]:
+    """What each layer is multiplied by."""
     leaves: dict[tuple[str, ...], list[Any]] = {layer: [] for layer in layers}
     for layer, entry in zip(layers, entries, strict=True):
         leaves[layer] += jax.tree.leaves(entry)
     return {layer: _factor(parts, max_norm) for layer, parts in leaves.items() if parts}
 
 
-def _factor(leaves: list[Float[Array, "..."]], max_norm: Any) -> _Factor:
-    """The norm is that of the layer over its largest entry, so that no square overflows."""
-    wide = [promote(leaf, *leaves) for leaf in leaves]
-    # The result does not depend on what is divided by: nor does its derivative.
-    divisor = _invertible(jnp.stack([largest(leaf) for leaf in wide]).max())
-    norm = root(jnp.stack([_sum(jnp.square(leaf / divisor)) for leaf in wide]).sum())
-    with np.errstate(over="ignore"):  # a Python float may be infinite in the norm's type
-        limit = jnp.asarray(max_norm, norm.dtype)
-    limit = jnp.where(limit < 0, jnp.nan, limit)
-    # Written so that NaN counts as clipped: it must stay visible in the result.
-    clipped = ~(norm <= limit / divisor)
-    multiplier = limit / jnp.where(clipped, norm, 1)
-    return _Factor(jnp.where(clipped, divisor, 1), jnp.where(clipped, multiplier, 1))
+def _factor(leaves: list[Float[Array, "..."]], max_norm: Any) -> Float[Array, ""]:
+    """min(1, max_norm / ||g||), and NaN where the norm is not finite."""
+    squares = [jnp.square(promote(leaf, *leaves)).sum() for leaf in leaves]
+    norm = root(jnp.stack(squares).sum())
+    factor = jnp.minimum(1, jnp.asarray(max_norm, norm.dtype) / nonzero(norm))
+    return jnp.where(norm < jnp.inf, factor, jnp.nan)
 
 
-def _sum(values: Float[Array, "..."]) -> Float[Array, ""]:
-    return total(values, tuple(range(-values.ndim, 0))).reshape(())
-
-
-def _invertible(size: Float[Array, ""]) -> Float[Array, ""]:
-    """A positive number of that size whose reciprocal, by which XLA multiplies, is one too."""
-    tiny = float(jnp.finfo(size.dtype).tiny)
-    return jnp.where(jnp.isinf(size), size, jnp.clip(size, tiny, 1 / tiny))
-
-
-def _scaled(leaf: Float[Array, "..."], factor: _Factor) -> Float[Array, "..."]:
-    wide = promote(leaf, factor.divisor)
-    return (wide / factor.divisor * factor.multiplier).astype(leaf.dtype)
+def _scaled(leaf: Float[Array, "..."], factor: Float[Array, ""]) -> Float[Array, "..."]:
+    return (promote(leaf, factor) * factor).astype(leaf.dtype)

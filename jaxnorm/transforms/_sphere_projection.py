@@ -7,7 +7,7 @@ import optax
 from jaxtyping import PyTree
 
 from jaxnorm._constraints._project import check_constraint
-from jaxnorm._constraints._unit import center, near_the_mean_of_sum, on_sphere, squared_norm
+from jaxnorm._constraints._unit import center, near_sphere, squared_norm
 from jaxnorm._numerics import promote
 from jaxnorm._trees._axes import first_place, free_part
 from jaxnorm._trees._constrained import map_constrained, of_zero_sum_kernels
@@ -98,8 +98,7 @@ def sphere_projection(
                 wide = _tangent_part(wide, free_part(old, axes, zero_sum), axes, mean)
             if zero_sum:  # what nothing reads goes to 0, where no norm counts it
                 wide = jnp.where(first_place(wide, axes), -old, wide)
-            landed = _landed(wide, old, axes, radius, mean).astype(weights.dtype)
-            return (promote(landed, step) - old).astype(step.dtype)
+            return edit_to(_landed(wide, old, axes, radius, mean), weights, step)
 
         columns = flat_leaves(params), radii, of_zero_sum_kernels(updates)
         return map_constrained(land, layout, updates, *columns), state
@@ -108,15 +107,21 @@ def sphere_projection(
 
 
 def _landed(step: Any, old: Any, axes: Axes, radius: Any, centered: bool) -> Any:
-    """The projection of ``old + step``; ``old`` where there is none.
-
-    To be stored in the weights' type before the step to it is taken: the step then makes up for the
-    rounding.
-    """
+    """The projection of ``old + step``; ``old`` where there is none."""
     squared_radius = squared_norm(old, axes) if radius is None else radius
-    near = near_the_mean_of_sum(old, step, axes) if centered else None
-    point, exists = on_sphere(old + step, axes, squared_radius, centered, near)
-    return jnp.where(exists, point, old)
+    deviation, factor, exists = near_sphere(old + step, axes, squared_radius, centered)
+    return jnp.where(exists, deviation * factor, old)
+
+
+def edit_to(landed: Any, weights: Any, step: Any) -> Any:
+    """The update from ``weights`` to ``landed``, in the wider type of the weights and the step.
+
+    It is taken to the stored value, whose rounding it makes up for. In the type of a bfloat16 step
+    it would leave float32 weights off the set.
+    """
+    dtype = max(weights.dtype, step.dtype, key=lambda kind: jnp.finfo(kind).bits)
+    stored = promote(landed.astype(weights.dtype), step)
+    return (stored - promote(weights, step)).astype(dtype)
 
 
 def _tangent_part(step: Any, weights: Any, axes: Axes, centered: bool) -> Any:
@@ -125,5 +130,6 @@ def _tangent_part(step: Any, weights: Any, axes: Axes, centered: bool) -> Any:
     Weights that are zero have no tangent space: their step is only centered.
     """
     step = center(step, axes) if centered else step
-    direction, _ = on_sphere(weights, axes, 1.0, centered)
+    deviation, factor, _ = near_sphere(weights, axes, 1.0, centered)
+    direction = deviation * factor
     return step - (step * direction).sum(axes, keepdims=True) * direction

@@ -53,14 +53,19 @@ def size(tree):
 
 @pytest.mark.parametrize("method", ["none", "bn", "cwo", "lcw", "wn", "normprop", "vcl"])
 def test_one_all_reduce_a_step(method):
-    """Of the gradients of plain kernels, running statistics and metrics: no method adds a byte."""
+    """Of the gradients of plain kernels, running statistics and metrics: no method adds a byte.
+
+    But for the hidden layers that the variance constancy loss's rows pass through as well: there
+    XLA for CPUs reduces the gradients of both passes, in one go, where others reduce their sum.
+    """
     where = placement("jit", DEVICES)
     subject = trainer(method, where, groups=DEVICES)
     state = state_shapes(subject)
     sent = traffic(subject.step, on(where.state_shardings(state), state), keyed_shapes())
     assert sent.operations == ["all-reduce"]
     plain = jax.eval_shape(effective, state.params)
-    assert sent.bytes == size(plain) + size(state.model_state) + METRICS
+    again = size(plain["blocks"]) if method == "vcl" else 0
+    assert sent.bytes == size(plain) + size(state.model_state) + METRICS + again
 
 
 @pytest.mark.parametrize("method", ["bn", "cwo"])

@@ -10,10 +10,18 @@ import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-from jaxnorm.losses import initial_betas, positive_betas, total_variance_constancy, with_first_rows
+from jaxnorm import exclude
+from jaxnorm.losses import (
+    collect_preactivations,
+    initial_betas,
+    positive_betas,
+    total_variance_constancy,
+)
 from tests.devices import BOTH, DEVICES, collectives, mesh
+from tests.losses.oracles import variance_constancy
 
 SAMPLES, GROUPS, STEPS, WEIGHT = 64, 8, 3, 0.1
+RATE, SAMPLE_SIZE = 0.1, 2
 
 
 def draw(seed: int, *shape: int) -> jax.Array:
@@ -30,6 +38,18 @@ def start() -> dict[str, Any]:
     return {"weights": weights, "betas": initial_betas(shapes)}
 
 
+def network(weights: Any, x: Any) -> Any:
+    for name in LAYERS:
+        x = jax.nn.elu(x @ weights[name]["kernel"])
+    return x @ weights["head"]["kernel"]
+
+
+def first_rows(x: Any, groups: int) -> Any:
+    """Two samples of each group, as the loss's docstring takes them out of devices' shares."""
+    shares = x.reshape(groups, len(x) // groups, *x.shape[1:])[:, : 2 * SAMPLE_SIZE]
+    return shares.reshape(groups * 2 * SAMPLE_SIZE, *x.shape[1:])
+
+
 def objective(
     params: Any,
     x: Any,
@@ -37,41 +57,65 @@ def objective(
     groups: int,
     axis_name: str | None = None,
     weight: float = WEIGHT,
-    tapped: bool = True,
 ) -> jax.Array:
     """The mean squared error plus the loss of both hidden layers' pre-activations."""
-    rows = {}
-    for name in LAYERS:
-        h = x @ params["weights"][name]
-        if weight:
-            h, rows[name] = with_first_rows(h, 4, groups) if tapped else (h, h)
-        x = jax.nn.elu(h)
-    error = jnp.square(x @ params["weights"]["head"] - y).mean()
+    weights = {name: {"kernel": kernel} for name, kernel in params["weights"].items()}
+    error = jnp.square(network(weights, x) - y).mean()
     if not weight:
         return error
+    rows = first_rows(x, groups)
+    _, found = collect_preactivations(network, weights, rows, layout=exclude("^head/"))
+    layers = {name: found[f"{name}/kernel"] for name in LAYERS}
     betas = positive_betas(params["betas"])
     return error + weight * total_variance_constancy(
-        rows, betas, groups=groups, axis_name=axis_name
+        layers, betas, SAMPLE_SIZE, groups=groups, axis_name=axis_name
     )
 
 
-def train(
-    params: Any, x: Any, y: Any, groups: int, axis_name: str | None = None, tapped: bool = True
-) -> Any:
+def train(params: Any, x: Any, y: Any, groups: int, axis_name: str | None = None) -> Any:
     def step(params: Any, _: None) -> tuple[Any, None]:
-        gradient = jax.grad(objective)(params, x, y, groups, tapped=tapped)
+        gradient = jax.grad(objective)(params, x, y, groups)
         if axis_name is not None:
             gradient = jax.lax.pmean(gradient, axis_name)
-        return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradient), None
+        return jax.tree.map(lambda p, g: p - RATE * g, params, gradient), None
 
     return jax.lax.scan(step, params, None, length=STEPS)[0]
 
 
+def of_numpy(params: Any) -> float:
+    """The objective in float64, with the loss of the whole minibatch's pre-activations."""
+    x, total = np.asarray(X, np.float64), 0.0
+    for name in LAYERS:
+        h = x @ params["weights"][name]
+        beta = np.log1p(np.exp(params["betas"][name]))
+        total += variance_constancy(h, beta, SAMPLE_SIZE, groups=GROUPS)
+        x = np.where(h > 0, h, np.expm1(np.minimum(h, 0)))
+    error = np.square(x @ params["weights"]["head"] - np.asarray(Y, np.float64)).mean()
+    return float(error + WEIGHT * total)
+
+
+def test_a_step_is_that_of_finite_differences_in_numpy() -> None:
+    """Of the minibatch's own pre-activations: the rows pass through the network by themselves."""
+    params = jax.tree.map(lambda p: np.array(p, np.float64), start())
+    wanted = jax.tree.map(np.copy, params)
+    for array, moved in zip(jax.tree.leaves(params), jax.tree.leaves(wanted), strict=True):
+        for place in np.ndindex(array.shape):
+            ends, kept = [], array[place]
+            for step in (1e-5, -1e-5):
+                array[place] = kept + step
+                ends.append(of_numpy(params))
+            array[place] = kept
+            moved[place] -= RATE * (ends[0] - ends[1]) / 2e-5
+    gradient = jax.grad(objective)(start(), X, Y, GROUPS)
+    got = jax.tree.map(lambda p, g: p - RATE * g, start(), gradient)
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
 @functools.cache
 def wanted() -> Any:
-    """On one device, with the whole pre-activations in the loss."""
-    untapped = functools.partial(train, groups=GROUPS, tapped=False)
-    return jax.jit(untapped)(start(), X, Y)
+    """On one device."""
+    return jax.jit(train, static_argnums=3)(start(), X, Y, GROUPS)
 
 
 def assert_same(got: Any) -> None:
@@ -115,7 +159,7 @@ def test_shard_map_of_a_loss_that_is_averaged_inside(devices: int) -> None:
 
         mapped = jax.shard_map(local, in_specs=(P(), P("data"), P("data")), out_specs=P())
         gradient = jax.grad(mapped)(params, x, y)
-        return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradient)
+        return jax.tree.map(lambda p, g: p - RATE * g, params, gradient)
 
     with jax.set_mesh(mesh(devices, AxisType.Auto)):
         params, compiled = start(), jax.jit(step)

@@ -166,3 +166,21 @@ def test_the_pinned_coordinate_has_no_effect() -> None:
     node = random_node(TABLE[0], "conv")
     moved = LinearlyConstrained(node.coordinates.at[0, 0, 0].add(3.0), node.fan_in_axes)
     np.testing.assert_array_equal(moved.effective(), node.effective())
+
+
+NORMS = (WeightNormalized, CenteredWeightNormalized, WeightStandardized)
+
+
+@pytest.mark.parametrize("size", [1e-11, 1e-14, 1e-16])
+@pytest.mark.parametrize("kind", NORMS)
+def test_small_units_have_the_gradients_of_large_ones_over_their_size(
+    kind: type, size: float
+) -> None:
+    """v / ||v|| does not change with v's size, so its gradient goes as 1 / size."""
+    kernel, cotangent = normal(0, (8, 6), "float32"), normal(5, (8, 6), "float32")
+    node = kind.from_kernel(kernel, -2)
+    small, scale = jax.tree.leaves(node)
+    small = jax.tree.unflatten(jax.tree.structure(node), [small * size, scale])
+    wanted, got = (value_and_gradients(n, cotangent)[1] for n in (node, small))
+    assert_near(got[0] * size, np.asarray(wanted[0], np.float64), FLOAT32)
+    assert_near(got[1], np.asarray(wanted[1], np.float64), FLOAT32)

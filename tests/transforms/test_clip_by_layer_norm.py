@@ -80,18 +80,6 @@ def test_gradients_whose_squares_underflow_are_unchanged(size: float) -> None:
     )
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_layer_that_is_not_finite_becomes_nan_and_spares_the_others(bad: float) -> None:
-    gradients = example_gradients()
-    gradients["dense"]["kernel"] = gradients["dense"]["kernel"].at[0, 0].set(bad)
-    got = clip(gradients, 1.0)
-    assert np.isnan(got["dense"]["kernel"][0, 0])
-    assert not np.isfinite(optax.tree.norm(got["dense"]))
-    np.testing.assert_allclose(
-        [joint_norm(got[name]) for name in ("conv", "scaled")], 1.0, **FLOAT32
-    )
-
-
 def test_the_joint_norm_of_narrow_gradients_is_taken_wide() -> None:
     """In float16 the sum of squares would overflow at 65504: here it is 4e6."""
     gradients = {"dense": {"kernel": jnp.full((10, 10), 200.0, jnp.float16)}}
@@ -106,25 +94,24 @@ def test_in_float64_the_norm_is_float64() -> None:
         np.testing.assert_allclose(got, gradient / np.linalg.norm(gradient), **FLOAT64)
 
 
-@pytest.mark.parametrize("size", [1e25, 3e38])
-def test_gradients_whose_squares_overflow_are_clipped(size: float) -> None:
-    """3e38 is near the largest float32 number: the norm itself overflows, and 1 / it underflows."""
-    shape = example_gradients()["dense"]["kernel"]
-    direction = np.asarray(shape, np.float64) / np.abs(shape).max()
-    gradients = {"dense": {"kernel": jnp.asarray(size * direction, jnp.float32)}}
-    got = clip(gradients, 2.5)["dense"]["kernel"]
-    np.testing.assert_allclose(got, 2.5 * direction / np.linalg.norm(direction), **FLOAT32)
+@pytest.mark.parametrize("bad", [1e25, np.inf, np.nan])
+def test_what_overflows_is_nan_and_skipped_by_apply_if_finite(bad: float) -> None:
+    """1e25 squared is infinite in float32; zeros in its place would look like a step."""
+    gradients = example_gradients()
+    gradients["dense"]["kernel"] = gradients["dense"]["kernel"].at[0, 0].set(bad)
+    got = clip(gradients, 1.0)
+    assert all(np.isnan(leaf).all() for leaf in jax.tree.leaves(got["dense"]))
+    tx = optax.chain(clip_by_layer_norm(1.0), optax.apply_if_finite(optax.sgd(1.0), 2))
+    step, state = tx.update(gradients, tx.init(gradients))
+    assert int(state[1].notfinite_count) == 1
+    assert not any(leaf.any() for leaf in jax.tree.leaves(step))
+    np.testing.assert_allclose(
+        [joint_norm(got[name]) for name in ("conv", "scaled")], 1.0, **FLOAT32
+    )
 
 
-def test_gradients_whose_squares_underflow_are_clipped() -> None:
-    """3-4-5 times 1e-25, to a norm of 1e-25."""
-    got = clip({"dense": {"a": jnp.array(3e-25), "b": jnp.array(4e-25)}}, 1e-25)["dense"]
-    np.testing.assert_allclose([got["a"] * 1e25, got["b"] * 1e25], [0.6, 0.8], **FLOAT32)
-
-
-@pytest.mark.parametrize("max_norm", [float("inf"), 1e39, np.float32("inf"), jnp.array(jnp.inf)])
+@pytest.mark.parametrize("max_norm", [float("inf"), np.float32("inf"), jnp.array(jnp.inf)])
 def test_an_infinite_limit_changes_nothing(max_norm: Any) -> None:
-    """1e39 is infinite in float32."""
     gradients = example_gradients()
     gradients["conv"]["bias"] = jnp.zeros(8)
     for got, wanted in zip(
@@ -139,11 +126,10 @@ def test_an_infinite_limit_leaves_what_is_not_finite_to_be_seen() -> None:
 
 
 def test_a_traced_limit() -> None:
-    """3-4-5: to the limit where it is less than 5; a negative one must not turn the sign."""
+    """3-4-5: to the limit where it is less than 5."""
     gradients = {"dense": {"a": jnp.array(3.0), "b": jnp.array(4.0)}}
     clipped = jax.jit(lambda limit: clip(gradients, limit)["dense"]["b"])
     np.testing.assert_allclose([clipped(1.0), clipped(6.0), clipped(0.0)], [0.8, 4, 0], **FLOAT32)
-    assert np.isnan(clipped(-1.0))
 
 
 NOT_POSITIVE = [0.0, -1.0, float("nan"), np.float32(-1), np.float64("nan"), jnp.array(-1.0)]

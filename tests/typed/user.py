@@ -86,11 +86,10 @@ def arrays(x: Array) -> list[Array]:
 
 
 def losses(params: Tree, x: Array, key: Array) -> Array:
-    output, found = jn.collect_preactivations(apply, params, x, rows=4)
+    output, found = jn.collect_preactivations(apply, params, x[:4])
     betas: Tree = jn.initial_betas(found)
-    x, first = jn.with_first_rows(x, 4)
     loss: Array = jn.total_variance_constancy(found, jn.positive_betas(betas), sample_size=2)
-    loss = loss + jn.variance_constancy_loss(first, 1.0)
+    loss = loss + jn.variance_constancy_loss(x, 1.0, groups=2)
     affine: Tree = jn.affine_gamma_decay_strength(
         lambda scales, biases, samples: jnp.zeros(()), params, params, params, 128, key=key
     )

@@ -18,20 +18,6 @@ def moments(units: int) -> statistics.Moments:
 
 
 ARGUMENTS: Walk = {
-    "a negative beta": Wrong(
-        ignoring(lambda: losses.variance_constancy_loss(ONES, -0.5)),
-        "beta is -0.5 at its least",
-        "wanted positive values",
-        "jaxnorm.losses.positive_betas(raw)",
-        ValueError,
-    ),
-    "a negative beta among others": Wrong(
-        ignoring(lambda: losses.total_variance_constancy([ONES], [jnp.array([1.0, -2.0, 1.0])])),
-        "beta is -2.0 at its least",
-        "wanted positive values",
-        "jaxnorm.losses.positive_betas(raw)",
-        ValueError,
-    ),
     "a strength of NaN": Wrong(
         ignoring(lambda: losses.gamma_decay(PARAMS["dense"], np.float32(NAN))),
         "strengths is nan",

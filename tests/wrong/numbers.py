@@ -123,17 +123,4 @@ SEEDS: Walk = {
     for seed in (-1, 2**32, 1.7, np.int64(2**40), np.float32(1), np.int64(-1), "1", True, None)
 }
 
-BATCH_SIZES: Walk = {
-    f"a batch size of {size!r}": Wrong(
-        lambda at, size=size: jaxnorm.perceptron_gamma_decay_strength(
-            jnp.ones((2, 1)), jnp.ones((2, 1)), size
-        ),
-        f"batch_size is {size}; ",
-        "wanted a positive number",
-        "the 64 samples of a minibatch",
-        ValueError,
-    )
-    for size in (0, -1, NAN)
-}
-
-NUMBERS_WALK: Walk = RADII | DEVIATIONS | SEEDS | BATCH_SIZES
+NUMBERS_WALK: Walk = RADII | DEVIATIONS | SEEDS

@@ -1,0 +1,188 @@
+"""What the command ``bench compiled`` takes, and what it does."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from tyro.conf import arg
+
+from experiments.bench.compiled.cards import GPUS, TPUS
+from experiments.bench.compiled.compilations import compiled
+from experiments.bench.compiled.effective import MAKERS
+from experiments.bench.compiled.kernels import KERNELS
+from experiments.bench.compiled.rows import Row, merged, read_rows, write_rows
+from experiments.bench.compiled.spec import BASES, Spec
+from experiments.bench.compiled.step import PEERS
+from experiments.bench.compiled.targets import check_compiler, find_target
+from experiments.bench.compiled.update import OPTIMIZERS
+from experiments.bench.compiled.views import picture_of, table_of, title
+from experiments.errors import UserError, unknown
+from experiments.methods.table import METHODS
+from experiments.models.registry import MODELS
+from experiments.progress import progress
+from experiments.ranges import Channels, Count, Depth, Jobs, Width
+from experiments.reports.files import prepare_folder, write_whole
+from experiments.reports.show import show_table
+from experiments.reports.table import markdown
+
+FILE = "compiled.csv"
+_KNOWN: Mapping[str, Collection[str]] = MappingProxyType(
+    {"step": {**METHODS, **PEERS}, "update": OPTIMIZERS, "effective": MAKERS}
+)
+STEP_METHODS = "none,bn,gn,cwo,lcw,vcl,normprop,wn"
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Compile for TPUs or GPUs that are not there, and read what the program would do on them.
+
+    The compilers run on any machine, without a device, and what they print is the same on every
+    machine: the bytes to and from the memory of each device (HBM), the kernels that it starts, the
+    collectives in which devices exchange numbers. Bytes and operations are shown over those of
+    the step without normalization (none). The compilers are extras that want an environment of
+    their own: pip install -e '.[compile-tpu]', or '.[compile-gpu]'.
+
+    est. ms is an estimate: bytes over the card's bandwidth, or operations over its peak, whichever
+    takes longer. A step takes at least that long; it was not run.
+
+    Rows are added to those that compiled.csv has already, each as soon as it is there.
+
+    Example: python -m experiments bench compiled --target v5e:4x4 --model cnn9 --rows-per-device
+    1024 --methods none,bn,cwo --jobs 2
+    """
+
+    target: Annotated[
+        str,
+        arg(
+            help=f"The devices: a TPU ({', '.join(TPUS)}) and its torus, as v5e:4x4 or v4:2x2x2; a "
+            f"GPU ({', '.join(GPUS)}) and how many, as h100:8."
+        ),
+    ] = "v5e:4x4"
+    what: Annotated[
+        Literal["step", "update", "effective"],
+        arg(
+            help="A training step of a method; the update of an optimizer's parameters; or weights "
+            "from raw parameters with the way back of their gradient."
+        ),
+    ] = "step"
+    model: Annotated[
+        str,
+        arg(
+            help=f"The network of a step: {', '.join(MODELS)}. Of update and effective the "
+            f"kernels: {', '.join(KERNELS)}. Left out: cnn9, or conv3x3 (12 of 3 x 3 x 256 x 256)."
+        ),
+    ] = ""
+    methods: Annotated[
+        str,
+        arg(
+            help=f"Comma-separated. Of a step, those of the command methods, {', '.join(PEERS)}; "
+            f"left out: {STEP_METHODS}. Of update: {', '.join(OPTIMIZERS)}. Of effective: "
+            f"{', '.join(MAKERS)}. What the others are compared with is always there."
+        ),
+    ] = ""
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    """Of a step's weights and activations; parameters and statistics are always float32."""
+    channels: Channels = 64
+    """The channels of a convolutional network's first stage."""
+    depth: Depth = 3
+    """The hidden layers of the mlp, the blocks of the transformer."""
+    width: Width = 256
+    """The units of each hidden layer of the mlp, of each token of the transformer."""
+    rows_per_device: Count = 128
+    """The rows of a step on each device of the data axis: of 224 x 224 colour pixels for resnet50,
+    of 32 x 32 for other networks, of 64 characters for the transformer."""
+    entry: Literal["jit", "shard_map"] = "jit"
+    """How a step is spread over the devices: by the compiler, or on each one's own rows."""
+    mesh: str = ""
+    """The devices by axis, as data=8,model=2: rows over data; all along data if left out."""
+    shard: Annotated[
+        Literal["", "fan-in", "units"],
+        arg(
+            help="Cut every kernel along its fan-in or its units, a piece on each device of the "
+            "model axis, or of the data axis where there is no other."
+        ),
+    ] = ""
+    jobs: Jobs = 1
+    """How many compilations at once; each keeps about one core busy and takes 1 to 4 GB."""
+    resume: bool = False
+    """Leave alone what compiled.csv has already."""
+    out: Path = Path("results/bench/compiled")
+    """The folder for compiled.csv, table.md and compiled.png; made if it does not exist."""
+
+    def run(self, command: str) -> None:
+        """Runs the command."""
+        check_compiler(find_target(self.target))
+        specs = specs_of(self)
+        rows = read_rows(prepare_folder(self.out) / FILE)
+        there = {row.spec for row in rows}
+        base, *others = specs
+        kept = self.resume or base.method not in map(str.strip, self.methods.split(","))
+        wanted = [base] * (base not in there or not kept)
+        wanted += [spec for spec in others if not (self.resume and spec in there)]
+        failed = _compile(wanted, self.jobs, rows, self.out)
+        _show(specs, self.out)
+        if failed:
+            raise UserError("; ".join(f"{spec.method}: {why}" for spec, why in failed))
+
+
+def specs_of(flags: Compiled) -> list[Spec]:
+    """What the flags name, the baseline first; raises UserError for what there is not."""
+    step = flags.what == "step"
+    models: Collection[str] = MODELS if step else KERNELS
+    methods: Collection[str] = _KNOWN[flags.what]
+    model = flags.model or ("cnn9" if step else "conv3x3")
+    names = [name.strip() for name in flags.methods.split(",") if name.strip()]
+    names = names or (STEP_METHODS.split(",") if step else [*methods])
+    for kind, name, known in (("model", model, models), *(("method", n, methods) for n in names)):
+        if name not in known:
+            raise unknown(kind, name, known)
+    base = Spec(flags.what, BASES[flags.what], flags.target, model)
+    base = replace(base, entry=flags.entry, mesh=flags.mesh, shard=flags.shard)
+    if step:  # What has no rows does not depend on the sizes of networks.
+        sizes = {name: getattr(flags, name) for name in ("dtype", "channels", "depth", "width")}
+        base = replace(base, rows=flags.rows_per_device, **sizes)
+    return [replace(base, method=name) for name in dict.fromkeys([base.method, *names])]
+
+
+def _compile(specs: list[Spec], jobs: int, rows: list[Row], folder: Path) -> list[tuple[Spec, str]]:
+    """Compiles, and writes each row as it is there; gives what failed, and why."""
+    failed = []
+    with progress(len(specs)) as (advance, say):
+        for spec, found in compiled(specs, jobs):
+            advance(spec.method)
+            if isinstance(found, str):
+                failed.append((spec, found))
+                say(f"{spec.method}: failed")
+                continue
+            rows = merged(rows, [Row(spec, found)])
+            write_rows(folder / FILE, rows)
+            say(f"{spec.method}: {found.hbm_bytes / 1e9:.3g} GB, {found.compile_s:.0f} s")
+    return failed
+
+
+def _show(specs: list[Spec], folder: Path) -> None:
+    """The table of this configuration; in the files, those of all that compiled.csv has."""
+    rows = read_rows(folder / FILE)
+    groups: dict[Spec, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.spec.configuration, []).append(row)
+    for name, group in groups.items():
+        if name == specs[0].configuration:
+            print(f"\n{title(group[0].spec)}\n")
+            show_table(table_of(group))
+    if groups:
+        tables = (f"{title(g[0].spec)}:\n\n{markdown(table_of(g))}\n" for g in groups.values())
+        write_whole(folder / "table.md", "\n".join(tables))
+        write_whole(folder / "compiled.png", picture_of(list(groups.values())))
+        print(f"\nEstimates are rooflines; nothing was run. Written to {folder}: {FILE}, table.md,")
+        print("compiled.png, with what was there before.")
+
+
+def bench_compiled(flags: Any) -> None:
+    """What compilers of TPUs and GPUs make of a step: memory traffic, kernels, collectives."""
+    raise UserError(
+        "bench compiled has flags of its own: write them behind it, as in python -m experiments "
+        "bench compiled --target v5e:4x4."
+    )

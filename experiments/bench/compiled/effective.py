@@ -1,0 +1,114 @@
+"""Weights from raw parameters, and the gradient's way back: ours, and others'."""
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+import jaxnorm
+from experiments.bench.compiled.kernels import params_of
+from experiments.bench.compiled.sharding import on, own_size, placed
+from experiments.bench.compiled.spec import Spec, Subject
+from experiments.bench.effective import NODES
+from experiments.errors import UserError
+
+#: ``kernels -> (weights of raw parameters, raw parameters)``.
+Maker = Callable[[Any], tuple[Callable[[Any], Any], Any]]
+
+
+def _plain(kernels: Any) -> tuple[Callable[[Any], Any], Any]:
+    """Twice the kernels: what reads and writes each number once."""
+    return (lambda raw: jax.tree.map(lambda w: 2 * w, raw)), kernels
+
+
+def _node(kind: Any) -> Maker:
+    def make(kernels: Any) -> tuple[Callable[[Any], Any], Any]:
+        return jaxnorm.effective, jaxnorm.reparametrize(kernels, kind)
+
+    return make
+
+
+def _spectral(kernels: Any) -> tuple[Callable[[Any], Any], Any]:
+    """With the power iteration that each training step makes."""
+    raw = jaxnorm.reparametrize(kernels, jaxnorm.SpectrallyNormalized)
+    vectors = {f"{name}/kernel": jnp.ones(k["kernel"].shape[-1]) for name, k in kernels.items()}
+
+    def weights(raw: Any) -> Any:
+        found = jax.lax.stop_gradient(jaxnorm.power_iteration(raw, vectors))
+        return jaxnorm.effective(jaxnorm.attach_singular_vectors(raw, found))
+
+    return weights, raw
+
+
+class _Layer(nnx.Module):
+    """A layer whose output is its kernel: what a wrapper made of it."""
+
+    def __init__(self, kernel: Any):
+        self.kernel = nnx.Param(kernel)
+
+    def __call__(self, x: Any) -> Any:
+        return self.kernel[...]
+
+
+def _wrapped(wrapper: Any) -> Maker:
+    """A wrapper of flax.nnx around every layer."""
+
+    def make(kernels: Any) -> tuple[Callable[[Any], Any], Any]:
+        rngs = nnx.Rngs(0)
+        layers = {n: wrapper(_Layer(k["kernel"]), rngs=rngs) for n, k in kernels.items()}
+        parts: Any = nnx.split(nnx.Dict(layers), nnx.Param, ...)
+        graph, raw, rest = parts
+
+        def weights(raw: Any) -> Any:
+            # Anew, as what a wrapper writes must belong to the trace that reads it.
+            model = nnx.merge(graph, *jax.tree.map(lambda x: x, (raw, rest)))
+            return {name: model[name](None) for name in kernels}
+
+        return weights, raw
+
+    return make
+
+
+def _paramax(kernels: Any) -> tuple[Callable[[Any], Any], Any]:
+    if importlib.util.find_spec("paramax") is None:
+        raise UserError("paramax is not installed: pip install paramax, or leave its row out.")
+    equinox, paramax = map(importlib.import_module, ("equinox", "paramax"))
+    # It normalizes along the last axis, where the fan-in is then.
+    layers = jax.tree.map(
+        lambda w: paramax.WeightNormalization(w.reshape(-1, w.shape[-1]).T), kernels
+    )
+    raw, functions = equinox.partition(layers, equinox.is_array)
+    return (lambda raw: paramax.unwrap(equinox.combine(raw, functions))), raw
+
+
+MAKERS: Mapping[str, Maker] = MappingProxyType(
+    {
+        "plain": _plain,
+        **{name: _node(kind) for name, kind in NODES.items() if name != "sn"},
+        "sn": _spectral,
+        "nnx.WeightNorm": _wrapped(nnx.WeightNorm),
+        "nnx.SpectralNorm": _wrapped(nnx.SpectralNorm),
+        "paramax.WeightNormalization": _paramax,
+    }
+)
+
+
+def effective_subject(spec: Spec, devices: Sequence[jax.Device]) -> Subject:
+    """Weights and the pull-back of their gradient: 16 bytes a parameter at least."""
+    # Biases are no part of it. Of these numbers nothing but vectors of units enters the program.
+    kernels = {n: {"kernel": jnp.ones(k["kernel"].shape)} for n, k in params_of(spec.model).items()}
+    weights, raw = MAKERS[spec.method](kernels)
+
+    def there_and_back(raw: Any, gradient: Any) -> tuple[Any, Any]:
+        value, pull_back = jax.vjp(weights, raw)
+        return value, pull_back(gradient)
+
+    shapes = jax.eval_shape(lambda: (raw, weights(raw)))
+    placement = placed(spec, devices)
+    size = own_size(jax.tree.leaves(on(placement, jax.eval_shape(lambda: kernels))))
+    return Subject(there_and_back, on(placement, shapes), (there_and_back, shapes), size)

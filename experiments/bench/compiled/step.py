@@ -1,0 +1,78 @@
+"""A training step as the experiments run it, with nothing computed and no data."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.bench.compiled.sharding import on, own_size, placed, rows_on
+from experiments.bench.compiled.spec import Spec, Subject
+from experiments.config import Config
+from experiments.data.characters import CHARACTERS, LENGTH
+from experiments.data.dataset import Dataset
+from experiments.methods.method import Method
+from experiments.methods.normalizers import Normalized
+from experiments.methods.table import METHODS
+from experiments.training.devices import ONE_DEVICE, Placement
+from experiments.training.state import Batch
+from experiments.training.trainer import make_trainer
+
+#: What the methods of the experiments are measured against: flax's own layers, as they come.
+PEERS: Mapping[str, Method] = MappingProxyType(
+    {
+        name: Method(name, f"flax's {name.removeprefix('nnx.')}", (Normalized(name),))
+        for name in ("nnx.BatchNorm", "nnx.LayerNorm")
+    }
+)
+
+#: An image and the classes; ImageNet's for the network that is made for it.
+_SIZES: Mapping[str, tuple[tuple[int, ...], int]] = MappingProxyType(
+    {"resnet50": ((224, 224, 3), 1000)}
+)
+_SMALL = ((32, 32, 3), 10)
+
+
+def step_subject(spec: Spec, devices: Sequence[jax.Device]) -> Subject:
+    """The step of a method on the devices; see `experiments.training.step`."""
+    placement = placed(spec, devices)
+    step, arguments = _step(spec, placement)
+    parameters = own_size(jax.tree.leaves(arguments[0].params))
+    return Subject(step, arguments, _step(spec, ONE_DEVICE), parameters, (0,))
+
+
+def _step(spec: Spec, placement: Placement) -> tuple[Any, tuple[Any, ...]]:
+    rows = spec.rows * placement.data_devices
+    X, y, classes = _data(spec.model, rows)
+    config = Config(
+        model=spec.model,
+        dtype="bfloat16" if spec.dtype == "bfloat16" else "float32",
+        channels=spec.channels,
+        depth=spec.depth,
+        width=spec.width,
+        batch_size=rows,
+        epochs=1,
+    )
+    dataset = Dataset(X, y, X, y, "zeros", classes)
+    method = {**METHODS, **PEERS}[spec.method]
+    trainer = make_trainer(method, config, dataset, placement)
+    state = jax.eval_shape(inspect.unwrap(trainer.init), np.uint32(0), X)
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), rows))
+    batch = jax.tree.map(_shape, Batch(X, y, keys))
+    return trainer.step, (on(placement, state), rows_on(placement, batch))
+
+
+def _data(model: str, rows: int) -> tuple[Any, Any, int]:
+    """Zeros that take no memory, as only their shapes matter, and the number of classes."""
+    if model == "transformer":
+        tokens = np.broadcast_to(np.int32(0), (rows, LENGTH))
+        return tokens, tokens, len(CHARACTERS)
+    shape, classes = _SIZES.get(model, _SMALL)
+    X = np.broadcast_to(np.float32(0), (rows, *shape))
+    return X, np.broadcast_to(np.int32(0), rows), classes
+
+
+def _shape(x: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)

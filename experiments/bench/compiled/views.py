@@ -1,0 +1,100 @@
+"""The table and the picture of a configuration: its methods beside each other."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.bench.compiled.rows import Row, ratios
+from experiments.bench.compiled.spec import Spec
+from experiments.reports.picture import COLOURS, colour_of, new_figure, picture
+from experiments.reports.table import Table
+
+_HEADER = ("HBM traffic", "ratio", "operations", "kernels", "collectives", "est. ms")
+
+#: What bars are called.
+_NAMES = {
+    "none": "no normalization",
+    "bn": "batch normalization (bn)",
+    "gn": "group normalization (gn)",
+    "ln": "layer normalization (ln)",
+    "cwo": "constrained weights (cwo)",
+    "lcw": "zero-sum weights (lcw)",
+    "vcl": "variance constancy loss (vcl)",
+    "normprop": "normalization propagation",
+    "wn": "weight normalization (wn)",
+}
+
+
+def title(spec: Spec) -> str:
+    """What the rows of a configuration share, in a line."""
+    if spec.what == "step":
+        size = f"{spec.channels} channels"
+        if spec.model in ("mlp", "transformer"):
+            size = f"depth {spec.depth}, width {spec.width}"
+        what = f"training step of {spec.model}, {size}, {spec.rows} rows a device, {spec.dtype}"
+    else:
+        update = spec.what == "update"
+        what = "optimizer's update" if update else "weights and their gradient's way back"
+        what = f"{what}, kernels {spec.model}"
+    how = [spec.entry] * (spec.entry != "jit") + [f"mesh {spec.mesh}"] * bool(spec.mesh)
+    how += [f"kernels sharded along {spec.shard}"] * bool(spec.shard)
+    return ", ".join([spec.target, what, *how])
+
+
+def table_of(rows: Sequence[Row]) -> Table:
+    """A line a method; of parameters alone the traffic is bytes a parameter."""
+    spec = rows[0].spec
+    header = ("method" if spec.what == "step" else spec.what, *_HEADER)
+    return header, [_line(row, rows) for row in rows]
+
+
+def _line(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
+    found = row.found
+    traffic = f"{found.hbm_bytes / 1e9:.3g} GB"
+    if row.spec.what != "step":
+        traffic = f"{found.hbm_bytes / found.parameters:.2f} B/par."
+    over = [f"{ratio:.3f}" for ratio in ratios(row, rows) or ()] or ["", ""]
+    sent = f"{found.collectives} ({found.collective_bytes / 1e6:.3g} MB)"
+    counts = (str(found.kernels), sent if found.collectives else "0")
+    return (row.spec.method, traffic, *over, *counts, f"{row.est_ms:.3g}")
+
+
+def picture_of(groups: Sequence[Sequence[Row]]) -> bytes:
+    """A line of two panels a configuration: bars of traffic, and of all-reduces."""
+    longest = max(map(len, groups))
+    figure = new_figure(2, len(groups), width=6.0, height=1.4 + 0.36 * longest)
+    places = {name: i for i, name in enumerate(dict.fromkeys(_methods(groups)))}
+    for traffic, sums, rows in zip(figure.axes[::2], figure.axes[1::2], groups, strict=True):
+        found = [ratios(row, rows) for row in rows]
+        _bars(traffic, rows, [each[0] if each else 0.0 for each in found], "{:.2f}x", places)
+        _bars(sums, rows, [row.found.all_reduces for row in rows], "{:.0f}", places)
+        base = _NAMES.get(rows[0].spec.base, rows[0].spec.base)
+        traffic.axvline(1, color="0.4", linewidth=1, linestyle=":")
+        traffic.set_title(_folded(title(rows[0].spec)), fontsize=10, loc="left")
+        traffic.set_xlabel(f"bytes to and from the device's memory, {base} = 1")
+        sums.set_xlabel("all-reduces: times that all devices wait for each other")
+        sums.set_yticklabels([])
+    return picture(figure)
+
+
+def _bars(
+    axes: Any, rows: Sequence[Row], values: Sequence[float], form: str, places: Mapping[str, int]
+) -> None:
+    methods = [row.spec.method for row in rows]
+    bars = axes.barh([_NAMES.get(name, name) for name in methods], values)
+    axes.bar_label(bars, [form.format(value) for value in values], padding=3)
+    for bar, method in zip(bars, methods, strict=True):
+        bar.set_facecolor(colour_of(places[method]))
+        bar.set_hatch("" if places[method] < len(COLOURS) else "//")
+        bar.set_edgecolor("white")
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.set_xlim(0, 1.15 * max(*values, 1))
+
+
+def _methods(groups: Sequence[Sequence[Row]]) -> list[str]:
+    return [row.spec.method for rows in groups for row in rows]
+
+
+def _folded(text: str, width: int = 60) -> str:
+    cut = text.rfind(",", 0, width)
+    return text if len(text) <= width or cut < 0 else f"{text[: cut + 1]}\n{text[cut + 2 :]}"

@@ -1,0 +1,153 @@
+"""What is read off compiled programs, and the command that has them made."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from experiments.bench.compiled import compilations, targets
+from experiments.bench.compiled.program import Program
+from experiments.bench.compiled.rows import Row, merged, ratios, read_rows, write_rows
+from experiments.bench.compiled.spec import Spec
+from experiments.bench.compiled.targets import environment, find_target
+from experiments.bench.compiled.worker import Found
+from experiments.cli import main
+from experiments.errors import UserError
+
+PROGRAM = Program((Path(__file__).parent / "programs" / "tpu.txt").read_text())
+ARRAY = 8 * 128 * 4  # bytes
+NONE = Spec("step", "none", "v5e:2x2", "cnn9", "bfloat16")
+FOUND = Found(819, 197.0, 3, 2, 1, 40, 50, 1.5, 60, "0.10.2")
+
+
+def test_bytes_of_hbm() -> None:
+    """By hand: fast memory is none, a copy or a slice between the two memories counts once."""
+    copied, sliced = ARRAY, ARRAY // 4
+    fused = 2 * ARRAY  # the copy is in fast memory
+    loop = 5 * (2 * 16 + 2 * 16)
+    summed = 2 * ARRAY
+    others = (ARRAY + 4 * 4) + (ARRAY + 8 * 4)
+    assert PROGRAM.cost.hbm_bytes == copied + sliced + fused + loop + summed + others
+
+
+def test_kernels() -> None:
+    """A fusion, and another five times; what joins names is none."""
+    assert PROGRAM.cost.kernels == 1 + 5
+
+
+def test_collectives() -> None:
+    """What one starts is its result alone, whatever it repeats of its operands."""
+    assert [each.name for each in PROGRAM.collectives] == [
+        *("all-reduce.1", "all-reduce-start.1", "all-gather-start.1"),
+    ]
+    assert PROGRAM.collective_bytes == (ARRAY + 2 * 4) + 4 * 4 + 8 * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "devices"), [("v5e:4x4", 16), ("v4:2x2x2", 8), ("h100:8", 8), ("a100:16", 16)]
+)
+def test_targets(name: str, devices: int) -> None:
+    assert find_target(name).devices == devices
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [("v5:4x4", "v5e"), ("v5e", "v5e:4x4"), ("v5e:0x4", "v5e:4x4"), ("h100:2x2", "h100:8")],
+)
+def test_a_wrong_target_is_told_a_right_one(name: str, named: str) -> None:
+    with pytest.raises(UserError, match=named):
+        find_target(name)
+
+
+def test_twelve_gpus_are_no_machines() -> None:
+    with pytest.raises(UserError, match="multiple"):
+        find_target("h100:12")
+
+
+@pytest.mark.parametrize(
+    ("target", "extra"), [("v5e:4x4", "compile-tpu"), ("h100:8", "compile-gpu")]
+)
+def test_without_the_compiler_the_extra_is_named(
+    target: str,
+    extra: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(targets.importlib.util, "find_spec", lambda name: None)
+    assert main(["bench", "compiled", "--target", target, "--out", str(tmp_path)]) == 2
+    assert extra in capsys.readouterr().err
+
+
+def test_a_process_sees_no_device_and_the_users_flags() -> None:
+    outer = {"XLA_FLAGS": "--mine", "JAX_PLATFORMS": "cuda"}
+    inner = environment(find_target("h100:8"), outer)
+    assert inner["JAX_PLATFORMS"] == "cpu"
+    assert inner["CUDA_VISIBLE_DEVICES"] == "-1"
+    assert inner["XLA_FLAGS"].startswith("--mine --xla_gpu")
+    assert environment(find_target("v4:2x2x1"), outer)["ALLOW_MULTIPLE_LIBTPU_LOAD"] == "1"
+
+
+def test_the_roofline_is_the_slower_of_memory_and_arithmetic() -> None:
+    """819 bytes at 819 GB/s are a nanosecond, as are 197,000 operations at 197 TFLOP/s."""
+    assert Row(NONE, FOUND).est_ms == pytest.approx(1e-6)
+    assert Row(NONE, replace(FOUND, flops=2 * 197e3)).est_ms == pytest.approx(2e-6)
+
+
+def test_rows_are_merged_and_read_again(tmp_path: Path) -> None:
+    bn = Row(replace(NONE, method="bn"), replace(FOUND, hbm_bytes=1638))
+    elsewhere = Row(replace(bn.spec, target="h100:8"), FOUND)
+    rows = merged([Row(NONE, FOUND), elsewhere], [bn])
+    again = Row(NONE, replace(FOUND, hbm_bytes=546))
+    rows = merged(rows, [again])
+    assert rows == [again, elsewhere, bn]
+    write_rows(tmp_path / "compiled.csv", rows)
+    assert read_rows(tmp_path / "compiled.csv") == rows
+    assert ratios(bn, rows) == (3, 1)
+    assert ratios(elsewhere, rows) is None
+    with (tmp_path / "compiled.csv").open(newline="") as file:
+        assert [line["hbm_ratio"] for line in csv.DictReader(file)] == ["1.0000", "", "3.0000"]
+
+
+def test_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The baseline is compiled once; one that fails takes no other with it, and is told last."""
+    asked: list[str] = []
+
+    def compile_apart(spec: Spec) -> Found | str:
+        asked.append(spec.method)
+        return "out of luck" if spec.method == "gn" else FOUND
+
+    monkeypatch.setattr(compilations, "compile_apart", compile_apart)
+    monkeypatch.setattr(targets.importlib.util, "find_spec", lambda name: True)
+    command = ["bench", "compiled", "--out", str(tmp_path), "--model", "cnn9", "--methods"]
+    assert main([*command, "gn,bn"]) == 2
+    told = capsys.readouterr()
+    assert "gn: out of luck" in told.err
+    assert max(len(line) for line in told.out.splitlines() if "|" in line) <= 100
+    assert main([*command, "bn,cwo", "--resume"]) == 0
+    assert asked == ["none", "gn", "bn", "cwo"]
+    assert [row.spec.method for row in read_rows(tmp_path / "compiled.csv")] == [
+        *("none", "bn", "cwo"),
+    ]
+    assert (tmp_path / "compiled.png").read_bytes().startswith(b"\x89PNG")
+    assert "v5e:4x4, training step of cnn9" in (tmp_path / "table.md").read_text()
+
+
+def test_an_unknown_method_is_refused_before_anything_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(targets.importlib.util, "find_spec", lambda name: True)
+    for what, name in (("step", "bm"), ("update", "sdg"), ("effective", "lwc")):
+        command = ["bench", "compiled", "--what", what, "--methods", name]
+        assert main([*command, "--out", str(tmp_path)]) == 2
+        assert repr(name) in capsys.readouterr().err
+
+
+def test_its_help_is_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["bench", "compiled", "--help"])
+    shown = capsys.readouterr().out
+    assert "--rows-per-device" in shown

@@ -1,0 +1,42 @@
+"""A training step compiled for TPUs that are not there; where their compiler is installed."""
+
+import importlib.util
+from dataclasses import replace
+
+import pytest
+
+from experiments.bench.compiled.compilations import compiled
+from experiments.bench.compiled.spec import Spec
+from experiments.bench.compiled.worker import Found
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="wants the extra compile-tpu"
+)
+
+#: Four convolutions, of so many rows that an activation is larger than a chip's fast memory.
+STEP = Spec("step", "none", "v5e:2x2", "cnn4", "bfloat16", channels=64, rows=2048)
+UPDATE = Spec("update", "sgd", "v5e:2x2", "conv3x3")
+
+
+def found(*specs: Spec) -> dict[str, Found]:
+    answers = {spec.method: answer for spec, answer in compiled(specs, jobs=2)}
+    failed = {name: answer for name, answer in answers.items() if isinstance(answer, str)}
+    assert not failed
+    return {name: answer for name, answer in answers.items() if isinstance(answer, Found)}
+
+
+def test_sgd_moves_twenty_bytes_a_parameter() -> None:
+    """It reads gradient, momentum and parameter, and writes the latter two."""
+    sgd = found(UPDATE)["sgd"]
+    assert sgd.hbm_bytes == 20 * sgd.parameters
+    assert sgd.collectives == 0
+
+
+def test_a_step_makes_no_pass_over_activations_and_no_all_reduce_of_its_own() -> None:
+    """A pass over the activations of one of the four layers would be 4% of the traffic or more."""
+    costs = found(*(replace(STEP, method=name) for name in ("none", "cwo", "vcl")))
+    plain = costs.pop("none")
+    assert plain.all_reduces == plain.collectives
+    for name, cost in costs.items():
+        assert cost.collectives == plain.collectives, name
+        assert cost.hbm_bytes <= 1.03 * plain.hbm_bytes, name
