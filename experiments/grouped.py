@@ -41,7 +41,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "data": "What is trained on.",
         "network": "What is trained.",
         "training": "How it is trained.",
-        "parts": "Of the methods that have such a part; left out, the method's own.",
+        "parts": "Settings of the methods' parts; a flag that is left out keeps the method's own.",
         "devices": "Where it is trained.",
     }
 )

@@ -14,7 +14,7 @@ from experiments.ranges import Count, Range
 
 @dataclass(frozen=True)
 class Source:
-    """What is trained on."""
+    """The data that a run is trained on."""
 
     dataset: Annotated[
         str,

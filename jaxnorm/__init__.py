@@ -59,7 +59,6 @@ from jaxnorm.reparam import fold_batch_norm as fold_batch_norm
 from jaxnorm.reparam import parameter_count as parameter_count
 from jaxnorm.reparam import power_iteration as power_iteration
 from jaxnorm.reparam import reparametrize as reparametrize
-from jaxnorm.reparam._power_iteration import attach  # noqa: F401  # the former name
 from jaxnorm.statistics import Moments as Moments
 from jaxnorm.statistics import batch_moments as batch_moments
 from jaxnorm.statistics import independent_positions as independent_positions

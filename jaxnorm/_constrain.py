@@ -8,10 +8,9 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._checks import all_zero
-from jaxnorm._constraints._project import check_constraint, project
-from jaxnorm._constraints._unit import center
+from jaxnorm._constraints._project import project
+from jaxnorm._constraints._unit import center, check_sphere
 from jaxnorm._numerics import promote
-from jaxnorm._trees._axes import fan_in
 from jaxnorm._trees._constrained import constrained_leaves, map_constrained
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._node import Axes
@@ -36,7 +35,7 @@ def constrain(
 ) -> Constrained:
     """Constrained weight optimization: kernels gamma v with v kept on the centered sphere.
 
-    ``project(reparametrize(params, Scaled))``, and the optimizer with `sphere_projection` behind
+    ``reparametrize(project(params), Scaled)``, and the optimizer with `sphere_projection` behind
     it: the four places that must agree about the layout, the radius and the centring, once.
 
     Args:
@@ -68,11 +67,9 @@ def constrain(
     Source: Ikami et al. 2021, Eqs. 2, 6 and 11.
     """
     _check_plain(params, "constrain")
-    check_constraint(params, layout, squared_radius, centered)
-    raw = reparametrize(params, Scaled, layout)
-    raw = project(raw, layout=layout, squared_radius=squared_radius, centered=centered)
+    kernels = project(params, layout=layout, squared_radius=squared_radius, centered=centered)
     last = sphere_projection(layout=layout, squared_radius=squared_radius, centered=centered)
-    return raw, optax.chain(optimizer, last)
+    return reparametrize(kernels, Scaled, layout), optax.chain(optimizer, last)
 
 
 def linearly_constrain(
@@ -109,7 +106,9 @@ def linearly_constrain(
     Source: Kutsuna 2019, sections 3.1 and 3.2.
     """
     _check_plain(params, "linearly_constrain")
-    _check_fan_in(params, layout)
+    for path, leaf, axes in constrained_leaves(layout, params):
+        if axes is not None:
+            check_sphere(leaf, axes, True, f"the parameter {path!r}")
     return map_constrained(center, layout, params), optax.chain(optimizer, _zero_sum(layout))
 
 
@@ -192,17 +191,6 @@ def _zero_sum(layout: Layout) -> optax.GradientTransformation:
         return map_constrained(land, layout, updates, flat_leaves(params)), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
-
-
-def _check_fan_in(params: PyTree, layout: Layout) -> None:
-    """Raises for units of a single weight, of which zero is the only zero-sum one."""
-    for path, leaf, axes in constrained_leaves(layout, params):
-        if axes is not None and fan_in(leaf, axes) == 1:
-            raise ValueError(
-                f"the parameter {path!r} of shape {tuple(leaf.shape)} has units with one weight "
-                f"each (fan-in axes {axes}), and the only zero-sum one is 0. Leave it out of the "
-                "layout, with exclude."
-            )
 
 
 def _check_plain(params: PyTree, name: str) -> None:

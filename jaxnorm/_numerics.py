@@ -57,7 +57,7 @@ def root(x: Numbers) -> Values:
 
 
 def rounding_floor(mean: Values, errors: int = ROUNDING_ERRORS, count: int = 1) -> Values:
-    """The squared deviation at or below which values are all equal, but for rounding.
+    """The squared deviation at or below which all values are equal up to rounding.
 
     Args:
         mean: of the values.

@@ -56,99 +56,99 @@ def stacked_convolution() -> Any:
     return eqx.filter_vmap(lambda k: eqx.nn.Conv2d(8, 6, 3, key=k))(jax.random.split(KEY, 3))
 
 
-#: The layout, the parameters, and what is said of which leaves.
+#: The layout, the parameters, and the leaves that are named.
 DOUBTED = {
     "linen attention": (
         flax_layout,
         lambda: linen(nn.MultiHeadDotProductAttention(2), X),
-        {f"{name}/kernel": "attention" for name in ("query", "key", "value")},
+        {"query/kernel", "key/kernel", "value/kernel"},
     ),
     "attention without biases": (
         flax_layout,
         lambda: linen(nn.MultiHeadDotProductAttention(2, use_bias=False), X),
-        {f"{name}/kernel": "attention" for name in ("query", "key", "value")},
+        {"query/kernel", "key/kernel", "value/kernel"},
     ),
     "nnx attention": (
         flax_layout,
         lambda: of_nnx(lambda r: nnx.MultiHeadAttention(2, 8, decode=False, rngs=r)),
-        {f"{name}/kernel": "attention" for name in ("query", "key", "value")},
+        {"query/kernel", "key/kernel", "value/kernel"},
     ),
     "a projection to several axes": (
         flax_layout,
         lambda: of_nnx(lambda r: nnx.LinearGeneral(8, (2, 3), rngs=r)),
-        {"kernel": r"units of shape \(2, 3\)"},
+        {"kernel"},
     ),
     "linen scan": (
         flax_layout,
         lambda: linen(Stack(), X),
-        {"ScanLayer_0/Dense_0/kernel": "several layers"},
+        {"ScanLayer_0/Dense_0/kernel"},
     ),
     "linen scan without biases": (
         flax_layout,
         lambda: linen(Stack(use_bias=False), X),
-        {"ScanLayer_0/Dense_0/kernel": "several layers"},
+        {"ScanLayer_0/Dense_0/kernel"},
     ),
     "six axes": (
         flax_layout,
         lambda: {"kernel": jnp.ones((2, 1, 1, 1, 3, 4))},
-        {"kernel": "several layers"},
+        {"kernel"},
     ),
     "nnx vmap": (
         flax_layout,
         lambda: of_nnx(
             lambda r: nnx.split_rngs(splits=3)(nnx.vmap(lambda r: nnx.Linear(8, 6, rngs=r)))(r)
         ),
-        {"kernel": "several layers"},
+        {"kernel"},
     ),
     "transposed kernel": (
         flax_layout,
         lambda: of_nnx(lambda r: nnx.ConvTranspose(8, 6, (3, 3), transpose_kernel=True, rngs=r)),
-        {"kernel": r"bias of shape \(6,\), so its units are not its last axis"},
+        {"kernel"},
     ),
     "nnx LoRA": (
         flax_layout,
         lambda: of_nnx(lambda r: nnx.LoRALinear(8, 6, lora_rank=2, rngs=r)),
-        {"lora/lora_a": "LoRA", "lora/lora_b": "LoRA"},
+        {"lora/lora_a", "lora/lora_b"},
     ),
     "layer norm": (
         torch_layout,
         lambda: of_equinox(lambda: eqx.nn.LayerNorm((6, 4, 4))),
-        {"layer/weight": "normalization's scale"},
+        {"layer/weight"},
     ),
     "layer norm without a bias": (
         torch_layout,
         lambda: named_equinox("norm1", lambda: eqx.nn.LayerNorm((6, 4), use_bias=False)),
-        {"norm1/weight": "normalization's scale"},
+        {"norm1/weight"},
     ),
     "embedding": (
         torch_layout,
         lambda: named_equinox("token_embedding", lambda: eqx.nn.Embedding(10, 4, key=KEY)),
-        {"token_embedding/weight": "looks like an embedding"},
+        {"token_embedding/weight"},
     ),
     "gru": (
         torch_layout,
         lambda: of_equinox(lambda: eqx.nn.GRUCell(4, 3, key=KEY)),
-        {"layer/weight_ih": "recurrent", "layer/weight_hh": "recurrent"},
+        {"layer/weight_ih", "layer/weight_hh"},
     ),
     "lstm": (
         torch_layout,
         lambda: of_equinox(lambda: eqx.nn.LSTMCell(4, 3, key=KEY)),
-        {"layer/weight_ih": "recurrent", "layer/weight_hh": "recurrent"},
+        {"layer/weight_ih", "layer/weight_hh"},
     ),
     "equinox stack": (
         torch_layout,
         lambda: of_equinox(stacked_linear),
-        {"layer/weight": "several layers"},
+        {"layer/weight"},
     ),
     "equinox stack of convolutions": (
         torch_layout,
         lambda: of_equinox(stacked_convolution),
-        {"layer/weight": "several layers"},
+        {"layer/weight"},
     ),
     "transposed convolution of PyTorch": (
         torch_layout,
         lambda: {"up": {"weight": jnp.ones((8, 6, 3, 3)), "bias": jnp.ones(6)}},
-        {"up/weight": "not its first axis"},
+        {"up/weight"},
     ),
 }
 
@@ -163,11 +163,9 @@ def test_what_is_known_to_be_wrong_is_named_once_a_leaf(name: str) -> None:
     texts = [str(warning.message) for warning in caught]
     assert {warning.category for warning in caught} == {UserWarning}
     assert len(texts) == len(wanted)
-    for path, what in wanted.items():
+    for path in wanted:
         (own,) = [text for text in texts if text.startswith(f"the leaf {path!r} of shape (")]
-        with pytest.warns(UserWarning, match=what):
-            warnings.warn(own, UserWarning, stacklevel=1)
-        assert "layout_from_rules" in own
+        assert "traced_layout" in own
         assert "\n" not in own
     with pytest.warns(UserWarning, match="the leaf"):  # a doubt changes nothing
         assert layout(params) == axes

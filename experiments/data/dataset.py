@@ -167,7 +167,7 @@ def _check_sizes(name: str, part: str, X: Rows) -> None:
         return
     if not np.isfinite(X).all():
         raise UserError(
-            f"{name}: the {part} rows hold NaN, infinity or what is none in float32 only; fill or "
+            f"{name}: the {part} rows hold NaN, infinity or numbers too large for float32; fill or "
             "drop them, or rescale their column."
         )
     largest = max(X.max(), -X.min())

@@ -23,8 +23,8 @@ def read_policies(place: str) -> Policies:
     """The sub-policies of a file.
 
     Args:
-        place: ``PATH`` or ``PATH#FUNCTION``; `POLICIES_FUNCTION` for want of one. The function
-            assigns or returns lists of pairs of (operation, probability, level).
+        place: ``PATH`` or ``PATH#FUNCTION``; without FUNCTION it is `POLICIES_FUNCTION`. The
+            function assigns or returns lists of pairs of (operation, probability, level).
 
     Raises:
         UserError: if there is no such file or function, or something in it is no sub-policy.

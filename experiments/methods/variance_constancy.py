@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, PyTree, Shaped
 
 from experiments.methods.constrained import ClippedByLayer
@@ -60,7 +61,7 @@ class VarianceConstancy(Part):
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
         """With one beta for each unit of each hidden layer."""
         rows, logits = subsample(X), logits_of(context)
-        layers = jax.eval_shape(lambda: _layers(logits, params, rows, context))
+        _, layers = jax.eval_shape(lambda: _collect(logits, params, rows, context))
         return {**params, BETAS: initial_betas(layers, sample_axes=self.sample_axes)}
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
@@ -74,36 +75,38 @@ class VarianceConstancy(Part):
     def forward(
         self, forward: Forward, raw: PyTree, own: PyTree, keys: Array, context: Context
     ) -> Forward:
-        """With the weighted loss; the two samples of each group go through the network again."""
+        """With the weighted loss; the two samples of each group go through the network apart."""
         groups, betas = context.groups, positive_betas(raw[BETAS])
 
         def with_loss(weights: PyTree, X: Array) -> Output:
-            rows = first_rows(X, self.rows_of_a_group, groups)
+            shares = X.reshape(groups, len(X) // groups, *X.shape[1:])
+            first, rest = jnp.split(shares, [self.rows_of_a_group], axis=1)
+            seen, layers = _collect(forward, weights, _flat(first), context)
             loss = total_variance_constancy(
-                _layers(forward, weights, rows, context),
-                betas,
-                self.sample_size,
-                sample_axes=self.sample_axes,
-                groups=groups,
+                layers, betas, self.sample_size, sample_axes=self.sample_axes, groups=groups
             )
-            output = forward(weights, X)
-            return output._replace(loss=output.loss + self.weight * loss)
+            if not rest.size:
+                return seen._replace(loss=seen.loss + self.weight * loss)
+            output = forward(weights, _flat(rest))
+            parts = (
+                y.reshape(groups, len(y) // groups, *y.shape[1:])
+                for y in (seen.logits, output.logits)
+            )
+            logits = _flat(jnp.concatenate([*parts], axis=1))
+            return output._replace(logits=logits, loss=output.loss + self.weight * loss)
 
         return with_loss
 
 
-def first_rows(
-    X: Shaped[Array, "rows *shape"], count: int, groups: int
-) -> Shaped[Array, "few *shape"]:
-    """The first rows of each group: where groups are devices' shares, no row changes its device."""
-    shares = X.reshape(groups, len(X) // groups, *X.shape[1:])
-    return shares[:, :count].reshape(groups * count, *X.shape[1:])
+def _flat(shares: Shaped[Array, "groups few *shape"]) -> Shaped[Array, "rows *shape"]:
+    """The rows of all groups; where groups are devices' shares, no row changes its device."""
+    return shares.reshape(shares.shape[0] * shares.shape[1], *shares.shape[2:])
 
 
-def _layers(
+def _collect(
     apply: Callable[..., Any], params: PyTree, X: Array, context: Context
-) -> dict[str, Array]:
-    """The pre-activations by layer, the classifier's left out."""
-    _, layers = collect_preactivations(apply, params, X, layout=context.hidden)
+) -> tuple[Any, dict[str, Array]]:
+    """The output, and the pre-activations by layer, the classifier's left out."""
+    output, layers = collect_preactivations(apply, params, X, layout=context.hidden)
     # Named by layer, not by kernel: the betas are no kernels.
-    return {path.removesuffix("/kernel"): layer for path, layer in layers.items()}
+    return output, {path.removesuffix("/kernel"): layer for path, layer in layers.items()}

@@ -95,8 +95,8 @@ class NoCheckpoints:
         return 0
 
     def after_epoch(self, state: TrainState, history: History, signal: int) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def last(self) -> str:
-        """That there is none."""
-        return "none, for want of --checkpoint-dir"
+        """Says that no checkpoint was saved, and which flag saves one."""
+        return "none, since --checkpoint-dir was not given"

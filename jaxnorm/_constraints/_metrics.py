@@ -1,17 +1,13 @@
 """Numbers of a training step that a logger takes: norms, steps, and drift off the constraint."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import PyTree
 
-from jaxnorm._constraints._drift import drifts
-from jaxnorm._constraints._rows import rows_of
-from jaxnorm._constraints._unit import check_squared_radius
+from jaxnorm._constraints._kernels import Scalar, drifts, kernels_of, stacked
 from jaxnorm._numerics import promote, quotient
-from jaxnorm._trees._axes import free_part
 from jaxnorm._trees._layout import Layout, flax_layout
-from jaxnorm._trees._node import Axes
 from jaxnorm._trees._paths import (
     Path,
     entries,
@@ -23,17 +19,7 @@ from jaxnorm._trees._paths import (
 )
 from jaxnorm._trees._prefix import Setting
 
-Scalar = Float[Array, ""]
-
 _DRIFT = ("drift_sum", "drift_squared_norm")
-
-
-class _Row(NamedTuple):
-    """What one leaf adds: its squares and, given updates, its step's; a kernel's drift."""
-
-    squares: Scalar
-    step_squares: Scalar | None
-    drift: dict[str, Scalar]
 
 
 def metrics(
@@ -68,6 +54,7 @@ def metrics(
     Raises:
         ValueError: if the layout constrains nothing, ``updates`` are of other parameters, or two
             kernels have the same joined path.
+        TypeError: for `LinearlyConstrained` kernels: ask it of ``effective(raw)``.
 
     Each array is read once. Under jit, pmap and with sharded parameters it means the same, at one
     all-reduce a sharded kernel; inside shard_map parameters must be whole.
@@ -89,61 +76,35 @@ def metrics(
         total/drift_squared_norm 0.00
     """
     owners = [path for path, entry in entries(raw) for _ in flat_leaves(entry)]
-    rows = rows_of(raw, layout, squared_radius)
-    kernels: dict[Path, _Row] = {}
-    others: list[_Row] = []
-    for path, (_, leaf, axes, radius, zero_sum), step in zip(
+    rows = kernels_of(raw, layout, squared_radius)
+    squares: list[Scalar] = []
+    moved: list[Scalar] = []
+    found: dict[Path, dict[str, Scalar]] = {}
+    for owner, (_, leaf, axes, radius), step in zip(
         owners, rows, _steps(updates, raw), strict=True
     ):
+        if is_absent(leaf) or not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+            continue
+        wide = promote(jnp.asarray(leaf))  # A Python number, perhaps, before its first step.
+        squares.append(jnp.square(wide).sum())
+        if step is not None:
+            moved.append(jnp.square(promote(jnp.asarray(step), wide)).sum())
         if axes is not None:
-            check_squared_radius(radius, f"the parameter {path!r}")
-            kernels[path] = _kernel_row(leaf, step, axes, radius, zero_sum)
-        elif not is_absent(leaf) and jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
-            others.append(_row(leaf, step))
-    named = dict(zip(unique_names(list(kernels)), kernels.values(), strict=True))
-    named["total"] = _total(list(kernels.values()), others)
-    return {f"{name}/{key}": x for name, row in named.items() for key, x in _scalars(row).items()}
+            drift = dict(zip(_DRIFT, drifts(wide, axes, radius), strict=True))
+            found[owner] = _norms(squares[-1:], moved[-1:]) | drift
+    named = dict(zip(unique_names(list(found)), found.values(), strict=True))
+    largest = {key: stacked([row[key] for row in found.values()]).max() for key in _DRIFT}
+    named["total"] = _norms(squares, moved) | largest
+    return {f"{name}/{key}": value for name, row in named.items() for key, value in row.items()}
 
 
-def _row(leaf: Any, step: Any) -> _Row:
-    wide = promote(jnp.asarray(leaf))  # A Python number may be a parameter, before its first step.
-    return _Row(jnp.square(wide).sum(), _step_squares(step, wide), {})
-
-
-def _kernel_row(leaf: Any, step: Any, axes: Axes, radius: Any, zero_sum: bool) -> _Row:
-    wide = promote(leaf)
-    squares, *off = drifts(wide, axes, radius, zero_sum)
-    drift = dict(zip(_DRIFT, off, strict=True))
-    moves = step is not None and step.shape == wide.shape
-    read = free_part(step, axes, zero_sum) if moves else step
-    return _Row(squares.sum(), _step_squares(read, wide), drift)
-
-
-def _step_squares(step: Any, wide: Float[Array, "..."]) -> Scalar | None:
-    return None if step is None else jnp.square(promote(jnp.asarray(step), wide)).sum()
-
-
-def _scalars(row: _Row) -> dict[str, Scalar]:
-    norm = jnp.sqrt(row.squares)
-    if row.step_squares is None:
-        return {"norm": norm} | row.drift
-    moved = jnp.sqrt(row.step_squares)
-    relative = quotient(moved, norm)
-    return {"norm": norm, "update_norm": moved, "relative_update": relative} | row.drift
-
-
-def _total(kernels: list[_Row], others: list[_Row]) -> _Row:
-    """Sums of squares over all leaves, and the largest drift of all kernels."""
-    rows = [*kernels, *others]
-    steps = [row.step_squares for row in rows if row.step_squares is not None]
-    drift = {key: _stack([row.drift[key] for row in kernels]).max() for key in _DRIFT}
-    return _Row(
-        _stack([row.squares for row in rows]).sum(), _stack(steps).sum() if steps else None, drift
-    )
-
-
-def _stack(scalars: list[Scalar]) -> Float[Array, " leaves"]:
-    return jnp.stack([promote(x, *scalars) for x in scalars] or [jnp.zeros(())])
+def _norms(squares: list[Scalar], moved: list[Scalar]) -> dict[str, Scalar]:
+    """The norms of leaves together, from their sums of squares and those of their steps."""
+    norm = jnp.sqrt(stacked(squares).sum())
+    if not moved:
+        return {"norm": norm}
+    step = jnp.sqrt(stacked(moved).sum())
+    return {"norm": norm, "update_norm": step, "relative_update": quotient(step, norm)}
 
 
 def _steps(updates: PyTree | None, raw: PyTree) -> list[Any]:

@@ -1,24 +1,13 @@
 """The constraint set itself: putting parameters on it, and measuring how far off they are."""
 
-from typing import Any
-
-import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._constraints._drift import drifts
-from jaxnorm._constraints._rows import rows_of
-from jaxnorm._constraints._unit import (
-    check_sphere,
-    check_squared_radius,
-    project_to_sphere,
-)
+from jaxnorm._constraints._kernels import drifts, kernels_of, stacked
+from jaxnorm._constraints._unit import project_to_sphere
 from jaxnorm._numerics import promote
-from jaxnorm._trees._axes import free_part
-from jaxnorm._trees._constrained import map_constrained, of_zero_sum_kernels
 from jaxnorm._trees._layout import Layout, flax_layout
-from jaxnorm._trees._node import Axes
-from jaxnorm._trees._paths import is_absent
-from jaxnorm._trees._prefix import Setting, setting_per_leaf
+from jaxnorm._trees._paths import rebuild
+from jaxnorm._trees._prefix import Setting
 
 
 def project(
@@ -39,7 +28,7 @@ def project(
             fields.
         layout: which leaves are kernels, and their fan-in axes.
         squared_radius: c, a positive number or a pytree prefix of them.
-        centered: whether the units are also zero-mean; linearly constrained ones always are.
+        centered: whether the units are also zero-mean.
 
     Returns:
         A tree of the same structure, shapes and types.
@@ -47,6 +36,7 @@ def project(
     Raises:
         ValueError: if the layout constrains nothing, a centered unit has a single weight, or c is
             not positive.
+        TypeError: for `LinearlyConstrained` kernels, whose coordinates are no weights.
 
     Under jit, pmap, shard_map and with sharded parameters it means the same; no collective is
     needed unless a kernel is sharded along its fan-in (inside shard_map, where the sums are a
@@ -60,15 +50,12 @@ def project(
 
     Source: Ikami et al. 2021, Eqs. 2 and 11.
     """
-    check_constraint(params, layout, squared_radius, centered)
-    radii = setting_per_leaf(squared_radius, params, "squared_radius")
-
-    def put(leaf: Any, axes: Axes, radius: Any, zero_sum: bool) -> Any:
-        # Coordinates of zero-sum units have the units' norm, and no mean to remove.
-        free = free_part(leaf, axes, zero_sum)
-        return project_to_sphere(free, axes, radius, centered and not zero_sum)
-
-    return map_constrained(put, layout, params, radii, of_zero_sum_kernels(params))
+    rows = kernels_of(params, layout, squared_radius, centered=centered)
+    projected = [
+        leaf if axes is None else project_to_sphere(leaf, axes, radius, centered)
+        for _, leaf, axes, radius in rows
+    ]
+    return rebuild(params, projected)
 
 
 def constraint_drift(
@@ -87,6 +74,7 @@ def constraint_drift(
 
     Raises:
         ValueError: if the layout constrains nothing, or c is not positive.
+        TypeError: for `LinearlyConstrained` kernels: ask it of ``effective(params)``.
 
     Example:
         >>> import jax.numpy as jnp
@@ -94,36 +82,12 @@ def constraint_drift(
         >>> {name: float(value) for name, value in drift.items()}
         {'squared_norm': 1.25, 'sum': 0.5}
     """
-    off = []
-    for path, leaf, axes, radius, zero_sum in rows_of(params, layout, squared_radius):
-        if axes is not None:
-            check_squared_radius(radius, f"the parameter {path!r}")
-            off.append(drifts(promote(leaf), axes, radius, zero_sum))
+    off = [
+        drifts(promote(leaf), axes, radius)
+        for _, leaf, axes, radius in kernels_of(params, layout, squared_radius)
+        if axes is not None
+    ]
     return {
-        "squared_norm": _largest([norm for _, _, norm in off]),
-        "sum": _largest([total for _, total, _ in off]),
+        "squared_norm": stacked([norm for _, norm in off]).max(),
+        "sum": stacked([total for total, _ in off]).max(),
     }
-
-
-def _largest(values: list[Float[Array, ""]]) -> Float[Array, ""]:
-    wide = [promote(value, *values) for value in values]
-    return jnp.stack(wide).max() if wide else jnp.zeros((), jnp.float32)
-
-
-def check_constraint(
-    params: PyTree,
-    layout: Layout,
-    squared_radius: Setting,
-    centered: bool,
-    own_norm_allowed: bool = False,
-) -> None:
-    """Raises ValueError, naming the parameter, where the constraint set is empty.
-
-    A radius of None means a unit's norm before the update, which only an update knows.
-    """
-    for path, leaf, axes, radius, zero_sum in rows_of(params, layout, squared_radius):
-        if axes is None or is_absent(leaf):
-            continue
-        check_sphere(leaf, axes, centered and not zero_sum, f"the parameter {path!r}")
-        if radius is not None or not own_norm_allowed:
-            check_squared_radius(radius, f"the parameter {path!r}")

@@ -164,10 +164,11 @@ def check_squared_radius(squared_radius: Any, name: str) -> None:
 
 
 def check_sphere(weights: Any, axes: Axes, centered: bool, name: str) -> None:
-    """Raises ValueError where the constraint set is empty: a single weight cannot be centered."""
+    """Raises ValueError for units of a single weight: centered they are zero, on no sphere."""
     if centered and fan_in(weights, axes) == 1:
         raise ValueError(
             f"{name} of shape {tuple(weights.shape)} has units with one weight each (fan-in axes "
-            f"{axes}): no vector of length one is both zero-mean and on a sphere. Leave it out of "
-            "the layout (None for it in layout_from_rules), or pass centered=False."
+            f"{axes}): centered, they are zero and never train. Leave it out of the layout, with "
+            "exclude (None for it in layout_from_rules), or pass centered=False where there is a "
+            "sphere."
         )

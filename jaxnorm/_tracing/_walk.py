@@ -7,18 +7,7 @@ from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Literal
 
-from jaxnorm._tracing._equations import (
-    altered,
-    altered_kernels,
-    body_of,
-    concatenated,
-    form_of,
-    groups_of,
-    multiplied,
-    no_kernels,
-    product_axes,
-    sources,
-)
+from jaxnorm._tracing import _equations as reading
 from jaxnorm._tracing._loops import LOOPS
 from jaxnorm._tracing._values import CONSTANT, INPUT, Body, Product, Step, Use, Value, Variable
 from jaxnorm._tracing._views import View, whole
@@ -108,7 +97,7 @@ class Walk:
         self, equation: Any, operands: list[Variable]
     ) -> tuple[list[Step], list[Variable]]:
         values = [variable.value for variable in operands]
-        primitive, inner, body = equation.primitive.name, body_of(equation, values), None
+        primitive, inner, body = equation.primitive.name, reading.body_of(equation, values), None
         last = primitive in (*_PRODUCTS, *_SUMS)
         name = str(equation.params.get("name", primitive))
         if name.startswith(MARK):
@@ -133,7 +122,7 @@ class Walk:
     def _results(self, equation: Any, values: list[Value]) -> list[Value]:
         """What a primitive makes of parameters or products."""
         name = equation.primitive.name
-        if name == "shard_map" and (body := body_of(equation, values)):
+        if name == "shard_map" and (body := reading.body_of(equation, values)):
             return self._inside(equation, body, values).values()
         meets = any(value.input for value in values)
         if not any(value.followed for value in values):
@@ -145,10 +134,10 @@ class Walk:
         if name in _SUMS and any(value.product for value in values):
             return [self._sum(equation, values)]
         if name == "concatenate" and not meets:
-            return [concatenated(equation, values)]
-        if value := multiplied(equation, values):
+            return [reading.concatenated(equation, values)]
+        if value := reading.multiplied(equation, values):
             return [value]
-        seen = [form_of(equation, values[0], out.aval.shape) for out in equation.outvars]
+        seen = [reading.form_of(equation, values[0], out.aval.shape) for out in equation.outvars]
         return [value or self._plain(equation, values) for value in seen]
 
     def _inside(
@@ -165,14 +154,14 @@ class Walk:
 
     def _plain(self, equation: Any, values: list[Value]) -> Value:
         """What is something else than its operands."""
-        found = sources(values)
+        found = reading.sources(values)
         meets = any(value.input for value in values)
         if meets and equation.primitive.name not in _ELEMENTWISE:
             self._refuse(found, f"goes into a {equation.primitive.name}")
         self.read.update(found)
         # What a kernel makes of constants is its product, and seen there.
-        self.met.update(sources([v for v in values if not v.product]) if meets else ())
-        changed = altered(equation, values)
+        self.met.update(reading.sources([v for v in values if not v.product]) if meets else ())
+        changed = reading.altered(equation, values)
         return Value(sources=frozenset() if meets else found, input=meets, altered=changed)
 
     def _sum(self, equation: Any, values: list[Value]) -> Value:
@@ -183,22 +172,23 @@ class Walk:
             few = shapes[j] != () and math.prod(shapes[j]) < math.prod(shapes[i])
             constant = not other.input and not self._kernel(other) and (other.sources or few)
             if product and not product.biased and constant:
+                biased = product.with_bias(other.views)
                 self.sums.extend(view.path for view in other.views)
-                self.read.update(() if other.views else other.sources)
-                return values[i]._replace(product=product.with_bias(other.views))
+                self.read.update(() if biased.bias else other.sources)
+                return values[i]._replace(product=biased)
         return self._plain(equation, values)
 
     def _product(self, equation: Any, values: list[Value]) -> Value:
-        found, sides = sources(values), [i for i in (0, 1) if self._kernel(values[i])]
+        found, sides = reading.sources(values), [i for i in (0, 1) if self._kernel(values[i])]
         meets = any(value.input for value in values)
         if not sides:
-            paths = list(altered_kernels(equation, values))
+            paths = list(reading.altered_kernels(equation, values))
             said = "is changed by an input before it is multiplied with others, or looked up by one"
             self._refuse(paths, said)
             self.changed.update(paths)
             return self._plain(equation, values)
         result, kernel = INPUT if meets else Value(sources=found), values[sides[0]]
-        if why := no_kernels(equation, sides):
+        if why := reading.no_kernels(equation, sides):
             self._refuse(found, why)
             self.changed.update(found if meets else ())
         elif meets and not kernel.views:
@@ -208,7 +198,7 @@ class Walk:
             uses = [self._use(equation, view, sides[0]) for view in kernel.views]
             whole_once = [use for use in uses if use.kernel.has_all(once=use.fan_in is None)]
             # Rows of different groups have different units in one place.
-            if len(uses) == len(whole_once) == 1 and not groups_of(equation):
+            if len(uses) == len(whole_once) == 1 and not reading.groups_of(equation):
                 form = whole(uses[0].kernel.path, equation.outvars[0].aval.shape)
                 return result._replace(product=Product(uses[0], form))
         return result
@@ -219,7 +209,7 @@ class Walk:
         return bool(own)
 
     def _use(self, equation: Any, view: View, side: int) -> Use:
-        contracted, groups, places = product_axes(equation, side)
+        contracted, groups, places = reading.product_axes(equation, side)
         units = tuple(places[axis] for axis in sorted(places.keys() - view.spread()))
         in_groups = any(axis < groups for axis in units)
         use = Use(view, view.contracted(contracted), units, in_groups, self._within)

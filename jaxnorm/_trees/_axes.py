@@ -61,11 +61,3 @@ def first_place(array: Float[Array, "..."], axes: Axes) -> Bool[Array, "..."]:
     for axis in axes:
         index += jax.lax.broadcasted_iota(jnp.int32, sizes, axis % array.ndim)
     return index == 0
-
-
-def free_part(array: Float[Array, "..."], axes: Axes, zero_sum: bool) -> Float[Array, "..."]:
-    """The array; of coordinates of zero-sum units, without the one at the first place.
-
-    Nothing reads that one, so no norm may count it; noise on gradients moves it.
-    """
-    return jnp.where(first_place(array, axes), 0, array) if zero_sum else array

@@ -9,17 +9,22 @@ from jaxtyping import PyTree
 from jaxnorm._trees._axes import negative_axes
 from jaxnorm._trees._layout import Layout, is_axes
 from jaxnorm._trees._node import Axes, Reparametrization
-from jaxnorm._trees._paths import Path, flat_leaves, is_absent, leaves, listed, rebuild
+from jaxnorm._trees._paths import Path, entries, is_absent, leaves, listed, rebuild
 
 #: ``(path, leaf, axes)``, with None for axes where there is nothing to constrain.
 Constrained = tuple[Path, Any, Axes | None]
 
 
-def constrained_leaves(layout: Layout, tree: PyTree) -> list[Constrained]:
+def constrained_leaves(
+    layout: Layout, tree: PyTree, weights_alone: bool = False
+) -> list[Constrained]:
     """Every leaf of ``tree``, nodes opened, with its path and its fan-in axes or None.
 
-    Raises ValueError if the layout's result does not fit the tree, or if it constrains nothing.
+    Raises ValueError if the layout's result does not fit the tree, or if it constrains nothing;
+    TypeError for coordinates, if there are to be ``weights_alone``.
     """
+    if weights_alone:
+        _check_weights(tree)
     return axes_of_leaves(layout, tree, some=True)
 
 
@@ -65,14 +70,19 @@ def map_constrained(
     )
 
 
-def of_zero_sum_kernels(tree: PyTree) -> list[bool]:
-    """Whether each leaf of ``tree`` belongs to a node whose kernel sums to zero for any fields."""
+def _check_weights(tree: PyTree) -> None:
+    """Raises for nodes whose fields of the kernel's shape are coordinates."""
 
-    def zero_sum(x: Any) -> bool:
+    def is_coordinates(x: Any) -> bool:
         return isinstance(x, Reparametrization) and x.zero_sum
 
-    innermost = jax.tree.leaves(tree, is_leaf=lambda x: is_absent(x) or zero_sum(x))
-    return [zero_sum(x) for x in innermost for _ in flat_leaves(x)]
+    for path, entry in entries(tree, lambda x: is_absent(x) or is_coordinates(x)):
+        if is_coordinates(entry):
+            raise TypeError(
+                f"the kernel {path!r} is {type(entry).__name__}: its coordinates are no weights to "
+                "be centered, measured or put on a sphere. Use sphere_projection(centered=True), "
+                "or linearly_constrain, on plain kernels; measure effective(params)."
+            )
 
 
 def _usable(path: Path, leaf: Any, axes: Any) -> Axes | None:

@@ -39,7 +39,8 @@ def standardized(activation: Activation) -> Callable[[Any], Float[Array, "..."]]
         >>> f(jnp.array([-1.0, 0.0, 2.0])).round(3).tolist()
         [-0.6830..., -0.6830..., 2.74...]
 
-    Source: Arpit et al. 2016, Eq. 6 and section 4.3. Pooling is not renormalized, as there.
+    Source: Arpit et al. 2016, Eq. 6 and section 4.3. As in the paper, pooling is not
+    renormalized.
     """
     mean, std = gaussian_moments(activation)
     check_spread(std, activation)

@@ -12,7 +12,7 @@ Values = Float[Array, "..."]
 
 
 def one_over_deviation(mean: Values, variance: Values, path: Path) -> Values:
-    """1 over the standard deviation; 1 where all values are equal, but for rounding.
+    """1 over the standard deviation; 1 where all values are equal up to rounding.
 
     Where the variance is not finite: NaN if it is traced, so that it is seen in the kernel, else
     ValueError, with the kernel's path.

@@ -155,7 +155,7 @@ class BatchNorm(nnx.Module):
         Args:
             x: activations.
             use_running_average: overrides the layer's own switch.
-            mask: truth values that broadcast to ``x``, True for those that statistics are taken of.
+            mask: truth values that broadcast to ``x``, True for the values that statistics count.
         """
         running = self.use_running_average if use_running_average is None else use_running_average
         check_features(x, self.num_features, self.axis)

@@ -152,4 +152,5 @@ def _is_a_layer_s_own(product: Product) -> bool:
     """Whether it has its layer's bias, one value a unit, and its last axis counts the units."""
     last = (len(product.form.dims) - 1,)
     own = not product.use.within and product.bias == product.form.path.beside("bias")
+    own = own and product.use.kernel.scaled is None
     return own and product.unit_axes() == product.unit_axes(alone=True) == last

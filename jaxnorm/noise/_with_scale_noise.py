@@ -66,7 +66,7 @@ def with_scale_noise(
         ValueError: for a ``stddev`` that is negative or not finite, an unknown ``per``; when
             called, if the layout constrains nothing, knows a kernel that the model does not
             multiply its input by, multiplies also in another form (its square, say), or uses inside
-            a loop, but for one layer a turn of a scan over stacked kernels
+            a loop other than a scan over stacked kernels of one layer a turn
             (`jaxnorm.nnx.ScaleAndBias` has noise there), or a product whose first axis is not the
             rows'.
 

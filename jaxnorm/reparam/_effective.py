@@ -39,13 +39,13 @@ def effective(tree: PyTree) -> PyTree:
 
 def _check_restored(tree: PyTree) -> None:
     """Raises for nodes that have become dicts."""
-    fields: dict[tuple[str, ...], set[str]] = {}
+    fields: dict[Path, set[str]] = {}
     for path, _ in entries(tree):
-        fields.setdefault(path[:-1], set()).add(path.name)
-    for path, names in fields.items():
-        if path and path[-1] in ("kernel", "weight") and names in NODE_FIELDS:
+        fields.setdefault(Path(path[:-1]), set()).add(path.name)
+    for parent, names in fields.items():
+        if parent.name in ("kernel", "weight") and names in NODE_FIELDS:
             raise TypeError(
-                f"{Path(path)!r} is a dict with the fields {sorted(names)} of a reparametrized "
-                "kernel: a checkpoint restored without a target. Restore it with one, the raw "
-                "parameters that the training began with (or their shapes)."
+                f"{parent!r} is a dict with the fields {sorted(names)} of a reparametrized kernel: "
+                "a checkpoint restored without a target. Restore it with one, the raw parameters "
+                "that the training began with (or their shapes)."
             )

@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._constraints._unit import center
+from jaxnorm._constraints._unit import center, check_sphere
 from jaxnorm._numerics import promote
 from jaxnorm._trees._axes import fan_in, first_place, negative_axes
 from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
@@ -30,9 +30,9 @@ class LinearlyConstrained(Reparametrization):
     that treats coordinates one by one, it is not, and the result depends on the basis. In float16
     give Adam an ``eps`` of 1e-4: its usual one is 0 there, and makes NaN of a gradient of zero.
 
-    ||v|| = ||w|| without the coordinate along 1, which projections take away, so `project` and
-    `sphere_projection` keep the norm of the weights. The coordinates themselves have no mean to
-    remove: those two and `centered_gradient` leave it alone, ``centered`` or not.
+    The coordinates are no weights: `project`, `sphere_projection`, `centered_gradient`, `metrics`
+    and `constraint_drift` refuse them. ``sphere_projection(centered=True)`` on plain kernels keeps
+    their sums and their norms.
 
     A zero-sum kernel cancels a constant input only where the window is full: under zero padding the
     border keeps a shift.
@@ -63,11 +63,7 @@ class LinearlyConstrained(Reparametrization):
         """
         weights = kernel_of(kernel)
         axes = negative_axes(fan_in_axes, weights.ndim, "the kernel")
-        if fan_in(weights, axes) == 1:
-            raise ValueError(
-                f"the kernel of shape {tuple(weights.shape)} has units with one weight each "
-                f"(fan-in axes {axes}), and the only zero-sum one is 0. Leave it out of the layout."
-            )
+        check_sphere(weights, axes, True, "the kernel")
         wide = promote(weights)
         return cls(_coordinates(center(wide, axes), axes).astype(weights.dtype), axes)
 

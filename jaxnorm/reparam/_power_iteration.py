@@ -86,10 +86,6 @@ def attach_singular_vectors(params: PyTree, vectors: Vectors) -> PyTree:
     return jax.tree.unflatten(jax.tree.structure(params, is_leaf=_is_leaf), attached)
 
 
-#: The former name.
-attach = attach_singular_vectors
-
-
 def _nodes(params: PyTree) -> list[tuple[str, Any]]:
     """Every leaf, a spectrally normalized kernel being one, wherever it is nested."""
     named = entries(params, _is_leaf)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import nonzero, promote, quotient, root
+from jaxnorm._numerics import promote, quotient, root
 from jaxnorm._trees._axes import fan_in, negative_axes, per_unit, unit_shape
 from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 
@@ -25,7 +25,7 @@ class SpectrallyNormalized(Reparametrization):
     the training loop carries it: ``vectors = power_iteration(params, vectors)`` once a step and
     ``effective(attach_singular_vectors(params, vectors))`` in the loss. Without one, `effective`
     takes the exact vector from an eigendecomposition, as for an export. A zero kernel stays zero,
-    with zero gradients; a kernel of any other size is normalized.
+    with zero gradients.
 
     On a mesh with explicit axes wrap the call: ``jax.sharding.auto_axes(effective,
     out_sharding=...)``; the singular vectors mix all of a kernel's shards.
@@ -68,7 +68,7 @@ class SpectrallyNormalized(Reparametrization):
         # Of the length of Vv the gradient is uv', as that of u'Vv is with both vectors held.
         sigma = _length(_times(matrix, jax.lax.stop_gradient(_normalized(right))))
         inverse = jnp.expand_dims(
-            _reciprocal(sigma).squeeze(-1), tuple(range(-len(self.unit_axes), 0))
+            quotient(jnp.ones_like(sigma), sigma).squeeze(-1), tuple(range(-len(self.unit_axes), 0))
         )
         wide, axes = promote(self.kernel), self.fan_in_axes
         # One factor a unit, so that its gradient is one pass over the kernel.
@@ -96,8 +96,6 @@ class SpectrallyNormalized(Reparametrization):
 
 def exact_vector(matrix: Matrix) -> Vector:
     """The right singular vector of the largest singular value."""
-    # Of size one, so that no square overflows.
-    matrix = matrix / nonzero(jnp.abs(matrix).max((-2, -1), keepdims=True, initial=0.0))
     gram = jnp.einsum("...mi,...mj->...ij", matrix, matrix)
     _, vectors = jnp.linalg.eigh(gram)
     leading: Vector = vectors[..., -1]
@@ -122,23 +120,8 @@ def _times(matrix: Matrix, vector: Vector) -> Float[Array, "... fan_in"]:
 
 
 def _normalized(vector: Float[Array, "... n"]) -> Float[Array, "... n"]:
-    return vector * _reciprocal(_length(vector))
+    return quotient(vector, _length(vector))
 
 
 def _length(vector: Float[Array, "... n"]) -> Float[Array, "... 1"]:
-    """The norm of a vector of any size: no square overflows."""
-    largest = jax.lax.stop_gradient(jnp.abs(vector).max(-1, keepdims=True, initial=0.0))
-    return largest * root(jnp.square(vector / nonzero(largest)).sum(-1, keepdims=True))
-
-
-@jax.custom_jvp
-def _reciprocal(length: Float[Array, "..."]) -> Float[Array, "..."]:
-    """1 / x, and 0 with gradient 0 where x is 0."""
-    return quotient(jnp.ones_like(length), length)
-
-
-@_reciprocal.defjvp
-def _reciprocal_jvp(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
-    """In the order in which neither the square of a large length overflows nor that of a small."""
-    inverse = _reciprocal(primals[0])
-    return inverse, -inverse * (inverse * tangents[0])
+    return root(jnp.square(vector).sum(-1, keepdims=True))

@@ -1,12 +1,12 @@
-"""Weight normalization: a direction and a length per unit."""
+"""Weight normalization, plain, centered and standardized: a direction and a length a unit."""
 
 from typing import Any
 
 from jaxtyping import Array, Float
 
-from jaxnorm._constraints._unit import squared_norm, to_sphere
+from jaxnorm._constraints._unit import center, check_sphere, squared_norm, to_sphere
 from jaxnorm._numerics import promote, root
-from jaxnorm._trees._axes import negative_axes, per_unit
+from jaxnorm._trees._axes import fan_in, negative_axes, per_unit
 from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 
 
@@ -47,10 +47,101 @@ class WeightNormalized(Reparametrization):
 
     def effective(self) -> Float[Array, "..."]:
         """The kernel g v / ||v||, computed in float32 or wider, in the direction's type."""
-        return scaled_point(self.direction, self.scale, self.fan_in_axes, 1.0, centered=False)
+        return _scaled_point(self.direction, self.scale, self.fan_in_axes, 1.0, centered=False)
 
 
-def scaled_point(
+@register_node
+class CenteredWeightNormalized(Reparametrization):
+    """w_i = g_i (v_i - mean v_i) / ||v_i - mean v_i||: zero-sum units with a length of their own.
+
+    A unit of equal weights has a zero effective kernel and zero gradients, never NaN.
+
+    Attributes:
+        direction: v, an array of the kernel's shape and type.
+        scale: g, of the kernel's shape without its fan-in axes.
+        fan_in_axes: negative axes of the kernel; static.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> node = CenteredWeightNormalized.from_kernel(jnp.array([[1.0], [7.0]]), -2)
+        >>> [round(float(w), 5) for w in node.effective().ravel()]
+        [-3.0, 3.0]
+
+    Source: Huang et al. 2017 (centered weight normalization); their fixed g is a parameter here.
+    """
+
+    kernel_fields = ("direction",)
+
+    direction: Any
+    scale: Any
+    fan_in_axes: Axes = static_field()
+
+    @classmethod
+    def from_kernel(cls, kernel: Any, fan_in_axes: int | Axes) -> "CenteredWeightNormalized":
+        """The node of the centered kernel: ``effective()`` is ``center(kernel)``.
+
+        Raises ValueError for units with a single weight, which have no zero-mean direction.
+        """
+        weights = kernel_of(kernel)
+        axes = negative_axes(fan_in_axes, weights.ndim, "the kernel")
+        check_sphere(weights, axes, True, "the kernel")
+        norm = root(squared_norm(center(promote(weights), axes), axes)).squeeze(axes)
+        return cls(weights, norm.astype(weights.dtype), axes)
+
+    def effective(self) -> Float[Array, "..."]:
+        """The zero-sum kernel, computed in float32 or wider, in the direction's type."""
+        return _scaled_point(self.direction, self.scale, self.fan_in_axes, 1.0, centered=True)
+
+
+@register_node
+class WeightStandardized(Reparametrization):
+    """w_i = gain_i (v_i - mean v_i) / std v_i, with the standard deviation over the fan-in.
+
+    The gradient with respect to v scales with gain / std v: it explodes where the raw weights
+    shrink, which is why the method goes with a normalization of activations, and why
+    `sphere_projection` exists. A unit of equal weights has a zero effective kernel and zero
+    gradients, never NaN.
+
+    Attributes:
+        kernel: v, an array of the kernel's shape and type.
+        gain: of the kernel's shape without its fan-in axes.
+        fan_in_axes: negative axes of the kernel; static.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> node = WeightStandardized.from_kernel(jnp.array([[1.0], [7.0]]), -2)
+        >>> node.gain.tolist(), node.effective().ravel().tolist()
+        ([3.0], [-3.0, 3.0])
+
+    Source: Qiao et al. 2019 (weight standardization); Ikami et al. 2021, Eqs. 15-19. Qiao et al.
+    have no gain, which changes nothing in front of batch normalization.
+    """
+
+    kernel_fields = ("kernel",)
+
+    kernel: Any
+    gain: Any
+    fan_in_axes: Axes = static_field()
+
+    @classmethod
+    def from_kernel(cls, kernel: Any, fan_in_axes: int | Axes) -> "WeightStandardized":
+        """The node of the centered kernel: the gain starts at the kernel's standard deviation.
+
+        Raises ValueError for units with a single weight, which have no standard deviation.
+        """
+        weights = kernel_of(kernel)
+        axes = negative_axes(fan_in_axes, weights.ndim, "the kernel")
+        check_sphere(weights, axes, True, "the kernel")
+        variance = squared_norm(center(promote(weights), axes), axes) / fan_in(weights, axes)
+        return cls(weights, root(variance).squeeze(axes).astype(weights.dtype), axes)
+
+    def effective(self) -> Float[Array, "..."]:
+        """The standardized kernel, computed in float32 or wider, in the kernel's type."""
+        size = float(fan_in(self.kernel, self.fan_in_axes))
+        return _scaled_point(self.kernel, self.gain, self.fan_in_axes, size, centered=True)
+
+
+def _scaled_point(
     weights: Float[Array, "..."],
     scale: Float[Array, "..."],
     axes: Axes,

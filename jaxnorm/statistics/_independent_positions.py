@@ -26,7 +26,7 @@ def independent_positions(
     Returns:
         One value a unit from 1 to P, in float32 or wider; P for a unit without variance. A single
         sample has no variance between samples: P as well. An infinite or NaN value makes its own
-        unit NaN; finite ones may be of any size.
+        unit NaN.
 
     Raises:
         TypeError: for activations that are not real floating-point numbers.
@@ -45,12 +45,8 @@ def independent_positions(
     positions = tuple(range(1, x.ndim - 1))
     everything = (0, *positions)
     count = math.prod(x.shape[1:-1])
-    # Over a size, of which the ratio does not depend: no sum overflows, and no square vanishes.
-    own_size = jax.lax.stop_gradient(jnp.abs(wide).max(everything, keepdims=True, initial=0.0))
-    mean = (wide / nonzero(own_size)).mean(everything, keepdims=True) * own_size
-    centre = mean, own_size
-    mean, size = centre if axis_name is None else jax.lax.pmean(centre, axis_name)
-    deviation = (wide - mean) / nonzero(size)
+    own_mean = wide.mean(everything, keepdims=True)
+    deviation = wide - (own_mean if axis_name is None else jax.lax.pmean(own_mean, axis_name))
     of_samples = deviation.mean(positions)
     moments = jnp.square(deviation).mean(everything), jnp.square(of_samples).mean(0)
     found = (*moments, of_samples.mean(0))

@@ -2,13 +2,11 @@
 
 from collections.abc import Iterable
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm._numerics import nonzero, promote, rounding_floor
 from jaxnorm._trees._axes import negative_axes
-from jaxnorm._trees._node import Axes
 
 #: The kurtosis of a Gaussian, which a constant unit gets.
 GAUSSIAN = 3.0
@@ -28,7 +26,7 @@ def kurtosis(x: Float[Array, "..."], axes: int | Iterable[int]) -> Float[Array, 
         One value a unit, in float32 or wider, from biased moments. The kurtosis of a constant unit
         (to rounding) is not defined; the result is then 3, a Gaussian's, with gradient 0, so that a
         metric or a strength made of it stays finite. An infinite or NaN value makes its own unit
-        NaN; finite ones may be of any size.
+        NaN.
 
     Raises:
         ValueError: for axes that the array does not have.
@@ -44,8 +42,7 @@ def kurtosis(x: Float[Array, "..."], axes: int | Iterable[int]) -> Float[Array, 
     Source: Littwin and Wolf 2018, section 2.
     """
     sample_axes = negative_axes(axes, x.ndim, "the array of activations")
-    # Of any size: no square and no sum overflows, and no square of a small unit underflows.
-    wide = _of_size_one(promote(x), sample_axes)
+    wide = promote(x)
     mean = wide.mean(sample_axes, keepdims=True)
     deviation = wide - mean
     deviation = deviation - deviation.mean(sample_axes, keepdims=True)
@@ -55,9 +52,3 @@ def kurtosis(x: Float[Array, "..."], axes: int | Iterable[int]) -> Float[Array, 
     squares = jnp.square(deviation) / nonzero(variance, constant)
     fourth = jnp.square(squares).mean(sample_axes)
     return jnp.where(constant.squeeze(sample_axes), GAUSSIAN, fourth)
-
-
-def _of_size_one(wide: Float[Array, "..."], axes: Axes) -> Float[Array, "..."]:
-    """Each unit over its largest value, which changes neither its kurtosis nor the gradient."""
-    largest = jax.lax.stop_gradient(jnp.abs(wide).max(axes, keepdims=True))
-    return wide / nonzero(largest)

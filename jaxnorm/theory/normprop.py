@@ -34,7 +34,7 @@ def coherence(weights: Matrix) -> Value:
         A scalar from 0 to 1. A zero unit has no angle and counts as 0, with gradient zero; so does
         a single unit. Units may be of any size.
 
-    Differentiable but for ties; under pmap and shard_map it is that of the device's own units.
+    Differentiable except at ties; under pmap and shard_map it is of the device's own units.
 
     Example:
         >>> round(float(coherence(jnp.array([[1.0, 0.0], [-3.0, 4.0]]))), 4)
@@ -86,7 +86,7 @@ def canonical_error_bound(weights: Matrix, sigma: Scalar = 1.0) -> Value:
     Returns:
         A scalar; zero, with gradient zero, for weights that are all zero.
 
-    Differentiable but for ties; under pmap and shard_map it is that of the device's own units.
+    Differentiable except at ties; under pmap and shard_map it is of the device's own units.
 
     Example:
         >>> round(float(canonical_error_bound(jnp.array([[1.0, 0.0], [-3.0, 4.0]]))), 4)

@@ -1,20 +1,11 @@
 """Gradient centering: each unit's update has zero mean over its fan-in."""
 
-from typing import Any
-
 import optax
 from jaxtyping import PyTree
 
-from jaxnorm._constraints._unit import center
-from jaxnorm._trees._axes import fan_in
-from jaxnorm._trees._constrained import (
-    constrained_leaves,
-    map_constrained,
-    of_zero_sum_kernels,
-)
+from jaxnorm._constraints._unit import center, check_sphere
+from jaxnorm._trees._constrained import constrained_leaves, map_constrained
 from jaxnorm._trees._layout import Layout, flax_layout
-from jaxnorm._trees._node import Axes
-from jaxnorm._trees._paths import Path
 
 
 def centered_gradient(layout: Layout = flax_layout) -> optax.GradientTransformation:
@@ -37,8 +28,8 @@ def centered_gradient(layout: Layout = flax_layout) -> optax.GradientTransformat
     Raises:
         ValueError: in ``init``, if the layout constrains nothing, or units with a single weight:
             their centered gradient is zero, and they would never train.
-
-    Linearly constrained kernels keep their gradients: those of coordinates are centered already.
+        TypeError: in ``init``, for `LinearlyConstrained` kernels, whose gradients are centered
+            already: leave it out.
 
     It commutes with averaging over devices, so it means the same under jit, pmap and shard_map,
     before or after the gradients' mean; shapes, types and shardings are kept.
@@ -54,28 +45,15 @@ def centered_gradient(layout: Layout = flax_layout) -> optax.GradientTransformat
     """
 
     def init(params: PyTree) -> optax.EmptyState:
-        for path, leaf, axes in constrained_leaves(layout, params):
+        for path, leaf, axes in constrained_leaves(layout, params, weights_alone=True):
             if axes is not None:
-                _check_fan_in(path, leaf, axes)
+                check_sphere(leaf, axes, True, f"the parameter {path!r}")
         return optax.EmptyState()
 
     def update(
         updates: PyTree, state: optax.EmptyState, params: PyTree | None = None
     ) -> tuple[PyTree, optax.EmptyState]:
         del params
-        return map_constrained(_centered, layout, updates, of_zero_sum_kernels(updates)), state
+        return map_constrained(center, layout, updates), state
 
     return optax.GradientTransformation(init, update)
-
-
-def _centered(leaf: Any, axes: Axes, zero_sum: bool) -> Any:
-    return leaf if zero_sum else center(leaf, axes)
-
-
-def _check_fan_in(path: Path, leaf: Any, axes: Axes) -> None:
-    if fan_in(leaf, axes) == 1:
-        raise ValueError(
-            f"the parameter {path!r} of shape {tuple(leaf.shape)} has units with one weight each "
-            f"(fan-in axes {axes}): their centered gradient is zero, so they would never train. "
-            "Leave it out of the layout (None for it in layout_from_rules)."
-        )

@@ -56,26 +56,17 @@ def clip_by_layer_norm(
         updates: PyTree, state: optax.EmptyState, params: PyTree | None = None
     ) -> tuple[PyTree, optax.EmptyState]:
         del params
-        named = entries(updates)
-        layers = [path[:-1] for path, _ in named]
-        factors = _factors(layers, [entry for _, entry in named], max_norm)
+        layers: dict[tuple[str, ...], list[Any]] = {}
+        for path, entry in entries(updates):
+            layers.setdefault(path[:-1], []).extend(jax.tree.leaves(entry))
+        factors = {layer: _factor(leaves, max_norm) for layer, leaves in layers.items() if leaves}
         clipped = [
-            jax.tree.map(lambda leaf, layer=layer: _scaled(leaf, factors[layer]), entry)
-            for layer, (_, entry) in zip(layers, named, strict=True)
+            jax.tree.map(lambda leaf, layer=path[:-1]: _scaled(leaf, factors[layer]), entry)
+            for path, entry in entries(updates)
         ]
         return rebuild_entries(updates, clipped), state
 
     return optax.GradientTransformation(init, update)
-
-
-def _factors(
-    layers: list[tuple[str, ...]], entries: list[Any], max_norm: Any
-) -> dict[tuple[str, ...], Float[Array, ""]]:
-    """What each layer is multiplied by."""
-    leaves: dict[tuple[str, ...], list[Any]] = {layer: [] for layer in layers}
-    for layer, entry in zip(layers, entries, strict=True):
-        leaves[layer] += jax.tree.leaves(entry)
-    return {layer: _factor(parts, max_norm) for layer, parts in leaves.items() if parts}
 
 
 def _factor(leaves: list[Float[Array, "..."]], max_norm: Any) -> Float[Array, ""]:

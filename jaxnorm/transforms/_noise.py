@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._numerics import promote
 from jaxnorm._trees._paths import Path, entries, flat_leaves, is_absent, leaves, listed, rebuild
-from jaxnorm._trees._prefix import Setting, check_per_unit, is_number, setting_per_leaf
+from jaxnorm._trees._prefix import Setting, check_per_unit, setting_per_leaf
 from jaxnorm.reparam._scaled import Scaled
 
 #: A pytree of bools that is a prefix of the parameters, or a function from them to one.
@@ -70,9 +70,6 @@ def noise_per_leaf(params: PyTree, stddev: Setting, where: Where | None) -> list
             "reparametrize(params, Scaled), or say which leaves with where=."
         )
     deviations = setting_per_leaf(stddev, params, "stddev")
-    for value in deviations:
-        if is_number(value) and value < 0:
-            raise ValueError(f"stddev is {value}; wanted a number of at least 0, or None.")
     chosen = [sigma if wanted else None for sigma, wanted in zip(deviations, noisy, strict=True)]
     if all(sigma is None for sigma in chosen):
         raise ValueError(

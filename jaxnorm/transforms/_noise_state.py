@@ -42,8 +42,9 @@ def clean_parameters(opt_state: PyTree, params: PyTree) -> PyTree:
         params: the parameters as the optimizer left them.
 
     Returns:
-        ``params`` with every noisy leaf replaced by its clean value; no arithmetic, so exactly it
-        (but for a leaf that was changed after the update, whose noise is divided out).
+        ``params`` with every noisy leaf replaced by its clean value, which the state
+        keeps and which is therefore exact. If a leaf was changed after the update, its noise is
+        divided out.
 
     Raises:
         ValueError: if there is no noise state in ``opt_state``, or if ``params`` lack a leaf that

@@ -1,21 +1,30 @@
 """The constraint as an edit of the update: params + update lands on the sphere."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
-from jaxnorm._constraints._project import check_constraint
+from jaxnorm._constraints._kernels import kernels_of
 from jaxnorm._constraints._unit import center, near_sphere, squared_norm
 from jaxnorm._numerics import promote
-from jaxnorm._trees._axes import first_place, free_part
-from jaxnorm._trees._constrained import map_constrained, of_zero_sum_kernels
+from jaxnorm._trees._constrained import map_constrained
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._node import Axes
-from jaxnorm._trees._paths import flat_leaves
-from jaxnorm._trees._prefix import Setting
-from jaxnorm.transforms._own_norms import own_norms, radii_per_leaf
+from jaxnorm._trees._paths import flat_leaves, is_absent, rebuild
+from jaxnorm._trees._prefix import Setting, setting_per_leaf
+
+
+class OwnNormsState(NamedTuple):
+    """State of a `sphere_projection` without a radius: each storage rounding would move the norms.
+
+    Attributes:
+        squared_norms: the parameters' structure with ||w||^2 of each unit of a constrained kernel,
+            in float32 or wider with the fan-in axes as axes of size 1; MaskedNode elsewhere.
+    """
+
+    squared_norms: PyTree
 
 
 def sphere_projection(
@@ -38,7 +47,7 @@ def sphere_projection(
         layout: which leaves are kernels, and their fan-in axes.
         squared_radius: c; a positive number, a pytree prefix of them (the paper's c per layer), or
             None: each unit keeps the norm that it had at ``init``.
-        centered: whether the units are also zero-mean; linearly constrained ones always are.
+        centered: whether the units are also zero-mean.
         tangent: whether the update is first projected onto the tangent space at the old weights,
             u <- u - (w'u / ||w||^2) w, with u and w centered if the units are: a step of Riemannian
             optimization with the projection as its retraction. What the optimizer would do to the
@@ -48,12 +57,15 @@ def sphere_projection(
     Returns:
         A transformation whose ``update`` needs ``params``; stateless, unless units keep their own
         norms, which are then the state: one number a unit. Where the centered point is zero the
-        projection is not unique, and the unit keeps its old weights.
+        projection is not unique, and the unit keeps its old weights. An update is in the type of
+        the parameters, or its own if that is wider. Where squares overflow it is NaN.
 
     Raises:
         ValueError: in ``init``, if the layout constrains nothing, if a centered unit has a single
             weight, if c is not positive, or if a kernel that is to keep its norms is all zero; in
             ``update``, without ``params``.
+        TypeError: in ``init``, for `LinearlyConstrained` kernels: ``centered`` keeps the sums of
+            plain ones at zero.
 
     It is a function of one parameter at a time, so it means the same under jit, pmap and shard_map
     with replicated parameters; kernels sharded along their fan-in need jit, which adds two
@@ -80,8 +92,15 @@ def sphere_projection(
     """
 
     def init(params: PyTree) -> Any:
-        check_constraint(params, layout, squared_radius, centered, own_norm_allowed=True)
-        return own_norms(params, layout, squared_radius)
+        rows = kernels_of(params, layout, squared_radius, centered=centered, own_norm_allowed=True)
+        kept = [
+            optax.MaskedNode()
+            if axes is None or radius is not None
+            else squared_norm(promote(leaf), axes)
+            for _, leaf, axes, radius in rows
+        ]
+        known = all(map(is_absent, kept))
+        return optax.EmptyState() if known else OwnNormsState(rebuild(params, kept))
 
     def update(updates: PyTree, state: Any, params: PyTree | None = None) -> tuple[PyTree, Any]:
         if params is None:
@@ -89,28 +108,21 @@ def sphere_projection(
                 "sphere_projection projects params + update and got no params; call "
                 "update(gradients, state, params)."
             )
-        radii = radii_per_leaf(updates, squared_radius, state)
 
-        def land(step: Any, axes: Axes, weights: Any, radius: Any, zero_sum: bool) -> Any:
-            mean = centered and not zero_sum
+        def land(step: Any, axes: Axes, weights: Any, radius: Any) -> Any:
             old, wide = promote(weights, step), promote(step, weights)
             if tangent:
-                wide = _tangent_part(wide, free_part(old, axes, zero_sum), axes, mean)
-            if zero_sum:  # what nothing reads goes to 0, where no norm counts it
-                wide = jnp.where(first_place(wide, axes), -old, wide)
-            return edit_to(_landed(wide, old, axes, radius, mean), weights, step)
+                wide = _tangent_part(wide, old, axes, centered)
+            deviation, factor, exists = near_sphere(old + wide, axes, radius, centered)
+            return edit_to(jnp.where(exists, deviation * factor, old), weights, step)
 
-        columns = flat_leaves(params), radii, of_zero_sum_kernels(updates)
-        return map_constrained(land, layout, updates, *columns), state
+        radii = setting_per_leaf(squared_radius, updates, "squared_radius")
+        if isinstance(state, OwnNormsState):
+            own = flat_leaves(state.squared_norms)
+            radii = [c if given is None else given for c, given in zip(own, radii, strict=True)]
+        return map_constrained(land, layout, updates, flat_leaves(params), radii), state
 
     return optax.GradientTransformation(init, update)
-
-
-def _landed(step: Any, old: Any, axes: Axes, radius: Any, centered: bool) -> Any:
-    """The projection of ``old + step``; ``old`` where there is none."""
-    squared_radius = squared_norm(old, axes) if radius is None else radius
-    deviation, factor, exists = near_sphere(old + step, axes, squared_radius, centered)
-    return jnp.where(exists, deviation * factor, old)
 
 
 def edit_to(landed: Any, weights: Any, step: Any) -> Any:

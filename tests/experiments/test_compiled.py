@@ -97,7 +97,7 @@ def test_the_roofline_is_the_slower_of_memory_and_arithmetic() -> None:
 
 def test_rows_are_merged_and_read_again(tmp_path: Path) -> None:
     bn = Row(replace(NONE, method="bn"), replace(FOUND, hbm_bytes=1638))
-    elsewhere = Row(replace(bn.spec, target="h100:8"), FOUND)
+    elsewhere = Row(replace(bn.spec, target="h100:8", donate=False), FOUND)
     rows = merged([Row(NONE, FOUND), elsewhere], [bn])
     again = Row(NONE, replace(FOUND, hbm_bytes=546))
     rows = merged(rows, [again])

@@ -17,11 +17,14 @@ GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 #: The user's own function, and optax's that the text calls by their short names.
 OTHERS = ("apply", "sam", "schedule_free")
 WANTED = (
+    "chance",
+    "checkpoints",
     "clusters",
     "compose",
     "first_hour",
     "libraries",
     "migrate",
+    "preactivation",
     "reading",
     "resnet",
     "transformer",

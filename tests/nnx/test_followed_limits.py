@@ -62,6 +62,11 @@ def bias_after(m: Any, x: Any) -> Any:
     return m.norm(x @ m.layer.kernel[...]) + m.layer.bias[...].reshape(1, WIDTH)
 
 
+def scaled(m: Any, x: Any) -> Any:
+    """The kernel's own norm is not that of what is multiplied."""
+    return m.norm(x @ (m.layer.kernel[...] / 2) + m.layer.bias[...].reshape(1, WIDTH))
+
+
 def carried(m: Any, x: Any) -> Any:
     """The layer's output is read by the next turn of the loop."""
 
@@ -78,6 +83,7 @@ def over_rows(rngs: nnx.Rngs) -> nnx.BatchNorm:
 
 REMAINS = {
     "shared_norm": lambda: of(shared_norm, second=dense),
+    "scaled": lambda: of(scaled),
     "shared_norm_elsewhere": lambda: of(shared_norm_elsewhere, second=dense),
     "shared_norm_in_a_branch": lambda: of(shared_norm_in_a_branch),
     "transposed_kernel": lambda: of(transposed_kernel),

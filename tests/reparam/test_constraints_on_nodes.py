@@ -1,6 +1,5 @@
 """Centring and projections act on the kernel-shaped fields inside nodes."""
 
-import functools
 from typing import Any
 
 import jax
@@ -10,12 +9,10 @@ import optax
 import pytest
 
 from jaxnorm import (
-    LinearlyConstrained,
     Scaled,
     SpectrallyNormalized,
     centered_gradient,
     constraint_drift,
-    effective,
     metrics,
     project,
     reparametrize,
@@ -28,21 +25,17 @@ from tests.reparam.trees import assert_near
 
 CASES = ("dense_out_in", "attention_out")
 
-#: Rows of coordinates, which have no mean to remove.
+#: Rows of coordinates, and the others.
 NO_MEAN = [row for row in TABLE if not row.has_mean]
+WEIGHTS = pytest.mark.parametrize(
+    "row", [row for row in TABLE if row.has_mean], ids=lambda r: r.name
+)
 
 pytestmark = pytest.mark.parametrize("case", CASES)
 
 
 def params_of(row: Row, case: str) -> dict[str, Any]:
-    """A random node, with 0 for the coordinate that nothing reads, as ``from_kernel`` makes it."""
-    node = random_node(row, case)
-    if not row.has_mean:
-        first, *rest = jax.tree.leaves(node)
-        axes = SHAPES[case][1]
-        place = tuple(0 if n - first.ndim in axes else slice(None) for n in range(first.ndim))
-        node = jax.tree.unflatten(jax.tree.structure(node), [first.at[place].set(0), *rest])
-    return {"layer": {"kernel": node}}
+    return {"layer": {"kernel": random_node(row, case)}}
 
 
 def split(tree: Any) -> tuple[Any, list[Any]]:
@@ -51,16 +44,18 @@ def split(tree: Any) -> tuple[Any, list[Any]]:
     return first, rest
 
 
+@WEIGHTS
 def test_project(row: Row, case: str) -> None:
     params = params_of(row, case)
     axes = SHAPES[case][1]
-    put = jax.jit(functools.partial(project, centered=row.has_mean))
+    put = jax.jit(project)
     (got, got_rest), (raw, raw_rest) = split(put(params)), split(params)
-    assert_near(got, projected(raw, axes, 2.0, centered=row.has_mean), FLOAT32)
+    assert_near(got, projected(raw, axes, 2.0, centered=True), FLOAT32)
     for left, right in zip(got_rest, raw_rest, strict=True):
         np.testing.assert_array_equal(left, right)
 
 
+@WEIGHTS
 def test_sphere_projection(row: Row, case: str) -> None:
     params, gradients = params_of(row, case), params_of(row, case)
     optimizer = optax.chain(optax.sgd(0.1), sphere_projection(squared_radius=3.0, centered=False))
@@ -77,7 +72,7 @@ def test_sphere_projection(row: Row, case: str) -> None:
         assert_near(left, 0.9 * np.asarray(right, np.float64), FLOAT32)
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE if row.has_mean], ids=lambda r: r.name)
+@WEIGHTS
 def test_centered_gradient(row: Row, case: str) -> None:
     gradients = params_of(row, case)
     axes = SHAPES[case][1]
@@ -89,11 +84,12 @@ def test_centered_gradient(row: Row, case: str) -> None:
         np.testing.assert_array_equal(left, right)
 
 
+@WEIGHTS
 def test_drift_is_measured_inside_nodes(row: Row, case: str) -> None:
     params = params_of(row, case)
     matrix = rows(split(params)[0], SHAPES[case][1])
     drift = constraint_drift(params)
-    sums = matrix.sum(1) if row.has_mean else np.zeros(1)
+    sums = matrix.sum(1)
     assert_near(drift["sum"], np.abs(sums).max(), FLOAT32)
     assert float(metrics(params)["total/drift_sum"]) == float(drift["sum"])
     norms = np.abs((matrix**2).sum(1) - 2)
@@ -101,58 +97,21 @@ def test_drift_is_measured_inside_nodes(row: Row, case: str) -> None:
 
 
 @pytest.mark.parametrize("row", NO_MEAN, ids=lambda r: r.name)
-def test_coordinates_of_zero_sum_units_have_no_mean_to_remove(row: Row, case: str) -> None:
-    """Centered, they would lose a dimension, and the norm of the kernel would not be c."""
-    axes = SHAPES[case][1]
-    kernel = jnp.asarray(np.random.default_rng(0).normal(size=SHAPES[case][0]), jnp.float32)
-    params = {"kernel": row.make(kernel, axes)}
-    transform = centered_gradient()
-    kept, _ = transform.update(params, transform.init(params))
-    assert_near(effective(kept)["kernel"], effective(params)["kernel"], FLOAT32)
-    for centered in (True, False):
-        tx = sphere_projection(squared_radius=3.0, centered=centered)
-        updates, _ = tx.update(jax.tree.map(jnp.zeros_like, params), tx.init(params), params)
-        after = optax.apply_updates(params, updates)
-        for tree, square in ((project(params, centered=centered), 2.0), (after, 3.0)):
-            units = rows(effective(tree)["kernel"], axes)
-            assert_near((units**2).sum(1), np.full(len(units), square), FLOAT32)
-            assert_near(units.sum(1), np.zeros(len(units)), FLOAT32)
-
-
-@pytest.mark.parametrize("row", NO_MEAN, ids=lambda r: r.name)
-@pytest.mark.parametrize("tangent", [False, True])
-@pytest.mark.parametrize("radius", [3.0, None])
-def test_the_coordinate_that_nothing_reads_has_no_part_in_a_norm(
-    row: Row, case: str, radius: float | None, tangent: bool
-) -> None:
-    """Random coordinates have one, and gradients with noise would move it."""
-    axes = SHAPES[case][1]
-    params = {"layer": {"kernel": random_node(row, case)}}
-    start = rows(effective(params)["layer"]["kernel"], axes)
-
-    def squares_of(tree: Any) -> Any:
-        return (rows(LinearlyConstrained(split(tree)[0], axes).effective(), axes) ** 2).sum(1)
-
-    wanted = squares_of(params) if radius is None else radius
-    last = sphere_projection(squared_radius=radius, centered=False, tangent=tangent)
-    tx = optax.chain(optax.sgd(0.1), last)
-    updates, _ = tx.update(jax.tree.map(jnp.sin, params), tx.init(params), params)
-    after = optax.apply_updates(params, updates)
-    assert not np.allclose(start, rows(effective(after)["layer"]["kernel"], axes))
-    np.testing.assert_allclose(squares_of(after), wanted, **FLOAT32)
-    np.testing.assert_allclose(squares_of(project(params, centered=False)), 2.0, **FLOAT32)
-    drift = constraint_drift(params)["squared_norm"]
-    assert_near(drift, np.abs(squares_of(params) - 2).max(), {"rtol": 5e-6, "atol": 2e-5})
-
-
-@pytest.mark.parametrize("row", NO_MEAN, ids=lambda r: r.name)
-def test_the_norm_of_a_step_is_that_of_the_kernels_step(row: Row, case: str) -> None:
-    """Linear in the coordinates: what a step adds to the kernel is the kernel of the step."""
-    params, updates = ({"layer": {"kernel": random_node(row, case)}} for _ in range(2))
-    axes = SHAPES[case][1]
-    moved = LinearlyConstrained(split(updates)[0], axes).effective()
-    found = metrics(params, updates)["layer/kernel/update_norm"]
-    np.testing.assert_allclose(found, np.linalg.norm(np.asarray(moved, np.float64)), rtol=1e-6)
+@pytest.mark.parametrize(
+    "call",
+    [
+        project,
+        constraint_drift,
+        metrics,
+        centered_gradient().init,
+        sphere_projection().init,
+        sphere_projection(squared_radius=None, centered=False).init,
+    ],
+)
+def test_coordinates_are_refused_as_weights(row: Row, case: str, call: Any) -> None:
+    """Their mean is not that of the kernel, and one of them has no part in its norm."""
+    with pytest.raises(TypeError, match=r"'layer/kernel.*coordinates.*sphere_projection"):
+        call({"layer": {"kernel": random_node(row, case)}})
 
 
 def test_spectral_norm_inside_scaled(case: str) -> None:

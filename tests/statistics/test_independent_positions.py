@@ -70,7 +70,7 @@ def in_float64(x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e4, -1e6])
-@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("devices", [1, 4])
 def test_neither_the_size_nor_an_offset_changes_it(size: float, offset: float, devices: int):
     """The rounding of the mean of a large offset is common to all samples."""

@@ -71,7 +71,10 @@ def test_initializers_account_for_the_constant(changed: Any) -> None:
 
 
 def test_noise_is_on_the_product(changed: Any) -> None:
-    """One draw a sample and unit, whatever the constant: (y - beta) / w'x is 1 + n."""
+    """One draw a sample and unit, whatever the constant: (y - beta) / w'x is 1 + n.
+
+    The quotient magnifies roundings where w'x is small.
+    """
     change, in_numpy = changed
     key = jax.random.key(0)
     noisy = with_scale_noise(of(change), 0.5)(key, PARAMS, X)
@@ -82,12 +85,32 @@ def test_noise_is_on_the_product(changed: Any) -> None:
 
 
 def test_a_bias_times_a_constant_takes_no_mean_out() -> None:
-    """b = -m / s in the place of b, times 0.1, was a mean left where none was to be."""
+    """Times 0.1, the bias -m / s would leave 0.9 of the mean."""
     apply = lambda p, x: x @ p["kernel"] + 0.1 * p["bias"][None]  # noqa: E731
     with pytest.warns(UserWarning, match="'bias' to the product of the kernel 'kernel' as it is"):
         fitted = data_dependent_init(apply, PARAMS, X)
     np.testing.assert_array_equal(fitted["bias"], PARAMS["bias"])
     np.testing.assert_allclose(product(fitted, lambda k: k).var(0), 1, **FLOAT32)
+
+
+PARTS: dict[str, Callable[[Any], Any]] = {
+    "turned": lambda b: b[::-1][None],
+    "a tenth": lambda b: 0.1 * b[None],
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_bias_that_another_product_has_a_part_of_stays(part: str) -> None:
+    """What the first kernel's mean puts into it would shift the other's units too."""
+    params = PARAMS | {"other": {"kernel": draw(4, 5)}}
+
+    def apply(p: Any, x: Any) -> Any:
+        other = x @ p["other"]["kernel"] + PARTS[part](p["bias"])
+        return x @ p["kernel"] + p["bias"][None] + jnp.tanh(other)
+
+    with pytest.warns(UserWarning, match="does not add the bias 'bias'"):
+        fitted = data_dependent_init(apply, params, X)
+    np.testing.assert_array_equal(fitted["bias"], PARAMS["bias"])
 
 
 def test_a_frozen_base_keeps_its_layout_and_takes_no_gradient() -> None:

@@ -104,6 +104,9 @@ class Compiled:
             "model axis, or of the data axis where there is no other."
         ),
     ] = ""
+    donate: bool = True
+    """Let the new state take the memory of the old, as in training; without it a TPU's compiler
+    finds more room in its fast memory for parameters alone."""
     jobs: Jobs = 1
     """How many compilations at once; each keeps about one core busy and takes 1 to 4 GB."""
     resume: bool = False
@@ -115,14 +118,14 @@ class Compiled:
         """Runs the command."""
         check_compiler(find_target(self.target))
         specs = specs_of(self)
-        rows = read_rows(prepare_folder(self.out) / FILE)
-        there = {row.spec for row in rows}
-        base, *others = specs
-        kept = self.resume or base.method not in map(str.strip, self.methods.split(","))
-        wanted = [base] * (base not in there or not kept)
-        wanted += [spec for spec in others if not (self.resume and spec in there)]
-        failed = _compile(wanted, self.jobs, rows, self.out)
-        _show(specs, self.out)
+        path = prepare_folder(self.out) / FILE
+        there = {row.spec for row in read_rows(path)}
+        # The baseline is compiled again only if it is asked for by its name.
+        named = specs if specs[0].method in self.methods.split(",") else specs[1:]
+        again = () if self.resume else named
+        wanted = [spec for spec in specs if spec not in there or spec in again]
+        failed = _compile(wanted, self.jobs, path)
+        _show(specs[0].configuration, path)
         if failed:
             raise UserError("; ".join(f"{spec.method}: {why}" for spec, why in failed))
 
@@ -139,14 +142,14 @@ def specs_of(flags: Compiled) -> list[Spec]:
         if name not in known:
             raise unknown(kind, name, known)
     base = Spec(flags.what, BASES[flags.what], flags.target, model)
-    base = replace(base, entry=flags.entry, mesh=flags.mesh, shard=flags.shard)
+    base = replace(base, entry=flags.entry, mesh=flags.mesh, shard=flags.shard, donate=flags.donate)
     if step:  # What has no rows does not depend on the sizes of networks.
         sizes = {name: getattr(flags, name) for name in ("dtype", "channels", "depth", "width")}
         base = replace(base, rows=flags.rows_per_device, **sizes)
     return [replace(base, method=name) for name in dict.fromkeys([base.method, *names])]
 
 
-def _compile(specs: list[Spec], jobs: int, rows: list[Row], folder: Path) -> list[tuple[Spec, str]]:
+def _compile(specs: list[Spec], jobs: int, path: Path) -> list[tuple[Spec, str]]:
     """Compiles, and writes each row as it is there; gives what failed, and why."""
     failed = []
     with progress(len(specs)) as (advance, say):
@@ -156,28 +159,26 @@ def _compile(specs: list[Spec], jobs: int, rows: list[Row], folder: Path) -> lis
                 failed.append((spec, found))
                 say(f"{spec.method}: failed")
                 continue
-            rows = merged(rows, [Row(spec, found)])
-            write_rows(folder / FILE, rows)
+            # Read again: another command may have written since.
+            write_rows(path, merged(read_rows(path), [Row(spec, found)]))
             say(f"{spec.method}: {found.hbm_bytes / 1e9:.3g} GB, {found.compile_s:.0f} s")
     return failed
 
 
-def _show(specs: list[Spec], folder: Path) -> None:
+def _show(configuration: Spec, path: Path) -> None:
     """The table of this configuration; in the files, those of all that compiled.csv has."""
-    rows = read_rows(folder / FILE)
     groups: dict[Spec, list[Row]] = {}
-    for row in rows:
+    for row in read_rows(path):
         groups.setdefault(row.spec.configuration, []).append(row)
-    for name, group in groups.items():
-        if name == specs[0].configuration:
-            print(f"\n{title(group[0].spec)}\n")
-            show_table(table_of(group))
+    if configuration in groups:
+        print(f"\n{title(configuration)}\n")
+        show_table(table_of(groups[configuration]))
     if groups:
-        tables = (f"{title(g[0].spec)}:\n\n{markdown(table_of(g))}\n" for g in groups.values())
-        write_whole(folder / "table.md", "\n".join(tables))
-        write_whole(folder / "compiled.png", picture_of(list(groups.values())))
-        print(f"\nEstimates are rooflines; nothing was run. Written to {folder}: {FILE}, table.md,")
-        print("compiled.png, with what was there before.")
+        tables = (f"{title(name)}:\n\n{markdown(table_of(g))}\n" for name, g in groups.items())
+        write_whole(path.with_name("table.md"), "\n".join(tables))
+        write_whole(path.with_name("compiled.png"), picture_of(list(groups.values())))
+        print(f"\nEstimates are rooflines; nothing was run. Written to {path.parent}: {FILE},")
+        print("table.md, compiled.png, with what was there before.")
 
 
 def bench_compiled(flags: Any) -> None:

@@ -76,6 +76,7 @@ def read_rows(path: Path) -> list[Row]:
 
 def _record(kind: Any, line: dict[str, str]) -> Any:
     # Of text with a few values alone, the type is no constructor.
-    numbers = {f.name: f.type for f in fields(kind) if f.type in (int, float)}
-    values: Any = {f.name: numbers.get(f.name, str) for f in fields(kind)}
-    return kind(**{name: make(line[name]) for name, make in values.items()})
+    makers: dict[Any, Any] = {int: int, float: float, bool: lambda text: text == "True"}
+    # A column that is not there yet has its default.
+    there = [f for f in fields(kind) if f.name in line]
+    return kind(**{f.name: makers.get(f.type, str)(line[f.name]) for f in there})

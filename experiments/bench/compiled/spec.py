@@ -27,6 +27,7 @@ class Spec:
         depth: the hidden layers of the mlp, the blocks of the transformer.
         width: of the mlp's hidden layers, of the transformer's tokens.
         rows: of a step, on each device that has rows of its own.
+        donate: whether results take the memory of the state that they replace, as in training.
     """
 
     what: What
@@ -41,6 +42,7 @@ class Spec:
     depth: int = 3
     width: int = 256
     rows: int = 128
+    donate: bool = True
 
     @property
     def base(self) -> str:

@@ -37,6 +37,7 @@ def title(spec: Spec) -> str:
         what = f"{what}, kernels {spec.model}"
     how = [spec.entry] * (spec.entry != "jit") + [f"mesh {spec.mesh}"] * bool(spec.mesh)
     how += [f"kernels sharded along {spec.shard}"] * bool(spec.shard)
+    how += ["nothing donated"] * (not spec.donate)
     return ", ".join([spec.target, what, *how])
 
 
@@ -59,20 +60,23 @@ def _line(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def picture_of(groups: Sequence[Sequence[Row]]) -> bytes:
-    """A line of two panels a configuration: bars of traffic, and of all-reduces."""
+    """A line of panels a configuration: bars of traffic, and of all-reduces (or kernels)."""
     longest = max(map(len, groups))
     figure = new_figure(2, len(groups), width=6.0, height=1.4 + 0.36 * longest)
     places = {name: i for i, name in enumerate(dict.fromkeys(_methods(groups)))}
-    for traffic, sums, rows in zip(figure.axes[::2], figure.axes[1::2], groups, strict=True):
+    for traffic, counts, rows in zip(figure.axes[::2], figure.axes[1::2], groups, strict=True):
         found = [ratios(row, rows) for row in rows]
         _bars(traffic, rows, [each[0] if each else 0.0 for each in found], "{:.2f}x", places)
-        _bars(sums, rows, [row.found.all_reduces for row in rows], "{:.0f}", places)
+        step = rows[0].spec.what == "step"
+        numbers = [row.found.all_reduces if step else row.found.kernels for row in rows]
+        _bars(counts, rows, numbers, "{:.0f}", places)
         base = _NAMES.get(rows[0].spec.base, rows[0].spec.base)
         traffic.axvline(1, color="0.4", linewidth=1, linestyle=":")
         traffic.set_title(_folded(title(rows[0].spec)), fontsize=10, loc="left")
         traffic.set_xlabel(f"bytes to and from the device's memory, {base} = 1")
-        sums.set_xlabel("all-reduces: times that all devices wait for each other")
-        sums.set_yticklabels([])
+        waits = "all-reduces: times that all devices wait for each other"
+        counts.set_xlabel(waits if step else "kernels, which run one after the other")
+        counts.set_yticklabels([])
     return picture(figure)
 
 

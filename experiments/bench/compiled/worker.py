@@ -52,7 +52,7 @@ def measure(spec: Spec) -> Found:
     """Traces, compiles and reads; nothing is run."""
     subject = SUBJECTS[spec.what](spec, devices_of(find_target(spec.target)))
     began = time.perf_counter()
-    jitted = jax.jit(subject.function, donate_argnums=subject.donate)
+    jitted = jax.jit(subject.function, donate_argnums=subject.donate if spec.donate else ())
     compiled = jitted.lower(*subject.arguments).compile()
     seconds = time.perf_counter() - began
     program = Program(compiled.as_text() or "")

@@ -1,0 +1,111 @@
+"""Writes docs/glossary.md from the tables of the methods: `python -m docs._glossary`."""
+
+import csv
+import re
+from pathlib import Path
+
+from experiments.methods.glossary import GLOSSARY, Entry
+from experiments.methods.table import METHODS
+
+PAGE = Path(__file__).parent / "glossary.md"
+COSTS = Path(__file__).parents[1] / "experiments" / "results" / "compiled" / "compiled.csv"
+#: The pages of the rooms in which public names live.
+ROOMS = ("activations", "initializers", "losses", "noise", "reparam", "statistics", "transforms")
+BEGIN = """# The methods by their codes
+
+The codes are those of `python -m experiments compare --methods CODES`. A `+` joins two methods:
+`bn+lcw` is batch normalization on linearly constrained weights. This page is written by
+`python -m docs._glossary`.
+
+In the formulas $x$ is what a unit reads, $w$ its weights, $\\gamma$ or $g$ its learned scale, $b$
+or $\\beta$ its bias and $f$ the activation. The index $B$ means the minibatch, $P$ the whole
+training set. A bar is a mean over the fan-in.
+
+| code | what it is | functions |
+|---|---|---|
+"""
+REST = """## Combinations and ablations
+
+| code | what it is |
+|---|---|
+"""
+
+
+def text() -> str:
+    """The page."""
+    entries = "\n".join(section(code, entry) for code, entry in GLOSSARY.items())
+    rest = [code for code in METHODS if code not in GLOSSARY]
+    table = "".join(f"| `{code}` | {METHODS[code].summary} |\n" for code in rest)
+    return f"{BEGIN}{overview()}\n{entries}\n{REST}{table}"
+
+
+def overview() -> str:
+    """A row for each code, which leads to its section."""
+    rows = (
+        f"| [`{code}`](#{anchor(heading(code))}) | {entry.name} | {functions(entry)} |\n"
+        for code, entry in GLOSSARY.items()
+    )
+    return "".join(rows)
+
+
+def heading(code: str) -> str:
+    """The title of a code's section."""
+    return f"{code}: {GLOSSARY[code].name}"
+
+
+def anchor(title: str) -> str:
+    """The address of a section with that title, on the site and in a checkout's viewers."""
+    return re.sub(r"[^\w\s-]", "", title).lower().replace(" ", "-")
+
+
+def functions(entry: Entry) -> str:
+    """Each public name, with the page where it is explained."""
+    return ", ".join(f"[`{name}`](api/{room(name)}.md)" for name in entry.functions)
+
+
+def room(name: str) -> str:
+    """The page of the API with that name."""
+    if name.startswith("nnx."):
+        return "nnx"
+    pages = {page: (PAGE.parent / "api" / f"{page}.md").read_text() for page in ROOMS}
+    return next((page for page, found in pages.items() if f".{name}\n" in found), "index")
+
+
+def section(code: str, entry: Entry) -> str:
+    """What a reader wants to know of one method."""
+    lines = [f"## {heading(code)}\n"]
+    if entry.formula:
+        lines.append(f"$$\n{entry.formula}\n$$\n")
+    facts = {
+        "In the experiments": METHODS[code].summary,
+        "Functions": functions(entry),
+        "Source": entry.source,
+        "Use it": entry.when,
+        "It needs": entry.needs,
+        "It costs": "; ".join(costs(code)),
+    }
+    lines += [f"- **{name}:** {fact}" for name, fact in facts.items() if fact]
+    return "\n".join(lines) + "\n"
+
+
+def costs(code: str) -> list[str]:
+    """What compilers say of a training step; nothing where the method was not compiled."""
+    if not COSTS.exists():
+        return []
+    with COSTS.open() as file:
+        rows = [row for row in csv.DictReader(file) if row["method"] == code and plain(row)]
+    return [
+        f"{float(row['hbm_ratio']):.2f} times the memory traffic of no normalization "
+        f"({row['model']}, {row['dtype']}, {row['target']}; {row['collectives']} collectives)"
+        for row in rows
+    ]
+
+
+def plain(row: dict[str, str]) -> bool:
+    """Whether the row is a training step on one axis of devices, beside one of `none`."""
+    settings = (row.get("what", "step"), row["entry"], row.get("mesh", ""), row.get("shard", ""))
+    return settings == ("step", "jit", "", "") and bool(row["hbm_ratio"])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(text())

@@ -1,0 +1,112 @@
+"""Measures in a headless Chromium whether the built site fits.
+
+`python docs/check_overflow.py SITE`, after `mkdocs build --site-dir SITE`. At
+1400 px no page, table or block of code is wider than its place. At 420 px no page is, since a wide
+block scrolls by itself. No picture is missing.
+"""
+
+import functools
+import html
+import http.server
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+#: Shows one page after the other in a frame of that width, and writes down what is too wide.
+MEASURE = """<!doctype html><body><pre id="found"></pre><script>
+const pages = PAGES, width = WIDTH, found = [];
+const blocks = "pre > code, .md-typeset__scrollwrap, .formula, .highlight";
+function look(page, view) {
+  const root = view.document.documentElement;
+  if (root.scrollWidth > width) found.push([page, "the page", root.scrollWidth]);
+  for (const image of view.document.querySelectorAll("article img"))
+    if (!image.complete || !image.naturalWidth) found.push([page, "no picture", image.src]);
+  for (const block of width < 1000 ? [] : view.document.querySelectorAll(blocks))
+    if (block.scrollWidth > block.clientWidth + 1)
+      found.push([page, block.textContent.trim().slice(0, 60), block.scrollWidth]);
+}
+async function all() {
+  const frame = document.createElement("iframe");
+  frame.width = width; frame.height = 900;
+  document.body.append(frame);
+  for (const page of pages) {
+    await new Promise(done => { frame.onload = done; frame.src = "/" + page; });
+    await new Promise(done => setTimeout(done, 50));
+    look(page, frame.contentWindow);
+  }
+  document.getElementById("found").textContent = JSON.stringify(found);
+}
+all();
+</script>"""
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves the site, and the page that measures, without a line for each request."""
+
+    measure = ""
+
+    def do_GET(self) -> None:
+        """A file of the site, or the page that measures."""
+        if self.path != "/measure":
+            super().do_GET()
+            return
+        body = self.measure.encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: Any) -> None:
+        """Says nothing."""
+
+
+def too_wide(browser: str, site: Path, width: int) -> list[list[Any]]:
+    """Page, beginning and width of everything that does not fit."""
+    pages = sorted(str(path.relative_to(site)) for path in site.rglob("*.html"))
+    script = MEASURE.replace("PAGES", json.dumps(pages)).replace("WIDTH", str(width))
+    handler = functools.partial(type("Serving", (Quiet,), {"measure": script}), directory=site)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        text = dumped(browser, f"http://127.0.0.1:{server.server_port}/measure")
+        server.shutdown()
+    found = re.search(r'<pre id="found">(\[.*?)</pre>', text, re.DOTALL)
+    if found is None:
+        raise SystemExit("the browser did not finish")
+    result: list[list[Any]] = json.loads(html.unescape(found[1]))
+    return result
+
+
+def dumped(browser: str, address: str) -> str:
+    """The document at an address, after its scripts."""
+    with tempfile.TemporaryDirectory() as profile:
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
+        command = [browser, *flags, "--window-size=1500,1000", "--virtual-time-budget=120000"]
+        ran = subprocess.run(
+            [*command, "--dump-dom", address], capture_output=True, text=True, check=False
+        )
+    return ran.stdout
+
+
+def main() -> None:
+    """Says what does not fit, page by page; the exit status is 1 if there is any."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        raise SystemExit("no Chromium on the PATH: nothing was measured")
+    site, status = Path(sys.argv[1]), 0
+    for width in (1400, 420):
+        for page, what, size in too_wide(browser, site, width):
+            print(f"{width} px: {page}: {size}: {what!r}")
+            status = 1
+    print("everything fits" if not status else "see above", file=sys.stderr)
+    raise SystemExit(status)
+
+
+if __name__ == "__main__":
+    main()
