@@ -13,7 +13,7 @@ from tyro.conf import subcommand
 from experiments.bench.command import Bench
 from experiments.bench.compiled.command import Compiled
 from experiments.checkpoints.signals import Stopped
-from experiments.commands import Compare, Datasets, Methods, Paper, Report, Train
+from experiments.commands import Compare, Datasets, Methods, Paper, Report, Runs, Train
 from experiments.errors import Diverged, UserError
 from experiments.grouped import flat, grouped
 from experiments.ranges import check_ranges
@@ -26,6 +26,7 @@ COMMANDS: Any = (
     | Annotated[Paper, subcommand("paper")]
     | Annotated[Report, subcommand("report")]
     | Annotated[Bench, subcommand("bench")]
+    | Annotated[Runs, subcommand("runs")]
     | Annotated[Methods, subcommand("methods")]
     | Annotated[Datasets, subcommand("datasets")]
 )

@@ -20,6 +20,7 @@ from experiments.papers.show import show_check, show_steps
 from experiments.progress import quietly
 from experiments.ranges import Count, Epochs, Jobs, Range
 from experiments.reports.show import show_table
+from experiments.runs.show import show_runs
 from experiments.settings import Settings
 from experiments.train import train
 from experiments.tuning.choose import Tuning
@@ -34,8 +35,9 @@ class Compare(Settings):
     """Train one network with each normalizer, on the same splits, and compare.
 
     Writes results.csv (a row for each method and seed; accuracies are fractions from 0 to 1),
-    curves.csv (a row for each epoch), curves.png, table.md and runs.json (for --resume) into --out,
-    and prints the table.
+    curves.csv (a row for each epoch), curves.png and table.md into --out, and prints the table.
+    Finished runs are kept there (runs.sqlite) and not trained again: a long comparison goes on
+    where it was stopped, and grows by methods and seeds, also by several programs at once.
     Without flags: the bundled digits, a convolutional network of nine layers, three seeds.
     """
 
@@ -50,9 +52,8 @@ class Compare(Settings):
     """The number of seeds: 0, 1, ... Each has its own split, initialization and batches."""
     out: Path = Path("results/compare")
     """The folder to write to; made if it does not exist."""
-    resume: bool = False
-    """Keep the runs that an earlier call with the same settings finished in --out (runs.json): so
-    a long comparison goes on where it was stopped, and grows by methods and seeds."""
+    fresh: bool = False
+    """Train also what an earlier call with the same settings finished in --out."""
     jobs: Jobs = 1
     """Runs at once, each in a process with its share of the cores and GPUs."""
     tune: tuple[str, ...] | None = None
@@ -77,7 +78,7 @@ class Compare(Settings):
         tuning = Tuning(grid_of(self.tune), self.tune_epochs) if self.tune else None
         seeds = range(self.seeds)
         with quietly(self.quiet):
-            compare(self, methods, seeds, self.out, command, self.jobs, self.resume, tuning)
+            compare(self, methods, seeds, self.out, command, self.jobs, self.fresh, tuning)
 
 
 @dataclass(frozen=True)
@@ -222,6 +223,20 @@ class Report:
         out = self.folder / "report.md"
         count = collect(list(ITEMS.values()), self.folder, out)
         print(f"Gathered {count} of {len(ITEMS)} items in {out}.")
+
+
+@dataclass(frozen=True)
+class Runs:
+    """List the finished runs in a folder of train, compare or paper."""
+
+    out: Path = Path("results/compare")
+    """The folder, as it was given to that command."""
+    csv: Path | None = None
+    """Also write this file, with a row a run."""
+
+    def run(self, command: str) -> None:
+        """Runs the command."""
+        show_runs(self.out, self.csv)
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,23 @@
 """The comparison: each method under each seed, on the same splits."""
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from experiments.checkpoints.lock import alone_in
-from experiments.comparison import Comparison, run_all
+from experiments.comparison import Comparison, Task, run_all
 from experiments.methods.method import Method
 from experiments.reports.csv import write_curves, write_results
 from experiments.reports.curves import draw_curves
 from experiments.reports.files import prepare_folder, write_whole
 from experiments.reports.show import show_table
 from experiments.reports.table import comparison_table, markdown, provenance
+from experiments.runs.store import FILE, Store
 from experiments.settings import Settings
 from experiments.training.fit import Run
 from experiments.training.processes import join, writes
 from experiments.tuning.choose import Tuning, choose
 from experiments.tuning.held_out import PARTS
 from experiments.tuning.report import said_of_ends
-from experiments.variant import Variant
 
 HELP = (
     "A smaller --learning-rate may help; in code of your own also jaxnorm.clip_by_layer_norm, "
@@ -46,7 +44,7 @@ def compare(
     out: Path,
     command: str,
     jobs: int = 1,
-    resume: bool = False,
+    fresh: bool = False,
     tuning: Tuning | None = None,
 ) -> None:
     """Trains every method under every seed; writes and prints the results.
@@ -55,31 +53,23 @@ def compare(
         settings: what the methods share.
         methods: the methods; the table counts points against the first.
         seeds: of the splits, the initializations, the batches and the noise.
-        out: the folder for results.csv, curves.csv, curves.png, table.md and runs.json.
+        out: the folder for results.csv, curves.csv, curves.png, table.md and the store of runs.
         command: what the user typed, for table.md.
         jobs: how many runs at once, each in a process with its share of the machine.
-        resume: whether finished runs of an earlier call with the same settings are kept.
+        fresh: whether also runs that are in the store are trained.
         tuning: what each method chooses for itself first; None for nothing.
     """
     join(settings.coordinator, settings.processes, settings.process_id)
-    with _alone_in(out):
-        comparison = Comparison(settings)
-        tasks = [(Variant(method.name), seed) for method in methods for seed in seeds]
-        if tuning is not None:
-            tasks = choose(comparison, methods, seeds, tuning, out, jobs, resume)
-        runs = run_all(comparison, tasks, out, jobs, resume, write=partial(_write, out))
-        if writes():
-            _report(comparison, runs, out, command, tuning)
-
-
-@contextlib.contextmanager
-def _alone_in(out: Path) -> Iterator[None]:
-    """Of several processes over hosts the one that writes looks after the folder."""
-    if not writes():
-        yield
-        return
-    with alone_in(prepare_folder(out)):
-        yield
+    if writes():
+        prepare_folder(out)
+    comparison = Comparison(settings)
+    tasks: Sequence[Task] = [(method.name, (), seed) for method in methods for seed in seeds]
+    if tuning is not None:
+        tasks = choose(comparison, methods, seeds, tuning, out, jobs, fresh)
+    specs, write = comparison.specs(tasks), partial(_write, out)
+    runs = run_all(comparison, specs, Store(out), jobs, fresh, write=write)
+    if writes():
+        _report(comparison, runs, out, command, tuning)
 
 
 def _report(
@@ -98,7 +88,7 @@ def _report(
     print(*said_of_failures(runs), sep="\n")
     if tuning is not None:
         print(*said_of_ends(tuning.grid, runs), f"\n{TUNED}", sep="\n")
-    print(f"\n{NOTE}\nWritten to {out}: results.csv, curves.csv, curves.png, table.md, runs.json.")
+    print(f"\n{NOTE}\nWritten to {out}: results.csv, curves.csv, curves.png, table.md, {FILE}.")
 
 
 def _write(out: Path, runs: Sequence[Run]) -> None:

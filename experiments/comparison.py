@@ -1,23 +1,22 @@
-"""The runs of a comparison: each variant of a method under its seed, finished ones kept."""
+"""The runs of a comparison: those in the store as they are, the others trained."""
 
 import math
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from pathlib import Path
-from typing import Any
 
 import jax
 
-from experiments.checkpoints.config import config_of
+from experiments.checkpoints.config import checksum
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.errors import Diverged
-from experiments.jobs import finished
-from experiments.kept import RUNS, read_runs, write_runs
 from experiments.methods.flags import adjusted
 from experiments.methods.table import METHODS
 from experiments.progress import Advance, progress
 from experiments.reports.tensorboard import EventFiles
+from experiments.runs.execute import execute
+from experiments.runs.spec import Changes, Spec, name_of
+from experiments.runs.store import Store
 from experiments.settings import Settings
 from experiments.training.devices import make_placement
 from experiments.training.fit import DIVERGED, Run, fit, start
@@ -25,20 +24,14 @@ from experiments.training.groups import as_groups_of_jit
 from experiments.training.history import Epoch
 from experiments.training.processes import writes
 from experiments.training.trainer import Trainer, make_trainer
-from experiments.variant import Variant
 from jaxnorm import parameter_count
-
-#: Flags that say which runs there are, not what each of them is.
-_WHICH = {"methods", "seeds", "jobs", "tune", "tune_epochs"}
-
 
 #: What loads the dataset of a seed, and what makes another of it.
 Load = Callable[[int], Dataset]
 Made = Callable[[Load, int], Dataset]
 
-
-def ignore(what: object) -> None:
-    """What nobody sees."""
+#: A method's name, the settings that it has for itself, and the seed.
+Task = tuple[str, Changes, int]
 
 
 def loader(settings: Settings) -> Load:
@@ -48,7 +41,7 @@ def loader(settings: Settings) -> Load:
 
 
 class Comparison:
-    """Trains methods by name; every seed of a variant shares its compiled functions.
+    """Trains methods by name; the seeds of a method share its compiled functions.
 
     Args:
         settings: what the methods share.
@@ -63,7 +56,7 @@ class Comparison:
 
     def __init__(self, settings: Settings, made: Made | None = None, load: Load | None = None):
         self.settings, self.made = settings, made
-        self.advance: Advance = ignore
+        self.advance: Advance = lambda what: None
         self.kept = 0
         self.config = settings.changed(nonfinite="stop")
         self._events = EventFiles(settings.tensorboard if writes() else None)
@@ -72,101 +65,87 @@ class Comparison:
         self.dataset = self.load if made is None else cache(partial(made, self.load))
         self._trainers: dict[tuple[object, ...], Trainer] = {}
 
-    @property
-    def followed(self) -> Settings:
-        """The settings as they decide numbers, whatever the methods."""
-        return as_groups_of_jit(self.settings, self._placement)
-
     def again(self) -> Callable[[], "Comparison"]:
         """What makes the same in another process, which loads for itself."""
         return partial(Comparison, self.settings, self.made)
 
-    def trainer(self, variant: Variant, dataset: Dataset) -> Trainer:
-        """The variant on data of that shape."""
-        key = (variant, dataset.X_train.shape, dataset.num_classes)
+    def specs(self, tasks: Sequence[Task]) -> list[Spec]:
+        """The specs of runs: a method's name, the settings that it has for itself, and a seed.
+
+        The rows of the first seed tell the data from others of the same name.
+        """
+        data = checksum(*self.dataset(tasks[0][2])[:4])
+        followed = as_groups_of_jit(self.settings, self._placement)
+        return [Spec(method, seed, followed, changes, data) for method, changes, seed in tasks]
+
+    def trainer(self, spec: Spec, dataset: Dataset) -> Trainer:
+        """What trains the spec, whatever its seed, on data of that shape."""
+        key = (spec.method, spec.changes, dataset.X_train.shape, dataset.num_classes)
         if key not in self._trainers:
-            changes = dict(variant.changes)
-            method = adjusted(METHODS[variant.method], self.settings.changed(**changes))
+            changes = dict(spec.changes)
+            method = adjusted(METHODS[spec.method], self.settings.changed(**changes))
             config = self.config.changed(**changes)
             self._trainers[key] = make_trainer(method, config, dataset, self._placement)
         return self._trainers[key]
 
-    def __call__(self, variant: Variant, seed: int) -> Run:
+    def __call__(self, spec: Spec) -> Run:
         """The run, without its final state; of one that diverges the epochs before, and NaNs."""
-        dataset = self.dataset(seed)
-        with self._events.of(str(variant), seed) as log:
-            report = reporter(f"{variant}, seed {seed}", self.config.epochs, self.advance, log)
-            run = _fit_or_diverge(self.trainer(variant, dataset), dataset, seed, report)
-        return run._replace(state=None, changes=variant.changes)
+        dataset = self.dataset(spec.seed)
+        with self._events.of(spec.name, spec.seed) as log:
+            report = reporter(str(spec), self.config.epochs, self.advance, log)
+            run = _fit_or_diverge(self.trainer(spec, dataset), dataset, spec.seed, report)
+        return run._replace(state=None, changes=spec.changes)
 
 
 def run_all(
     comparison: Comparison,
-    tasks: Sequence[tuple[Variant, int]],
-    out: Path,
+    tasks: Sequence[Spec],
+    store: Store,
     jobs: int = 1,
-    resume: bool = False,
-    keep: str = RUNS,
+    fresh: bool = False,
     tested: str = "test",
-    write: Callable[[Sequence[Run]], None] = ignore,
+    write: Callable[[Sequence[Run]], None] = lambda runs: None,
 ) -> list[Run]:
-    """Trains every variant under its seed, and rewrites the files of results after each run.
+    """The run of every spec: of the store where it is there, else trained.
 
     Of several processes over hosts all train, and one writes and shows progress.
 
     Args:
-        comparison: what the variants share.
-        tasks: what to train, under which seed of the split, the initialization, the batches and
-            the noise.
-        out: the folder for finished runs.
+        comparison: what trains.
+        tasks: what to train.
+        store: of finished runs.
         jobs: how many runs at once.
-        resume: whether finished runs of an earlier call with the same settings are kept.
-        keep: the file of finished runs.
+        fresh: whether also what is in the store is trained.
         tested: what the rows are called that runs do not train on.
         write: is given the finished runs after each, in the order of the tasks.
 
     Raises:
-        UserError: for whatever does not fit, before any work is done; for kept runs of other
-            settings.
+        UserError: for whatever does not fit, before any work is done; for a damaged store.
     """
-    dataset, epochs = comparison.dataset(tasks[0][1]), comparison.config.epochs
-    for variant in dict.fromkeys(variant for variant, _ in tasks):
-        comparison.trainer(variant, dataset)
-    protocol = _protocol_of(comparison.followed, dataset)
+    dataset, epochs = comparison.dataset(tasks[0].seed), comparison.config.epochs
+    for each in {task.name: task for task in tasks}.values():
+        comparison.trainer(each, dataset)
     # Several hosts need not see the same files; then all train everything.
-    done = read_runs(out / keep, protocol) if resume and jax.process_count() == 1 else {}
-    missing = [task for task in tasks if _name(task) not in done]
+    looks = not fresh and jax.process_count() == 1
+    found = {task: store.find(task) for task in tasks} if looks else {}
+    done = {task: run for task, run in found.items() if run is not None}
+    missing = [task for task in tasks if task not in done]
     with progress(len(missing) * epochs, writes()) as (advance, say):
-        comparison.advance, comparison.kept = advance, len(tasks) - len(missing)
-        if not resume and (out / keep).exists():
-            say(
-                f"{out / keep} has runs of an earlier call, which the first one that ends replaces."
-            )
-        if comparison.kept:
-            say(f"{comparison.kept} of {len(tasks)} runs are kept from an earlier call.")
+        comparison.advance, comparison.kept = advance, len(done)
+        if done:
+            say(f"{len(done)} of {len(tasks)} runs are kept from an earlier call.")
         make = comparison.again() if jobs > 1 else lambda: comparison
-        for task, run in finished(missing, make, jobs):
-            done[_name(task)] = run
+        for task, run in execute(missing, make, store, jobs, say):
+            done[task] = run
             say(summary(run, tested))
             for _ in range(epochs if jobs > 1 else 0):
-                advance(f"{task[0]}, seed {task[1]}")
+                advance(str(task))
             if writes():
-                write_runs(out / keep, protocol, [(name, run) for (name, _), run in done.items()])
-                write([done[_name(task)] for task in tasks if _name(task) in done])
-    runs = [done[_name(task)] for task in tasks]
+                write([done[task] for task in tasks if task in done])
+    runs = [done[task] for task in tasks]
     if writes():
         write(runs)
     return runs
-
-
-def _name(task: tuple[Variant, int]) -> tuple[str, int]:
-    """The name of a run among finished ones."""
-    return str(task[0]), task[1]
-
-
-def _protocol_of(settings: Settings, dataset: Dataset) -> dict[str, Any]:
-    config = config_of(settings, *dataset[:4])
-    return {name: value for name, value in config.items() if name not in _WHICH}
 
 
 def _fit_or_diverge(
@@ -198,7 +177,7 @@ def reporter(
 
 def summary(run: Run, tested: str = "test") -> str:
     """A finished run in a line; ``tested`` are the rows that it did not train on."""
-    last, name = run.curve[-1], Variant(run.method, run.changes)
+    last, name = run.curve[-1], name_of(run.method, run.changes)
     if run.diverged:
         return f"{name}, seed {run.seed}: {run.outcome}"
     return (

@@ -3,13 +3,11 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from experiments.errors import UserError
-from experiments.reading import reading, record_of
+from experiments.reading import reading
 from experiments.reports.files import write_whole
-from experiments.training.fit import Run
-from experiments.training.history import Epoch
 
 #: Finished runs, in the folder of the report.
 RUNS = "runs.json"
@@ -62,49 +60,3 @@ def _agree(theirs: Any, mine: Any) -> bool:
 def write_kept(path: Path, protocol: Mapping[str, Any], runs: Iterable[Mapping[str, Any]]) -> None:
     """Writes all finished runs, whole."""
     write_whole(path, json.dumps({"protocol": protocol, "runs": list(runs)}))
-
-
-def read_runs(path: Path, protocol: Mapping[str, Any]) -> dict[tuple[str, int], Run]:
-    """The finished runs of a file, by name and seed, without their final states.
-
-    Raises:
-        UserError: as `read_kept`.
-    """
-    return {(name, run.seed): run for name, run in read_kept(path, protocol, _run_of)}
-
-
-def write_runs(path: Path, protocol: Mapping[str, Any], runs: Iterable[tuple[str, Run]]) -> None:
-    """Writes all finished runs by their names, whole."""
-    entries = [
-        {"cell": name}
-        | {each: getattr(run, each) for each in _Header._fields if each != "cell"}
-        | {"changes": dict(run.changes), "scores": dict(run.scores), "curve": run.curve}
-        for name, run in runs
-    ]
-    write_kept(path, protocol, entries)
-
-
-def _run_of(stored: Any) -> tuple[str, Run]:
-    """A run's name, and the run, of what JSON gave."""
-    # Runs that were kept before they said their outcome, settings of their own and scores.
-    stored = {"outcome": "", "changes": {}, "scores": {}, **stored}
-    header = record_of(_Header, {name: stored[name] for name in _Header._fields})
-    curve = [Epoch.of_list(epoch) for epoch in stored["curve"]]
-    if not curve:
-        raise ValueError("a run in it has no epoch")
-    costs = header.step_ms, header.parameters
-    changes = tuple((name, 0 + value) for name, value in stored["changes"].items())
-    scores = {name: 0.0 + score for name, score in stored["scores"].items()}
-    run = Run(header.method, header.seed, curve, *costs, None, header.outcome, changes, scores)
-    return header.cell, run
-
-
-class _Header(NamedTuple):
-    """A finished run but for its curve."""
-
-    cell: str
-    seed: int
-    method: str
-    step_ms: float
-    parameters: int
-    outcome: str

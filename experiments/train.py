@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.checkpoints.config import config_of
+from experiments.checkpoints.config import checksum, config_of
 from experiments.checkpoints.keeper import CheckpointSettings, keeping
 from experiments.comparison import reporter, summary
 from experiments.config import NonFinite
@@ -25,6 +25,8 @@ from experiments.reports.files import prepare_folder
 from experiments.reports.show import show_table
 from experiments.reports.table import comparison_table
 from experiments.reports.tensorboard import EventFiles
+from experiments.runs.spec import Spec
+from experiments.runs.store import FILE, Store
 from experiments.settings import Settings
 from experiments.training.devices import make_placement
 from experiments.training.fit import fit
@@ -83,12 +85,15 @@ def train(
         say(summary(run))
     if not writes():
         return
+    if nonfinite == "stop":  # Of updates that are left out no spec tells.
+        spec = Spec(method.name, seed, followed, data=checksum(*dataset[:4]))
+        Store(out).add(spec, run)
     write_results(out / "results.csv", [run])
     write_curves(out / "curves.csv", [run])
     show_table(comparison_table([run]))
     if nonfinite == "skip" and run.state is not None:
         print(f"\nUpdates left out, as something was not finite: {int(run.state.skipped)}.")
-    print(f"\nWritten to {out}: results.csv, curves.csv.")
+    print(f"\nWritten to {out}: results.csv, curves.csv, {FILE}.")
 
 
 def description(trainer: Trainer, dataset: Dataset) -> str:

@@ -31,13 +31,18 @@ def config_of(settings: Any, *arrays: np.ndarray) -> dict[str, Any]:
         *arrays: the training data: a file of the same name may hold other rows tomorrow.
     """
     flags = dataclasses.asdict(settings).items()
-    checksum = 0
-    for array in arrays:
-        checksum = zlib.crc32(np.ascontiguousarray(array).data, checksum)
     kept = {name: value for name, value in flags if name not in FREE}
     # As a file gives it back: a tuple would come as a list.
-    config: dict[str, Any] = json.loads(json.dumps({**kept, "data": checksum}))
+    config: dict[str, Any] = json.loads(json.dumps({**kept, "data": checksum(*arrays)}))
     return config
+
+
+def checksum(*arrays: np.ndarray) -> int:
+    """A number that tells arrays from others."""
+    number = 0
+    for array in arrays:
+        number = zlib.crc32(np.ascontiguousarray(array).data, number)
+    return number
 
 
 def versions() -> dict[str, str]:

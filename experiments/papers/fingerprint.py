@@ -22,10 +22,16 @@ def with_data(
         data_dir: the folder of the data, or None for the bundled digits.
         names: of the datasets.
     """
-    if data_dir is None:
-        return {**protocol, "data": BUNDLED}
-    found = {name: fingerprint(Path(find(data_dir, name))) for name in dict.fromkeys(names)}
-    return {**protocol, "data": found}
+    found = data_of(data_dir, names)
+    return {**protocol, "data": BUNDLED if data_dir is None else found}
+
+
+def data_of(data_dir: Path | None, names: Iterable[str]) -> dict[str, object]:
+    """By the name of a dataset, what tells its data from others."""
+    return {
+        name: BUNDLED if data_dir is None else fingerprint(Path(find(data_dir, name)))
+        for name in dict.fromkeys(names)
+    }
 
 
 def fingerprint(path: Path) -> int:

@@ -1,7 +1,10 @@
 """One cell of a grid under one seed."""
 
 import functools
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from experiments.config import Config
 from experiments.data.augmentations import POLICIES
@@ -14,6 +17,7 @@ from experiments.methods.table import METHODS, Overrides
 from experiments.papers.data import load_data
 from experiments.papers.grid import Cell, Protocol
 from experiments.papers.scores import scores_of
+from experiments.runs.spec import Spec
 from experiments.training.fit import Run, fit
 from experiments.training.trainer import Trainer, make_trainer
 
@@ -32,27 +36,44 @@ class Training:
         self._dataset = functools.lru_cache(maxsize=protocol.seeds)(self._load)
         self._trainer: tuple[tuple[object, ...], Trainer] | None = None
 
-    def __call__(self, cell: Cell, seed: int) -> Run:
+    def __call__(self, spec: Spec) -> Run:
         """The run, without its final state."""
-        setting = self._protocol.changed(**cell.changes)
+        own, overrides = apart(spec)
+        setting = self._protocol.changed(**own)
         sizes = setting.rows, setting.test_rows, setting.held_out, setting.side
-        data = self._dataset(cell.dataset, seed, *sizes)
-        trainer = self._trainer_for(cell, setting, data)
-        run = fit(trainer, data, seed)
+        data = self._dataset(spec.data[0], spec.seed, *sizes)
+        trainer = self._trainer_for(spec, setting, overrides, data)
+        run = fit(trainer, data, spec.seed)
         scores = scores_of(trainer, run.trained, data, setting.scores)
-        return run._replace(state=None, scores=scores)
+        return run._replace(state=None, scores=scores, changes=spec.changes)
 
     def _load(self, name: str, seed: int, *sizes: int) -> Dataset:
         return load_data(self._data_dir, name, seed, *sizes)
 
-    def _trainer_for(self, cell: Cell, setting: Protocol, data: Dataset) -> Trainer:
+    def _trainer_for(
+        self, spec: Spec, setting: Protocol, overrides: Mapping[str, Any], data: Dataset
+    ) -> Trainer:
         """The cell's trainer, whose compiled functions all seeds share."""
-        key = (cell.name, data.X_train.shape, data.num_classes)
+        key = (spec.name, spec.data, data.X_train.shape, data.num_classes)
         if self._trainer is None or self._trainer[0] != key:
             self._trainer = None
             config = config_of(setting, self._data_dir)
-            self._trainer = key, make_trainer(method_of(cell, setting), config, data)
+            method = method_of(Cell("", spec.method, overrides=overrides), setting)
+            self._trainer = key, make_trainer(method, config, data)
         return self._trainer[1]
+
+
+def spec_of(cell: Cell, seed: int, protocol: Protocol, data: tuple[str, object]) -> Spec:
+    """A cell under a seed, on the data of that name and number."""
+    changes = (*cell.changes.items(), *cell.overrides.items())
+    return Spec(cell.method, seed, protocol, changes, data)
+
+
+def apart(spec: Spec) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The changes of a cell: fields of its protocol, and settings of its method."""
+    of_method = {field.name for field in fields(Overrides)}
+    own = {name: value for name, value in spec.changes if name not in of_method}
+    return own, {name: value for name, value in spec.changes if name in of_method}
 
 
 def method_of(cell: Cell, setting: Protocol) -> Method:

@@ -1,15 +1,15 @@
-"""Training every cell of a grid under every seed, and keeping what is finished."""
+"""Every cell of a grid under every seed: its runs in the store, the others trained."""
 
-from dataclasses import asdict
+import sys
 from functools import partial
 from typing import NamedTuple
 
-from experiments.jobs import finished
-from experiments.kept import RUNS, read_runs, write_runs
-from experiments.papers.fingerprint import with_data
+from experiments.papers.fingerprint import data_of
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.item import Context
-from experiments.papers.training import Training
+from experiments.papers.training import Training, spec_of
+from experiments.runs.execute import execute
+from experiments.runs.store import Store
 from experiments.training.fit import Run
 
 
@@ -22,24 +22,27 @@ class Trained(NamedTuple):
 
 
 def train_grid(grid: Grid, protocol: Protocol, context: Context) -> list[Trained]:
-    """All runs of a grid; those of an earlier call with the same protocol and data are kept."""
-    kept, cells = context.out / RUNS, chosen(grid, protocol)
-    followed = with_data(asdict(protocol), context.data_dir, [cell.dataset for cell in cells])
-    runs = read_runs(kept, followed)
-    tasks = [(cell, seed) for cell in cells for seed in range(protocol.seeds)]
-
-    def trained() -> list[Trained]:
-        places = [(cell, seed, runs.get((cell.name, seed))) for cell, seed in tasks]
-        return [Trained(cell, seed, run) for cell, seed, run in places if run is not None]
-
-    missing = [(cell, seed) for cell, seed in tasks if (cell.name, seed) not in runs]
-    make_training = partial(Training, protocol, context.data_dir)
-    for (cell, seed), run in finished(missing, make_training, context.jobs):
-        runs[cell.name, seed] = run
-        done = trained()
-        write_runs(kept, followed, [(each.cell.name, each.run) for each in done])
-        context.advance(len(done) / len(tasks), f"{cell.name}, seed {seed}")
-    return trained()
+    """All runs of a grid; what is in the store of the folder is not trained again."""
+    cells, store = chosen(grid, protocol), Store(context.out)
+    data = data_of(context.data_dir, [cell.dataset for cell in cells])
+    places = {
+        (cell.name, seed): spec_of(cell, seed, protocol, (cell.dataset, data[cell.dataset]))
+        for cell in cells
+        for seed in range(protocol.seeds)
+    }
+    specs = list(dict.fromkeys(places.values()))
+    names = {spec: f"{name}, seed {seed}" for (name, seed), spec in places.items()}
+    runs = {spec: run for spec in specs if (run := store.find(spec)) is not None}
+    missing = [spec for spec in specs if spec not in runs]
+    make = partial(Training, protocol, context.data_dir)
+    for spec, run in execute(missing, make, store, context.jobs, partial(print, file=sys.stderr)):
+        runs[spec] = run
+        context.advance(len(runs) / len(specs), names[spec])
+    return [
+        Trained(cell, seed, runs[places[cell.name, seed]])
+        for cell in cells
+        for seed in range(protocol.seeds)
+    ]
 
 
 def chosen(grid: Grid, protocol: Protocol) -> list[Cell]:

@@ -4,15 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
 
 from experiments.papers.grid import Measure, Ordering
 from experiments.papers.item import Claim
+from experiments.runs.analyse import interval
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
-
-#: How sure a verdict is.
-CONFIDENCE = 0.95
 
 #: What stands in the place of yes or no.
 UNDECIDED, NOT_TRAINED = "undecided", "not trained"
@@ -23,15 +20,6 @@ NOTE = (
     "with one seed always. Where a side diverged or stayed at chance nothing is compared: not "
     "trained."
 )
-
-
-def interval(differences: Float[np.ndarray, " seeds"]) -> tuple[float, float]:
-    """The 95% interval of the mean; everything for a single difference."""
-    count = len(differences)
-    if count < 2:
-        return -np.inf, np.inf
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) * differences.std(ddof=1) / count**0.5
-    return float(differences.mean() - half), float(differences.mean() + half)
 
 
 def by_interval(claim: Claim, low: float, high: float, margin: float = 0.0) -> Claim:

@@ -13,8 +13,8 @@ import jax
 import numpy as np
 
 import jaxnorm
+from experiments.runs.spec import own_settings, shown
 from experiments.training.fit import AT_CHANCE, DIVERGED, Run
-from experiments.variant import own_settings, shown
 
 #: A header and rows of text.
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]

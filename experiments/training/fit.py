@@ -21,11 +21,11 @@ from experiments.training.state import TrainState
 from experiments.training.trainer import Trainer
 from jaxnorm import parameter_count
 
-#: The share of a constant guess's loss above which nothing was learned.
+#: The share of a constant guess's loss and of its error above which nothing was learned.
 LEARNED = 0.98
 #: How the outcome of a run begins that was stopped.
 DIVERGED = "diverged"
-#: Of a run whose loss is no better than that of a constant guess.
+#: Of a run whose loss and accuracy are no better than those of a constant guess.
 AT_CHANCE = "at chance"
 
 
@@ -128,7 +128,7 @@ def fit(
             break
     record()
     curve, parameters = list(history.curve), parameter_count(state.params)
-    said = outcome(curve[-1].train_loss, dataset.y_train)
+    said = outcome(curve[-1], dataset.y_train)
     return Run(trainer.method.name, seed, curve, step_ms(history, steps), parameters, state, said)
 
 
@@ -137,14 +137,20 @@ def step_ms(history: History, steps: int) -> float:
     return 1e3 * statistics.median(history.seconds) / steps if history.seconds else math.nan
 
 
-def outcome(loss: float, labels: Int[np.ndarray, "rows *positions"]) -> str:
-    """What went wrong, if a final training loss shows it: compared with a constant guess's."""
+def outcome(last: Epoch, labels: Int[np.ndarray, "rows *positions"]) -> str:
+    """What went wrong, if the last epoch shows it: compared with a constant guess.
+
+    A loss near the guess's is not enough: small logits have it, and may be right all the same.
+    """
     shares = np.unique_counts(np.asarray(labels)).counts / np.size(labels)
-    return outcome_beside(loss, float(-(shares * np.log(shares)).sum()))
+    said = outcome_beside(last.train_loss, float(-(shares * np.log(shares)).sum()))
+    error = 1 - max(last.train_accuracy, last.test_accuracy)
+    learned = error <= LEARNED * (1 - float(shares.max()))
+    return "" if said == AT_CHANCE and learned else said
 
 
 def outcome_beside(loss: float, guess: float) -> str:
-    """The same, given the loss of a constant guess."""
+    """The same by the training loss alone, given the loss of a constant guess."""
     if not math.isfinite(loss):
         return DIVERGED
     return AT_CHANCE if loss > LEARNED * guess else ""

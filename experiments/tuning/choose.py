@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.comparison import Comparison, run_all
+from experiments.comparison import Comparison, Task, run_all
 from experiments.methods.method import Method
+from experiments.runs.store import Store
 from experiments.training.fit import Run
-from experiments.tuning.grid import Grid, variants
+from experiments.tuning.grid import Grid, combinations
 from experiments.tuning.held_out import OFFSET, held_out
 from experiments.tuning.report import write_trials
-from experiments.variant import Variant
 
 
 class Tuning(NamedTuple):
@@ -26,10 +26,6 @@ class Tuning(NamedTuple):
     epochs: int | None = None
 
 
-#: Finished trials, in the folder of the report.
-TRIALS = "trials.json"
-
-
 def choose(
     comparison: Comparison,
     methods: Sequence[Method],
@@ -37,8 +33,8 @@ def choose(
     tuning: Tuning,
     out: Path,
     jobs: int,
-    resume: bool,
-) -> list[tuple[Variant, int]]:
+    fresh: bool,
+) -> list[Task]:
     """What to train for the result: each method under each seed with its best settings.
 
     Every combination of the grid is trained under every seed, on four fifths of its training rows;
@@ -49,30 +45,23 @@ def choose(
         methods: the methods.
         seeds: of the results.
         tuning: what is tried.
-        out: the folder for trials.json, tuning.csv and tuning.png.
+        out: the folder for the store, tuning.csv and tuning.png.
         jobs: how many trials at once.
-        resume: whether finished trials of an earlier call are kept.
+        fresh: whether also trials that are in the store are trained.
     """
-    trials = [
-        (variant, seed + OFFSET)
-        for method in methods
-        for variant in variants(method, tuning.grid)
-        for seed in seeds
-    ]
     settings = comparison.settings
     settings = settings.changed(epochs=tuning.epochs or settings.epochs)
-    runs = run_all(
-        Comparison(settings, held_out, comparison.load),
-        trials,
-        out,
-        jobs,
-        resume,
-        TRIALS,
-        "held-out",
-    )
+    trials = Comparison(settings, held_out, comparison.load)
+    tasks = [
+        (method.name, changes, seed + OFFSET)
+        for method in methods
+        for changes in combinations(method, tuning.grid)
+        for seed in seeds
+    ]
+    runs = run_all(trials, trials.specs(tasks), Store(out), jobs, fresh, "held-out")
     chosen = [best_of(method.name, seed, runs) for method in methods for seed in seeds]
     write_trials(out, tuning.grid, runs, chosen)
-    return [(Variant(run.method, run.changes), run.seed - OFFSET) for run in chosen]
+    return [(run.method, run.changes, run.seed - OFFSET) for run in chosen]
 
 
 def best_of(method: str, seed: int, runs: Sequence[Run]) -> Run:

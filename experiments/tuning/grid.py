@@ -10,7 +10,7 @@ from experiments.errors import UserError, unknown
 from experiments.methods.method import Method
 from experiments.methods.table import Overrides
 from experiments.ranges import ranges_of
-from experiments.variant import Variant
+from experiments.runs.spec import Changes
 
 #: The values to try, by the field of the settings.
 Grid = Mapping[str, Sequence[float]]
@@ -45,7 +45,7 @@ def grid_of(written: Sequence[str]) -> Grid:
     return grid
 
 
-def variants(method: Method, grid: Grid) -> list[Variant]:
+def combinations(method: Method, grid: Grid) -> list[Changes]:
     """Every combination of the values that mean something to the method."""
     own = {
         each.metadata["flag"]
@@ -56,7 +56,7 @@ def variants(method: Method, grid: Grid) -> list[Variant]:
     shared = {field.name for field in dataclasses.fields(Config)}
     names = [name for name in grid if name in own | shared]
     products = itertools.product(*(grid[name] for name in names))
-    return [Variant(method.name, tuple(zip(names, values, strict=True))) for values in products]
+    return [tuple(zip(names, values, strict=True)) for values in products]
 
 
 def _tunable() -> dict[str, type]:

@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from experiments.reports.csv import write_csv
 from experiments.reports.files import write_whole
 from experiments.reports.picture import line_style, new_figure, picture
+from experiments.runs.spec import shown
 from experiments.training.fit import Run
 from experiments.tuning.grid import Grid
 from experiments.tuning.held_out import OFFSET
-from experiments.variant import shown
 
 #: Beyond this ratio of the largest value to the smallest, an axis is logarithmic.
 DECADE = 4.0

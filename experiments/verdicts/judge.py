@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Float
 
 from experiments.errors import UserError
-from experiments.papers.verdict import interval
 from experiments.reports.table import mean_and_deviation
+from experiments.runs.analyse import interval
 from experiments.training.fit import DIVERGED
 from experiments.verdicts.claim import Claim
 from experiments.verdicts.seen import Seen

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from experiments.bench.papers import SPEED, STEPS
-from experiments.papers.verdict import CONFIDENCE
 from experiments.reading import reading
 from experiments.reports.files import write_whole
+from experiments.runs.analyse import CONFIDENCE
 from experiments.verdicts.beside import TABLES, level_of
 from experiments.verdicts.claim import Claim, Side
 from experiments.verdicts.costs import COSTS, decided_by

@@ -8,8 +8,8 @@ from jaxtyping import TypeCheckError
 from experiments.config import Config
 from experiments.data.dataset import split_by_mask
 from experiments.methods.reparametrized import subsample
-from experiments.papers.verdict import interval
 from experiments.reports.picture import colour_of
+from experiments.runs.analyse import interval
 from experiments.training.evaluate import in_chunks
 from experiments.training.step import microbatches, score
 from experiments.tuning.report import said_of_ends

@@ -201,7 +201,8 @@ def test_a_batch_goes_on_in_as_many_groups(tmp_path, capsys):
 def test_runs_of_a_comparison_are_kept_in_as_many_groups():
     apart = Comparison(Settings(parallel="shard_map"))
     together, grouped = Comparison(Settings()), Comparison(Settings(ghost_groups=4))
-    found = [each.followed.ghost_groups for each in (apart, together, grouped)]
+    specs = [each.specs([("bn", (), 0)])[0] for each in (apart, together, grouped)]
+    found = [spec.described["ghost_groups"] for spec in specs]
     assert found == [jax.device_count(), 1, 4]
 
 

@@ -3,23 +3,21 @@
 import csv
 import functools
 import importlib.metadata
-import json
 import pickle
 import shutil
 from dataclasses import fields, replace
-from unittest.mock import Mock
 
 import pytest
 
 from experiments.checkpoints.config import config_of
 from experiments.checkpoints.lock import alone_in
-from experiments.checkpoints.signals import Stopped
 from experiments.cli import main
 from experiments.commands import Compare, Report, Train
 from experiments.comparison import Comparison
 from experiments.config import Config
 from experiments.grouped import TITLES, flat, grouped
 from experiments.methods.table import METHODS
+from experiments.runs.store import Store
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
 from tests.experiments.toy import save_toy
@@ -50,7 +48,7 @@ def test_compare_writes_its_files(comparison):
         "curves.csv",
         "curves.png",
         "results.csv",
-        "runs.json",
+        "runs.sqlite",
         "table.md",
     ]
     results, curves = rows_of(comparison / "results.csv"), rows_of(comparison / "curves.csv")
@@ -76,7 +74,7 @@ def test_a_comparison_grows_and_keeps_what_is_finished(comparison, npz, tmp_path
     for path in comparison.iterdir():
         shutil.copy(path, tmp_path)
     command = ["compare", "--dataset", npz, "--seeds", "2", *TINY, "--out", str(tmp_path)]
-    assert main([*command, "--methods", "none,bn", "--resume"]) == 0
+    assert main([*command, "--methods", "none,bn"]) == 0
     said = capsys.readouterr().err
     assert "2 of 4 runs are kept from an earlier call." in said
     assert ("none, seed 1:" in said, "bn, seed 1:" in said) == (True, False)
@@ -85,44 +83,53 @@ def test_a_comparison_grows_and_keeps_what_is_finished(comparison, npz, tmp_path
     # The versions, hardware and date below are not those of all runs.
     assert "2 of these 4 runs are kept from earlier calls" in (tmp_path / "table.md").read_text()
     assert "are kept from" not in (comparison / "table.md").read_text()
-    assert main([*command, "--methods", "none,bn,cwo", "--resume"]) == 0
+    # What the call did not ask for is in the store still.
+    assert main([*command, "--methods", "none,bn,cwo"]) == 0
     assert "6 of 6 runs are kept from an earlier call." in capsys.readouterr().err
     assert rows_of(tmp_path / "results.csv") == new + old[2:]
-    # What is kept from before a setting came is not of another protocol.
-    kept = json.loads((tmp_path / "runs.json").read_text())
-    assert kept["protocol"].pop("test_rows") is None
-    (tmp_path / "runs.json").write_text(json.dumps(kept))
-    assert main([*command, "--methods", "none,bn,cwo", "--resume"]) == 0
+    assert main(["runs", "--out", str(tmp_path), "--csv", str(tmp_path / "all.csv")]) == 0
+    assert "| cwo " in capsys.readouterr().out
+    listed = rows_of(tmp_path / "all.csv")
+    assert [(row["method"], row["seed"]) for row in listed] == [
+        (row["method"], row["seed"]) for row in [*old, *new[:2]]
+    ]
+    assert float(listed[0]["test_loss"]) == pytest.approx(float(old[0]["test_loss"]), rel=1e-5)
 
 
-@pytest.mark.parametrize("command", ["compare", "paper lcw/fig1 --preset smoke"])
-def test_two_at_once_do_not_undo_what_the_other_keeps(command, tmp_path, capsys):
+def test_other_settings_and_fresh_runs_are_trained(comparison, npz, tmp_path, capsys):
+    for path in comparison.iterdir():
+        shutil.copy(path, tmp_path)
+    command = ["compare", "--dataset", npz, "--methods", "bn", "--seeds", "1", *TINY]
+    for more in (["--fresh"], ["--learning-rate", "0.3"], ["--test-rows", "20"]):
+        assert main([*command, *more, "--out", str(tmp_path)]) == 0
+        assert "are kept" not in capsys.readouterr().err
+    first = rows_of(tmp_path / "results.csv")
+    assert main([*command, "--test-rows", "20", "--out", str(tmp_path)]) == 0
+    assert "1 of 1 runs are kept" in capsys.readouterr().err
+    assert rows_of(tmp_path / "results.csv") == first
+    assert len(Store(tmp_path).rows()) == 4 + 2  # A fresh run replaces its row.
+
+
+def test_runs_of_one_folder_do_not_replace_each_other(npz, tmp_path):
+    """As of two programs at once, of which the one that ends last writes results.csv."""
+    for seed in "01":
+        command = ["train", "--dataset", npz, "--method", "bn", "--seed", seed, *TINY]
+        assert main([*command, "--out", str(tmp_path)]) == 0
+    assert [row.run.seed for row in Store(tmp_path).rows()] == [0, 1]
+
+
+def test_a_folder_without_runs_is_said(tmp_path, capsys):
+    assert main(["runs", "--out", str(tmp_path)]) == 2
+    assert f"{tmp_path} holds no runs" in capsys.readouterr().err
+
+
+def test_two_items_at_once_do_not_undo_what_the_other_keeps(tmp_path, capsys):
     with alone_in(tmp_path):
-        assert main([*command.split(), "--out", str(tmp_path)]) == 2
+        assert main(["paper", "lcw/fig1", "--preset", "smoke", "--out", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert f"another run writes to {tmp_path}" in said
     assert "give another --out" in said
     assert list(tmp_path.iterdir()) == []
-
-
-def test_runs_are_not_replaced_without_a_word(tmp_path, monkeypatch, capsys):
-    (tmp_path / "runs.json").write_text("{}")
-    monkeypatch.setattr(
-        "experiments.comparison.finished", stopped := Mock(side_effect=Stopped(2, ""))
-    )
-    for more, said in (([], True), (["--resume"], False)):
-        main(
-            ["compare", "--methods", "none", "--model", "mlp", *TINY, "--out", str(tmp_path), *more]
-        )
-        assert ("which the first one that ends replaces" in capsys.readouterr().err) == said
-    assert stopped.call_count == 1
-
-
-def test_a_comparison_of_other_settings_is_not_gone_on_with(comparison, npz, capsys):
-    command = ["compare", "--dataset", npz, "--methods", "bn", *TINY, "--out", str(comparison)]
-    assert main([*command, "--resume", "--learning-rate", "0.3"]) == 2
-    said = capsys.readouterr().err
-    assert "runs of another protocol (learning_rate differ); give another --out" in said
 
 
 def test_what_trains_a_comparison_can_be_sent_to_a_process():

@@ -1,8 +1,7 @@
 """Tables of trainings: which cells, kept runs, orderings over paired seeds."""
 
-import json
 import pickle
-from dataclasses import asdict, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import jax.numpy as jnp
@@ -10,21 +9,21 @@ import numpy as np
 import pytest
 
 from experiments.errors import UserError
-from experiments.kept import read_kept, read_runs, write_kept, write_runs
+from experiments.kept import RUNS, read_kept, write_kept
 from experiments.methods.constrained import Sphere
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS, Overrides
 from experiments.models.activations import ACTIVATIONS
 from experiments.papers.data import described, enlarged, find, load_data, subset
-from experiments.papers.fingerprint import fingerprint, with_data
+from experiments.papers.fingerprint import data_of, fingerprint, with_data
 from experiments.papers.grid import PAPER, Cell, Grid, Ordering, Protocol
 from experiments.papers.grid_report import report_of, said_of_noise
 from experiments.papers.item import Context
 from experiments.papers.presets import presets
 from experiments.papers.registry import ITEMS
 from experiments.papers.scores import SCORES, scores_of
-from experiments.papers.training import config_of, method_of
-from experiments.papers.trainings import RUNS, Trained, chosen, train_grid
+from experiments.papers.training import config_of, method_of, spec_of
+from experiments.papers.trainings import Trained, chosen, train_grid
 from experiments.papers.verdict import NOTE, comparison, measured
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
@@ -143,7 +142,7 @@ def test_no_cell_of_a_smoke_preset_undoes_its_sizes():
 
 
 @pytest.mark.slow
-def test_finished_runs_are_kept_and_another_protocol_is_refused(tmp_path):
+def test_finished_runs_are_kept_and_others_are_trained(tmp_path):
     seen = []
     context = Context(None, tmp_path, lambda fraction, what: seen.append((fraction, what)))
     first = train_grid(GRID, PROTOCOL, context)
@@ -151,15 +150,12 @@ def test_finished_runs_are_kept_and_another_protocol_is_refused(tmp_path):
         (cell.name, seed) for cell in GRID.cells for seed in (0, 1)
     ]
     assert seen[-1] == (1.0, "normalized, wide, seed 1")
-    stored = json.loads((tmp_path / RUNS).read_text())
-    stored["runs"] = stored["runs"][:-1]
-    stored["runs"][0]["curve"][-1][4] = 0.123
-    (tmp_path / RUNS).write_text(json.dumps(stored))
-    again = train_grid(GRID, PROTOCOL, context)
-    assert again[0].run.curve[-1].test_accuracy == 0.123
-    assert [t.run.curve for t in again[1:]] == [t.run.curve for t in first[1:]]
-    with pytest.raises(UserError, match="another protocol \\(epochs differ\\)"):
-        train_grid(GRID, PROTOCOL.changed(epochs=3), context)
+    seen.clear()
+    assert train_grid(GRID, PROTOCOL.changed(only_rows=("plain",)), context) == first[:2]
+    assert train_grid(GRID, PROTOCOL, context) == first
+    assert seen == []
+    train_grid(GRID, PROTOCOL.changed(epochs=1, only_rows=("plain",)), context)
+    assert [what for _, what in seen] == ["plain, small, seed 0", "plain, small, seed 1"]
 
 
 def saved(folder, rows=20, level=0):
@@ -182,10 +178,13 @@ def test_runs_on_other_data_are_not_taken_for_these(tmp_path):
     for folder in (other, None):
         with pytest.raises(UserError, match=r"another protocol \(data differ\)"):
             read_kept(path, with_data(protocol, folder, ["cifar10"]), dict)
-    # A table that the digits began does not go on with pictures.
-    write_kept(path, with_data(asdict(PROTOCOL), None, []), [])
-    with pytest.raises(UserError, match="data differ"):
-        train_grid(GRID, PROTOCOL, Context(one, tmp_path, lambda fraction, what: None))
+
+    def digest(folder):
+        data = data_of(folder, ["cifar10"])["cifar10"]
+        return spec_of(GRID.cells[0], 0, PROTOCOL, ("cifar10", data)).digest
+
+    assert digest(one) == digest(same) == digest(grown)
+    assert len({digest(folder) for folder in (one, other, None)}) == 3
 
 
 def test_a_folder_of_pictures_is_known_by_its_files(tmp_path):
@@ -338,16 +337,6 @@ def test_the_first_epochs_alone_can_be_compared():
 def test_a_rate_in_proportion_to_the_batch():
     small = PROTOCOL.changed(learning_rate=0.2, rate_scale=1 / 8)
     assert config_of(small).learning_rate == pytest.approx(0.025)
-
-
-def test_scores_are_kept_with_their_runs(tmp_path):
-    run = Run("bn", 0, [Epoch(1, 1.0, 0.5, 1.0, 0.5)], 1.0, 10, None, scores={"top5_accuracy": 0.9})
-    write_runs(tmp_path / RUNS, {}, [("a cell", run)])
-    assert read_runs(tmp_path / RUNS, {})["a cell", 0].scores == {"top5_accuracy": 0.9}
-    stored = json.loads((tmp_path / RUNS).read_text())
-    del stored["runs"][0]["scores"]  # As runs were kept before there were any.
-    (tmp_path / RUNS).write_text(json.dumps(stored))
-    assert read_runs(tmp_path / RUNS, {})["a cell", 0].scores == {}
 
 
 def test_what_diverged_is_said():

@@ -13,11 +13,12 @@ from experiments.comparison import Comparison
 from experiments.data.dataset import Dataset
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
+from experiments.runs.spec import name_of
 from experiments.settings import Settings
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
 from experiments.tuning.choose import best_of
-from experiments.tuning.grid import grid_of, variants
+from experiments.tuning.grid import combinations, grid_of
 from experiments.tuning.held_out import OFFSET, held_out
 from experiments.tuning.report import said_of_ends, write_trials
 from tests.experiments.toy import save_toy, toy_dataset
@@ -94,7 +95,7 @@ def test_what_was_chosen_is_said(tuned):
 @pytest.mark.slow
 def test_finished_trials_are_kept(tuned, capsys):
     out, command = tuned
-    assert main([*command, "--resume", "--out", str(out)]) == 0
+    assert main([*command, "--out", str(out)]) == 0
     said = capsys.readouterr().err
     assert "18 of 18 runs are kept" in said
     assert "4 of 4 runs are kept" in said
@@ -143,9 +144,10 @@ def test_an_end_of_the_grid_is_said():
 
 
 def test_whole_numbers_stay_whole():
-    (variant,) = variants(METHODS["vcl"], grid_of(["batch-size=32", "sample_size=3", "noise=0.1"]))
-    assert variant.changes == (("batch_size", 32), ("sample_size", 3))
-    assert [type(value) for _, value in variant.changes] == [int, int]
+    grid = grid_of(["batch-size=32", "sample_size=3", "noise=0.1"])
+    (changes,) = combinations(METHODS["vcl"], grid)
+    assert changes == (("batch_size", 32), ("sample_size", 3))
+    assert [type(value) for _, value in changes] == [int, int]
 
 
 WRONG = {
@@ -189,12 +191,12 @@ def test_rows_that_are_too_few_to_hold_some_out(tmp_path, capsys):
 
 
 def test_values_that_differ_have_names_that_differ():
-    """Finished runs are known by them: of equal names one would be taken for the other."""
+    """Tables know runs by them: of equal names one would be taken for the other."""
     grid = grid_of(["learning-rate=0.1,0.1000001,1e-7,100", "batch-size=1000000,1000001"])
-    made = variants(METHODS["none"], grid)
-    assert len(set(map(str, made))) == len(made) == 8
-    assert str(made[0]) == "none learning_rate=0.1 batch_size=1e+06"
-    assert str(made[3]) == "none learning_rate=0.1000001 batch_size=1000001"
+    made = [name_of("none", changes) for changes in combinations(METHODS["none"], grid)]
+    assert len(set(made)) == len(made) == 8
+    assert made[0] == "none learning_rate=0.1 batch_size=1e+06"
+    assert made[3] == "none learning_rate=0.1000001 batch_size=1000001"
 
 
 def test_trials_and_results_share_what_is_loaded(monkeypatch):

@@ -1,10 +1,12 @@
 """Damaged records of earlier runs, places of checkpoints, and prepared datasets of others."""
 
+import contextlib
 import json
 import os
+import sqlite3
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -14,11 +16,17 @@ from experiments.checkpoints.checkpoints import Checkpoints
 from experiments.checkpoints.keeper import CheckpointSettings, keeping
 from experiments.cli import run
 from experiments.commands import Report, Train
+from experiments.config import Config
 from experiments.data.load import load
-from experiments.kept import read_runs
+from experiments.kept import read_kept
+from experiments.papers.bn.fig2ef import Point
 from experiments.papers.collected import collect
-from experiments.papers.grid import Protocol
 from experiments.papers.registry import ITEMS
+from experiments.reading import record_of
+from experiments.runs.spec import Spec
+from experiments.runs.store import Store
+from experiments.training.fit import Run
+from experiments.training.history import Epoch
 from tests.wrong.entry import Walk, Wrong
 
 EPOCH = [1, 0.5, 0.5, 0.5, 0.5]
@@ -52,8 +60,7 @@ def trained_second(at: Path) -> object:
         return run(sizes, "")
 
 
-RUN = {"cell": "a", "seed": 0, "method": "bn", "step_ms": 1.0, "parameters": 9, "curve": [EPOCH]}
-PROTOCOL = json.loads(json.dumps(asdict(Protocol())))
+PROTOCOL = {"epochs": 2}
 EARLIER = "wanted what an earlier call wrote"
 REMOVE = "remove it, and its runs are trained again"
 
@@ -64,13 +71,50 @@ def kept(content: object) -> Callable[[Path], object]:
     def call(at: Path) -> object:
         written = content if isinstance(content, bytes) else json.dumps(content).encode()
         (at / "runs.json").write_bytes(written)
-        return read_runs(Path("runs.json"), PROTOCOL)
+        return read_kept(Path("runs.json"), PROTOCOL, partial(record_of, Point))
 
     return call
 
 
-def runs(**changes: object) -> dict[str, object]:
-    return {"protocol": PROTOCOL, "runs": [RUN | changes]}
+def stored(**changes: object) -> Callable[[Path], object]:
+    """Looks for a run in a store of one whose columns are changed: numbers and text as they are."""
+
+    def call(at: Path) -> object:
+        spec = Spec("bn", 0, Config())
+        Store(at).add(spec, Run("bn", 0, [Epoch(1, 0.5, 0.5, 0.5, 0.5)], 1.0, 9, None))
+        with contextlib.closing(sqlite3.connect(at / "runs.sqlite")) as database:
+            for name, value in changes.items():
+                database.execute(f"UPDATE runs SET {name} = ?", (value,))
+            database.commit()
+        return Store(at).find(spec)
+
+    return call
+
+
+def results(**changes: object) -> str:
+    usual = {
+        "method": "bn",
+        "seed": 0,
+        "step_ms": 1.0,
+        "parameters": 9,
+        "outcome": "",
+        "scores": {},
+    }
+    return json.dumps({"scores": {}} | usual | changes)
+
+
+def no_store(content: bytes, add: bool = False) -> Callable[[Path], object]:
+    """Looks for a run, or keeps one, in a file that is no store; the file stays as it is."""
+
+    def call(at: Path) -> object:
+        (at / "runs.sqlite").write_bytes(content)
+        spec, run = Spec("bn", 0, Config()), Run("bn", 0, [Epoch(*EPOCH)], 1.0, 9, None)
+        try:
+            return Store(at).add(spec, run) if add else Store(at).find(spec)
+        finally:
+            assert (at / "runs.sqlite").read_bytes() == content
+
+    return call
 
 
 def report(at: Path) -> object:
@@ -151,17 +195,11 @@ RECORDS: Walk = {
         for name, content, got in [
             ("no JSON", b"{", "Expecting property name"),
             ("no text", b"\xff\xfe", "'utf-8' codec"),
-            ("nothing", b"", "Expecting value"),
             ("a list", [], "list indices"),
-            ("a number", 3, "'int' object"),
             ("a protocol of 3", {"protocol": 3, "runs": []}, "'int' object"),
             ("runs of 3", {"protocol": PROTOCOL, "runs": 3}, ""),
-            ("a run of 3", {"protocol": PROTOCOL, "runs": [3]}, "'int' object"),
-            ("no method", {"protocol": PROTOCOL, "runs": [{"cell": "a"}]}, "'seed'"),
-            ("a seed of text", runs(seed="0"), "its seed is '0', not int"),
-            ("no epochs", runs(curve=[]), "a run in it has no epoch"),
-            ("half an epoch", runs(curve=[EPOCH[:2]]), ""),
-            ("a loss of text", runs(curve=[[1, "a", 0.5, 0.5, 0.5]]), "its train_loss is 'a'"),
+            ("a run of 3", {"protocol": PROTOCOL, "runs": [3]}, ""),
+            ("no layer", {"protocol": PROTOCOL, "runs": [{}]}, "'layer'"),
         ]
     },
     "runs of another protocol": Wrong(
@@ -170,6 +208,20 @@ RECORDS: Walk = {
         "epochs differ",
         "give another --out, or remove it",
     ),
+    **{
+        f"a store with {name}": Wrong(call, "runs.sqlite", EARLIER, REMOVE)
+        for name, call in [
+            ("bytes of another program", no_store(b"x" * 5000)),
+            ("bytes of another program, to write to", no_store(b"x" * 5000, add=True)),
+            ("its head alone", no_store(b"SQLite format 3\0" + b"\xff" * 5000)),
+            ("no JSON", stored(results="{")),
+            ("no method", stored(results="{}")),
+            ("a seed of text", stored(results=results(seed="0"))),
+            ("no epochs", stored(curve="[]")),
+            ("half an epoch", stored(curve="[[1, 0.5]]")),
+            ("a loss of text", stored(curve='[[1, "a", 0.5, 0.5, 0.5]]')),
+        ]
+    },
     "a report that is not text": Wrong(
         report, "tab1/report.md: 'utf-8' codec", "wanted a report", "run its item again"
     ),

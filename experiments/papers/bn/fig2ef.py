@@ -22,9 +22,10 @@ from experiments.papers.grid import Protocol
 from experiments.papers.item import Claim, Context, Item, Preset, Report
 from experiments.papers.presets import SMOKE_LABEL
 from experiments.papers.training import config_of
-from experiments.papers.verdict import NOT_TRAINED, by_interval, interval
+from experiments.papers.verdict import NOT_TRAINED, by_interval
 from experiments.reading import record_of
 from experiments.reports.picture import colour_of, new_figure
+from experiments.runs.analyse import interval
 from experiments.training.fit import Run, fit
 from experiments.training.trainer import make_trainer
 

@@ -14,9 +14,10 @@ from experiments.papers.data import find
 from experiments.papers.item import Claim, Context, Item, Preset, Report
 from experiments.papers.vcl.fig1_units import Measured, Settings, measure
 from experiments.papers.vcl.uci_data import split
-from experiments.papers.verdict import NOT_TRAINED, by_interval, interval
+from experiments.papers.verdict import NOT_TRAINED, by_interval
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.reports.table import mean_and_deviation
+from experiments.runs.analyse import interval
 
 #: What is drawn, and a control: a network without either.
 METHODS_SHOWN, CONTROL = ("bn", "vcl"), "none"

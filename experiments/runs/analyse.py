@@ -1,0 +1,75 @@
+"""What finished runs come to: one row a run, means and spreads, and intervals of differences."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from jaxtyping import Float
+from scipy import stats
+
+from experiments.runs.spec import shown
+from experiments.runs.store import Row
+
+#: How sure an interval is.
+CONFIDENCE = 0.95
+
+_MEASURES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
+
+
+def frame(rows: Sequence[Row]) -> pl.DataFrame:
+    """One row a run: its method, the settings in which runs differ, its seed, and what came of it.
+
+    A setting that a run does not have is missing; what a run that diverged measured is NaN.
+    """
+    first = rows[0].spec if rows else {}
+    names = dict.fromkeys(name for row in rows for name in row.spec)
+    own = [name for name in names if any(row.spec.get(name) != first.get(name) for row in rows)]
+    settings = [name for name in own if name not in ("method", "seed", "data")]
+    return pl.DataFrame([_flat(row, settings) for row in rows], infer_schema_length=None)
+
+
+def summary(runs: pl.DataFrame) -> pl.DataFrame:
+    """One row for all seeds of a method and its settings: means and sample standard deviations."""
+    if runs.is_empty():
+        return runs
+    found = {"seed", "epochs", *_MEASURES, "step_ms", "parameters", "outcome", "date"}
+    same = [name for name in runs.columns if name not in found]
+    trained = pl.col("outcome") == ""
+    accuracy, loss = (pl.col(name).filter(trained) for name in ("test_accuracy", "test_loss"))
+    return runs.group_by(same, maintain_order=True).agg(
+        runs=pl.len(),
+        failed=(~trained).sum(),
+        test_accuracy=accuracy.mean(),
+        accuracy_deviation=accuracy.std(),
+        test_loss=loss.mean(),
+        date=pl.col("date").max(),
+    )
+
+
+def interval(differences: Float[np.ndarray, " seeds"]) -> tuple[float, float]:
+    """The 95% interval of the mean of paired differences; everything for a single one.
+
+    Student's t: it holds if the differences are independent and normal.
+    """
+    count = len(differences)
+    if count < 2:
+        return -np.inf, np.inf
+    half = stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) * stats.sem(differences)
+    return float(differences.mean() - half), float(differences.mean() + half)
+
+
+def _flat(row: Row, settings: Sequence[str]) -> dict[str, object]:
+    run, last = row.run, row.run.curve[-1]
+    own = {name: row.spec.get(name) for name in settings}
+    return {
+        "method": run.method,
+        **{name: None if value is None else shown(value) for name, value in own.items()},
+        "seed": run.seed,
+        "epochs": last.epoch,
+        **{name: getattr(last, name) for name in _MEASURES},
+        "step_ms": run.step_ms,
+        "parameters": run.parameters,
+        "outcome": run.outcome,
+        **row.versions,
+        "date": row.date,
+    }

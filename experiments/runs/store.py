@@ -1,0 +1,140 @@
+"""Finished runs in one SQLite file, which several programs may write to at once."""
+
+import contextlib
+import datetime
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from experiments.checkpoints.config import versions
+from experiments.errors import UserError
+from experiments.reading import reading, record_of
+from experiments.runs.spec import Spec
+from experiments.training.fit import Run
+from experiments.training.history import Epoch
+
+#: The file, in the folder of the reports.
+FILE = "runs.sqlite"
+
+WAY_OUT = (
+    "wanted what an earlier call wrote: remove it, and its runs are trained again, or give another "
+    "--out"
+)
+
+_TABLE = (
+    "CREATE TABLE IF NOT EXISTS runs (digest TEXT PRIMARY KEY, spec TEXT NOT NULL, "
+    "results TEXT NOT NULL, curve TEXT NOT NULL, versions TEXT NOT NULL, date TEXT NOT NULL)"
+)
+_COLUMNS = "digest, spec, results, curve, versions, date"
+
+#: The seconds for which a program waits while another writes.
+_PATIENCE = 60.0
+
+
+class Row(NamedTuple):
+    """A finished run.
+
+    Attributes:
+        spec: what was trained, as `Spec.described` says it.
+        run: what came of it, without the final state.
+        versions: of the software.
+        date: when it ended, in UTC.
+    """
+
+    spec: dict[str, Any]
+    run: Run
+    versions: dict[str, str]
+    date: str
+
+
+class _Results(NamedTuple):
+    """What a run has besides its curve and its scores."""
+
+    method: str
+    seed: int
+    step_ms: float
+    parameters: int
+    outcome: str
+
+
+class Store:
+    """The finished runs of a folder.
+
+    A run is written in one transaction: it is there, or not. Each call opens the file for itself.
+    SQLite's log wants a disk of this machine, or one program at a time.
+
+    Args:
+        folder: where the file is, or will be.
+    """
+
+    def __init__(self, folder: Path):
+        self.path = folder / FILE
+
+    def find(self, spec: Spec) -> Run | None:
+        """The finished run of a spec; None where it has not ended yet.
+
+        Raises:
+            UserError: for a damaged file.
+        """
+        found = self._rows("WHERE digest = ?", spec.digest)
+        return found[0].run._replace(changes=spec.changes) if found else None
+
+    def rows(self) -> list[Row]:
+        """All finished runs, the oldest first.
+
+        Raises:
+            UserError: for a damaged file.
+        """
+        return self._rows("ORDER BY rowid")
+
+    def add(self, spec: Spec, run: Run) -> None:
+        """Keeps a finished run, in the place of an earlier one of the same spec.
+
+        Raises:
+            UserError: for a damaged file, and for a full disk; the file stays as it was.
+        """
+        values = {name: getattr(run, name) for name in _Results._fields}
+        results = json.dumps({**values, "scores": dict(run.scores)})
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        texts = (json.dumps(spec.described), results, json.dumps(run.curve))
+        row = (spec.digest, *texts, json.dumps(versions()), now)
+        with reading(self.path, WAY_OUT), self._open() as database:
+            try:
+                database.execute(
+                    f"INSERT OR REPLACE INTO runs ({_COLUMNS}) VALUES (?,?,?,?,?,?)", row
+                )
+                database.commit()
+            except sqlite3.OperationalError as error:
+                raise UserError(
+                    f"cannot write {self.path}: {error}; free it or change --out."
+                ) from None
+
+    def _rows(self, which: str, *values: str) -> list[Row]:
+        if not self.path.exists():
+            return []
+        with reading(self.path, WAY_OUT), self._open() as database:
+            rows = database.execute(f"SELECT {_COLUMNS} FROM runs {which}", values)
+            return [_row(*row[1:]) for row in rows]
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        with contextlib.closing(sqlite3.connect(self.path, timeout=_PATIENCE)) as database:
+            # Readers and a writer do not wait for each other.
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute(_TABLE)
+            yield database
+
+
+def _row(spec: str, results: str, curve: str, versions: str, date: str) -> Row:
+    """A row as it was before it was written; raises whatever a damaged one makes it."""
+    found = json.loads(results)
+    values = record_of(_Results, {name: found[name] for name in _Results._fields})
+    scores = {name: 0.0 + score for name, score in found["scores"].items()}
+    epochs = [Epoch.of_list(epoch) for epoch in json.loads(curve)]
+    if not epochs:
+        raise ValueError("a run in it has no epoch")
+    method, seed, step_ms, parameters, outcome = values
+    run = Run(method, seed, epochs, step_ms, parameters, None, outcome, (), scores)
+    return Row(dict(json.loads(spec)), run, dict(json.loads(versions)), str(date))

@@ -1,0 +1,264 @@
+"""Trainings as rows: what a spec says, where runs are kept, and several processes at once."""
+
+import concurrent.futures
+import functools
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.cli import main
+from experiments.config import Config
+from experiments.errors import UserError
+from experiments.papers.grid import Cell, Grid, Protocol
+from experiments.papers.item import Context
+from experiments.papers.trainings import train_grid
+from experiments.runs.analyse import frame, interval, summary
+from experiments.runs.execute import execute, share, take_share
+from experiments.runs.spec import Spec
+from experiments.runs.store import Store
+from experiments.settings import Settings
+from experiments.training.fit import Run, outcome
+from experiments.training.history import Epoch
+from tests.experiments.test_full_disk import full_disk
+from tests.experiments.toy import save_toy
+
+ROOT = Path(__file__).parents[2]
+PROTOCOL = Protocol(
+    model="mlp", depth=1, width=4, epochs=2, batch_size=16, rows=64, test_rows=32, seeds=2
+)
+GRID = Grid((Cell("plain", "none"), Cell("normalized", "bn", changes={"width": 8})))
+
+
+def spec(seed=0, method="bn", **changes):
+    return Spec(method, seed, Config(), tuple(changes.items()))
+
+
+def run(accuracy=0.5, seed=0, method="bn", loss=1.0, outcome=""):
+    curve = [Epoch(1, loss, 0.1, 1 / 3, accuracy, 1.0, 1.0, 0.0)]
+    return Run(method, seed, curve, 1.5, 10, None, outcome, (), {"top5_accuracy": 0.9})
+
+
+def test_a_digest_follows_what_decides_the_numbers_and_nothing_else():
+    usual = Spec("bn", 0, Settings())
+    for same in (
+        Spec("bn", 0, Settings(tensorboard=Path("x"), mesh="data=2", processes=2)),
+        Spec("bn", 0, Settings(epochs=3), (("epochs", Settings().epochs),)),
+    ):
+        assert same.digest == usual.digest
+    others = [
+        Spec("none", 0, Settings()),
+        Spec("bn", 1, Settings()),
+        Spec("bn", 0, Settings(epochs=3)),
+        Spec("bn", 0, Settings(), (("noise", 0.1),)),
+        Spec("bn", 0, Settings(), (("noise", 0.10000001),)),
+        Spec("bn", 0, Settings(), (), 7),
+    ]
+    assert len({each.digest for each in (usual, *others)}) == 7
+
+
+def test_a_store_gives_back_what_it_was_given(tmp_path):
+    store, lost = Store(tmp_path), run(math.nan, 1, loss=math.inf, outcome="diverged, at step 2")
+    assert store.find(spec()) is None
+    assert list(tmp_path.iterdir()) == []  # To look writes nothing.
+    store.add(spec(), run())
+    store.add(spec(1, noise=0.1), lost)
+    assert store.find(spec()) == run()
+    found = store.find(spec(1, noise=0.1))
+    assert found.changes == (("noise", 0.1),)
+    assert found.curve[0][1] == math.inf
+    assert math.isnan(found.curve[0].test_accuracy)
+    assert (found.outcome, found.scores) == (lost.outcome, lost.scores)
+    store.add(spec(), run(0.75))
+    assert [row.run.curve[-1].test_accuracy for row in store.rows()][1:] == [0.75]
+    assert [path.name for path in tmp_path.iterdir()] == ["runs.sqlite"]
+
+
+def test_many_that_write_at_once_lose_nothing(tmp_path):
+    def add(worker):
+        for number in range(5):
+            Store(tmp_path).add(spec(10 * worker + number), run(seed=10 * worker + number))
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(8)))
+    found = sorted(row.run.seed for row in Store(tmp_path).rows())
+    assert found == [10 * worker + number for worker in range(8) for number in range(5)]
+
+
+@pytest.mark.slow
+def test_two_programs_on_one_folder_lose_nothing(tmp_path):
+    npz, out = save_toy(tmp_path), tmp_path / "out"
+    command = ["compare", "--dataset", npz, "--seeds", "2", "--model", "mlp", "--depth", "1"]
+    command += ["--width", "4", "--epochs", "1", "--batch-size", "16", "--out", str(out)]
+    begun = [
+        subprocess.Popen(
+            [sys.executable, "-m", "experiments", *command, "--methods", name], cwd=ROOT
+        )
+        for name in ("none", "bn")
+    ]
+    assert [process.wait() for process in begun] == [0, 0]
+    found = {(row.run.method, row.run.seed) for row in Store(out).rows()}
+    assert found == {(method, seed) for method in ("none", "bn") for seed in (0, 1)}
+
+
+def test_a_store_on_a_full_disk_stays_as_it_was(tmp_path):
+    store = Store(tmp_path)
+    store.add(spec(), run())
+    large = run()._replace(curve=[Epoch(n, 1 / 3, 0.5, 0.5, 0.5) for n in range(20_000)])
+    with full_disk(65_536), pytest.raises(UserError, match="free it or change --out") as error:
+        store.add(spec(1), large)
+    assert str(store.path) in str(error.value)
+    assert [row.run for row in store.rows()] == [run()]
+
+
+def test_means_leave_out_what_did_not_train_and_settings_are_columns(tmp_path):
+    store = Store(tmp_path)
+    for seed, accuracy in enumerate((0.5, 0.7, 0.9)):
+        store.add(spec(seed, noise=0.1), run(accuracy, seed))
+    store.add(spec(3, noise=0.1), run(math.nan, 3, outcome="diverged"))
+    store.add(spec(0), run(0.25))
+    runs = frame(store.rows())
+    assert runs["noise"].to_list() == ["0.1"] * 4 + [None]
+    assert np.isnan(runs["test_accuracy"][3])
+    with_noise, without = summary(runs).rows(named=True)
+    assert (with_noise["runs"], with_noise["failed"], without["runs"]) == (4, 1, 1)
+    assert with_noise["test_accuracy"] == pytest.approx(0.7)
+    assert with_noise["accuracy_deviation"] == pytest.approx(0.2)
+    assert without["accuracy_deviation"] is None
+
+
+def test_the_interval_is_that_of_a_printed_table():
+    low, high = interval(np.array([1.0, 2.0, 3.0]))
+    assert (low, high) == pytest.approx((2 - 4.302653 / 3**0.5, 2 + 4.302653 / 3**0.5), rel=1e-6)
+    assert interval(np.array([2.0])) == (-math.inf, math.inf)
+    assert interval(np.array([2.0, 2.0])) == (2.0, 2.0)
+
+
+def test_a_run_that_is_right_everywhere_is_not_at_chance():
+    """Two classes that are told apart by logits that are small: the loss alone does not say so."""
+    labels = np.arange(100) % 2
+    assert outcome(Epoch(1, 0.683, 1.0, 0.683, 1.0), labels) == ""
+    assert outcome(Epoch(1, 0.683, 0.5, 0.683, 1.0), labels) == ""
+    assert outcome(Epoch(1, 0.683, 0.5, 0.683, 0.5), labels) == "at chance"
+    assert outcome(Epoch(1, 0.1, 0.5, 0.683, 0.5), labels) == ""
+    assert outcome(Epoch(1, math.nan, 1.0, 0.683, 1.0), labels) == "diverged"
+
+
+@pytest.mark.slow
+def test_two_processes_make_the_runs_of_one(tmp_path):
+    def runs(jobs):
+        steps = []
+        (tmp_path / str(jobs)).mkdir(exist_ok=True)
+        context = Context(None, tmp_path / str(jobs), lambda part, _: steps.append(part), jobs)
+        return train_grid(GRID, PROTOCOL, context), steps
+
+    (one, steps), (two, same) = runs(1), runs(2)
+    assert steps == same == [0.25, 0.5, 0.75, 1.0]
+    assert runs(2) == (two, [])
+    assert [(t.cell.name, t.seed) for t in one] == [(t.cell.name, t.seed) for t in two]
+    for mine, theirs in zip(one, two, strict=True):
+        # On other cores sums may be taken in another order.
+        np.testing.assert_allclose(mine.run.curve, theirs.run.curve, rtol=1e-4)
+
+
+class Killed:
+    """A training whose process the system kills, ever or only the first time."""
+
+    def __init__(self, place, always):
+        self.place, self.always = place, always
+
+    def __call__(self, spec):
+        if spec.seed == 0 and (self.always or not (self.place / "killed").exists()):
+            (self.place / "killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return run(seed=spec.seed)
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_loses_its_own_run_alone(tmp_path):
+    said, store, specs = [], Store(tmp_path), [spec(seed) for seed in range(4)]
+    make = functools.partial(Killed, tmp_path, False)
+    found = [each.seed for each, _ in execute(specs, make, store, 2, said.append)]
+    assert sorted(found) == [0, 1, 2, 3] == sorted(row.run.seed for row in store.rows())
+    (line,) = said
+    assert "the process of bn, seed 0 was killed" in line
+    assert "1 of the processes" in line
+
+
+@pytest.mark.slow
+def test_the_last_process_that_is_killed_is_told_in_a_line(tmp_path):
+    make = functools.partial(Killed, tmp_path, True)
+    with pytest.raises(UserError, match=r"seed 0 was killed, .* take fewer --jobs"):
+        list(execute([spec(seed) for seed in range(2)], make, Store(tmp_path), 2))
+
+
+class Waits:
+    """A training that says that it has begun, and does not end."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def __call__(self, spec):
+        (self.place / str(spec.seed)).write_text(str(os.getpid()))
+        threading.Event().wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGINT])
+def test_no_process_outlives_the_one_that_waits_for_it(tmp_path, ended_by):
+    """Also after ``kill -9``, which lets nothing be tidied up: it would train and hold its GPU."""
+    code = (
+        "import functools, pathlib, sys; from experiments.runs.execute import execute; "
+        "from experiments.runs.store import Store; "
+        "from tests.experiments.test_runs import Waits, spec; place = pathlib.Path(sys.argv[1]); "
+        "make = functools.partial(Waits, place); "
+        "list(execute([spec(0), spec(1)], make, Store(place), 2))"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT)
+    while len(begun := [path.read_text() for path in tmp_path.iterdir()]) < 2 or "" in begun:
+        assert parent.poll() is None
+        time.sleep(0.01)
+    parent.send_signal(ended_by)
+    assert parent.wait(60) != 0
+    ends = time.monotonic() + 60
+    while any(is_alive(int(process)) for process in begun):
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+def is_alive(process):
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_every_job_gets_its_share():
+    assert [share(range(5), place, 2) for place in range(2)] == [[0, 2, 4], [1, 3]]
+    assert [share(["0"], place, 3) for place in range(3)] == [["0"]] * 3
+
+
+def test_a_process_keeps_to_its_share(monkeypatch):
+    kept = []
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,2,5")
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1, 2, 3}, raising=False)
+    monkeypatch.setattr(
+        "os.sched_setaffinity", lambda process, cores: kept.append(cores), raising=False
+    )
+    take_share(1, 2)
+    assert kept == [[1, 3]]
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "2"
+
+
+def test_there_is_at_least_one_job(capsys, tmp_path):
+    command = ["paper", "cwo/tab1", "--preset", "smoke", "--jobs", "0", "--out", str(tmp_path)]
+    assert main(command) == 2
+    assert "--jobs" in capsys.readouterr().err
