@@ -24,6 +24,18 @@ class Diverged(ArithmeticError):
         self.curve, self.step_ms = curve, step_ms
 
 
+class Stopped(Exception):
+    """A signal ended the run after its state was saved.
+
+    Attributes:
+        status: what the process should exit with, 128 + the signal's number.
+    """
+
+    def __init__(self, number: int, message: str):
+        super().__init__(message)
+        self.status = 128 + number
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """The error for a name that does not exist, with the names near to it."""
     names = list(known)

@@ -6,7 +6,6 @@ from types import MappingProxyType
 
 from experiments.errors import UserError, unknown
 from experiments.methods.constrained import Centered, ClippedByLayer, Sphere
-from experiments.methods.flags import record_of_flags
 from experiments.methods.method import Method
 from experiments.methods.normalizers import Dropout, Normalized
 from experiments.methods.part import Part
@@ -187,11 +186,3 @@ def find_methods(names: str) -> list[Method]:
     if not wanted:
         return [method for method in METHODS.values() if method.default]
     return [METHODS[name] for name in wanted]
-
-
-#: The flags of the parts of all methods, as a record; None keeps what the method says.
-Overrides = record_of_flags(
-    "Overrides",
-    __name__,
-    {type(part): None for method in METHODS.values() for part in method.parts},
-)
