@@ -2,7 +2,8 @@
 
 import difflib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 
@@ -36,9 +37,25 @@ class Stopped(Exception):
         self.status = 128 + number
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """The error for a name that does not exist, with the names near to it."""
-    names = list(known)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+def unknown(
+    kind: str, name: str, known: Iterable[str], summaries: Mapping[str, str] = MappingProxyType({})
+) -> UserError:
+    """The error for a name that does not exist, with the names near to it.
+
+    Args:
+        kind: what the name would be the name of.
+        name: what the user typed.
+        known: the names that there are.
+        summaries: what they stand for: a name that begins one means it, as batchnorm means bn.
+    """
+    names, letters = list(known), _letters(name)
+    meant = [each for each, words in summaries.items() if _letters(words).startswith(letters)]
+    near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
+    if letters and meant and name.lower() not in names:
+        near = meant[:3]
     guess = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     return UserError(f"there is no {kind} {name!r}: {guess}There are {', '.join(names)}.")
+
+
+def _letters(words: str) -> str:
+    return "".join(filter(str.isalpha, words.lower()))

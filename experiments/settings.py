@@ -19,8 +19,8 @@ class Source:
     dataset: Annotated[
         str,
         arg(
-            help=f"What to train on: {', '.join(BUNDLED)} (bundled), FILE.npz, or a folder or tar "
-            "of images train|test/CLASS/*.{jpg,png}. See the command datasets."
+            help=f"What to train on: {', '.join(BUNDLED)} (bundled), FILE.npz, FILE.csv, or a folder "
+            "or tar of images train|test/CLASS/*.{jpg,png}. See the command datasets."
         ),
     ] = "digits"
     train_rows: Count | None = None

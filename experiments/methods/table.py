@@ -180,7 +180,8 @@ def find_methods(names: str) -> list[Method]:
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     for name in wanted:
         if name not in METHODS:
-            raise unknown("method", name, METHODS)
+            summaries = {each.name: each.summary for each in METHODS.values()}
+            raise unknown("method", name, METHODS, summaries)
         if wanted.count(name) > 1:
             raise UserError(f"the method {name!r} is named twice; name each once.")
     if not wanted:
