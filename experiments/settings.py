@@ -19,7 +19,7 @@ class Source:
     dataset: Annotated[
         str,
         arg(
-            help=f"What to train on: {', '.join(BUNDLED)} (bundled), FILE.npz, FILE.csv, or a folder "
+            help=f"What to train on: {', '.join(BUNDLED)} (bundled), FILE.npz or .csv, or a folder "
             "or tar of images train|test/CLASS/*.{jpg,png}. See the command datasets."
         ),
     ] = "digits"
