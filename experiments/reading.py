@@ -1,6 +1,7 @@
 """Files that others wrote: whatever is wrong with one is told in a line, before it fills memory."""
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path, PurePath
@@ -18,6 +19,12 @@ else:
 
 #: What a field of a record may be, by its annotation; true and false are no numbers.
 _PLAIN: dict[Any, tuple[type, ...]] = {int: (int,), float: (int, float), str: (str,)}
+
+#: Errors of the system that say nothing about a file's format: rights, hardware, open files.
+_NOT_OF_THE_CONTENT = (
+    *(errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.ETIMEDOUT),
+    *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+)
 
 #: Where a container's limit of memory is written, by the version of cgroups.
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -39,6 +46,8 @@ def reading(what: str | AnyPath, way_out: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _NOT_OF_THE_CONTENT:
+            way_out = "the system refuses, whatever the file holds: mend that, and try again"
         reason = " ".join(str(error).split())[:300].rstrip(".") or "it is damaged"
         raise UserError(
             f"cannot read {what}: {reason} ({type(error).__name__}); {way_out}."

@@ -4,6 +4,7 @@ Of all pictures only the names are in memory, and of their pixels the batches th
 """
 
 import importlib
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -30,7 +31,7 @@ class Records(Protocol):
     def __len__(self) -> int: ...
 
     def __getitems__(self, rows: Sequence[int]) -> list[dict[str, Any]]:
-        """Dicts of ``image``, an array or a picture, and ``label``."""
+        """Dicts of ``image``, an array, a picture or a file's bytes, and ``label``."""
 
 
 class Files:
@@ -90,6 +91,8 @@ class Pictures:
         return self._square(row, record["image"]), record["label"]
 
     def _square(self, row: int, picture: Any) -> np.ndarray:
+        if isinstance(picture, bytes):
+            picture = read_picture(f"of row {row}", io.BytesIO(picture))
         if not isinstance(picture, Image.Image):
             picture = Image.fromarray(np.squeeze(picture, 2) if picture.shape[2] == 1 else picture)
         if self._drawn is None:
@@ -141,6 +144,8 @@ def _records(folder: Path) -> tuple[Records, Records, int]:
         tfds = importlib.import_module("tensorflow_datasets")
         builder = tfds.builder_from_directory(folder)
         found = [part for part in ("train", *TESTS) if part in builder.info.splits]
-        train, *tests = (builder.as_data_source(split=part) for part in found)
+        # Their own decoder takes pictures of any size.
+        raw = {"image": tfds.decode.SkipDecoding()}
+        train, *tests = (builder.as_data_source(split=part, decoders=raw) for part in found)
         held_out = labelled(tests, lambda records: records.__getitems__([0])[0]["label"])
         return train, held_out, builder.info.features["label"].num_classes

@@ -1,5 +1,7 @@
 """Datasets: what is read, how it is split and standardized, and every way that fails."""
 
+import errno
+import os
 import tarfile
 
 import numpy as np
@@ -9,6 +11,7 @@ from PIL import Image
 from experiments.data.describe import describe_sources
 from experiments.data.load import load
 from experiments.errors import UserError
+from experiments.reading import reading
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(3.0, 2.0, (40, 5))
@@ -217,6 +220,16 @@ def test_extra_images_are_training_images(tmp_path):
         assert len(data.X_train) == 7
         assert sorted(data.y_train) == [0, 0, 0, 1, 1, 1, 1]
         assert len(data.X_test) == 6
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.EMFILE])
+def test_an_error_of_the_system_is_not_called_a_wrong_format(number):
+    error = OSError(number, os.strerror(number))
+    with pytest.raises(UserError, match=os.strerror(number)) as told, reading("a", "prepare it"):
+        raise error
+    assert "prepare it" not in str(told.value)
+    with pytest.raises(UserError, match="prepare it"), reading("a", "prepare it"):
+        raise OSError("not a picture")  # As Pillow tells of contents.
 
 
 def table(folder, text):

@@ -94,6 +94,18 @@ def test_records_give_the_same_pictures(folder, tmp_path, monkeypatch):
         assert seen[0] == seen[1]
 
 
+def test_a_picture_of_too_many_pixels_in_records_is_refused(folder, tmp_path, monkeypatch):
+    """The others are read; without the limit, 16,000 x 16,000 pixels are decoded, 768 MB."""
+    place = tmp_path / "a" / "large.png"
+    place.parent.mkdir()
+    Image.new("1", (16_000, 16_000)).save(place)
+    paths = sorted((folder / "imagenet").glob("train/*/*"))
+    monkeypatch.setattr(MixedPictures, "FILES", {"train": paths, "test": [place]})
+    MixedPictures(data_dir=tmp_path, file_format="array_record").download_and_prepare()
+    with pytest.raises(UserError, match=r"cannot read the image of row 0: .*decompression bomb"):
+        load_pictures(tmp_path / "mixed_pictures", SIDE).stream.test[[0]]
+
+
 def test_the_middle_is_the_middle():
     pixels = np.zeros((64, 96, 3), np.uint8)
     pixels[4:60, 20:76] = 255  # 56 = 64 * 224 / 256, around the centre.
