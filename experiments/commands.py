@@ -38,15 +38,15 @@ class Compare(Settings):
     out: Path = Path("results/compare")
     """The folder to write to; made if it does not exist."""
     fresh: bool = False
-    """Train also what an earlier call with the same settings finished in --out."""
+    """Train again the runs that an earlier call with the same settings finished in --out."""
     jobs: Jobs = 1
-    """Runs at once, each in a process with its share of the cores and GPUs."""
+    """The number of runs at once, each in a process with its share of the cores and GPUs."""
     tune: tuple[str, ...] | None = None
     """First try these values of numeric flags, NAME=VALUE,VALUE,... each, in every combination that
     means something to a method, on held-out training rows; then compare every method at its best.
     For example: --tune learning-rate=0.02,0.05,0.1 noise=0.1,0.2. Writes tuning.csv, tuning.png."""
     tune_epochs: Epochs | None = None
-    """The epochs of such a trial; those of a run if left out."""
+    """The epochs of a trial of --tune. If it is left out, a trial has as many as a run."""
     quiet: bool = False
     """Print nothing but errors; the files say the rest."""
 
@@ -85,25 +85,26 @@ class Train(Settings):
     out: Path = Path("results/train")
     """The folder to write to; made if it does not exist."""
     checkpoint_dir: str | None = None
-    """The folder for checkpoints, one folder in it an epoch. With it, SIGTERM and Ctrl-C end the
-    run after the epoch that runs, and save it first; a second one ends it at once."""
+    """The folder for checkpoints, which holds one folder for each epoch. With this flag, SIGTERM
+    and Ctrl-C save the run at the end of the current epoch and end it; a second signal ends it at
+    once."""
     checkpoint_every: Count = 1
     """The epochs between two checkpoints; the last epoch is always saved."""
     keep: Count = 3
-    """The checkpoints that stay, the newest."""
+    """The number of checkpoints that are kept: the newest."""
     checkpoint_seconds: Annotated[float, Range(0, 10**6)] = 0.0
-    """The seconds between two, at least: for epochs that are shorter than a checkpoint takes, about
-    0.1 s. For one process."""
+    """The least seconds between two checkpoints, for epochs that are shorter than a checkpoint
+    takes (about 0.1 s). The flag is for runs in one process."""
     resume: bool = False
-    """Go on from the newest checkpoint; from the beginning if there is none. All settings that
-    change numbers must be the checkpoint's; the devices may be others. (With batch normalization
-    under shard_map or pmap, whose groups are the devices' rows, --ghost-groups keeps their number.)
+    """Go on from the newest checkpoint, or begin if there is none. All settings that change numbers
+    must be the checkpoint's; the devices may be others. (Under shard_map or pmap, the groups of
+    batch normalization are the devices' rows; on other devices, --ghost-groups keeps their number.)
     """
     resume_from: Count | None = None
     """Go on from the checkpoint of this epoch, and delete the later ones."""
     skip_nonfinite: bool = False
-    """Leave out, and count, updates that would make something NaN or infinite; without this the
-    run stops at the first, and says where it began."""
+    """Leave out, and count, the updates that would make a number NaN or infinite. Without this flag
+    the run stops at the first such update, and says where it began."""
     quiet: bool = False
     """Print nothing but errors; the files say the rest."""
 
@@ -125,7 +126,9 @@ class Train(Settings):
     def _checkpoints(self) -> CheckpointSettings | None:
         if self.checkpoint_dir is None:
             if self.resume or self.resume_from is not None:
-                raise UserError("to resume, give the --checkpoint-dir to resume from.")
+                raise UserError(
+                    "--resume needs a folder; wanted --checkpoint-dir: give the one to resume from."
+                )
             return None
         return CheckpointSettings(
             self.checkpoint_dir,
@@ -156,23 +159,25 @@ class Paper:
     data_dir: Path | None = None
     """The folder of the paper's data, for items that need some."""
     out: Path | None = None
-    """The folder to write to; results/PAPER/ITEM if left out. Of all: the one above them."""
+    """The folder to write to. If it is left out, the folder is results/PAPER/ITEM. For all items it
+    is the folder above theirs."""
     jobs: Jobs = 1
-    """Trainings of a table at once, each in a process with its share of the cores and GPUs."""
+    """The number of trainings at once, each in a process with its share of the cores and GPUs."""
     check: bool = False
-    """Train nothing: print what differs from the papers' texts in the protocol of the full preset,
-    with the place that states it, and what no text states; of one item all that is stated, and the
-    parameters, steps and learning rates of its networks."""
+    """Train nothing. Print where the protocol of the full preset differs from the paper's text,
+    with the place in the text, and what no text states. For a single item, print all that the text
+    states, and the parameters, steps and learning rates of its networks."""
     memory: bool = False
-    """Train nothing: compile a step of each network of the full presets, with the paper's method
-    and with batch normalization or none, and print the memory and the operations that it takes;
-    memory.csv in --out if that is given. Minutes for the large networks."""
+    """Train nothing. Compile a step of each network of the full presets, with the paper's method
+    and with batch normalization or none, and print its memory and its operations. If --out is
+    given, write memory.csv there. Large networks take minutes."""
     one_step: bool = False
     """Do one step of each network of the full presets with the paper's method, from random
-    parameters on random rows, and print loss, gradient norm, time and memory; step.csv in --out if
-    that is given."""
+    parameters on random rows, and print loss, gradient norm, time and memory. If --out is given,
+    write step.csv there."""
     gib: Annotated[float, Range(0, 2**20, without=0)] = 8.0
-    """What a step of --one-step may take: the paper's batch is halved until it fits."""
+    """The memory in GiB that a step of --one-step may take: the paper's batch is halved until the
+    step fits."""
     quiet: bool = False
     """Print nothing but errors; the files say the rest."""
 

@@ -116,7 +116,7 @@ def run_all(
         store: of finished runs.
         jobs: how many runs at once.
         fresh: whether also what is in the store is trained.
-        tested: what the rows are called that runs do not train on.
+        tested: the name of the rows on which runs are evaluated: test, or held-out.
         write: is given the finished runs after each, in the order of the tasks.
 
     Raises:

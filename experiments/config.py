@@ -61,7 +61,7 @@ class Config:
     epochs: Epochs = 10
     """The passes over the training rows."""
     batch_size: Count = 64
-    """The rows of one step. What is left of an epoch after whole batches is not trained on."""
+    """The rows of one step. The rows of an epoch that fill no whole batch are not trained on."""
     optimizer: Literal["sgd", "adam"] = "sgd"
     """SGD with momentum 0.9, or Adam; adam wants a --learning-rate near 0.001."""
     # As far as float32 goes: whether a run diverges is told when it does.
@@ -72,8 +72,8 @@ class Config:
     ghost_groups: Count = 1
     """The parts of a batch that batch normalization (ghost batches) and the variance constancy loss
     see apart. With 1, batch normalization sees the whole batch under --parallel jit, on any number
-    of devices, and each device's rows under shard_map and pmap, as jit does with as many groups as
-    devices; the loss has a part on each device."""
+    of devices. Under shard_map and pmap it sees each device's rows, as it does under jit with as
+    many groups as devices. The loss has a part on each device."""
     constrain_head: bool = False
     """Also constrain the classifier's kernel, which methods leave free otherwise."""
     augment: Annotated[
@@ -86,7 +86,8 @@ class Config:
     accumulate: Count = 1
     """The parts of a batch that go through the network one after the other, to save memory."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of weights and activations in training; parameters and statistics are always float32."""
+    """The type of weights and activations in training; parameters and statistics are always
+    float32."""
     rate_schedule: Suppress[tuple[tuple[float, float], ...]] = ()
     """(fraction of training, factor on the initial rate) from then on, for half a cosine."""
     rate_decay: Suppress[float] = 0.0

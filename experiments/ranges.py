@@ -32,8 +32,9 @@ class Range(NamedTuple):
     def __str__(self) -> str:
         if self.without is None:
             return f"{self.least:,} to {self.most:,}"
-        low, high = ("more than " * (end == self.without) for end in (self.least, self.most))
-        return f"{low}{self.least:,} to {high.replace('more', 'less')}{self.most:,}"
+        low = "more than" if self.without == self.least else "at least"
+        high = "less than" if self.without == self.most else "at most"
+        return f"{low} {self.least:,} and {high} {self.most:,}"
 
 
 #: What several settings are.
@@ -79,5 +80,7 @@ def check_ranges(flags: Any) -> None:
 
 def _wrong(field: dataclasses.Field[Any], value: object, wanted: str) -> UserError:
     flag = f"--{field.name.replace('_', '-')}"
-    usual = "its default" if field.default is None else field.default
-    return UserError(f"{flag} is {value}; wanted {wanted}: leave it out for {usual}.")
+    usual = "" if field.default is None else f", and it is {field.default}"
+    return UserError(
+        f"{flag} is {value}; wanted {wanted}: give such a value, or leave the flag out{usual}."
+    )

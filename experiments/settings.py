@@ -24,9 +24,10 @@ class Source:
         ),
     ] = "digits"
     train_rows: Count | None = None
-    """Train on so many of the training rows, the same ones under every seed; all if left out."""
+    """The number of training rows that are used, the same rows under every seed; all if left
+    out."""
     test_rows: Count | None = None
-    """Evaluate on so many of the test rows, chosen likewise; all if left out."""
+    """The number of test rows that are used, the same rows under every seed; all if left out."""
 
 
 # The flags of the last base come first.
@@ -35,14 +36,17 @@ class Settings(Overrides, Config, Source):
     """What is trained, on what, and how; the same for every method."""
 
     tensorboard: Path | None = None
-    """A folder for TensorBoard's event files, METHOD/seed-SEED, as the run trains."""
+    """The folder for TensorBoard's event files, METHOD/seed-SEED, written while the run trains."""
     parallel: Entry = "jit"
-    """How a step runs on several devices: by the compiler, or on each one's rows (pmap: legacy)."""
+    """How a step runs on several devices. With jit the compiler spreads it; with shard_map, and
+    with pmap, JAX's older way, each device runs the step on its own rows."""
     mesh: str = ""
-    """The devices by axis, as data=4,model=2: rows over data, units over model; else all data."""
+    """The devices by axis, as data=4,model=2. Rows are spread over data, and units over model. If
+    it is left out, all devices are along data."""
     coordinator: str = ""
-    """HOST:PORT of process 0 of several; needless on SLURM and TPU pods (or say auto)."""
+    """HOST:PORT of process 0, if there are several processes. On SLURM and on TPU pods say auto, or
+    leave it out."""
     processes: Count | None = None
-    """The number of processes, with --coordinator."""
+    """The number of processes; it goes with --coordinator."""
     process_id: Annotated[int | None, Range(0, 2**31 - 1)] = None
-    """Which of them this is, from 0; process 0 writes the files."""
+    """The number of this process, from 0; process 0 writes the files."""

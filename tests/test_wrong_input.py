@@ -60,10 +60,10 @@ def test_wrong_input_is_told_in_one_line(name, tmp_path, monkeypatch):
 
 
 END_TO_END = {
-    "compare --dropout 1.5": "error: --dropout is 1.5; wanted 0 to less than 1: leave it out for",
-    "compare --methods ,": "error: --methods is ','; wanted a name or a path: leave it out",
-    "paper cwo/tab1 --jobs 0": "error: --jobs is 0; wanted 1 to 1,024: leave it out for 1.",
-    "bench step --repeats -1": "error: --repeats is -1; wanted 1 to 1,000,000: leave it out",
+    "compare --dropout 1.5": "error: --dropout is 1.5; wanted at least 0 and less than 1: give",
+    "compare --methods ,": "error: --methods is ','; wanted a name or a path: give such",
+    "paper cwo/tab1 --jobs 0": "error: --jobs is 0; wanted 1 to 1,024: give such a value",
+    "bench step --repeats -1": "error: --repeats is -1; wanted 1 to 1,000,000: give such",
     "train --dataset toy.npz": "error: cannot read toy.npz: File is not a zip file",
     "report --folder .": "error: . holds no report; wanted PAPER/ITEM/report.md in it",
     "report --folder . --verdicts": "error: there is no photographs/results.csv; run what writes",

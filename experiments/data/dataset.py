@@ -52,10 +52,10 @@ class Dataset(NamedTuple):
         if count is None:
             return X, y
         if self.stream is not None or count > len(X):
-            there = f"are {len(X)}" if self.stream is None else "come from a stream"
+            there = f"has {len(X)}" if self.stream is None else "streams its"
             raise UserError(
-                f"--{part}-rows is {count}, and the rows of {self.name} for it {there}; leave it "
-                "out, or take fewer."
+                f"--{part}-rows is {count}, and {self.name} {there} {part} rows; wanted as many or "
+                "fewer, of rows in memory: take fewer, or leave the flag out."
             )
         kept = np.random.default_rng(0).permutation(len(X))[:count]
         return X[kept], y[kept]

@@ -76,5 +76,5 @@ def _number(entry: str, name: str, text: str, kind: type) -> float:
             f"--tune has {entry!r}, and {text!r} is no {kind.__name__}; {WANTED}."
         ) from None
     if value not in _RANGES[name]:
-        raise UserError(f"--tune has {entry!r}; wanted values from {_RANGES[name]}.")
+        raise UserError(f"--tune has {entry!r}; wanted values, each {_RANGES[name]}.")
     return value

@@ -199,8 +199,8 @@ def test_the_network_follows_the_data():
 
 
 WRONG = {
-    "--train-rows 2000": "--train-rows is 2000, and the rows of digits for it are 1348",
-    "--test-rows 450": "--test-rows is 450, and the rows of digits for it are 449",
+    "--train-rows 2000": "--train-rows is 2000, and digits has 1348 train rows",
+    "--test-rows 450": "--test-rows is 450, and digits has 449 test rows",
     "--dataset digit": "did you mean 'digits'",
     "--dataset absent.npz": "there is no file absent.npz",
     "--model cnn": "did you mean 'cnn9'",

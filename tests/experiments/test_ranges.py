@@ -36,7 +36,7 @@ class Warmed(Settings):
 
 
 def test_a_new_setting_is_one_line():
-    with pytest.raises(UserError, match=r"--warmup is 0; wanted 1 to .*: leave it out for 1"):
+    with pytest.raises(UserError, match=r"--warmup is 0; wanted 1 to .* out, and it is 1"):
         check_ranges(Warmed(warmup=0))
     assert config_of(Warmed(warmup=2))["warmup"] == 2
     assert flat(tyro.cli(grouped(Warmed), args=["--warmup", "3"])) == Warmed(warmup=3)
@@ -44,7 +44,7 @@ def test_a_new_setting_is_one_line():
 
 
 def test_what_is_tuned_keeps_to_the_same_ranges():
-    with pytest.raises(UserError, match="wanted values from 0 to less than 1"):
+    with pytest.raises(UserError, match="wanted values, each at least 0 and less than 1"):
         grid_of(["dropout=0.1,1"])
     with pytest.raises(UserError, match="setting to tune"):
         grid_of(["epochs=1"])

@@ -156,8 +156,8 @@ WRONG = {
     "learning-rate": "'' is no float; wanted NAME=VALUE",
     "learning-rate=0.1,x": "'x' is no float; wanted NAME=VALUE",
     "batch-size=1.5": "'1.5' is no int",
-    "noise=0.1,-1": "wanted values from 0 to 1,000",
-    "noise=nan": "wanted values from 0 to 1,000",
+    "noise=0.1,-1": "wanted values, each 0 to 1,000",
+    "noise=nan": "wanted values, each 0 to 1,000",
     "noise=0.1,0.2,1e-1": "with a value twice; give each value once",
 }
 

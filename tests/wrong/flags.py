@@ -12,7 +12,7 @@ INF, NAN = float("inf"), float("nan")
 COUNT = "1 to 2,147,483,647"
 STRENGTH = "0 to 1,000"
 
-RANGES: list[tuple[Any, str, Any, str, str]] = [
+RANGES: list[tuple[Any, str, Any, str, str | None]] = [
     (Compare(), "depth", 0, "1 to 1,000", "3"),
     (Compare(), "depth", 10**6, "1 to 1,000", "3"),
     (Compare(), "width", 0, "1 to 1,048,576", "256"),
@@ -23,30 +23,30 @@ RANGES: list[tuple[Any, str, Any, str, str]] = [
     (Compare(), "epochs", 0, "1 to 1,000,000", "10"),
     (Compare(), "epochs", 10**30, "1 to 1,000,000", "10"),
     (Compare(), "batch_size", 0, COUNT, "64"),
-    (Compare(), "learning_rate", 0.0, "more than 0 to 3e+38", "0.05"),
-    (Compare(), "learning_rate", 1e39, "more than 0 to 3e+38", "0.05"),
-    (Compare(), "learning_rate", NAN, "more than 0 to 3e+38", "0.05"),
-    (Compare(), "learning_rate", INF, "more than 0 to 3e+38", "0.05"),
+    (Compare(), "learning_rate", 0.0, "more than 0 and at most 3e+38", "0.05"),
+    (Compare(), "learning_rate", 1e39, "more than 0 and at most 3e+38", "0.05"),
+    (Compare(), "learning_rate", NAN, "more than 0 and at most 3e+38", "0.05"),
+    (Compare(), "learning_rate", INF, "more than 0 and at most 3e+38", "0.05"),
     (Compare(), "weight_decay", -1.0, STRENGTH, "0.001"),
     (Compare(), "weight_decay", INF, STRENGTH, "0.001"),
     (Compare(), "ghost_groups", 0, COUNT, "1"),
     (Compare(), "accumulate", 0, COUNT, "1"),
-    (Compare(), "dropout", 1.0, "0 to less than 1", "its default"),
-    (Compare(), "dropout", 1.5, "0 to less than 1", "its default"),
-    (Compare(), "dropout", NAN, "0 to less than 1", "its default"),
-    (Compare(), "noise", -1.0, STRENGTH, "its default"),
-    (Compare(), "noise", INF, STRENGTH, "its default"),
-    (Compare(), "sample_size", 1, "2 to 2,147,483,647", "its default"),
-    (Compare(), "vcl_weight", INF, STRENGTH, "its default"),
-    (Compare(), "vcl_clip", 0.0, "more than 0 to 1,000,000", "its default"),
-    (Compare(), "refresh_every", 0, COUNT, "its default"),
-    (Compare(), "population_rows", -5, COUNT, "its default"),
-    (Compare(), "probes", 0, COUNT, "its default"),
-    (Compare(), "decay_times", -1.0, STRENGTH, "its default"),
-    (Compare(), "train_rows", 0, COUNT, "its default"),
-    (Compare(), "test_rows", 0, COUNT, "its default"),
-    (Compare(), "processes", 0, COUNT, "its default"),
-    (Compare(), "process_id", -1, "0 to 2,147,483,647", "its default"),
+    (Compare(), "dropout", 1.0, "at least 0 and less than 1", None),
+    (Compare(), "dropout", 1.5, "at least 0 and less than 1", None),
+    (Compare(), "dropout", NAN, "at least 0 and less than 1", None),
+    (Compare(), "noise", -1.0, STRENGTH, None),
+    (Compare(), "noise", INF, STRENGTH, None),
+    (Compare(), "sample_size", 1, "2 to 2,147,483,647", None),
+    (Compare(), "vcl_weight", INF, STRENGTH, None),
+    (Compare(), "vcl_clip", 0.0, "more than 0 and at most 1,000,000", None),
+    (Compare(), "refresh_every", 0, COUNT, None),
+    (Compare(), "population_rows", -5, COUNT, None),
+    (Compare(), "probes", 0, COUNT, None),
+    (Compare(), "decay_times", -1.0, STRENGTH, None),
+    (Compare(), "train_rows", 0, COUNT, None),
+    (Compare(), "test_rows", 0, COUNT, None),
+    (Compare(), "processes", 0, COUNT, None),
+    (Compare(), "process_id", -1, "0 to 2,147,483,647", None),
     (Compare(), "seeds", 0, "1 to 10,000", "3"),
     (Compare(), "seeds", 10**12, "1 to 10,000", "3"),
     (Train(), "seed", -1, "0 to 4,294,967,295", "0"),
@@ -54,12 +54,12 @@ RANGES: list[tuple[Any, str, Any, str, str]] = [
     (Train(), "checkpoint_every", 0, COUNT, "1"),
     (Train(), "checkpoint_seconds", -1.0, "0 to 1,000,000", "0.0"),
     (Train(), "keep", -1, COUNT, "3"),
-    (Train(), "resume_from", 0, COUNT, "its default"),
+    (Train(), "resume_from", 0, COUNT, None),
     (Bench("step"), "repeats", 0, "1 to 1,000,000", "20"),
     (Bench("input"), "enlarged", -1, "0 to 1,000,000", "0"),
     (Bench("input"), "side", 0, "1 to 4,096", "224"),
     (Bench("input"), "steps", 0, COUNT, "20"),
-    (Paper("cwo/tab1"), "gib", 0.0, "more than 0 to 1,048,576", "8.0"),
+    (Paper("cwo/tab1"), "gib", 0.0, "more than 0 and at most 1,048,576", "8.0"),
     (Bench("lcw"), "repeats", -1, "1 to 1,000,000", "20"),
     (Bench("scaling"), "batch_size", -1, COUNT, "128"),
     (Bench("throughput"), "width", 10**20, "1 to 1,048,576", "256"),
@@ -68,19 +68,21 @@ RANGES: list[tuple[Any, str, Any, str, str]] = [
 ]
 
 DEFAULT_METHODS = Compare().methods
-BLANKS: list[tuple[Any, str, str, str]] = [
+BLANKS: list[tuple[Any, str, str, str | None]] = [
     (Compare(), "methods", "", DEFAULT_METHODS),
     (Compare(), "methods", " , ", DEFAULT_METHODS),
     (Compare(), "dataset", "", "digits"),
     (Compare(), "activation", " ", "relu"),
     (Compare(), "augment", "", "none"),
     (Train(), "method", "", "cwo"),
-    (Train(), "checkpoint_dir", "", "its default"),
+    (Train(), "checkpoint_dir", "", None),
     (Bench("step"), "methods", "", "none,cwo,bn"),
 ]
 
 
-def entry(command: Any, name: str, value: Any, shown: str, wanted: str, default: str) -> Wrong:
+def entry(
+    command: Any, name: str, value: Any, shown: str, wanted: str, default: str | None
+) -> Wrong:
     flag = f"--{name.replace('_', '-')}"
     return Wrong(
         lambda at: run(
@@ -88,7 +90,7 @@ def entry(command: Any, name: str, value: Any, shown: str, wanted: str, default:
         ),
         f"{flag} is {shown}; ",
         f"wanted {wanted}: ",
-        f"leave it out for {default}.",
+        "leave the flag out." if default is None else f"leave the flag out, and it is {default}.",
     )
 
 
@@ -118,7 +120,10 @@ OTHERS: Walk = {
         "did you mean 'step'",
     ),
     "resuming from nowhere": Wrong(
-        lambda at: run(Train(resume=True, out=at), ""), "to resume", "", "give the --checkpoint-dir"
+        lambda at: run(Train(resume=True, out=at), ""),
+        "--resume needs a folder",
+        "wanted --checkpoint-dir",
+        "give the one to resume from",
     ),
     "no folder of data": Wrong(
         lambda at: run(Paper("cwo/tab1", data_dir=at / "absent", out=at), ""),
