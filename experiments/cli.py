@@ -1,68 +1,83 @@
 """The command line: from what the user typed to a command, and from its end to a status."""
 
+import errno
+import importlib
 import io
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import tyro
 from tyro.conf import subcommand
 
 from experiments.bench.command import Bench
-from experiments.bench.compiled.command import Compiled
-from experiments.checkpoints.signals import Stopped
 from experiments.commands import Compare, Datasets, Methods, Paper, Report, Runs, Train
-from experiments.errors import Diverged, UserError
+from experiments.errors import Diverged, Stopped, UserError, unknown
 from experiments.grouped import flat, grouped
+from experiments.names import ACTIVATIONS, MODELS
 from experiments.ranges import check_ranges
-from jaxnorm import __version__
+from experiments.settings import Settings
 
-#: What tyro reads; a type that is made here is none to a type checker.
-COMMANDS: Any = (
-    Annotated[grouped(Compare), subcommand("compare")]
-    | Annotated[grouped(Train), subcommand("train")]
-    | Annotated[Paper, subcommand("paper")]
-    | Annotated[Report, subcommand("report")]
-    | Annotated[Bench, subcommand("bench")]
-    | Annotated[Runs, subcommand("runs")]
-    | Annotated[Methods, subcommand("methods")]
-    | Annotated[Datasets, subcommand("datasets")]
+#: The commands by name, in the order of the help; what they run is imported when they run.
+COMMANDS: Mapping[str, type] = MappingProxyType(
+    {
+        **{"compare": Compare, "train": Train, "paper": Paper, "report": Report, "bench": Bench},
+        **{"runs": Runs, "methods": Methods, "datasets": Datasets},
+    }
 )
 
 #: The number of the signal that ends a program whose output nobody reads; Windows has none.
 SIGPIPE = 13
 
+#: Why the system writes no more: the disk or the user's share of it is full, or the file too large.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 #: The benchmark that has flags of its own.
 COMPILED = ["bench", "compiled"]
 
+PROGRAM = "python -m experiments"
 DESCRIPTION = "Train deep networks with and without batch normalization, and compare."
 
 
 def run(command: Any, line: str) -> None:
-    """Runs a parsed command; raises UserError, before any work, for flags out of range.
+    """Runs a parsed command; raises UserError, before any work, for wrong flags.
 
     ``line`` is what the user typed, for the reports.
     """
     check_ranges(command)
+    for kind, known in {"model": MODELS, "activation": ACTIVATIONS}.items():
+        name = getattr(command, kind, "")
+        if name and name not in known:
+            raise unknown(kind, name, known)
     command.run(line)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns the exit status.
 
-    That is 0; after one line on stderr 2 for a user's error, 1 for a run that diverged, and 128 +
-    the signal's number for one that was stopped, or whose output nobody reads any more.
+    That is 0; after one line on stderr 2 for a user's error, 1 for a run that diverged and for
+    output that cannot be written, and 128 + the signal's number for a run that was stopped, or
+    whose output nobody reads any more.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     _print_anything()
     try:
         _run_line(arguments)
-    except BrokenPipeError:
-        # As of ``| head``: whoever read has enough, and the flush at the end must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # As of ``| head``: whoever read has enough.
+        _print_nowhere()
         return 128 + SIGPIPE
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        _print_nowhere()
+        print(
+            f"error: cannot write: {error.strerror}; free space or write to another place.",
+            file=sys.stderr,
+        )
+        return 1
     except (UserError, Diverged) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1 if isinstance(error, Diverged) else 2
@@ -78,16 +93,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run_line(arguments: Sequence[str]) -> None:
     """Runs what the user typed; whatever is printed has been written when it returns."""
     if arguments == ["--version"]:
-        print(f"jaxnorm {__version__}", flush=True)
+        print(f"jaxnorm {importlib.import_module('jaxnorm').__version__}", flush=True)
         return
-    program = "python -m experiments"
-    if arguments[: len(COMPILED)] == COMPILED:
-        rest, program = arguments[len(COMPILED) :], " ".join([program, *COMPILED])
-        command: Any = tyro.cli(Compiled, args=rest, prog=program)
-    else:
-        command = tyro.cli(COMMANDS, args=arguments, prog=program, description=DESCRIPTION)
-    run(flat(command), shlex.join(["python", "-m", "experiments", *arguments]))
+    run(flat(_parsed(arguments)), shlex.join([*PROGRAM.split(), *arguments]))
     print(end="", flush=True)
+
+
+def _parsed(arguments: Sequence[str]) -> Any:
+    """The command with its flags, each kind of which tyro reads by itself: it names its help."""
+    name = arguments[0] if arguments else ""
+    if arguments[: len(COMPILED)] == COMPILED:
+        compiled: Any = importlib.import_module("experiments.bench.compiled.command").Compiled
+        return tyro.cli(compiled, args=arguments[2:], prog=f"{PROGRAM} bench compiled")
+    if name in COMMANDS:
+        return tyro.cli(_record(COMMANDS[name]), args=arguments[1:], prog=f"{PROGRAM} {name}")
+    if name and not name.startswith("-"):
+        raise unknown("command", name, COMMANDS)
+    # What tyro reads; a type that is made here is none to a type checker.
+    every: Any = None
+    for name, command in COMMANDS.items():
+        each: Any = Annotated[command, subcommand(name)]
+        every = each if every is None else every | each
+    return tyro.cli(every, args=arguments, prog=PROGRAM, description=DESCRIPTION)
+
+
+def _record(command: type) -> Any:
+    """What tyro reads a command as: its flags in groups, if it trains."""
+    return grouped(command) if issubclass(command, Settings) else command
+
+
+def _print_nowhere() -> None:
+    """Lets the flush at the end not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_anything() -> None:

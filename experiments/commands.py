@@ -1,33 +1,18 @@
-"""What each command takes, and what it does."""
+"""What each command takes, and what it does; what it needs is imported when it runs."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from experiments.checkpoints.keeper import CheckpointSettings
-from experiments.compare import compare
+from experiments.checkpoints.settings import CheckpointSettings
 from experiments.config import NonFinite
-from experiments.data.describe import describe_sources
 from experiments.errors import UserError
-from experiments.methods.table import METHODS, find_methods
-from experiments.papers.collected import collect
-from experiments.papers.item import PresetName
-from experiments.papers.registry import ALL, ITEMS, find_items
-from experiments.papers.run import items_table, run_item
-from experiments.papers.show import show_check, show_steps
+from experiments.names import DEFAULT_METHODS
 from experiments.progress import quietly
 from experiments.ranges import Count, Epochs, Jobs, Range
-from experiments.reports.show import show_table
-from experiments.runs.show import show_runs
 from experiments.settings import Settings
-from experiments.train import train
-from experiments.tuning.choose import Tuning
-from experiments.tuning.grid import WANTED, grid_of
-from experiments.verdicts.page import write_page
-
-_DEFAULT_METHODS = ",".join(method.name for method in METHODS.values() if method.default)
 
 
 @dataclass(frozen=True)
@@ -47,7 +32,7 @@ class Compare(Settings):
             help="Methods to compare, comma-separated; the first is the baseline. The command "
             "methods lists them."
         ),
-    ] = _DEFAULT_METHODS
+    ] = DEFAULT_METHODS
     seeds: Annotated[int, Range(1, 10**4)] = 3
     """The number of seeds: 0, 1, ... Each has its own split, initialization and batches."""
     out: Path = Path("results/compare")
@@ -67,7 +52,13 @@ class Compare(Settings):
 
     def run(self, command: str) -> None:
         """Runs the command."""
+        from experiments.methods.table import find_methods
+
         methods = find_methods(self.methods)
+        from experiments.compare import compare
+        from experiments.tuning.choose import Tuning
+        from experiments.tuning.grid import WANTED, grid_of
+
         if self.tune == ():
             raise UserError(f"--tune is empty; {WANTED}, or leave it out.")
         if self.tune_epochs is not None and not self.tune:
@@ -118,11 +109,15 @@ class Train(Settings):
 
     def run(self, command: str) -> None:
         """Runs the command."""
+        from experiments.methods.table import find_methods
+
         methods = find_methods(self.method)
         if len(methods) != 1:
             raise UserError(
                 f"--method is {self.method!r}; wanted one name (compare takes several)."
             )
+        from experiments.train import train
+
         nonfinite: NonFinite = "skip" if self.skip_nonfinite else "stop"
         with quietly(self.quiet):
             train(self, methods[0], self.seed, self.out, self._checkpoints(), nonfinite)
@@ -152,11 +147,11 @@ class Paper:
 
     item: Annotated[
         Positional[str],
-        arg(help=f"PAPER/ITEM, or all for one after the other: {', '.join(ITEMS)}."),
+        arg(help="PAPER/ITEM, as cwo/tab1, or all for one after the other; --list shows them."),
     ] = ""
     list: bool = False
     """List the items."""
-    preset: PresetName = "cpu"
+    preset: Literal["smoke", "cpu", "full"] = "cpu"
     """smoke: seconds, to see that it runs; cpu: minutes; full: the paper's protocol."""
     data_dir: Path | None = None
     """The folder of the paper's data, for items that need some."""
@@ -183,6 +178,11 @@ class Paper:
 
     def run(self, command: str) -> None:
         """Runs the command."""
+        from experiments.papers.registry import ALL, ITEMS, find_items
+        from experiments.papers.run import items_table, run_item
+        from experiments.papers.show import show_check, show_steps
+        from experiments.reports.show import show_table
+
         if self.memory or self.one_step:
             show_steps(find_items(self.item or ALL), self.memory, self.one_step, self.gib, self.out)
             return
@@ -216,6 +216,10 @@ class Report:
 
     def run(self, command: str) -> None:
         """Runs the command."""
+        from experiments.papers.collected import collect
+        from experiments.papers.registry import ITEMS
+        from experiments.verdicts.page import write_page
+
         if self.verdicts:
             count = write_page(self.folder)
             print(f"Judged {count} claims in {self.folder / 'README.md'}.")
@@ -236,6 +240,8 @@ class Runs:
 
     def run(self, command: str) -> None:
         """Runs the command."""
+        from experiments.runs.show import show_runs
+
         show_runs(self.out, self.csv)
 
 
@@ -245,6 +251,9 @@ class Methods:
 
     def run(self, command: str) -> None:
         """Runs the command."""
+        from experiments.methods.table import METHODS
+        from experiments.reports.show import show_table
+
         words = {True: "yes", False: ""}
         rows = [(each.name, each.summary, words[each.default]) for each in METHODS.values()]
         show_table((("method", "what it is", "compared by default"), rows))
@@ -256,4 +265,6 @@ class Datasets:
 
     def run(self, command: str) -> None:
         """Runs the command."""
+        from experiments.data.describe import describe_sources
+
         print(describe_sources())

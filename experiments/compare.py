@@ -25,9 +25,11 @@ HELP = (
 )
 
 NOTE = (
-    "Mean ± standard deviation over seeds. Accuracies are percentages here and fractions from 0 to "
-    "1 in results.csv and curves.csv.\nTraining figures are the last epoch's, as the network was "
-    "while it trained; test figures are in evaluation mode, without noise."
+    "Each figure is the mean ± standard deviation over seeds. Accuracies are percentages here, and "
+    "fractions\nfrom 0 to 1 in results.csv and curves.csv. A difference is in points of test "
+    "accuracy, from the first\nmethod's under the same seed. Training accuracies are the last "
+    "epoch's, as the network was while it trained;\ntest figures are in evaluation mode, without "
+    "noise. Training losses and parameters are in results.csv."
 )
 
 TUNED = (
@@ -51,7 +53,7 @@ def compare(
 
     Args:
         settings: what the methods share.
-        methods: the methods; the table counts points against the first.
+        methods: the methods; the table has differences from the first.
         seeds: of the splits, the initializations, the batches and the noise.
         out: the folder for results.csv, curves.csv, curves.png, table.md and the store of runs.
         command: what the user typed, for table.md.

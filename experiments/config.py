@@ -6,10 +6,14 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from tyro.conf import Suppress, arg
 
-from experiments.data.augmentations import AUGMENTATIONS, POLICIES
-from experiments.data.published import POLICIES_FILE
-from experiments.models.activations import ACTIVATIONS
-from experiments.models.registry import MODELS, network_for
+from experiments.names import (
+    ACTIVATIONS,
+    AUGMENTATIONS,
+    MODELS,
+    POLICIES,
+    POLICIES_FILE,
+    network_for,
+)
 from experiments.ranges import Channels, Count, Depth, Epochs, Range, Strength, Width
 
 #: What is done about a step that would make something not finite. ``record``: the run goes on with

@@ -2,7 +2,8 @@
 
 import difflib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 
@@ -24,9 +25,37 @@ class Diverged(ArithmeticError):
         self.curve, self.step_ms = curve, step_ms
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """The error for a name that does not exist, with the names near to it."""
-    names = list(known)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+class Stopped(Exception):
+    """A signal ended the run after its state was saved.
+
+    Attributes:
+        status: what the process should exit with, 128 + the signal's number.
+    """
+
+    def __init__(self, number: int, message: str):
+        super().__init__(message)
+        self.status = 128 + number
+
+
+def unknown(
+    kind: str, name: str, known: Iterable[str], summaries: Mapping[str, str] = MappingProxyType({})
+) -> UserError:
+    """The error for a name that does not exist, with the names near to it.
+
+    Args:
+        kind: what the name would be the name of.
+        name: what the user typed.
+        known: the names that there are.
+        summaries: what they stand for: a name that begins one means it, as batchnorm means bn.
+    """
+    names, letters = list(known), _letters(name)
+    meant = [each for each, words in summaries.items() if _letters(words).startswith(letters)]
+    near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
+    if letters and meant and name.lower() not in names:
+        near = meant[:3]
     guess = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     return UserError(f"there is no {kind} {name!r}: {guess}There are {', '.join(names)}.")
+
+
+def _letters(words: str) -> str:
+    return "".join(filter(str.isalpha, words.lower()))

@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from tyro.conf import OmitArgPrefixes, arg
 
 from experiments.config import Config
-from experiments.methods.table import Overrides
+from experiments.methods.overrides import Overrides
 from experiments.settings import Settings, Source
 
 _NETWORK = ("model", "activation", "depth", "width", "channels", "constrain_head")

@@ -7,8 +7,8 @@ from typing import Annotated
 from tyro.conf import arg
 
 from experiments.config import Config, Entry
-from experiments.data.load import BUNDLED
-from experiments.methods.table import Overrides
+from experiments.methods.overrides import Overrides
+from experiments.names import BUNDLED
 from experiments.ranges import Count, Range
 
 
@@ -19,8 +19,8 @@ class Source:
     dataset: Annotated[
         str,
         arg(
-            help=f"What to train on: {', '.join(BUNDLED)} (bundled), FILE.npz, or a folder or tar "
-            "of images train|test/CLASS/*.{jpg,png}. See the command datasets."
+            help=f"What to train on: {', '.join(BUNDLED)} (bundled), FILE.npz or .csv, or a folder "
+            "or tar of images train|test/CLASS/*.{jpg,png}. See the command datasets."
         ),
     ] = "digits"
     train_rows: Count | None = None
@@ -31,7 +31,7 @@ class Source:
 
 # The flags of the last base come first.
 @dataclass(frozen=True)
-class Settings(Overrides, Config, Source):  # type: ignore[misc]  # Overrides is made when imported.
+class Settings(Overrides, Config, Source):
     """What is trained, on what, and how; the same for every method."""
 
     tensorboard: Path | None = None

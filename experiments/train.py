@@ -10,7 +10,8 @@ import jax
 import numpy as np
 
 from experiments.checkpoints.config import checksum, config_of
-from experiments.checkpoints.keeper import CheckpointSettings, keeping
+from experiments.checkpoints.keeper import keeping
+from experiments.checkpoints.settings import CheckpointSettings
 from experiments.comparison import reporter, summary
 from experiments.config import NonFinite
 from experiments.data.dataset import Dataset

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.checkpoints.keeper import CheckpointSettings, keeping
+from experiments.checkpoints.keeper import keeping
+from experiments.checkpoints.settings import CheckpointSettings
 from experiments.cli import main
 from experiments.config import Config
 from experiments.data.load import load

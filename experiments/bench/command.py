@@ -6,7 +6,6 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from experiments.bench.registry import BENCHMARKS, find_benchmark
 from experiments.ranges import Channels, Count, Depth, Range, Width
 
 
@@ -22,9 +21,7 @@ class Bench:
     alone, and of both together.
     """
 
-    name: Annotated[
-        Positional[str], arg(help=f"The benchmark, or all: {', '.join(BENCHMARKS)}.")
-    ] = ""
+    name: Annotated[Positional[str], arg(help="The benchmark, or all.")] = ""
     model: str = "cnn9"
     """The network, on random 32 x 32 colour images, the transformer on random characters;
     throughput has the digits for the mlp."""
@@ -54,4 +51,6 @@ class Bench:
 
     def run(self, command: str) -> None:
         """Runs the command."""
+        from experiments.bench.registry import find_benchmark
+
         find_benchmark(self.name)(self)

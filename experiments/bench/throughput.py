@@ -11,7 +11,8 @@ import numpy as np
 
 from experiments.bench.step import CLASSES, config_of, random_batch
 from experiments.bench.timing import ratio, times_in_turn
-from experiments.checkpoints.keeper import CheckpointSettings, keeping
+from experiments.checkpoints.keeper import keeping
+from experiments.checkpoints.settings import CheckpointSettings
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.methods.method import Method

@@ -5,7 +5,6 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -13,32 +12,11 @@ import jax
 from experiments.checkpoints.checkpoints import Checkpoints
 from experiments.checkpoints.config import check_config, said_of_versions, versions
 from experiments.checkpoints.lock import locked
-from experiments.checkpoints.signals import Stopped, noted_signals
-from experiments.errors import UserError
+from experiments.checkpoints.settings import CheckpointSettings
+from experiments.checkpoints.signals import noted_signals
+from experiments.errors import Stopped, UserError
 from experiments.training.history import History
 from experiments.training.state import TrainState
-
-
-@dataclass(frozen=True)
-class CheckpointSettings:
-    """Where checkpoints go, and from which to resume.
-
-    Attributes:
-        folder: of the run.
-        keep: how many stay.
-        every: the epochs between two; the last epoch is always saved.
-        seconds: that lie at least between two, however short the epochs are; with several processes
-            0, since each has a clock of its own.
-        resume: whether to go on from the newest.
-        resume_from: or from this epoch's; the later ones are deleted.
-    """
-
-    folder: str
-    keep: int = 3
-    every: int = 1
-    seconds: float = 0.0
-    resume: bool = False
-    resume_from: int | None = None
 
 
 class Keeper(NamedTuple):

@@ -13,18 +13,6 @@ from jax.experimental import multihost_utils
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class Stopped(Exception):
-    """A signal ended the run after its state was saved.
-
-    Attributes:
-        status: what the process should exit with, 128 + the signal's number.
-    """
-
-    def __init__(self, number: int, message: str):
-        super().__init__(message)
-        self.status = 128 + number
-
-
 @contextlib.contextmanager
 def noted_signals() -> Iterator[Callable[[], int]]:
     """Gives a function that returns the number of the signal that came, or 0.

@@ -14,6 +14,7 @@ from experiments.data.policies import Policies, fast_autoaugment
 from experiments.data.published import read_policies
 from experiments.data.resized_crop import resized_crop_flip
 from experiments.errors import UserError, unknown
+from experiments.names import POLICIES
 
 Rows = Num[Array, "rows *shape"]
 Augment = Callable[[Key[Array, ""], Rows], Rows]
@@ -56,9 +57,6 @@ def _images(*functions: Augment) -> Augmentation:
 def _with_policies(policies: Policies | None) -> Augmentation:
     return _images(partial(fast_autoaugment, policies=policies), pad_crop_flip, cutout)
 
-
-#: The one whose name may be followed by ``:FILE``, in which published sub-policies are.
-POLICIES = "fast-autoaugment-cutout"
 
 AUGMENTATIONS: Mapping[str, Augmentation] = MappingProxyType(
     {

@@ -7,6 +7,9 @@ FILE.npz    arrays X_train, y_train, X_test, y_test; or X, y with an optional bo
             or test4 (4 x rows; seed s takes row s mod 4), else a quarter is drawn by the seed.
             X is (rows, features), (rows, height, width) or (rows, height, width, channels) of any
             numeric type; y holds class numbers 0, 1, 2, ... Never unpickled.
+FILE.csv    a first line with the columns' names, then numbers; the classes, words or whole
+            numbers, are in the column called label, class, target or y, in any case, and in the
+            last column if none is. A quarter of the rows is drawn by the seed
 FOLDER      images train|test/CLASS/*.{jpg,png}, all of one size; classes in alphabetical order;
             those in extra/CLASS are training images too. The paper items of ImageNet read
             pictures of any size, train|val/CLASS/*.{jpg,png}, while they train

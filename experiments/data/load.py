@@ -6,6 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from experiments.data.characters import load_characters
+from experiments.data.csv import load_csv
 from experiments.data.dataset import Dataset
 from experiments.data.digits import load_digits
 from experiments.data.hdf5 import holds_clouds, load_clouds
@@ -21,6 +22,11 @@ BUNDLED: Mapping[str, Callable[[int], Dataset]] = MappingProxyType(
     {"digits": load_digits, "python": load_characters}
 )
 
+#: The readers of files whose split the seed may decide.
+SPLIT_BY_SEED: Mapping[str, Callable[[Path, int], Dataset]] = MappingProxyType(
+    {".npz": load_npz, ".csv": load_csv}
+)
+
 TARS = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 
 
@@ -33,7 +39,7 @@ def load(
     seed are compared on the same rows.
 
     Args:
-        source: a bundled name, ``FILE.npz``, a folder or tar file of images
+        source: a bundled name, ``FILE.npz``, ``FILE.csv``, a folder or tar file of images
             ``train|test/CLASS/*.{jpg,png}``, a folder of meshes ``CLASS/train|test/*.off`` or of
             HDF5 files that ``train_files.txt`` and ``test_files.txt`` name, or the name of a
             TensorFlow dataset.
@@ -58,17 +64,18 @@ def _load(source: str, seed: int) -> Dataset:
         if holds_clouds(path):
             return load_clouds(path)
         return load_meshes(path, seed) if holds_meshes(path) else load_folder(path)
-    if path.suffix == ".npz" or source.endswith(TARS):
+    if path.suffix in SPLIT_BY_SEED or source.endswith(TARS):
         if not is_file:
             raise UserError(f"there is no file {source}; give its path from the current folder.")
-        return load_npz(path, seed) if path.suffix == ".npz" else load_tar(path)
+        read = SPLIT_BY_SEED.get(path.suffix)
+        return load_tar(path) if read is None else read(path, seed)
     if path.is_absolute() or source.startswith("."):
         raise UserError(
-            f"there is no folder {source}, and no reader but for .npz, tar and folders; give one "
-            "of these, or a name that the command datasets lists."
+            f"there is no folder {source}, and no reader but for .npz, .csv, tar and folders; give "
+            "one of these, or a name that the command datasets lists."
         )
-    sources = [*BUNDLED, "FILE.npz", "a folder or tar of images", "TensorFlow Datasets"]
-    if difflib.get_close_matches(source, BUNDLED):
+    sources = [*BUNDLED, "FILE.npz", "FILE.csv", "a folder or tar of images", "TensorFlow Datasets"]
+    if difflib.get_close_matches(source.lower(), BUNDLED):
         raise unknown("dataset", source, sources)
     found = load_tfds(source)
     if found is None:

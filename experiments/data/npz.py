@@ -37,6 +37,7 @@ SPLIT = ("X_train", "y_train", "X_test", "y_test")
 WHOLE = ("X", "y")
 #: What tells the test rows of WHOLE; the first that is there is read.
 MASKS = ("test", "test4")
+KEYS = (*SPLIT, *WHOLE, *MASKS)
 
 WAY_OUT = "wanted plain numbers: save them with np.savez(path, X=X, y=y)"
 
@@ -50,8 +51,8 @@ def load_npz(path: Path, seed: int) -> Dataset:
     Args:
         path: with ``X_train, y_train, X_test, y_test``; or ``X, y`` and optionally ``test``
             (boolean rows, True for the test) or ``test4`` (four such masks, of which the seed
-            takes number seed mod 4). Without a mask the seed draws the split. Whatever else is in
-            the file is not read.
+            takes number seed mod 4), in any case. Without a mask the seed draws the split. Whatever
+            else is in the file is not read.
         seed: chooses the split, where the file leaves it open.
     """
     arrays, name = _read(path), path.name
@@ -61,8 +62,13 @@ def load_npz(path: Path, seed: int) -> Dataset:
         _check_precision(name, X_train)
         train, test = _pair(name, X_train, y_train), _pair(name, X_test, y_test)
         return make_dataset(name, train, test)
-    _check_precision(name, arrays["X"])
-    X, y = _pair(name, arrays["X"], arrays["y"])
+    return split_whole(name, arrays["X"], arrays["y"], arrays, seed)
+
+
+def split_whole(name: str, X: np.ndarray, y: np.ndarray, arrays: Arrays, seed: int) -> Dataset:
+    """Rows that are checked, and split by a mask of the arrays, or by the seed."""
+    _check_precision(name, X)
+    X, y = _pair(name, X, y)
     classes = count_classes(name, y)
     return make_dataset(name, *_split(name, X, y, arrays, seed), num_classes=classes)
 
@@ -74,9 +80,16 @@ def _read(path: Path) -> dict[str, Shaped[np.ndarray, "..."]]:
             if start.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX:
                 raise ValueError("it holds a single array, as np.save writes it")
         with zipfile.ZipFile(path) as file:
-            members = {name.removesuffix(".npy"): name for name in file.namelist()}
+            there = {name.removesuffix(".npy"): name for name in file.namelist()}
+            members = {_key(name): member for name, member in there.items()} | there
             keys = _chosen(path.name, list(members))
             return {key: _array(file, f"{key} of {path.name}", members[key]) for key in keys}
+
+
+def _key(name: str) -> str:
+    """The key that is read of one that may differ from it by its case."""
+    found = [key for key in KEYS if key.lower() == name.lower()]
+    return found[0] if found else name
 
 
 def _chosen(name: str, there: list[str]) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from experiments.errors import UserError, unknown
 from experiments.reading import reading
 
 #: Where the policies of Lim et al. 2019 are, and the function whose list was found on CIFAR-10.
-POLICIES_FILE = "archive.py"
 POLICIES_SOURCE = "https://github.com/kakaobrain/fast-autoaugment, FastAutoAugment/archive.py"
 POLICIES_FUNCTION = "fa_reduced_cifar10"
 

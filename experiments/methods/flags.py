@@ -1,47 +1,21 @@
-"""The flags of parts: a field of a part is declared once, with its flag and help beside it."""
+"""The flags of parts: a field of a part names the flag that sets it."""
 
-from collections.abc import Iterable
-from dataclasses import field, fields, make_dataclass, replace
-from typing import Annotated, Any, get_type_hints
-
-from tyro.conf import arg
+from dataclasses import field, fields, replace
+from typing import Any
 
 from experiments.methods.method import Method
 from experiments.methods.part import Part
 
 
-def flag(default: Any, name: str, help: str) -> Any:
+def flag(default: Any, name: str) -> Any:
     """A field of a part that the command line can set.
 
     Args:
-        default: the field's value if nobody sets it; its annotation holds the range of a number.
-        name: of the flag, with underscores; parts may share one.
-        help: a sentence without its end.
+        default: the field's value if nobody sets it.
+        name: of a field of `experiments.methods.overrides.Overrides`, which has its range and its
+            words; parts may share one.
     """
-    return field(default=default, metadata={"flag": name, "help": help})
-
-
-def record_of_flags(name: str, module: str, kinds: Iterable[type[Part]]) -> type:
-    """A frozen dataclass with the flags of some parts; None keeps what the method says.
-
-    Args:
-        name: of the class.
-        module: where it is assigned to that name.
-        kinds: of parts.
-    """
-    found: dict[str, Any] = {}
-    for kind in kinds:
-        types = get_type_hints(kind, include_extras=True)
-        for each in fields(kind):
-            if "flag" in each.metadata:
-                help = f"{each.metadata['help']}."
-                optional = types[each.name] | None
-                kept = Annotated[optional, arg(help=help)]  # type: ignore[valid-type]  # made here
-                found.setdefault(each.metadata["flag"], (kept, field(default=None)))
-    members = [(flag, kept, default) for flag, (kept, default) in found.items()]
-    record = make_dataclass(name, members, frozen=True)
-    record.__module__ = module
-    return record
+    return field(default=default, metadata={"flag": name})
 
 
 def adjusted(method: Method, flags: Any) -> Method:
@@ -49,7 +23,7 @@ def adjusted(method: Method, flags: Any) -> Method:
 
     Args:
         method: any.
-        flags: has the fields of `record_of_flags`.
+        flags: has the fields of `Overrides`.
     """
     return replace(method, parts=tuple(_adjusted(part, flags) for part in method.parts))
 

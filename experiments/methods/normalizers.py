@@ -1,12 +1,10 @@
 """Normalization layers, dropout, and activations: parts that only change the network."""
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from experiments.methods.flags import flag
 from experiments.methods.part import Part
 from experiments.models.registry import NetworkStyle
-from experiments.ranges import Range
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Dropout(Part):
         rate: the fraction.
     """
 
-    rate: Annotated[float, Range(0, 1, without=1)] = flag(0.1, "dropout", "The rate of dropout")
+    rate: float = flag(0.1, "dropout")
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
         """With dropout."""

@@ -16,7 +16,6 @@ from experiments.methods.part import Context, Forward, Output, Part, Sample
 from experiments.methods.paths import by_path, replaced
 from experiments.methods.reparametrized import subsample
 from experiments.models.registry import HEAD, NetworkStyle
-from experiments.ranges import Count, Strength
 from jaxnorm import (
     affine_gamma_decay_strength,
     batch_moments,
@@ -29,8 +28,6 @@ from jaxnorm.nnx import functionalize
 #: One array for each site, by the path of its normalizer or linear map.
 Sites = dict[str, Float[Array, " units"]]
 
-EVERY_HELP = "The steps between refreshes of population statistics and decay strengths"
-
 
 @dataclass(frozen=True)
 class PopulationNorm(Part):
@@ -41,10 +38,8 @@ class PopulationNorm(Part):
         rows: the training rows that they are taken of, or all if there are fewer.
     """
 
-    every: Count = flag(10, "refresh_every", EVERY_HELP)
-    rows: Count = flag(
-        10_000, "population_rows", "The rows that population statistics are taken of, or all"
-    )
+    every: int = flag(10, "refresh_every")
+    rows: int = flag(10_000, "population_rows")
 
     @property
     def refresh_every(self) -> int:
@@ -77,16 +72,14 @@ class GammaDecay(Part):
         times: what the strength that theory predicts is multiplied by.
     """
 
-    every: Count = flag(10, "refresh_every", EVERY_HELP)
+    every: int = flag(10, "refresh_every")
     rows: int = 256
     draws: int = 16
-    probes: Count = flag(1, "probes", "The probes of a gamma decay strength")
+    probes: int = flag(1, "probes")
     batch_size: int | None = None
     excess_kurtosis: float = 0.0
     nonnegative: bool = True
-    times: Strength = flag(
-        1.0, "decay_times", "What the predicted strength of gamma decay is multiplied by"
-    )
+    times: float = flag(1.0, "decay_times")
 
     @property
     def refresh_every(self) -> int:

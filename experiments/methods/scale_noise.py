@@ -16,9 +16,6 @@ from experiments.methods.part import Context, Forward, Optimizer, Part
 from experiments.methods.reparametrized import logits_of
 from experiments.models.registry import NetworkStyle, Noise
 from experiments.models.residual import Residual
-from experiments.ranges import Strength
-
-HELP = "The noise's standard deviation"
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,7 @@ class ScaleNoise(Part):
         grows: whether it is that of the last layer, and layer l of L has l / L of it.
     """
 
-    stddev: Strength = flag(0.1, "noise", HELP)
+    stddev: float = flag(0.1, "noise")
     grows: bool = False
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
@@ -107,7 +104,7 @@ class StepNoise(Part):
         stddev: sigma.
     """
 
-    stddev: Strength = flag(0.1, "noise", HELP)
+    stddev: float = flag(0.1, "noise")
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
         """With scales on the kernels everywhere: the optimizer sees parameters, not layers."""

@@ -6,7 +6,6 @@ from types import MappingProxyType
 
 from experiments.errors import UserError, unknown
 from experiments.methods.constrained import Centered, ClippedByLayer, Sphere
-from experiments.methods.flags import record_of_flags
 from experiments.methods.method import Method
 from experiments.methods.normalizers import Dropout, Normalized
 from experiments.methods.part import Part
@@ -181,17 +180,10 @@ def find_methods(names: str) -> list[Method]:
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     for name in wanted:
         if name not in METHODS:
-            raise unknown("method", name, METHODS)
+            summaries = {each.name: each.summary for each in METHODS.values()}
+            raise unknown("method", name, METHODS, summaries)
         if wanted.count(name) > 1:
             raise UserError(f"the method {name!r} is named twice; name each once.")
     if not wanted:
         return [method for method in METHODS.values() if method.default]
     return [METHODS[name] for name in wanted]
-
-
-#: The flags of the parts of all methods, as a record; None keeps what the method says.
-Overrides = record_of_flags(
-    "Overrides",
-    __name__,
-    {type(part): None for method in METHODS.values() for part in method.parts},
-)

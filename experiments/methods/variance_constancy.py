@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,6 @@ from experiments.methods.constrained import ClippedByLayer
 from experiments.methods.flags import flag
 from experiments.methods.part import Context, Forward, Optimizer, Output, Part
 from experiments.methods.reparametrized import logits_of, subsample
-from experiments.ranges import Range, Strength
 from jaxnorm.losses import (
     collect_preactivations,
     initial_betas,
@@ -35,18 +34,10 @@ class VarianceConstancy(Part):
         per_channel: whether a unit of a convolution is a channel; else a channel at a position.
     """
 
-    sample_size: Annotated[int, Range(2, 2**31 - 1)] = flag(
-        5, "sample_size", "n of the variance constancy loss: 2n rows of each batch are read"
-    )
-    weight: Strength = flag(0.01, "vcl_weight", "What the variance constancy loss is multiplied by")
-    clip: Annotated[float, Range(0, 10**6, without=0)] = flag(
-        1.0, "vcl_clip", "The largest norm of a layer's gradient with that loss"
-    )
-    per_channel: bool = flag(
-        False,
-        "vcl_per_channel",
-        "Whether a unit of that loss is a channel, and not a channel at a position",
-    )
+    sample_size: int = flag(5, "sample_size")
+    weight: float = flag(0.01, "vcl_weight")
+    clip: float = flag(1.0, "vcl_clip")
+    per_channel: bool = flag(False, "vcl_per_channel")
 
     @property
     def sample_axes(self) -> tuple[int, ...] | None:

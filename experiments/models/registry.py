@@ -4,13 +4,14 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from flax import nnx
 from jaxtyping import Array
 
+from experiments.config import Config
 from experiments.errors import UserError, unknown
 from experiments.models.activations import ACTIVATIONS
 from experiments.models.cnn4 import CNN4
@@ -29,22 +30,11 @@ from experiments.models.style import Activation, Style
 from experiments.models.transformer import Transformer
 from experiments.models.vgg19 import VGG19
 from experiments.models.wrn28x10 import wrn28x10
+from experiments.names import CNN9_SIDE
 from jaxnorm.activations import standardized
-
-if TYPE_CHECKING:  # The configuration itself names the networks that there are.
-    from experiments.config import Config
-
-#: The smallest side of an image that cnn9's two poolings leave something of.
-CNN9_SIDE = 4
 
 #: The name of every network's classifier, which methods leave unconstrained.
 HEAD = "head"
-
-
-def network_for(shape: Sequence[int]) -> str:
-    """The name of the network that inputs of this shape suggest."""
-    images = len(shape) == 3 and min(shape[:2]) >= CNN9_SIDE
-    return "cnn9" if images else "dgcnn" if len(shape) == 2 else "mlp"
 
 
 def check_tokens(model: str, data: str, kind: np.dtype) -> None:
@@ -183,13 +173,13 @@ class NetworkStyle(NamedTuple):
     pre_activation: bool = False
 
 
-def plain_style(config: "Config") -> NetworkStyle:
+def plain_style(config: Config) -> NetworkStyle:
     """The style of a network that nothing normalizes."""
     return NetworkStyle(config.activation, pre_activation=config.model in PRE_ACTIVATION)
 
 
 def build(
-    config: "Config", shape: Sequence[int], num_classes: int, rngs: nnx.Rngs, **wanted: Any
+    config: Config, shape: Sequence[int], num_classes: int, rngs: nnx.Rngs, **wanted: Any
 ) -> nnx.Module:
     """The network that a configuration names.
 

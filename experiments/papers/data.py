@@ -8,8 +8,9 @@ import numpy as np
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.data.pictures import load_pictures
-from experiments.data.published import POLICIES_FILE, POLICIES_SOURCE
+from experiments.data.published import POLICIES_SOURCE
 from experiments.errors import UserError
+from experiments.names import POLICIES_FILE
 
 #: How the files of a dataset may end.
 ENDINGS = ("", ".npz", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")

@@ -72,7 +72,8 @@ class Cell(NamedTuple):
         reported: the paper's number, in the unit of the table; None where it has none.
         dataset: the data: a name in --data-dir, or "" for the only one there.
         changes: fields of the protocol that differ in this cell.
-        overrides: settings of the method that differ, fields of `experiments.methods.Overrides`.
+        overrides: settings of the method that differ, fields of
+            `experiments.methods.overrides.Overrides`.
         also: the paper's numbers of what the table shows beside: losses in nats, others in percent.
     """
 

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.data.augmentations import POLICIES
 from experiments.methods.scale_noise import ScaleNoise, StepNoise
+from experiments.names import POLICIES
 from experiments.papers.data import described, published_policies, said_of_policies
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.grid_claims import cells_of, claims_of

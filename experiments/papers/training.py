@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from experiments.config import Config
-from experiments.data.augmentations import POLICIES
 from experiments.data.dataset import Dataset
 from experiments.methods.constrained import Sphere
 from experiments.methods.flags import adjusted
 from experiments.methods.method import Method
+from experiments.methods.overrides import Overrides
 from experiments.methods.scale_noise import ScaleNoise
-from experiments.methods.table import METHODS, Overrides
+from experiments.methods.table import METHODS
+from experiments.names import POLICIES
 from experiments.papers.data import load_data
 from experiments.papers.grid import Cell, Protocol
 from experiments.papers.scores import scores_of

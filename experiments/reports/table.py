@@ -23,18 +23,20 @@ Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 def comparison_table(runs: Sequence[Run]) -> Table:
     """One row a method: mean ± standard deviation over its seeds, accuracies in percent.
 
-    Settings that runs have of their own are in the last columns, a value for each seed.
+    The differences are of test accuracies, from the first method's under the same seeds, in points;
+    one method has none. Settings that runs have of their own are in the last columns, a value for
+    each seed.
     """
-    header = (
-        *("method", "test accuracy, %", "against the first, points", "test loss"),
-        *("train accuracy, %", "train loss", "step, ms", "parameters"),
-    )
     own = own_settings(run.changes for run in runs)
     methods = list(dict.fromkeys(run.method for run in runs))
     grouped = [[run for run in runs if run.method == method] for method in methods]
-    rows = [
-        (*_row(group, grouped[0]), *(_values(group, name) for name in own)) for group in grouped
-    ]
+    several = len(methods) > 1
+    header = ["method", "test, %", *["difference"] * several, "test loss", "train, %", "step, ms"]
+    rows = []
+    for group in grouped:
+        name, accuracy, gain, *others = _row(group, grouped[0])
+        settings = [_values(group, each) for each in own]
+        rows.append((name, accuracy, *[gain] * several, *others, *settings))
     return (*header, *(name.replace("_", " ") for name in own)), rows
 
 
@@ -81,8 +83,8 @@ def _row(runs: Sequence[Run], first: Sequence[Run]) -> tuple[str, ...]:
     trained = [run for run in runs if not run.diverged]
     name = f"{runs[0].method}{failures(runs)}"
     if not trained:
-        return (name, *[""] * 6, f"{runs[0].parameters:,}")
-    last = [run.curve[-1] for run in trained]
+        return (name, *[""] * 5)
+    last, steps = [run.curve[-1] for run in trained], [run.step_ms for run in trained]
     baseline = {run.seed: run.curve[-1].test_accuracy for run in first if not run.diverged}
     pairs = [(run.curve[-1].test_accuracy, baseline.get(run.seed)) for run in trained]
     gains = [100 * (mine - theirs) for mine, theirs in pairs if theirs is not None]
@@ -90,11 +92,9 @@ def _row(runs: Sequence[Run], first: Sequence[Run]) -> tuple[str, ...]:
         name,
         mean_and_deviation([100 * entry.test_accuracy for entry in last], ".2f"),
         "" if runs[0].method == first[0].method or not gains else mean_and_deviation(gains, "+.2f"),
-        mean_and_deviation([entry.test_loss for entry in last], ".4f"),
+        mean_and_deviation([entry.test_loss for entry in last], ".3f"),
         mean_and_deviation([100 * entry.train_accuracy for entry in last], ".2f"),
-        mean_and_deviation([entry.train_loss for entry in last], ".4f"),
-        mean_and_deviation([run.step_ms for run in trained], ".2f"),
-        f"{runs[0].parameters:,}",
+        mean_and_deviation(steps, ".1f" if max(steps) >= 100 else ".2f"),
     )
 
 
@@ -105,10 +105,10 @@ def _values(runs: Sequence[Run], name: str) -> str:
 
 
 def failures(runs: Sequence[Run]) -> str:
-    """Which runs of a method did not train, as ": diverged (1 of 3 seeds)"; empty if all did."""
+    """How many runs of a method did not train, as " (1 diverged)"; empty if all did."""
     counts = {k: sum(run.outcome.startswith(k) for run in runs) for k in (DIVERGED, AT_CHANCE)}
-    said = [f"{kind} ({count} of {len(runs)} seeds)" for kind, count in counts.items() if count]
-    return f": {', '.join(said)}" if said else ""
+    said = [f"{count} {kind}" for kind, count in counts.items() if count]
+    return f" ({', '.join(said)})" if said else ""
 
 
 def mean_and_deviation(values: Sequence[float] | Sequence[np.floating[Any]], form: str) -> str:

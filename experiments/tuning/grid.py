@@ -8,7 +8,7 @@ from typing import get_args, get_type_hints
 from experiments.config import Config
 from experiments.errors import UserError, unknown
 from experiments.methods.method import Method
-from experiments.methods.table import Overrides
+from experiments.methods.overrides import Overrides
 from experiments.ranges import ranges_of
 from experiments.runs.spec import Changes
 

@@ -9,7 +9,8 @@ import numpy as np
 from experiments.config import Config
 from experiments.methods.flags import adjusted
 from experiments.methods.method import Method
-from experiments.methods.table import METHODS, Overrides
+from experiments.methods.overrides import Overrides
+from experiments.methods.table import METHODS
 from experiments.training.devices import Placement, make_placement
 from experiments.training.state import Batch
 from experiments.training.trainer import Trainer, make_trainer

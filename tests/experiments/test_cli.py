@@ -5,18 +5,27 @@ import functools
 import importlib.metadata
 import pickle
 import shutil
+import subprocess
+import sys
 from dataclasses import fields, replace
+from typing import get_type_hints
 
 import pytest
 
+from experiments import names
 from experiments.checkpoints.config import config_of
 from experiments.checkpoints.lock import alone_in
 from experiments.cli import main
 from experiments.commands import Compare, Report, Train
 from experiments.comparison import Comparison
 from experiments.config import Config
+from experiments.data.augmentations import AUGMENTATIONS
+from experiments.data.load import BUNDLED
 from experiments.grouped import TITLES, flat, grouped
-from experiments.methods.table import METHODS
+from experiments.methods.overrides import Overrides
+from experiments.methods.table import METHODS, find_methods
+from experiments.models.activations import ACTIVATIONS
+from experiments.models.registry import MODELS
 from experiments.runs.store import Store
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
@@ -166,14 +175,14 @@ def test_a_run_that_diverges_is_stopped_and_the_others_go_on(npz, tmp_path, caps
     arguments = ["compare", "--dataset", npz, "--methods", "none,bn", "--seeds", "2", *TINY]
     assert main([*arguments, "--learning-rate", "1e30", "--out", str(tmp_path)]) == 0
     said = capsys.readouterr()
-    assert "none: diverged (2 of 2 seeds)" in said.out
+    assert "none (2 diverged)" in said.out
     assert "none, seed 0: diverged, not finite at step" in said.out
     assert "A smaller --learning-rate may help" in said.out
     rows = rows_of(tmp_path / "results.csv")
     assert len(rows) == 4
     assert rows[0]["outcome"].startswith("diverged, not finite at step 2 of epoch 1, ")
     assert (rows[0]["epochs"], rows[0]["test_accuracy"]) == ("1", "nan")
-    assert "none: diverged (2 of 2 seeds)" in (tmp_path / "table.md").read_text()
+    assert "none (2 diverged)" in (tmp_path / "table.md").read_text()
 
 
 def test_the_network_follows_the_data():
@@ -198,6 +207,11 @@ WRONG = {
     "--model transformer": "transformer got rows of digits, which are of numbers",
     "--dataset python": "python has sequences of tokens and mlp takes none",
     "--methods bn,cvo": "did you mean 'cwo'",
+    "--methods batchnorm": "did you mean 'bn'?",
+    "--methods Weight-Norm": "did you mean 'wn'?",
+    "--methods LayerNorm": "did you mean 'ln'?",
+    "--methods BN": "did you mean 'bn'",
+    "--dataset Digits": "did you mean 'digits'",
     "--activation relo": "did you mean 'relu'",
     "--epochs 0": "--epochs is 0",
     "--seeds 0": "--seeds is 0",
@@ -292,6 +306,53 @@ def test_a_flag_with_a_slip_gets_the_near_name(capsys):
     said = capsys.readouterr().err
     assert "Perhaps you meant" in said
     assert "--epochs INT" in said
+    assert "run python -m experiments compare --help" in said
+
+
+def test_a_command_with_a_slip_gets_the_near_name(capsys):
+    assert main(["comapre", "--epochs", "3"]) == 2
+    assert "there is no command 'comapre': did you mean 'compare'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", ["--help", "compare --help", "bench --help", "paper --help"])
+def test_help_needs_no_jax(arguments):
+    """Nor anything else that takes seconds to import: help and slips are answered at once."""
+    program = f"import sys; from experiments.cli import main; main({arguments.split()})"
+    ended = f"try:\n    {program}\nfinally:\n    print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", ended], capture_output=True, text=True, check=True)
+    assert "usage: python -m experiments" in done.stdout
+    loaded = done.stdout.splitlines()[-1].split()
+    assert "tyro" in loaded
+    assert not {"jax", "numpy", "flax", "matplotlib", "scipy", "polars"} & set(loaded)
+
+
+def test_output_on_a_full_disk_ends_with_one_sentence():
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "experiments", "--version"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: cannot write: No space left on device")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_names_in_the_help_are_those_of_the_tables():
+    assert tuple(MODELS) == names.MODELS
+    assert tuple(ACTIVATIONS) == names.ACTIVATIONS
+    assert tuple(AUGMENTATIONS) == names.AUGMENTATIONS
+    assert tuple(BUNDLED) == names.BUNDLED
+    assert names.DEFAULT_METHODS.split(",") == [each.name for each in find_methods("")]
+
+
+def test_every_flag_of_a_part_sets_a_field_of_its_type():
+    kinds = get_type_hints(Overrides)
+    used = set()
+    for part in {type(part) for method in METHODS.values() for part in method.parts}:
+        types = get_type_hints(part)
+        for each in fields(part):
+            if "flag" in each.metadata:
+                used.add(each.metadata["flag"])
+                assert kinds[each.metadata["flag"]] == types[each.name] | None
+    assert used == set(kinds)
 
 
 @pytest.mark.slow

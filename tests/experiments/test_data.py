@@ -217,3 +217,58 @@ def test_extra_images_are_training_images(tmp_path):
         assert len(data.X_train) == 7
         assert sorted(data.y_train) == [0, 0, 0, 1, 1, 1, 1]
         assert len(data.X_test) == 6
+
+
+def table(folder, text):
+    path = folder / "mine.csv"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize("header", ["a,b,kind", "Label,a,b", "a,Y,b"])
+def test_a_csv_file_is_split_as_the_same_arrays_are(tmp_path, header):
+    """The classes are in the column of that name, or in the last, as words or as numbers."""
+    place = next(i for i, each in enumerate(header.split(",")) if each not in ("a", "b"))
+    words, lines = ["ash", "birch", "cedar"], [header]
+    for row, label in zip(X[:, :2], y, strict=True):
+        values = [repr(float(value)) for value in row]
+        lines.append(",".join([*values[:place], words[label], *values[place:]]))
+    found = load(table(tmp_path, "\n".join(lines)), seed=3)
+    expected = load(save(tmp_path, X=X[:, :2], y=y), seed=3)
+    for mine, theirs in zip(found[:4], expected[:4], strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    numbers = "\n".join(lines)
+    for word, number in zip(words, ("10", "9", "11"), strict=True):  # 9 comes first, not 10.
+        numbers = numbers.replace(word, number)
+    np.testing.assert_array_equal(
+        load(table(tmp_path, numbers), seed=3).y_train, np.array([1, 0, 2])[expected.y_train]
+    )
+
+
+WRONG_TABLES = {
+    "": "begins with '', before 0 rows; wanted the names",
+    "a,b": "before 0 rows",
+    "1,2\n3,4": "begins with '1,2', before 1 rows",
+    "a,label\n1,0\n2\n": "row 2 has 1 values; wanted 2",
+    "label,a,y\n0,1,0\n": "several columns for classes, label, y",
+    "a,label\n1,0\n,0\n": "the column 'a' has '' in row 2; wanted numbers",
+    "a,label\n1,0\nred,0\n": "the column 'a' has 'red' in row 2; wanted numbers",
+    "label,price\n1,0.5\n2,0.5\n": "2 different values in 2 rows",
+    "a,b\n1,0.5\n2,0.5\n": "the column 'b' is taken for the classes",
+    "a,label\n1,0\n2,\n1,0\n2,\n": "wanted words or whole numbers",
+    'a,label\n"1,0\n': "wanted a table in UTF-8, with commas",
+}
+
+
+@pytest.mark.parametrize("text", WRONG_TABLES)
+def test_a_csv_file_that_is_no_table_is_refused(tmp_path, text):
+    with pytest.raises(UserError) as error:
+        load(table(tmp_path, text), seed=0)
+    assert WRONG_TABLES[text] in str(error.value)
+
+
+def test_the_case_of_keys_does_not_matter(tmp_path):
+    upper = load(save(tmp_path, X_train=X[:30], y_train=y[:30], X_test=X[30:], y_test=y[30:]), 0)
+    lower = load(save(tmp_path, x_train=X[:30], Y_TRAIN=y[:30], x_test=X[30:], Y_test=y[30:]), 0)
+    for mine, theirs in zip(lower[:4], upper[:4], strict=True):
+        np.testing.assert_array_equal(mine, theirs)

@@ -11,8 +11,9 @@ import pytest
 from experiments.errors import UserError
 from experiments.kept import RUNS, read_kept, write_kept
 from experiments.methods.constrained import Sphere
+from experiments.methods.overrides import Overrides
 from experiments.methods.scale_noise import ScaleNoise
-from experiments.methods.table import METHODS, Overrides
+from experiments.methods.table import METHODS
 from experiments.models.activations import ACTIVATIONS
 from experiments.papers.data import described, enlarged, find, load_data, subset
 from experiments.papers.fingerprint import data_of, fingerprint, with_data

@@ -16,9 +16,10 @@ from experiments.errors import UserError
 from experiments.methods.constrained import Sphere
 from experiments.methods.flags import adjusted
 from experiments.methods.optimizer import cosine, make_optimizer, schedule_of
+from experiments.methods.overrides import Overrides
 from experiments.methods.part import Output
 from experiments.methods.scale_noise import ScaleNoise
-from experiments.methods.table import METHODS, Overrides, find_methods
+from experiments.methods.table import METHODS, find_methods
 from experiments.training.trainer import make_trainer, network_of
 from jaxnorm import (
     CenteredWeightNormalized,

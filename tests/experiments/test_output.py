@@ -36,7 +36,7 @@ def test_no_figure_is_cut_on_a_narrow_terminal(width, monkeypatch, capsys):
     shown = text.getvalue() + capsys.readouterr().out
     assert "…" not in shown
     assert all(word in shown for row in table[1] for cell in row for word in cell.split())
-    assert ("┃" in shown) == (width >= 90)
+    assert ("┃" in shown) == (width >= 60)
 
 
 def test_brackets_in_a_table_are_no_markup(monkeypatch):

@@ -7,11 +7,12 @@ import pytest
 
 from experiments.methods.flags import adjusted
 from experiments.methods.normalizers import Dropout
+from experiments.methods.overrides import Overrides
 from experiments.methods.part import Output
 from experiments.methods.paths import by_path
 from experiments.methods.population import GammaDecay, PopulationNorm
 from experiments.methods.scale_noise import ScaleNoise
-from experiments.methods.table import METHODS, Overrides
+from experiments.methods.table import METHODS
 from experiments.methods.variance_constancy import VarianceConstancy
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.epoch import EpochPlan, Refresh

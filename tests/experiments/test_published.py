@@ -7,8 +7,9 @@ import pytest
 
 from experiments.data.augmentations import POLICIES, find_augmentation
 from experiments.data.operations import OPERATIONS
-from experiments.data.published import POLICIES_FILE, read_policies
+from experiments.data.published import read_policies
 from experiments.errors import UserError
+from experiments.names import POLICIES_FILE
 from experiments.papers.data import published_policies, said_of_policies
 from experiments.papers.grid import Protocol
 from experiments.papers.training import config_of

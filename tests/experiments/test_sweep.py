@@ -12,7 +12,8 @@ from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.methods.flags import adjusted
 from experiments.methods.optimizer import make_optimizer
-from experiments.methods.table import METHODS, Overrides
+from experiments.methods.overrides import Overrides
+from experiments.methods.table import METHODS
 from experiments.models.alpha_dropout import AlphaDropout
 from experiments.papers.vcl.padded import Sizes, padded, sizes_of
 from experiments.papers.vcl.sweep import as_unpadded, make_sweep, padded_order

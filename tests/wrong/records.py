@@ -13,7 +13,8 @@ from unittest import mock
 import jax.numpy as jnp
 
 from experiments.checkpoints.checkpoints import Checkpoints
-from experiments.checkpoints.keeper import CheckpointSettings, keeping
+from experiments.checkpoints.keeper import keeping
+from experiments.checkpoints.settings import CheckpointSettings
 from experiments.cli import run
 from experiments.commands import Report, Train
 from experiments.config import Config

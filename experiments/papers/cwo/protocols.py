@@ -1,6 +1,6 @@
 """What the trainings of Ikami et al. 2021 have in common (sections 4.1.1, 4.2.1 and 4.3.1)."""
 
-from experiments.data.augmentations import POLICIES
+from experiments.names import POLICIES
 from experiments.papers.grid import PAPER
 
 #: The paper names learning rates and decays for its own method; the rivals get the same.

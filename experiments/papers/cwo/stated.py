@@ -1,6 +1,6 @@
 """What Ikami et al. 2021 state of their protocols, and where."""
 
-from experiments.data.augmentations import POLICIES
+from experiments.names import POLICIES
 from experiments.papers.stated import ALL_ROWS, COSINE, MOMENTUM, Stated, says, tenth_at
 
 _SETUP = "4.1.1"

@@ -10,7 +10,8 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from experiments.data.dataset import Dataset
 from experiments.methods.flags import adjusted
-from experiments.methods.table import METHODS, Overrides
+from experiments.methods.overrides import Overrides
+from experiments.methods.table import METHODS
 from experiments.papers.grid import Protocol
 from experiments.papers.vcl.modes import multimodal
 from experiments.training.fit import fit

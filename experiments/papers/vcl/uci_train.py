@@ -13,7 +13,8 @@ from jaxtyping import Float
 from experiments.config import Config
 from experiments.kept import RUNS, read_kept, write_kept
 from experiments.methods.flags import adjusted
-from experiments.methods.table import METHODS, Overrides
+from experiments.methods.overrides import Overrides
+from experiments.methods.table import METHODS
 from experiments.papers.fingerprint import with_data
 from experiments.papers.item import Context
 from experiments.papers.vcl.padded import Padded, Sizes, padded, sizes_of

@@ -1,0 +1,33 @@
+"""The flags of the methods' parts; a part names the one that sets its field (`flag`)."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from experiments.ranges import Count, Range, Strength
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """Settings of parts; None keeps what the method says."""
+
+    noise: Strength | None = None
+    """The noise's standard deviation."""
+    sample_size: Annotated[int | None, Range(2, 2**31 - 1)] = None
+    """n of the variance constancy loss: 2n rows of each batch are read."""
+    vcl_weight: Strength | None = None
+    """What the variance constancy loss is multiplied by."""
+    vcl_clip: Annotated[float | None, Range(0, 10**6, without=0)] = None
+    """The largest norm of a layer's gradient with the variance constancy loss."""
+    vcl_per_channel: bool | None = None
+    """Whether a unit of the variance constancy loss is a channel; else it is a channel at a
+    position."""
+    refresh_every: Count | None = None
+    """The steps between refreshes of population statistics and decay strengths."""
+    population_rows: Count | None = None
+    """The rows that population statistics are taken of; all rows if there are fewer."""
+    probes: Count | None = None
+    """The probes of a gamma decay strength."""
+    decay_times: Strength | None = None
+    """What the predicted strength of gamma decay is multiplied by."""
+    dropout: Annotated[float | None, Range(0, 1, without=1)] = None
+    """The rate of dropout."""
