@@ -15,7 +15,7 @@ PICTURE = re.compile(r"\]\((?:\.\./)+experiments/results/")
 
 def on_files(files: Any, config: Any) -> Any:
     """Adds every picture of a comparison, as the page's own."""
-    for path in sorted(RESULTS.glob("*/*.png")):
+    for path in sorted(RESULTS.glob("**/*.png")):
         name = path.relative_to(RESULTS).as_posix()
         files.append(File.generated(config, f"results/{name}", abs_src_path=str(path)))
     return files
