@@ -261,7 +261,7 @@ class Methods:
 
         words = {True: "yes", False: ""}
         rows = [(each.name, each.summary, words[each.default]) for each in METHODS.values()]
-        show_table((("method", "what it is", "compared by default"), rows))
+        show_table((("method", "what it is", "default"), rows))
 
 
 @dataclass(frozen=True)

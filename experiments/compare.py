@@ -25,10 +25,10 @@ HELP = (
 )
 
 NOTE = (
-    "Each figure is the mean ± standard deviation over seeds. Accuracies are percentages here, and "
-    "fractions\nfrom 0 to 1 in results.csv and curves.csv. A difference is in points of test "
-    "accuracy, from the first\nmethod's under the same seed. Training accuracies are the last "
-    "epoch's, as the network was while it trained;\ntest figures are in evaluation mode, without "
+    "Each figure is the mean ± standard deviation over seeds. Accuracies are percentages here,\n"
+    "and fractions from 0 to 1 in results.csv and curves.csv. A difference is in points of test\n"
+    "accuracy, from the first method's under the same seed. Training accuracies are the last\n"
+    "epoch's, as the network was while it trained; test figures are in evaluation mode, without\n"
     "noise. Training losses and parameters are in results.csv."
 )
 

@@ -72,7 +72,7 @@ _OTHER_NOISES = (
     ),
     Method(
         "cwo-linear",
-        "cwo with noise that grows from layer to layer up to 0.3, for residual networks",
+        "cwo, noise that grows with depth to 0.3, for residual networks",
         # Chosen on held-out rows (results/sigma-residual); the paper's wide network has 1.
         (*_CWO, ScaleNoise(0.3, grows=True)),
     ),
@@ -116,18 +116,18 @@ _PROPAGATED = (_UNIT_NORM, Reparametrized(WeightNormalized), Propagated())
 _PROPAGATION = (
     Method(
         "normprop",
-        "normalization propagation: unit-norm weights, standardized activations",
+        "normalization propagation: unit norms, standardized activations",
         _PROPAGATED,
         default=True,
     ),
     Method(
         "normprop-batch",
-        "normprop with each minibatch of the data normalized by its own statistics",
+        "normprop, each minibatch of the data by its own statistics",
         (*_PROPAGATED, Normalized(data="sl")),
     ),
     Method(
         "normprop-exact",
-        "normprop that stays exact while biases are learned (rectifiers only)",
+        "normprop, exact while biases are learned (rectifiers only)",
         (_UNIT_NORM, StandardizedRectifier()),
     ),
 )
@@ -135,7 +135,7 @@ _PROPAGATION = (
 _LOSSES = (
     Method(
         "vcl",
-        "variance constancy loss of n = 5 samples, layers' gradients clipped at 1",
+        "variance constancy loss, n = 5, layers' gradients clipped at 1",
         (VarianceConstancy(),),
         default=True,
     ),
@@ -159,7 +159,7 @@ _BATCH_NORM_IN_PIECES = (
 _RIVALS = (
     Method(
         "nero",
-        "Nero: weights on the sphere, each unit's gradient over its running size",
+        "Nero: weights on the sphere, gradients of units over their size",
         (Sphere(2.0), LearnedScale(), UnitwiseGradients()),
     ),
     Method("hyperball", "each kernel's Frobenius norm is kept", (FrobeniusSphere(),)),

@@ -281,7 +281,7 @@ def test_a_damaged_checkpoint_is_named_and_another_used_only_if_asked(again, tmp
 def test_impossible_flags_are_told(trained, tmp_path, capsys):
     command, _ = trained
     wrong = {
-        "--resume": "give the --checkpoint-dir",
+        "--resume": "wanted --checkpoint-dir: give the one to resume from",
         "--checkpoint-dir /dev/null/below": "cannot write checkpoints to /dev/null/below",
         f"--checkpoint-dir {tmp_path} --keep 0": "--keep is 0",
         f"--checkpoint-dir {tmp_path} --checkpoint-every 0": "--checkpoint-every is 0",

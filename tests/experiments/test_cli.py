@@ -282,6 +282,7 @@ def test_the_help_is_grouped_and_says_a_word_of_each_flag(command, capsys):
 def test_the_methods_are_a_command(capsys):
     assert main(["methods"]) == 0
     lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100
     found = {line.split("|")[1].strip(): line for line in lines if line.startswith("| ")}
     assert set(METHODS) <= set(found)
     assert "centred weight normalization" in found["cwn"]
