@@ -82,7 +82,11 @@ def test_untypical_values_cost_no_accuracy(where: str) -> None:
     values = 3000 + normal(10, 64, 64, 64, 2)
     values[UNTYPICAL[where]] = 0
     x = jnp.asarray(values, jnp.float32)
-    assert_moments(moments(x, (0, 1, 2)), x, (0, 1, 2))
+    mean, variance = numpy_moments(x, (0, 1, 2))
+    got = moments(x, (0, 1, 2))
+    np.testing.assert_allclose(got.mean, mean, rtol=SUM, atol=SUM)
+    # Older compilers for CPUs add these 2^18 squares one after the other.
+    np.testing.assert_allclose(got.variance, variance, rtol=3e-4)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
