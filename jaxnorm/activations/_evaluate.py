@@ -1,9 +1,10 @@
 """Evaluating an activation: in float64 on the host, whatever surrounds the call, or traced."""
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -38,13 +39,20 @@ def on_host(activation: Activation, x: Float64[np.ndarray, " nodes"]) -> Float64
     The result has one axis more than ``x`` if the activation has a parameter per channel.
     """
     with _float64_on_host():
-        values = np.asarray(jax.jit(activation)(x[:, None]))
+        values = np.asarray(_compiled(activation, len(x))(x[:, None]))
     if np.iscomplexobj(values):
         raise TypeError(
             f"the activation {activation!r} made complex numbers of real ones; wanted real values."
         )
     values = values.astype(np.float64)
     return np.asarray(_per_node(values, activation))
+
+
+@functools.lru_cache(maxsize=4)
+def _compiled(activation: Activation, nodes: int) -> Callable[[Any], Any]:
+    """The activation's program for so many nodes: a quadrature runs it some thousand times."""
+    program = jax.jit(activation).lower(jax.ShapeDtypeStruct((nodes, 1), jnp.float64)).compile()
+    return cast("Callable[[Any], Any]", program)
 
 
 def check_elementwise(activation: Activation) -> None:

@@ -31,8 +31,8 @@ def gaussian_moments(activation: Activation) -> tuple[Moment, Moment]:
     """The mean E f(Z) and the standard deviation of f(Z), Z ~ N(0, 1).
 
     Closed form for ``jax.nn.relu`` and ``jax.nn.leaky_relu`` (slope a: mean (1 - a) / sqrt(2 pi),
-    variance ((1 + a^2) - (1 - a)^2 / pi) / 2); for any other activation adaptive quadrature, which
-    halves its panels down to the width of a rounding error around kinks and jumps.
+    variance ((1 + a^2) - (1 - a)^2 / pi) / 2); for any other activation SciPy's adaptive
+    quadrature, which closes in on kinks and jumps.
 
     Args:
         activation: an elementwise function of JAX operations. Parameters that it closes over may be
@@ -42,24 +42,23 @@ def gaussian_moments(activation: Activation) -> tuple[Moment, Moment]:
     Returns:
         The pair (mean, standard deviation) as Python floats, right to 1e-10 whatever JAX's default
         precision; an array of float64 for parameters per channel. If a parameter is traced, as the
-        slope of a learned PReLU inside jit or grad: float32 arrays that can be differentiated, from
-        a fixed fine quadrature on [-8, 8], right to 2e-6 for activations that grow at most as exp
-        does and are smooth but for up to 8 kinks, 1/32 apart, which may move with the parameter.
-        Where the activation itself jumps, or steps within less than 0.03, they are right to 1e-2 of
-        the jump, and the derivative lacks what moving the jump would add: a comparison has no
-        derivative.
+        slope of a learned PReLU inside jit or grad: float32 arrays that can be differentiated, by
+        Gauss-Legendre nodes in panels of 1/64 on [-8, 8], right to 2e-6 for activations that grow
+        at most as exp does. Where a parameter moves a kink away from 0 the derivatives are right to
+        2e-3; where the activation jumps, its moments are right to 1e-2 of the jump, and the
+        derivative lacks what moving the jump would add: a comparison has no derivative.
 
     Raises:
         TypeError: for an activation with complex values.
         ValueError: for an activation without finite moments (one with a pole as tan, or as large as
             exp(x^2 / 4)), one that comes too close to that for float64 (exp(0.24 x^2) does not),
-            one that is not elementwise, or one that rounds its values to float32 inside: it has a
-            jump at each.
+            one that is not elementwise, or one that rounds its values inside: it has a jump at
+            each.
 
     Inside jit, pmap, vmap and shard_map the moments are computed while tracing and are constants of
     the program: no device computes them, and there is nothing to communicate. The moments of JAX's
     own functions are kept; those of your functions, which may change, are computed at every call
-    (some 0.1 s: see `standardized`). A spike narrower than 0.03 on an activation that is smooth
+    (0.2 to 2 s: see `standardized`). A spike narrower than 0.01 on an activation that is smooth
     around it may lie between the quadrature's nodes, and is then not seen.
 
     Example:

@@ -123,7 +123,7 @@ def test_jacobian_factor_of_relu_is_the_papers() -> None:
 
 
 def softsign(x: jax.Array) -> jax.Array:
-    return jnp.sign(x - 0.1) + jax.nn.soft_sign(x)
+    return jnp.abs(x - 0.1) + jax.nn.soft_sign(x)
 
 
 def test_the_same_numbers_inside_every_transformation() -> None:
@@ -239,7 +239,7 @@ def test_a_constant_activation_is_refused(function: Any) -> None:
 
 
 def test_activations_without_moments_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"not finite at -15\.9"):
+    with pytest.raises(ValueError, match=r"not finite at -37\."):
         gaussian_moments(jnp.log)
     with pytest.raises(ValueError, match="do not converge; wanted a function whose square"):
         gaussian_moments(lambda x: jnp.abs(x) ** -0.75)
