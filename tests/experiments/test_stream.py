@@ -87,7 +87,7 @@ def test_a_small_set_is_read_whole(whole):
 @pytest.mark.parametrize("part", ["train", "test"])
 def test_some_rows_of_a_stream_are_refused_by_their_flag(streamed, part):
     counts = {"train_rows": None, "test_rows": None, f"{part}_rows": 8}
-    with pytest.raises(UserError, match=rf"--{part}-rows is 8, .* come from a stream"):
+    with pytest.raises(UserError, match=rf"--{part}-rows is 8, .* streams its {part} rows"):
         streamed.with_rows(**counts)
 
 
