@@ -194,5 +194,13 @@ GLOSSARY: Mapping[str, Entry] = MappingProxyType(
             _RIVAL,
             "A place for a layer where the normalizer stood.",
         ),
+        "derf": Entry(
+            "Derf",
+            (),
+            "Chen et al. 2025",
+            r"y = \gamma\, \mathrm{erf}(\alpha x + s) + \beta",
+            _RIVAL,
+            "A place for a layer where the normalizer stood.",
+        ),
     }
 )

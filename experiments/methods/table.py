@@ -165,6 +165,7 @@ _RIVALS = (
     Method("hyperball", "each kernel's Frobenius norm is kept", (FrobeniusSphere(),)),
     Method("adamp", "AdamP (with sgd: SGDP): tangent updates", (TangentUpdates(),)),
     Method("dyt", "Dynamic Tanh in the place of a normalizer", (Normalized("dyt"),)),
+    Method("derf", "Derf in the place of a normalizer", (Normalized("derf"),)),
     Method("agc", "adaptive gradient clipping at 0.01", (AdaptivelyClipped(),)),
 )
 

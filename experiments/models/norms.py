@@ -7,6 +7,7 @@ from typing import Any
 
 from flax import nnx
 
+from experiments.models.dynamic_erf import DynamicErf
 from experiments.models.dynamic_tanh import DynamicTanh
 from experiments.models.rectifier import StandardizedRectifier
 from jaxnorm.nnx import BatchNorm, PopulationNorm
@@ -58,6 +59,11 @@ def dynamic_tanh(width: int, rngs: nnx.Rngs) -> nnx.Module:
     return DynamicTanh(width)
 
 
+def dynamic_erf(width: int, rngs: nnx.Rngs) -> nnx.Module:
+    """Derf; its parameters are not random."""
+    return DynamicErf(width)
+
+
 def population_norm(width: int, rngs: nnx.Rngs) -> nnx.Module:
     """Population normalization; training refreshes its statistics."""
     return PopulationNorm(width, rngs=rngs)
@@ -84,6 +90,7 @@ NORMS: Mapping[str, MakeNorm] = MappingProxyType(
         "gn": group_norm,
         "rms": rms_norm,
         "dyt": dynamic_tanh,
+        "derf": dynamic_erf,
         "pn": population_norm,
         "standardized-rectifier": standardized_rectifier,
         "nnx.BatchNorm": _flax(nnx.BatchNorm),

@@ -28,29 +28,35 @@ class Tokenwise(nnx.Module):
 
 
 class TransformerBlock(nnx.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)).
+    """x + a attention(norm(x)), then x + b mlp(norm(x)).
 
     Args:
         width: the units of a token; the hidden layer of the mlp has four times as many.
         style: the normalizer before each branch, and the activation of the mlp.
+        factor: the initial value of a and b, which are learned.
         rngs: the random streams of the initial parameters.
     """
 
-    def __init__(self, width: int, style: Style, rngs: nnx.Rngs):
+    def __init__(self, width: int, style: Style, factor: float, rngs: nnx.Rngs):
         self.norm1, self.norm2 = _norm(style.norm, width, rngs), _norm(style.norm, width, rngs)
         self.attention = nnx.MultiHeadAttention(HEADS, width, decode=False, rngs=rngs)
         options: dict[str, Any] = {"kernel_init": style.kernel_init, "rngs": rngs}
         self.first = nnx.Linear(width, 4 * width, **options)
         self.second = nnx.Linear(4 * width, width, **options)
         self.activation = style.activation
+        self.factors = nnx.Param(jnp.full(2, factor))
 
     def __call__(self, x: Tokens, mask: Array) -> Tokens:
-        x = x + self.attention(_normalized(self.norm1, x), mask=mask)
-        return x + self.second(self.activation(self.first(_normalized(self.norm2, x))))
+        a, b = self.factors[...]
+        x = x + a * self.attention(_normalized(self.norm1, x), mask=mask)
+        return x + b * self.second(self.activation(self.first(_normalized(self.norm2, x))))
 
 
 class Transformer(nnx.Module):
     """Embedding and positions, blocks, a normalizer, a classifier of the next token.
+
+    With any normalizer, or none, the factors of the branches start at one over the root of their
+    number, so that all branches together add about as much variance as there is.
 
     Args:
         sizes: (length,) of one sequence; the number of tokens; the blocks, and the units of a
@@ -68,7 +74,8 @@ class Transformer(nnx.Module):
             )
         self.embedding = nnx.Embed(num_classes, width, rngs=rngs)
         self.positions = nnx.Embed(shape[0], width, rngs=rngs)
-        self.blocks = nnx.List(TransformerBlock(width, style, rngs) for _ in range(sizes.depth))
+        block = (width, style, (2 * sizes.depth) ** -0.5, rngs)
+        self.blocks = nnx.List(TransformerBlock(*block) for _ in range(sizes.depth))
         self.last = _norm(style.norm, width, rngs)
         self.head = nnx.Linear(width, num_classes, rngs=rngs)
 

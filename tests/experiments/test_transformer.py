@@ -1,18 +1,24 @@
 """The transformer for characters: causal, trained by methods whose layout is read off it."""
 
 import functools
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
+from experiments.models.dynamic_erf import DynamicErf
+from experiments.models.sizes import NetworkSizes
+from experiments.models.style import Style
+from experiments.models.transformer import Transformer
 from experiments.training.fit import fit
 from experiments.training.trainer import Trainer, make_trainer
 from jaxnorm import constraint_drift
@@ -39,7 +45,7 @@ def trainer(name: str) -> Trainer:
 
 METHODS_TRIED = [
     pytest.param(name, marks=[] if name in ("ln", "cwo") else [pytest.mark.slow])
-    for name in ("none", "ln", "rms", "dyt", "cwo", "lcw", "wn", "hyperball")
+    for name in ("none", "ln", "rms", "dyt", "derf", "cwo", "lcw", "wn", "hyperball")
 ]
 
 
@@ -79,6 +85,30 @@ def test_attention_s_kernels_have_the_axes_that_it_contracts_and_keep_to_the_set
     assert subject.context.kernels(run.state.params)["embedding"]["embedding"] is None
     drift = constraint_drift(run.state.params, layout=subject.layout)
     assert max(map(float, drift.values())) < 1e-5
+
+
+def test_without_a_normalizer_depth_does_not_decide_how_far_the_tokens_grow() -> None:
+    def growth(depth: int) -> float:
+        sizes = NetworkSizes((LENGTH,), TOKENS, depth, 32, 1)
+        network = Transformer(sizes, Style(), nnx.Rngs(0))
+        x = before = jax.random.normal(jax.random.key(1), (8, LENGTH, 32))
+        for block in network.blocks:
+            x = block(x, nnx.make_causal_mask(x[..., 0]))
+        return float((x**2).mean() / (before**2).mean())
+
+    # With factors of 1 a block adds c of what there is, and sixteen have (1 + c)^16 of it.
+    assert growth(1) > 1.5
+    assert growth(16) < 2 * growth(1)
+
+
+def test_derf_is_the_error_function_of_a_shifted_line() -> None:
+    layer = DynamicErf(3)
+    values = {"alpha": 0.7, "shift": -0.3, "scale": [1.0, 2.0, -1.0], "bias": [0.0, 0.5, 1.0]}
+    for name, value in values.items():
+        setattr(layer, name, nnx.Param(jnp.asarray(value, jnp.float32)))
+    x = np.random.default_rng(0).normal(0, 3, (4, 3))
+    expected = np.vectorize(math.erf)(0.7 * x - 0.3) * values["scale"] + values["bias"]
+    np.testing.assert_allclose(layer(jnp.float32(x)), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_the_characters_are_python_s_own() -> None:
