@@ -22,6 +22,7 @@ from jaxnorm._constraints._project import constraint_drift as constraint_drift
 from jaxnorm._constraints._project import project as project
 from jaxnorm._constraints._unit import center as center
 from jaxnorm._constraints._unit import project_to_sphere as project_to_sphere
+from jaxnorm._tracing import first_layer as first_layer
 from jaxnorm._tracing import traced_layout as traced_layout
 from jaxnorm._trees._describe import describe as describe
 from jaxnorm._trees._layout import Layout as Layout
@@ -100,6 +101,7 @@ __all__ = [
     "describe",
     "effective",
     "exclude",
+    "first_layer",
     "flax_layout",
     "fold_batch_norm",
     "gamma_decay",

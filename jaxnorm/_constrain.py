@@ -31,7 +31,7 @@ def constrain(
     *,
     layout: Layout = flax_layout,
     squared_radius: Setting = 2.0,
-    centered: bool = True,
+    centered: Setting = True,
 ) -> Constrained:
     """Constrained weight optimization: kernels gamma v with v kept on the centered sphere.
 
@@ -44,7 +44,8 @@ def constrain(
         layout: which leaves are kernels, and their fan-in axes; the classifier's is best left out,
             with `exclude`.
         squared_radius: c of ||v||^2 = c; a positive number, or a pytree prefix of them.
-        centered: whether the units are also zero-mean.
+        centered: whether the units are also zero-mean; a bool, or a pytree prefix of them:
+            `first_layer` tells the kernels that may be left uncentred.
 
     Returns:
         ``(raw, optimizer)``: the parameters with a `Scaled` node at each kernel, for

@@ -90,6 +90,31 @@ def test_constrain_without_the_centring() -> None:
     assert np.abs(sums).max() > 0.1
 
 
+@pytest.mark.parametrize("tangent", [False, True])
+def test_a_layer_that_is_left_uncentred_is_on_the_sphere_and_the_others_sum_to_zero(
+    tangent: bool,
+) -> None:
+    centered = {"body": False, "head": True}
+    raw, tx = constrain(params(), optax.sgd(RATE), centered=centered)
+    if tangent:
+        tx = optax.chain(optax.sgd(RATE), sphere_projection(centered=centered, tangent=True))
+    landed = stepped(raw, tx, in_node("kernel"))
+    found = {
+        name: oracles.sums_and_squared_norms(landed[name]["kernel"].kernel, (-2,))
+        for name in centered
+    }
+    for _, norms in found.values():
+        np.testing.assert_allclose(norms, 2.0, **FLOAT32)
+    assert np.abs(found["body"][0]).max() > 0.1
+    np.testing.assert_allclose(found["head"][0], 0.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("centered", [None, "no", {"body": 1, "head": True}])
+def test_centering_that_is_no_bool_is_refused_with_the_parameter(centered: Any) -> None:
+    with pytest.raises(TypeError, match=r"centered is .* for the parameter 'body/kernel'.* a bool"):
+        constrain(params(), optax.sgd(RATE), centered=centered)
+
+
 @pytest.mark.usefixtures("standard_promotion")
 def test_linearly_constrained_kernels_are_plain_and_sum_to_zero_under_adam() -> None:
     plain, tx = linearly_constrain(params(), optax.adam(RATE), layout=HIDDEN)

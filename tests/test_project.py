@@ -59,13 +59,14 @@ RADII = {
 
 
 @pytest.mark.parametrize("name", RADII)
-@pytest.mark.parametrize("centered", [True, False])
-def test_every_kernel_lands_and_nothing_else_moves(name: str, centered: bool) -> None:
+@pytest.mark.parametrize("centered", [True, False, {"conv": False, "dense": True, "scaled": False}])
+def test_every_kernel_lands_and_nothing_else_moves(name: str, centered: Any) -> None:
     radii, wanted = RADII[name]
     before, after = tree(), project(tree(), squared_radius=radii, centered=centered)
     assert jax.tree.structure(after) == jax.tree.structure(before)
     for layer, (kernel, axes) in kernels(before).items():
-        point = oracles.projected(kernel, axes, wanted[layer], centered)
+        own = centered if isinstance(centered, bool) else centered[layer]
+        point = oracles.projected(kernel, axes, wanted[layer], own)
         np.testing.assert_allclose(kernels(after)[layer][0], point, **FLOAT32)
     np.testing.assert_array_equal(after["conv"]["bias"], before["conv"]["bias"])
     np.testing.assert_array_equal(after["scaled"]["kernel"].scale, before["scaled"]["kernel"].scale)

@@ -31,12 +31,14 @@ class Kernel(NamedTuple):
         leaf: the array.
         axes: its fan-in axes, negative; None where nothing is constrained.
         radius: the squared radius of its units, or None.
+        centered: whether its units are zero-mean.
     """
 
     path: Path
     leaf: Any
     axes: Axes | None
     radius: Any
+    centered: bool
 
 
 def kernels_of(
@@ -44,7 +46,7 @@ def kernels_of(
     layout: Layout,
     squared_radius: Setting,
     *,
-    centered: bool = False,
+    centered: Setting = False,
     own_norm_allowed: bool = False,
 ) -> list[Kernel]:
     """Every leaf, kernel or not. Raises ValueError, naming a parameter whose set is empty.
@@ -53,10 +55,13 @@ def kernels_of(
     """
     given = setting_per_leaf(squared_radius, params, "squared_radius")
     leaves = constrained_leaves(layout, params, weights_alone=True)
-    rows = [Kernel(*leaf, radius) for leaf, radius in zip(leaves, given, strict=True)]
-    for path, leaf, axes, radius in rows:
+    flags = setting_per_leaf(centered, params, "centered")
+    rows = [Kernel(*row, *own) for row, *own in zip(leaves, given, flags, strict=True)]
+    for path, leaf, axes, radius, flag in rows:
         if axes is not None:
-            check_sphere(leaf, axes, centered, f"the parameter {path!r}")
+            if not isinstance(flag, bool):
+                raise TypeError(f"centered is {flag!r} for the parameter {path!r}; wanted a bool.")
+            check_sphere(leaf, axes, flag, f"the parameter {path!r}")
             if radius is not None or not own_norm_allowed:
                 check_squared_radius(radius, f"the parameter {path!r}")
             elif all_zero(leaf):

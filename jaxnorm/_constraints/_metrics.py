@@ -80,7 +80,7 @@ def metrics(
     squares: list[Scalar] = []
     moved: list[Scalar] = []
     found: dict[Path, dict[str, Scalar]] = {}
-    for owner, (_, leaf, axes, radius), step in zip(
+    for owner, (_, leaf, axes, radius, _), step in zip(
         owners, rows, _steps(updates, raw), strict=True
     ):
         if is_absent(leaf) or not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):

@@ -15,7 +15,7 @@ def project(
     *,
     layout: Layout = flax_layout,
     squared_radius: Setting = 2.0,
-    centered: bool = True,
+    centered: Setting = True,
 ) -> PyTree:
     """Puts every kernel on {w : ||w||^2 = c, and 1'w = 0 if centered}, unit by unit.
 
@@ -28,7 +28,7 @@ def project(
             fields.
         layout: which leaves are kernels, and their fan-in axes.
         squared_radius: c, a positive number or a pytree prefix of them.
-        centered: whether the units are also zero-mean.
+        centered: whether the units are also zero-mean; a bool, or a pytree prefix of them.
 
     Returns:
         A tree of the same structure, shapes and types.
@@ -52,8 +52,8 @@ def project(
     """
     rows = kernels_of(params, layout, squared_radius, centered=centered)
     projected = [
-        leaf if axes is None else project_to_sphere(leaf, axes, radius, centered)
-        for _, leaf, axes, radius in rows
+        leaf if axes is None else project_to_sphere(leaf, axes, radius, own)
+        for _, leaf, axes, radius, own in rows
     ]
     return rebuild(params, projected)
 
@@ -83,9 +83,9 @@ def constraint_drift(
         {'squared_norm': 1.25, 'sum': 0.5}
     """
     off = [
-        drifts(promote(leaf), axes, radius)
-        for _, leaf, axes, radius in kernels_of(params, layout, squared_radius)
-        if axes is not None
+        drifts(promote(row.leaf), row.axes, row.radius)
+        for row in kernels_of(params, layout, squared_radius)
+        if row.axes is not None
     ]
     return {
         "squared_norm": stacked([norm for _, norm in off]).max(),

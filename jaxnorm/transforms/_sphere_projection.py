@@ -31,7 +31,7 @@ def sphere_projection(
     *,
     layout: Layout = flax_layout,
     squared_radius: Setting = 2.0,
-    centered: bool = True,
+    centered: Setting = True,
     tangent: bool = False,
 ) -> optax.GradientTransformation:
     """Edits the update so that params + update is on {w : ||w||^2 = c, and 1'w = 0 if centered}.
@@ -47,7 +47,7 @@ def sphere_projection(
         layout: which leaves are kernels, and their fan-in axes.
         squared_radius: c; a positive number, a pytree prefix of them (the paper's c per layer), or
             None: each unit keeps the norm that it had at ``init``.
-        centered: whether the units are also zero-mean.
+        centered: whether the units are also zero-mean; a bool, or a pytree prefix of them.
         tangent: whether the update is first projected onto the tangent space at the old weights,
             u <- u - (w'u / ||w||^2) w, with u and w centered if the units are: a step of Riemannian
             optimization with the projection as its retraction. What the optimizer would do to the
@@ -97,7 +97,7 @@ def sphere_projection(
             optax.MaskedNode()
             if axes is None or radius is not None
             else squared_norm(promote(leaf), axes)
-            for _, leaf, axes, radius in rows
+            for _, leaf, axes, radius, _ in rows
         ]
         known = all(map(is_absent, kept))
         return optax.EmptyState() if known else OwnNormsState(rebuild(params, kept))
@@ -109,7 +109,7 @@ def sphere_projection(
                 "update(gradients, state, params)."
             )
 
-        def land(step: Any, axes: Axes, weights: Any, radius: Any) -> Any:
+        def land(step: Any, axes: Axes, weights: Any, radius: Any, centered: bool) -> Any:
             old, wide = promote(weights, step), promote(step, weights)
             if tangent:
                 wide = _tangent_part(wide, old, axes, centered)
@@ -120,7 +120,8 @@ def sphere_projection(
         if isinstance(state, OwnNormsState):
             own = flat_leaves(state.squared_norms)
             radii = [c if given is None else given for c, given in zip(own, radii, strict=True)]
-        return map_constrained(land, layout, updates, flat_leaves(params), radii), state
+        flags = setting_per_leaf(centered, updates, "centered")
+        return map_constrained(land, layout, updates, flat_leaves(params), radii, flags), state
 
     return optax.GradientTransformation(init, update)
 
