@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from experiments.errors import UserError, unknown
 from experiments.methods.constrained import Centered, ClippedByLayer, Sphere
+from experiments.methods.first_layer import Only
 from experiments.methods.method import Method
 from experiments.methods.normalizers import Dropout, Normalized
 from experiments.methods.part import Part
@@ -169,9 +170,29 @@ _RIVALS = (
     Method("agc", "adaptive gradient clipping at 0.01", (AdaptivelyClipped(),)),
 )
 
+_FREE = Only(Sphere(2.0, centered=False), first=True)
+
+#: The same but for a first layer that sees the sum of the features, too.
+_FIRST_FREE = (
+    Method(
+        "cwo-first-free",
+        "cwo, the first layer not centred",
+        (Only(Sphere(2.0), first=False), _FREE, LearnedScale(), _CLIP, _NOISE),
+    ),
+    Method("lcw-first-free", "lcw, the first layer free", (Only(_LCW[0], first=False), _LCW[1])),
+    *(
+        Method(
+            f"{name}-first-free",
+            f"{name}, the first layer weight normalized, not centred",
+            (Only(parts[0], first=False), Only(_WN[0], first=True), *parts[1:]),
+        )
+        for name, parts in (("cwn", _CWN), ("ws", _WS))
+    ),
+)
+
 _ALL: tuple[Method, ...] = (
     *(_NORMALIZERS + _ABLATIONS + _OTHER_NOISES + _REPARAMETRIZATIONS + _PROPAGATION),
-    *(_LOSSES + _BATCH_NORM_IN_PIECES + _RIVALS),
+    *(_LOSSES + _BATCH_NORM_IN_PIECES + _RIVALS + _FIRST_FREE),
 )
 METHODS: Mapping[str, Method] = MappingProxyType({method.name: method for method in _ALL})
 

@@ -12,6 +12,7 @@ import pytest
 from flax import nnx
 
 from experiments.config import Config
+from experiments.data.dataset import Dataset
 from experiments.errors import UserError
 from experiments.methods.constrained import Sphere
 from experiments.methods.flags import adjusted
@@ -56,11 +57,13 @@ def test_unknown_methods_get_near_names():
         find_methods("bn,bn")
 
 
+def slow(name):
+    return pytest.param(name, marks=pytest.mark.slow)
+
+
 #: Each part on its own; the combinations of them are slow.
-SINGLE = [name for name in METHODS if not re.search(r"[+]|^cwo-|^normprop-", name)]
-METHOD = [
-    name if name in SINGLE else pytest.param(name, marks=pytest.mark.slow) for name in METHODS
-]
+SINGLE = [name for name in METHODS if not re.search(r"[+]|^cwo-|^normprop-|-first-free$", name)]
+METHOD = [name if name in SINGLE else slow(name) for name in METHODS]
 
 
 @pytest.mark.parametrize("name", METHOD)
@@ -103,6 +106,28 @@ def test_the_sphere_alone_keeps_the_norm_and_frees_the_mean():
     drift = constraint_drift(after_an_epoch(trainer).params, layout=trainer.layout)
     assert float(drift["squared_norm"]) < 1e-5
     assert float(drift["sum"]) > 0.1
+
+
+@pytest.mark.parametrize(
+    "name", ["cwo-first-free", *(slow(f"{each}-first-free") for each in ("lcw", "cwn", "ws"))]
+)
+def test_a_free_first_layer_alone_has_units_of_another_sum_than_zero(name):
+    trainer = toy_trainer(name)
+    raw = after_an_epoch(trainer).params
+    first, second = (np.asarray(effective(raw)["blocks"][i]["linear"]["kernel"]) for i in (0, 1))
+    assert abs(first.sum(0)).min() > 1e-3
+    np.testing.assert_allclose(second.sum(0), 0.0, atol=1e-5)
+    if name.startswith("cwo"):
+        drift = constraint_drift(raw, layout=trainer.layout)
+        assert float(drift["squared_norm"]) < 1e-5
+    assert float(trainer.method.drift(raw, trainer.context)) < 1e-5
+
+
+def test_a_network_without_a_first_layer_has_none_to_be_left_free():
+    dataset = Dataset(*[np.zeros((8, 4), np.int32)] * 4, "tokens", 3)
+    config = Config(model="transformer", width=8, batch_size=8)
+    with pytest.raises(UserError, match="no first layer to be left free"):
+        make_trainer(METHODS["cwo-first-free"], config, dataset)
 
 
 def test_the_head_can_be_included():
