@@ -211,20 +211,29 @@ class Report:
     """Gather the reports of the papers' items that have been run into one page.
 
     With --verdicts: judge the papers' claims instead, by the csv files of the repository's own
-    experiments/results, which is then --folder.
+    experiments/results, which is then --folder. With --pairs: compare methods two by two over the
+    comparisons in FOLDER/SET.
     """
 
     folder: Path = Path("results")
     """The folder of the reports, as paper writes them: FOLDER/PAPER/ITEM/report.md."""
     verdicts: bool = False
     """Write FOLDER/README.md: each claim with its figures, verdict, reason and links."""
+    pairs: str = ""
+    """FIRST:SECOND,...: write FOLDER/differences.md and .png, what each second method adds to the
+    first in every FOLDER/SET/results.csv of compare."""
 
     def run(self, command: str) -> None:
         """Runs the command."""
         from experiments.papers.collected import collect
         from experiments.papers.registry import ITEMS
+        from experiments.reports.pairs import write_pairs
         from experiments.verdicts.page import write_page
 
+        if self.pairs:
+            count = write_pairs(self.folder, self.pairs)
+            print(f"Compared on {count} sets in {self.folder / 'differences.md'}.")
+            return
         if self.verdicts:
             count = write_page(self.folder)
             print(f"Judged {count} claims in {self.folder / 'README.md'}.")

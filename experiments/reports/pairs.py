@@ -1,0 +1,99 @@
+"""Pairs of methods over several comparisons: what the second adds to the first, set by set."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from experiments.errors import UserError
+from experiments.reports.files import write_whole
+from experiments.reports.picture import line_style, new_figure, picture
+from experiments.reports.table import markdown
+from experiments.runs.analyse import interval
+
+Pair = tuple[str, str]
+
+#: Points of test accuracy by which the second of a pair is above the first, by set and seed.
+Gains = Mapping[Pair, Mapping[str, Float[np.ndarray, " seeds"]]]
+
+WANTED = "wanted FIRST:SECOND,FIRST:SECOND, methods of every FOLDER/SET/results.csv"
+
+NOTE = (
+    "Points of test accuracy that the second method has above the first, under the same seed: the\n"
+    "mean, and the 95% interval of Student's t over seeds; in the last row over the sets' means.\n"
+    "Behind a mean, + and - say that the whole interval is on one side."
+)
+
+
+def write_pairs(folder: Path, pairs: str) -> int:
+    """Writes FOLDER/differences.md and .png; returns the number of sets.
+
+    Args:
+        folder: has a folder for each set, with the results.csv of compare.
+        pairs: of methods, as the command line has them.
+
+    Raises:
+        UserError: for pairs that are none, and for runs that are not there or did not train.
+    """
+    named = [tuple(each.split(":")) for each in pairs.split(",")]
+    files = sorted(folder.glob("*/results.csv"))
+    if not files or any(len(pair) != 2 for pair in named):
+        raise UserError(f"got --pairs {pairs} and {len(files)} sets in {folder}; {WANTED}.")
+    wanted = [(first, second) for first, second in named]
+    gains = {pair: {file.parent.name: _gains(file, pair) for file in files} for pair in wanted}
+    write_whole(folder / "differences.md", f"{_table(gains)}\n\n{NOTE}\n", flag="--folder")
+    write_whole(folder / "differences.png", _draw(gains), flag="--folder")
+    return len(files)
+
+
+def _gains(file: Path, pair: Pair) -> Float[np.ndarray, " seeds"]:
+    found: dict[str, dict[str, float]] = {name: {} for name in pair}
+    with file.open(encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            if row["method"] in pair and not row["outcome"]:
+                found[row["method"]][row["seed"]] = 100 * float(row["test_accuracy"])
+    first, second = (found[name] for name in pair)
+    if not first or first.keys() != second.keys():
+        raise UserError(f"{file} has not the same trained seeds of {' and '.join(pair)}; {WANTED}.")
+    return np.array([second[seed] - first[seed] for seed in first])
+
+
+def _over_sets(gains: Mapping[str, Float[np.ndarray, " seeds"]]) -> Float[np.ndarray, " sets"]:
+    return np.array([own.mean() for own in gains.values()])
+
+
+def _table(gains: Gains) -> str:
+    sets = list(next(iter(gains.values())))
+    header = ("set", *(f"{second} - {first}" for first, second in gains))
+    rows = [(name, *(_cell(own[name]) for own in gains.values())) for name in sets]
+    all_sets = ("all", *(_cell(_over_sets(own)) for own in gains.values()))
+    return markdown((header, [*rows, all_sets]))
+
+
+def _cell(values: Float[np.ndarray, " n"]) -> str:
+    low, high = interval(values)
+    side = " +" if low > 0 else " -" if high < 0 else ""
+    return f"{values.mean():+.2f} [{low:+.2f}, {high:+.2f}]{side}"
+
+
+def _draw(gains: Gains) -> bytes:
+    """A row for each set, a mark and a bar for each pair; the mean of all sets is the last row."""
+    sets: Sequence[str] = [*next(iter(gains.values())), "all"]
+    figure = new_figure(width=8.0, height=1.2 + 0.42 * len(sets))
+    axes, places = figure.axes[0], np.arange(len(sets))
+    for index, ((_, second), own) in enumerate(gains.items()):
+        values = [*own.values(), _over_sets(own)]
+        means = np.array([each.mean() for each in values])
+        bars = np.abs(np.array([interval(each) for each in values]).T - means)
+        offset = 0.16 * (index - (len(gains) - 1) / 2)
+        style = {"fmt": "os^Dv"[index % 5], "color": line_style(index)["color"], "markersize": 4}
+        axes.errorbar(means, places + offset, xerr=bars, label=second, elinewidth=1.2, **style)
+    axes.axvline(0, color="0.4", linewidth=1)
+    axes.axhline(len(sets) - 1.5, color="0.8", linewidth=1)
+    axes.set_yticks(places, sets)
+    axes.invert_yaxis()
+    axes.set(xlabel="points of test accuracy above the method that it varies")
+    axes.legend(fontsize=9)
+    return picture(figure)

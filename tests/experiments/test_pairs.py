@@ -1,0 +1,62 @@
+"""Pairs of methods over several comparisons: differences by hand, their intervals, the picture."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from experiments.errors import UserError
+from experiments.reports.pairs import write_pairs
+
+HEADER = "method,seed,test_accuracy,outcome"
+#: Accuracies of seeds 0, 1, 2, by set and method.
+FOUND = {
+    "iris": {"a": (0.50, 0.60, 0.70), "b": (0.52, 0.63, 0.72)},
+    "wine": {"a": (0.90, 0.80, 0.70), "b": (0.80, 0.80, 0.80)},
+}
+
+
+def written(folder: Path, outcome: str = "") -> Path:
+    for name, methods in FOUND.items():
+        rows = [
+            f"{method},{seed},{value},{outcome if method == 'b' else ''}"
+            for method, values in methods.items()
+            for seed, value in enumerate(values)
+        ]
+        (folder / name).mkdir()
+        (folder / name / "results.csv").write_text("\n".join([HEADER, *rows]))
+    return folder
+
+
+def interval(values: list[float]) -> str:
+    low, high = stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
+    return f"{np.mean(values):+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+def test_differences_are_paired_by_seed_and_pooled_over_the_sets(tmp_path: Path) -> None:
+    assert write_pairs(written(tmp_path), "a:b") == 2
+    text = (tmp_path / "differences.md").read_text()
+    cells = {
+        line.split("|")[1].strip(): line.split("|")[2].strip() for line in text.splitlines()[2:5]
+    }
+    assert cells["iris"] == f"{interval([2.0, 3.0, 2.0])} +"
+    assert cells["wine"] == interval([-10.0, 0.0, 10.0])
+    assert cells["all"] == interval([7 / 3, 0.0])
+    assert (tmp_path / "differences.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("pairs", ["a", "a:b:c", "a:c", ""])
+def test_pairs_that_are_none_are_refused(tmp_path: Path, pairs: str) -> None:
+    with pytest.raises(UserError, match="wanted FIRST:SECOND"):
+        write_pairs(written(tmp_path), pairs)
+
+
+def test_runs_that_did_not_train_have_no_difference(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not the same trained seeds of a and b"):
+        write_pairs(written(tmp_path, "diverged"), "a:b")
+
+
+def test_a_folder_without_comparisons_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="0 sets"):
+        write_pairs(tmp_path, "a:b")
