@@ -23,7 +23,8 @@ WANTED = "wanted FIRST:SECOND,FIRST:SECOND, methods of every FOLDER/SET/results.
 NOTE = (
     "Points of test accuracy that the second method has above the first, under the same seed: the\n"
     "mean, and the 95% interval of Student's t over seeds; in the last row over the sets' means.\n"
-    "Behind a mean, + and - say that the whole interval is on one side."
+    "Behind an interval, + and - say that the whole of it is on one side. Nothing stands where a\n"
+    "run of either method did not train."
 )
 
 
@@ -35,7 +36,7 @@ def write_pairs(folder: Path, pairs: str) -> int:
         pairs: of methods, as the command line has them.
 
     Raises:
-        UserError: for pairs that are none, and for runs that are not there or did not train.
+        UserError: for pairs that are none, and for runs that are not there.
     """
     named = [tuple(each.split(":")) for each in pairs.split(",")]
     files = sorted(folder.glob("*/results.csv"))
@@ -49,19 +50,21 @@ def write_pairs(folder: Path, pairs: str) -> int:
 
 
 def _gains(file: Path, pair: Pair) -> Float[np.ndarray, " seeds"]:
+    """By seed; none where a run did not train."""
     found: dict[str, dict[str, float]] = {name: {} for name in pair}
     with file.open(encoding="utf-8") as lines:
-        for row in csv.DictReader(lines):
-            if row["method"] in pair and not row["outcome"]:
-                found[row["method"]][row["seed"]] = 100 * float(row["test_accuracy"])
+        rows = [row for row in csv.DictReader(lines) if row["method"] in pair]
+    for row in rows:
+        found[row["method"]][row["seed"]] = 100 * float(row["test_accuracy"])
     first, second = (found[name] for name in pair)
     if not first or first.keys() != second.keys():
-        raise UserError(f"{file} has not the same trained seeds of {' and '.join(pair)}; {WANTED}.")
-    return np.array([second[seed] - first[seed] for seed in first])
+        raise UserError(f"{file} has not the same seeds of {' and '.join(pair)}; {WANTED}.")
+    trained = not any(row["outcome"] for row in rows)
+    return np.array([second[seed] - first[seed] for seed in first if trained])
 
 
 def _over_sets(gains: Mapping[str, Float[np.ndarray, " seeds"]]) -> Float[np.ndarray, " sets"]:
-    return np.array([own.mean() for own in gains.values()])
+    return np.array([own.mean() for own in gains.values() if len(own)])
 
 
 def _table(gains: Gains) -> str:
@@ -73,6 +76,8 @@ def _table(gains: Gains) -> str:
 
 
 def _cell(values: Float[np.ndarray, " n"]) -> str:
+    if not len(values):
+        return ""
     low, high = interval(values)
     side = " +" if low > 0 else " -" if high < 0 else ""
     return f"{values.mean():+.2f} [{low:+.2f}, {high:+.2f}]{side}"
@@ -84,12 +89,15 @@ def _draw(gains: Gains) -> bytes:
     figure = new_figure(width=8.0, height=1.2 + 0.42 * len(sets))
     axes, places = figure.axes[0], np.arange(len(sets))
     for index, ((_, second), own) in enumerate(gains.items()):
-        values = [*own.values(), _over_sets(own)]
-        means = np.array([each.mean() for each in values])
-        bars = np.abs(np.array([interval(each) for each in values]).T - means)
-        offset = 0.16 * (index - (len(gains) - 1) / 2)
+        rows = [*own.values(), _over_sets(own)]
+        drawn = [place for place, values in enumerate(rows) if len(values) > 1]
+        means = np.array([rows[place].mean() for place in drawn])
+        ends = np.array([interval(rows[place]) for place in drawn]).reshape(-1, 2)
+        bars, offset = np.abs(ends.T - means), 0.16 * (index - (len(gains) - 1) / 2)
         style = {"fmt": "os^Dv"[index % 5], "color": line_style(index)["color"], "markersize": 4}
-        axes.errorbar(means, places + offset, xerr=bars, label=second, elinewidth=1.2, **style)
+        axes.errorbar(
+            means, places[drawn] + offset, xerr=bars, label=second, elinewidth=1.2, **style
+        )
     axes.axvline(0, color="0.4", linewidth=1)
     axes.axhline(len(sets) - 1.5, color="0.8", linewidth=1)
     axes.set_yticks(places, sets)
