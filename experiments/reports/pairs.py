@@ -103,5 +103,5 @@ def _draw(gains: Gains) -> bytes:
     axes.set_yticks(places, sets)
     axes.invert_yaxis()
     axes.set(xlabel="points of test accuracy above the method that it varies")
-    axes.legend(fontsize=9)
+    figure.legend(loc="outside upper center", ncols=len(gains), fontsize=9, frameon=False)
     return picture(figure)
