@@ -127,8 +127,7 @@ def run_all(
         comparison.trainer(each, dataset)
     # Several hosts need not see the same files; then all train everything.
     looks = not fresh and jax.process_count() == 1
-    found = {task: store.find(task) for task in tasks} if looks else {}
-    done = {task: run for task, run in found.items() if run is not None}
+    done = store.found(tasks if looks else ())
     missing = [task for task in tasks if task not in done]
     with progress(len(missing) * epochs, writes()) as (advance, say):
         comparison.advance, comparison.kept = advance, len(done)
