@@ -20,7 +20,7 @@ from experiments.errors import UserError
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.item import Context
 from experiments.papers.trainings import train_grid
-from experiments.runs.analyse import frame, interval, summary
+from experiments.runs.analyse import above, frame, interval, interval_by_looks, summary
 from experiments.runs.execute import execute, share, take_share
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store
@@ -139,6 +139,15 @@ def test_the_interval_is_that_of_a_printed_table():
     assert (low, high) == pytest.approx((2 - 4.302653 / 3**0.5, 2 + 4.302653 / 3**0.5), rel=1e-6)
     assert interval(np.array([2.0])) == (-math.inf, math.inf)
     assert interval(np.array([2.0, 2.0])) == (2.0, 2.0)
+
+
+def test_three_looks_together_miss_as_often_as_one_interval():
+    """Of differences whose mean is 0, one in twenty is decided at 3, 6 or 10 seeds."""
+    differences = np.random.default_rng(0).normal(size=(1000, 10))
+    found = [above(*interval_by_looks(each)) for each in differences]
+    assert abs(np.mean([each is not None for each in found]) - 0.05) < 0.02
+    assert interval_by_looks(np.array([1.0, 1.1, 0.9, *[-9.0] * 7]))[0] > 0
+    assert interval_by_looks(differences[0, :2]) == (-math.inf, math.inf)
 
 
 def test_a_run_that_is_right_everywhere_is_not_at_chance():
