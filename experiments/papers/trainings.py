@@ -42,21 +42,18 @@ def train_grid(grid: Grid, protocol: Protocol, context: Context) -> list[Trained
     ]
 
 
-def runs_of(
-    names: Mapping[Spec, str], make: Make, context: Context, jobs: int | None = None
-) -> dict[Spec, Run]:
+def runs_of(names: Mapping[Spec, str], make: Make, context: Context) -> dict[Spec, Run]:
     """The run of each spec: of the store in the folder of the report, or else trained.
 
     Args:
         names: what each is called where progress is shown.
         make: makes what trains a spec.
         context: of the report.
-        jobs: how many at once; None for the context's.
     """
     store, say = Store(context.out), partial(print, file=sys.stderr)
     runs = store.found(names)
     missing = [spec for spec in names if spec not in runs]
-    for spec, run in execute(missing, make, store, jobs or context.jobs, say):
+    for spec, run in execute(missing, make, store, context.workers, say):
         runs[spec] = run
         context.advance(len(runs) / len(names), names[spec])
     return runs

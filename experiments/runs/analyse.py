@@ -73,7 +73,8 @@ def interval_by_looks(
 ) -> tuple[float, float]:
     """The interval at the first of `LOOKS` that decides, else at the last one with enough seeds.
 
-    All looks together miss as often as one `interval` does.
+    All looks together miss in some 5.6% of the cases: Pocock's constant keeps 5% where deviations
+    are known.
     """
     found = -np.inf, np.inf
     for count in (look for look in LOOKS if look <= len(differences)):

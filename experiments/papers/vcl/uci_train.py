@@ -26,10 +26,11 @@ from experiments.papers.vcl.padded import Padded, Sizes, padded, sizes_of
 from experiments.papers.vcl.sweep import Curve, make_sweep
 from experiments.papers.vcl.uci_data import find_sets, split
 from experiments.runs.spec import Spec
+from experiments.settings import HERE
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.epoch import steps_per_epoch
 from experiments.training.fit import Run
-from experiments.training.history import Epoch
+from experiments.training.history import Checkpointer, Epoch
 from experiments.training.trainer import network_of
 from jaxnorm import parameter_count
 from jaxnorm.nnx import functionalize
@@ -125,7 +126,7 @@ def train_all(settings: Settings, context: Context) -> list[Chosen]:
     ]
     names = {spec: f"{spec.data[0]}, {spec}" for spec in specs}
     # One at a time: a sweep trains all seeds at once.
-    runs = runs_of(names, partial(Sweeps, own, context.data_dir), context, jobs=1)
+    runs = runs_of(names, partial(Sweeps, own, context.data_dir), context._replace(workers=HERE))
     return [_chosen(spec, runs[spec]) for spec in specs]
 
 
@@ -164,8 +165,8 @@ class Sweeps:
         self._data = lru_cache(maxsize=1)(self._load)
         self._runs = lru_cache(maxsize=1)(self._train)
 
-    def __call__(self, spec: Spec) -> Run:
-        """What validation chooses, up to the end of its window."""
+    def __call__(self, spec: Spec, keeper: Checkpointer) -> Run:
+        """What validation chooses, up to the end of its window; nothing is kept before."""
         run = self._runs(spec.data[0], dict(spec.changes)["activation"], spec.method)[spec.seed]
         return run._replace(changes=spec.changes)
 
