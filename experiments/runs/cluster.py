@@ -1,15 +1,14 @@
 """Runs as tasks of a Ray cluster; one whose node dies goes on from its checkpoint on another."""
 
-import importlib
 import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from experiments.checkpoints.keeper import keeping
 from experiments.checkpoints.settings import CheckpointSettings
 from experiments.errors import UserError
+from experiments.extras import library
 from experiments.runs.execute import made
 from experiments.runs.spec import Spec
 from experiments.settings import Workers
@@ -36,7 +35,7 @@ def on_ray(
     Raises:
         UserError: without a cluster, and where a run is lost as often as it may be.
     """
-    ray = _library()
+    ray = library("ray", "--ray", "ray", "--jobs needs nothing")
     try:
         ray.init(address=workers.ray)
     except ConnectionError as error:
@@ -72,13 +71,3 @@ def _train(here: str, make: bytes, spec: Spec, place: Path) -> Run:
     epochs = dict(spec.changes).get("epochs", spec.config.epochs)
     with keeping(CheckpointSettings(str(place), keep=1, resume=True), {}, epochs) as keeper:
         return made(make)(spec, keeper)
-
-
-def _library() -> Any:
-    try:
-        return importlib.import_module("ray")
-    except ImportError:
-        raise UserError(
-            "--ray needs ray, which is not installed: pip install 'jaxnorm[ray]' in your "
-            "environment, or pip install -e '.[ray]' here; --jobs needs nothing."
-        ) from None
