@@ -11,12 +11,12 @@ from experiments.config import NonFinite
 from experiments.errors import UserError
 from experiments.names import DEFAULT_METHODS
 from experiments.progress import quietly
-from experiments.ranges import Count, Epochs, Jobs, Range
-from experiments.settings import Settings
+from experiments.ranges import Count, Epochs, Range
+from experiments.settings import Settings, Workers
 
 
 @dataclass(frozen=True)
-class Compare(Settings):
+class Compare(Workers, Settings):
     """Train one network with each normalizer, on the same splits, and compare.
 
     Writes results.csv (a row for each method and seed; accuracies are fractions from 0 to 1),
@@ -39,8 +39,6 @@ class Compare(Settings):
     """The folder to write to; made if it does not exist."""
     fresh: bool = False
     """Train again the runs that an earlier call with the same settings finished in --out."""
-    jobs: Jobs = 1
-    """The number of runs at once, each in a process with its share of the cores and GPUs."""
     tune: tuple[str, ...] | None = None
     """First try these values of numeric flags, NAME=VALUE,VALUE,... each, in every combination that
     means something to a method, on held-out training rows; then compare every method at its best.
@@ -69,7 +67,7 @@ class Compare(Settings):
         tuning = Tuning(grid_of(self.tune), self.tune_epochs) if self.tune else None
         seeds = range(self.seeds)
         with quietly(self.quiet):
-            compare(self, methods, seeds, self.out, command, self.jobs, self.fresh, tuning)
+            compare(self, methods, seeds, self.out, command, self, self.fresh, tuning)
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,7 @@ class Train(Settings):
 
 
 @dataclass(frozen=True)
-class Paper:
+class Paper(Workers):
     """Reproduce a table or figure of the five papers: our numbers beside the paper's.
 
     Writes report.md, results.csv and pictures into --out. With --list: what there is, what each
@@ -161,8 +159,6 @@ class Paper:
     out: Path | None = None
     """The folder to write to. If it is left out, the folder is results/PAPER/ITEM. For all items it
     is the folder above theirs."""
-    jobs: Jobs = 1
-    """The number of trainings at once, each in a process with its share of the cores and GPUs."""
     check: bool = False
     """Train nothing. Print where the protocol of the full preset differs from the paper's text,
     with the place in the text, and what no text states. For a single item, print all that the text
@@ -203,7 +199,7 @@ class Paper:
             folder = self.out or Path("results")
             out = folder if alone else folder / item.name
             with quietly(self.quiet):
-                run_item(item, self.preset, self.data_dir, out, command, self.jobs)
+                run_item(item, self.preset, self.data_dir, out, command, self)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from experiments.reports.files import prepare_folder, write_whole
 from experiments.reports.show import show_table
 from experiments.reports.table import comparison_table, markdown, provenance
 from experiments.runs.store import FILE, Store
-from experiments.settings import Settings
+from experiments.settings import HERE, Settings, Workers
 from experiments.training.fit import Run
 from experiments.training.processes import join, writes
 from experiments.tuning.choose import Tuning, choose
@@ -45,7 +45,7 @@ def compare(
     seeds: Sequence[int],
     out: Path,
     command: str,
-    jobs: int = 1,
+    workers: Workers = HERE,
     fresh: bool = False,
     tuning: Tuning | None = None,
 ) -> None:
@@ -57,7 +57,7 @@ def compare(
         seeds: of the splits, the initializations, the batches and the noise.
         out: the folder for results.csv, curves.csv, curves.png, table.md and the store of runs.
         command: what the user typed, for table.md.
-        jobs: how many runs at once, each in a process with its share of the machine.
+        workers: how many runs at once, and where.
         fresh: whether also runs that are in the store are trained.
         tuning: what each method chooses for itself first; None for nothing.
     """
@@ -67,9 +67,9 @@ def compare(
     comparison = Comparison(settings)
     tasks: Sequence[Task] = [(method.name, (), seed) for method in methods for seed in seeds]
     if tuning is not None:
-        tasks = choose(comparison, methods, seeds, tuning, out, jobs, fresh)
+        tasks = choose(comparison, methods, seeds, tuning, out, workers, fresh)
     specs, write = comparison.specs(tasks), partial(_write, out)
-    runs = run_all(comparison, specs, Store(out), jobs, fresh, write=write)
+    runs = run_all(comparison, specs, Store(out), workers, fresh, write=write)
     if writes():
         _report(comparison, runs, out, command, tuning)
 

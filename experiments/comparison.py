@@ -17,11 +17,11 @@ from experiments.reports.tensorboard import EventFiles
 from experiments.runs.execute import execute
 from experiments.runs.spec import Changes, Spec, name_of
 from experiments.runs.store import Store
-from experiments.settings import Settings
+from experiments.settings import HERE, Settings, Workers
 from experiments.training.devices import make_placement
 from experiments.training.fit import DIVERGED, Run, fit, start
 from experiments.training.groups import as_groups_of_jit
-from experiments.training.history import Epoch
+from experiments.training.history import Checkpointer, Epoch
 from experiments.training.processes import writes
 from experiments.training.trainer import Trainer, make_trainer
 from jaxnorm import parameter_count
@@ -88,12 +88,12 @@ class Comparison:
             self._trainers[key] = make_trainer(method, config, dataset, self._placement)
         return self._trainers[key]
 
-    def __call__(self, spec: Spec) -> Run:
+    def __call__(self, spec: Spec, keeper: Checkpointer) -> Run:
         """The run, without its final state; of one that diverges the epochs before, and NaNs."""
         dataset = self.dataset(spec.seed)
         with self._events.of(spec.name, spec.seed) as log:
             report = reporter(str(spec), self.config.epochs, self.advance, log)
-            run = _fit_or_diverge(self.trainer(spec, dataset), dataset, spec.seed, report)
+            run = _fit_or_diverge(self.trainer(spec, dataset), dataset, spec.seed, report, keeper)
         return run._replace(state=None, changes=spec.changes)
 
 
@@ -101,7 +101,7 @@ def run_all(
     comparison: Comparison,
     tasks: Sequence[Spec],
     store: Store,
-    jobs: int = 1,
+    workers: Workers = HERE,
     fresh: bool = False,
     tested: str = "test",
     write: Callable[[Sequence[Run]], None] = lambda runs: None,
@@ -114,7 +114,7 @@ def run_all(
         comparison: what trains.
         tasks: what to train.
         store: of finished runs.
-        jobs: how many runs at once.
+        workers: how many runs at once, and where.
         fresh: whether also what is in the store is trained.
         tested: the name of the rows on which runs are evaluated: test, or held-out.
         write: is given the finished runs after each, in the order of the tasks.
@@ -127,18 +127,17 @@ def run_all(
         comparison.trainer(each, dataset)
     # Several hosts need not see the same files; then all train everything.
     looks = not fresh and jax.process_count() == 1
-    found = {task: store.find(task) for task in tasks} if looks else {}
-    done = {task: run for task, run in found.items() if run is not None}
+    done = store.found(tasks if looks else ())
     missing = [task for task in tasks if task not in done]
     with progress(len(missing) * epochs, writes()) as (advance, say):
         comparison.advance, comparison.kept = advance, len(done)
         if done:
             say(f"{len(done)} of {len(tasks)} runs are kept from an earlier call.")
-        make = comparison.again() if jobs > 1 else lambda: comparison
-        for task, run in execute(missing, make, store, jobs, say):
+        make = comparison.again() if workers.apart else lambda: comparison
+        for task, run in execute(missing, make, store, workers, say):
             done[task] = run
             say(summary(run, tested))
-            for _ in range(epochs if jobs > 1 else 0):
+            for _ in range(epochs if workers.apart else 0):
                 advance(str(task))
             if writes():
                 write([done[task] for task in tasks if task in done])
@@ -149,10 +148,14 @@ def run_all(
 
 
 def _fit_or_diverge(
-    trainer: Trainer, dataset: Dataset, seed: int, report: Callable[[Epoch], None]
+    trainer: Trainer,
+    dataset: Dataset,
+    seed: int,
+    report: Callable[[Epoch], None],
+    keeper: Checkpointer,
 ) -> Run:
     try:
-        return fit(trainer, dataset, seed, report)
+        return fit(trainer, dataset, seed, report, keeper)
     except Diverged as error:
         lost = Epoch(len(error.curve) + 1, *[math.nan] * (len(Epoch._fields) - 1))
         for _ in range(trainer.config.epochs - len(error.curve)):

@@ -20,7 +20,7 @@ POLICIES = "fast-autoaugment-cutout"
 #: Where the policies of Lim et al. 2019 are.
 POLICIES_FILE = "archive.py"
 
-#: The augmentations, in the order of `experiments.data.augmentations.AUGMENTATIONS`.
+#: The augmentations, in the order of `experiments.augmentation.table.AUGMENTATIONS`.
 AUGMENTATIONS = (
     *("none", "flip", "crop-flip", "crop-flip-cutout", POLICIES),
     *("resized-crop-flip", "points", "points-scaled"),

@@ -9,7 +9,7 @@ from tyro.conf import arg
 from experiments.config import Config, Entry
 from experiments.methods.overrides import Overrides
 from experiments.names import BUNDLED
-from experiments.ranges import Count, Range
+from experiments.ranges import Count, Jobs, Range
 
 
 @dataclass(frozen=True)
@@ -50,3 +50,28 @@ class Settings(Overrides, Config, Source):
     """The number of processes; it goes with --coordinator."""
     process_id: Annotated[int | None, Range(0, 2**31 - 1)] = None
     """The number of this process, from 0; process 0 writes the files."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workers:
+    """How many runs are trained at once, and where."""
+
+    jobs: Jobs = 1
+    """The number of runs at once, each in a process with its share of the cores and GPUs."""
+    ray: str = ""
+    """Train on a Ray cluster: auto, or the address of its head. Each run is a task. A task whose
+    node dies goes on from its checkpoint on another: all nodes must see the folder that the command
+    is called in, the data and --out. The guide to clusters shows how to start one."""
+    ray_cpus: Count = 1
+    """The CPUs of a run on the Ray cluster."""
+    ray_gpus: Annotated[float, Range(0, 2**10)] = 0.0
+    """The GPUs of a run on the Ray cluster; with 0.5 two runs share one."""
+
+    @property
+    def apart(self) -> bool:
+        """Whether runs are trained by other processes than the one that was started."""
+        return self.jobs > 1 or bool(self.ray)
+
+
+#: One run at a time, in the process that was started.
+HERE = Workers()

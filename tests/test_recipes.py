@@ -68,7 +68,7 @@ def test_the_loss_is_that_of_the_method_and_of_the_uci_tables():
     recipe, table = RECIPES["vcl/mlp/uci"], Settings()
     assert (recipe.sample_size, recipe.strength) == (table.sample_size, table.vcl_weight)
     assert (recipe.batch_size, recipe.epochs) == (table.batch_size, table.epochs)
-    assert recipe.learning_rate in table.learning_rates
+    assert recipe.learning_rate == table.learning_rate
     ((epoch, factor),) = recipe.rate_schedule
     assert ((epoch / recipe.epochs, factor),) == table.rate_schedule
 

@@ -51,6 +51,6 @@ class Bench:
 
     def run(self, command: str) -> None:
         """Runs the command."""
-        from experiments.bench.registry import find_benchmark
+        from experiments.bench.registry import run_benchmark
 
-        find_benchmark(self.name)(self)
+        run_benchmark(self.name, self)

@@ -6,10 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from experiments.bench.timing import costs_in_turn, shown_costs
-from experiments.reports.csv import write_csv
-from experiments.reports.files import prepare_folder
-from experiments.reports.show import show_table
+from experiments.bench.table import Measured
+from experiments.bench.timing import costs_in_turn
 from jaxnorm import (
     CenteredWeightNormalized,
     LinearlyConstrained,
@@ -33,7 +31,6 @@ NODES = {
     "sn": SpectrallyNormalized,
 }
 COLUMNS = ("network", "method", "ms", "ratio", "ratio_low", "ratio_high", "gflops", "gbytes")
-HEADER = ("network", "method", "ms", "time ratio", "10^9 operations", "10^9 bytes", "ratio")
 
 
 def wide_resnet_kernels() -> list[tuple[int, ...]]:
@@ -63,13 +60,10 @@ def resnet50_kernels() -> list[tuple[int, ...]]:
 NETWORKS = {"WRN-28-10": wide_resnet_kernels, "ResNet-50": resnet50_kernels}
 
 
-def bench_effective(flags: Any) -> None:
+def bench_effective(flags: Any) -> Measured:
     """Raw parameters -> weights for WRN-28-10 and ResNet-50, against reading and writing them."""
-    prepare_folder(flags.out)
     rows = [row for name, kernels in NETWORKS.items() for row in _rows(name, kernels(), flags)]
-    write_csv(flags.out / "effective.csv", COLUMNS, rows)
-    show_table((HEADER, [_shown(row, rows) for row in rows]))
-    print(f"\nThe baseline multiplies every weight by a number. Written to {flags.out}.")
+    return Measured(COLUMNS, rows, "The baseline multiplies every weight by a number.")
 
 
 def random_params(shapes: list[tuple[int, ...]]) -> dict[str, dict[str, Array]]:
@@ -106,9 +100,3 @@ def _unit_vectors(raw: Any) -> dict[str, Array]:
         f"{layer}/kernel": jnp.ones(leaves["kernel"].kernel.shape[-1])
         for layer, leaves in raw.items()
     }
-
-
-def _shown(row: tuple[Any, ...], rows: list[tuple[Any, ...]]) -> tuple[str, ...]:
-    network, name, *costs = row
-    base = next(other[-1] for other in rows if other[0] == network and other[1] == COPY)
-    return network, name, *shown_costs(costs), f"{costs[-1] / base:.2f}"

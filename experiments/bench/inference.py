@@ -9,33 +9,27 @@ from flax import nnx
 from jaxtyping import Array
 
 from experiments.bench.step import BASELINE, CONTROL, config_of, random_batch, trainer_of
-from experiments.bench.timing import Compiled, costs_in_turn, shown_costs
+from experiments.bench.table import Measured
+from experiments.bench.timing import Compiled, costs_in_turn
 from experiments.methods.method import Method
 from experiments.methods.paths import by_path
 from experiments.methods.table import METHODS, find_methods
-from experiments.reports.csv import write_csv
-from experiments.reports.files import prepare_folder
-from experiments.reports.show import show_table
 from experiments.training.evaluate import evaluated_weights
 from experiments.training.state import Batch
 from jaxnorm.nnx import BatchNorm, fold_batch_norm, functionalize
 
 COLUMNS = ("network", "ms", "ratio", "ratio_low", "ratio_high", "gflops", "gbytes")
-HEADER = ("network", "ms", "time ratio", "10^9 operations", "10^9 bytes")
 
 
-def bench_inference(flags: Any) -> None:
+def bench_inference(flags: Any) -> Measured:
     """Forward passes in evaluation: weights made in each call, at hand, or BN folded into them."""
-    prepare_folder(flags.out)
     batch = random_batch(flags.batch_size, flags.model)
     subjects = dict(_subjects(BASELINE, METHODS[BASELINE], flags, batch))
     subjects[CONTROL] = subjects[BASELINE]
     for method in find_methods(flags.methods):
         subjects |= dict(_subjects(method.name, method, flags, batch))
     rows = costs_in_turn(subjects, BASELINE, flags.repeats)
-    write_csv(flags.out / "inference.csv", COLUMNS, rows)
-    show_table((HEADER, [(name, *shown_costs(costs, ".3f", ".4g")) for name, *costs in rows]))
-    print(f"\n{flags.model}, {flags.batch_size} rows. Written to {flags.out}: inference.csv.")
+    return Measured(COLUMNS, rows, f"{flags.model}, {flags.batch_size} rows.")
 
 
 def _subjects(

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from experiments.bench.mixed import write_enlarged, write_records
 from experiments.bench.step import config_of
+from experiments.bench.table import Measured
 from experiments.bench.timing import times_in_turn
 from experiments.data.dataset import Dataset, Labels, Rows
 from experiments.data.pictures import load_pictures
@@ -20,9 +21,6 @@ from experiments.data.stream import Put
 from experiments.errors import UserError
 from experiments.methods.method import Method
 from experiments.methods.table import find_methods
-from experiments.reports.csv import write_csv
-from experiments.reports.files import prepare_folder
-from experiments.reports.show import show_table
 from experiments.resident import Held, with_memory
 from experiments.training.fit import start
 from experiments.training.nonfinite import copied
@@ -35,10 +33,6 @@ COLUMNS = (
     *("source", "method", "way"),
     *("rows_per_s", "rows_per_s_low", "rows_per_s_high"),
     *("core_ms_per_row", "held_mib", "peak_mib"),
-)
-HEADER = (
-    *("source", "method", "way", "rows a second"),
-    *("core, ms a row", "held before, MiB", "peak, MiB"),
 )
 
 
@@ -93,26 +87,19 @@ class Resident(NamedTuple):
         return iter([self.batch] * self.steps)
 
 
-def bench_input(flags: Any) -> None:
+def bench_input(flags: Any) -> Measured:
     """Rows a second of pictures read while training: input alone, step alone, and both."""
-    if flags.data_dir is None:
-        raise UserError(
-            "bench input reads pictures; give --data-dir, a folder train|test/CLASS/*.jpg or that "
-            "of a TensorFlow dataset, and --enlarged 2000 if they are small and of one size."
-        )
-    prepare_folder(flags.out)
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
         for name, path in _sources(flags, Path(temporary)).items():
             for method in find_methods(flags.methods):
                 rows += _measured(name, load_pictures(path, flags.side), method, flags)
-    write_csv(flags.out / "input.csv", COLUMNS, rows)
-    show_table((HEADER, [(*r[:3], f"{r[3]} [{r[4]}, {r[5]}]", *r[6:]) for r in rows]))
-    print(
-        f"\nMedians over {flags.repeats} rounds of {flags.steps} steps of {flags.batch_size} "
+    return Measured(
+        COLUMNS,
+        rows,
+        f"Medians over {flags.repeats} rounds of {flags.steps} steps of {flags.batch_size} "
         f"squares of {flags.side} pixels [quartiles]; a core's time is that of all threads, and "
-        "does not count what else runs here; memory is what the process holds. "
-        f"Written to {flags.out}: input.csv."
+        "does not count what else runs here; memory is what the process holds.",
     )
 
 

@@ -8,10 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from experiments.bench.timing import counted, ratio, shown_costs, times_in_turn
-from experiments.reports.csv import write_csv
-from experiments.reports.files import prepare_folder
-from experiments.reports.show import show_table
+from experiments.bench.table import Measured
+from experiments.bench.timing import counted, ratio, times_in_turn
 from jaxnorm import LinearlyConstrained
 
 FAN_INS = (64, 576, 1152, 2304, 4608)
@@ -20,17 +18,13 @@ COLUMNS = (
     *("fan_in", "pass", "dense_ms", "reflection_ms", "speedup", "speedup_low", "speedup_high"),
     *("gflops_ratio", "gbytes_ratio"),
 )
-HEADER = ("fan-in", "pass", "dense, ms", "reflection, ms", "speedup", "operations", "bytes")
 
 
-def bench_lcw(flags: Any) -> None:
+def bench_lcw(flags: Any) -> Measured:
     """LCW of 512 units, forward and gradient: the reflection against the dense product B v."""
-    prepare_folder(flags.out)
     rows = [row for fan_in in FAN_INS for row in _rows(fan_in, flags.repeats)]
-    write_csv(flags.out / "lcw.csv", COLUMNS, rows)
-    show_table((HEADER, [_shown(row) for row in rows]))
-    print(f"\n{UNITS} units; operations and bytes are the dense product's over the reflection's.")
-    print(f"Written to {flags.out}: lcw.csv.")
+    note = f"{UNITS} units; operations and bytes are the dense product's over the reflection's."
+    return Measured(COLUMNS, rows, note)
 
 
 def _rows(fan_in: int, repeats: int) -> list[tuple[Any, ...]]:
@@ -85,8 +79,3 @@ def _compare(compiled: dict[str, Any], repeats: int) -> tuple[float, ...]:
     dense, reflection = (counted(compiled[way][0]) for way in ("dense", "reflection"))
     counts = (ours / theirs for ours, theirs in zip(dense, reflection, strict=True))
     return *medians, *ratio(times["dense"], times["reflection"]), *counts
-
-
-def _shown(row: tuple[Any, ...]) -> tuple[str, ...]:
-    fan_in, name, dense, *costs = row
-    return str(fan_in), name, f"{dense:.3g}", *shown_costs(costs)

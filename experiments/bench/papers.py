@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from experiments.bench.table import Measured
 from experiments.config import Config
 from experiments.methods.table import METHODS
 from experiments.papers.dry_run import SHAPES, dry_run
@@ -15,9 +16,6 @@ from experiments.papers.item import Item
 from experiments.papers.registry import ITEMS
 from experiments.papers.training import config_of
 from experiments.papers.trainings import chosen
-from experiments.reports.csv import write_csv
-from experiments.reports.files import prepare_folder
-from experiments.reports.show import show_table
 from experiments.training.trainer import network_of
 from jaxnorm.nnx import functionalize
 
@@ -54,16 +52,11 @@ class Cost(NamedTuple):
     hours: float
 
 
-def bench_papers(flags: Any) -> None:
+def bench_papers(flags: Any) -> Measured:
     """GPU hours of a run of every cell of the papers' tables, estimated from its operations."""
-    prepare_folder(flags.out)
-    costs = {name: costs_of(item) for name, item in ITEMS.items() if item.grid is not None}
-    rows = [row_of(cost) for each in costs.values() for cost in each]
-    write_csv(flags.out / "papers.csv", Cost._fields, rows)
-    totals = [(name, sum(c.hours * c.seeds for c in each)) for name, each in costs.items()]
-    lines = [(name, f"{hours:.3g}") for name, hours in totals]
-    show_table((("item", "GPU hours, all seeds"), lines))
-    print(f"\nAt {SPEED:.3g} operations and at most {STEPS:g} steps a second.")
+    costs = [cost for item in ITEMS.values() for cost in costs_of(item)]
+    note = f"Of one seed, at {SPEED:.3g} operations and at most {STEPS:g} steps a second."
+    return Measured(Cost._fields, list(map(row_of, costs)), note)
 
 
 def costs_of(item: Item) -> list[Cost]:

@@ -9,10 +9,8 @@ import jax.numpy as jnp
 from flax import linen, nnx
 from jaxtyping import Array
 
-from experiments.bench.timing import costs_in_turn, shown_costs
-from experiments.reports.csv import write_csv
-from experiments.reports.files import prepare_folder
-from experiments.reports.show import show_table
+from experiments.bench.table import Measured
+from experiments.bench.timing import costs_in_turn
 from jaxnorm import (
     SpectrallyNormalized,
     WeightNormalized,
@@ -25,15 +23,14 @@ from jaxnorm import (
 FAN_IN, UNITS, ROWS = 2304, 512, 16
 PLAIN = "plain dense"
 COLUMNS = ("layer", "ms", "ratio", "ratio_low", "ratio_high", "gflops", "gbytes")
-HEADER = ("layer", "ms", "time ratio", "10^9 operations", "10^9 bytes")
+
 
 #: A loss of trainable parameters and inputs, and the parameters.
 Subject = tuple[Callable[[Any, Array], Array], Any]
 
 
-def bench_peers(flags: Any) -> None:
+def bench_peers(flags: Any) -> Measured:
     """A dense layer's gradient with jaxnorm's and other libraries' normalized weights."""
-    prepare_folder(flags.out)
     x = jax.random.normal(jax.random.key(0), (ROWS, FAN_IN))
     compiled = {}
     for name, make in PEERS.items():
@@ -43,12 +40,8 @@ def bench_peers(flags: Any) -> None:
             run = jax.jit(jax.value_and_grad(loss)).lower(params, x).compile()
             compiled[name] = run, (params, x)
     rows = costs_in_turn(compiled, PLAIN, flags.repeats)
-    write_csv(flags.out / "peers.csv", COLUMNS, rows)
-    show_table((HEADER, [(name, *shown_costs(costs)) for name, *costs in rows]))
-    print(
-        f"\n{ROWS} rows, fan-in {FAN_IN}, {UNITS} units. Libraries that are not installed are left"
-    )
-    print(f"out. Written to {flags.out}: peers.csv.")
+    note = f"{ROWS} rows, fan-in {FAN_IN}, {UNITS} units. Libraries that are missing are left out."
+    return Measured(COLUMNS, rows, note)
 
 
 def _plain(x: Array) -> Subject:

@@ -9,14 +9,11 @@ import jax
 import numpy as np
 
 from experiments.bench.step import CLASSES, IMAGE, config_of
+from experiments.bench.table import Measured
 from experiments.config import Config, Entry
 from experiments.data.dataset import Dataset
-from experiments.errors import UserError
 from experiments.methods.method import Method
 from experiments.methods.table import find_methods
-from experiments.reports.csv import write_csv
-from experiments.reports.files import prepare_folder
-from experiments.reports.show import show_table
 from experiments.traffic import Traffic, traffic_of
 from experiments.training.devices import make_placement
 from experiments.training.state import Batch
@@ -26,18 +23,11 @@ DEVICES = (1, 2, 4, 8)
 ENTRIES: tuple[Entry, ...] = ("jit", "shard_map")
 QUICK: dict[str, Any] = {"xla_backend_optimization_level": 0}
 COLUMNS = ("method", "parallel", "devices", "rows", "collectives", "bytes_per_device")
-HEADER = ("method", "--parallel", "devices", "rows", "collectives", "bytes a device")
 
 
-def bench_scaling(flags: Any) -> None:
+def bench_scaling(flags: Any) -> Measured:
     """Collectives of the compiled step and their bytes a device, on 1, 2, 4 and 8 devices."""
     counts = [count for count in DEVICES if count <= len(jax.devices())]
-    if len(counts) == 1:
-        raise UserError(
-            "bench scaling compiles for several devices and there is one; on a CPU set the "
-            f"environment variable JAX_NUM_CPU_DEVICES={DEVICES[-1]}."
-        )
-    prepare_folder(flags.out)
     config = config_of(flags)
     rows = [
         (method.name, entry, count, count * flags.batch_size, *_shown(sent))
@@ -47,9 +37,7 @@ def bench_scaling(flags: Any) -> None:
             counts, weak_scaling(method, config, entry, counts, flags.batch_size), strict=True
         )
     ]
-    write_csv(flags.out / "scaling.csv", COLUMNS, rows)
-    show_table((HEADER, [tuple(map(str, row)) for row in rows]))
-    print(f"\n{flags.batch_size} rows a device. Written to {flags.out}: scaling.csv.")
+    return Measured(COLUMNS, rows, f"{flags.batch_size} rows a device.")
 
 
 def weak_scaling(

@@ -11,12 +11,10 @@ import jax
 import numpy as np
 
 from experiments.bench.step import BASELINE, CONTROL, config_of, random_batch, trainer_of
-from experiments.bench.timing import bracketed, ratio, times_in_turn
+from experiments.bench.table import Measured
+from experiments.bench.timing import ratio, times_in_turn
 from experiments.methods.method import Method
 from experiments.methods.table import METHODS, find_methods
-from experiments.reports.csv import write_csv
-from experiments.reports.files import prepare_folder
-from experiments.reports.show import show_table
 from experiments.training.ahead_of_time import AheadOfTime
 
 #: What a fresh Python imports; the first is what a script that trains has anyway.
@@ -24,21 +22,17 @@ IMPORTS = ("jax, optax", "jax, optax, jaxnorm", "jax, optax, flax.nnx", "jax, op
 #: Fresh processes and compilations take seconds each.
 MOST = 5
 COLUMNS = ("what", "seconds", "ratio", "ratio_low", "ratio_high")
-HEADER = ("what", "seconds", "time ratio")
 
 
-def bench_start(flags: Any) -> None:
+def bench_start(flags: Any) -> Measured:
     """Seconds to import the library, and to compile a step of each method."""
-    prepare_folder(flags.out)
     repeats = min(flags.repeats, MOST)
     rows = _rows({f"import {names}": partial(_import, names) for names in IMPORTS}, repeats)
     methods = {BASELINE: METHODS[BASELINE], CONTROL: METHODS[BASELINE]}
     methods |= {method.name: method for method in find_methods(flags.methods)}
     steps = {f"compile {name}": _compilation(each, flags) for name, each in methods.items()}
     rows += _rows(steps, repeats)
-    write_csv(flags.out / "start.csv", COLUMNS, rows)
-    show_table((HEADER, [_shown(row) for row in rows]))
-    print(f"\nA step of {flags.model}, traced and compiled. Written to {flags.out}: start.csv.")
+    return Measured(COLUMNS, rows, f"A step of {flags.model}, traced and compiled.")
 
 
 def _import(names: str) -> None:
@@ -62,8 +56,3 @@ def _rows(subjects: Mapping[str, Callable[[], object]], repeats: int) -> list[tu
     times = times_in_turn(subjects, repeats)
     base = times[next(iter(subjects))]
     return [(n, 1e-3 * statistics.median(t), *ratio(t, base)) for n, t in times.items()]
-
-
-def _shown(row: tuple[Any, ...]) -> tuple[str, ...]:
-    name, seconds, middle, low, high = row
-    return name, f"{seconds:.2f}", bracketed(middle, low, high, ".2f")

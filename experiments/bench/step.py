@@ -7,16 +7,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments.bench.timing import bracketed, counted, in_turn, median_and_ratio
+from experiments.bench.table import Measured
+from experiments.bench.timing import counted, in_turn, median_and_ratio
 from experiments.config import Config
 from experiments.data.characters import CHARACTERS, LENGTH
 from experiments.data.dataset import Dataset
 from experiments.methods.method import Method
 from experiments.methods.table import METHODS, find_methods
 from experiments.progress import progress
-from experiments.reports.csv import write_csv
-from experiments.reports.files import prepare_folder
-from experiments.reports.show import show_table
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.state import Batch
 from experiments.training.trainer import Trainer, make_trainer
@@ -56,19 +54,17 @@ class Subject(NamedTuple):
     state: Any
 
 
-def bench_step(flags: Any) -> None:
+def bench_step(flags: Any) -> Measured:
     """Times of single training steps against none's, interleaved, with none twice as a control."""
-    prepare_folder(flags.out)
     methods = [method for method in find_methods(flags.methods) if method.name != BASELINE]
     batch = random_batch(flags.batch_size, flags.model)
     costs = measure_steps(methods, config_of(flags), batch, flags.repeats)
-    rows = [(name, *(f"{x:.5g}" for x in numbers)) for name, *numbers in costs]
-    write_csv(flags.out / "step.csv", StepCost._fields, rows)
-    show_table((HEADER, [_row(cost, costs[0]) for cost in costs]))
-    print(
-        f"\nRatios are medians over {flags.repeats} rounds [quartiles]; the control says how much"
+    return Measured(
+        StepCost._fields,
+        costs,
+        f"Ratios are medians over {flags.repeats} rounds [quartiles]; the control says how much "
+        "of a ratio is noise.",
     )
-    print(f"of a ratio is noise. Written to {flags.out}: step.csv.")
 
 
 def config_of(flags: Any) -> Config:
@@ -135,13 +131,3 @@ def timed(subject: Subject, batch: Batch) -> tuple[Subject, float]:
 def _cost(name: str, times: Mapping[str, list[float]], compiled: jax.stages.Compiled) -> StepCost:
     counts = (count / 1e9 for count in counted(compiled))
     return StepCost(name, *median_and_ratio(times[name], times[BASELINE]), *counts)
-
-
-HEADER = ("method", "step, ms", "time ratio", "10^9 operations", "ratio", "10^9 bytes", "ratio")
-
-
-def _row(cost: StepCost, base: StepCost) -> tuple[str, ...]:
-    time = bracketed(cost.ratio, cost.ratio_low, cost.ratio_high, ".3f")
-    operations = f"{cost.gflops:.4g}", f"{cost.gflops / base.gflops:.3f}"
-    traffic = f"{cost.gbytes:.4g}", f"{cost.gbytes / base.gbytes:.3f}"
-    return cost.method, f"{cost.step_ms:.3g}", time, *operations, *traffic

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from experiments.bench.step import CLASSES, config_of, random_batch
+from experiments.bench.table import Measured
 from experiments.bench.timing import ratio, times_in_turn
 from experiments.checkpoints.keeper import keeping
 from experiments.checkpoints.settings import CheckpointSettings
@@ -17,9 +18,6 @@ from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.methods.method import Method
 from experiments.methods.table import find_methods
-from experiments.reports.csv import write_csv
-from experiments.reports.files import prepare_folder
-from experiments.reports.show import show_table
 from experiments.training.epoch import steps_per_epoch
 from experiments.training.fit import fit, start
 from experiments.training.state import Batch
@@ -40,26 +38,23 @@ BASES = {
     "fit, waiting": FIT,
 }
 COLUMNS = ("method", "way", "steps_per_s", "base", "ratio", "ratio_low", "ratio_high")
-HEADER = ("method", "way", "steps a second", "time ratio", "to")
 
 
-def bench_throughput(flags: Any) -> None:
+def bench_throughput(flags: Any) -> Measured:
     """Steps a second of `train`'s epoch against a Python loop of the step, and of all of `fit`."""
-    prepare_folder(flags.out)
     data = _data(flags.model, flags.batch_size)
     config = config_of(flags).changed(epochs=EPOCHS, nonfinite="stop")
     rows: list[tuple[Any, ...]] = []
     for method in find_methods(flags.methods):
         trainer = make_trainer(method, config, data)
         rows += _rows(method, trainer, data, flags.repeats)
-    write_csv(flags.out / f"throughput_{flags.model}.csv", COLUMNS, rows)
-    show_table((HEADER, [_shown(row) for row in rows]))
-    runs = trainer.epoch.title
-    print(
-        f"\n{EPOCHS} epochs of {_steps(trainer, data)} steps in each of {flags.repeats} rounds; "
-        f"train's epoch is {runs} here."
+    return Measured(
+        COLUMNS,
+        rows,
+        f"{EPOCHS} epochs of {_steps(trainer, data)} steps in each of {flags.repeats} rounds; "
+        f"train's epoch is {trainer.epoch.title} here.",
+        f"throughput_{flags.model}",
     )
-    print(f"Written to {flags.out}: throughput_{flags.model}.csv.")
 
 
 def _data(model: str, batch_size: int) -> Dataset:
@@ -145,17 +140,12 @@ def _batches(data: Dataset, size: int) -> Iterator[Batch]:
 def _rows(method: Method, trainer: Trainer, data: Dataset, repeats: int) -> list[tuple[Any, ...]]:
     times = times_in_turn(ways(trainer, data), repeats)
     steps = EPOCHS * _steps(trainer, data)
-    rates = {way: f"{1e3 * steps / statistics.median(each):.4g}" for way, each in times.items()}
+    rates = {way: 1e3 * steps / statistics.median(each) for way, each in times.items()}
     return [
-        (method.name, way, rates[way], base, *(f"{x:.4f}" for x in ratio(times[way], times[base])))
+        (method.name, way, rates[way], base, *ratio(times[way], times[base]))
         for way, base in BASES.items()
     ]
 
 
 def _steps(trainer: Trainer, data: Dataset) -> int:
     return steps_per_epoch(data.train_rows, trainer.config.batch_size)
-
-
-def _shown(row: tuple[Any, ...]) -> tuple[str, ...]:
-    method, way, steps, base, middle, low, high = row
-    return method, way, steps, f"{middle} [{low}, {high}]", base

@@ -61,11 +61,6 @@ def median_and_ratio(times: list[float], base: list[float]) -> tuple[float, ...]
     return statistics.median(times), *ratio(times, base)
 
 
-def bracketed(middle: float, low: float, high: float, form: str = ".3g") -> str:
-    """A median with its quartiles, as tables show it."""
-    return f"{middle:{form}} [{low:{form}}, {high:{form}}]"
-
-
 #: A compiled function, and what it is called with.
 Compiled = tuple[jax.stages.Compiled, tuple[Any, ...]]
 
@@ -80,13 +75,6 @@ def costs_in_turn(
         (name, *median_and_ratio(times[name], times[base]), *(1e-9 * n for n in counted(run)))
         for name, (run, _) in compiled.items()
     ]
-
-
-def shown_costs(costs: Iterable[float], of_ratio: str = ".3g", of_count: str = ".3g") -> list[str]:
-    """Milliseconds, their ratio with its quartiles, and counts, as tables show them."""
-    ms, middle, low, high, *counts = costs
-    shown = (f"{count:{of_count}}" for count in counts)
-    return [f"{ms:.3g}", bracketed(middle, low, high, of_ratio), *shown]
 
 
 def counted(compiled: jax.stages.Compiled) -> tuple[float, float]:

@@ -11,20 +11,17 @@ from optax import contrib
 
 import jaxnorm
 from experiments.bench.effective import random_params, wide_resnet_kernels
-from experiments.bench.timing import counted, median_and_ratio, shown_costs, times_in_turn
+from experiments.bench.table import Measured
+from experiments.bench.timing import counted, median_and_ratio, times_in_turn
 from experiments.methods.part import Optimizer
 from experiments.methods.rivals.hyperball import hyperball
 from experiments.methods.rivals.nero import normalize_units
-from experiments.reports.csv import write_csv
-from experiments.reports.files import prepare_folder
-from experiments.reports.show import show_table
 
 BASE, CONTROL = "SGD", "SGD again"
 COLUMNS = (
     *("network", "optimizer", "ms", "ratio", "ratio_low", "ratio_high"),
     *("operations_per_weight", "bytes_per_weight", "temporary_bytes_per_weight"),
 )
-HEADER = ("network", "optimizer", "ms", "time ratio", "operations", "bytes", "temporary bytes")
 
 
 def decoder_kernels(width: int = 1024, layers: int = 24) -> list[tuple[int, ...]]:
@@ -93,14 +90,11 @@ class _Subject(NamedTuple):
         return self.arrays
 
 
-def bench_update(flags: Any) -> None:
+def bench_update(flags: Any) -> Measured:
     """An optimizer's update at 36M, 9M and 302M weights, constrained and not, against SGD's."""
-    prepare_folder(flags.out)
     rows = [row for name in NETWORKS for row in _rows(name, flags.repeats)]
-    write_csv(flags.out / "update.csv", COLUMNS, rows)
-    show_table((HEADER, [(*row[:2], *shown_costs(row[2:])) for row in rows]))
-    print("\nSGD has momentum; operations and bytes are the compiler's, a weight.")
-    print(f"Written to {flags.out}: update.csv.")
+    note = "SGD has momentum; operations and bytes are the compiler's, a weight."
+    return Measured(COLUMNS, rows, note)
 
 
 def _rows(network: str, repeats: int) -> list[tuple[Any, ...]]:

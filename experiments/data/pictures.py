@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from PIL import Image
 
-from experiments.data.crops import at_random, middle
+from experiments.augmentation.crops import at_random, middle
 from experiments.data.dataset import Dataset, Labels, Rows, check_trained
 from experiments.data.images import is_picture, read_picture
 from experiments.data.prepared import FEATURES, labelled, refuse_foreign_classes

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.augmentation.published import POLICIES_SOURCE
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.data.pictures import load_pictures
-from experiments.data.published import POLICIES_SOURCE
 from experiments.errors import UserError
 from experiments.names import POLICIES_FILE
 

@@ -1,29 +1,14 @@
 """What tells whether finished runs were trained on the data that are there now."""
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from experiments.papers.data import BUNDLED, find
 from experiments.reading import reading
 
 #: The bytes of a file that are read at once.
 CHUNK = 1 << 20
-
-
-def with_data(
-    protocol: Mapping[str, Any], data_dir: Path | None, names: Iterable[str]
-) -> dict[str, Any]:
-    """A protocol and, as its ``data``, what tells the data of these names from others.
-
-    Args:
-        protocol: what runs follow.
-        data_dir: the folder of the data, or None for the bundled digits.
-        names: of the datasets.
-    """
-    found = data_of(data_dir, names)
-    return {**protocol, "data": BUNDLED if data_dir is None else found}
 
 
 def data_of(data_dir: Path | None, names: Iterable[str]) -> dict[str, object]:

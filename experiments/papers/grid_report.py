@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,7 +13,7 @@ from experiments.names import POLICIES
 from experiments.papers.data import described, published_policies, said_of_policies
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.grid_claims import cells_of, claims_of
-from experiments.papers.item import Context, Item, Presets, Report
+from experiments.papers.item import Claim, Context, Item, Presets, Report
 from experiments.papers.training import method_of
 from experiments.papers.trainings import Trained, chosen, train_grid
 from experiments.papers.verdict import NOTE, measured
@@ -27,6 +27,9 @@ COLUMNS = (
     *(*MEASURES, "step_ms", "parameters", "reported"),
 )
 
+#: What is claimed and drawn of a table's runs, besides what every table shows.
+View = Callable[[Sequence[Trained]], tuple[Sequence[Claim], Mapping[str, Figure]]]
+
 
 def grid_item(
     name: str,
@@ -35,8 +38,9 @@ def grid_item(
     grid: Grid,
     presets: Presets,
     notes: Sequence[str] = (),
+    view: View | None = None,
 ) -> Item:
-    """An item whose report is a table of trainings."""
+    """An item whose report is a table of trainings, and what ``view`` makes of them besides."""
 
     def run(protocol: Protocol, context: Context) -> Report:
         cells = chosen(grid, protocol)
@@ -47,7 +51,11 @@ def grid_item(
             said.append(said_of_policies(protocol.policies))
         said += said_of_noise(cells, protocol)
         trained = train_grid(grid, protocol, context)
-        return report_of(grid, trained, (*said, *notes), protocol.last, names)
+        report = report_of(grid, trained, (*said, *notes), protocol.last, names)
+        claims, figures = view(trained) if view else ([], {})
+        return report._replace(
+            claims=[*claims, *report.claims], figures={**figures, **report.figures}
+        )
 
     return Item(name, title, reported, run, presets, grid)
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 from matplotlib.figure import Figure
 
 from experiments.papers.grid import Grid
+from experiments.settings import HERE, Workers
 
 PresetName = Literal["smoke", "cpu", "full"]
 
@@ -74,13 +75,13 @@ class Context(NamedTuple):
         data_dir: the folder of the paper's data, or None.
         out: the folder of the report; an item may keep unfinished work in it.
         advance: ``advance(fraction, what)``: for the progress bar, the part that is done (0 to 1).
-        jobs: how many trainings of a table run at once.
+        workers: how many trainings of a table run at once, and where.
     """
 
     data_dir: Path | None
     out: Path
     advance: Callable[[float, str], None]
-    jobs: int = 1
+    workers: Workers = HERE
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from experiments.reports.files import prepare_folder, write_whole
 from experiments.reports.picture import picture
 from experiments.reports.show import show_table
 from experiments.reports.table import Table, markdown, provenance
+from experiments.settings import HERE, Workers
 
 #: What is said of a preset that leaves nothing of the protocol out.
 FULL = "the paper's sizes; what else differs from its text is in experiments/papers/README.md"
@@ -23,7 +24,12 @@ TICKS = 100
 
 
 def run_item(
-    item: Item, preset: PresetName, data_dir: Path | None, out: Path, command: str, jobs: int = 1
+    item: Item,
+    preset: PresetName,
+    data_dir: Path | None,
+    out: Path,
+    command: str,
+    workers: Workers = HERE,
 ) -> Report:
     """Runs one preset of an item, writes report.md, results.csv and pictures, prints the claims.
 
@@ -33,13 +39,13 @@ def run_item(
         data_dir: the folder of the paper's data, for items that need one.
         out: the folder to write to.
         command: what the user typed, for the report.
-        jobs: how many trainings of a table run at once.
+        workers: how many trainings of a table run at once, and where.
     """
     chosen = item.presets[preset]
     if data_dir is not None and not data_dir.is_dir():
         raise UserError(f"--data-dir {data_dir} is not a folder; give the folder of the data.")
     with alone_in(prepare_folder(out)), progress(TICKS) as (advance, _):
-        report = item.run(chosen.settings, Context(data_dir, out, _ticker(advance), jobs))
+        report = item.run(chosen.settings, Context(data_dir, out, _ticker(advance), workers))
     write_csv(out / "results.csv", report.columns, report.rows)
     for name, figure in report.figures.items():
         write_whole(out / f"{name}.png", picture(figure))

@@ -1,13 +1,15 @@
-"""What tables show of a trained network besides its accuracy, from its logits on the test rows."""
+"""What tables show of a trained network besides its accuracy: of its logits, or its weights."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from experiments.data.dataset import Dataset
+from experiments.methods.population import scales_and_biases
 from experiments.training.evaluate import CHUNK, evaluated_weights
 from experiments.training.state import TrainState
 from experiments.training.stream import standardized
@@ -36,8 +38,20 @@ SCORES: Mapping[str, Callable[[Logits, Labels], float]] = MappingProxyType(
 )
 
 
+def gamma_squared(params: PyTree) -> float:
+    """The mean square of the only normalizer's scales."""
+    (scale,) = scales_and_biases(params)[0].values()
+    return float(jnp.mean(jnp.square(scale)))
+
+
+#: Those of the trained parameters.
+OF_WEIGHTS: Mapping[str, Callable[[PyTree], float]] = MappingProxyType(
+    {"gamma_squared": gamma_squared}
+)
+
+
 def scores_of(
-    trainer: Trainer, state: TrainState, data: Dataset, names: Iterable[str]
+    trainer: Trainer, state: TrainState, data: Dataset, names: Sequence[str]
 ) -> dict[str, float]:
     """The scores of a trained network on the test rows, streamed or not.
 
@@ -45,11 +59,12 @@ def scores_of(
         trainer: that trained it.
         state: after training.
         data: the two splits.
-        names: of `SCORES`; nothing is computed for none.
+        names: of `SCORES` and `OF_WEIGHTS`; nothing is computed for none.
     """
-    names = tuple(names)
+    of_weights = {name: OF_WEIGHTS[name](state.params) for name in names if name in OF_WEIGHTS}
+    names = [name for name in names if name in SCORES]
     if not names:
-        return {}
+        return of_weights
     weights = evaluated_weights(trainer.method, state)
     apply = trainer.context.functional.apply
 
@@ -60,7 +75,7 @@ def scores_of(
 
     found = [(np.asarray(logits_of(weights, X)), np.asarray(y)) for X, y in _test_batches(data)]
     logits, labels = (np.concatenate(each) for each in zip(*found, strict=True))
-    return {name: SCORES[name](logits, labels) for name in names}
+    return of_weights | {name: SCORES[name](logits, labels) for name in names}
 
 
 def _test_batches(data: Dataset) -> Iterable[tuple[Array | np.ndarray, Array | np.ndarray]]:

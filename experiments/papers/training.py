@@ -20,6 +20,7 @@ from experiments.papers.grid import Cell, Protocol
 from experiments.papers.scores import scores_of
 from experiments.runs.spec import Spec
 from experiments.training.fit import Run, fit
+from experiments.training.history import Checkpointer
 from experiments.training.trainer import Trainer, make_trainer
 
 
@@ -37,14 +38,14 @@ class Training:
         self._dataset = functools.lru_cache(maxsize=protocol.seeds)(self._load)
         self._trainer: tuple[tuple[object, ...], Trainer] | None = None
 
-    def __call__(self, spec: Spec) -> Run:
+    def __call__(self, spec: Spec, keeper: Checkpointer) -> Run:
         """The run, without its final state."""
         own, overrides = apart(spec)
         setting = self._protocol.changed(**own)
         sizes = setting.rows, setting.test_rows, setting.held_out, setting.side
         data = self._dataset(spec.data[0], spec.seed, *sizes)
         trainer = self._trainer_for(spec, setting, overrides, data)
-        run = fit(trainer, data, spec.seed)
+        run = fit(trainer, data, spec.seed, checkpointer=keeper)
         scores = scores_of(trainer, run.trained, data, setting.scores)
         return run._replace(state=None, scores=scores, changes=spec.changes)
 

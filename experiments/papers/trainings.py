@@ -1,6 +1,7 @@
 """Every cell of a grid under every seed: its runs in the store, the others trained."""
 
 import sys
+from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -8,7 +9,8 @@ from experiments.papers.fingerprint import data_of
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.item import Context
 from experiments.papers.training import Training, spec_of
-from experiments.runs.execute import execute
+from experiments.runs.execute import Make, execute
+from experiments.runs.spec import Spec
 from experiments.runs.store import Store
 from experiments.training.fit import Run
 
@@ -23,26 +25,38 @@ class Trained(NamedTuple):
 
 def train_grid(grid: Grid, protocol: Protocol, context: Context) -> list[Trained]:
     """All runs of a grid; what is in the store of the folder is not trained again."""
-    cells, store = chosen(grid, protocol), Store(context.out)
+    cells = chosen(grid, protocol)
     data = data_of(context.data_dir, [cell.dataset for cell in cells])
     places = {
         (cell.name, seed): spec_of(cell, seed, protocol, (cell.dataset, data[cell.dataset]))
         for cell in cells
         for seed in range(protocol.seeds)
     }
-    specs = list(dict.fromkeys(places.values()))
-    names = {spec: f"{name}, seed {seed}" for (name, seed), spec in places.items()}
-    runs = {spec: run for spec in specs if (run := store.find(spec)) is not None}
-    missing = [spec for spec in specs if spec not in runs]
     make = partial(Training, protocol, context.data_dir)
-    for spec, run in execute(missing, make, store, context.jobs, partial(print, file=sys.stderr)):
-        runs[spec] = run
-        context.advance(len(runs) / len(specs), names[spec])
+    names = {spec: f"{name}, seed {seed}" for (name, seed), spec in places.items()}
+    runs = runs_of(names, make, context)
     return [
         Trained(cell, seed, runs[places[cell.name, seed]])
         for cell in cells
         for seed in range(protocol.seeds)
     ]
+
+
+def runs_of(names: Mapping[Spec, str], make: Make, context: Context) -> dict[Spec, Run]:
+    """The run of each spec: of the store in the folder of the report, or else trained.
+
+    Args:
+        names: what each is called where progress is shown.
+        make: makes what trains a spec.
+        context: of the report.
+    """
+    store, say = Store(context.out), partial(print, file=sys.stderr)
+    runs = store.found(names)
+    missing = [spec for spec in names if spec not in runs]
+    for spec, run in execute(missing, make, store, context.workers, say):
+        runs[spec] = run
+        context.advance(len(runs) / len(names), names[spec])
+    return runs
 
 
 def chosen(grid: Grid, protocol: Protocol) -> list[Cell]:

@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from experiments.papers.grid import Measure, Ordering
 from experiments.papers.item import Claim
-from experiments.runs.analyse import interval
+from experiments.runs.analyse import above, interval
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
 
@@ -24,9 +24,8 @@ NOTE = (
 
 def by_interval(claim: Claim, low: float, high: float, margin: float = 0.0) -> Claim:
     """The claim judged: it holds if all of an interval is above -margin, and fails if all below."""
-    if low > -margin or high < -margin:
-        return claim._replace(holds=low > -margin)
-    return claim._replace(said=UNDECIDED)
+    holds = above(low, high, -margin)
+    return claim._replace(said=UNDECIDED) if holds is None else claim._replace(holds=holds)
 
 
 def early(curve: Sequence[Epoch]) -> Float[np.ndarray, " epochs"]:

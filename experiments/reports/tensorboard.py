@@ -1,13 +1,12 @@
 """The curves as TensorBoard's event files, written while the runs train."""
 
 import contextlib
-import importlib
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from experiments.errors import UserError
+from experiments.extras import library
 from experiments.reports.files import prepare_folder
 from experiments.training.history import Epoch
 
@@ -25,7 +24,12 @@ class EventFiles:
     def __init__(self, folder: Path | None):
         self._folder = folder
         if folder is not None:
-            self._library = _library()
+            self._library = library(
+                "tensorboardX",
+                "--tensorboard",
+                "tensorboard",
+                "without the flag, curves.csv has the same numbers",
+            )
             prepare_folder(folder, "--tensorboard")
 
     @contextlib.contextmanager
@@ -44,14 +48,3 @@ def _write(writer: Any, entry: Epoch) -> None:
     for name, value in zip(entry._fields[1:], entry[1:], strict=True):
         if math.isfinite(value):  # The library warns of others.
             writer.add_scalar(name, value, entry.epoch)
-
-
-def _library() -> Any:
-    try:
-        return importlib.import_module("tensorboardX")
-    except ImportError:
-        raise UserError(
-            "--tensorboard needs tensorboardX, which is not installed: pip install "
-            "'jaxnorm[tensorboard]' in your environment, or pip install -e '.[tensorboard]' here; "
-            "without the flag, curves.csv has the same numbers."
-        ) from None

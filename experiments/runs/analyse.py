@@ -12,6 +12,9 @@ from experiments.runs.store import Row
 
 #: How sure an interval is.
 CONFIDENCE = 0.95
+#: The numbers of seeds at which the plan of the results looks, and how sure an interval is at each:
+#: Pocock's constant for three looks, whose nominal level of 0.0221 keeps 0.05 over all of them.
+LOOKS, LOOK_CONFIDENCE = (3, 6, 10), 0.9779
 
 _MEASURES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
 
@@ -46,16 +49,38 @@ def summary(runs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def interval(differences: Float[np.ndarray, " seeds"]) -> tuple[float, float]:
-    """The 95% interval of the mean of paired differences; everything for a single one.
+def interval(
+    differences: Float[np.ndarray, " seeds"], confidence: float = CONFIDENCE
+) -> tuple[float, float]:
+    """The interval of the mean of paired differences; everything for a single one.
 
     Student's t: it holds if the differences are independent and normal.
     """
     count = len(differences)
     if count < 2:
         return -np.inf, np.inf
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) * stats.sem(differences)
+    half = stats.t.ppf((1 + confidence) / 2, count - 1) * stats.sem(differences)
     return float(differences.mean() - half), float(differences.mean() + half)
+
+
+def above(low: float, high: float, bound: float = 0.0) -> bool | None:
+    """Whether all of an interval is above a bound, or all below; None where it leaves it open."""
+    return True if low > bound else False if high < bound else None
+
+
+def interval_by_looks(
+    differences: Float[np.ndarray, " seeds"], bound: float = 0.0
+) -> tuple[float, float]:
+    """The interval at the first of `LOOKS` that decides, else at the last one with enough seeds.
+
+    All looks together miss in some 5.6% of the cases: Pocock's constant keeps 5% where deviations
+    are known.
+    """
+    found = -np.inf, np.inf
+    for count in (look for look in LOOKS if look <= len(differences)):
+        if above(*found, bound) is None:
+            found = interval(differences[:count], LOOK_CONFIDENCE)
+    return found
 
 
 def _flat(row: Row, settings: Sequence[str]) -> dict[str, object]:

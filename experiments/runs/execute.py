@@ -1,4 +1,4 @@
-"""From specs to finished runs: in this process, or in several that share the machine."""
+"""From specs to finished runs: in this process, in several of the machine, or on a cluster."""
 
 import os
 import pickle
@@ -16,10 +16,12 @@ from experiments.errors import UserError
 from experiments.progress import Say
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store
+from experiments.settings import HERE, Workers
 from experiments.training.fit import Run
+from experiments.training.history import Checkpointer, NoCheckpoints
 from experiments.training.processes import writes
 
-Training = Callable[[Spec], Run]
+Training = Callable[[Spec, Checkpointer], Run]
 Make = Callable[[], Training]
 
 #: The seconds between two looks: at Ctrl-C, and whether the process that waits still lives.
@@ -27,7 +29,11 @@ _PULSE = 1.0
 
 
 def execute(
-    specs: Sequence[Spec], make: Make, store: Store, jobs: int = 1, say: Say = lambda line: None
+    specs: Sequence[Spec],
+    make: Make,
+    store: Store,
+    workers: Workers = HERE,
+    say: Say = lambda line: None,
 ) -> Iterator[tuple[Spec, Run]]:
     """Trains specs and keeps each run as it ends: in their order, or with several jobs in any.
 
@@ -35,25 +41,32 @@ def execute(
         specs: what to train, the seeds of one thing after the other.
         make: makes what trains a spec, once a process; it can be pickled.
         store: where the runs are kept.
-        jobs: how many at once; each gets its part of the processor's cores, and of the GPUs if
-            CUDA_VISIBLE_DEVICES names them.
+        workers: how many at once, and where; processes of this machine get their part of the
+            processor's cores, and of the GPUs if CUDA_VISIBLE_DEVICES names them.
         say: is told of each process that the system kills.
 
     Raises:
         UserError: where the last of the processes is killed.
     """
-    for spec, run in _trained(specs, make, min(jobs, len(specs)), say):
+    for spec, run in _trained(specs, make, workers, store, say):
         if writes():
             store.add(spec, run)
         yield spec, run
 
 
-def _trained(specs: Sequence[Spec], make: Make, jobs: int, say: Say) -> Iterator[tuple[Spec, Run]]:
-    if jobs > 1:
+def _trained(
+    specs: Sequence[Spec], make: Make, workers: Workers, store: Store, say: Say
+) -> Iterator[tuple[Spec, Run]]:
+    jobs = min(workers.jobs, len(specs))
+    if workers.ray and specs:
+        from experiments.runs.cluster import on_ray
+
+        yield from on_ray(specs, pickle.dumps(make), workers, store.path.parent)
+    elif jobs > 1:
         yield from _in_processes(deque(specs), pickle.dumps(make), jobs, say)
     elif specs:
         training = make()
-        yield from ((spec, training(spec)) for spec in specs)
+        yield from ((spec, training(spec, NoCheckpoints())) for spec in specs)
 
 
 def _in_processes(
@@ -112,11 +125,11 @@ def _end_with(parent: int) -> None:
 
 
 def _train(make: bytes, spec: Spec) -> Run:
-    return _made(make)(spec)
+    return made(make)(spec, NoCheckpoints())
 
 
 @lru_cache(maxsize=1)
-def _made(make: bytes) -> Training:
+def made(make: bytes) -> Training:
     """What trains, with the programs that it has compiled."""
     training: Training = pickle.loads(make)()
     return training

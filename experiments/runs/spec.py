@@ -11,7 +11,7 @@ from experiments.config import Config
 
 #: Flags that say which trainings a command wants, not what each of them is.
 WHICH = frozenset(
-    {"methods", "seeds", "jobs", "fresh", "tune", "tune_epochs"}
+    {"methods", "seeds", "jobs", "ray", "ray_cpus", "ray_gpus", "fresh", "tune", "tune_epochs"}
     | {"only_rows", "only_columns", "last"}
 )
 

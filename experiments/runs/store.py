@@ -4,7 +4,7 @@ import contextlib
 import datetime
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,6 +80,11 @@ class Store:
         """
         found = self._rows("WHERE digest = ?", spec.digest)
         return found[0].run._replace(changes=spec.changes) if found else None
+
+    def found(self, specs: Iterable[Spec]) -> dict[Spec, Run]:
+        """The finished runs among specs."""
+        runs = {spec: self.find(spec) for spec in dict.fromkeys(specs)}
+        return {spec: run for spec, run in runs.items() if run is not None}
 
     def rows(self) -> list[Row]:
         """All finished runs, the oldest first.

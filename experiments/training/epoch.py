@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Num, PyTree
 
-from experiments.data.augmentations import Augment, unchanged
+from experiments.augmentation.table import Augment, unchanged
 from experiments.errors import UserError
 from experiments.methods.method import Method, Refreshed
 from experiments.methods.part import Context, Sample

@@ -10,8 +10,8 @@ from flax import nnx
 from jaxtyping import Array, Key, Num, UInt
 
 import jaxnorm
+from experiments.augmentation.table import find_augmentation
 from experiments.config import Config
-from experiments.data.augmentations import find_augmentation
 from experiments.data.dataset import Dataset
 from experiments.data.stream import cropped_where_read
 from experiments.methods.method import Method

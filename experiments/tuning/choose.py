@@ -8,6 +8,7 @@ from typing import NamedTuple
 from experiments.comparison import Comparison, Task, run_all
 from experiments.methods.method import Method
 from experiments.runs.store import Store
+from experiments.settings import Workers
 from experiments.training.fit import Run
 from experiments.tuning.grid import Grid, combinations
 from experiments.tuning.held_out import OFFSET, held_out
@@ -32,7 +33,7 @@ def choose(
     seeds: Sequence[int],
     tuning: Tuning,
     out: Path,
-    jobs: int,
+    workers: Workers,
     fresh: bool,
 ) -> list[Task]:
     """What to train for the result: each method under each seed with its best settings.
@@ -46,7 +47,7 @@ def choose(
         seeds: of the results.
         tuning: what is tried.
         out: the folder for the store, tuning.csv and tuning.png.
-        jobs: how many trials at once.
+        workers: how many trials at once, and where.
         fresh: whether also trials that are in the store are trained.
     """
     settings = comparison.settings
@@ -58,7 +59,7 @@ def choose(
         for changes in combinations(method, tuning.grid)
         for seed in seeds
     ]
-    runs = run_all(trials, trials.specs(tasks), Store(out), jobs, fresh, "held-out")
+    runs = run_all(trials, trials.specs(tasks), Store(out), workers, fresh, "held-out")
     chosen = [best_of(method.name, seed, runs) for method in methods for seed in seeds]
     write_trials(out, tuning.grid, runs, chosen)
     return [(run.method, run.changes, run.seed - OFFSET) for run in chosen]

@@ -1,11 +1,13 @@
 """Methods side by side in what no paper claims, and one asks first: rivals, depth, settings."""
 
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from experiments.reading import reading
 from experiments.reports.table import mean_and_deviation
 from experiments.training.fit import DIVERGED
+from experiments.verdicts.claim import read
 from experiments.verdicts.seen import WANTED, Row, outcome_of, rows_of
 from experiments.verdicts.sources import table_of
 
@@ -45,35 +47,13 @@ class Beside(NamedTuple):
         return [f"## {self.title}", self.note, _table(self.columns, folder), *picture]
 
 
-_RIVALS = "rivals/results.csv"
-_TUNED = "each method at the learning rate that did best on held-out training rows (in brackets)"
-
-TABLES = (
-    Beside(
-        "Beside the rivals",
-        f"CNN-9 of 8 channels on 2,000 photographs, 30 epochs, three seeds; {_TUNED}. nero, "
-        "hyperball and adamp (with SGD, which is SGDP) are other authors' constraints of the same "
-        "weights, agc their clipping.",
-        (Column("test accuracy", _RIVALS), Column("training accuracy", _RIVALS, "train_accuracy")),
-        "rivals/tuning.png",
-    ),
-    Beside(
-        "Where depth breaks",
-        "Plain ReLU networks, of layers as the columns say, on photographs of clothes "
-        f"(Fashion-MNIST): test accuracies, {_TUNED}.",
-        tuple(Column(f"{layers} layers", f"depth/{layers}/results.csv") for layers in (3, 10, 30)),
-    ),
-    Beside(
-        "The predicted strength of gamma decay, and others",
-        "Three ReLU layers of 256 on 2,000 photographs of clothes, batches of 16, where batch "
-        "normalization's own regularization is strong; 20 epochs, three seeds: test losses, with "
-        "the strength that theory predicts times what the columns say.",
-        tuple(
-            Column(f"times {each}", f"luo/strength/{each}/results.csv", "test_loss")
-            for each in ("0", "0.3", "1", "3", "10")
-        ),
-    ),
-)
+@cache
+def tables() -> tuple[Beside, ...]:
+    """All of them, in the order of the page."""
+    return tuple(
+        Beside(**{**each, "columns": tuple(Column(**column) for column in each["columns"])})
+        for each in read("tables.toml")["beside"]
+    )
 
 
 def _table(columns: tuple[Column, ...], folder: Path) -> str:

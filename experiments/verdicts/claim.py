@@ -1,8 +1,15 @@
 """A headline claim of a paper as data: what is claimed, and which committed runs speak of it."""
 
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import starmap
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
+
+#: Where the data of the page are.
+HERE = Path(__file__).parent
 
 #: ``better``: one side is better than the other. ``same``: they differ by less than the margin.
 #: ``trains``: the one side learns. ``fails``: the one side does not, while the other does.
@@ -30,20 +37,6 @@ class Side(NamedTuple):
     results: str = ""
 
 
-class Decider(NamedTuple):
-    """What would decide a claim: cells of a paper's item at the paper's own size.
-
-    Attributes:
-        item: its name; empty where it is something else.
-        cells: (row, column) of the cells that the claim is about; empty for what is no table.
-        said: what else it is.
-    """
-
-    item: str
-    cells: tuple[tuple[str, str], ...] = ()
-    said: str = ""
-
-
 @dataclass(frozen=True)
 class Claim:
     """One claim.
@@ -62,7 +55,9 @@ class Claim:
             early cannot say, or of ``training``: whether and how fast it goes.
         data: what was trained on.
         scale: why the runs cannot decide, whatever they show; empty where they can.
-        decider: what would decide it.
+        decider: the paper's item that would decide it at its own size; empty for something else.
+        cells: (row, column) of the cells of that item which it is about; its sides' where left out.
+        otherwise: what else would decide it.
     """
 
     name: str
@@ -77,7 +72,9 @@ class Claim:
     about: Literal["trained", "training"] = "trained"
     data: str = "photographs"
     scale: str = ""
-    decider: Decider | None = None
+    decider: str = ""
+    cells: Sequence[Sequence[str]] = ()
+    otherwise: str = ""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -85,49 +82,56 @@ class Claim:
         others = (side.results for side in (self.better, self.worse) if side and side.results)
         return tuple(dict.fromkeys([self.results, *others]))
 
-
-def method(name: str, **where: str) -> Side:
-    """The runs of a method, with other columns if some are named."""
-    return Side(", ".join([name, *where.values()]), {"method": name, **where})
-
-
-def of(side: Side, results: str, name: str) -> Side:
-    """The same of another csv file, under another name."""
-    return side._replace(results=results, name=name)
+    @property
+    def deciding(self) -> set[tuple[str, ...]]:
+        """The cells of the item that would decide it; none for what is no table."""
+        sides = [side.where for side in (self.better, self.worse) if side]
+        own = [(side["row"], side["column"]) for side in sides if "row" in side]
+        return {tuple(cell) for cell in self.cells or own}
 
 
-def row(name: str, column: str) -> Side:
-    """The runs of a cell of a paper's table."""
-    return Side(name, {"row": name, "column": column})
+@dataclass(frozen=True)
+class Paper:
+    """A paper's claims.
 
-
-def cells(item: str, column: str, *rows: str) -> Decider:
-    """Some rows of a paper's table, in one of its columns, at the paper's own size."""
-    return Decider(item, tuple((name, column) for name in rows))
-
-
-def of_rows(
-    name: str,
-    place: str,
-    says: str,
-    item: str,
-    better: str,
-    worse: str,
-    column: str,
-    **changes: Any,
-) -> Claim:
-    """Of two rows of a paper's table, which was trained on photographs.
-
-    Args:
-        name: of the claim, as `Claim` has it; so are the next two.
-        place: where the paper says it.
-        says: what it says.
-        item: the table; its results lie in cifar10-jpeg, and at its own size it would decide.
-        better: the row that is said to be better.
-        worse: the other.
-        column: of both.
-        **changes: further fields of `Claim`.
+    Attributes:
+        title: of its section.
+        picture: the curves that show it best.
+        claims: in the order of the page.
+        note: what is said of all of them.
     """
-    results = f"cifar10-jpeg/{item.replace('/', '-')}/results.csv"
-    sides, decider = (row(better, column), row(worse, column)), cells(item, column, better, worse)
-    return Claim(name, place, says, results, *sides, decider=decider, **changes)
+
+    title: str
+    picture: str
+    claims: tuple[Claim, ...]
+    note: str = ""
+
+
+def read(name: str) -> dict[str, Any]:
+    """A file of data beside this one."""
+    text: dict[str, Any] = tomllib.loads((HERE / name).read_text(encoding="utf-8"))
+    return text
+
+
+@cache
+def papers() -> tuple[Paper, ...]:
+    """All claims, in the order of the page."""
+    found = [read(f"claims/{name}.toml") for name in ("cwo", "lcw", "normprop", "vcl", "bn")]
+    return tuple(
+        Paper(**{**paper, "claims": tuple(starmap(_claim, paper["claims"].items()))})
+        for paper in found
+    )
+
+
+def _claim(name: str, fields: dict[str, Any]) -> Claim:
+    sides: dict[str, Any] = {
+        side: side_of(fields[side]) for side in ("better", "worse") if side in fields
+    }
+    return Claim(name, **{**fields, **sides})
+
+
+def side_of(fields: Mapping[str, str]) -> Side:
+    """A side by its table: columns and their values; its name, and its file, if it has its own."""
+    where = {key: value for key, value in fields.items() if key not in ("name", "results")}
+    name = fields.get("name") or where.get("row") or ", ".join(where.values())
+    return Side(name, where, fields.get("results", ""))

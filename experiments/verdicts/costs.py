@@ -18,17 +18,17 @@ def decided_by(claim: Claim, folder: Path) -> str:
         claim: what is to be decided.
         folder: the folder of results.
     """
-    if claim.decider is None or not claim.decider.item:
-        return claim.decider.said if claim.decider else ""
-    item = claim.decider.item
+    if not claim.decider:
+        return claim.otherwise
+    item, cells = claim.decider, claim.deciding
     command = f"`python -m experiments paper {item} --preset full --data-dir DIR`"
-    if not claim.decider.cells:
+    if not cells:
         return f"{command}: {ITEMS[item].presets['full'].cost}"
     table = [row for row in rows_of(folder / COSTS) if row["item"] == item]
-    own = [row for row in table if (row["row"], row["column"]) in claim.decider.cells]
-    if len(own) != len(set(claim.decider.cells)):
+    own = [row for row in table if (row["row"], row["column"]) in cells]
+    if len(own) != len(cells):
         raise UserError(
-            f"{folder / COSTS} does not have the cells {claim.decider.cells} of {item}, which the "
+            f"{folder / COSTS} does not have the cells {sorted(cells)} of {item}, which the "
             f"claim {claim.name} names; run python -m experiments bench papers, or correct them."
         )
     return f"{command}: {_hours(own)} GPU hours for these rows, {_hours(table)} for the table"

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from experiments.errors import UserError
 from experiments.reports.table import mean_and_deviation
-from experiments.runs.analyse import interval
+from experiments.runs.analyse import above, interval
 from experiments.training.fit import DIVERGED
 from experiments.verdicts.claim import Claim
 from experiments.verdicts.seen import Seen
@@ -134,9 +134,7 @@ def _holds(claim: Claim, low: float, high: float) -> bool | None:
         if -claim.margin < low and high < claim.margin:
             return True
         return False if low > claim.margin or high < -claim.margin else None
-    if low > -claim.margin:
-        return True
-    return False if high < -claim.margin else None
+    return above(low, high, -claim.margin)
 
 
 def _on_training(claim: Claim, side: Seen, found: str, lost_is_claimed: bool) -> Verdict:

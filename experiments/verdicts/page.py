@@ -1,15 +1,17 @@
 """One page of verdicts, from committed csv files alone."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from experiments.bench.papers import SPEED, STEPS
 from experiments.reading import reading
 from experiments.reports.files import write_whole
 from experiments.runs.analyse import CONFIDENCE
-from experiments.verdicts.beside import TABLES, level_of
-from experiments.verdicts.claim import Claim, Side
+from experiments.verdicts.beside import level_of, tables
+from experiments.verdicts.claim import Claim, Side, papers, read, side_of
 from experiments.verdicts.costs import COSTS, decided_by
 from experiments.verdicts.judge import (
     EXCESS,
@@ -23,8 +25,6 @@ from experiments.verdicts.judge import (
 )
 from experiments.verdicts.seen import WANTED, rows_like, seen
 from experiments.verdicts.sources import anchor, report_of, sources_table, table_of
-from experiments.verdicts.table import CLAIMS, NOTES, PICTURES
-from experiments.verdicts.when import WHEN, When
 
 COMMAND = "python -m experiments report --verdicts --folder experiments/results"
 
@@ -57,7 +57,7 @@ def verdicts_in(folder: Path) -> dict[str, tuple[Claim, Verdict]]:
 
 def all_claims() -> list[Claim]:
     """The claims of all papers, in their order."""
-    return [claim for claims in CLAIMS.values() for claim in claims]
+    return [claim for paper in papers() for claim in paper.claims]
 
 
 def verdict_on(claim: Claim, folder: Path) -> Verdict:
@@ -79,23 +79,23 @@ def page_of(folder: Path) -> str:
     counts = Counter(verdict.word for _, verdict in judged.values())
     said = ", ".join(f"{counts[w]} {w}" for w in (REPRODUCED, NOT_REPRODUCED, NOT_DECIDABLE))
     files = [each for claim, _ in judged.values() for each in claim.files]
-    files += [results for when in WHEN for results, _ in when.runs]
-    files += [column.results for beside in TABLES for column in beside.columns]
+    files += [side.results for each in advice() for side in each.runs]
+    files += [column.results for beside in tables() for column in beside.columns]
     parts = [
         "# The papers' claims, measured",
         f"{len(judged)} claims: {said}. This page is written by `{COMMAND}` from the csv files "
         "beside it, and no figure on it by hand.",
         RULES,
     ]
-    for paper, claims in CLAIMS.items():
-        parts += [f"## {paper}", *([NOTES[paper]] if paper in NOTES else [])]
-        parts.append(_table((judged[claim.name] for claim in claims), folder))
-        parts.append(f"![{Path(PICTURES[paper]).parent.as_posix()}]({PICTURES[paper]})")
+    for paper in papers():
+        parts += [f"## {paper.title}", *([paper.note] if paper.note else [])]
+        parts.append(_table((judged[claim.name] for claim in paper.claims), folder))
+        parts.append(f"![{Path(paper.picture).parent.as_posix()}]({paper.picture})")
     parts += [
         "## Which normalizer when",
         "Test accuracies in percent; each claim with its verdict, for or against.",
         _advice(judged, folder),
-        *(part for beside in TABLES for part in beside.parts(folder)),
+        *(part for beside in tables() for part in beside.parts(folder)),
         "## The runs",
         sources_table(list(dict.fromkeys(files)), folder),
     ]
@@ -135,21 +135,49 @@ def _links(results: str, folder: Path) -> str:
     return f"[report]({base}/{report.name}), [csv]({results}), [command](#{anchor(results)})"
 
 
+class Advice(NamedTuple):
+    """Which normalizer when: a line of advice.
+
+    Attributes:
+        network: what one has.
+        take: what to take.
+        claims: the names of claims that speak of it, for or against.
+        runs: further figures.
+        data: what these were trained on.
+    """
+
+    network: str
+    take: str
+    claims: Sequence[str] = ()
+    runs: Sequence[Side] = ()
+    data: str = "photographs"
+
+
+@cache
+def advice() -> tuple[Advice, ...]:
+    """All lines, in the order of the page."""
+    return tuple(
+        Advice(**{**each, "runs": tuple(map(side_of, each.get("runs", ())))})
+        for each in read("tables.toml")["advice"]
+    )
+
+
 def _advice(judged: dict[str, tuple[Claim, Verdict]], folder: Path) -> str:
-    rows = [(when.network, when.take, _evidence(when, judged, folder)) for when in WHEN]
+    rows = [(each.network, each.take, _evidence(each, judged, folder)) for each in advice()]
     return table_of(("your network", "take", "evidence"), rows)
 
 
-def _evidence(when: When, judged: dict[str, tuple[Claim, Verdict]], folder: Path) -> str:
+def _evidence(advised: Advice, judged: dict[str, tuple[Claim, Verdict]], folder: Path) -> str:
     said = [
         f"[{name}](#{name}): {judged[name][1].found}, {judged[name][1].word}"
-        for name in when.claims
+        for name in advised.claims
     ]
-    said += [f"{_figure(results, side, folder)} ({when.data})" for results, side in when.runs]
+    said += [f"{_figure(side, folder)} ({advised.data})" for side in advised.runs]
     return "; ".join(said)
 
 
-def _figure(results: str, side: Side, folder: Path) -> str:
+def _figure(side: Side, folder: Path) -> str:
     """The test accuracy of some runs, over their seeds."""
-    with reading(folder / results, WANTED):
-        return f"[{side.name}]({results}) {level_of(rows_like(folder / results, side))}"
+    path = folder / side.results
+    with reading(path, WANTED):
+        return f"[{side.name}]({side.results}) {level_of(rows_like(path, side))}"

@@ -1,14 +1,14 @@
 """What a csv file says of one side of a claim: a value for each seed, and which runs were lost."""
 
-import csv
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 
 from experiments.errors import UserError
 from experiments.papers.vcl.uci_tables import wins
@@ -48,14 +48,10 @@ def rows_of(path: Path) -> tuple[Row, ...]:
     if not path.is_file():
         raise UserError(f"there is no {path}; run what writes it, or take the claim out.")
     with reading(path, WANTED):
-        # Spreadsheets put a byte order mark before the first column's name.
-        header, *rows = csv.reader(path.read_text(encoding="utf-8-sig").splitlines())
-        for number, row in enumerate(rows, 2):
-            if len(row) != len(header):
-                raise ValueError(f"line {number} has {len(row)} columns, its header {len(header)}")
-        if twice := [line for line, count in Counter(map(tuple, rows)).items() if count > 1]:
-            raise ValueError(f"the line {','.join(twice[0])} is there twice")
-        return tuple(dict(zip(header, row, strict=True)) for row in rows)
+        table = pl.read_csv(path, infer_schema=False).fill_null("")
+        if len(twice := table.filter(table.is_duplicated())):
+            raise ValueError(f"the line {','.join(twice.row(0))} is there twice")
+        return tuple(table.to_dicts())
 
 
 def rows_like(path: Path, side: Side) -> list[Row]:

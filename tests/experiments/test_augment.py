@@ -6,10 +6,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.data.augment import crop_and_flip, cutout, draw_crops, flip, pad_crop_flip
-from experiments.data.augmentations import AUGMENTATIONS, find_augmentation
-from experiments.data.clouds import jitter, rotate, scale_shift_and_jitter
-from experiments.data.resized_crop import draw_resized_crops, resized_crop
+from experiments.augmentation.clouds import jitter, rotate, scale_shift_and_jitter
+from experiments.augmentation.images import (
+    crop_and_flip,
+    cutout,
+    draw_crops,
+    draw_resized_crops,
+    flip,
+    pad_crop_flip,
+    resized_crop,
+)
+from experiments.augmentation.table import AUGMENTATIONS, find_augmentation
 from experiments.errors import UserError
 
 # Compilations of arithmetic, one a test: not what another JAX would break.

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from experiments.bench import effective, lcw, peers, registry, start, throughput, update
+from experiments.bench.table import Measured
 from experiments.cli import main
 
 #: Each test here takes many seconds.
@@ -103,21 +104,26 @@ def test_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_all_of_them_but_those_that_need_more(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ran: list[str] = []
 
-    def named(name: str) -> Callable[[object], None]:
-        def benchmark(flags: object) -> None:
+    def named(name: str) -> Callable[[object], Measured]:
+        def benchmark(flags: object) -> Measured:
             """Says nothing."""
             ran.append(name)
+            return Measured(("a", "b", "b_low", "b_high"), [("x", 2.0, 1.0, 3.0)], "")
 
         return benchmark
 
     monkeypatch.setattr(registry, "BENCHMARKS", {name: named(name) for name in registry.BENCHMARKS})
-    assert main(["bench", "all"]) == 0
-    assert {*registry.BENCHMARKS} - {*ran} == {"input", "compiled"}
-    assert "input: Says nothing.\n\nLeft out: it needs --data-dir." in capsys.readouterr().out
+    assert main(["bench", "all", "--out", str(tmp_path)]) == 0
+    assert {*registry.BENCHMARKS} - {*ran} == {"input"}
+    assert "input: Says nothing.\n\nLeft out: it needs --data-dir" in (
+        said := capsys.readouterr().out
+    )
+    assert "| x | 2 [1, 3] |" in " ".join(said.split())
+    assert rows_of(tmp_path / "lcw.csv") == [{"a": "x", "b": "2", "b_low": "1", "b_high": "3"}]
 
 
 def test_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

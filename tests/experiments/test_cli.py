@@ -13,13 +13,13 @@ from typing import get_type_hints
 import pytest
 
 from experiments import names
+from experiments.augmentation.table import AUGMENTATIONS
 from experiments.checkpoints.config import config_of
 from experiments.checkpoints.lock import alone_in
 from experiments.cli import main
 from experiments.commands import Compare, Report, Train
 from experiments.comparison import Comparison
 from experiments.config import Config
-from experiments.data.augmentations import AUGMENTATIONS
 from experiments.data.load import BUNDLED
 from experiments.grouped import TITLES, flat, grouped
 from experiments.methods.overrides import Overrides

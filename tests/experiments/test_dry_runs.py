@@ -71,6 +71,7 @@ def test_every_table_is_dry_run_on_data_whose_shape_is_known():
     assert {case[0] for case in (getattr(c, "values", c) for c in CASES)} >= with_tables - {
         *("cwo/radius", "cwo/tab3", "cwo/tab4", "cwo/fig2"),  # The wide network of table 1.
         "normprop/fig3",  # The runs of figure 1, longer.
+        "bn/fig2ef",  # The network of figures 2c and 2d.
     }
 
 

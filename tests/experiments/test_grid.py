@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from experiments.errors import UserError
-from experiments.kept import RUNS, read_kept, write_kept
 from experiments.methods.constrained import Sphere
 from experiments.methods.overrides import Overrides
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS
 from experiments.models.activations import ACTIVATIONS
 from experiments.papers.data import described, enlarged, find, load_data, subset
-from experiments.papers.fingerprint import data_of, fingerprint, with_data
+from experiments.papers.fingerprint import data_of, fingerprint
 from experiments.papers.grid import PAPER, Cell, Grid, Ordering, Protocol
 from experiments.papers.grid_report import report_of, said_of_noise
 from experiments.papers.item import Context
@@ -171,14 +170,6 @@ def test_runs_on_other_data_are_not_taken_for_these(tmp_path):
     one, same = (saved(tmp_path / name) for name in ("one", "same"))
     other, grown = saved(tmp_path / "other", level=1), saved(tmp_path / "grown")
     np.savez(grown / "cifar100.npz", X=np.zeros(3), y=np.zeros(3))
-    protocol = {"epochs": 2}
-    path = tmp_path / RUNS
-    write_kept(path, with_data(protocol, one, ["cifar10"]), [])
-    for folder, names in ((same, ["cifar10"]), (grown, ["cifar10", "cifar100"])):
-        assert read_kept(path, with_data(protocol, folder, names), dict) == []
-    for folder in (other, None):
-        with pytest.raises(UserError, match=r"another protocol \(data differ\)"):
-            read_kept(path, with_data(protocol, folder, ["cifar10"]), dict)
 
     def digest(folder):
         data = data_of(folder, ["cifar10"])["cifar10"]

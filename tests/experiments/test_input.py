@@ -124,7 +124,7 @@ def test_the_benchmark_writes_a_row_for_each_source_and_way(small, tiny_sides, t
 
 def test_what_is_missing_is_told(small, tmp_path, capsys):
     assert main(["bench", "input", "--out", str(tmp_path)]) == 2
-    assert "give --data-dir" in capsys.readouterr().err
+    assert "needs --data-dir" in capsys.readouterr().err
     command = ["bench", "input", "--data-dir", str(small), "--side", "8", "--methods", "none"]
     assert main([*command, "--out", str(tmp_path)]) == 2
     assert "take 2,560 rows, and" in capsys.readouterr().err

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
-from experiments.data.operations import OPERATIONS
-from experiments.data.policies import Policies, apply_policy, fast_autoaugment
+from experiments.augmentation.operations import OPERATIONS
+from experiments.augmentation.policies import Policies, apply_policy, fast_autoaugment
 
 # Compilations of arithmetic, one a test: not what another JAX would break.
 pytestmark = pytest.mark.slow

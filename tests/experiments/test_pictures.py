@@ -9,8 +9,8 @@ import pytest
 import tensorflow_datasets as tfds
 from PIL import Image
 
+from experiments.augmentation.crops import at_random, middle
 from experiments.config import Config
-from experiments.data.crops import at_random, middle
 from experiments.data.pictures import Pictures, load_pictures
 from experiments.data.prepared import labelled
 from experiments.data.stream import Stream, cropped_where_read, make_streamed

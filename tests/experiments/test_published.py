@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.data.augmentations import POLICIES, find_augmentation
-from experiments.data.operations import OPERATIONS
-from experiments.data.published import read_policies
+from experiments.augmentation.operations import OPERATIONS
+from experiments.augmentation.published import read_policies
+from experiments.augmentation.table import POLICIES, find_augmentation
 from experiments.errors import UserError
 from experiments.names import POLICIES_FILE
 from experiments.papers.data import published_policies, said_of_policies

@@ -20,11 +20,11 @@ from experiments.errors import UserError
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.item import Context
 from experiments.papers.trainings import train_grid
-from experiments.runs.analyse import frame, interval, summary
+from experiments.runs.analyse import above, frame, interval, interval_by_looks, summary
 from experiments.runs.execute import execute, share, take_share
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store
-from experiments.settings import Settings
+from experiments.settings import Settings, Workers
 from experiments.training.fit import Run, outcome
 from experiments.training.history import Epoch
 from tests.experiments.test_full_disk import full_disk
@@ -141,6 +141,15 @@ def test_the_interval_is_that_of_a_printed_table():
     assert interval(np.array([2.0, 2.0])) == (2.0, 2.0)
 
 
+def test_three_looks_together_miss_about_as_often_as_one_interval():
+    """Of differences whose mean is 0; three looks at 95% would miss in one of nine cases."""
+    differences = np.random.default_rng(0).normal(size=(1000, 10))
+    found = [above(*interval_by_looks(each)) for each in differences]
+    assert abs(np.mean([each is not None for each in found]) - 0.056) < 0.03
+    assert interval_by_looks(np.array([1.0, 1.1, 0.9, *[-9.0] * 7]))[0] > 0
+    assert interval_by_looks(differences[0, :2]) == (-math.inf, math.inf)
+
+
 def test_a_run_that_is_right_everywhere_is_not_at_chance():
     """Two classes that are told apart by logits that are small: the loss alone does not say so."""
     labels = np.arange(100) % 2
@@ -156,7 +165,9 @@ def test_two_processes_make_the_runs_of_one(tmp_path):
     def runs(jobs):
         steps = []
         (tmp_path / str(jobs)).mkdir(exist_ok=True)
-        context = Context(None, tmp_path / str(jobs), lambda part, _: steps.append(part), jobs)
+        context = Context(
+            None, tmp_path / str(jobs), lambda part, _: steps.append(part), Workers(jobs=jobs)
+        )
         return train_grid(GRID, PROTOCOL, context), steps
 
     (one, steps), (two, same) = runs(1), runs(2)
@@ -174,7 +185,7 @@ class Killed:
     def __init__(self, place, always):
         self.place, self.always = place, always
 
-    def __call__(self, spec):
+    def __call__(self, spec, keeper):
         if spec.seed == 0 and (self.always or not (self.place / "killed").exists()):
             (self.place / "killed").touch()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -185,7 +196,7 @@ class Killed:
 def test_a_process_that_is_killed_loses_its_own_run_alone(tmp_path):
     said, store, specs = [], Store(tmp_path), [spec(seed) for seed in range(4)]
     make = functools.partial(Killed, tmp_path, False)
-    found = [each.seed for each, _ in execute(specs, make, store, 2, said.append)]
+    found = [each.seed for each, _ in execute(specs, make, store, Workers(jobs=2), said.append)]
     assert sorted(found) == [0, 1, 2, 3] == sorted(row.run.seed for row in store.rows())
     (line,) = said
     assert "the process of bn, seed 0 was killed" in line
@@ -196,7 +207,7 @@ def test_a_process_that_is_killed_loses_its_own_run_alone(tmp_path):
 def test_the_last_process_that_is_killed_is_told_in_a_line(tmp_path):
     make = functools.partial(Killed, tmp_path, True)
     with pytest.raises(UserError, match=r"seed 0 was killed, .* take fewer --jobs"):
-        list(execute([spec(seed) for seed in range(2)], make, Store(tmp_path), 2))
+        list(execute([spec(seed) for seed in range(2)], make, Store(tmp_path), Workers(jobs=2)))
 
 
 class Waits:
@@ -205,7 +216,7 @@ class Waits:
     def __init__(self, place):
         self.place = place
 
-    def __call__(self, spec):
+    def __call__(self, spec, keeper):
         (self.place / str(spec.seed)).write_text(str(os.getpid()))
         threading.Event().wait()
 
@@ -216,10 +227,10 @@ def test_no_process_outlives_the_one_that_waits_for_it(tmp_path, ended_by):
     """Also after ``kill -9``, which lets nothing be tidied up: it would train and hold its GPU."""
     code = (
         "import functools, pathlib, sys; from experiments.runs.execute import execute; "
-        "from experiments.runs.store import Store; "
+        "from experiments.runs.store import Store; from experiments.settings import Workers; "
         "from tests.experiments.test_runs import Waits, spec; place = pathlib.Path(sys.argv[1]); "
         "make = functools.partial(Waits, place); "
-        "list(execute([spec(0), spec(1)], make, Store(place), 2))"
+        "list(execute([spec(0), spec(1)], make, Store(place), Workers(jobs=2)))"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT)
     while len(begun := [path.read_text() for path in tmp_path.iterdir()]) < 2 or "" in begun:

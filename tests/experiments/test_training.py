@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.data.augment import pad_crop_flip
+from experiments.augmentation.images import pad_crop_flip
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.training.ahead_of_time import AheadOfTime

@@ -1,19 +1,20 @@
 """The UCI experiments: what validation chooses, wins, profiles, and going on after a stop."""
 
-import json
+import contextlib
+import sqlite3
 
 import numpy as np
 import pytest
 
 from experiments.cli import main
-from experiments.errors import UserError
 from experiments.papers.item import Context
 from experiments.papers.vcl import fig1, uci_train
 from experiments.papers.vcl.uci import claims_of
 from experiments.papers.vcl.uci_presets import PRESETS
 from experiments.papers.vcl.uci_reported import TAB4, TAB5
 from experiments.papers.vcl.uci_tables import profile, wins
-from experiments.papers.vcl.uci_train import Settings, select, train_all
+from experiments.papers.vcl.uci_train import Settings, Sweeps, select, train_all
+from experiments.runs.store import FILE
 
 ERRORS = np.array(
     [
@@ -98,7 +99,7 @@ def folder(tmp_path_factory):
     return root
 
 
-TINY = PRESETS["smoke"].settings._replace(normalizations=("none",), depths=(1,))
+TINY = PRESETS["smoke"].settings.changed(normalizations=("none",), depths=(1,))
 
 
 def context(folder, out):
@@ -109,24 +110,25 @@ def context(folder, out):
 def test_a_stopped_run_goes_on(folder, tmp_path, monkeypatch):
     chosen = train_all(TINY, context(folder, tmp_path))
     assert [(c.dataset, c.seed) for c in chosen] == [("one", 0), ("one", 1), ("two", 0), ("two", 1)]
-    assert {(c.epoch, c.depth, c.learning_rate) for c in chosen} == {(3, 1, 0.01)}
+    assert {(c.epoch, c.depth) for c in chosen} == {(3, 1)}
     assert all(0 <= c.test_error <= 1 for c in chosen)
 
-    path = tmp_path / "runs.json"
-    whole = json.loads(path.read_text())
-    path.write_text(json.dumps(whole | {"runs": whole["runs"][:2]}))
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as database:
+        database.execute("DELETE FROM runs WHERE rowid > 3")
+        database.commit()
     trained = []
 
-    def remembered(settings, programs, pair):
-        trained.append(pair)
-        return [each for each in chosen if each[:3] == pair]
+    class Remembering(Sweeps):
+        def _train(self, *combination):
+            trained.append(combination)
+            return super()._train(*combination)
 
-    monkeypatch.setattr(uci_train, "_train", remembered)
+    monkeypatch.setattr(uci_train, "Sweeps", Remembering)
     assert train_all(TINY, context(folder, tmp_path)) == chosen
     assert trained == [("two", "elu", "none")]
-    assert json.loads(path.read_text()) == whole
-    with pytest.raises(UserError, match=r"another protocol \(width differ\)"):
-        train_all(TINY._replace(width=9), context(folder, tmp_path))
+    widened = TINY.changed(normalizations=("none", "bn"))
+    assert train_all(widened, context(folder, tmp_path))[:2] == chosen[:2]
+    assert trained[1:] == [("one", "elu", "bn"), ("two", "elu", "bn")]
 
 
 def test_without_data_one_line_says_what_is_wanted(tmp_path, capsys):

@@ -15,15 +15,15 @@ from experiments.cli import main
 from experiments.errors import UserError
 from experiments.papers.registry import ITEMS
 from experiments.verdicts.beside import level_of
-from experiments.verdicts.claim import Claim, Side, method
+from experiments.verdicts.claim import Claim, Side
 from experiments.verdicts.costs import decided_by
 from experiments.verdicts.judge import NOT_DECIDABLE, NOT_REPRODUCED, REPRODUCED, judge
-from experiments.verdicts.page import _figure, all_claims, page_of, verdicts_in
+from experiments.verdicts.page import _figure, advice, all_claims, page_of, verdicts_in
 from experiments.verdicts.seen import Seen, outcome_of, rows_of, seen, seen_in
-from experiments.verdicts.when import WHEN
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "results"
-CLAIM = Claim("cwo-x", "Table 0", "is better", "x/results.csv", method("cwo"), method("bn"))
+CWO, BATCH = (Side(name, {"method": name}) for name in ("cwo", "bn"))
+CLAIM = Claim("cwo-x", "Table 0", "is better", "x/results.csv", CWO, BATCH)
 #: Student's t for two degrees of freedom at 97.5%, from a printed table.
 T = 4.302653
 
@@ -217,13 +217,13 @@ def test_every_claim_names_rows_of_three_seeds_at_least():
             assert len({row["seed"] for row in found}) >= 3, claim.name
     names = [claim.name for claim in all_claims()]
     assert len(set(names)) == len(names)
-    assert {name for when in WHEN for name in when.claims} <= set(names)
+    assert {name for each in advice() for name in each.claims} <= set(names)
 
 
 def test_what_would_decide_a_claim_exists():
     for claim in all_claims():
-        if claim.decider is not None and claim.decider.item:
-            assert claim.decider.item in ITEMS
+        if claim.decider:
+            assert claim.decider in ITEMS
     undecided = [c for c, verdict in verdicts_in(RESULTS).values() if verdict.word == NOT_DECIDABLE]
     assert undecided
     for claim in undecided:
@@ -279,7 +279,7 @@ HEADER = "method,seed,test_accuracy"
 #: A file, and what is said of it.
 EDITED = {
     f"{HEADER}\ncwo,0,0.5\ncwo,1,0.5\ncwo,0,0.5\n": "the line cwo,0,0.5 is there twice",
-    f"{HEADER}\ncwo,0,0.5\ncwo,1": "line 3 has 2 columns, its header 3",
+    f"{HEADER}\ncwo,0,0.5\ncwo,1": "could not convert string to float",
     "method,seed\ncwo,0\n": "'test_accuracy' \\(KeyError\\)",
     f"{HEADER}\ncwo,0,\n": "could not convert string to float",
     "": "cannot read .*results.csv",
@@ -307,7 +307,7 @@ def test_what_a_spreadsheet_adds_changes_no_figure(tmp_path):
 def test_advice_without_its_runs_is_refused(tmp_path):
     (tmp_path / "results.csv").write_text(f"{HEADER}\nbn,0,0.5\n")
     with pytest.raises(UserError, match=r"has no row with .*wanted the runs of 'cwo'"):
-        _figure("results.csv", method("cwo"), tmp_path)
+        _figure(CWO._replace(results="results.csv"), tmp_path)
 
 
 def test_the_accuracy_of_what_diverged_is_none():

@@ -14,9 +14,9 @@ import h5py
 import numpy as np
 from PIL import Image
 
+from experiments.augmentation.published import read_policies
 from experiments.data.load import load
 from experiments.data.pictures import load_pictures
-from experiments.data.published import read_policies
 from tests.wrong.archives import Y, arrays
 from tests.wrong.entry import Walk, Wrong
 

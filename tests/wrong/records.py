@@ -6,7 +6,6 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -19,11 +18,8 @@ from experiments.cli import run
 from experiments.commands import Report, Train
 from experiments.config import Config
 from experiments.data.load import load
-from experiments.kept import read_kept
-from experiments.papers.bn.fig2ef import Point
 from experiments.papers.collected import collect
 from experiments.papers.registry import ITEMS
-from experiments.reading import record_of
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store
 from experiments.training.fit import Run
@@ -61,20 +57,8 @@ def trained_second(at: Path) -> object:
         return run(sizes, "")
 
 
-PROTOCOL = {"epochs": 2}
 EARLIER = "wanted what an earlier call wrote"
 REMOVE = "remove it, and its runs are trained again"
-
-
-def kept(content: object) -> Callable[[Path], object]:
-    """Goes on from finished runs: bytes as they are, or JSON."""
-
-    def call(at: Path) -> object:
-        written = content if isinstance(content, bytes) else json.dumps(content).encode()
-        (at / "runs.json").write_bytes(written)
-        return read_kept(Path("runs.json"), PROTOCOL, partial(record_of, Point))
-
-    return call
 
 
 def stored(**changes: object) -> Callable[[Path], object]:
@@ -188,26 +172,6 @@ RECORDS: Walk = {
         "cannot write checkpoints to",
         "free it",
         "change --checkpoint-dir",
-    ),
-    **{
-        f"runs.json with {name}": Wrong(
-            kept(content), f"cannot read runs.json: {got}", EARLIER, REMOVE
-        )
-        for name, content, got in [
-            ("no JSON", b"{", "Expecting property name"),
-            ("no text", b"\xff\xfe", "'utf-8' codec"),
-            ("a list", [], "list indices"),
-            ("a protocol of 3", {"protocol": 3, "runs": []}, "'int' object"),
-            ("runs of 3", {"protocol": PROTOCOL, "runs": 3}, ""),
-            ("a run of 3", {"protocol": PROTOCOL, "runs": [3]}, ""),
-            ("no layer", {"protocol": PROTOCOL, "runs": [{}]}, "'layer'"),
-        ]
-    },
-    "runs of another protocol": Wrong(
-        kept({"protocol": PROTOCOL | {"epochs": 3}, "runs": []}),
-        "holds runs of another protocol",
-        "epochs differ",
-        "give another --out, or remove it",
     ),
     **{
         f"a store with {name}": Wrong(call, "runs.sqlite", EARLIER, REMOVE)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from tyro.conf import arg
 
@@ -179,11 +179,3 @@ def _show(configuration: Spec, path: Path) -> None:
         write_whole(path.with_name("compiled.png"), picture_of(list(groups.values())))
         print(f"\nEstimates are rooflines; nothing was run. Written to {path.parent}: {FILE},")
         print("table.md, compiled.png, with what was there before.")
-
-
-def bench_compiled(flags: Any) -> None:
-    """What compilers of TPUs and GPUs make of a step: memory traffic, kernels, collectives."""
-    raise UserError(
-        "bench compiled has flags of its own: write them behind it, as in python -m experiments "
-        "bench compiled --target v5e:4x4."
-    )

@@ -12,8 +12,8 @@ from experiments.data.dataset import Dataset
 from experiments.methods.flags import adjusted
 from experiments.methods.overrides import Overrides
 from experiments.methods.table import METHODS
-from experiments.papers.grid import Protocol
 from experiments.papers.vcl.modes import multimodal
+from experiments.papers.vcl.uci_train import Uci
 from experiments.training.fit import fit
 from experiments.training.state import TrainState
 from experiments.training.trainer import Trainer, make_trainer
@@ -22,27 +22,16 @@ from jaxnorm.statistics import kurtosis
 
 
 @dataclass(frozen=True)
-class Settings(Protocol):
+class Settings(Uci):
     """The protocol of the UCI experiments, as far as the figure leaves it open.
 
     Attributes:
-        sample_size: n of the loss.
         units: the units of a layer that are drawn.
-        bundled: whether the digits stand in where there is no --data-dir.
     """
 
-    model: str = "mlp"
     activation: str = "elu"
     depth: int = 4
-    epochs: int = 500
-    batch_size: int = 20
-    learning_rate: float = 0.01
-    weight_decay: float = 0.0
-    rate_schedule: tuple[tuple[float, float], ...] = ((0.4, 0.1),)
-    head_dropout: float = 0.5
-    sample_size: int = 10
     units: int = 4
-    bundled: bool = False
 
 
 class Measured(NamedTuple):

@@ -18,7 +18,7 @@ _COMMON = (
 
 _UCI = (
     *says("3, UCI", {"width": 256, "depths": (4, 8, 16), "epochs": 500, "batch_size": 20}),
-    *says("3, UCI", {"learning_rates": (0.01,), "rate_schedule": ((0.4, 0.1),), "window": 10}),
+    *says("3, UCI", {"learning_rate": 0.01, "rate_schedule": ((200.0, 0.1),), "window": 10}),
     *says("3, UCI", {"head_dropout": 0.5, "alpha_dropout": 0.05}),
     *says("3, UCI", {"sample_size": 10, "vcl_weight": 0.01}),
     *says("3, UCI; Table 4", {"activations": ("relu", "elu", "selu"), **ALL_ROWS}),

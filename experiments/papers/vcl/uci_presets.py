@@ -10,7 +10,7 @@ _SMOKE = Settings(
 
 PRESETS: Presets = {
     "smoke": Preset(
-        _SMOKE._replace(bundled=True),
+        _SMOKE.changed(bundled=True),
         "40 s on 2 CPU cores",
         "three small sets cut out of the digits, one activation, networks of 2 x 8 units, three "
         "epochs: it shows that the item runs, and nothing else",

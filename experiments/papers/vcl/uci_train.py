@@ -1,73 +1,91 @@
 """Every activation and normalization on every data set, and what validation chooses of it."""
 
-import itertools
-from collections.abc import Callable
-from functools import cache, lru_cache, partial, reduce
-from typing import NamedTuple
+import math
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache, partial, reduce
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 from jaxtyping import Float
 
 from experiments.config import Config
-from experiments.kept import RUNS, read_kept, write_kept
+from experiments.data.dataset import Dataset
 from experiments.methods.flags import adjusted
+from experiments.methods.method import Method
 from experiments.methods.overrides import Overrides
 from experiments.methods.table import METHODS
-from experiments.papers.fingerprint import with_data
+from experiments.papers.fingerprint import data_of
+from experiments.papers.grid import Protocol
 from experiments.papers.item import Context
+from experiments.papers.trainings import runs_of
 from experiments.papers.vcl.padded import Padded, Sizes, padded, sizes_of
-from experiments.papers.vcl.sweep import make_sweep
-from experiments.papers.vcl.uci_data import Load, find_sets, split
-from experiments.reading import record_of
+from experiments.papers.vcl.sweep import Curve, make_sweep
+from experiments.papers.vcl.uci_data import find_sets, split
+from experiments.runs.spec import Spec
+from experiments.settings import HERE
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.epoch import steps_per_epoch
+from experiments.training.fit import Run
+from experiments.training.history import Checkpointer, Epoch
+from experiments.training.trainer import network_of
+from jaxnorm import parameter_count
+from jaxnorm.nnx import functionalize
 
 
-class Settings(NamedTuple):
-    """The protocol; the paper's section 3 unless said otherwise.
+@dataclass(frozen=True)
+class Uci(Protocol):
+    """The protocol of the paper's section 3 on small data sets.
 
     Attributes:
-        activations: what is trained.
-        normalizations: each with every activation.
-        depths: the hidden layers among which validation chooses.
-        width: of each.
-        epochs: of each run.
-        batch_size: N.
-        learning_rates: validation chooses here too; the paper has one.
-        rate_schedule: (fraction of training, factor on the rate) from then on: 1e-3 from epoch 200
-            of 500.
         sample_size: n of the loss.
         vcl_weight: gamma.
-        head_dropout: of the last layer, for ReLU and ELU.
-        alpha_dropout: of every hidden layer, for SELU.
-        window: the epochs over which the validation error is averaged.
-        held_out: the fraction of the training rows for validation; ours, the paper gives none.
-        rows: the training rows that are used, validation's among them, or 0 for all.
-        test_rows: the test rows that are used, or 0 for all.
-        seeds: of the split, where the file leaves it open, and of everything random.
         bundled: whether the digits stand in where there is no --data-dir.
     """
 
+    model: str = "mlp"
+    epochs: int = 500
+    batch_size: int = 20
+    learning_rate: float = 0.01
+    weight_decay: float = 0.0
+    rate_schedule: tuple[tuple[float, float], ...] = ((0.4, 0.1),)
+    head_dropout: float = 0.5
+    sample_size: int = 10
+    vcl_weight: float = 0.01
+    bundled: bool = False
+
+
+@dataclass(frozen=True)
+class Settings(Uci):
+    """Of all combinations on all sets, where the network is what is chosen.
+
+    Attributes:
+        activations: what is trained: ReLU and ELU with dropout in the last layer, SELU with alpha
+            dropout in every hidden one.
+        normalizations: each with every activation.
+        depths: the hidden layers among which validation chooses.
+        window: the epochs over which the validation error is averaged.
+        validation: the fraction of the training rows that is held out for it; ours, the paper gives
+            none.
+    """
+
+    activation: str = ""
+    depth: int = 0
+    alpha_dropout: float = 0.05
+    seeds: int = 4
     activations: tuple[str, ...] = ("relu", "elu", "selu")
     normalizations: tuple[str, ...] = ("none", "bn", "vcl")
     depths: tuple[int, ...] = (4, 8, 16)
-    width: int = 256
-    epochs: int = 500
-    batch_size: int = 20
-    learning_rates: tuple[float, ...] = (0.01,)
-    rate_schedule: tuple[tuple[float, float], ...] = ((0.4, 0.1),)
-    sample_size: int = 10
-    vcl_weight: float = 0.01
-    head_dropout: float = 0.5
-    alpha_dropout: float = 0.05
     window: int = 10
-    held_out: float = 0.15
-    rows: int = 0
-    test_rows: int = 0
-    seeds: int = 4
-    bundled: bool = False
+    validation: float = 0.15
+
+    def of_network(self, activation: str, depth: int) -> "Settings":
+        """Of one network, with the dropout of its activation alone."""
+        unused = "head_dropout" if activation == "selu" else "alpha_dropout"
+        return self.changed(activation=activation, depth=depth, **{unused: 0.0})
 
 
 class Chosen(NamedTuple):
@@ -79,7 +97,6 @@ class Chosen(NamedTuple):
         normalization: none, bn or vcl.
         seed: of everything random.
         depth: of the chosen network.
-        learning_rate: its initial one.
         epoch: the last one of the window, counted from 1.
         validation_error: the mean over the window.
         test_error: after that epoch.
@@ -90,40 +107,33 @@ class Chosen(NamedTuple):
     normalization: str
     seed: int
     depth: int
-    learning_rate: float
     epoch: int
     validation_error: float
     test_error: float
 
 
-class Programs(NamedTuple):
-    """What all trainings share.
-
-    Attributes:
-        sweep_for: ``(activation, normalization, depth) -> sweep``, compiled once each.
-        data_for: ``name -> data``, on the device, one set at a time.
-    """
-
-    sweep_for: Callable[[str, str, int], AheadOfTime]
-    data_for: Callable[[str], Padded]
-
-
 def train_all(settings: Settings, context: Context) -> list[Chosen]:
-    """All runs; those of an earlier call with the same protocol and data sets are kept."""
+    """All choices; those in the store are not trained again."""
     sets = find_sets(context.data_dir, settings.bundled)
-    path = context.out / RUNS
-    protocol = with_data(settings._asdict(), context.data_dir, sets)
-    finished = read_kept(path, protocol, partial(record_of, Chosen))
-    kept = {pair: list(seeds) for pair, seeds in itertools.groupby(finished, lambda c: c[:3])}
-    pairs = list(itertools.product(sets, settings.activations, settings.normalizations))
-    programs = cache(partial(_programs, settings, sets))  # What is finished needs none.
-    for done, pair in enumerate(pairs, 1):
-        if pair not in kept:
-            kept[pair] = _train(settings, programs(), pair)
-            every = itertools.chain.from_iterable(kept.values())
-            write_kept(path, protocol, [chosen._asdict() for chosen in every])
-        context.advance(done / len(pairs), ", ".join(pair))
-    return [chosen for pair in pairs for chosen in kept[pair]]
+    data = data_of(context.data_dir, sets)
+    own = settings.changed(activations=(), normalizations=())  # Another call may have more.
+    specs = [
+        Spec(normalization, seed, own, (("activation", activation),), (name, data[name]))
+        for name in sets
+        for activation in settings.activations
+        for normalization in settings.normalizations
+        for seed in range(settings.seeds)
+    ]
+    names = {spec: f"{spec.data[0]}, {spec}" for spec in specs}
+    # One at a time: a sweep trains all seeds at once.
+    runs = runs_of(names, partial(Sweeps, own, context.data_dir), context._replace(workers=HERE))
+    return [_chosen(spec, runs[spec]) for spec in specs]
+
+
+def _chosen(spec: Spec, run: Run) -> Chosen:
+    combination = spec.data[0], dict(spec.changes)["activation"], spec.method, spec.seed
+    errors = run.scores["validation_error"], run.scores["test_error"]
+    return Chosen(*combination, int(run.scores["depth"]), run.curve[-1].epoch, *errors)
 
 
 def select(
@@ -141,60 +151,85 @@ def select(
     return (*map(int, run), int(first) + window - 1), float(means.min())
 
 
-def _train(settings: Settings, programs: Programs, pair: tuple[str, str, str]) -> list[Chosen]:
-    """The choices of all seeds, of all depths and rates."""
-    data = programs.data_for(pair[0])
-    seeds = jnp.arange(settings.seeds, dtype=jnp.uint32)
-    rates = jnp.array(settings.learning_rates, jnp.float32)
-    curves = [programs.sweep_for(*pair[1:], depth)(data, seeds, rates) for depth in settings.depths]
-    # (seeds, depths, rates, epochs)
-    _, *errors = (np.stack(each, 1) for each in zip(*jax.device_get(curves), strict=True))
-    choices = []
-    for seed, (validation, test) in enumerate(zip(*errors, strict=True)):
-        (depth, rate, epoch), error = select(validation, settings.window)
-        network = settings.depths[depth], settings.learning_rates[rate], epoch + 1
-        found = error, float(test[depth, rate, epoch])
-        choices.append(Chosen(*pair, seed, *network, *found))
-    return choices
+class Sweeps:
+    """Trains specs, all seeds and depths of a combination on a data set at once.
+
+    Args:
+        settings: of the sweeps.
+        data_dir: the folder of the data sets, or None.
+    """
+
+    def __init__(self, settings: Settings, data_dir: Path | None):
+        self._settings, self._sets = settings, find_sets(data_dir, settings.bundled)
+        self._sweep = cache(self._make_sweep)
+        self._data = lru_cache(maxsize=1)(self._load)
+        self._runs = lru_cache(maxsize=1)(self._train)
+
+    def __call__(self, spec: Spec, keeper: Checkpointer) -> Run:
+        """What validation chooses, up to the end of its window; nothing is kept before."""
+        run = self._runs(spec.data[0], dict(spec.changes)["activation"], spec.method)[spec.seed]
+        return run._replace(changes=spec.changes)
+
+    def _train(self, name: str, activation: str, normalization: str) -> list[Run]:
+        """The runs of all seeds."""
+        settings, data = self._settings, self._data(name)
+        seeds = jnp.arange(settings.seeds, dtype=jnp.uint32)
+        rates = jnp.array([settings.learning_rate], jnp.float32)
+        sweeps = [self._sweep(activation, normalization, depth) for depth in settings.depths]
+        curves = jax.device_get([sweep(data, seeds, rates) for sweep in sweeps])
+        # (seeds, depths, epochs)
+        stacked: Any = jax.tree.map(lambda *each: np.stack(each, 1)[:, :, 0], *curves)
+        runs = []
+        for seed in range(settings.seeds):
+            own: Any = Curve(*(each[seed] for each in stacked))
+            (place, last), error = select(own.validation_error, settings.window)
+            depth, curve = settings.depths[place], Curve(*(each[place, : last + 1] for each in own))
+            network = self._method(normalization), settings.of_network(activation, depth)
+            count = _parameters(*network, data.sizes)
+            errors = {"validation_error": error, "test_error": float(curve.test_error[-1])}
+            scores = {"depth": float(depth), **errors}
+            runs.append(
+                Run(normalization, seed, _epochs(curve), math.nan, count, None, scores=scores)
+            )
+        return runs
+
+    def _method(self, name: str) -> Method:
+        own = Overrides(
+            sample_size=self._settings.sample_size, vcl_weight=self._settings.vcl_weight
+        )
+        return adjusted(METHODS[name], own)
+
+    def _make_sweep(self, activation: str, normalization: str, depth: int) -> AheadOfTime:
+        """The program of a network, for arrays that hold each of the data sets."""
+        config = self._settings.of_network(activation, depth)
+        return make_sweep(self._method(normalization), config, self._capacity)
+
+    @cached_property
+    def _capacity(self) -> Sizes:
+        sizes = [sizes_of(self._split(name, 0), self._settings.validation) for name in self._sets]
+        for each in sizes:
+            steps_per_epoch(each.train, self._settings.batch_size)  # Raises for too few rows.
+        return reduce(Sizes.joined, sizes)
+
+    def _split(self, name: str, seed: int) -> Dataset:
+        return split(self._sets[name], seed, self._settings.rows, self._settings.test_rows)
+
+    def _load(self, name: str) -> Padded:
+        splits = [self._split(name, seed) for seed in range(self._settings.seeds)]
+        return jax.device_put(padded(splits, self._settings.validation, self._capacity))
 
 
-def _programs(settings: Settings, sets: dict[str, Load]) -> Programs:
-    """One program for each network, for arrays that hold each of the data sets."""
-    capacity = reduce(Sizes.joined, (_sizes(settings, each) for each in sets.values()))
-    config = Config(
-        model="mlp",
-        width=settings.width,
-        weight_decay=0.0,
-        rate_schedule=settings.rate_schedule,
-        epochs=settings.epochs,
-        batch_size=settings.batch_size,
-    )
-    overrides = Overrides(sample_size=settings.sample_size, vcl_weight=settings.vcl_weight)
-
-    @cache
-    def sweep_for(activation: str, normalization: str, depth: int) -> AheadOfTime:
-        network = {"activation": activation, "depth": depth, **_dropout(settings, activation)}
-        method = adjusted(METHODS[normalization], overrides)
-        return make_sweep(method, config.changed(**network), capacity)
-
-    @lru_cache(maxsize=1)
-    def data_for(name: str) -> Padded:
-        splits = [
-            split(sets[name], seed, settings.rows, settings.test_rows)
-            for seed in range(settings.seeds)
-        ]
-        return jax.device_put(padded(splits, settings.held_out, capacity))
-
-    return Programs(sweep_for, data_for)
+def _epochs(curve: Curve) -> list[Epoch]:
+    """As other runs have them; what a sweep does not measure is NaN."""
+    pairs = zip(curve.train_loss, curve.test_error, strict=True)
+    return [
+        Epoch(number, float(loss), math.nan, math.nan, 1 - float(error))
+        for number, (loss, error) in enumerate(pairs, 1)
+    ]
 
 
-def _dropout(settings: Settings, activation: str) -> dict[str, float]:
-    if activation == "selu":
-        return {"alpha_dropout": settings.alpha_dropout}
-    return {"head_dropout": settings.head_dropout}
-
-
-def _sizes(settings: Settings, load_set: Load) -> Sizes:
-    sizes = sizes_of(split(load_set, 0, settings.rows, settings.test_rows), settings.held_out)
-    steps_per_epoch(sizes.train, settings.batch_size)  # Raises for too few rows.
-    return sizes
+def _parameters(method: Method, config: Config, sizes: Sizes) -> int:
+    """The number of parameters of the network for the data's own sizes."""
+    shape, key = ((int(sizes.features),), int(sizes.classes)), jax.random.key(0)
+    model = nnx.eval_shape(lambda: network_of(method, config, *shape, key))
+    return parameter_count(functionalize(model).params)

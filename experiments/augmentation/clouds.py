@@ -6,9 +6,6 @@ from jaxtyping import Array, Float, Key
 
 Clouds = Float[Array, "rows points 3"]
 
-#: The coordinate that points up, in the ModelNet40 files.
-UP = 1
-
 
 def rotate_and_jitter(key: Key[Array, ""], clouds: Clouds) -> Clouds:
     """Each cloud turned about the up axis by a uniform angle, and its points moved by noise.

@@ -8,8 +8,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from experiments.data.operations import OPERATIONS
-from experiments.data.policies import Policies
+from experiments.augmentation.operations import OPERATIONS
+from experiments.augmentation.policies import Policies
 from experiments.errors import UserError, unknown
 from experiments.reading import reading
 

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from experiments.data.resized_crop import AREAS, RATIOS
+from experiments.augmentation.images import AREAS, RATIOS
 
 #: What is left in the middle of a picture around the square: 256 pixels for 224.
 MARGIN = 256 / 224

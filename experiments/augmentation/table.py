@@ -8,11 +8,10 @@ from typing import NamedTuple
 import jax
 from jaxtyping import Array, Key, Num
 
-from experiments.data.augment import cutout, flip, pad_crop_flip
-from experiments.data.clouds import rotate_and_jitter, scale_shift_and_jitter
-from experiments.data.policies import Policies, fast_autoaugment
-from experiments.data.published import read_policies
-from experiments.data.resized_crop import resized_crop_flip
+from experiments.augmentation.clouds import rotate_and_jitter, scale_shift_and_jitter
+from experiments.augmentation.images import cutout, flip, pad_crop_flip, resized_crop_flip
+from experiments.augmentation.policies import Policies, fast_autoaugment
+from experiments.augmentation.published import read_policies
 from experiments.errors import UserError, unknown
 from experiments.names import POLICIES
 

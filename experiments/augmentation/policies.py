@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from experiments.data.operations import OPERATIONS
+from experiments.augmentation.operations import OPERATIONS
 
 Images = Float[Array, "rows height width channels"]
 Image = Float[Array, "height width channels"]

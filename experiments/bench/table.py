@@ -1,0 +1,55 @@
+"""What a benchmark measured: a row for each thing that was compared, written and shown alike."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from experiments.reports.csv import write_csv
+from experiments.reports.show import show_table
+from experiments.reports.table import Table
+
+#: What the names of a measure's quartiles end with.
+LOW, HIGH = "_low", "_high"
+
+
+class Measured(NamedTuple):
+    """The rows of a benchmark.
+
+    Attributes:
+        columns: their names; NAME_low and NAME_high are the quartiles of NAME.
+        rows: text and numbers.
+        note: how to read them, in whole sentences.
+        name: of the file, where it is not the benchmark's.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    note: str
+    name: str = ""
+
+
+def write_and_show(found: Measured, name: str, out: Path) -> None:
+    """Writes the rows to a csv file in the folder, prints them and says how to read them."""
+    file = f"{found.name or name}.csv"
+    write_csv(out / file, found.columns, [[_text(x, 6) for x in row] for row in found.rows])
+    show_table(shown(found))
+    print(f"\n{found.note} Written to {out}: {file}.")
+
+
+def shown(found: Measured) -> Table:
+    """The rows as a table, quartiles in brackets behind their median."""
+    names = [name for name in found.columns if not name.endswith((LOW, HIGH))]
+    cells = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+    return [name.replace("_", " ") for name in names], [
+        [_cell(row, name) for name in names] for row in cells
+    ]
+
+
+def _cell(row: dict[str, object], name: str) -> str:
+    names = [each for each in (name, name + LOW, name + HIGH) if each in row]
+    middle, *quartiles = (_text(row[each], 4) for each in names)
+    return f"{middle} [{', '.join(quartiles)}]" if quartiles else middle
+
+
+def _text(value: object, digits: int) -> str:
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,73 @@
+"""Runs as tasks of a Ray cluster; one whose node dies goes on from its checkpoint on another."""
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from experiments.checkpoints.keeper import keeping
+from experiments.checkpoints.settings import CheckpointSettings
+from experiments.errors import UserError
+from experiments.extras import library
+from experiments.runs.execute import made
+from experiments.runs.spec import Spec
+from experiments.settings import Workers
+from experiments.training.fit import Run
+
+#: The folder of unfinished runs' checkpoints, beside the store.
+UNFINISHED = "unfinished"
+
+#: How often a run is begun again whose node died, or whose process was killed.
+RETRIES = 5
+
+
+def on_ray(
+    specs: Sequence[Spec], make: bytes, workers: Workers, folder: Path
+) -> Iterator[tuple[Spec, Run]]:
+    """Runs as they end; the process that was started writes them, and takes the cluster's logs.
+
+    Args:
+        specs: what to train.
+        make: makes what trains a spec, pickled.
+        workers: the cluster's address, and what a run takes of it.
+        folder: for checkpoints, on a disk that all nodes see.
+
+    Raises:
+        UserError: without a cluster, and where a run is lost as often as it may be.
+    """
+    ray = library("ray", "--ray", "ray", "--jobs needs nothing")
+    try:
+        ray.init(address=workers.ray)
+    except ConnectionError as error:
+        raise UserError(f"--ray {workers.ray} finds no cluster: {error}.") from None
+    task = ray.remote(num_cpus=workers.ray_cpus, num_gpus=workers.ray_gpus, max_retries=RETRIES)(
+        _train
+    )
+    places = {spec: (folder / UNFINISHED / spec.digest).absolute() for spec in specs}
+    running = {task.remote(os.getcwd(), make, spec, places[spec]): spec for spec in specs}
+    try:
+        while running:
+            for each in ray.wait(list(running))[0]:
+                spec = running.pop(each)
+                yield spec, ray.get(each)
+                shutil.rmtree(places[spec], ignore_errors=True)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    except ray.exceptions.RayError as error:
+        raise UserError(
+            f"a run was lost {RETRIES + 1} times on the cluster ({type(error).__name__}); what was "
+            "finished is kept, and the call goes on from there: give a run more memory of its own "
+            "by --ray-cpus."
+        ) from None
+    finally:
+        for each in running:
+            ray.cancel(each, force=True)
+        ray.shutdown()
+
+
+def _train(here: str, make: bytes, spec: Spec, place: Path) -> Run:
+    """What a node does: paths are meant as seen from the folder of the command."""
+    os.chdir(here)
+    epochs = dict(spec.changes).get("epochs", spec.config.epochs)
+    with keeping(CheckpointSettings(str(place), keep=1, resume=True), {}, epochs) as keeper:
+        return made(make)(spec, keeper)

@@ -1,0 +1,107 @@
+"""Two nodes of a Ray cluster, one of which dies: the rows are those of one process."""
+
+import functools
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from experiments.errors import UserError
+from experiments.papers.training import Training, spec_of
+from experiments.runs.execute import execute
+from experiments.runs.store import Store
+from experiments.settings import Workers
+from tests.experiments.test_runs import GRID, PROTOCOL, run, spec
+
+LONG = PROTOCOL.changed(epochs=8)
+
+
+class Noted:
+    """A training that notes from which epoch it begins, and on which node; each epoch takes long.
+
+    What it is asked, it answers as the keeper that it was given does.
+    """
+
+    def __init__(self, place):
+        self.place, self.train = place, Training(LONG, None)
+
+    def __call__(self, spec, keeper):
+        self.name, self.keeper = str(spec), keeper
+        return self.train(spec, self)
+
+    def begin(self, state):
+        import ray
+
+        state, history = self.keeper.begin(state)
+        self.node = ray.get_runtime_context().get_node_id()
+        self._note(len(history.curve))
+        return state, history
+
+    def signal(self):
+        time.sleep(0.2)
+        return self.keeper.signal()
+
+    def after_epoch(self, state, history, signal):
+        self.keeper.after_epoch(state, history, signal)
+        self._note(len(history.curve))
+
+    def last(self):
+        return self.keeper.last()
+
+    def _note(self, epoch):
+        with (self.place / "notes").open("a") as file:
+            file.write(f"{self.name};{self.node};{epoch}\n")
+
+
+def notes(place):
+    """(spec, node, epoch), in the order of what happened."""
+    path = place / "notes"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [(name, node, int(epoch)) for name, node, epoch in (line.split(";") for line in lines)]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:os.fork")  # The nodes are begun from this process.
+def test_a_node_that_dies_loses_no_run(tmp_path):
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    specs = [spec_of(cell, seed, LONG, ("", 0)) for cell in GRID.cells for seed in (0, 1)]
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    doomed = cluster.add_node(num_cpus=1)
+
+    def kill():
+        while not any(node == doomed.node_id and e > 2 for _, node, e in notes(tmp_path)):
+            time.sleep(0.05)
+        cluster.remove_node(doomed, allow_graceful=False)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    try:
+        workers = Workers(ray=cluster.address)
+        make = functools.partial(Noted, tmp_path)
+        found = dict(execute(specs, make, Store(tmp_path), workers))
+    finally:
+        cluster.shutdown()
+    killer.join(60)
+    lost = {name for name, node, _ in notes(tmp_path) if node == doomed.node_id}
+    begun = {name: [e for n, _, e in notes(tmp_path) if n == name] for name in lost}
+    # At least one went on from a checkpoint elsewhere: its epochs go back by one at most.
+    resumed = [each for each in begun.values() if len(each) > LONG.epochs + 1]
+    assert resumed
+    assert all(0 not in each[1:] for each in resumed)
+    assert not list((tmp_path / "unfinished").iterdir())
+    (tmp_path / "one").mkdir()
+    alone = dict(execute(specs, functools.partial(Training, LONG, None), Store(tmp_path / "one")))
+    assert found.keys() == alone.keys()
+    for each, mine in alone.items():
+        assert Store(tmp_path).find(each) == found[each]
+        np.testing.assert_array_equal(found[each].curve, mine.curve)
+
+
+def test_without_the_library_one_line_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match=r"--ray needs ray.*jaxnorm\[ray\]"):
+        list(execute([spec()], run, Store(tmp_path), Workers(ray="auto")))
