@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ from experiments.training.groups import batch_groups
 from experiments.training.memory import MakeNetwork, abstract_network
 from experiments.training.nonfinite import guarded
 from experiments.training.parallel import parallelize
+from experiments.training.private import check_private, private_optimizer
 from experiments.training.runners import Runner, Scanned, Stepwise, loops_are_slow
 from experiments.training.state import TrainState, run_keys
 from experiments.training.step import Step, make_step
@@ -91,7 +92,8 @@ def make_trainer(
     config = config.changed(augment=augment)
     network, context = _network(method, config, dataset, placement)
     steps = config.epochs * steps_per_epoch(dataset.train_rows, config.batch_size)
-    optimizer = partial(make_optimizer, method, config, steps, context)
+    check_private(method, context, config, placement)
+    optimizer = partial(_optimizer, method, config, steps, context, dataset.train_rows)
     plan = _plan(method, config, context, optimizer(0), dataset, placement)
     careful = plan._replace(step=guarded(plan.step, goes_on=False))
     return Trainer(
@@ -120,6 +122,17 @@ def _network(
     return network, make_context(method, model, config, shape, groups.losses)
 
 
+def _optimizer(
+    method: Method, config: Config, steps: int, context: Context, rows: int, seed: Any
+) -> Optimizer:
+    """The method's optimizer, of the gradient or, with an epsilon, of those of single rows."""
+    optimizer = make_optimizer(method, config, steps, context, seed)
+    if config.epsilon is None:
+        return optimizer
+    share = config.batch_size / rows
+    return private_optimizer(optimizer, config.epsilon, share, steps, rows, seed)
+
+
 def _plan(
     method: Method,
     config: Config,
@@ -136,6 +149,7 @@ def _plan(
         axis_name=placement.axis_name,
         accumulate=config.accumulate,
         dtype=config.dtype,
+        private=config.epsilon is not None,
     )
     step = parallelize(step, placement)
     if config.nonfinite == "skip":
