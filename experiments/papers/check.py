@@ -34,6 +34,7 @@ HIDDEN = {
         "ghost_groups",
         "accumulate",
         "epsilon",
+        "clients",
         "constrain_head",
         "bundled",
         "scores",
