@@ -85,6 +85,13 @@ class Config:
     ] = "none"
     accumulate: Count = 1
     """The parts of a batch that go through the network one after the other, to save memory."""
+    epsilon: Annotated[float | None, Range(0, 10**6, without=0)] = None
+    """Train with differential privacy: epsilon of the whole training, at a delta of 1 / (10 rows).
+    The gradient of each row is clipped at norm 1, and their mean is noisy. Methods whose rows see
+    each other, as batch normalization, cannot be trained so."""
+    clients: Count | None = None
+    """Federated averaging: in each epoch so many clients train apart, each on its own rows, of two
+    classes mostly; the mean of their weights, back on its constraint, goes on."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """The type of weights and activations in training; parameters and statistics are always
     float32."""

@@ -25,8 +25,12 @@ class Sphere(Part):
 
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
         """On the set."""
+        return self.projected(params, context)
+
+    def projected(self, raw: PyTree, context: Context) -> PyTree:
+        """Each unit at the nearest point of the set."""
         return jaxnorm.project(
-            params,
+            raw,
             layout=context.layout,
             squared_radius=self.squared_radius,
             centered=self.centered,

@@ -57,6 +57,10 @@ class Method:
         states = {_name(part): part.state(raw) for part in self.parts}
         return {name: own for name, own in states.items() if own is not None}
 
+    def projected(self, raw: PyTree, context: Context) -> PyTree:
+        """Raw parameters that were averaged, back on the set where the method keeps them."""
+        return reduce(lambda raw, part: part.projected(raw, context), self.parts, raw)
+
     def weights(self, raw: PyTree, state: dict[str, PyTree]) -> PyTree:
         """What the network computes with."""
         for part in self.parts:

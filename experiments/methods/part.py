@@ -128,6 +128,10 @@ class Part:
         """The raw parameters as `jaxnorm.effective` takes them."""
         return raw
 
+    def projected(self, raw: PyTree, context: Context) -> PyTree:
+        """Raw parameters that were averaged, back on the set."""
+        return raw
+
     def clean(self, raw: PyTree, optimizer_state: PyTree) -> PyTree:
         """The raw parameters as they are evaluated."""
         return raw

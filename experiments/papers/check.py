@@ -28,7 +28,17 @@ STATED: Mapping[str, Sequence[Stated]] = MappingProxyType(BN | CWO | LCW | NORMP
 
 #: Fields of a protocol that say how it is computed, or that others of the list contain.
 HIDDEN = {
-    *("dtype", "nonfinite", "ghost_groups", "accumulate", "constrain_head", "bundled", "scores"),
+    *(
+        "dtype",
+        "nonfinite",
+        "ghost_groups",
+        "accumulate",
+        "epsilon",
+        "clients",
+        "constrain_head",
+        "bundled",
+        "scores",
+    ),
     *("rate_scale", "growing_noise", "squared_radius", "policies", "only_rows", "only_columns"),
 }
 #: Fields that matter for the fully connected networks alone.

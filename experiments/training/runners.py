@@ -171,5 +171,11 @@ def _batch_in_memory(
     plan: EpochPlan, state: TrainState, X: AnyArray, y: AnyArray, index: int
 ) -> Batch:
     rows = batch_order(state, len(X), plan.batch_size)[index]
-    seen = jax.jit(partial(batch_of, augment=plan.augment))
-    return seen(state, X[rows], y[rows], np.int32(index))
+    return seen_by_network(plan, state, X[rows], y[rows], index)
+
+
+def seen_by_network(
+    plan: EpochPlan, state: TrainState, X: AnyArray, y: AnyArray, index: int
+) -> Batch:
+    """The batch of some rows at the step of that index."""
+    return jax.jit(partial(batch_of, augment=plan.augment))(state, X, y, np.int32(index))

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int, PyTree, Shaped
 from experiments.methods.method import Method
 from experiments.methods.part import Context, Optimizer, Output
 from experiments.training.parallel import average, own_keys, shared_keys
+from experiments.training.private import of_single_rows
 from experiments.training.state import Batch, Metrics, StepMetrics, TrainState
 
 Step = Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]
@@ -27,6 +28,7 @@ def make_step(
     axis_name: str | None = None,
     accumulate: int = 1,
     dtype: DTypeLike = jnp.float32,
+    private: bool = False,
 ) -> Step:
     """A step ``(state, batch) -> (state, metrics of the batch)``.
 
@@ -39,6 +41,7 @@ def make_step(
         accumulate: the microbatches whose gradients are averaged before the update.
         dtype: of weights and activations in the network; parameters, the optimizer, statistics and
             losses are float32.
+        private: whether the optimizer takes the gradients of single rows, stacked.
     """
 
     def loss_of(
@@ -63,9 +66,11 @@ def make_step(
         )
         return model_state, (gradient, metrics)
 
+    find = of_single_rows(measure) if private else measure
+
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
         own = state._replace(model_state=own_keys(state.model_state, axis_name))
-        found = average(accumulated(measure, accumulate)(own, batch), axis_name)
+        found = average(accumulated(find, accumulate)(own, batch), axis_name)
         model_state, (gradient, metrics) = found
         updates, optimizer_state = optimizer.update(gradient, state.optimizer_state, state.params)
         params = optax.apply_updates(state.params, updates)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +22,12 @@ from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.devices import ONE_DEVICE, Placement
 from experiments.training.epoch import EpochPlan, make_refreshes, steps_per_epoch
 from experiments.training.evaluate import make_evaluate
+from experiments.training.federated import Federated, rows_of_a_client
 from experiments.training.groups import batch_groups
 from experiments.training.memory import MakeNetwork, abstract_network
 from experiments.training.nonfinite import guarded
 from experiments.training.parallel import parallelize
+from experiments.training.private import check_private, private_optimizer
 from experiments.training.runners import Runner, Scanned, Stepwise, loops_are_slow
 from experiments.training.state import TrainState, run_keys
 from experiments.training.step import Step, make_step
@@ -90,9 +92,14 @@ def make_trainer(
     dataset, augment = cropped_where_read(dataset, config.augment)
     config = config.changed(augment=augment)
     network, context = _network(method, config, dataset, placement)
-    steps = config.epochs * steps_per_epoch(dataset.train_rows, config.batch_size)
-    optimizer = partial(make_optimizer, method, config, steps, context)
+    rows = dataset.train_rows
+    if config.clients is not None:
+        rows = rows_of_a_client(dataset, config.clients)
+    steps = config.epochs * steps_per_epoch(rows, config.batch_size)
+    check_private(method, context, config, placement)
+    optimizer = partial(_optimizer, method, config, steps, context, rows)
     plan = _plan(method, config, context, optimizer(0), dataset, placement)
+    runner = partial(_runner, method, config, context, dataset)
     careful = plan._replace(step=guarded(plan.step, goes_on=False))
     return Trainer(
         method,
@@ -101,8 +108,8 @@ def make_trainer(
         network,
         plan,
         init=AheadOfTime(make_init(method, context, network, optimizer, placement)),
-        epoch=_runner(plan, context, dataset),
-        careful_epoch=_runner(careful, context, dataset),
+        epoch=runner(plan),
+        careful_epoch=runner(careful),
         evaluate=_evaluation(method, context, dataset, placement),
         watch=AheadOfTime(make_watch(method, context)),
     )
@@ -118,6 +125,17 @@ def _network(
     network = partial(network_of, method, apart, shape, dataset.num_classes)
     model = abstract_network(network, placement)
     return network, make_context(method, model, config, shape, groups.losses)
+
+
+def _optimizer(
+    method: Method, config: Config, steps: int, context: Context, rows: int, seed: Any
+) -> Optimizer:
+    """The method's optimizer, of the gradient or, with an epsilon, of those of single rows."""
+    optimizer = make_optimizer(method, config, steps, context, seed)
+    if config.epsilon is None:
+        return optimizer
+    share = config.batch_size / rows
+    return private_optimizer(optimizer, config.epsilon, share, steps, rows, seed)
 
 
 def _plan(
@@ -136,6 +154,7 @@ def _plan(
         axis_name=placement.axis_name,
         accumulate=config.accumulate,
         dtype=config.dtype,
+        private=config.epsilon is not None,
     )
     step = parallelize(step, placement)
     if config.nonfinite == "skip":
@@ -146,8 +165,13 @@ def _plan(
     return EpochPlan(step, config.batch_size, augment, refreshes, placement)
 
 
-def _runner(plan: EpochPlan, context: Context, dataset: Dataset) -> Runner:
+def _runner(
+    method: Method, config: Config, context: Context, dataset: Dataset, plan: EpochPlan
+) -> Runner:
     """An epoch in the way that suits the data and the network."""
+    if config.clients is not None:
+        projected = partial(method.projected, context=context)
+        return Federated(plan, projected, config.clients)
     if dataset.stream:
         return Streamed(plan, dataset)
     return Stepwise(plan) if loops_are_slow(context.model) else Scanned(plan)

@@ -1,0 +1,85 @@
+"""Federated averaging: clients of few classes train apart, then their weights are averaged."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, Key, PyTree, Shaped, UInt
+
+from experiments.data.dataset import Dataset
+from experiments.errors import UserError
+from experiments.training.ahead_of_time import AheadOfTime
+from experiments.training.epoch import EpochPlan, batch_order, make_epoch
+from experiments.training.runners import Scanned, seen_by_network
+from experiments.training.state import AnyArray, Batch, StepMetrics, TrainState, is_key, run_keys
+
+#: The pieces of rows, sorted by their labels, that a client has.
+PIECES = 2
+
+
+class Federated(Scanned):
+    """An epoch of every client by itself, from the same state, and the mean of what they end with.
+
+    Args:
+        plan: of a client's epoch.
+        project: puts averaged raw parameters back on the method's set.
+        clients: their number.
+    """
+
+    title = "an epoch of every client"
+
+    def __init__(self, plan: EpochPlan, project: Callable[[PyTree], PyTree], clients: int):
+        AheadOfTime.__init__(self, make_round(plan, project, clients), donate_argnums=0)
+        self._plan, self._clients = plan, clients
+
+    def batch(self, state: TrainState, X: AnyArray, y: AnyArray, index: int) -> Batch:
+        """The rows of all clients at that step."""
+        rows = shares(jnp.asarray(y), self._clients, state.seed)
+        own = batch_order(state, rows.shape[1], self._plan.batch_size)[index]
+        taken = rows[:, own].ravel()
+        return seen_by_network(self._plan, state, X[taken], y[taken], index)
+
+
+def make_round(
+    plan: EpochPlan, project: Callable[[PyTree], PyTree], clients: int
+) -> Callable[[TrainState, Array, Array], tuple[TrainState, StepMetrics]]:
+    """A round ``(state, X, y) -> (state, mean metrics)`` of federated averaging.
+
+    Source: McMahan et al. 2017, algorithm 1, with all clients in every round; momentum and running
+    statistics are averaged as the weights are.
+    """
+    epoch = make_epoch(plan)
+
+    def round_of_all(state: TrainState, X: Array, y: Array) -> tuple[TrainState, StepMetrics]:
+        rows = shares(y, clients, state.seed)
+        states, metrics = jax.vmap(epoch, in_axes=(None, 0, 0))(state, X[rows], y[rows])
+        state = jax.tree.map(_mean, states)
+        return state._replace(params=project(state.params)), jax.tree.map(jnp.mean, metrics)
+
+    return round_of_all
+
+
+def shares(
+    labels: Int[Array, " rows"], clients: int, seed: UInt[Array, ""]
+) -> Int[Array, "clients few"]:
+    """Which rows each client has: two pieces of the rows in the order of their labels.
+
+    So most clients have two classes. Rows that fill no whole piece are nobody's.
+    """
+    size = len(labels) // (PIECES * clients)
+    key = jax.random.fold_in(run_keys(seed)[1], clients)
+    pieces = jnp.argsort(labels)[: PIECES * clients * size].reshape(-1, size)
+    return jax.random.permutation(key, pieces).reshape(clients, -1)
+
+
+def rows_of_a_client(dataset: Dataset, clients: int) -> int:
+    """How many training rows each client has."""
+    if dataset.stream or dataset.y_train.ndim > 1:
+        raise UserError("--clients wants rows in memory, each with one label.")
+    return PIECES * (dataset.train_rows // (PIECES * clients))
+
+
+def _mean(leaf: Shaped[Array, "clients *shape"] | Key[Array, "clients *shape"]) -> Array:
+    """Of numbers; counts and keys are the same for every client."""
+    floating = not is_key(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating)
+    return leaf.mean(0) if floating else leaf[0]
