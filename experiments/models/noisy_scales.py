@@ -9,7 +9,7 @@ from experiments.models.norms import MakeNorm
 from jaxnorm.nnx import ScaleAndBias
 
 #: Networks whose normalizers stand before a branch, and not after each kernel.
-PRE_ACTIVATION = ("resnet18", "wrn28x10", "transformer")
+PRE_ACTIVATION = ("resnet18", "wrn28x10", "transformer", "transformer-unscaled")
 
 
 def noisy_scales(stddev: float, places: int | None = None) -> MakeNorm:

@@ -46,14 +46,15 @@ def check_tokens(model: str, data: str, kind: np.dtype) -> None:
         kind: the type of a row; tokens are whole numbers.
     """
     has_tokens = np.issubdtype(kind, np.integer)
-    if has_tokens and model != "transformer":
+    takes_tokens = model.startswith("transformer")
+    if has_tokens and not takes_tokens:
         raise UserError(
             f"{data} has sequences of tokens and {model} takes none; wanted --model "
             "transformer, or another --dataset."
         )
-    if model == "transformer" and not has_tokens:
+    if takes_tokens and not has_tokens:
         raise UserError(
-            f"transformer got rows of {data}, which are of numbers; wanted sequences "
+            f"{model} got rows of {data}, which are of numbers; wanted sequences "
             "of tokens: take --dataset python, or another --model."
         )
 
@@ -104,6 +105,7 @@ MODELS: Mapping[str, Builder] = MappingProxyType(
         "wrn28x10": _images(wrn28x10, "wrn28x10", 4),
         "dgcnn": _dgcnn,
         "transformer": Transformer,
+        "transformer-unscaled": functools.partial(Transformer, factor=1.0),
     }
 )
 

@@ -63,9 +63,12 @@ class Transformer(nnx.Module):
             token, a multiple of four.
         style: of every block.
         rngs: the random streams of the initial parameters.
+        factor: the initial value of the branches' factors, instead of that one.
     """
 
-    def __init__(self, sizes: NetworkSizes, style: Style, rngs: nnx.Rngs):
+    def __init__(
+        self, sizes: NetworkSizes, style: Style, rngs: nnx.Rngs, factor: float | None = None
+    ):
         shape, num_classes, width = sizes.shape, sizes.num_classes, sizes.width
         if len(shape) != 1 or width % HEADS:
             raise UserError(
@@ -74,7 +77,8 @@ class Transformer(nnx.Module):
             )
         self.embedding = nnx.Embed(num_classes, width, rngs=rngs)
         self.positions = nnx.Embed(shape[0], width, rngs=rngs)
-        block = (width, style, (2 * sizes.depth) ** -0.5, rngs)
+        start = (2 * sizes.depth) ** -0.5 if factor is None else factor
+        block = (width, style, start, rngs)
         self.blocks = nnx.List(TransformerBlock(*block) for _ in range(sizes.depth))
         self.last = _norm(style.norm, width, rngs)
         self.head = nnx.Linear(width, num_classes, rngs=rngs)

@@ -88,9 +88,9 @@ def test_attention_s_kernels_have_the_axes_that_it_contracts_and_keep_to_the_set
 
 
 def test_without_a_normalizer_depth_does_not_decide_how_far_the_tokens_grow() -> None:
-    def growth(depth: int) -> float:
+    def growth(depth: int, **options: float) -> float:
         sizes = NetworkSizes((LENGTH,), TOKENS, depth, 32, 1)
-        network = Transformer(sizes, Style(), nnx.Rngs(0))
+        network = Transformer(sizes, Style(), nnx.Rngs(0), **options)
         x = before = jax.random.normal(jax.random.key(1), (8, LENGTH, 32))
         for block in network.blocks:
             x = block(x, nnx.make_causal_mask(x[..., 0]))
@@ -99,6 +99,7 @@ def test_without_a_normalizer_depth_does_not_decide_how_far_the_tokens_grow() ->
     # With factors of 1 a block adds c of what there is, and sixteen have (1 + c)^16 of it.
     assert growth(1) > 1.5
     assert growth(16) < 2 * growth(1)
+    assert growth(16, factor=1.0) > growth(1) ** 8
 
 
 def test_derf_is_the_error_function_of_a_shifted_line() -> None:
