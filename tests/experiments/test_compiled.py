@@ -4,12 +4,14 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
+import jax
 import pytest
 
 from experiments.bench.compiled import compilations, targets
 from experiments.bench.compiled.program import Program
 from experiments.bench.compiled.rows import Row, merged, ratios, read_rows, write_rows
 from experiments.bench.compiled.spec import Spec
+from experiments.bench.compiled.step import step_subject
 from experiments.bench.compiled.targets import environment, find_target
 from experiments.bench.compiled.worker import Found
 from experiments.cli import main
@@ -140,10 +142,20 @@ def test_an_unknown_method_is_refused_before_anything_is_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(targets.importlib.util, "find_spec", lambda name: True)
-    for what, name in (("step", "bm"), ("update", "sdg"), ("effective", "lwc")):
+    for what, name in (("step", "bm"), ("step", "none+privat"), ("update", "sdg"), ("effective", "lwc")):
         command = ["bench", "compiled", "--what", what, "--methods", name]
         assert main([*command, "--out", str(tmp_path)]) == 2
         assert repr(name) in capsys.readouterr().err
+
+
+def test_a_private_step_has_the_gradient_of_each_row() -> None:
+    spec = replace(NONE, model="mlp", dtype="float32", depth=1, width=5, rows=7)
+    shapes = {}
+    for name in ("none", "none+private"):
+        subject = step_subject(replace(spec, method=name), jax.devices()[:1])
+        shapes[name] = str(jax.make_jaxpr(subject.function)(*subject.arguments))
+    assert "f32[7,5,10]" in shapes["none+private"]
+    assert "f32[7,5,10]" not in shapes["none"]
 
 
 def test_its_help_is_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:

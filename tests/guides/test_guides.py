@@ -17,6 +17,7 @@ GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 #: The user's own function, and optax's that the text calls by their short names.
 OTHERS = ("apply", "sam", "schedule_free")
 WANTED = (
+    "beyond",
     "chance",
     "checkpoints",
     "clusters",

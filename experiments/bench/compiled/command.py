@@ -14,7 +14,7 @@ from experiments.bench.compiled.effective import MAKERS
 from experiments.bench.compiled.kernels import KERNELS
 from experiments.bench.compiled.rows import Row, merged, read_rows, write_rows
 from experiments.bench.compiled.spec import BASES, Spec
-from experiments.bench.compiled.step import PEERS
+from experiments.bench.compiled.step import PEERS, PRIVATE
 from experiments.bench.compiled.targets import check_compiler, find_target
 from experiments.bench.compiled.update import OPTIMIZERS
 from experiments.bench.compiled.views import picture_of, table_of, title
@@ -78,7 +78,8 @@ class Compiled:
         str,
         arg(
             help=f"Comma-separated. Of a step, those of the command methods, {', '.join(PEERS)}; "
-            f"left out: {STEP_METHODS}. Of update: {', '.join(OPTIMIZERS)}. Of effective: "
+            f"left out: {STEP_METHODS}; with {PRIVATE} behind it, by gradients of single rows. "
+            f"Of update: {', '.join(OPTIMIZERS)}. Of effective: "
             f"{', '.join(MAKERS)}. What the others are compared with is always there."
         ),
     ] = ""
@@ -139,7 +140,8 @@ def specs_of(flags: Compiled) -> list[Spec]:
     names = [name.strip() for name in flags.methods.split(",") if name.strip()]
     names = names or (STEP_METHODS.split(",") if step else [*methods])
     for kind, name, known in (("model", model, models), *(("method", n, methods) for n in names)):
-        if name not in known:
+        plain = name.removesuffix(PRIVATE) if step else name
+        if plain not in known:
             raise unknown(kind, name, known)
     base = Spec(flags.what, BASES[flags.what], flags.target, model)
     base = replace(base, entry=flags.entry, mesh=flags.mesh, shard=flags.shard, donate=flags.donate)

@@ -28,6 +28,9 @@ PEERS: Mapping[str, Method] = MappingProxyType(
     }
 )
 
+#: Behind a method's name: trained with gradients of single rows, each clipped, and noise.
+PRIVATE = "+private"
+
 #: An image and the classes; ImageNet's for the network that is made for it.
 _SIZES: Mapping[str, tuple[tuple[int, ...], int]] = MappingProxyType(
     {"resnet50": ((224, 224, 3), 1000)}
@@ -54,9 +57,10 @@ def _step(spec: Spec, placement: Placement) -> tuple[Any, tuple[Any, ...]]:
         width=spec.width,
         batch_size=rows,
         epochs=1,
+        epsilon=2.0 if spec.method.endswith(PRIVATE) else None,
     )
     dataset = Dataset(X, y, X, y, "zeros", classes)
-    method = {**METHODS, **PEERS}[spec.method]
+    method = {**METHODS, **PEERS}[spec.method.removesuffix(PRIVATE)]
     trainer = make_trainer(method, config, dataset, placement)
     state = jax.eval_shape(inspect.unwrap(trainer.init), np.uint32(0), X)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), rows))
