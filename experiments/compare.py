@@ -6,11 +6,14 @@ from pathlib import Path
 
 from experiments.comparison import Comparison, Task, run_all
 from experiments.methods.method import Method
+from experiments.reports.conclusion import conclusion
 from experiments.reports.csv import write_curves, write_results
 from experiments.reports.curves import draw_curves
 from experiments.reports.files import prepare_folder, write_whole
 from experiments.reports.show import show_table
 from experiments.reports.table import comparison_table, markdown, provenance
+from experiments.reports.tpu import NOTE as COSTS
+from experiments.reports.tpu import tpu_costs
 from experiments.runs.store import FILE, Store
 from experiments.settings import HERE, Settings, Workers
 from experiments.training.fit import Run
@@ -29,7 +32,7 @@ NOTE = (
     "and fractions from 0 to 1 in results.csv and curves.csv. A difference is in points of test\n"
     "accuracy, from the first method's under the same seed. Training accuracies are the last\n"
     "epoch's, as the network was while it trained; test figures are in evaluation mode, without\n"
-    "noise. Training losses and parameters are in results.csv."
+    "noise. Training losses, parameters and times of a step are in results.csv."
 )
 
 TUNED = (
@@ -82,15 +85,19 @@ def _report(
     of_seeds = f": mean and range of {len(seeds)} seeds" if len(seeds) > 1 else ""
     model = comparison.config.on(comparison.dataset(runs[0].seed).X_train.shape[1:]).model
     name = Path(comparison.settings.dataset).name
-    draw_curves(out / "curves.png", runs, f"{name}, {model}{of_seeds}")
-    table = comparison_table(runs)
-    note = "\n".join([NOTE, *([] if tuning is None else [TUNED]), *said_of_kept(comparison, runs)])
-    write_whole(out / "table.md", f"{markdown(table)}\n\n{note}\n\n{provenance(command)}")
+    costs = tpu_costs(model)
+    draw_curves(out / "curves.png", runs, f"{name}, {model}{of_seeds}", costs)
+    table, concluded = comparison_table(runs, costs), "\n".join(conclusion(runs))
+    notes = [NOTE, *[COSTS] * bool(costs), *[TUNED] * (tuning is not None)]
+    note = "\n".join([*notes, *said_of_kept(comparison, runs)])
+    said = f"{markdown(table)}\n\n{concluded}\n\n{note}\n\n{provenance(command)}"
+    write_whole(out / "table.md", said)
     show_table(table)
-    print(*said_of_failures(runs), sep="\n")
+    print(*said_of_failures(runs), f"\n{concluded}", sep="\n")
     if tuning is not None:
-        print(*said_of_ends(tuning.grid, runs), f"\n{TUNED}", sep="\n")
-    print(f"\n{NOTE}\nWritten to {out}: results.csv, curves.csv, curves.png, table.md, {FILE}.")
+        print(*said_of_ends(tuning.grid, runs), sep="\n")
+    print("", *notes, sep="\n")
+    print(f"Written to {out}: results.csv, curves.csv, curves.png, table.md, {FILE}.")
 
 
 def _write(out: Path, runs: Sequence[Run]) -> None:

@@ -30,7 +30,7 @@ AUGMENTATIONS = (
 BUNDLED = ("digits", "python")
 
 #: The methods that a comparison has by itself: those of `experiments.methods.table` that say so.
-DEFAULT_METHODS = "none,bn,cwo,lcw,normprop,vcl"
+DEFAULT_METHODS = "none,bn,ln,gn,cwo,lcw,normprop,vcl"
 
 #: The smallest side of an image that cnn9's two poolings leave something of.
 CNN9_SIDE = 4

@@ -35,8 +35,8 @@ def text(value: str | list[str]) -> str:
     return "".join(value)
 
 
-def test_there_is_a_quickstart_one_a_paper_and_one_of_a_residual_network() -> None:
-    about = ("quickstart", "vcl", "lcw", "cwo", "normprop", "batch_norm", "residual")
+def test_there_are_all_notebooks() -> None:
+    about = ("quickstart", "vcl", "lcw", "cwo", "normprop", "batch_norm", "residual", "beyond")
     names = [f"{number:02}_{name}" for number, name in enumerate(about)]
     assert [path.stem for path in PATHS] == names
 

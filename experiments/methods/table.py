@@ -29,8 +29,8 @@ from jaxnorm import (
 _NORMALIZERS = (
     Method("none", "no normalization", default=True),
     Method("bn", "batch normalization", (Normalized("bn"),), default=True),
-    Method("ln", "layer normalization", (Normalized("ln"),)),
-    Method("gn", "group normalization, 16 groups", (Normalized("gn"),)),
+    Method("ln", "layer normalization", (Normalized("ln"),), default=True),
+    Method("gn", "group normalization, 16 groups", (Normalized("gn"),), default=True),
     Method("rms", "root mean square normalization", (Normalized("rms"),)),
 )
 

@@ -18,7 +18,8 @@ from experiments.papers.training import method_of
 from experiments.papers.trainings import Trained, chosen, train_grid
 from experiments.papers.verdict import NOTE, measured
 from experiments.reports.csv import MEASURES
-from experiments.reports.picture import line_style, new_figure
+from experiments.reports.method_style import method_style
+from experiments.reports.picture import new_figure
 from experiments.training.history import Epoch
 
 #: The columns of results.csv; accuracies are fractions.
@@ -151,4 +152,5 @@ def _draw(axes: Sequence[Axes], row: str, index: int, curves: Sequence[Sequence[
     marker = "o" if len(epochs) == 1 else None
     for ax, (measure, factor, _) in zip(axes, PANELS, strict=True):
         lines = factor * np.array([[getattr(e, measure) for e in c] for c in curves])
-        ax.plot(epochs, lines.mean(0), marker=marker, label=row, **line_style(index))
+        style = method_style(row, index)
+        ax.plot(epochs, lines.mean(0), marker=marker, label=row, **style)

@@ -1,6 +1,6 @@
-"""The picture of a comparison: training loss on the left, test accuracy on the right."""
+"""The picture of a comparison: training loss, test accuracy, and what a step costs on a TPU."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +10,24 @@ from matplotlib.axes import Axes
 from scipy.optimize import isotonic_regression
 
 from experiments.reports.files import write_whole
-from experiments.reports.picture import colour_of, line_style, new_figure, picture
-from experiments.reports.table import failures
+from experiments.reports.method_style import method_style
+from experiments.reports.picture import new_figure, picture
+from experiments.reports.table import NO_COSTS, failures
+from experiments.reports.tpu import Cost
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
 
 
-def draw_curves(path: Path, runs: Sequence[Run], title: str) -> None:
-    """Writes a PNG: a line for each method's mean, a band from its lowest to its highest seed."""
-    figure = new_figure(2)
-    loss, accuracy = figure.axes
+def draw_curves(
+    path: Path, runs: Sequence[Run], title: str, costs: Mapping[str, Cost] = NO_COSTS
+) -> None:
+    """Writes a PNG: a line for each method's mean, a band from its lowest to its highest seed.
+
+    Where costs are known, a third panel has each method's test accuracy over its traffic.
+    """
+    known = [run for run in runs if run.method in costs]
+    figure = new_figure(3 if known else 2)
+    loss, accuracy, *trade = figure.axes
     losses = _draw(loss, runs, "train_loss", 1.0)
     accuracies = _draw(accuracy, runs, "test_accuracy", 100.0)
     drawn = np.concatenate([line[np.isfinite(line)] for line in losses.values()])
@@ -27,6 +35,8 @@ def draw_curves(path: Path, runs: Sequence[Run], title: str) -> None:
         loss.set_yscale("log")
     _label(loss, losses, "training loss (cross-entropy, nats)")
     _label(accuracy, accuracies, "test accuracy (%)")
+    for axes in trade:
+        _draw_trade(axes, known, costs)
     figure.suptitle(title, parse_math=False)  # A file may be called cost$.npz.
     write_whole(path, picture(figure))
 
@@ -41,7 +51,7 @@ def _draw(
         values = factor * _by_epoch([run.curve for run in own], measure)
         mean = _mean(values)
         epochs = np.arange(1, values.shape[1] + 1)
-        style = line_style(index)
+        style = method_style(method, index)
         marker = "o" if len(epochs) == 1 else None
         axes.plot(epochs, mean, label=method, marker=marker, **style)
         if len(own) > 1:
@@ -65,25 +75,45 @@ def _mean(values: Float[np.ndarray, "runs epochs"]) -> Float[np.ndarray, " epoch
     return trained.mean(0) if len(trained) else values[:1].mean(0)
 
 
+def _draw_trade(axes: Axes, runs: Sequence[Run], costs: Mapping[str, Cost]) -> None:
+    """Mean and range of the test accuracy of each method, over the bytes that its step moves."""
+    ends = {}
+    for index, method in enumerate(dict.fromkeys(run.method for run in runs)):
+        own = [100 * r.curve[-1].test_accuracy for r in runs if r.method == method]
+        mean, style = np.mean(own), method_style(method, index)
+        reach = np.abs(np.array([[min(own)], [max(own)]]) - mean)
+        face = style["color"] if style["linestyle"] == "-" else "white"
+        dot = {"fmt": "o", "color": style["color"], "markerfacecolor": face, "capsize": 3}
+        axes.errorbar(costs[method].traffic, mean, reach, **dot)
+        ends[method] = mean
+    axes.set(xlabel="bytes of a TPU step, none = 1", ylabel="test accuracy (%)")
+    _name(axes, ends)
+
+
 def _label(axes: Axes, lines: dict[str, Float[np.ndarray, " epochs"]], measure: str) -> None:
-    """Names the axes, and each line at its end, the names moved apart where they would overlap."""
+    """Names the axes, and each line at its end."""
     axes.set(xlabel="epoch", ylabel=measure)
     locator: Any = axes.xaxis.get_major_locator()
     locator.set_params(integer=True)
-    finite = {method: line[-1] for method, line in lines.items() if np.isfinite(line[-1])}
-    lost = [method for method in lines if method not in finite]
+    _name(axes, {method: line[-1] for method, line in lines.items()})
+
+
+def _name(axes: Axes, ends: Mapping[str, float | np.floating[Any]]) -> None:
+    """Names lines at their ends, apart where they would overlap; below those that have no end."""
+    finite = {method: end for method, end in ends.items() if np.isfinite(end)}
+    lost = [method for method in ends if method not in finite]
     axes.text(0.02, 0.02, "\n".join(lost), transform=axes.transAxes, va="bottom")
     axes.autoscale_view()  # It is lazy; the names' heights need the final limits.
     transform = axes.transData + axes.transAxes.inverted()
-    heights = [transform.transform((1.0, value))[1] for value in finite.values()]
+    heights = [transform.transform((1.0, float(value)))[1] for value in finite.values()]
     places = zip(finite, spread_out(heights, gap=0.065), strict=True)
-    order = list(lines)
+    order = list(ends)
     for method, height in places:
         axes.annotate(
             method,
             (1.015, height),
             xycoords="axes fraction",
-            color=colour_of(order.index(method)),
+            color=method_style(method.split(" (")[0], order.index(method))["color"],
             va="center",
             annotation_clip=False,
         )

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 # Okabe and Ito's palette, which stays distinct with any kind of colour vision; yellow is left out,
 # being too pale for lines. Line styles tell apart what comes after one round of it.
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-STYLES = ("-", "--", ":")
+STYLES = ("-", "--", ":", "-.")
 
 STYLE: Any = {
     "font.size": 11,

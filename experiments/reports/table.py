@@ -5,14 +5,16 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
 import numpy as np
 
 import jaxnorm
+from experiments.reports.tpu import Cost
 from experiments.runs.spec import own_settings, shown
 from experiments.training.fit import AT_CHANCE, DIVERGED, Run
 
@@ -20,23 +22,34 @@ from experiments.training.fit import AT_CHANCE, DIVERGED, Run
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 
 
-def comparison_table(runs: Sequence[Run]) -> Table:
+#: The spread of step times, over their mean, from which on a busy machine is what they tell of.
+STEADY = 0.1
+
+NO_COSTS: Mapping[str, Cost] = MappingProxyType({})
+
+
+def comparison_table(runs: Sequence[Run], costs: Mapping[str, Cost] = NO_COSTS) -> Table:
     """One row a method: mean ± standard deviation over its seeds, accuracies in percent.
 
     The differences are of test accuracies, from the first method's under the same seeds, in points;
-    one method has none. Settings that runs have of their own are in the last columns, a value for
-    each seed.
+    one method has none. What a step costs on a TPU is there where it is known, and else what it
+    takes here, if the times are steady. Settings that runs have of their own are in the last
+    columns, a value for each seed.
     """
     own = own_settings(run.changes for run in runs)
     methods = list(dict.fromkeys(run.method for run in runs))
     grouped = [[run for run in runs if run.method == method] for method in methods]
     several = len(methods) > 1
-    header = ["method", "test, %", *["difference"] * several, "test loss", "train, %", "step, ms"]
+    known = any(method in costs for method in methods)
+    timed = not known and all(map(_is_steady, grouped))
+    header = ["method", "test, %", *["difference"] * several, "test loss", "train, %"]
+    header += ["step, ms"] * timed + ["TPU bytes", "waits"] * known
     rows = []
     for group in grouped:
-        name, accuracy, gain, *others = _row(group, grouped[0])
+        name, accuracy, gain, *others, step = _row(group, grouped[0])
+        last = [step] * timed + _cost(costs.get(group[0].method)) * known
         settings = [_values(group, each) for each in own]
-        rows.append((name, accuracy, *[gain] * several, *others, *settings))
+        rows.append((name, accuracy, *[gain] * several, *others, *last, *settings))
     return (*header, *(name.replace("_", " ") for name in own)), rows
 
 
@@ -96,6 +109,16 @@ def _row(runs: Sequence[Run], first: Sequence[Run]) -> tuple[str, ...]:
         mean_and_deviation([100 * entry.train_accuracy for entry in last], ".2f"),
         mean_and_deviation(steps, ".1f" if max(steps) >= 100 else ".2f"),
     )
+
+
+def _is_steady(runs: Sequence[Run]) -> bool:
+    """Whether step times are near each other; those of runs that ended early do not count."""
+    steps = [run.step_ms for run in runs if not run.diverged]
+    return len(steps) < 2 or bool(np.std(steps, ddof=1) <= STEADY * np.mean(steps))
+
+
+def _cost(cost: Cost | None) -> list[str]:
+    return ["", ""] if cost is None else [f"{cost.traffic:.2f}", str(cost.collectives)]
 
 
 def _values(runs: Sequence[Run], name: str) -> str:

@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 
 from experiments.reports.csv import write_csv
 from experiments.reports.files import write_whole
-from experiments.reports.picture import line_style, new_figure, picture
+from experiments.reports.method_style import method_style
+from experiments.reports.picture import new_figure, picture
 from experiments.runs.spec import shown
 from experiments.training.fit import Run
 from experiments.tuning.grid import Grid
@@ -65,7 +66,7 @@ def _draw(axes: Axes, name: str, values: Sequence[float], runs: Sequence[Run]) -
         if not own:
             continue
         errors = _errors(own, name, ordered)
-        style = line_style(index)
+        style = method_style(method, index)
         axes.plot(ordered, errors.mean(1), marker="o", label=method, **style)
         axes.fill_between(ordered, errors.min(1), errors.max(1), color=style["color"], alpha=0.08)
     if ordered[0] > 0 and ordered[-1] > DECADE * ordered[0]:

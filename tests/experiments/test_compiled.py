@@ -142,7 +142,12 @@ def test_an_unknown_method_is_refused_before_anything_is_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(targets.importlib.util, "find_spec", lambda name: True)
-    for what, name in (("step", "bm"), ("step", "none+privat"), ("update", "sdg"), ("effective", "lwc")):
+    for what, name in (
+        ("step", "bm"),
+        ("step", "none+privat"),
+        ("update", "sdg"),
+        ("effective", "lwc"),
+    ):
         command = ["bench", "compiled", "--what", what, "--methods", name]
         assert main([*command, "--out", str(tmp_path)]) == 2
         assert repr(name) in capsys.readouterr().err

@@ -7,10 +7,12 @@ import pytest
 from PIL import Image
 
 from experiments.errors import UserError
+from experiments.reports.conclusion import conclusion
 from experiments.reports.csv import write_curves, write_results
 from experiments.reports.curves import draw_curves, spread_out
 from experiments.reports.files import prepare_folder, write_whole
 from experiments.reports.table import comparison_table, markdown, mean_and_deviation, provenance
+from experiments.reports.tpu import Cost, tpu_costs
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
 
@@ -73,6 +75,63 @@ def test_the_table_fits_a_hundred_columns():
     names = {"none": "wn+variance-only-bn", "bn": "normprop-batch"}
     costly = [each._replace(method=names[each.method]) for each in costly]
     assert max(map(len, markdown(comparison_table(costly)).splitlines())) <= 100
+
+
+def test_what_a_step_costs_on_a_tpu_stands_where_it_is_known():
+    header, rows = comparison_table(RUNS, {"bn": Cost(2.887, 28)})
+    assert header[-2:] == ("TPU bytes", "waits")
+    assert [row[-2:] for row in rows] == [("", ""), ("2.89", "28")]
+
+
+def test_times_that_load_has_shaken_are_left_out():
+    shaken = [each._replace(step_ms=1.0 + each.seed) for each in RUNS]
+    assert "step, ms" in comparison_table(RUNS)[0]
+    assert "step, ms" not in comparison_table(shaken)[0]
+
+
+def test_the_committed_costs_are_read():
+    costs = tpu_costs("cnn9")
+    assert costs["none"].traffic == 1
+    assert costs["bn"].traffic > 2
+    assert costs["bn"].collectives > costs["cwo"].collectives
+    assert not tpu_costs("no network")
+
+
+def compared(**by_method):
+    """Runs of methods by their accuracies under each seed; None for one that diverged."""
+    return [
+        run(method, seed, each) if each is not None else DIVERGED._replace(method=method, seed=seed)
+        for method, accuracies in by_method.items()
+        for seed, each in enumerate(accuracies)
+    ]
+
+
+def test_the_conclusion_says_where_each_method_ends():
+    """With t = 4.303: differences of 1, 2, 3 points are 2 +- 4.303 / sqrt(3)."""
+    bn = [0.90, 0.91, 0.92]
+    lines = conclusion(
+        compared(
+            none=[0.80, 0.81, None],
+            bn=bn,
+            cwo=[0.93, 0.93, 0.96],
+            lcw=[0.902, 0.91, 0.918],
+            gn=[0.70, 0.71, 0.719],
+            ln=[0.91, 0.93, 0.95],
+        )
+    )
+    assert "batch normalization (bn)" in lines[0]
+    assert "3 seeds" in lines[0]
+    ends = dict(line.removeprefix("- ").split(": ") for line in lines[1:])
+    assert "(cwo) +3.0" in ends["ahead"]
+    assert "(lcw) +0.0 [-0.5, +0.5]" in ends["level, within a point"]
+    assert "(gn) -20.0" in ends["behind"]
+    assert "(ln) +2.0 [-0.5, +4.5]" in ends["open"]
+    assert "(none)" in ends["did not train under every seed"]
+
+
+def test_one_seed_and_one_method_conclude_nothing():
+    assert "--seeds" in conclusion(compared(none=[0.8], bn=[0.9]))[0]
+    assert conclusion(compared(bn=[0.9, 0.8])) == []
 
 
 def test_one_method_is_not_compared():

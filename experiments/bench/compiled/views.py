@@ -5,7 +5,8 @@ from typing import Any
 
 from experiments.bench.compiled.rows import Row, ratios
 from experiments.bench.compiled.spec import Spec
-from experiments.reports.picture import COLOURS, colour_of, new_figure, picture
+from experiments.reports.method_style import bar_style
+from experiments.reports.picture import new_figure, picture
 from experiments.reports.table import Table
 
 _HEADER = ("HBM traffic", "ratio", "operations", "kernels", "collectives", "est. ms")
@@ -87,8 +88,9 @@ def _bars(
     bars = axes.barh([_NAMES.get(name, name) for name in methods], values)
     axes.bar_label(bars, [form.format(value) for value in values], padding=3)
     for bar, method in zip(bars, methods, strict=True):
-        bar.set_facecolor(colour_of(places[method]))
-        bar.set_hatch("" if places[method] < len(COLOURS) else "//")
+        style = bar_style(method, places[method])
+        bar.set_facecolor(style["color"])
+        bar.set_hatch(style["hatch"])
         bar.set_edgecolor("white")
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")

@@ -1,0 +1,36 @@
+"""What a training step of a method costs on a TPU, as committed figures of its compiler say."""
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+COMPILED = Path(__file__).parents[1] / "results" / "compiled"
+
+TARGET, DTYPE = "v5e:4x4", "bfloat16"
+
+NOTE = (
+    "TPU bytes: what a step of the same network, of 64 channels, moves to and from the memory of\n"
+    f"a TPU ({TARGET}, {DTYPE}), over that without normalization; waits: its collectives.\n"
+    "They are read off compiled programs (docs/compiled.md); nothing ran on a TPU."
+)
+
+
+class Cost(NamedTuple):
+    """Of a step: HBM traffic over that of no normalization, and the number of collectives."""
+
+    traffic: float
+    collectives: int
+
+
+def tpu_costs(model: str) -> Mapping[str, Cost]:
+    """The costs by method; empty for a network that was not compiled, or outside of a checkout."""
+    file = COMPILED / model / "compiled.csv"
+    if not file.is_file():
+        return {}
+    rows = csv.DictReader(file.read_text().splitlines())
+    return {
+        row["method"]: Cost(float(row["hbm_ratio"]), int(row["collectives"]))
+        for row in rows
+        if (row["target"], row["dtype"], row["entry"]) == (TARGET, DTYPE, "jit")
+    }
