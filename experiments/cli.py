@@ -1,5 +1,6 @@
 """The command line: from what the user typed to a command, and from its end to a status."""
 
+import difflib
 import errno
 import importlib
 import io
@@ -15,11 +16,12 @@ from tyro.conf import subcommand
 
 from experiments.bench.command import Bench
 from experiments.commands import Compare, Datasets, Methods, Paper, Report, Runs, Train
+from experiments.data.source import check_source
 from experiments.errors import Diverged, Stopped, UserError, unknown
 from experiments.grouped import flat, grouped
-from experiments.names import ACTIVATIONS, MODELS
+from experiments.names import ACTIVATIONS, METHODS, MODELS
 from experiments.ranges import check_ranges
-from experiments.settings import Settings
+from experiments.settings import Settings, Source
 
 #: The commands by name, in the order of the help; what they run is imported when they run.
 COMMANDS: Mapping[str, type] = MappingProxyType(
@@ -48,11 +50,23 @@ def run(command: Any, line: str) -> None:
     ``line`` is what the user typed, for the reports.
     """
     check_ranges(command)
+    _check_names(command)
+    command.run(line)
+
+
+def _check_names(command: Any) -> None:
+    """Raises UserError for names that are misspelt, before what they name is imported."""
     for kind, known in {"model": MODELS, "activation": ACTIVATIONS}.items():
         name = getattr(command, kind, "")
         if name and name not in known:
             raise unknown(kind, name, known)
-    command.run(line)
+    if isinstance(command, Source):
+        check_source(command.dataset)
+        names = getattr(command, "methods", getattr(command, "method", ""))
+        for name in map(str.strip, names.split(",")):
+            # A description, as batchnorm, is for the table of methods to understand.
+            if name not in METHODS and difflib.get_close_matches(name.lower(), METHODS):
+                raise unknown("method", name, METHODS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -29,6 +29,17 @@ AUGMENTATIONS = (
 #: The datasets that come with the package, in the order of `experiments.data.load.BUNDLED`.
 BUNDLED = ("digits", "python")
 
+#: The methods, in the order of `experiments.methods.table.METHODS`.
+METHODS = (
+    *("none", "bn", "ln", "gn", "rms", "cwo", "cwo-centre-sphere", "cwo-centre-noise"),
+    *("cwo-centre", "cwo-sphere-noise", "cwo-sphere", "cwo-noise", "cwo-none", "cwo-step"),
+    *("cwo-linear", "wn", "cwn", "sn", "lcw", "sl", "ws", "ws+bn", "ws+gn", "bn+wn", "bn+cwn"),
+    *("bn+sn", "bn+lcw", "bn+sl", "normprop", "normprop-batch", "normprop-exact", "vcl", "pn"),
+    *("pn+gamma-decay", "wn+gamma-decay", "wn+mean-only-bn", "wn+variance-only-bn", "bn+dropout"),
+    *("wn+dropout", "nero", "hyperball", "adamp", "dyt", "derf", "agc", "cwo-first-free"),
+    *("lcw-first-free", "cwn-first-free", "ws-first-free"),
+)
+
 #: The methods that a comparison has by itself: those of `experiments.methods.table` that say so.
 DEFAULT_METHODS = "none,bn,ln,gn,cwo,lcw,normprop,vcl"
 

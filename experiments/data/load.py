@@ -1,6 +1,5 @@
 """From what the user wrote after ``--dataset`` to a dataset."""
 
-import difflib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -13,9 +12,8 @@ from experiments.data.hdf5 import holds_clouds, load_clouds
 from experiments.data.images import load_folder, load_tar
 from experiments.data.meshes import holds_meshes, load_meshes
 from experiments.data.npz import load_npz
+from experiments.data.source import TARS, check_source, unknown_source
 from experiments.data.tfds import load_tfds
-from experiments.errors import UserError, unknown
-from experiments.reading import reading
 
 #: Datasets that come with the package, by name: ``seed -> dataset``.
 BUNDLED: Mapping[str, Callable[[int], Dataset]] = MappingProxyType(
@@ -23,11 +21,9 @@ BUNDLED: Mapping[str, Callable[[int], Dataset]] = MappingProxyType(
 )
 
 #: The readers of files whose split the seed may decide.
-SPLIT_BY_SEED: Mapping[str, Callable[[Path, int], Dataset]] = MappingProxyType(
+READERS: Mapping[str, Callable[[Path, int], Dataset]] = MappingProxyType(
     {".npz": load_npz, ".csv": load_csv}
 )
-
-TARS = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 
 
 def load(
@@ -55,29 +51,19 @@ def load(
 
 
 def _load(source: str, seed: int) -> Dataset:
+    check_source(source)
     if source in BUNDLED:
         return BUNDLED[source](seed)
     path = Path(source)
-    with reading(f"{source[:80]!r}", "wanted a name, a file or a folder: see the command datasets"):
-        is_folder, is_file = path.is_dir(), path.is_file()
-    if is_folder:
+    if path.is_dir():
         if holds_clouds(path):
             return load_clouds(path)
         return load_meshes(path, seed) if holds_meshes(path) else load_folder(path)
-    if path.suffix in SPLIT_BY_SEED or source.endswith(TARS):
-        if not is_file:
-            raise UserError(f"there is no file {source}; give its path from the current folder.")
-        read = SPLIT_BY_SEED.get(path.suffix)
-        return load_tar(path) if read is None else read(path, seed)
-    if path.is_absolute() or source.startswith("."):
-        raise UserError(
-            f"there is no folder {source}, and no reader but for .npz, .csv, tar and folders; give "
-            "one of these, or a name that the command datasets lists."
-        )
-    sources = [*BUNDLED, "FILE.npz", "FILE.csv", "a folder or tar of images", "TensorFlow Datasets"]
-    if difflib.get_close_matches(source.lower(), BUNDLED):
-        raise unknown("dataset", source, sources)
+    if source.endswith(TARS):
+        return load_tar(path)
+    if path.suffix in READERS:
+        return READERS[path.suffix](path, seed)
     found = load_tfds(source)
     if found is None:
-        raise unknown("dataset", source, sources)
+        raise unknown_source(source)
     return found

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from jaxnorm._checks import FRACTION, NONNEGATIVE, check_number
 from jaxnorm.nnx._initial import Initializer, initial
 from jaxnorm.nnx._renormalization import Correction, as_limits, correction
+from jaxnorm.nnx._signature import Signature
 from jaxnorm.nnx._statistics import (
     Statistic,
     check_features,
@@ -84,6 +85,8 @@ class BatchNorm(nnx.Module):
     Source: Ioffe and Szegedy 2015; Salimans and Kingma 2016 for mean-only, Hoffer et al. 2017 for
     ghost batches, Ioffe 2017 for renormalization.
     """
+
+    __signature__ = Signature()
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from jaxnorm._checks import NONNEGATIVE, check_number
+from jaxnorm.nnx._signature import Signature
 from jaxnorm.nnx._statistics import Statistic, check_features, normalize, sample_axes
 from jaxnorm.statistics import batch_moments, independent_positions
 
@@ -51,6 +52,8 @@ class PopulationNorm(nnx.Module):
 
     #: The units' axis, under the name that it has in Flax's BatchNorm.
     axis = -1
+
+    __signature__ = Signature()
 
     def __init__(
         self,

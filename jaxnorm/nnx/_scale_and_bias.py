@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxnorm._checks import NONNEGATIVE, check_number
 from jaxnorm._numerics import promote
+from jaxnorm.nnx._signature import Signature
 from jaxnorm.nnx._statistics import check_features
 
 
@@ -50,6 +51,8 @@ class ScaleAndBias(nnx.Module):
 
     Source: Ikami et al. 2021, Eqs. 6 and 7.
     """
+
+    __signature__ = Signature()
 
     def __init__(
         self,
@@ -101,6 +104,8 @@ class Identity(nnx.Module):
         >>> Identity()(1.0, use_running_average=True)
         1.0
     """
+
+    __signature__ = Signature()
 
     def __init__(self, *, dtype: Any = None):
         """A layer that is there for its type alone."""

@@ -327,6 +327,19 @@ def test_help_needs_no_jax(arguments):
     assert not {"jax", "numpy", "flax", "matplotlib", "scipy", "polars"} & set(loaded)
 
 
+@pytest.mark.parametrize(
+    "arguments", ["compare --methods cow", "train --dataset digts", "compare --model cn9"]
+)
+def test_a_name_with_a_slip_needs_no_jax(arguments):
+    program = f"import sys; from experiments.cli import main; status = main({arguments.split()})"
+    program += "; print(status, *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "did you mean" in done.stderr
+    status, *loaded = done.stdout.split()
+    assert status == "2"
+    assert not {"jax", "numpy", "flax", "matplotlib", "scipy", "polars"} & set(loaded)
+
+
 def test_output_on_a_full_disk_ends_with_one_sentence():
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "experiments", "--version"]
@@ -338,6 +351,7 @@ def test_output_on_a_full_disk_ends_with_one_sentence():
 
 def test_the_names_in_the_help_are_those_of_the_tables():
     assert tuple(MODELS) == names.MODELS
+    assert tuple(METHODS) == names.METHODS
     assert tuple(ACTIVATIONS) == names.ACTIVATIONS
     assert tuple(AUGMENTATIONS) == names.AUGMENTATIONS
     assert tuple(BUNDLED) == names.BUNDLED
