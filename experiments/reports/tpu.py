@@ -10,9 +10,9 @@ COMPILED = Path(__file__).parents[1] / "results" / "compiled"
 TARGET, DTYPE = "v5e:4x4", "bfloat16"
 
 NOTE = (
-    "TPU bytes: what a step of the same network, of 64 channels, moves to and from the memory of\n"
-    f"a TPU ({TARGET}, {DTYPE}), over that without normalization; waits: its collectives.\n"
-    "They are read off compiled programs (docs/compiled.md); nothing ran on a TPU."
+    "TPU bytes: what a step of the same network moves to and from the memory of a TPU, over that\n"
+    f"without normalization; waits: its collectives ({TARGET}, {DTYPE}). They are read off compiled\n"
+    "programs, at the sizes in docs/compiled.md; nothing ran on a TPU."
 )
 
 
