@@ -1,64 +1,22 @@
-"""The published hyperparameters, beside the protocols that repeat the papers' tables."""
+"""The published hyperparameters; `paper --check` holds the tables that train with them to texts."""
 
 import re
 
-import numpy as np
 import pytest
 
 from experiments.methods.optimizer import MOMENTUM
 from experiments.methods.table import METHODS
 from experiments.models.registry import MODELS
-from experiments.papers.cwo.protocols import RESNET
-from experiments.papers.normprop.protocols import SVHN
-from experiments.papers.registry import ITEMS
 from experiments.papers.vcl.uci_train import Settings
 from jaxnorm.recipes import RECIPES, learning_rate_schedule
 
-
-def full(item, **changes):
-    """The protocol of a table as the paper has it."""
-    return ITEMS[item].presets["full"].settings.changed(**changes)
-
-
-PROTOCOLS = {
-    "cwo/cnn9": full("cwo/tab1"),
-    "cwo/resnet110": full("cwo/tab1", **RESNET),
-    "cwo/wrn28x10": full("cwo/tab3"),
-    "cwo/resnet50/imagenet": full("cwo/tab6"),
-    "lcw/sigmoid50": full("lcw/fig5"),
-    "lcw/vgg19/cifar10": full("lcw/tab1"),
-    "lcw/resnet18/cifar10": full("lcw/tab1"),
-    "lcw/vgg19/cifar100": full("lcw/fig6"),
-    "lcw/resnet18/cifar100": full("lcw/fig6"),
-    "normprop/nin": full("normprop/tab1"),
-    "normprop/nin/svhn": full("normprop/tab1", **SVHN),
-    "vcl/elu11": full("vcl/tab2"),
-    "vcl/elu11/tiny-imagenet": full("vcl/tab3"),
-}
 SPHERE = {name: METHODS[name].parts[0].squared_radius for name in ("cwo", "normprop")}
 
 
-def test_every_recipe_has_a_protocol_beside_it():
-    assert set(RECIPES) == {*PROTOCOLS, "vcl/mlp/uci"}
-
-
-@pytest.mark.parametrize("name", PROTOCOLS)
-def test_a_recipe_is_the_protocol_of_its_table(name):
-    recipe, protocol = RECIPES[name], PROTOCOLS[name]
-    for what in ("learning_rate", "batch_size", "epochs", "weight_decay"):
-        stated = getattr(recipe, what)
-        assert stated in (None, getattr(protocol, what)), what
-    assert recipe.momentum == MOMENTUM
-    assert recipe.cosine == (not protocol.rate_schedule)
-    known = protocol.epochs
-    np.testing.assert_allclose(
-        [(epoch / known, factor) for epoch, factor in recipe.rate_schedule] or np.zeros((0, 2)),
-        np.reshape(protocol.rate_schedule, (-1, 2)),
-        rtol=1e-9,
-    )
-    if recipe.stddev is not None:
-        assert recipe.stddev == protocol.growing_noise
-    assert recipe.growing == bool(protocol.growing_noise)
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_is_trained_as_the_methods_are(name):
+    recipe = RECIPES[name]
+    assert recipe.momentum in (MOMENTUM, None)
     assert recipe.squared_radius == SPHERE.get(name.split("/")[0])
 
 

@@ -1,6 +1,28 @@
 """The papers' tables and figures: each a protocol with three presets, and a report.
 
-An item is one file, ``papers/PAPER/ITEM.py``, and one entry in ``papers/PAPER/__init__.py``::
+An item is one file of data, ``papers/PAPER/ITEM.toml``, and its name in the registry. A table of
+trainings is nothing else::
+
+    title = "errors with batches of 4, 16 and 128 samples"
+    reported = "BN degrades with small batches; ours does not"
+    as_error = true
+    orderings = [{better = "Ours", worse = ["BN"], margin = 1.0}]
+
+    [full]  # The paper's protocol; then cpu and smoke, with what they change of it.
+    cost = "10 GPU hours a run (estimated)"
+    recipe = "cwo/wrn28x10"  # Of `jaxnorm.recipes`.
+    augment = "crop-flip"
+
+    [rows]
+    Ours = {method = "cwo", overrides = {noise = 0.4}}
+    BN = {method = "bn"}
+
+    [columns.CIFAR-10]
+    dataset = "cifar10"
+    changes = {epochs = 300}
+    reported = [2.65, 3.08]  # In the order of the rows; nan where the paper has no number.
+
+Any other item has its code beside it, ``papers/PAPER/ITEM.py``, and its presets are its settings::
 
     class Settings(NamedTuple):
         runs: int
@@ -11,9 +33,4 @@ An item is one file, ``papers/PAPER/ITEM.py``, and one entry in ``papers/PAPER/_
         figure.axes[0].plot(values)
         claim = Claim("mean", f"{values.mean():.3f}", "0.5", abs(values.mean() - 0.5) < 0.01)
         return Report([claim], ("run", "value"), list(enumerate(values)), {"values": figure})
-
-    ITEM = Item(
-        "bn/fig1a", "...", "...", run,
-        {"smoke": Preset(Settings(10), "2 s", "10 runs of the paper's 100"), ...},
-    )
 """

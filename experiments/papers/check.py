@@ -4,42 +4,24 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from experiments.config import Config
 from experiments.methods.method import Method
 from experiments.methods.optimizer import MOMENTUM
-from experiments.papers.bn.stated import STATED as BN
-from experiments.papers.cwo.stated import STATED as CWO
 from experiments.papers.grid import Cell, Protocol
 from experiments.papers.item import Item
-from experiments.papers.lcw.stated import STATED as LCW
-from experiments.papers.normprop.stated import STATED as NORMPROP
 from experiments.papers.run import named
-from experiments.papers.stated import Stated
+from experiments.papers.stated import Stated, stated
 from experiments.papers.training import config_of, method_of
 from experiments.papers.trainings import chosen
-from experiments.papers.vcl.stated import STATED as VCL
 from experiments.reports.table import Table
-
-#: By item.
-STATED: Mapping[str, Sequence[Stated]] = MappingProxyType(BN | CWO | LCW | NORMPROP | VCL)
 
 #: Fields of a protocol that say how it is computed, or that others of the list contain.
 HIDDEN = {
-    *(
-        "dtype",
-        "nonfinite",
-        "ghost_groups",
-        "accumulate",
-        "epsilon",
-        "clients",
-        "constrain_head",
-        "bundled",
-        "scores",
-    ),
-    *("rate_scale", "growing_noise", "squared_radius", "policies", "only_rows", "only_columns"),
+    *("dtype", "nonfinite", "ghost_groups", "accumulate", "epsilon", "clients", "constrain_head"),
+    *("bundled", "scores", "only_rows", "only_columns"),
+    *("rate_scale", "growing_noise", "squared_radius", "policies"),
 }
 #: Fields that matter for the fully connected networks alone.
 SIZES = ("depth", "width")
@@ -77,21 +59,22 @@ class Checked(NamedTuple):
         return SAME if same(self.ours, self.stated.value) else DIFFERS
 
 
-def check(item: Item, stated: Mapping[str, Sequence[Stated]] = STATED) -> list[Checked]:
+def check(item: Item, own: Sequence[Stated] | None = None) -> list[Checked]:
     """All fields of the protocol of an item's full preset, equal ones of several cells as one.
 
     Args:
         item: any.
-        stated: what the papers say, by item.
+        own: what the paper says of it; left out, what its file of statements has.
     """
+    own = stated().get(item.name, ()) if own is None else own
     protocols = protocols_of(item)
     found: dict[tuple[str, str, Stated | None], dict[str, Any]] = {}
     for cell, protocol in protocols.items():
         for field, value in protocol.items():
-            said = _said(stated.get(item.name, ()), field, cell)
+            said = _said(own, field, cell)
             found.setdefault((field, repr(value), said), {})[cell] = value
     everywhere = len(protocols)
-    absent = [said for said in stated.get(item.name, ()) if _concerns_none(said, protocols)]
+    absent = [said for said in own if _concerns_none(said, protocols)]
     return [
         Checked(item.name, field, () if len(cells) == everywhere else tuple(cells), value, said)
         for (field, _, said), cells in found.items()

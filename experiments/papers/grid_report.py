@@ -13,7 +13,7 @@ from experiments.names import POLICIES
 from experiments.papers.data import described, published_policies, said_of_policies
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.grid_claims import cells_of, claims_of
-from experiments.papers.item import Claim, Context, Item, Presets, Report
+from experiments.papers.item import Claim, Context, Report
 from experiments.papers.training import method_of
 from experiments.papers.trainings import Trained, chosen, train_grid
 from experiments.papers.verdict import NOTE, measured
@@ -32,33 +32,19 @@ COLUMNS = (
 View = Callable[[Sequence[Trained]], tuple[Sequence[Claim], Mapping[str, Figure]]]
 
 
-def grid_item(
-    name: str,
-    title: str,
-    reported: str,
-    grid: Grid,
-    presets: Presets,
-    notes: Sequence[str] = (),
-    view: View | None = None,
-) -> Item:
-    """An item whose report is a table of trainings, and what ``view`` makes of them besides."""
-
-    def run(protocol: Protocol, context: Context) -> Report:
-        cells = chosen(grid, protocol)
-        names = described(context.data_dir, [cell.dataset for cell in cells])
-        said = [f"Trained and tested on: {names}."]
-        if any(protocol.changed(**cell.changes).augment == POLICIES for cell in cells):
-            protocol = protocol.changed(policies=published_policies(context.data_dir))
-            said.append(said_of_policies(protocol.policies))
-        said += said_of_noise(cells, protocol)
-        trained = train_grid(grid, protocol, context)
-        report = report_of(grid, trained, (*said, *notes), protocol.last, names)
-        claims, figures = view(trained) if view else ([], {})
-        return report._replace(
-            claims=[*claims, *report.claims], figures={**figures, **report.figures}
-        )
-
-    return Item(name, title, reported, run, presets, grid)
+def run_grid(grid: Grid, view: View | None, protocol: Protocol, context: Context) -> Report:
+    """The report of a table of trainings, and what ``view`` makes of them besides."""
+    cells = chosen(grid, protocol)
+    names = described(context.data_dir, [cell.dataset for cell in cells])
+    said = [f"Trained and tested on: {names}."]
+    if any(protocol.changed(**cell.changes).augment == POLICIES for cell in cells):
+        protocol = protocol.changed(policies=published_policies(context.data_dir))
+        said.append(said_of_policies(protocol.policies))
+    said += said_of_noise(cells, protocol)
+    trained = train_grid(grid, protocol, context)
+    report = report_of(grid, trained, said, protocol.last, names)
+    claims, figures = view(trained) if view else ([], {})
+    return report._replace(claims=[*claims, *report.claims], figures={**figures, **report.figures})
 
 
 def said_of_noise(cells: Sequence[Cell], protocol: Protocol) -> list[str]:

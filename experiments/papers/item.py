@@ -28,7 +28,8 @@ class Preset(NamedTuple):
     label: str = ""
 
 
-#: By name: smoke (seconds), cpu (minutes, reduced), full (the paper's protocol).
+#: smoke (seconds), cpu (minutes, reduced), full (the paper's protocol).
+SIZES: tuple[PresetName, ...] = ("smoke", "cpu", "full")
 Presets = Mapping[PresetName, Preset]
 
 
@@ -58,7 +59,7 @@ class Report(NamedTuple):
         columns: the header of results.csv.
         rows: its rows.
         figures: the pictures by name (without .png), made by `experiments.reports.new_figure`.
-        notes: sentences for the report: verdicts and what explains them.
+        notes: sentences for the report about what was found.
     """
 
     claims: Sequence[Claim]
@@ -92,6 +93,7 @@ class Item:
         name: PAPER/ITEM, as the command line takes it.
         title: what it shows, in a line.
         reported: what the paper reports, in a line.
+        notes: sentences for the report: verdicts and what explains them.
         run: ``(settings, context) -> Report``, with the settings of the chosen preset.
         presets: its three sizes.
         grid: the table of trainings, where it is one.
@@ -100,6 +102,7 @@ class Item:
     name: str
     title: str
     reported: str
+    notes: tuple[str, ...]
     run: Callable[[Any, Context], Report]
     presets: Presets
     grid: Grid | None = None

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from types import MappingProxyType
 from typing import Any
 
 from experiments.papers.grid import Protocol
@@ -13,32 +12,34 @@ SMOKE_LABEL = (
     "runs, and nothing else"
 )
 
+#: What the reduced presets of image networks have in common, then those of smoke, and those of cpu.
+_SMALL: dict[str, Any] = {"side": 0, "last": 1, "rate_decay": 0.0, "held_out": 0, "batch_size": 64}
+SMOKE = _SMALL | {
+    "epochs": 1,
+    "rows": 256,
+    "test_rows": 64,
+    "seeds": 1,
+    "channels": 4,
+    "rate_schedule": (),
+}
+CPU = _SMALL | {"epochs": 10, "rows": 2000, "test_rows": 2000, "seeds": 3, "channels": 16}
 
-def presets(
-    full: Protocol,
-    *,
-    smoke_rows: tuple[str, ...],
-    smoke_columns: tuple[str, ...] = (),
-    smoke: Mapping[str, Any] = MappingProxyType({}),
-    cpu: Mapping[str, Any],
-    cpu_cost: str,
-    full_cost: str,
+
+def table_presets(
+    full: Protocol, smoke: Mapping[str, Any], cpu: Mapping[str, Any], cpu_cost: str, full_cost: str
 ) -> Presets:
     """The presets of a table from the protocol of the paper.
 
     Args:
         full: the paper's protocol.
-        smoke_rows: the rows that smoke trains.
-        smoke_columns: likewise the columns; empty for all.
         smoke: the fields of the protocol that smoke changes besides its sizes.
-        cpu: the fields of the protocol that cpu changes.
+        cpu: likewise those of cpu.
         cpu_cost: what cpu takes.
         full_cost: what full takes.
     """
-    tiny = full.changed(**(SMOKE | dict(smoke)), only_rows=smoke_rows, only_columns=smoke_columns)
     reduced = full.changed(**(CPU | dict(cpu)))
     return {
-        "smoke": Preset(tiny, "30 s on 2 CPU cores", SMOKE_LABEL),
+        "smoke": Preset(full.changed(**(SMOKE | dict(smoke))), "30 s on 2 CPU cores", SMOKE_LABEL),
         "cpu": Preset(reduced, cpu_cost, _differences(full, reduced)),
         "full": Preset(full, full_cost),
     }
@@ -54,16 +55,3 @@ def _shown(name: str, value: Any) -> str:
     if name in ("rate_schedule", "rate_decay") and not value:
         return "half a cosine for the learning rate"
     return f"{name.replace('_', ' ')} {'; '.join(value) if isinstance(value, tuple) else value}"
-
-
-#: What the reduced presets of image networks have in common, then those of smoke, and those of cpu.
-_SMALL: dict[str, Any] = {"side": 0, "last": 1, "rate_decay": 0.0, "held_out": 0, "batch_size": 64}
-SMOKE = _SMALL | {
-    "epochs": 1,
-    "rows": 256,
-    "test_rows": 64,
-    "seeds": 1,
-    "channels": 4,
-    "rate_schedule": (),
-}
-CPU = _SMALL | {"epochs": 10, "rows": 2000, "test_rows": 2000, "seeds": 3, "channels": 16}

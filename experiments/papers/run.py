@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.checkpoints.lock import alone_in
 from experiments.errors import UserError
-from experiments.papers.item import Claim, Context, Item, Preset, PresetName, Report
+from experiments.papers.item import SIZES, Claim, Context, Item, PresetName, Report
 from experiments.progress import Advance, progress
 from experiments.reports.csv import write_csv
 from experiments.reports.files import prepare_folder, write_whole
@@ -46,6 +46,7 @@ def run_item(
         raise UserError(f"--data-dir {data_dir} is not a folder; give the folder of the data.")
     with alone_in(prepare_folder(out)), progress(TICKS) as (advance, _):
         report = item.run(chosen.settings, Context(data_dir, out, _ticker(advance), workers))
+    report = report._replace(notes=(*item.notes, *report.notes))
     write_csv(out / "results.csv", report.columns, report.rows)
     for name, figure in report.figures.items():
         write_whole(out / f"{name}.png", picture(figure))
@@ -92,15 +93,8 @@ def claims_table(claims: Sequence[Claim]) -> Table:
 
 def items_table(items: Iterable[Item]) -> Table:
     """What there is, what each costs and what the paper reports."""
-
-    def cost(preset: Preset | None) -> str:
-        return "" if preset is None else preset.cost
-
-    rows = [
-        (i.name, i.title, i.reported, *(cost(i.presets.get(p)) for p in ("smoke", "cpu", "full")))
-        for i in items
-    ]
-    return ("item", "shows", "the paper reports", "smoke", "cpu", "full"), rows
+    rows = [(i.name, i.title, i.reported, *(i.presets[p].cost for p in SIZES)) for i in items]
+    return ("item", "shows", "the paper reports", *SIZES), rows
 
 
 def _ticker(advance: Advance) -> Callable[[float, str], None]:

@@ -8,13 +8,13 @@ from matplotlib.figure import Figure
 from experiments.bench.step import StepCost, measure_steps, random_batch
 from experiments.config import Config
 from experiments.methods.table import find_methods
-from experiments.papers.item import Claim, Context, Item, Preset, Presets, Report
+from experiments.papers.item import Claim, Context, Report
 from experiments.reports.picture import COLOURS, new_figure
 
 COLUMNS = (*StepCost._fields, "reported")
 
 
-class Speed(NamedTuple):
+class Settings(NamedTuple):
     """How steps are timed.
 
     Attributes:
@@ -32,44 +32,22 @@ class Speed(NamedTuple):
     repeats: int = 20
 
 
-def speed_item(
-    name: str, title: str, reported: str, ratios: Mapping[str, Mapping[str, float]], full: Speed
-) -> Item:
-    """An item that times methods.
+def run(settings: Settings, context: Context, ratios: Mapping[str, Mapping[str, float]]) -> Report:
+    """Times methods.
 
     Args:
-        name: PAPER/ITEM.
-        title: what it shows.
-        reported: what the paper reports.
+        settings: how.
+        context: of the run.
         ratios: by method, the paper's times over the baseline's, by hardware.
-        full: the paper's sizes.
     """
-
-    def run(setting: Speed, context: Context) -> Report:
-        config = Config(
-            model=setting.model, activation=setting.activation, channels=setting.channels
-        )
-        methods = find_methods(",".join(ratios))
-        batch = random_batch(setting.batch_size)
-        costs = measure_steps(methods, config, batch, setting.repeats)
-        context.advance(1.0, "measured")
-        return _report(costs, ratios)
-
-    presets: Presets = {
-        "smoke": Preset(
-            full._replace(model="cnn4", channels=4, batch_size=16, repeats=2),
-            "20 s on 2 CPU cores",
-            "a narrow network of four convolutions and two rounds: it shows that the item runs, "
-            "and nothing else",
-        ),
-        "cpu": Preset(
-            full._replace(channels=16, batch_size=64, repeats=10),
-            "3 min on 2 CPU cores",
-            "networks of a quarter of the width, batches of 64",
-        ),
-        "full": Preset(full, "10 min on 2 CPU cores, 1 min on a GPU"),
-    }
-    return Item(name, title, reported, run, presets)
+    config = Config(
+        model=settings.model, activation=settings.activation, channels=settings.channels
+    )
+    methods = find_methods(",".join(ratios))
+    batch = random_batch(settings.batch_size)
+    costs = measure_steps(methods, config, batch, settings.repeats)
+    context.advance(1.0, "measured")
+    return _report(costs, ratios)
 
 
 def _report(costs: Sequence[StepCost], ratios: Mapping[str, Mapping[str, float]]) -> Report:
@@ -91,8 +69,7 @@ def _report(costs: Sequence[StepCost], ratios: Mapping[str, Mapping[str, float]]
         (c.method, *(f"{x:.5g}" for x in c[1:]), next(iter(ratios.get(c.method, {}).values()), ""))
         for c in costs
     ]
-    note = "Medians over rounds [quartiles] of one interleaved run; the control is none once more."
-    return Report(claims, COLUMNS, rows, {"ratios": _drawn(costs)}, (note,))
+    return Report(claims, COLUMNS, rows, {"ratios": _drawn(costs)})
 
 
 def _drawn(costs: Sequence[StepCost]) -> Figure:

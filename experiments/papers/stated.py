@@ -1,7 +1,11 @@
-"""What a paper's text states of a protocol, and where: data that `paper --check` reads."""
+"""What the papers' texts state of their protocols, and where: data that `paper --check` reads."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
+
+from experiments.papers.catalogue import as_tuple, read
+from experiments.papers.registry import PAPERS
 
 
 class Stated(NamedTuple):
@@ -20,26 +24,25 @@ class Stated(NamedTuple):
     where: str = ""
 
 
-def says(place: str, fields: Mapping[str, Any], where: str = "") -> tuple[Stated, ...]:
-    """Several fields that one place states."""
-    return tuple(Stated(field, value, place, where) for field, value in fields.items())
+@cache
+def stated() -> Mapping[str, tuple[Stated, ...]]:
+    """All that the papers state, by item."""
+    found: dict[str, tuple[Stated, ...]] = {}
+    for paper in PAPERS:
+        for said in read(f"{paper}/stated.toml")["stated"]:
+            place, where = said.pop("place"), said.pop("where", "")
+            items = said.pop("items")
+            own = tuple(Stated(name, _value(value), place, where) for name, value in said.items())
+            for item in items:
+                found[f"{paper}/{item}"] = (*found.get(f"{paper}/{item}", ()), *own)
+    return found
 
 
-#: The fields of stochastic gradient descent with momentum 0.9, as all five papers have it.
-MOMENTUM = {"optimizer": "sgd, momentum 0.9"}
-#: Half a cosine from the initial rate to 0.
-COSINE = {"rate_schedule": "half a cosine"}
-#: All training rows.
-ALL_ROWS = {"rows": 0}
+def _value(value: Any) -> Any:
+    """As settings have it; of a rate that falls regularly, every drop."""
+    return _drops(**value) if isinstance(value, dict) else as_tuple(value)
 
 
-def tenth_at(*epochs: int) -> dict[str, Any]:
-    """A tenth of the rate from each of these epochs on."""
-    return {"rate_schedule": tuple((float(e), 0.1**n) for n, e in enumerate(epochs, 1))}
-
-
-def halved_each(epochs: int, of: int) -> dict[str, Any]:
-    """Half of the rate after each so many epochs."""
-    return {
-        "rate_schedule": tuple((float(e), 0.5 ** (e // epochs)) for e in range(epochs, of, epochs))
-    }
+def _drops(every: int, by: float, of: int, least: float = 0.0) -> tuple[tuple[float, float], ...]:
+    epochs = range(every, of, every)
+    return tuple((float(epoch), max(by ** (epoch // every), least)) for epoch in epochs)

@@ -19,7 +19,7 @@ from experiments.papers.fingerprint import data_of, fingerprint
 from experiments.papers.grid import PAPER, Cell, Grid, Ordering, Protocol
 from experiments.papers.grid_report import report_of, said_of_noise
 from experiments.papers.item import Context
-from experiments.papers.presets import presets
+from experiments.papers.presets import table_presets
 from experiments.papers.registry import ITEMS
 from experiments.papers.scores import SCORES, scores_of
 from experiments.papers.training import config_of, method_of, spec_of
@@ -118,13 +118,9 @@ def test_a_report_says_the_noise_of_each_row():
 
 
 def test_a_reduced_preset_says_in_what_it_differs():
-    made = presets(
-        PAPER.changed(rate_schedule=((0.5, 0.1),), seeds=3),
-        smoke_rows=("BN",),
-        cpu={"rate_schedule": (), "only_rows": ("BN", "WN")},
-        cpu_cost="",
-        full_cost="",
-    )
+    full = PAPER.changed(rate_schedule=((0.5, 0.1),), seeds=3)
+    cpu = {"rate_schedule": (), "only_rows": ("BN", "WN")}
+    made = table_presets(full, {"only_rows": ("BN",)}, cpu, "", "")
     assert made["cpu"].label == (
         "channels 16, epochs 10, batch size 64, half a cosine for the learning rate, rows 2000, "
         "test rows 2000, only rows BN; WN"

@@ -31,7 +31,12 @@ def run(settings, context):
 
 
 TOY = Item(
-    "toy/squares", "squares", "they grow", run, {"smoke": Preset(Settings(), "no time", "reduced")}
+    "toy/squares",
+    "squares",
+    "they grow",
+    ("They are squares.",),
+    run,
+    {"smoke": Preset(Settings(), "no time", "reduced")},
 )
 
 
@@ -41,7 +46,7 @@ def test_a_run_writes_a_report_a_table_and_a_picture(tmp_path, capsys):
         assert list(csv.reader(file)) == [["x", "y"], ["0", "0"], ["1", "1"], ["2", "4"]]
     assert (tmp_path / "squares.png").read_bytes().startswith(b"\x89PNG")
     text = (tmp_path / "report.md").read_text()
-    for part in ("they grow", "reduced", "yes |", "Squares grow.", "- points: 3", "- command:"):
+    for part in ("they grow", "reduced", "yes |", "They are squares.\n\nSquares", "- points: 3"):
         assert part in text
     assert "points" in capsys.readouterr().out
 

@@ -8,9 +8,9 @@ import pytest
 
 from experiments.cli import main
 from experiments.papers.item import Context
+from experiments.papers.registry import ITEMS
 from experiments.papers.vcl import fig1, uci_train
 from experiments.papers.vcl.uci import claims_of
-from experiments.papers.vcl.uci_presets import PRESETS
 from experiments.papers.vcl.uci_reported import TAB4, TAB5
 from experiments.papers.vcl.uci_tables import profile, wins
 from experiments.papers.vcl.uci_train import Settings, Sweeps, select, train_all
@@ -99,7 +99,7 @@ def folder(tmp_path_factory):
     return root
 
 
-TINY = PRESETS["smoke"].settings.changed(normalizations=("none",), depths=(1,))
+TINY = ITEMS["vcl/tab4"].presets["smoke"].settings.changed(normalizations=("none",), depths=(1,))
 
 
 def context(folder, out):

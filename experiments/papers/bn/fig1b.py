@@ -4,7 +4,7 @@ import numpy as np
 
 from experiments.papers.bn import loads
 from experiments.papers.bn.loads import NOISE, Curve, Settings
-from experiments.papers.item import Claim, Context, Item, Report
+from experiments.papers.item import Claim, Context, Report
 from experiments.reports.picture import COLOURS, new_figure
 from jaxnorm.theory.batch_norm import generalization_error
 
@@ -29,19 +29,7 @@ def run(settings: Settings, context: Context) -> Report:
         axes.plot(dense, error, color=color, label=label)
     loads.draw_points(axes, settings, curves, "ReLU", (0.4, 2))
     claims = _claims(settings, curves, theory)
-    return loads.report_of(claims, settings, curves, theory, {"fig1b": figure}, NOTES)
-
-
-NOTES = (
-    "In results.csv the theory of bn is the simulated error of WN + gamma decay with zeta = "
-    "1/(4M), as in the paper; WN + gamma decay itself has none.",
-    "Verdict, from the cpu preset: BN corresponds to zeta = 1/(4M) only while its training is "
-    "short. At load 0.9 its error is 0.85, 0.87, 0.96 and 1.29 after 30, 100, 300 and 1000 N "
-    "samples, that of WN + gamma decay 0.84.",
-    "The closed form of SGD counts positive targets only, all of them fitted. Simulated SGD stays "
-    "below it by 0.04 at load 0.9 and by 0.2 at load 1.7, and does not diverge at load 2: the "
-    "negative targets, where the unit is active, hold the weights back.",
-)
+    return loads.report_of(claims, settings, curves, theory, {"fig1b": figure})
 
 
 def _claims(settings: Settings, curves: list[Curve], theory: dict[str, np.ndarray]) -> list[Claim]:
@@ -55,12 +43,3 @@ def _claims(settings: Settings, curves: list[Curve], theory: dict[str, np.ndarra
             for at in dict.fromkeys((read, high))
         ),
     ]
-
-
-ITEM = Item(
-    "bn/fig1b",
-    "generalization error against load, ReLU student, M = 16",
-    "BN corresponds to WN + gamma decay with zeta = 1/(4M); SGD diverges at load 2",
-    run,
-    loads.load_presets(16, (0.1, 0.3, 0.5, 0.7, 0.9, 1.1, 1.3, 1.5, 1.7, 1.9, 2.1), last=2.1),
-)

@@ -6,39 +6,14 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from experiments.papers.bn.trainings import RATE_DECAY
-from experiments.papers.grid import PAPER, Cell, Grid
-from experiments.papers.grid_report import grid_item
 from experiments.papers.item import Claim
-from experiments.papers.presets import presets
 from experiments.papers.trainings import Trained
 from experiments.papers.verdict import NOT_TRAINED, by_interval, measured
 from experiments.reports.picture import colour_of, new_figure
 from experiments.runs.analyse import interval
 
-#: 1 to 4 are convolutions, 5 is dense.
-LAYERS, SIZES = (1, 2, 3, 4, 5), (16, 64, 256, 1024)
-
-#: The batch size that the learning rate of the protocol is for.
-REFERENCE_BATCH = 128
-
 #: What the figures show, and its name.
 MEASURES = {"gamma_squared": "gamma^2", "test_loss": "validation loss"}
-
-NOTES = (
-    "The paper names neither the network of these figures, nor the layers, the batch sizes, the "
-    "initial learning rate, the epochs or the weight decay; the network is taken to be that of "
-    "figures 2 (c) and (d), and the settings below are assumptions.",
-    "gamma^2 is the mean over the units of the normalized layer at the end of training. The "
-    "slope over log2 M is a least-squares fit for each seed; a claim holds (yes) if their mean is "
-    "positive with its whole 95% interval (Student's t), fails (no) if it is negative with it, and "
-    "is undecided otherwise, with one seed always.",
-)
-
-
-def _cell(layer: int, size: int) -> Cell:
-    changes = {"norm_at": layer, "batch_size": size, "rate_scale": size / REFERENCE_BATCH}
-    return Cell(f"BN at layer {layer}", "bn", f"M = {size}", None, "cifar10", changes)
 
 
 def view(trained: Sequence[Trained]) -> tuple[list[Claim], Mapping[str, Figure]]:
@@ -89,36 +64,3 @@ def _drawn(trained: Sequence[Trained], rows: Sequence[str]) -> Figure:
         axes.set(xlabel="batch size M", ylabel=name)
     figure.axes[0].legend(fontsize=9)
     return figure
-
-
-ITEM = grid_item(
-    "bn/fig2ef",
-    "BN at one layer at a time: gamma^2 and the validation loss against the batch size",
-    "gamma^2 grows with the batch size wherever BN stands, and so does the validation loss",
-    Grid(
-        tuple(_cell(layer, size) for layer in LAYERS for size in SIZES),
-        measure="test_loss",
-        beside=("gamma_squared",),
-    ),
-    presets(
-        PAPER.changed(
-            model="cnn4",
-            epochs=100,
-            learning_rate=0.01,
-            rate_decay=RATE_DECAY,
-            scores=("gamma_squared",),
-        ),
-        smoke_rows=("BN at layer 4",),
-        smoke_columns=("M = 16", "M = 64"),
-        cpu={
-            "only_rows": ("BN at layer 1", "BN at layer 4", "BN at layer 5"),
-            "only_columns": ("M = 16", "M = 64", "M = 256"),
-            "learning_rate": 0.025,
-            "rows": 2048,
-        },
-        cpu_cost="20 min on 2 CPU cores (estimated)",
-        full_cost="1 GPU hour a run, 60 runs (estimated)",
-    ),
-    notes=NOTES,
-    view=view,
-)

@@ -15,7 +15,7 @@ from experiments.methods.table import METHODS
 from experiments.papers.data import described, load_data
 from experiments.papers.epochs import epochs
 from experiments.papers.grid import Protocol
-from experiments.papers.item import Context, Item, Preset, Report
+from experiments.papers.item import Context, Report
 from experiments.papers.measured import Measured, at_least, measured_report
 from experiments.reports.picture import COLOURS, colour_of, new_figure
 from experiments.training.state import TrainState
@@ -133,24 +133,3 @@ def _drawn(history: History) -> Figure:
     right.set(xlabel="epoch after freezing", ylabel="loss in evaluation (nats)")
     right.legend(fontsize=9)
     return figure
-
-
-ITEM = Item(
-    "bn/fig4",
-    "the norms of kernels after batch normalization is frozen into them",
-    "all norms grow; the training loss falls and the validation loss rises",
-    run,
-    {
-        "smoke": Preset(
-            Settings(channels=4, epochs=1, fine_epochs=1, batch_size=64, rows=256, test_rows=64),
-            "30 s on 2 CPU cores",
-            "two epochs of enlarged digits on a narrow network: it shows that the item runs",
-        ),
-        "cpu": Preset(
-            Settings(channels=16, epochs=10, fine_epochs=10, rows=2000, test_rows=2000),
-            "5 min on 2 CPU cores",
-            "2,000 training images, a quarter of the width, 10 epochs and 10",
-        ),
-        "full": Preset(Settings(), "1 GPU hour (estimated)"),
-    },
-)

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.papers.item import Claim, Context, Preset, Presets, Report
+from experiments.papers.item import Claim, Context, Report
 from experiments.papers.measured import Number
 from experiments.reports.picture import colour_of
 from experiments.simulations.finite import simulate_training
@@ -43,25 +43,6 @@ class Settings(NamedTuple):
     lengths: tuple[int, ...]
     batch_size: int
     learning_rate: float = 1.0
-
-
-def load_presets(batch_size: int, cpu_loads: tuple[float, ...], last: float) -> Presets:
-    """The three sizes of a figure.
-
-    Args:
-        batch_size: M.
-        cpu_loads: the loads of the reduced preset.
-        last: the largest load of the full preset, which has every tenth up to it.
-    """
-    loads = tuple(round(0.1 * step, 1) for step in range(1, round(10 * last) + 1))
-    smoke = Settings(32, (0.5, 0.9), 2, (4, 8), 8)
-    cpu = Settings(256, cpu_loads, 6, (30, 100, 300, 1000), batch_size)
-    full = Settings(4096, loads, 4, (30, 100, 300, 1000, 3000), batch_size)
-    return {
-        "smoke": Preset(smoke, "20 s on 2 CPU cores", "N = 32, M = 8"),
-        "cpu": Preset(cpu, "2 min on 2 CPU cores", "N = 256 for the paper's 4096; 6 runs a load"),
-        "full": Preset(full, "hours on a GPU with 32 GB (estimated)"),
-    }
 
 
 class Curve(NamedTuple):
@@ -118,7 +99,6 @@ def report_of(
     curves: Sequence[Curve],
     theory: Mapping[str, np.ndarray],
     figures: Mapping[str, Figure],
-    notes: Sequence[str],
 ) -> Report:
     """The report, with a row a method, length and load, and the method's theory if it has one."""
     rows: list[tuple[object, ...]] = []
@@ -127,7 +107,7 @@ def report_of(
         found = (curve.error, curve.standard_error, wanted, curve.error - wanted, *curve[-2:])
         for load, *numbers in zip(settings.loads, *found, strict=True):
             rows.append((curve.method, curve.length, load, *(f"{x:.6g}" for x in numbers)))
-    return Report(claims, COLUMNS, rows, figures, notes)
+    return Report(claims, COLUMNS, rows, figures)
 
 
 def nearest(settings: Settings, load: float) -> int:

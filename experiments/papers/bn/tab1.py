@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.papers.item import Claim, Context, Item, Preset, Report
+from experiments.papers.item import Claim, Context, Report
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.simulations.online import simulate_online
 from experiments.simulations.student import Unit
@@ -56,7 +56,7 @@ def run(settings: Settings, context: Context) -> Report:
             name = f"{quantity}, {kind}" + (f", zeta = {decay:.3g}" if kind == "bn" else "")
             claims.append(Claim(name, f"{ours:.3f}{spread}", f"{theory:.3f}", holds))
         context.advance((index + 1) / len(kinds), kind)
-    return Report(claims, COLUMNS, rows, {"tab1": _draw(settings, paths)}, NOTES)
+    return Report(claims, COLUMNS, rows, {"tab1": _draw(settings, paths)})
 
 
 def _quantities(
@@ -71,17 +71,6 @@ def _quantities(
         ("R", *_end(path.R), cosine),
         ("max_learning_rate", _critical(kind, decay), 0.0, limit),
     ]
-
-
-NOTES = (
-    "gamma and R: mean and standard error over simulated runs at the end, with a small learning "
-    "rate; they hold within 3 standard errors and 2%. max_learning_rate: the effective one at "
-    "which the derivative of R's rate by R, by automatic differentiation at the fixed point, "
-    "changes its sign.",
-    "Verdict: for BN the paper counts I2 as 0 at the fixed point; it is (1 - gamma0)^2 / 2. With "
-    "it the maximum learning rate is larger than 2 + 4 zeta by a part of the order zeta^2 (5.33 "
-    "for 4 at zeta = 0.5), and gamma0 and R = 1 are at rest for small learning rates only.",
-)
 
 
 def _simulate(settings: Settings, kind: str, decay: float) -> OrderParameters:
@@ -148,18 +137,3 @@ def _draw(settings: Settings, paths: dict[tuple[str, float], OrderParameters]) -
     figure.axes[0].legend(frameon=False)
     figure.axes[1].set_title("lines: simulation; dots: the flow", fontsize=10)
     return figure
-
-
-ITEM = Item(
-    "bn/tab1",
-    "fixed points and maximum learning rates of BN, WN and SGD",
-    "(1/(2 zeta + 1), 1, any), (1, 1, any), (1, 1, 1); BN's rate exceeds 2 by at least 2 zeta",
-    run,
-    {
-        "smoke": Preset(
-            Settings(50, 4, (0.1,), 0.5, 4), "30 s on 2 CPU cores", "N = 50, stopped early"
-        ),
-        "cpu": Preset(Settings(200, 16), "2 min on 2 CPU cores", "N = 200"),
-        "full": Preset(Settings(2000, 64, duration=100), "30 min on a GPU (estimated)"),
-    },
-)

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from matplotlib.figure import Figure
 
-from experiments.papers.item import Context, Item, Preset, Report
+from experiments.papers.item import Context, Report
 from experiments.papers.measured import measured_report, near
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.simulations.rectified_chain import KEEPING, Moments, gain, rectified_chain
@@ -51,17 +51,7 @@ def run(settings: Settings, context: Context) -> Report:
             near(f"second moment that a layer keeps, {name}", kept, forward, 0.05),
             near(f"the same of gradients, backwards, {name}", sent, backward, 0.05),
         ]
-    return measured_report(measured, {"signal": _drawn(found)}, NOTES)
-
-
-NOTES = (
-    "Eq. 3 counts a rectified unit's whole second moment, half of its input's, so that c = 2 would "
-    "keep it. Centred weights do not see the mean of what they are given, whose square is 1/(2 pi) "
-    "of the input's: 2 (1/2 - 1/(2 pi)) = 0.68 is left a layer, 0.05 of the first layer's in the "
-    "ninth, and learned scales have to make up for it. c = 2 pi/(pi - 1) = 2.93 keeps it, and "
-    "multiplies gradients by 1.47 a layer on their way back, as batch normalization does. The "
-    "tables train with the paper's c = 2, and cwo/radius with both.",
-)
+    return measured_report(measured, {"signal": _drawn(found)})
 
 
 def _drawn(found: dict[str, Moments]) -> Figure:
@@ -75,20 +65,3 @@ def _drawn(found: dict[str, Moments]) -> Figure:
         axes.set(xlabel="layer", ylabel=f"mean square, {field}s")
     figure.axes[0].legend(fontsize=9)
     return figure
-
-
-_OURS = "the paper derives it and measures nothing; sizes are ours"
-
-ITEM = Item(
-    "cwo/signal",
-    "what of the signal a layer of constrained weights keeps",
-    "c = 2 keeps the variance from layer to layer (Eqs. 3 and 4)",
-    run,
-    {
-        "smoke": Preset(
-            Settings(width=256, samples=32, seeds=4), "5 s on 2 CPU cores", "256 units"
-        ),
-        "cpu": Preset(Settings(), "15 s on 2 CPU cores", _OURS),
-        "full": Preset(Settings(width=2048), "2 min on 2 CPU cores", _OURS),
-    },
-)

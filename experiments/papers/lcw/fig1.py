@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from matplotlib.figure import Figure
 
-from experiments.papers.item import Context, Item, Preset, Report
+from experiments.papers.item import Context, Report
 from experiments.papers.measured import at_most, measured_report, near
 from experiments.reports.picture import new_figure
 from jaxnorm import center
@@ -80,16 +80,3 @@ def _picture(weight: Array, activations: Array) -> Figure:
         axes.grid(False)
         figure.colorbar(image, ax=axes, shrink=0.7)
     return figure
-
-
-ITEM = Item(
-    "lcw/fig1",
-    "stripes in the product of two random matrices: activation shift",
-    "rows of Z = W A have means of their own (a horizontal stripe pattern)",
-    run,
-    {
-        "smoke": Preset(Settings(draws=1), "5 s on 2 CPU cores"),
-        "cpu": Preset(Settings(draws=100), "10 s on 2 CPU cores", "numbers over 100 draws"),
-        "full": Preset(Settings(draws=100), "10 s on 2 CPU cores", "numbers over 100 draws"),
-    },
-)

@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.papers.item import Context, Item, Preset, Report
-from experiments.papers.lcw.inputs import DIGITS
+from experiments.papers.item import Context, Report
 from experiments.papers.lcw.network import (
     LAYERS,
     Activations,
@@ -70,18 +69,3 @@ def _at_the_start(layers: Activations) -> list[Measured]:
         for (name, goal), measure in zip(wanted.items(), MEASURES, strict=True)
         for n in LAYERS
     ]
-
-
-ITEM = Item(
-    "lcw/fig2",
-    "activations of a 10-layer sigmoid network with LCW, before and after training",
-    "around 0.5 in every unit at the start; various values after 10 epochs",
-    run,
-    {
-        "smoke": Preset(
-            Settings(width=64, epochs=1), "10 s on 2 CPU cores", "digits, width 64, 1 epoch"
-        ),
-        "cpu": Preset(Settings(), "20 s on 2 CPU cores", DIGITS),
-        "full": Preset(Settings(batch_size=128), "5 min on 2 CPU cores; CIFAR-10 in --data-dir"),
-    },
-)

@@ -8,8 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from experiments.papers.item import Context, Item, Preset, Report
-from experiments.papers.lcw.inputs import DIGITS
+from experiments.papers.item import Context, Report
 from experiments.papers.lcw.network import LAYERS, activations, draw, started
 from experiments.papers.measured import Measured, at_most, measured_report, near
 from jaxnorm import gaussian_moments
@@ -55,16 +54,3 @@ def _gain_at_the_fixed_point() -> float:
         q = float(mean**2 + std**2)
     _, gain = variance_gain(jax.nn.sigmoid, math.sqrt(q))
     return float(gain)
-
-
-ITEM = Item(
-    "lcw/fig3",
-    "activations of a 10-layer sigmoid network without LCW",
-    "their variance rapidly shrinks through the layers",
-    run,
-    {
-        "smoke": Preset(Settings(width=64), "10 s on 2 CPU cores", "digits, width 64"),
-        "cpu": Preset(Settings(), "10 s on 2 CPU cores", DIGITS),
-        "full": Preset(Settings(), "10 s on 2 CPU cores; CIFAR-10 in --data-dir"),
-    },
-)

@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Array, Float
 from matplotlib.figure import Figure
 
-from experiments.papers.item import Context, Item, Preset, Report
+from experiments.papers.item import Context, Report
 from experiments.papers.lcw.boxes import draw_boxes
-from experiments.papers.lcw.inputs import DIGITS, inputs
+from experiments.papers.lcw.inputs import inputs
 from experiments.papers.measured import Measured, at_most, measured_report, near
 from experiments.reports.picture import new_figure
 from experiments.simulations.sigmoid_chain import Chain, Switch, pooled_ratio, sigmoid_chain
@@ -48,13 +48,7 @@ def run(settings: Settings, context: Context) -> Report:
         shown[name] = jax.tree.map(np.asarray, chain(keys[0], *switches))
         context.advance((index + 1) / len(CASES), name)
     measured = _measured(ratios, settings.depth)
-    notes = [
-        "The variance is pooled over samples and units, units' means included. If it is that of "
-        "each unit over the samples, on average over units, nothing vanishes with standard "
-        "weights either: the paper's figure needs the pooled one. Theory is "
-        "`jaxnorm.theory.lcw.gradient_gain` to the power of the layers between."
-    ]
-    return measured_report(measured, {"variances": _draw(shown)}, notes)
+    return measured_report(measured, {"variances": _draw(shown)})
 
 
 def _measured(ratios: dict[str, Float[np.ndarray, " seeds"]], depth: int) -> list[Measured]:
@@ -82,16 +76,3 @@ def _draw(shown: dict[str, Chain]) -> Figure:
         draw_boxes(bottom, np.asarray(chain.gradients), "layer", "gradient")
         bottom.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
     return figure
-
-
-ITEM = Item(
-    "lcw/fig4",
-    "pre-activations and their gradients through 20 sigmoid layers",
-    "gradients vanish with standard weights and do not with LCW, where they grow slightly",
-    run,
-    {
-        "smoke": Preset(Settings(width=64, seeds=2), "10 s on 2 CPU cores", "width 64, digits"),
-        "cpu": Preset(Settings(), "20 s on 2 CPU cores", DIGITS),
-        "full": Preset(Settings(seeds=32), "1 min on 2 CPU cores; CIFAR-10 in --data-dir"),
-    },
-)

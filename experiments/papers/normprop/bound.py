@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array
 from matplotlib.figure import Figure
 
-from experiments.papers.item import Context, Item, Preset, Report
+from experiments.papers.item import Context, Report
 from experiments.papers.measured import Measured, at_most, measured_report, near
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.simulations.covariance import Canonical, canonical_errors, unit_rows
@@ -82,20 +82,3 @@ def _draw(found: Canonical) -> Figure:
     axes.set_ylim(bottom=0)
     axes.legend()
     return figure
-
-
-_OURS = "the paper proves it and measures nothing; the rows are ours"
-
-ITEM = Item(
-    "normprop/bound",
-    "the covariance of pre-activations is nearly diagonal for incoherent rows",
-    "its distance from a diagonal is at most the bound of Proposition 1",
-    run,
-    {
-        "smoke": Preset(
-            Settings(units=8, inputs=32, samples=2000, seeds=2), "5 s on 2 CPU cores", "8 units"
-        ),
-        "cpu": Preset(Settings(), "10 s on 2 CPU cores", _OURS),
-        "full": Preset(Settings(seeds=64), "1 min on 2 CPU cores", _OURS),
-    },
-)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from experiments.papers.item import Context, Item, Preset, Report
+from experiments.papers.item import Context, Report
 from experiments.papers.measured import Measured, measured_report, near
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.simulations.propagated_chain import Propagated, propagated_chain
@@ -46,13 +46,7 @@ def run(settings: Settings, context: Context) -> Report:
         found[case] = _sizes(settings, *case)
         context.advance(number / len(cases), ", ".join(case))
     measured = [each for case, sizes in found.items() for each in _measured(case, sizes)]
-    notes = [
-        "The size of a layer is the root mean square of its pre-activations over samples and "
-        "units. The moments that are propagated are those of independent standard normal inputs, "
-        "which the first layer has. What units of later ones share grows with relu, gelu and silu, "
-        "and rows that sum to zero take most of it out."
-    ]
-    return measured_report(measured, {"depth": _draw(found)}, notes)
+    return measured_report(measured, {"depth": _draw(found)})
 
 
 def _sizes(settings: Settings, name: str, kind: str) -> Float[np.ndarray, " layers"]:
@@ -89,18 +83,3 @@ def _draw(found: Mapping[tuple[str, str], Float[np.ndarray, " layers"]]) -> Figu
         axes.set(title=kind, xlabel="layer", ylabel="root mean square of pre-activations")
     figure.axes[0].legend()
     return figure
-
-
-_OURS = "the paper's networks have nine layers and it measures no moments; the chain is ours"
-
-ITEM = Item(
-    "normprop/depth",
-    "how many layers the propagated moments hold for",
-    "mean 0 and variance 1 propagate from layer to layer (section 3)",
-    run,
-    {
-        "smoke": Preset(Settings(8, 64, 200, 1), "15 s on 2 CPU cores", "8 layers of 64"),
-        "cpu": Preset(Settings(), "1 min on 2 CPU cores", _OURS),
-        "full": Preset(Settings(samples=10_000, seeds=10), "5 min on 2 CPU cores", _OURS),
-    },
-)

@@ -14,9 +14,8 @@ from experiments.methods.table import METHODS
 from experiments.papers.data import described, load_data
 from experiments.papers.epochs import epochs
 from experiments.papers.grid import Protocol
-from experiments.papers.item import Context, Item, Preset, Report
+from experiments.papers.item import Context, Report
 from experiments.papers.measured import Measured, measured_report
-from experiments.papers.normprop.protocols import FIGURES
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.training.state import TrainState
 from experiments.training.trainer import make_trainer
@@ -30,9 +29,6 @@ METHODS_AND_RATES = {"normprop-batch": 0.05, "bn": 0.05, "none": 1e-4}
 #: The paper's averages over layers of the size of the mean, after training.
 REPORTED = {"normprop-batch": 0.19, "bn": 0.33}
 
-
-#: The network in network, trained; one unit of each hidden layer is watched. One run a method.
-FULL = FIGURES.changed(seeds=1)
 SEED = 0
 
 
@@ -97,28 +93,3 @@ def _drawn(means: dict[str, Float[np.ndarray, "epochs layers"]]) -> Figure:
         axes.axhline(0, color="black", linewidth=0.8)
         axes.set(title=method, xlabel="epoch", ylabel="mean input of a unit (dark: deep layers)")
     return figure
-
-
-_CPU = {"channels": 16, "epochs": 8, "rows": 2000, "test_rows": 1000, "held_out": 0}
-
-ITEM = Item(
-    "normprop/fig2",
-    "the mean of the inputs to hidden layers during training",
-    "steadier and closer to zero with NormProp (0.19 on average) than with BN (0.33)",
-    run,
-    {
-        "smoke": Preset(
-            FULL.changed(
-                channels=4, epochs=1, rows=256, test_rows=64, rate_schedule=(), held_out=0
-            ),
-            "30 s on 2 CPU cores",
-            "one epoch of enlarged digits on a narrow network: it shows that the item runs",
-        ),
-        "cpu": Preset(
-            FULL.changed(**_CPU, rate_schedule=((10 / 11, 0.5),)),
-            "5 min on 2 CPU cores",
-            "2,000 training images, a quarter of the width, 8 epochs",
-        ),
-        "full": Preset(FULL, "2 GPU hours (estimated)"),
-    },
-)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from matplotlib.figure import Figure
 
-from experiments.papers.item import Context, Item, Preset, Report
+from experiments.papers.item import Context, Report
 from experiments.papers.measured import Measured, measured_report, near
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.simulations.covariance import jacobian_grams, unit_rows
@@ -50,13 +50,7 @@ def run(settings: Settings, context: Context) -> Report:
         near("the same, relu", diagonals["relu"], 1.47, 0.02, "paper"),
         *(_singular(n, found) for n, found in values.items()),
     ]
-    notes = [
-        "The diagonal is the theory's for any rows of norm one. The Jacobian at one input is "
-        "another matter: half of its rows are zero with ReLU, so half of the singular values are 0 "
-        "and the others near 1 / c1 = 1.71 (for rows that are nearly orthogonal, of far more "
-        "inputs than units); 1.21 is their root mean square, and the value of none of them."
-    ]
-    return measured_report(measured, {"jacobian": _draw(diagonals, theory, values)}, notes)
+    return measured_report(measured, {"jacobian": _draw(diagonals, theory, values)})
 
 
 def _singular_values(key: Array, units: int, inputs: int) -> Float[np.ndarray, " units"]:
@@ -94,20 +88,3 @@ def _draw(
     right.set(xlabel="rank", ylabel="singular value at one input (relu)")
     right.legend()
     return figure
-
-
-_OURS = "the paper derives it and measures nothing; the rows are ours"
-
-ITEM = Item(
-    "normprop/jacobian",
-    "the Jacobian of a layer of standardized activations",
-    "E J J' is about 1.47 I for ReLU, singular values about 1.21",
-    run,
-    {
-        "smoke": Preset(
-            Settings(units=16, inputs=(16, 64), samples=500), "15 s on 2 CPU cores", "16 units"
-        ),
-        "cpu": Preset(Settings(), "30 s on 2 CPU cores", _OURS),
-        "full": Preset(Settings(samples=40_000), "2 min on 2 CPU cores", _OURS),
-    },
-)

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.papers.item import Context, Item, Preset, Report
+from experiments.papers.item import Context, Report
 from experiments.papers.measured import Measured, at_least, at_most, measured_report
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.simulations.mixture import Mixture, mixture_samples, train_unit
@@ -52,15 +52,7 @@ def run(settings: Settings, context: Context) -> Report:
         for runs in found
         for i, p in enumerate(settings.priors)
     ]
-    notes = [
-        "Theorem 2 is about the kurtosis; with n = 50, and enough steps, the loss follows it. With "
-        "n = 2, the paper's favourite, the outcome depends on the size of the first weights: large "
-        "ones turn away from the means' difference for either prior. Of a pair whose two samples "
-        "share a mode the variance is small, of one whose samples do not it is large, and beta "
-        "alone bounds their ratio: at norm 3, beta 1 and p = 0.25 the expected loss is 44 across "
-        "the difference and 1,640 along it. Theorem 3 promises nothing at n = 2."
-    ]
-    return measured_report(measured, {"phase-shift": _draw(settings, found)}, notes)
+    return measured_report(measured, {"phase-shift": _draw(settings, found)})
 
 
 def _train(settings: Settings, n: int, start: float) -> Runs:
@@ -118,20 +110,3 @@ def _draw_curves(
     name, title = "|cos| to the means' difference", "median and range of the seeds"
     axes.set(xlabel="step", ylabel=name, title=title)
     axes.legend(fontsize=8, loc="center right")
-
-
-_OURS = "the paper gives no protocol for this figure; this one is ours"
-
-ITEM = Item(
-    "vcl/fig2",
-    "the phase shift on a mixture of two Gaussians",
-    "p = 0.1: the projection unites the clusters; p = 0.25: it separates them",
-    run,
-    {
-        "smoke": Preset(
-            Settings(groups=8, steps=60, seeds=2), "15 s on 2 CPU cores", "60 steps, 2 seeds"
-        ),
-        "cpu": Preset(Settings(), "1 min on 2 CPU cores", _OURS),
-        "full": Preset(Settings(steps=20_000, seeds=32), "15 min on 2 CPU cores", _OURS),
-    },
-)

@@ -4,8 +4,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
-from experiments.papers.item import Claim, Context, Item, Report
-from experiments.papers.vcl.uci_presets import PRESETS
+from experiments.papers.item import Claim, Context, Report
 from experiments.papers.vcl.uci_reported import TAB4
 from experiments.papers.vcl.uci_tables import (
     mean_errors,
@@ -26,23 +25,6 @@ NAMES = {"relu": "ReLU", "elu": "ELU", "selu": "SELU"}
 #: The lowest threshold of the profile.
 LOWEST = 0.8
 
-NOTES = (
-    "A win is the lowest test error (mean over seeds, three digits) of an activation's three "
-    "normalizations; ties count for each, a set on which all three are equal for none. The paper "
-    "says that the gap between VCL and BN is lowest for ReLU; by its Table 4 the gaps are 12 "
-    "(ReLU), 7 (ELU) and 13 (SELU), lowest for ELU.",
-    "The paper's: batches of 20, n = 10, weight 0.01, the learning rate and its drop at 2/5 of "
-    "training, dropout, the window of 10 epochs, depths and width. Decided here, the paper being "
-    "silent: SGD with momentum 0.9, no weight decay; the last 15% of the shuffled training rows "
-    "for validation, test rows being read for nothing but the final error; He's initial weights "
-    "(SELU: LeCun's); with VCL, each layer's gradient clipped at 1; the mean over the window that "
-    "ends with an epoch is that epoch's validation error. Features are standardized on the "
-    "training rows; of the files' four splits, seed s takes number s mod 4. Where "
-    "image-segmentation and statlog-image are both there, they are splits of the same rows.",
-    "Test errors, mean ± deviation over seeds; in parentheses the paper's, where its text can be "
-    "read. Its splits and depths are others.",
-)
-
 
 def run(settings: Settings, context: Context) -> Report:
     """Trains what is not trained yet, and reports all three."""
@@ -50,7 +32,7 @@ def run(settings: Settings, context: Context) -> Report:
     errors = mean_errors(chosen, settings)
     table = markdown(results_table(chosen, settings))
     claims, figures = claims_of(errors, settings), {"profile": draw_profile(errors, settings)}
-    return Report(claims, COLUMNS, [_row(each) for each in chosen], figures, (*NOTES, table))
+    return Report(claims, COLUMNS, [_row(each) for each in chosen], figures, (table,))
 
 
 def claims_of(errors: Float[np.ndarray, "sets options"], settings: Settings) -> list[Claim]:
@@ -141,26 +123,3 @@ def _row(chosen: Chosen) -> tuple[object, ...]:
     *rest, validation, test = chosen
     paper = reported(chosen.dataset, (chosen.activation, chosen.normalization))
     return (*rest, f"{validation:.6g}", f"{test:.6g}", "" if paper is None else paper)
-
-
-#: All three come out of one run; with one --out the trainings are shared.
-ITEMS = tuple(
-    Item(name, title, paper, run, PRESETS)
-    for name, title, paper in (
-        (
-            "vcl/tab4",
-            "wins of none, BN and VCL on the UCI sets; with vcl/tab5 and vcl/fig3",
-            "VCL wins 27, 23 and 28 times (ReLU, ELU, SELU), BN 15, 16 and 15, none 9, 14 and 11",
-        ),
-        (
-            "vcl/tab5",
-            "all errors on the UCI sets; the run of vcl/tab4",
-            "ELU + VCL and SELU + VCL are best most often, 11 times each",
-        ),
-        (
-            "vcl/fig3",
-            "the accuracy profile of the UCI sets; the run of vcl/tab4",
-            "nine curves; of the nine, ELU + VCL and SELU + VCL are best most often",
-        ),
-    )
-)
