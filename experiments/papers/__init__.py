@@ -27,6 +27,7 @@ Any other item has its code beside it, ``papers/PAPER/ITEM.py``, and its presets
     class Settings(NamedTuple):
         runs: int
 
+
     def run(settings: Settings, context: Context) -> Report:
         values = simulate(settings.runs)
         figure = new_figure(1)

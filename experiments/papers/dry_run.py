@@ -101,11 +101,8 @@ def dry_runs(item: Item) -> list[DryRun]:
 def dry_table(item: Item) -> Table:
     """The dry runs of an item, as a table."""
     header = ("cell", "network", "input", "parameters", "steps", "first rate", "last rate")
-    rows = [
-        (
-            *(cell, network, " x ".join(map(str, row)), f"{parameters:,}", f"{steps:,}"),
-            *(f"{rate:.3g}" for rate in rates),
-        )
-        for cell, network, row, parameters, steps, *rates in dry_runs(item)
-    ]
+    rows = []
+    for cell, network, row, parameters, steps, *rates in dry_runs(item):
+        sizes = " x ".join(map(str, row)), f"{parameters:,}", f"{steps:,}"
+        rows.append((cell, network, *sizes, *(f"{rate:.3g}" for rate in rates)))
     return header, rows

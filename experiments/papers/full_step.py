@@ -4,7 +4,8 @@ Nobody's data are read: of the data only shapes matter here, and one step has ra
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -127,8 +128,7 @@ def kinds(items: Iterable[Item]) -> list[Kind]:
         cells = chosen(item.grid, full) if item.grid else []
         by_place: dict[tuple[str, str], dict[str, Cell]] = {}
         for cell in cells:
-            row = str(SHAPES[cell.dataset].row)
-            place = full.changed(**cell.changes).model, row
+            place = full.changed(**cell.changes).model, str(SHAPES[cell.dataset].row)
             by_place.setdefault(place, {}).setdefault(cell.method, cell)
         paper = item.name.partition("/")[0]
         for place, methods in by_place.items():
@@ -202,39 +202,40 @@ STEP_COLUMNS = (
 
 def memory_table(items: Iterable[Item]) -> Table:
     """What the compiled steps of the items' networks need."""
-    rows, found = [], kinds(items)
-    with progress(len(found)) as (advance, say):
-        for kind in found:
-            parameters, needs = compiled(kind)
-            rows.append(_memory_row(kind, parameters, needs))
-            say(f"{', '.join(kind.named)}: a step takes {needs.total / MIB:,.0f} MiB")
-            advance(f"compiled {kind.setting.model}")
-    return MEMORY_COLUMNS, rows
+    return _table(MEMORY_COLUMNS, kinds(items), _memory)
 
 
 def step_table(items: Iterable[Item], limit_gib: float) -> Table:
     """One step of each of the items' networks with the paper's method, in so much memory."""
-    rows, found = [], [kind for kind in kinds(items) if kind.own]
+    own = [kind for kind in kinds(items) if kind.own]
+    return _table(STEP_COLUMNS, own, partial(_step, limit=limit_gib * 2**30))
+
+
+def _table(
+    columns: tuple[str, ...], found: list[Kind], measure: Callable[[Kind], tuple[str, ...]]
+) -> Table:
+    rows = []
     with progress(len(found)) as (advance, say):
         for kind in found:
-            batch_size = fitting(kind.setting.batch_size, compiled(kind)[1], limit_gib * 2**30)
-            step = one_step(kind, batch_size)
-            rows.append(_step_row(kind, batch_size, step))
-            say(f"{', '.join(kind.named)}: one step of {batch_size} rows, loss {step.loss:.4g}")
-            advance(f"a step of {kind.setting.model}")
-    return STEP_COLUMNS, rows
+            rows.append((*kind.named, *measure(kind)))
+            say(", ".join(rows[-1]))
+            advance(f"measured {kind.setting.model}")
+    return columns, rows
 
 
-def _memory_row(kind: Kind, parameters: int, needs: Needs) -> tuple[str, ...]:
+def _memory(kind: Kind) -> tuple[str, ...]:
+    parameters, needs = compiled(kind)
     held = (needs.arguments, needs.temporary, needs.new, needs.total)
     sizes = (f"{each / MIB:.0f}" for each in held)
     batch = str(kind.setting.batch_size)
-    return (*kind.named, batch, str(parameters), *sizes, f"{needs.flops / 1e9:.4g}")
+    return batch, str(parameters), *sizes, f"{needs.flops / 1e9:.4g}"
 
 
-def _step_row(kind: Kind, rows: int, step: Step) -> tuple[str, ...]:
-    sizes = f"{rows}", f"{kind.setting.batch_size}"
+def _step(kind: Kind, limit: float) -> tuple[str, ...]:
+    paper = kind.setting.batch_size
+    rows = fitting(paper, compiled(kind)[1], limit)
+    step = one_step(kind, rows)
     losses = f"{step.loss:.4g}", f"{np.log(kind.shape.classes):.4g}"
     norm, finite = f"{step.gradient_norm:.4g}", "yes" if step.finite else "no"
     took = f"{step.seconds:.2g}", f"{step.core_seconds:.2g}", f"{step.peak_mib:.0f}"
-    return (*kind.named, *sizes, *losses, norm, finite, *took)
+    return str(rows), str(paper), *losses, norm, finite, *took

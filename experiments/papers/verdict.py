@@ -22,10 +22,20 @@ NOTE = (
 )
 
 
-def by_interval(claim: Claim, low: float, high: float, margin: float = 0.0) -> Claim:
-    """The claim judged: it holds if all of an interval is above -margin, and fails if all below."""
-    holds = above(low, high, -margin)
+Differences = Float[np.ndarray, " seeds"]
+
+
+def by_interval(claim: Claim, differences: Differences, margin: float = 0.0) -> Claim:
+    """The claim judged: it holds if all of the interval is above -margin, fails if all is below."""
+    holds = above(*interval(differences), -margin)
     return claim._replace(said=UNDECIDED) if holds is None else claim._replace(holds=holds)
+
+
+def shown(differences: Differences, form: str, unit: str = "") -> str:
+    """Paired differences in words: their mean and interval."""
+    low, high = interval(differences)
+    between = f", 95% from {low:{form}} to {high:{form}}" if len(differences) > 1 else ", one seed"
+    return f"by {differences.mean():{form}}{unit}{between}"
 
 
 def early(curve: Sequence[Epoch]) -> Float[np.ndarray, " epochs"]:
@@ -80,9 +90,7 @@ def comparison(
         for runs in (better, worse)
     )
     gains = ours - theirs if ordering.measure.endswith("accuracy") else theirs - ours
-    gains = gains * (100 if _is_fraction(ordering.measure) else 1)
-    low, high = interval(gains)
-    unit = "points" if _is_fraction(ordering.measure) else "nats"
-    between = f", 95% from {low:+.2f} to {high:+.2f}" if len(gains) > 1 else ", one seed"
-    found = f"by {gains.mean():+.2f} {unit}{between}"
-    return by_interval(Claim(statement, found, "better"), low, high, ordering.margin)
+    if _is_fraction(ordering.measure):
+        gains = 100 * gains
+    found = shown(gains, "+.2f", " points" if _is_fraction(ordering.measure) else " nats")
+    return by_interval(Claim(statement, found, "better"), gains, ordering.margin)

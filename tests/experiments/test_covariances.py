@@ -5,9 +5,7 @@ import numpy as np
 import pytest
 
 from experiments.simulations.covariance import canonical_errors, jacobian_grams, unit_rows
-from jaxnorm import sample_variance
 from jaxnorm.theory.normprop import canonical_error, expected_jacobian_gram
-from jaxnorm.theory.vcl import sample_variance_variance
 
 
 @pytest.mark.slow
@@ -33,12 +31,3 @@ def test_the_jacobians_gram_has_the_diagonal_of_theory_and_arcsines_beside():
     wanted = 2 * expected_jacobian_gram(jax.nn.relu) * both * r
     # A mean of values between 0 and 2.93 has a standard error of at most 0.0104.
     np.testing.assert_allclose(got, wanted, atol=0.045)
-
-
-def test_sample_variances_vary_as_eq_1_says():
-    """Of exponential variables, whose fourth moment is 9."""
-    variances = sample_variance(jax.random.exponential(jax.random.key(3), (200_000, 5)), -1)
-    parts = np.asarray(variances, np.float64).reshape(20, -1).var(1)
-    error = parts.std(ddof=1) / np.sqrt(20)
-    assert abs(parts.mean() - float(sample_variance_variance(9.0, 1.0, 5))) < 4 * error
-    assert error < 0.1 * parts.mean()

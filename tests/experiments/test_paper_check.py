@@ -25,15 +25,6 @@ def verdicts(item, field):
     return {each.verdict for each in check(item) if each.field == field}
 
 
-def test_the_command_prints_what_differs_and_what_is_ours(capsys):
-    assert main(["paper", "--check"]) == 0
-    printed = capsys.readouterr().out
-    assert "| cwo/tab1" in printed
-    assert "differs |" in printed
-    assert "as stated |" not in printed
-    assert re.search(r"\d+ as stated, \d+ differ, \d+ are ours", printed)
-
-
 def test_of_one_item_it_prints_the_place_of_everything(capsys):
     assert main(["paper", "lcw/fig5", "--check"]) == 0
     printed = capsys.readouterr().out
@@ -46,8 +37,6 @@ def test_of_one_item_it_prints_the_place_of_everything(capsys):
     [
         ("cwo/tab3", {"epochs": 100}),
         ("lcw/fig5", {"rate_schedule": ()}),
-        ("cwo/tab1", {"learning_rate": 0.3}),
-        ("bn/fig3", {"rows": 1000}),
         ("lcw/fig4", {"depth": 19}),
     ],
 )
@@ -74,12 +63,6 @@ def test_a_statement_about_some_cells_is_not_one_about_the_others():
     rows = [each for each in check(ITEMS["cwo/tab1"]) if each.field == "weight_decay"]
     assert {each.cells[0].split(",")[0] for each in rows if each.verdict == "ours"} == {"BN"}
     assert any(each.verdict == "as stated" for each in rows)
-
-
-def test_another_radius_than_the_papers_is_reported():
-    found = [x for x in check(ITEMS["cwo/radius"]) if x.field == "Sphere.squared_radius"]
-    said = {each.cells[0].partition(",")[0]: each.verdict for each in found}
-    assert said == {"c = 2": "as stated", "c = 2.93": "differs"}
 
 
 def test_every_statement_is_about_something():

@@ -62,12 +62,6 @@ def test_every_item_has_a_smoke_preset_and_a_name_of_two_parts():
             assert preset.cost
 
 
-def test_the_list_names_every_item(capsys):
-    assert main(["paper", "--list"]) == 0
-    printed = capsys.readouterr().out
-    assert all(name in printed for name in ITEMS)
-
-
 def test_an_unknown_item_and_a_missing_folder_are_one_line(tmp_path, capsys):
     with pytest.raises(UserError, match="there is no paper item 'vcl/fig99'"):
         find_items("vcl/fig99")
@@ -75,10 +69,6 @@ def test_an_unknown_item_and_a_missing_folder_are_one_line(tmp_path, capsys):
     assert len(capsys.readouterr().err.splitlines()) == 1
     with pytest.raises(UserError, match="is not a folder"):
         run_item(TOY, "smoke", tmp_path / "missing", tmp_path, "")
-
-
-def test_all_is_every_item():
-    assert [item.name for item in find_items("all")] == list(ITEMS)
 
 
 def test_reports_are_gathered_with_their_pictures(tmp_path, capsys):

@@ -4,8 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.papers.cwo.signal import CASES, ITEM
-from experiments.papers.run import run_item
+from experiments.papers.cwo.signal import CASES
 from experiments.simulations.rectified_chain import KEEPING, gain, rectified_chain
 
 
@@ -34,13 +33,3 @@ def test_weights_by_hand_give_the_same_moments():
         assert own == pytest.approx(forward, rel=0.06)
         found = rectified_chain(jax.random.key(1), 9, 400, 64, radius, centered=centered)
         assert float(gain(found.forward)) == pytest.approx(own, rel=0.08)
-
-
-@pytest.mark.slow
-def test_the_item_confirms_theory(tmp_path):
-    report = run_item(ITEM, "smoke", None, tmp_path, "a test")
-    assert [claim.holds for claim in report.claims] == [True] * 6
-    kept = dict(
-        zip([c.statement for c in report.claims], [c.ours for c in report.claims], strict=True)
-    )
-    assert float(kept["second moment that a layer keeps, c = 2, centred"]) < 0.72

@@ -1,6 +1,5 @@
 """Trainings as rows: what a spec says, where runs are kept, and several processes at once."""
 
-import concurrent.futures
 import functools
 import math
 import os
@@ -14,14 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.cli import main
 from experiments.config import Config
 from experiments.errors import UserError
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.item import Context
 from experiments.papers.trainings import train_grid
 from experiments.runs.analyse import above, frame, interval, interval_by_looks, summary
-from experiments.runs.execute import execute, share, take_share
+from experiments.runs.execute import execute, take_share
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store
 from experiments.settings import Settings, Workers
@@ -79,17 +77,6 @@ def test_a_store_gives_back_what_it_was_given(tmp_path):
     store.add(spec(), run(0.75))
     assert [row.run.curve[-1].test_accuracy for row in store.rows()][1:] == [0.75]
     assert [path.name for path in tmp_path.iterdir()] == ["runs.sqlite"]
-
-
-def test_many_that_write_at_once_lose_nothing(tmp_path):
-    def add(worker):
-        for number in range(5):
-            Store(tmp_path).add(spec(10 * worker + number), run(seed=10 * worker + number))
-
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        list(pool.map(add, range(8)))
-    found = sorted(row.run.seed for row in Store(tmp_path).rows())
-    assert found == [10 * worker + number for worker in range(8) for number in range(5)]
 
 
 @pytest.mark.slow
@@ -252,11 +239,6 @@ def is_alive(process):
     return state != "Z"
 
 
-def test_every_job_gets_its_share():
-    assert [share(range(5), place, 2) for place in range(2)] == [[0, 2, 4], [1, 3]]
-    assert [share(["0"], place, 3) for place in range(3)] == [["0"]] * 3
-
-
 def test_a_process_keeps_to_its_share(monkeypatch):
     kept = []
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,2,5")
@@ -267,9 +249,3 @@ def test_a_process_keeps_to_its_share(monkeypatch):
     take_share(1, 2)
     assert kept == [[1, 3]]
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "2"
-
-
-def test_there_is_at_least_one_job(capsys, tmp_path):
-    command = ["paper", "cwo/tab1", "--preset", "smoke", "--jobs", "0", "--out", str(tmp_path)]
-    assert main(command) == 2
-    assert "--jobs" in capsys.readouterr().err

@@ -8,9 +8,8 @@ from matplotlib.figure import Figure
 
 from experiments.papers.item import Claim
 from experiments.papers.trainings import Trained
-from experiments.papers.verdict import NOT_TRAINED, by_interval, measured
+from experiments.papers.verdict import NOT_TRAINED, by_interval, measured, shown
 from experiments.reports.picture import colour_of, new_figure
-from experiments.runs.analyse import interval
 
 #: What the figures show, and its name.
 MEASURES = {"gamma_squared": "gamma^2", "test_loss": "validation loss"}
@@ -30,13 +29,10 @@ def _growth(trained: Sequence[Trained], row: str, measure: str) -> Claim:
     doublings -= doublings.mean()
     slopes = doublings @ values / (doublings @ doublings)
     statement = f"{MEASURES[measure]} over a doubling of M, {row}"
-    low, high = interval(slopes)
-    between = f", 95% from {low:+.3g} to {high:+.3g}" if len(slopes) > 1 else ", one seed"
-    found = f"by {slopes.mean():+.3g}{between}"
-    claim = Claim(statement, found, "increases")
+    claim = Claim(statement, shown(slopes, "+.3g"), "increases")
     if not np.isfinite(slopes).all():
         return claim._replace(said=NOT_TRAINED)
-    return by_interval(claim, low, high)
+    return by_interval(claim, slopes)
 
 
 def _values(

@@ -17,7 +17,6 @@ from experiments.papers.vcl.uci_data import split
 from experiments.papers.verdict import NOT_TRAINED, by_interval
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.reports.table import mean_and_deviation
-from experiments.runs.analyse import interval
 
 #: What is drawn, and a control: a network without either.
 METHODS_SHOWN, CONTROL = ("bn", "vcl"), "none"
@@ -84,9 +83,8 @@ def _judged(
     lost = {f"{each.method} {each.outcome}" for each in compared if each.outcome}
     if lost:
         return Claim(name, ", ".join(sorted(lost)), wanted, said=NOT_TRAINED)
-    low, high = interval(sign * (numbers["vcl"] - numbers["bn"]))
     ours = f"{', '.join(listed[:2])}; {listed[2]}"
-    return by_interval(Claim(name, ours, wanted), low, high)
+    return by_interval(Claim(name, ours, wanted), sign * (numbers["vcl"] - numbers["bn"]))
 
 
 def draw(settings: Settings, found: Sequence[Measured]) -> Figure:

@@ -5,8 +5,8 @@ from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
 from experiments.papers.item import Claim, Context, Report
-from experiments.papers.vcl.uci_reported import TAB4
 from experiments.papers.vcl.uci_tables import (
+    TAB4,
     mean_errors,
     options,
     profile,
