@@ -4,14 +4,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float
 
-from experiments.papers.grid import Cell, Grid, Ordering
+from experiments.papers.grid import Grid, Ordering
 from experiments.papers.item import Claim
 from experiments.papers.trainings import Trained
 from experiments.papers.verdict import comparison, measured
 from experiments.reports.table import mean_and_deviation
-from experiments.training.fit import Run
 
 #: How measures and scores are called in a table.
 NAMES = {
@@ -30,54 +28,38 @@ def claims_of(grid: Grid, trained: Sequence[Trained], last: int = 1) -> list[Cla
         trained: its runs.
         last: the epochs at the end over which measures are averaged.
     """
-    cells = cells_of(trained)
     shown = (grid.measure, *grid.beside)
     return [
         *(claim for ordering in grid.orderings for claim in _judged(ordering, trained, last)),
-        *(_shown(grid, cell, trained, name, last) for name in shown for cell in cells),
+        *(_shown(grid, each, name, last) for name in shown for each in trained),
         *(_cited(grid, name, value) for name, value in grid.literature.items()),
     ]
 
 
-def cells_of(trained: Sequence[Trained]) -> list[Cell]:
-    """The cells that were trained, in their order."""
-    return list({each.cell.name: each.cell for each in trained}.values())
-
-
-def values(
-    trained: Sequence[Trained], cell: Cell, name: str, last: int = 1
-) -> Float[np.ndarray, " seeds"]:
-    """A measure or score of a cell, by seed; NaN where it was not measured."""
-
-    def value(run: Run) -> float:
-        known = name in run.scores or hasattr(run.curve[-1], name)
-        return measured(run, name, last) if known else np.nan
-
-    return np.array([value(each.run) for each in trained if each.cell == cell])
-
-
 def _judged(ordering: Ordering, trained: Sequence[Trained], last: int) -> list[Claim]:
     """The ordering in each column that has both rows, over paired seeds."""
-    cells = cells_of(trained)
-    by_place = {(cell.row, cell.column): cell for cell in cells}
-    columns = dict.fromkeys(cell.column for cell in cells)
-    claims = []
-    for column in columns if ordering.column is None else [ordering.column]:
-        pair = [by_place.get((row, column)) for row in (ordering.better, ordering.worse)]
-        if None not in pair:
-            better, worse = ([t.run for t in trained if t.cell == cell] for cell in pair)
-            claims.append(comparison(ordering, column, better, worse, last))
-    return claims
+    runs = {(each.cell.row, each.cell.column): each.runs for each in trained}
+    columns = dict.fromkeys(each.cell.column for each in trained)
+    places = [
+        ((ordering.better, column), (ordering.worse, column))
+        for column in columns
+        if ordering.column in (None, column)
+    ]
+    return [
+        comparison(ordering, better[1], runs[better], runs[worse], last)
+        for better, worse in places
+        if better in runs and worse in runs
+    ]
 
 
-def _shown(grid: Grid, cell: Cell, trained: Sequence[Trained], name: str, last: int) -> Claim:
+def _shown(grid: Grid, trained: Trained, name: str, last: int) -> Claim:
     what, factor, flipped = _unit(grid, name)
-    own = [each for each in trained if each.cell == cell]
+    cell, runs = trained
     # Logits that are NaN are the first class's: what diverged has an accuracy, which says nothing.
-    finite = [each for each in own if math.isfinite(each.run.curve[-1].train_loss)]
-    numbers = values(finite, cell, name, last)
+    finite = [run for run in runs if math.isfinite(run.curve[-1].train_loss)]
+    numbers = np.array([measured(run, name, last) for run in finite])
     numbers = factor * ((1 - numbers) if flipped else numbers)
-    lost = [f"diverged {len(own) - len(finite)} of {len(own)}"] if finite != own else []
+    lost = [f"diverged {len(runs) - len(finite)} of {len(runs)}"] if finite != runs else []
     found = [mean_and_deviation(list(numbers), ".2f")] if finite else []
     reported = cell.reported if name == grid.measure else cell.also.get(name)
     theirs = "" if reported is None else f"{reported:g}"

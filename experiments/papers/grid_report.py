@@ -1,7 +1,6 @@
 """From finished trainings to a report: the table, the orderings one by one, the curves."""
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -12,7 +11,7 @@ from experiments.methods.scale_noise import ScaleNoise, StepNoise
 from experiments.names import POLICIES
 from experiments.papers.data import described, published_policies, said_of_policies
 from experiments.papers.grid import Cell, Grid, Protocol
-from experiments.papers.grid_claims import cells_of, claims_of
+from experiments.papers.grid_claims import claims_of
 from experiments.papers.item import Claim, Context, Report
 from experiments.papers.training import method_of
 from experiments.papers.trainings import Trained, chosen, train_grid
@@ -20,6 +19,7 @@ from experiments.papers.verdict import NOTE, measured
 from experiments.reports.csv import MEASURES
 from experiments.reports.method_style import method_style
 from experiments.reports.picture import new_figure
+from experiments.training.fit import Run
 from experiments.training.history import Epoch
 
 #: The columns of results.csv; accuracies are fractions.
@@ -74,8 +74,9 @@ def report_of(
         last: the epochs at the end over which measures are averaged.
         data: what was really trained on, for the picture.
     """
-    names = list(dict.fromkeys(name for each in trained for name in each.run.scores))
-    rows = [_row(each, names, last) for each in trained]
+    runs = [(each.cell, run) for each in trained for run in each.runs]
+    names = list(dict.fromkeys(name for _, run in runs for name in run.scores))
+    rows = [_row(*each, names, last) for each in runs]
     judged = [NOTE] if grid.orderings else []
     averaged = [f"Measures are means over the last {last} epochs."] if last > 1 else []
     said = (*notes, *averaged, *_diverged(trained), *judged)
@@ -85,19 +86,17 @@ def report_of(
 
 def _diverged(trained: Sequence[Trained]) -> list[str]:
     """Which cells ended with a loss that is not finite, and under how many seeds, in a sentence."""
-    seeds = Counter(each.cell.name for each in trained)
-    lost = Counter(
-        each.cell.name for each in trained if not math.isfinite(each.run.curve[-1].train_loss)
-    )
-    said = [f"{name} ({count} of {seeds[name]} seeds)" for name, count in lost.items()]
+    said = []
+    for cell, runs in trained:
+        lost = sum(not math.isfinite(run.curve[-1].train_loss) for run in runs)
+        said += [f"{cell.name} ({lost} of {len(runs)} seeds)"] * bool(lost)
     return [f"Training diverged: {'; '.join(said)}."] if said else []
 
 
-def _row(each: Trained, scores: Sequence[str], last: int) -> tuple[object, ...]:
-    cell, run = each.cell, each.run
+def _row(cell: Cell, run: Run, scores: Sequence[str], last: int) -> tuple[object, ...]:
     numbers = [*(measured(run, name, last) for name in MEASURES), run.step_ms]
     reported = "" if cell.reported is None else cell.reported
-    place = (cell.row, cell.column, cell.method, each.seed, run.curve[-1].epoch)
+    place = (cell.row, cell.column, cell.method, run.seed, run.curve[-1].epoch)
     rest = (run.parameters, reported, *(f"{run.scores[name]:.6g}" for name in scores))
     return (*place, *(f"{number:.6g}" for number in numbers), *rest)
 
@@ -117,9 +116,9 @@ def _figures(trained: Sequence[Trained], data: str) -> dict[str, Figure]:
     figure = new_figure(len(PANELS), len(columns), width=4.4, height=3.8)
     for place, column in enumerate(columns):
         axes = figure.axes[len(PANELS) * place : len(PANELS) * (place + 1)]
-        cells = [cell for cell in cells_of(trained) if cell.column == column]
-        for index, cell in enumerate(cells):
-            _draw(axes, cell.row, index, [t.run.curve for t in trained if t.cell == cell])
+        own = [each for each in trained if each.cell.column == column]
+        for index, (cell, runs) in enumerate(own):
+            _draw(axes, cell.row, index, [run.curve for run in runs])
         for ax, (measure, _, name) in zip(axes, PANELS, strict=True):
             ax.set(xlabel="epoch", ylabel=name, title=column)
             if measure.endswith("loss"):

@@ -16,30 +16,26 @@ from experiments.training.fit import Run
 
 
 class Trained(NamedTuple):
-    """A cell under a seed."""
+    """A cell, and its runs under all seeds in their order."""
 
     cell: Cell
-    seed: int
-    run: Run
+    runs: list[Run]
 
 
 def train_grid(grid: Grid, protocol: Protocol, context: Context) -> list[Trained]:
     """All runs of a grid; what is in the store of the folder is not trained again."""
     cells = chosen(grid, protocol)
     data = data_of(context.data_dir, [cell.dataset for cell in cells])
-    places = {
-        (cell.name, seed): spec_of(cell, seed, protocol, (cell.dataset, data[cell.dataset]))
+    specs = {
+        cell.name: [
+            spec_of(cell, seed, protocol, (cell.dataset, data[cell.dataset]))
+            for seed in range(protocol.seeds)
+        ]
         for cell in cells
-        for seed in range(protocol.seeds)
     }
-    make = partial(Training, protocol, context.data_dir)
-    names = {spec: f"{name}, seed {seed}" for (name, seed), spec in places.items()}
-    runs = runs_of(names, make, context)
-    return [
-        Trained(cell, seed, runs[places[cell.name, seed]])
-        for cell in cells
-        for seed in range(protocol.seeds)
-    ]
+    names = {spec: f"{name}, seed {spec.seed}" for name, own in specs.items() for spec in own}
+    runs = runs_of(names, partial(Training, protocol, context.data_dir), context)
+    return [Trained(cell, [runs[spec] for spec in specs[cell.name]]) for cell in cells]
 
 
 def runs_of(names: Mapping[Spec, str], make: Make, context: Context) -> dict[Spec, Run]:

@@ -154,10 +154,13 @@ def test_a_folder_of_pictures_is_known_by_its_files(tmp_path):
 def trained(accuracies):
     """Runs of the first two cells with these test accuracies by seed."""
     return [
-        Trained(cell, seed, Run(cell.method, seed, [Epoch(1, 1.0, 0.5, 1.0, x)], 1.0, 10, None))
+        Trained(cell, [run_of(cell.method, seed, x) for seed, x in enumerate(row)])
         for cell, row in zip(GRID.cells, accuracies, strict=False)
-        for seed, x in enumerate(row)
     ]
+
+
+def run_of(method, seed, accuracy):
+    return Run(method, seed, [Epoch(1, 1.0, 0.5, 1.0, accuracy)], 1.0, 10, None)
 
 
 @pytest.mark.parametrize(
@@ -189,9 +192,9 @@ def test_an_ordering_says_its_interval():
 
 
 def test_an_ordering_against_what_did_not_train_is_not_judged():
-    runs = trained([(0.5, 0.6), (0.7, 0.8)])
-    lost = runs[1].run._replace(outcome="at chance")
-    claim = report_of(GRID, [runs[0], runs[1]._replace(run=lost), *runs[2:]]).claims[0]
+    plain, normalized = trained([(0.5, 0.6), (0.7, 0.8)])
+    lost = [plain.runs[0], plain.runs[1]._replace(outcome="at chance")]
+    claim = report_of(GRID, [plain._replace(runs=lost), normalized]).claims[0]
     assert (claim.holds, claim.said, claim.ours) == (None, "not trained", "none at chance")
 
 
@@ -200,14 +203,11 @@ def test_a_margin_is_part_of_the_claim():
     grid = replace(GRID, orderings=(ordering,))
     runs = trained([(0.50, 0.60, 0.70), (0.49, 0.58, 0.685)])  # 1.5 points worse, +- 1.24.
     claim = report_of(grid, runs).claims[0]
+    worse, better = (each.runs for each in runs)
     expected = "normalized within 3 points of plain, or better (small), test accuracy"
     assert (claim.statement, claim.holds) == (expected, True)
-    assert not comparison(ordering._replace(margin=0.1), "", *by_cell(runs)).holds
-    assert comparison(ordering._replace(margin=1.5), "", *by_cell(runs)).said == "undecided"
-
-
-def by_cell(runs):
-    return [[t.run for t in runs if t.cell.row == row] for row in ("normalized", "plain")]
+    assert not comparison(ordering._replace(margin=0.1), "", *better, worse).holds
+    assert comparison(ordering._replace(margin=1.5), "", *better, worse).said == "undecided"
 
 
 def test_the_last_epochs_are_averaged():
@@ -215,7 +215,7 @@ def test_the_last_epochs_are_averaged():
     run = Run("bn", 0, curve, 1.0, 1, None)
     assert measured(run, "test_accuracy", 2) == pytest.approx(0.5)
     assert measured(run, "test_loss", 3) == pytest.approx(1.0)
-    runs = [each._replace(run=run) for each in trained([(0.5,), (0.7,)])]
+    runs = [each._replace(runs=[run]) for each in trained([(0.5,), (0.7,)])]
     report = report_of(GRID, runs, last=2)
     assert [claim.ours for claim in report.claims[1:]] == ["50.00", "50.00"]
     assert "Measures are means over the last 2 epochs." in report.notes
@@ -232,10 +232,10 @@ def test_scores_and_losses_stand_beside_with_the_papers():
         literature={"another network": 3.5},
     )
     found = trained([(0.5, 0.6), (0.7, 0.8)])
-    scores = [{"class_accuracy": 0.25 + 0.5 * place} for place in range(4)]
+    scores = [[{"class_accuracy": x} for x in row] for row in ((0.25, 0.75), (1.25, 1.75))]
     runs = [
-        Trained(cells[place // 2], each.seed, each.run._replace(scores=scores[place]))
-        for place, each in enumerate(found)
+        Trained(cell, [run._replace(scores=x) for run, x in zip(each.runs, own, strict=True)])
+        for cell, each, own in zip(cells, found, scores, strict=True)
     ]
     report = report_of(grid, runs)
     shown = {claim.statement: (claim.ours, claim.reference) for claim in report.claims}
@@ -286,10 +286,12 @@ def test_the_first_epochs_alone_can_be_compared():
 def test_what_diverged_is_said():
     runs = trained([(0.5, 0.6), (0.1, 0.1)])
     assert report_of(GRID, runs).notes == (NOTE,)
-    lost = runs[2].run._replace(curve=[Epoch(1, float("nan"), 0.1, float("nan"), 0.9)])
-    report = report_of(GRID, [*runs[:2], runs[2]._replace(run=lost), runs[3]], ("A note.",))
-    diverged = "Training diverged: normalized, small (1 of 2 seeds)."
-    assert report.notes == ("A note.", diverged, NOTE)
+    plain, normalized = runs
+    lost = normalized.runs[0]._replace(curve=[Epoch(1, float("nan"), 0.1, float("nan"), 0.9)])
+    diverged = normalized._replace(runs=[lost, normalized.runs[1]])
+    report = report_of(GRID, [plain, diverged], ("A note.",))
+    said = "Training diverged: normalized, small (1 of 2 seeds)."
+    assert report.notes == ("A note.", said, NOTE)
     # Its accuracy is that of its first class.
     shown = {claim.statement: claim.ours for claim in report.claims}
     assert shown["normalized, small: test error, %"] == "90.00, diverged 1 of 2"

@@ -6,7 +6,8 @@ from flax import nnx
 
 from experiments.config import Config
 from experiments.models.registry import build
-from experiments.papers.bn.fig2ef import ITEM, view
+from experiments.papers.bn.fig2ef import view
+from experiments.papers.registry import ITEMS
 from experiments.papers.scores import gamma_squared
 from experiments.papers.trainings import Trained
 from experiments.training.fit import Run
@@ -28,16 +29,24 @@ def test_one_layer_has_scales_and_the_others_their_own_bias(layer):
 
 def trained(*gains, loss=1.0):
     """gamma^2 grows by these, seed by seed, in two doublings of the batch, and the loss falls."""
-    cells = [cell for cell in ITEM.grid.cells if cell.column in ("M = 16", "M = 64")]
-    return [
-        Trained(cell, seed, Run("bn", seed, curve, 1.0, 10, None, scores=scores))
-        for cell in cells
-        if cell.row in ("BN at layer 2", "BN at layer 5")
-        for large in [cell.column == "M = 64"]
-        for seed, gain in enumerate(gains)
-        for curve in [[Epoch(1, 3.0, 0.5, loss * (3.0 - 2 * large), 0.9)]]
-        for scores in [{"gamma_squared": 1 + gain * large}]
+    rows, columns = ("BN at layer 2", "BN at layer 5"), ("M = 16", "M = 64")
+    cells = [
+        cell
+        for cell in ITEMS["bn/fig2ef"].grid.cells
+        if cell.row in rows and cell.column in columns
     ]
+    return [
+        Trained(
+            cell,
+            [run(seed, cell.column == "M = 64", gain, loss) for seed, gain in enumerate(gains)],
+        )
+        for cell in cells
+    ]
+
+
+def run(seed, large, gain, loss):
+    curve = [Epoch(1, 3.0, 0.5, loss * (3.0 - 2 * large), 0.9)]
+    return Run("bn", seed, curve, 1.0, 10, None, scores={"gamma_squared": 1 + gain * large})
 
 
 def test_slopes_are_judged_by_their_interval_over_seeds():

@@ -160,10 +160,12 @@ def test_two_processes_make_the_runs_of_one(tmp_path):
     (one, steps), (two, same) = runs(1), runs(2)
     assert steps == same == [0.25, 0.5, 0.75, 1.0]
     assert runs(2) == (two, [])
-    assert [(t.cell.name, t.seed) for t in one] == [(t.cell.name, t.seed) for t in two]
     for mine, theirs in zip(one, two, strict=True):
-        # On other cores sums may be taken in another order.
-        np.testing.assert_allclose(mine.run.curve, theirs.run.curve, rtol=1e-4)
+        assert mine.cell == theirs.cell
+        assert [run.seed for run in mine.runs] == [run.seed for run in theirs.runs] == [0, 1]
+        for one_run, other in zip(mine.runs, theirs.runs, strict=True):
+            # On other cores sums may be taken in another order.
+            np.testing.assert_allclose(one_run.curve, other.curve, rtol=1e-4)
 
 
 class Killed:

@@ -39,12 +39,9 @@ def _values(
     trained: Sequence[Trained], row: str, measure: str
 ) -> tuple[list[int], Float[np.ndarray, "batch_sizes seeds"]]:
     """The batch sizes of a row, and a measure of its runs."""
-    found: dict[int, list[float]] = {}
-    for each in trained:
-        if each.cell.row == row:
-            size = each.cell.changes["batch_size"]
-            found.setdefault(size, []).append(measured(each.run, measure))
-    return list(found), np.array(list(found.values()))
+    own = [each for each in trained if each.cell.row == row]
+    values = [[measured(run, measure) for run in each.runs] for each in own]
+    return [each.cell.changes["batch_size"] for each in own], np.array(values)
 
 
 def _drawn(trained: Sequence[Trained], rows: Sequence[str]) -> Figure:
