@@ -144,10 +144,10 @@ def test_the_interval_is_that_of_a_printed_table():
 def test_three_looks_together_miss_about_as_often_as_one_interval():
     """Of differences whose mean is 0; three looks at 95% would miss in one of nine cases."""
     differences = np.random.default_rng(0).normal(size=(1000, 10))
-    found = [above(*interval_by_looks(each)) for each in differences]
+    found = [above(*interval_by_looks(each, above)) for each in differences]
     assert abs(np.mean([each is not None for each in found]) - 0.056) < 0.03
-    assert interval_by_looks(np.array([1.0, 1.1, 0.9, *[-9.0] * 7]))[0] > 0
-    assert interval_by_looks(differences[0, :2]) == (-math.inf, math.inf)
+    assert interval_by_looks(np.array([1.0, 1.1, 0.9, *[-9.0] * 7]), above)[0] > 0
+    assert interval_by_looks(differences[0, :2], above) == (-math.inf, math.inf)
 
 
 def test_a_run_that_is_right_everywhere_is_not_at_chance():
