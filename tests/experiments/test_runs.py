@@ -226,7 +226,9 @@ class Waits:
 def test_no_process_outlives_the_one_that_waits_for_it(tmp_path, ended_by):
     """Also after ``kill -9``, which lets nothing be tidied up: it would train and hold its GPU."""
     code = (
-        "import functools, pathlib, sys; from experiments.runs.execute import execute; "
+        "import functools, pathlib, signal, sys; from experiments.runs.execute import execute; "
+        # What a shell starts in the background ignores the signal of Ctrl-C.
+        "signal.signal(signal.SIGINT, signal.default_int_handler); "
         "from experiments.runs.store import Store; from experiments.settings import Workers; "
         "from tests.experiments.test_runs import Waits, spec; place = pathlib.Path(sys.argv[1]); "
         "make = functools.partial(Waits, place); "
