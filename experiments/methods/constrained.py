@@ -8,6 +8,7 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 import jaxnorm
+from experiments.methods.flags import flag
 from experiments.methods.part import Context, Optimizer, Part
 
 
@@ -81,11 +82,13 @@ class ClippedByLayer(Part):
     """No layer's gradient is longer than that.
 
     Attributes:
-        max_norm: the largest norm of a layer's gradient.
+        max_norm: the largest norm of a layer's gradient; 0 clips nothing, as the paper.
     """
 
-    max_norm: float = 1.0
+    max_norm: float = flag(1.0, "clip")
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
         """Sees clipped gradients."""
+        if not self.max_norm:
+            return optimizer
         return optax.chain(jaxnorm.clip_by_layer_norm(self.max_norm), optimizer)

@@ -12,6 +12,8 @@ class Overrides:
 
     noise: Strength | None = None
     """The noise's standard deviation."""
+    clip: Strength | None = None
+    """The largest norm of a layer's gradient in constrained weight optimization; 0 clips none."""
     sample_size: Annotated[int | None, Range(2, 2**31 - 1)] = None
     """n of the variance constancy loss: 2n rows of each batch are read."""
     vcl_weight: Strength | None = None

@@ -1,6 +1,6 @@
 """What finished runs come to: one row a run, means and spreads, and intervals of differences."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import polars as pl
@@ -69,16 +69,23 @@ def above(low: float, high: float, bound: float = 0.0) -> bool | None:
 
 
 def interval_by_looks(
-    differences: Float[np.ndarray, " seeds"], bound: float = 0.0
+    differences: Float[np.ndarray, " seeds"],
+    decides: Callable[[float, float], bool | None],
+    looks: Sequence[int] = LOOKS,
 ) -> tuple[float, float]:
-    """The interval at the first of `LOOKS` that decides, else at the last one with enough seeds.
+    """The interval at the first look that decides, else at the last one with enough seeds.
 
     All looks together miss in some 5.6% of the cases: Pocock's constant keeps 5% where deviations
     are known.
+
+    Args:
+        differences: of the seeds 0, 1, ... in their order.
+        decides: what an interval says of the claim; None where it leaves it open.
+        looks: numbers of seeds.
     """
     found = -np.inf, np.inf
-    for count in (look for look in LOOKS if look <= len(differences)):
-        if above(*found, bound) is None:
+    for count in (look for look in looks if look <= len(differences)):
+        if decides(*found) is None:
             found = interval(differences[:count], LOOK_CONFIDENCE)
     return found
 

@@ -54,7 +54,7 @@ class Claim:
         about: whether the paper speaks of what ``trained`` networks reach, which runs that stopped
             early cannot say, or of ``training``: whether and how fast it goes.
         data: what was trained on.
-        scale: why the runs cannot decide, whatever they show; empty where they can.
+        unlike: what in the runs is not as in the paper; empty for nothing but their size.
         decider: the paper's item that would decide it at its own size; empty for something else.
         cells: (row, column) of the cells of that item which it is about; its sides' where left out.
         otherwise: what else would decide it.
@@ -71,7 +71,7 @@ class Claim:
     margin: float = 0.0
     about: Literal["trained", "training"] = "trained"
     data: str = "photographs"
-    scale: str = ""
+    unlike: str = ""
     decider: str = ""
     cells: Sequence[Sequence[str]] = ()
     otherwise: str = ""

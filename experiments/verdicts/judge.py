@@ -1,6 +1,7 @@
 """From the runs of two sides to a verdict, by rules that are the same for every claim."""
 
 from collections import Counter
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -8,14 +9,13 @@ from jaxtyping import Float
 
 from experiments.errors import UserError
 from experiments.reports.table import mean_and_deviation
-from experiments.runs.analyse import above, interval
-from experiments.training.fit import DIVERGED
+from experiments.runs.analyse import LOOKS, above, interval_by_looks
 from experiments.verdicts.claim import Claim
 from experiments.verdicts.seen import Seen
 
-REPRODUCED = "reproduced"
-NOT_REPRODUCED = "not reproduced"
-NOT_DECIDABLE = "not decidable at this scale"
+REPRODUCED = "reproduced at this scale"
+NOT_REPRODUCED = "not reproduced at this scale"
+OPEN = "open"
 
 #: No claim is judged from fewer seeds.
 SEEDS = 3
@@ -32,11 +32,13 @@ class Verdict(NamedTuple):
         word: one of the three.
         found: the figures.
         reason: why.
+        interval: of the difference, where one was taken.
     """
 
     word: str
     found: str
     reason: str
+    interval: tuple[float, float] | None = None
 
 
 def judge(claim: Claim, better: Seen, worse: Seen | None) -> Verdict:
@@ -51,15 +53,9 @@ def judge(claim: Claim, better: Seen, worse: Seen | None) -> Verdict:
         UserError: for fewer than three seeds that both sides have.
     """
     refuse_few_seeds(claim, better, worse)
-    if claim.kind == "trains":
-        found = _level(claim, claim.better.name, better)
-        return _on_training(claim, better, found, lost_is_claimed=False)
+    if claim.kind in ("trains", "fails"):
+        return _on_training(claim, better, worse)
     assert worse is not None, claim.name
-    found = _levels(claim, better, worse)
-    if worse.lost or (better.lost and claim.kind != "fails"):
-        return Verdict(NOT_DECIDABLE, found, _lost(claim, better, worse))
-    if claim.kind == "fails":
-        return _on_training(claim, better, found, lost_is_claimed=True)
     return _on_difference(claim, better, worse)
 
 
@@ -99,22 +95,22 @@ def unit(claim: Claim) -> str:
 
 def _on_difference(claim: Claim, better: Seen, worse: Seen) -> Verdict:
     differences = gains(claim, better, worse)
-    low, high = interval(differences)
+    # Wins are paired by data set, of which all are looked at at once.
+    looks = (len(differences),) if claim.measure == "wins" else LOOKS
+    low, high = interval_by_looks(differences, partial(_holds, claim), looks)
     found = (
         f"{_levels(claim, better, worse)}; {differences.mean():+.2f}{unit(claim)} "
         f"[{low:+.2f}, {high:+.2f}]"
     )
-    holds = _holds(claim, low, high)
-    if holds is None:
-        return Verdict(NOT_DECIDABLE, found, "the interval leaves it open")
-    here = "it holds here" if holds else "the reverse holds here"
-    if claim.scale:
-        return Verdict(NOT_DECIDABLE, found, f"{here}, but {claim.scale}")
-    if claim.about == "trained" and (early := _stopped_early(better, worse)):
-        return Verdict(NOT_DECIDABLE, found, f"{here}, but {early}")
+    lost, holds = _lost(claim, better, worse), _holds(claim, low, high)
     side = "on the paper's side" if holds else "against it"
-    word = REPRODUCED if holds else NOT_REPRODUCED
-    return Verdict(word, found, f"the whole interval is {side}")
+    word, reason = REPRODUCED if holds else NOT_REPRODUCED, f"the whole interval is {side}"
+    if holds is None:
+        word, reason = OPEN, "the interval leaves it open"
+    elif claim.about == "trained" and (early := _stopped_early(better, worse)):
+        here = "it holds here" if holds else "the reverse holds here"
+        word, reason = OPEN, f"{here}, but {early}"
+    return Verdict(word, found, "; ".join([reason, *lost]), (low, high))
 
 
 def _stopped_early(better: Seen, worse: Seen) -> str:
@@ -137,16 +133,16 @@ def _holds(claim: Claim, low: float, high: float) -> bool | None:
     return above(low, high, -claim.margin)
 
 
-def _on_training(claim: Claim, side: Seen, found: str, lost_is_claimed: bool) -> Verdict:
-    """Of a claim that one side does, or does not, train."""
-    count, total = len(side.lost), len(side.seeds)
-    if 0 < count < total:
-        return Verdict(NOT_DECIDABLE, found, f"{_counted(claim.better.name, side)}")
-    as_claimed = (count == total) == lost_is_claimed
-    reason = _counted(claim.better.name, side) or f"all {total} seeds train"
-    if claim.scale:
-        return Verdict(NOT_DECIDABLE, found, f"{reason}, but {claim.scale}")
-    return Verdict(REPRODUCED if as_claimed else NOT_REPRODUCED, found, reason)
+def _on_training(claim: Claim, side: Seen, other: Seen | None) -> Verdict:
+    """Of a claim that one side trains, or that it fails where the other trains: of every seed."""
+    said = [_counted(claim.better.name, side) or f"all {len(side.seeds)} seeds train"]
+    if claim.worse is None or other is None:
+        found, holds = _level(claim, claim.better.name, side), not side.lost
+    else:
+        found = _levels(claim, side, other)
+        holds = side.lost.keys() == side.seeds and not other.lost
+        said += filter(None, [_counted(claim.worse.name, other)])
+    return Verdict(REPRODUCED if holds else NOT_REPRODUCED, found, "; ".join(said))
 
 
 def _levels(claim: Claim, better: Seen, worse: Seen) -> str:
@@ -155,21 +151,18 @@ def _levels(claim: Claim, better: Seen, worse: Seen) -> str:
 
 
 def _level(claim: Claim, name: str, side: Seen) -> str:
-    """The side's mean and deviation over runs that did not diverge, or its number of wins."""
-    kept = [value for seed, value in side.values.items() if side.lost.get(seed) != DIVERGED]
-    numbers = factor(claim) * np.array(kept)
+    """The side's mean and deviation, or its number of wins."""
+    numbers = factor(claim) * np.array(list(side.values.values()))
     if claim.measure == "wins":
         return f"{name} {numbers.sum():.0f} of {len(numbers)} sets"
-    numbers = numbers[np.isfinite(numbers)]
-    if not len(numbers):
-        return f"{name} nothing finite"
     return f"{name} {mean_and_deviation(list(numbers), '.2f')}"
 
 
-def _lost(claim: Claim, better: Seen, worse: Seen) -> str:
+def _lost(claim: Claim, better: Seen, worse: Seen) -> list[str]:
+    """What is said of runs that count as constant guesses; nothing if there are none."""
     assert claim.worse is not None, claim.name
     said = (_counted(claim.better.name, better), _counted(claim.worse.name, worse))
-    return "not trained: " + "; ".join(filter(None, said))
+    return [f"{each}, counted as a constant guess" for each in said if each]
 
 
 def _counted(name: str, side: Seen) -> str:

@@ -9,43 +9,54 @@ from typing import NamedTuple
 from experiments.bench.papers import SPEED, STEPS
 from experiments.reading import reading
 from experiments.reports.files import write_whole
-from experiments.runs.analyse import CONFIDENCE
+from experiments.runs.analyse import LOOK_CONFIDENCE, LOOKS
 from experiments.verdicts.beside import level_of, tables
 from experiments.verdicts.claim import Claim, Side, papers, read, side_of
 from experiments.verdicts.costs import COSTS, decided_by
 from experiments.verdicts.judge import (
     EXCESS,
     FITTED,
-    NOT_DECIDABLE,
     NOT_REPRODUCED,
+    OPEN,
     REPRODUCED,
     SEEDS,
     Verdict,
     judge,
 )
+from experiments.verdicts.picture import picture_of
 from experiments.verdicts.seen import WANTED, rows_like, seen
 from experiments.verdicts.sources import anchor, report_of, sources_table, table_of
+
+#: The picture at the top of the page.
+PICTURE = "verdicts.png"
+#: The share of claims that three looks decide wrongly where no difference is real.
+MISSES = 0.05
 
 COMMAND = "python -m experiments report --verdicts --folder experiments/results"
 
 RULES = f"""\
 A difference is that of two methods under the same seed (same rows, split and batches), for wins
-that on the same data set; its figure is the mean with the {100 * CONFIDENCE:.0f}% interval of
-Student's t, positive where the paper's order holds. By rules that are the same for every claim:
+that on the same data set; its figure is the mean with the interval of Student's t, positive where
+the paper's order holds. It is looked at with {LOOKS[0]}, {LOOKS[1]} and {LOOKS[2]} seeds, each time
+at {100 * LOOK_CONFIDENCE:.1f}%, which keeps about 5% over all looks, and no longer once a look
+decides ([the plan](PLAN.md) was written before the runs). By rules that are the same for every
+claim and for both directions:
 
 - **{REPRODUCED}**: the whole interval is on the paper's side;
 - **{NOT_REPRODUCED}**: the whole interval is on the other side;
-- **{NOT_DECIDABLE}**: the interval leaves it open; or a side diverged or stayed at chance,
-  unless that is the claim; or the claim is about what trained networks reach, and neither side
-  came to a training accuracy of {100 * FITTED:.0f}% on its own rows, or on the UCI sets to within
-  {EXCESS:g} points of the paper's errors; or the runs cannot speak of it, for the reason that is
-  given. Then an order that holds here is no confirmation, and one that does not is no refutation.
+- **{OPEN}**: the interval leaves it open; or the claim is about what trained networks reach, and
+  neither side came to a training accuracy of {100 * FITTED:.0f}% on its own rows, or on the UCI
+  sets to within {EXCESS:g} points of the paper's errors. Its row says what would decide it.
 
-None is judged from fewer than {SEEDS} seeds, and of so many intervals some miss by chance.
-"Reproduced" is said of our networks and data, which are smaller than the papers' (each row links
-to what was trained), not of the papers' own.
-Photographs are those of CIFAR-10, re-encoded as JPEG of quality 75. What would decide a claim is
-the paper's own protocol; its hours are those of one GPU at {SPEED:.3g} operations and at most
+A run that diverged or stayed at chance counts with what a constant guess has, on either side. A
+claim that a method trains, or that it does not, speaks of every seed. No claim is judged from fewer
+than {SEEDS} seeds.
+
+"Reproduced" is said of our networks and data, which are smaller than the papers' (each row links to
+what was trained, and says what else is not as in the paper), not of the papers' own. Claims on
+ImageNet (`cwo/tab6`) and on ModelNet40 (`cwo/tab5`) are not among these: neither can be had here.
+Photographs are those of CIFAR-10, re-encoded as JPEG of quality 75. The paper's own protocol would
+decide a claim that is open; its hours are those of one GPU at {SPEED:.3g} operations and at most
 {STEPS:g} small steps a second, operations being counted from shapes ([{COSTS}]({COSTS}),
 `python -m experiments bench papers`)."""
 
@@ -67,9 +78,10 @@ def verdict_on(claim: Claim, folder: Path) -> Verdict:
 
 
 def write_page(folder: Path) -> int:
-    """Writes FOLDER/README.md; returns the number of claims on it."""
+    """Writes FOLDER/README.md and its picture; returns the number of claims on it."""
     page = page_of(folder)
     write_whole(folder / "README.md", page, flag="--folder")
+    write_whole(folder / PICTURE, picture_of(verdicts_in(folder)), flag="--folder")
     return len(all_claims())
 
 
@@ -77,14 +89,17 @@ def page_of(folder: Path) -> str:
     """The page in Markdown."""
     judged = verdicts_in(folder)
     counts = Counter(verdict.word for _, verdict in judged.values())
-    said = ", ".join(f"{counts[w]} {w}" for w in (REPRODUCED, NOT_REPRODUCED, NOT_DECIDABLE))
+    said = ", ".join(f"{counts[w]} {w}" for w in (REPRODUCED, NOT_REPRODUCED, OPEN))
     files = [each for claim, _ in judged.values() for each in claim.files]
     files += [side.results for each in advice() for side in each.runs]
     files += [column.results for beside in tables() for column in beside.columns]
     parts = [
         "# The papers' claims, measured",
-        f"{len(judged)} claims: {said}. This page is written by `{COMMAND}` from the csv files "
-        "beside it, and no figure on it by hand.",
+        f"{len(judged)} claims: {said}. Of {len(judged) - counts[OPEN]} that are decided, some "
+        f"{MISSES * (len(judged) - counts[OPEN]):.0f} are expected to be decided wrongly, if no "
+        f"difference is real. This page is written by `{COMMAND}` from the csv files beside it, "
+        "and no figure on it by hand.",
+        f"![Claims by paper and verdict, and differences with their intervals]({PICTURE})",
         RULES,
     ]
     for paper in papers():
@@ -108,15 +123,19 @@ def _table(judged: Iterable[tuple[Claim, Verdict]], folder: Path) -> str:
     for claim, verdict in judged:
         row = (
             f'<a id="{claim.name}"></a>{claim.name}',
-            f"{claim.says} ({claim.place})",
+            f"{claim.says} ({claim.place}{_unlike(claim)})",
             f"{claim.data}, {_measure(claim)}, {_seeds(claim, folder)} seeds: {verdict.found}",
             f"**{verdict.word}**",
             verdict.reason,
-            decided_by(claim, folder) if verdict.word == NOT_DECIDABLE else "",
+            decided_by(claim, folder) if verdict.word == OPEN else "",
             "; ".join(_links(each, folder) for each in claim.files),
         )
         rows.append(row)
     return table_of(header, rows)
+
+
+def _unlike(claim: Claim) -> str:
+    return f"; unlike the paper: {claim.unlike}" if claim.unlike else ""
 
 
 def _measure(claim: Claim) -> str:

@@ -81,15 +81,26 @@ def seen(claim: Claim, side: Side, folder: Path) -> Seen:
 
 
 def seen_in(rows: Sequence[Row], measure: str) -> Seen:
-    """The value of each seed; the median where a seed has several rows, as units of a layer."""
+    """The value of each seed, in the order of seeds.
+
+    A seed of several rows, as units of a layer, has their median. A run that was lost counts with
+    what a constant guess has.
+    """
     values, lost, fitted = defaultdict(list), {}, []
-    for row in rows:
-        values[row["seed"]].append(float(row[measure]))
-        fitted.append(float(row.get("train_accuracy") or math.nan))
-        if said := outcome_of(row):
-            lost[row["seed"]] = said
+    for row in sorted(rows, key=lambda row: int(row["seed"])):
+        outcome = outcome_of(row)
+        value = _of_a_guess(measure) if outcome else float(row[measure])
+        values[row["seed"]].append(value)
+        fitted.append(1 / CLASSES if outcome else float(row.get("train_accuracy") or math.nan))
+        if outcome:
+            lost[row["seed"]] = outcome
     found = {seed: float(np.median(each)) for seed, each in values.items()}
     return Seen(found, lost, frozenset(found), float(np.mean(fitted)))
+
+
+def _of_a_guess(measure: str) -> float:
+    """The accuracy or the loss of a constant guess."""
+    return 1 / CLASSES if measure.endswith("accuracy") else math.log(CLASSES)
 
 
 def outcome_of(row: Row) -> str:

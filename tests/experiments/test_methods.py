@@ -46,7 +46,7 @@ def test_the_table():
         edits = ["Sphere"] if sphere else ["Centered"] * centre
         assert kinds == [*edits, "LearnedScale", "ClippedByLayer", *["ScaleNoise"] * noise]
         assert not sphere or METHODS[name].get(Sphere) == Sphere(2.0, centered=centre)
-    assert [method.name for method in find_methods("")][:3] == ["none", "bn", "cwo"]
+    assert [method.name for method in find_methods("")][:3] == ["none", "bn", "ln"]
     assert [method.name for method in find_methods(" gn, cwo-sphere ")] == ["gn", "cwo-sphere"]
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import optax
 import pytest
 
+from experiments.methods.constrained import ClippedByLayer
 from experiments.methods.rivals.adamp import TangentUpdates
 from experiments.methods.rivals.adaptive_clipping import AdaptivelyClipped
 from experiments.methods.rivals.hyperball import FrobeniusSphere
@@ -116,3 +117,11 @@ def test_hyperball_keeps_every_kernel_s_norm_through_training():
     for index in before["blocks"]:
         norms = [np.linalg.norm(p["blocks"][index]["linear"]["kernel"]) for p in (before, after)]
         assert norms[1] == pytest.approx(norms[0], rel=1e-5)
+
+
+def test_gradients_are_not_clipped_at_0(trees):
+    plain = [-RATE * tree["blocks"][0]["linear"]["kernel"] for tree in trees[1:]]
+    for limit, clipped in ((0.0, False), (0.1, True)):
+        found = updates_of(ClippedByLayer(limit), trees)
+        same = [np.allclose(each["kernel"], one) for each, one in zip(found, plain, strict=True)]
+        assert same == [not clipped] * 2

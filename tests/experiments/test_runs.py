@@ -131,10 +131,10 @@ def test_the_interval_is_that_of_a_printed_table():
 def test_three_looks_together_miss_about_as_often_as_one_interval():
     """Of differences whose mean is 0; three looks at 95% would miss in one of nine cases."""
     differences = np.random.default_rng(0).normal(size=(1000, 10))
-    found = [above(*interval_by_looks(each)) for each in differences]
+    found = [above(*interval_by_looks(each, above)) for each in differences]
     assert abs(np.mean([each is not None for each in found]) - 0.056) < 0.03
-    assert interval_by_looks(np.array([1.0, 1.1, 0.9, *[-9.0] * 7]))[0] > 0
-    assert interval_by_looks(differences[0, :2]) == (-math.inf, math.inf)
+    assert interval_by_looks(np.array([1.0, 1.1, 0.9, *[-9.0] * 7]), above)[0] > 0
+    assert interval_by_looks(differences[0, :2], above) == (-math.inf, math.inf)
 
 
 def test_a_run_that_is_right_everywhere_is_not_at_chance():
@@ -215,7 +215,9 @@ class Waits:
 def test_no_process_outlives_the_one_that_waits_for_it(tmp_path, ended_by):
     """Also after ``kill -9``, which lets nothing be tidied up: it would train and hold its GPU."""
     code = (
-        "import functools, pathlib, sys; from experiments.runs.execute import execute; "
+        "import functools, pathlib, signal, sys; from experiments.runs.execute import execute; "
+        # What a shell starts in the background ignores the signal of Ctrl-C.
+        "signal.signal(signal.SIGINT, signal.default_int_handler); "
         "from experiments.runs.store import Store; from experiments.settings import Workers; "
         "from tests.experiments.test_runs import Waits, spec; place = pathlib.Path(sys.argv[1]); "
         "make = functools.partial(Waits, place); "
