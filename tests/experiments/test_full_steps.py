@@ -8,7 +8,7 @@ import pytest
 
 from experiments.cli import main
 from experiments.papers import full_step
-from experiments.papers.full_step import Kind, Needs, compiled, fitting, kinds, one_step
+from experiments.papers.full_step import Kind, compiled, kinds, one_step
 from experiments.papers.grid import Cell, Protocol
 from experiments.papers.registry import ITEMS
 
@@ -61,11 +61,6 @@ def test_the_committed_tables_have_every_kind(name):
         tuple(row[column] for column in ("item", "network", "input", "method")) for row in rows
     ]
     assert named == [kind.named for kind in wanted]
-
-
-def test_the_batch_is_halved_until_it_fits():
-    needs = Needs(arguments=100, temporary=800, new=10, flops=0.0)
-    assert [fitting(128, needs, limit) for limit in (910, 909, 310, 0)] == [128, 64, 32, 1]
 
 
 def test_one_step_measures_loss_and_gradient_before_it(tiny):

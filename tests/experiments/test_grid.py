@@ -206,8 +206,8 @@ def test_a_margin_is_part_of_the_claim():
     worse, better = (each.runs for each in runs)
     expected = "normalized within 3 points of plain, or better (small), test accuracy"
     assert (claim.statement, claim.holds) == (expected, True)
-    assert not comparison(ordering._replace(margin=0.1), "", *better, worse).holds
-    assert comparison(ordering._replace(margin=1.5), "", *better, worse).said == "undecided"
+    assert not comparison(ordering._replace(margin=0.1), "", better, worse).holds
+    assert comparison(ordering._replace(margin=1.5), "", better, worse).said == "undecided"
 
 
 def test_the_last_epochs_are_averaged():

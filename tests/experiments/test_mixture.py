@@ -34,15 +34,6 @@ def test_a_rare_mode_is_merged_and_a_common_one_is_separated(standard_promotion)
     assert separated.min() > 0.95
 
 
-@pytest.mark.slow
-def test_with_samples_of_two_the_start_decides(standard_promotion):
-    """Equal modes, which any n should separate, are separated from small weights alone."""
-    setting = Mixture(sample_size=2, groups=32, steps=2500)
-    small, large = cosines(setting, (0.5, 1.0), (0.5, 3.0))
-    assert small.min() > 0.95
-    assert (large < np.cos(ANGLES) - 0.15).all()
-
-
 def test_the_mixture_has_the_kurtosis_of_eq_9():
     x = np.asarray(mixture_samples(jax.random.key(1), 0.1, 6.0, 200_000), np.float64)
     parts = x.reshape(10, -1, 2) - x.mean(0)

@@ -10,8 +10,9 @@ import pytest
 
 from experiments.cli import main
 from experiments.errors import UserError
+from experiments.papers.catalogue import read
 from experiments.papers.collected import collect
-from experiments.papers.item import Claim, Item, Preset, Report
+from experiments.papers.item import SIZES, Claim, Item, Preset, Report
 from experiments.papers.registry import ITEMS, find_items
 from experiments.papers.run import named, run_item
 from experiments.reports.picture import new_figure
@@ -88,3 +89,21 @@ def test_every_item_is_in_the_table_of_what_differs():
     pairs = (cell.split("/") for cell in re.findall(r"^\| (\w+/[\w, ]+) \|", text, re.MULTILINE))
     named = {f"{paper}/{what}" for paper, several in pairs for what in several.split(", ")}
     assert named == set(ITEMS)
+
+
+#: What a file of an item may have, and what a table of trainings has besides.
+KEYS = {"like", "title", "reported", "notes", "code", "options", *SIZES}
+OF_TABLES = {"rows", "columns", "orderings", "measure", "as_error", "beside", "literature"}
+
+
+def test_no_file_has_a_key_that_nobody_reads():
+    """A misspelt one would leave out orderings, or the paper's numbers, without a word."""
+    for name in ITEMS:
+        said = read(f"{name}.toml")
+        assert said.keys() <= KEYS | OF_TABLES, name
+        for row in said.get("rows", {}).values():
+            assert row.keys() <= {"method", "changes", "overrides"}, name
+        for column in said.get("columns", {}).values():
+            assert column.keys() <= {"dataset", "changes", "reported", "also"}, name
+            for numbers in (*column.get("also", {}).values(), column.get("reported")):
+                assert numbers is None or len(numbers) == len(said["rows"]), name

@@ -120,9 +120,3 @@ def test_alpha_dropout_keeps_mean_and_variance(key):
     assert counts.max() / len(y) == pytest.approx(0.3, abs=5 * (0.21 / 200_000) ** 0.5)
     layer.eval()
     np.testing.assert_array_equal(layer(x), x)
-
-
-@pytest.mark.parametrize("name", ["cwo", "lcw", "pn"])
-def test_methods_that_do_more_are_refused(name):
-    with pytest.raises(ValueError, match=f"which {name} does not"):
-        make_sweep(METHODS[name], SETTINGS, ROOMY)

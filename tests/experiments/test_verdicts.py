@@ -2,8 +2,6 @@
 
 import csv
 import re
-import shutil
-from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,14 +9,13 @@ import numpy as np
 import pytest
 
 from experiments.bench.papers import cost_of, forward_operations, hours_of, row_of
-from experiments.cli import main
 from experiments.errors import UserError
 from experiments.papers.registry import ITEMS
 from experiments.verdicts.beside import level_of
 from experiments.verdicts.claim import Claim, Side
 from experiments.verdicts.costs import decided_by
 from experiments.verdicts.judge import NOT_REPRODUCED, OPEN, REPRODUCED, judge
-from experiments.verdicts.page import _figure, advice, all_claims, page_of, verdicts_in
+from experiments.verdicts.page import advice, all_claims, page_of, verdicts_in
 from experiments.verdicts.seen import Seen, outcome_of, rows_of, seen, seen_in
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "results"
@@ -245,13 +242,6 @@ def test_what_would_decide_a_claim_exists():
         assert decided_by(claim, RESULTS), claim.name
 
 
-def test_enough_claims_on_photographs_or_uci():
-    data = defaultdict(int)
-    for claim in all_claims():
-        data["UCI" if "UCI" in claim.data else claim.data] += 1
-    assert data["photographs"] + data["UCI"] >= 25
-
-
 def test_the_committed_page_is_what_the_files_say():
     assert (RESULTS / "README.md").read_text() == page_of(RESULTS), (
         "run python -m experiments report --verdicts --folder experiments/results"
@@ -267,18 +257,6 @@ def test_links_of_the_page_exist():
             assert f'<a id="{link[1:]}"></a>' in page, link
         else:
             assert (RESULTS / link).is_file(), link
-
-
-def test_figures_of_the_page_follow_the_csv_files(tmp_path):
-    """Another figure in a csv file makes another page."""
-    shutil.copytree(RESULTS, tmp_path / "results")
-    path = tmp_path / "results" / "photographs" / "results.csv"
-    text = path.read_text()
-    path.write_text(re.sub(r"(cwo,0,20,\S*?,\S*?,\S*?,)[\d.]+", r"\g<1>0.5", text))
-    assert path.read_text() != text
-    rows_of.cache_clear()
-    assert main(["report", "--verdicts", "--folder", str(tmp_path / "results")]) == 0
-    assert (tmp_path / "results" / "README.md").read_text() != page_of(RESULTS)
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path):
@@ -308,21 +286,6 @@ def test_a_file_that_somebody_edited_is_not_judged_by_half(text, tmp_path):
     (tmp_path / "x" / "results.csv").write_text(text)
     with pytest.raises(UserError, match=EDITED[text]):
         seen(CLAIM, CLAIM.better, tmp_path)
-
-
-def test_what_a_spreadsheet_adds_changes_no_figure(tmp_path):
-    lines = [HEADER, "cwo,0,0.5", "cwo,1,0.25"]
-    for name, text in (("plain", "\n".join(lines)), ("other", "\ufeff" + "\r\n".join(lines))):
-        (tmp_path / name / "x").mkdir(parents=True)
-        (tmp_path / name / "x" / "results.csv").write_bytes(text.encode())
-    plain, other = (seen(CLAIM, CLAIM.better, tmp_path / name) for name in ("plain", "other"))
-    assert plain.values == other.values == {"0": 0.5, "1": 0.25}
-
-
-def test_advice_without_its_runs_is_refused(tmp_path):
-    (tmp_path / "results.csv").write_text(f"{HEADER}\nbn,0,0.5\n")
-    with pytest.raises(UserError, match=r"has no row with .*wanted the runs of 'cwo'"):
-        _figure(CWO._replace(results="results.csv"), tmp_path)
 
 
 def test_the_accuracy_of_what_diverged_is_none():

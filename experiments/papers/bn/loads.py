@@ -1,28 +1,20 @@
-"""What figures 1a and 1b share: generalization errors of trained units over the load."""
+"""Generalization errors of trained units over the load."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from experiments.papers.item import Claim, Context, Report
-from experiments.papers.measured import Number
+from experiments.papers.item import Context
 from experiments.reports.picture import colour_of
 from experiments.simulations.finite import simulate_training
 from experiments.simulations.student import Unit
 
 #: The variance of the teacher's noise.
 NOISE = 0.25
-#: The load at which the claims are read, where the curves are far apart.
-READ_AT = 0.9
-COLUMNS = (
-    *("method", "length", "load", "error", "standard_error", "theory", "difference"),
-    *("training_error", "error_with_population_statistics"),
-)
 
 
 class Settings(NamedTuple):
@@ -93,28 +85,6 @@ def _train(settings: Settings, name: str, unit: Unit, decay: float, length: int)
     return Curve(name, length, error.mean(1), spread, *(np.asarray(x).mean(1) for x in others))
 
 
-def report_of(
-    claims: Sequence[Claim],
-    settings: Settings,
-    curves: Sequence[Curve],
-    theory: Mapping[str, np.ndarray],
-    figures: Mapping[str, Figure],
-) -> Report:
-    """The report, with a row a method, length and load, and the method's theory if it has one."""
-    rows: list[tuple[object, ...]] = []
-    for curve in curves:
-        wanted = theory.get(curve.method, np.full(len(settings.loads), np.nan))
-        found = (curve.error, curve.standard_error, wanted, curve.error - wanted, *curve[-2:])
-        for load, *numbers in zip(settings.loads, *found, strict=True):
-            rows.append((curve.method, curve.length, load, *(f"{x:.6g}" for x in numbers)))
-    return Report(claims, COLUMNS, rows, figures)
-
-
-def nearest(settings: Settings, load: float) -> int:
-    """The index of the load nearest to this one."""
-    return int(np.abs(np.array(settings.loads) - load).argmin())
-
-
 def draw_points(
     axes: Axes,
     settings: Settings,
@@ -141,17 +111,3 @@ def draw_points(
     axes.set(ylim=ylim, xlabel="load P / N", ylabel="generalization error")
     axes.set_title(f"{student} student, M = {settings.batch_size}, noise {NOISE}")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=9, frameon=False)
-
-
-def compare(
-    settings: Settings, curve: Curve, at: int, wanted: Number, its_error: Number = 0.0
-) -> Claim:
-    """The error at a load's index: within 3 standard errors and 2%, for N is finite."""
-    difference = curve.error[at] - wanted
-    allowed = 3 * np.hypot(curve.standard_error[at], its_error) + 0.02 * wanted
-    return Claim(
-        f"error at load {settings.loads[at]}, {curve.method}, {curve.length} N samples",
-        f"{curve.error[at]:.3f} ± {curve.standard_error[at]:.3f}",
-        f"{wanted:.3f} (difference {difference:+.3f})",
-        bool(abs(difference) < allowed),
-    )
