@@ -42,8 +42,9 @@ def step_subject(spec: Spec, devices: Sequence[jax.Device]) -> Subject:
     """The step of a method on the devices; see `experiments.training.step`."""
     placement = placed(spec, devices)
     step, arguments = _step(spec, placement)
-    parameters = own_size(jax.tree.leaves(arguments[0].params))
-    return Subject(step, arguments, _step(spec, ONE_DEVICE), parameters, (0,))
+    return Subject(
+        step, arguments, _step(spec, ONE_DEVICE), own_size(arguments[0].params), donate=(0,)
+    )
 
 
 def _step(spec: Spec, placement: Placement) -> tuple[Any, tuple[Any, ...]]:
