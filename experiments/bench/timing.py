@@ -75,7 +75,8 @@ def in_turn(
     What slows the machine down for a while slows all of them, and the ratios within a round stay.
     Each round has an order of its own, since it matters who runs after whom.
     """
-    random, found = np.random.default_rng(0), {name: [] for name in calls}
+    random = np.random.default_rng(0)
+    found: dict[str, list[Any]] = {name: [] for name in calls}
     with progress(len(calls) * (rounds + 1)) as (advance, _):
         for name, call in calls.items():
             milliseconds(call)

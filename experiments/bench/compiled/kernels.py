@@ -1,6 +1,6 @@
 """Sets of kernels by name, for what is done to parameters alone."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -40,7 +40,7 @@ def decoder_kernels(width: int = 1024, layers: int = 24) -> Shapes:
     return layers * [*attention, (width, 4 * width), (4 * width, width)]
 
 
-KERNELS: Mapping[str, Callable[[], Shapes]] = MappingProxyType(
+KERNELS: Mapping[str, Callable[[], Sequence[tuple[int, ...]]]] = MappingProxyType(
     {
         "conv3x3": lambda: 12 * [(3, 3, 256, 256)],
         "dense": lambda: 6 * [(1024, 1024)],
