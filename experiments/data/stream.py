@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Int
 
-from experiments.data.dataset import Dataset, Labels, Rows, deviations
+from experiments.data.dataset import Dataset, Labels, Rows, check_labels, deviations
 from experiments.errors import UserError
 
 #: The rows that are read at the start: for the mean and deviation, initialization, refreshes.
@@ -131,11 +131,7 @@ def make_streamed(name: str, stream: Stream, num_classes: int) -> Dataset:
     if X_train.ndim not in (2, 4):
         raise UserError(f"{name}: a row has shape {X_train.shape[1:]}; wanted 1 or 3 axes.")
     for part, y in {"training": y_train, "test": y_test}.items():
-        if y.min() < 0 or y.max() >= num_classes:
-            raise UserError(
-                f"{name}: {part} labels are from {y.min()} to {y.max()}; wanted class numbers 0 to "
-                f"{num_classes - 1}: take a part that has labels, as validation often is."
-            )
+        check_labels(name, part, y, num_classes)
     mean, scale = deviations(X_train)
     X_train, X_test = ((X.astype(np.float32) - mean) / scale for X in (X_train, X_test))
     return Dataset(X_train, y_train, X_test, y_test, name, num_classes, stream, mean, scale)
