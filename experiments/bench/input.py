@@ -6,11 +6,12 @@ import time
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Int
 
 from experiments.bench.mixed import write_enlarged, write_records
 from experiments.bench.step import config_of
@@ -18,7 +19,6 @@ from experiments.bench.table import Measured, Missing
 from experiments.bench.timing import Call, in_turn, milliseconds
 from experiments.data.dataset import Dataset, Labels, Rows
 from experiments.data.pictures import load_pictures
-from experiments.data.stream import Put
 from experiments.errors import UserError
 from experiments.methods.method import Method
 from experiments.methods.table import find_methods
@@ -58,26 +58,6 @@ class Some:
     def cropped(self, seed: int, epoch: int) -> "Some":
         """The same rows, cropped at random."""
         return Some(self._source.cropped(seed, epoch), self._rows)
-
-
-class Resident(NamedTuple):
-    """A stream of one batch, again and again, that is on the device already.
-
-    Attributes:
-        train: where its shape is read.
-        batch: the rows and labels.
-        steps: how often it comes.
-    """
-
-    train: Any
-    batch: tuple[Array, Array]
-    steps: int
-
-    def batches(
-        self, seed: int, epoch: int, batch_size: int, own: Any = None, put: Put = jax.device_put
-    ) -> Iterator[tuple[Array, Array]]:
-        """As those of `Stream`."""
-        return iter([self.batch] * self.steps)
 
 
 def bench_input(flags: Any) -> Measured:
@@ -161,8 +141,8 @@ def ways(trainer: Trainer, data: Dataset, steps: int) -> dict[str, Call]:
     def epoch(run: Runner) -> object:
         return run(copied(begun), X, y)
 
-    batch = next(stream.batches(0, 0, size))
-    resident = data._replace(stream=Resident(stream.train, batch, steps))
-    begun = start(trainer, 0, X)
-    alone = Streamed(trainer.plan, resident)
+    batch, begun = next(stream.batches(0, 0, size)), start(trainer, 0, X)
+    # A stream of one batch, again and again, that is on the device already.
+    resident = SimpleNamespace(train=stream.train, batches=lambda *how: iter(steps * [batch]))
+    alone = Streamed(trainer.plan, data._replace(stream=resident))
     return {"input": read, "step": partial(epoch, alone), "both": partial(epoch, trainer.epoch)}

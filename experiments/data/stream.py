@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -25,16 +25,6 @@ THREADS = 16
 
 #: The batches that are on the device, or on their way to it, beside the one in use.
 AHEAD = 2
-
-
-@runtime_checkable
-class RowsAtRandom(Protocol):
-    """Where a stream reads."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, rows: Sequence[int] | np.ndarray) -> tuple[Rows, Labels]:
-        """The rows and labels of those numbers."""
 
 
 class Source:
@@ -144,13 +134,13 @@ def cropped_where_read(dataset: Dataset, augmentation: str) -> tuple[Dataset, st
     return dataset._replace(stream=dataset.stream._replace(crops=True)), "flip"
 
 
-def _sample_size(source: RowsAtRandom) -> int:
+def _sample_size(source: Any) -> int:
     """The rows of the sample: as many as wanted, of what is there and fits its memory."""
     row = 4 * source[[0]][0].size
     return min(SAMPLE, len(source), max(1, SAMPLE_BYTES // row))
 
 
-def _read_ahead(source: RowsAtRandom, batches: Any) -> Iterator[tuple[Rows, Labels]]:
+def _read_ahead(source: Any, batches: Any) -> Iterator[tuple[Rows, Labels]]:
     grain = importlib.import_module("grain")
     options = grain.ReadOptions(num_threads=THREADS, prefetch_buffer_size=2 * THREADS)
     rows = grain.MapDataset.source(batches).map(lambda batch: source[batch])

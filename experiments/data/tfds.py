@@ -11,6 +11,7 @@ import numpy as np
 from experiments.data.dataset import Dataset, Labels, Rows, make_dataset
 from experiments.data.stream import Source, Stream, make_streamed
 from experiments.errors import UserError
+from experiments.extras import library
 from experiments.reading import reading
 
 #: As float32; datasets up to this size are read once and stay on the device.
@@ -34,7 +35,8 @@ def load_tfds(name: str) -> Dataset | None:
     Raises:
         UserError: if it is not prepared, or is not one of rows of one shape with class labels.
     """
-    tfds = _library("tensorflow_datasets", name)
+    otherwise = "bundled datasets, files and folders need none"
+    tfds = library("tensorflow_datasets", f"--dataset {name}", "tfds", otherwise)
     way_out = f"wanted what TensorFlow Datasets wrote: {PREPARE.format(name=name)}"
     with reading(f"the TensorFlow dataset {name}", way_out):
         builder = _prepared(tfds, name)
@@ -44,16 +46,6 @@ def load_tfds(name: str) -> Dataset | None:
         if size <= IN_MEMORY_BYTES:
             return make_dataset(name, _read(train), _read(test), classes)
     return make_streamed(name, Stream(train, test), classes)
-
-
-def _library(module: str, name: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise UserError(
-            f"there is no bundled dataset, file or folder {name!r}; to look for it among the "
-            "TensorFlow Datasets, pip install 'jaxnorm[tfds]'."
-        ) from None
 
 
 def _prepared(tfds: Any, name: str) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 
 import jaxnorm
-from jaxnorm import Scaled, losses, nnx, project, reparametrize, sphere_projection, statistics
+from jaxnorm import Scaled, losses, nnx, project, reparametrize, statistics
 from jaxnorm._checks import check_seed
 from jaxnorm.theory import lcw, vcl
 from tests.wrong import Walk, Wrong
@@ -51,10 +51,6 @@ def projected(radius: Any) -> object:
     return project(PARAMS, squared_radius=radius)
 
 
-def perturbed(stddev: Any) -> object:
-    return jaxnorm.perturb_scales(RAW, stddev, jax.random.key(0))
-
-
 def moments(units: int) -> statistics.Moments:
     return statistics.Moments(jnp.zeros(units), jnp.ones(units), jnp.float32(4))
 
@@ -79,22 +75,8 @@ LIBRARY: Walk = {
         f"a seed of {seed!r}": call(check_seed, seed, named=f"seed is {seed!r}; |4294967295")
         for seed in SEEDS
     },
-    "a radius of None": call(projected, None, named="squared_radius is None|'dense/kernel'"),
     "a radius of each unit": call(
         jaxnorm.project_to_sphere, KERNEL, 0, jnp.array([1.0, -2.0, 3]), named="-2.0 in an array"
-    ),
-    "a tree of radii": call(
-        lambda radii: sphere_projection(squared_radius=radii).init(PARAMS),
-        {"dense": np.float32(NAN)},
-        named="squared_radius is nan|'dense/kernel'",
-    ),
-    "a radius to measure against": call(
-        lambda radius: jaxnorm.constraint_drift(PARAMS, squared_radius=radius),
-        np.float64(-2),
-        named="squared_radius is -2.0|'dense/kernel'",
-    ),
-    "a tree of deviations": call(
-        perturbed, {"dense": np.float32(NAN)}, named="stddev is nan|'dense'"
     ),
     "a strength of NaN": call(
         losses.gamma_decay, PARAMS["dense"], np.float32(NAN), named="strengths is nan"
@@ -135,7 +117,6 @@ LIBRARY: Walk = {
     "half an expression to exclude": call(
         jaxnorm.exclude, "[head", named="'[head'|re.escape(name)"
     ),
-    "a softmax": call(jaxnorm.gaussian_moments, jax.nn.softmax, named="[1.0, 1.0]|[-1.0, 2.0]"),
     **{
         f"a bound for e = {value} in {bound.__name__}": call(
             bound, 3.0, 5, value, named=f"epsilon is {value}"
