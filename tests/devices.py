@@ -1,12 +1,12 @@
 """Meshes of fake devices, and what a compiled program sends between them."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import pytest
 from jax.sharding import AxisType
 
-from experiments.traffic import Traffic, traffic_of
+from experiments.bench.compiled.program import Program
 from tests.trees import QUICK
 
 #: On four, in the default run: several devices, with several groups of rows on each.
@@ -16,6 +16,18 @@ DEVICES = pytest.mark.parametrize(
 BOTH = pytest.mark.parametrize(
     "axis_type", [AxisType.Auto, AxisType.Explicit], ids=["auto", "explicit"]
 )
+
+
+class Traffic(NamedTuple):
+    """What the devices send each other in one call of a compiled function.
+
+    Attributes:
+        operations: the kind of each collective; several arrays may travel in one.
+        bytes: of the results on one device, summed over all operations.
+    """
+
+    operations: list[str]
+    bytes: int
 
 
 def mesh(devices: int, axis_type: AxisType = AxisType.Auto) -> jax.sharding.Mesh:
@@ -30,7 +42,8 @@ def collectives(f: Any, *arguments: Any) -> list[str]:
 
 def traffic(f: Any, *arguments: Any) -> Traffic:
     """What the devices send each other in one call of the compiled function."""
-    return traffic_of(_compiled(f, *arguments))
+    program = Program(_compiled(f, *arguments))
+    return Traffic(program.collective_kinds, program.collective_bytes)
 
 
 def _compiled(f: Any, *arguments: Any) -> str:

@@ -3,44 +3,37 @@
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Int
 
 from experiments.bench.mixed import write_enlarged, write_records
 from experiments.bench.step import config_of
-from experiments.bench.table import Measured
-from experiments.bench.timing import times_in_turn
+from experiments.bench.table import Measured, Missing
+from experiments.bench.timing import Call, in_turn, milliseconds
 from experiments.data.dataset import Dataset, Labels, Rows
 from experiments.data.pictures import load_pictures
-from experiments.data.stream import Put
 from experiments.errors import UserError
 from experiments.methods.method import Method
 from experiments.methods.table import find_methods
-from experiments.resident import Held, with_memory
+from experiments.resident import with_memory
 from experiments.training.fit import start
 from experiments.training.nonfinite import copied
 from experiments.training.runners import Runner
 from experiments.training.stream import Streamed
 from experiments.training.trainer import Trainer, make_trainer
 
-INPUT, STEP, BOTH = "input", "step", "both"
 COLUMNS = (
     *("source", "method", "way"),
     *("rows_per_s", "rows_per_s_low", "rows_per_s_high"),
     *("core_ms_per_row", "held_mib", "peak_mib"),
 )
-
-
-class Used(NamedTuple):
-    """What a call took: milliseconds of all cores together, and memory."""
-
-    core_ms: float
-    held: Held
 
 
 class Some:
@@ -67,33 +60,19 @@ class Some:
         return Some(self._source.cropped(seed, epoch), self._rows)
 
 
-class Resident(NamedTuple):
-    """A stream of one batch, again and again, that is on the device already.
-
-    Attributes:
-        train: where its shape is read.
-        batch: the rows and labels.
-        steps: how often it comes.
-    """
-
-    train: Any
-    batch: tuple[Array, Array]
-    steps: int
-
-    def batches(
-        self, seed: int, epoch: int, batch_size: int, own: Any = None, put: Put = jax.device_put
-    ) -> Iterator[tuple[Array, Array]]:
-        """As those of `Stream`."""
-        return iter([self.batch] * self.steps)
-
-
 def bench_input(flags: Any) -> Measured:
     """Rows a second of pictures read while training: input alone, step alone, and both."""
+    if flags.data_dir is None:
+        raise Missing(
+            "bench input needs --data-dir, a folder train|test/CLASS/*.jpg or that of a TensorFlow "
+            "dataset; give --enlarged 2000 too if they are small and of one size."
+        )
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
         for name, path in _sources(flags, Path(temporary)).items():
             for method in find_methods(flags.methods):
-                rows += _measured(name, load_pictures(path, flags.side), method, flags)
+                found = _measured(name, load_pictures(path, flags.side), method, flags)
+                rows += [(name, method.name, *row) for row in found]
     return Measured(
         COLUMNS,
         rows,
@@ -114,42 +93,28 @@ def _sources(flags: Any, temporary: Path) -> Mapping[str, Path]:
     return {"folder": folder, "records": records}
 
 
-def _measured(source: str, data: Dataset, method: Method, flags: Any) -> list[tuple[Any, ...]]:
+def _measured(
+    source: str, data: Dataset, method: Method, flags: Any
+) -> Iterator[tuple[object, ...]]:
+    """A row of each way: times are medians over rounds, and memory is the most of them."""
     count = flags.steps * flags.batch_size
     data = _with_rows(data, source, count)
     config = config_of(flags).changed(epochs=1, augment="resized-crop-flip")
     trainer = make_trainer(method, config, data)
-    used: dict[str, list[Used]] = {}
-
-    def watched(name: str, call: Callable[[], object]) -> Callable[[], object]:
-        def run() -> object:
-            found, cost = _used(call)
-            used.setdefault(name, []).append(cost)
-            return found
-
-        return run
-
-    calls = {name: watched(name, call) for name, call in ways(trainer, data, flags.steps).items()}
-    times = times_in_turn(calls, flags.repeats)
-    return [
-        (source, method.name, name, *_row(np.array(times[name]), used[name][1:], count))
-        for name in calls
-    ]
+    calls = ways(trainer, data, flags.steps)
+    for way, used in in_turn(calls, flags.repeats, _used).items():
+        times, core, held, peak = map(np.array, zip(*used, strict=True))
+        rates = np.quantile(1e3 * count / times, (0.5, 0.25, 0.75))
+        spent = statistics.median(core) / count
+        rounded = (*(f"{number:.4g}" for number in (*rates, spent)),)
+        yield way, *rounded, f"{held.max():.0f}", f"{peak.max():.0f}"
 
 
-def _used(call: Callable[[], object]) -> tuple[object, Used]:
-    """The result of a call that is waited for, and what it took."""
+def _used(call: Call) -> tuple[float, float, float, float]:
+    """What a call takes: milliseconds, those of all cores together, and memory in MiB."""
     began = time.process_time()
-    found, held = with_memory(lambda: jax.block_until_ready(call()))
-    return found, Used(1e3 * (time.process_time() - began), held)
-
-
-def _row(times: Float[np.ndarray, " rounds"], used: Sequence[Used], count: int) -> tuple[str, ...]:
-    """The measures of a way: times are medians over rounds, and memory is the most of them."""
-    rates = np.quantile(1e3 * count / times, (0.5, 0.25, 0.75))
-    core = statistics.median(each.core_ms for each in used) / count
-    held, peak = (max(found) for found in zip(*(each.held for each in used), strict=True))
-    return (*(f"{rate:.4g}" for rate in rates), f"{core:.4g}", f"{held:.0f}", f"{peak:.0f}")
+    taken, held = with_memory(lambda: milliseconds(call))
+    return taken, 1e3 * (time.process_time() - began), *held
 
 
 def _with_rows(data: Dataset, name: str, count: int) -> Dataset:
@@ -163,7 +128,7 @@ def _with_rows(data: Dataset, name: str, count: int) -> Dataset:
     return data._replace(stream=data.stream._replace(train=Some(data.stream.train, rows)))
 
 
-def ways(trainer: Trainer, data: Dataset, steps: int) -> dict[str, Callable[[], object]]:
+def ways(trainer: Trainer, data: Dataset, steps: int) -> dict[str, Call]:
     """What to time: each call is an epoch of so many steps, from the same start."""
     size = trainer.config.batch_size
     X, y = jax.device_put((data.X_train[:size], data.y_train[:size]))
@@ -173,11 +138,11 @@ def ways(trainer: Trainer, data: Dataset, steps: int) -> dict[str, Callable[[], 
         """Every batch is waited for."""
         return [len(jax.block_until_ready(y)) for _, y in stream.batches(0, 0, size)]
 
-    batch = next(stream.batches(0, 0, size))
-    resident = data._replace(stream=Resident(stream.train, batch, steps))
-    begun = start(trainer, 0, X)
+    def epoch(run: Runner) -> object:
+        return run(copied(begun), X, y)
 
-    def epoch(run: Runner) -> Callable[[], object]:
-        return lambda: run(copied(begun), X, y)
-
-    return {INPUT: read, STEP: epoch(Streamed(trainer.plan, resident)), BOTH: epoch(trainer.epoch)}
+    batch, begun = next(stream.batches(0, 0, size)), start(trainer, 0, X)
+    # A stream of one batch, again and again, that is on the device already.
+    resident = SimpleNamespace(train=stream.train, batches=lambda *how: iter(steps * [batch]))
+    alone = Streamed(trainer.plan, data._replace(stream=resident))
+    return {"input": read, "step": partial(epoch, alone), "both": partial(epoch, trainer.epoch)}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from experiments.data.images import PARTS, is_picture
+from experiments.data.images import PARTS, picture_files
 from experiments.errors import UserError
 
 #: The sides in pixels, of which height and width are drawn.
@@ -30,7 +30,7 @@ def write_enlarged(source: Path, out: Path, count: int) -> int:
     """
     random, size = np.random.default_rng(0), 0
     for part, wanted in zip(PARTS, (count, max(1, count // 10)), strict=True):
-        found = sorted(path for path in source.glob(f"{part}/*/*") if is_picture(path))
+        found = picture_files(source / part)
         if len(found) < wanted:
             raise UserError(
                 f"{source} has {len(found):,} pictures {part}/CLASS/*.jpg or *.png; wanted "
@@ -51,7 +51,7 @@ def write_enlarged(source: Path, out: Path, count: int) -> int:
 def write_records(folder: Path, out: Path) -> None:
     """Writes the files of such a folder, byte by byte, as a TensorFlow dataset into ``out``."""
     tfds = importlib.import_module("tensorflow_datasets")
-    files = {part: sorted(folder.glob(f"{part}/*/*")) for part in PARTS}
+    files = {part: picture_files(folder / part) for part in PARTS}
     classes = sorted({path.parent.name for path in files[PARTS[0]]})
     _builder(tfds, files, classes)(data_dir=out, file_format="array_record").download_and_prepare()
 

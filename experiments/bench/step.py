@@ -1,20 +1,18 @@
 """Times of training steps, measured against the same network without a method, in one run."""
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from experiments.bench.table import Measured
-from experiments.bench.timing import counted, in_turn, median_and_ratio
+from experiments.bench.timing import Subject, costs_in_turn
 from experiments.config import Config
 from experiments.data.characters import CHARACTERS, LENGTH
 from experiments.data.dataset import Dataset
 from experiments.methods.method import Method
 from experiments.methods.table import METHODS, find_methods
-from experiments.progress import progress
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.state import Batch
 from experiments.training.trainer import Trainer, make_trainer
@@ -26,17 +24,7 @@ CLASSES = 10
 
 
 class StepCost(NamedTuple):
-    """What a step of one method costs.
-
-    Attributes:
-        method: its name.
-        step_ms: the median, in milliseconds.
-        ratio: the median over rounds of its time over the baseline's in the same round.
-        ratio_low: the lower quartile of those ratios.
-        ratio_high: the upper quartile.
-        gflops: 1e9 floating-point operations, as the compiler counts them.
-        gbytes: 1e9 bytes read and written, as the compiler counts them.
-    """
+    """What a step of one method costs; see `experiments.bench.timing.Cost`."""
 
     method: str
     step_ms: float
@@ -45,13 +33,6 @@ class StepCost(NamedTuple):
     ratio_high: float
     gflops: float
     gbytes: float
-
-
-class Subject(NamedTuple):
-    """A compiled step, and the state that it changes."""
-
-    compiled: jax.stages.Compiled
-    state: Any
 
 
 def bench_step(flags: Any) -> Measured:
@@ -88,29 +69,25 @@ def random_batch(rows: int, model: str = "cnn9") -> Batch:
 def measure_steps(
     methods: Sequence[Method], config: Config, batch: Batch, repeats: int
 ) -> list[StepCost]:
-    """The costs of the baseline, the methods and the control, in the order of `in_turn`."""
-    everyone = {BASELINE: METHODS[BASELINE], **{r.name: r for r in methods}}
+    """The costs of the baseline, the methods and the control."""
+    everyone = {BASELINE: METHODS[BASELINE], **{each.name: each for each in methods}}
     everyone[CONTROL] = METHODS[BASELINE]
-    times: dict[str, list[float]] = {name: [] for name in everyone}
-    with progress(len(everyone) * (repeats + 1)) as (advance, _):
-        subjects = {}
-        for name, method in everyone.items():
-            subjects[name] = prepare(method, config, batch)
-            advance(f"compiled {name}")
-        for name in in_turn(subjects, repeats):
-            subjects[name], seconds = timed(subjects[name], batch)
-            times[name].append(1e3 * seconds)
-            advance(name)
-    return [_cost(name, times, subject.compiled) for name, subject in subjects.items()]
+    subjects = {name: step_subject(each, config, batch) for name, each in everyone.items()}
+    return [StepCost(name, *cost) for name, cost in costs_in_turn(subjects, repeats).items()]
 
 
-def prepare(method: Method, config: Config, batch: Batch) -> Subject:
-    """A method's step, compiled and warmed up."""
+def step_subject(method: Method, config: Config, batch: Batch) -> Subject:
+    """A method's compiled step; each call goes on from the state that the last one left."""
     trainer = trainer_of(method, config, batch)
     state = trainer.init(np.uint32(0), np.asarray(batch.X))
     compiled = AheadOfTime(trainer.step, donate_argnums=0).compile(state, batch)
-    subject, _ = timed(Subject(compiled, state), batch)
-    return subject
+
+    def step() -> object:
+        nonlocal state
+        state, metrics = compiled(state, batch)
+        return state, metrics
+
+    return Subject(step, BASELINE, compiled)
 
 
 def trainer_of(method: Method, config: Config, batch: Batch) -> Trainer:
@@ -119,15 +96,3 @@ def trainer_of(method: Method, config: Config, batch: Batch) -> Trainer:
     config = config.changed(epochs=1, batch_size=len(X))
     classes = CLASSES if y.ndim == 1 else len(CHARACTERS)
     return make_trainer(method, config, Dataset(X, y, X, y, "random rows", classes))
-
-
-def timed(subject: Subject, batch: Batch) -> tuple[Subject, float]:
-    """The subject one step later, and the seconds that the step took."""
-    began = time.perf_counter()
-    state, _ = jax.block_until_ready(subject.compiled(subject.state, batch))
-    return subject._replace(state=state), time.perf_counter() - began
-
-
-def _cost(name: str, times: Mapping[str, list[float]], compiled: jax.stages.Compiled) -> StepCost:
-    counts = (count / 1e9 for count in counted(compiled))
-    return StepCost(name, *median_and_ratio(times[name], times[BASELINE]), *counts)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.errors import UserError
 from experiments.reports.csv import write_csv
 from experiments.reports.show import show_table
 from experiments.reports.table import Table
@@ -26,6 +27,10 @@ class Measured(NamedTuple):
     rows: Sequence[Sequence[object]]
     note: str
     name: str = ""
+
+
+class Missing(UserError):
+    """A benchmark needs what this machine or this call does not have."""
 
 
 def write_and_show(found: Measured, name: str, out: Path) -> None:

@@ -1,9 +1,9 @@
 """Steps a second of an epoch as `train` runs it, and what of that time is the host's alone."""
 
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,12 +11,11 @@ import numpy as np
 
 from experiments.bench.step import CLASSES, config_of, random_batch
 from experiments.bench.table import Measured
-from experiments.bench.timing import ratio, times_in_turn
+from experiments.bench.timing import Call, Subject, costs_in_turn, milliseconds
 from experiments.checkpoints.keeper import keeping
 from experiments.checkpoints.settings import CheckpointSettings
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
-from experiments.methods.method import Method
 from experiments.methods.table import find_methods
 from experiments.training.epoch import steps_per_epoch
 from experiments.training.fit import fit, start
@@ -25,18 +24,7 @@ from experiments.training.trainer import Trainer, make_trainer
 
 #: What a call of each way runs, and the steps of an epoch on random images.
 EPOCHS, STEPS = 3, 8
-LOOP, EPOCH, DEVICE, FIT = "loop", "epoch", "epoch and evaluation", "fit"
-
-#: Each way, and the one whose time its own is divided by.
-BASES = {
-    LOOP: LOOP,
-    "loop (control)": LOOP,
-    EPOCH: LOOP,
-    DEVICE: DEVICE,
-    FIT: DEVICE,
-    "fit, saving": DEVICE,
-    "fit, waiting": FIT,
-}
+LOOP, DEVICE, FIT = "loop", "epoch and evaluation", "fit"
 COLUMNS = ("method", "way", "steps_per_s", "base", "ratio", "ratio_low", "ratio_high")
 
 
@@ -44,14 +32,18 @@ def bench_throughput(flags: Any) -> Measured:
     """Steps a second of `train`'s epoch against a Python loop of the step, and of all of `fit`."""
     data = _data(flags.model, flags.batch_size)
     config = config_of(flags).changed(epochs=EPOCHS, nonfinite="stop")
+    steps = steps_per_epoch(data.train_rows, flags.batch_size)
     rows: list[tuple[Any, ...]] = []
     for method in find_methods(flags.methods):
         trainer = make_trainer(method, config, data)
-        rows += _rows(method, trainer, data, flags.repeats)
+        subjects = ways(trainer, data)
+        for way, cost in costs_in_turn(subjects, flags.repeats).items():
+            rate = 1e3 * EPOCHS * steps / cost.ms
+            rows.append((method.name, way, rate, subjects[way].base, *cost.ratios))
     return Measured(
         COLUMNS,
         rows,
-        f"{EPOCHS} epochs of {_steps(trainer, data)} steps in each of {flags.repeats} rounds; "
+        f"{EPOCHS} epochs of {steps} steps in each of {flags.repeats} rounds; "
         f"train's epoch is {trainer.epoch.title} here.",
         f"throughput_{flags.model}",
     )
@@ -62,19 +54,32 @@ def _data(model: str, batch_size: int) -> Dataset:
     if model == "mlp":
         return load("digits", 0)
     X, y = map(np.asarray, random_batch((STEPS + 1) * batch_size)[:2])
-    few = slice(batch_size)
-    rest = slice(batch_size, None)
+    few, rest = slice(batch_size), slice(batch_size, None)
     return Dataset(X[rest], y[rest], X[few], y[few], "random images", CLASSES)
 
 
-def ways(trainer: Trainer, data: Dataset) -> dict[str, Callable[[], object]]:
+def ways(trainer: Trainer, data: Dataset) -> dict[str, Subject]:
     """What to time: each call trains for ``EPOCHS`` epochs from the same start."""
     loop, epochs = _loop(trainer, data), _epochs(trainer, data)
-    run = (loop, loop, lambda: epochs(False), lambda: epochs(True), *_fits(trainer, data, epochs))
-    return dict(zip(BASES, run, strict=True))
+    milliseconds(epochs)
+    half = 1e-3 * milliseconds(epochs) / EPOCHS / 2
+
+    def waiting() -> object:
+        """With half an epoch's time to wait after each; the last has nothing to hide behind."""
+        return fit(trainer, data, 0, report=lambda entry: time.sleep(half)).state
+
+    return {
+        LOOP: Subject(loop, LOOP),
+        "loop (control)": Subject(loop, LOOP),
+        "epoch": Subject(epochs, LOOP),
+        DEVICE: Subject(partial(epochs, evaluates=True), DEVICE),
+        FIT: Subject(lambda: fit(trainer, data, 0).state, DEVICE),
+        "fit, saving": Subject(partial(_saving, trainer, data), DEVICE),
+        "fit, waiting": Subject(waiting, FIT),
+    }
 
 
-def _loop(trainer: Trainer, data: Dataset) -> Callable[[], object]:
+def _loop(trainer: Trainer, data: Dataset) -> Call:
     step = jax.jit(trainer.step, donate_argnums=0)
     X = jax.device_put(data.X_train)
 
@@ -89,10 +94,10 @@ def _loop(trainer: Trainer, data: Dataset) -> Callable[[], object]:
     return loop
 
 
-def _epochs(trainer: Trainer, data: Dataset) -> Callable[[bool], object]:
+def _epochs(trainer: Trainer, data: Dataset) -> Callable[..., object]:
     train, test = jax.device_put((data[:2], data[2:4]))
 
-    def epochs(evaluates: bool) -> object:
+    def epochs(evaluates: bool = False) -> object:
         """Nothing is waited for before the end."""
         state, collected = start(trainer, 0, train[0]), []
         for _ in range(EPOCHS):
@@ -103,27 +108,13 @@ def _epochs(trainer: Trainer, data: Dataset) -> Callable[[bool], object]:
     return epochs
 
 
-def _fits(
-    trainer: Trainer, data: Dataset, epochs: Callable[[bool], object]
-) -> tuple[Callable[[], object], ...]:
-    jax.block_until_ready(epochs(False))
-    began = time.perf_counter()
-    jax.block_until_ready(epochs(False))
-    half = (time.perf_counter() - began) / EPOCHS / 2
-
-    def saving() -> object:
-        """With a checkpoint an epoch, the last of which is waited for."""
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            keeping(CheckpointSettings(folder), {}, EPOCHS) as keeper,
-        ):
-            return fit(trainer, data, 0, checkpointer=keeper).state
-
-    def waiting() -> object:
-        """With half an epoch's time to wait after each; the last has nothing to hide behind."""
-        return fit(trainer, data, 0, report=lambda entry: time.sleep(half)).state
-
-    return lambda: fit(trainer, data, 0).state, saving, waiting
+def _saving(trainer: Trainer, data: Dataset) -> object:
+    """With a checkpoint an epoch, the last of which is waited for."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        keeping(CheckpointSettings(folder), {}, EPOCHS) as keeper,
+    ):
+        return fit(trainer, data, 0, checkpointer=keeper).state
 
 
 def _batches(data: Dataset, size: int) -> Iterator[Batch]:
@@ -135,17 +126,3 @@ def _batches(data: Dataset, size: int) -> Iterator[Batch]:
         for first in range(0, data.train_rows - size + 1, size):
             rows = order[first : first + size]
             yield Batch(X[rows], y[rows], keys)
-
-
-def _rows(method: Method, trainer: Trainer, data: Dataset, repeats: int) -> list[tuple[Any, ...]]:
-    times = times_in_turn(ways(trainer, data), repeats)
-    steps = EPOCHS * _steps(trainer, data)
-    rates = {way: 1e3 * steps / statistics.median(each) for way, each in times.items()}
-    return [
-        (method.name, way, rates[way], base, *ratio(times[way], times[base]))
-        for way, base in BASES.items()
-    ]
-
-
-def _steps(trainer: Trainer, data: Dataset) -> int:
-    return steps_per_epoch(data.train_rows, trainer.config.batch_size)

@@ -1,11 +1,11 @@
 """Reading ``FILE.csv``: a line with the columns' names, then one row a line, with its class."""
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Int
+import polars as pl
+from jaxtyping import Int
 
 from experiments.data.dataset import Dataset
 from experiments.data.npz import split_whole
@@ -27,72 +27,50 @@ def load_csv(path: Path, seed: int) -> Dataset:
             or of the alphabet.
         seed: draws the split.
     """
-    with reading(path, "wanted a table in UTF-8, with commas: save it anew"):
+    with reading(path, "wanted a table in UTF-8, with commas, and numbers but for the classes"):
         refuse_too_large(path, WORKING_COPIES * path.stat().st_size, "keep fewer rows")
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            names, *rows = [row for row in csv.reader(file, strict=True) if row] or [[]]
-    _check(path.name, names, rows)
-    place = _place(path.name, names)
-    y = _classes(path.name, names[place], [row[place] for row in rows])
-    features = [column for column in range(len(names)) if column != place]
-    X = np.stack([_numbers(path.name, names[i], [row[i] for row in rows]) for i in features], 1)
-    return split_whole(path.name, X, y, {}, seed)
+        text = pl.read_csv(path, infer_schema=False).select(pl.all().str.strip_chars())
+        rows = text.filter(~pl.all_horizontal(pl.all().is_null()))  # No empty lines.
+        label = _label(path.name, rows.columns)
+        X = rows.drop(label).cast(pl.Float64).to_numpy()
+    return split_whole(path.name, {"X": X, "y": _classes(path.name, rows[label])}, seed)
 
 
-def _check(name: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Raises UserError unless names come first, and each row has as many values."""
-    if len(names) < 2 or not rows or not any(_number(each) is None for each in names):
+def _label(name: str, columns: Sequence[str]) -> str:
+    """The column of classes."""
+    if all(map(_is_number, columns)):
         raise UserError(
-            f"{name} begins with {','.join(names)[:80]!r}, before {len(rows)} rows; wanted the "
-            "names of two columns or more, and then rows: write them into the first line."
+            f"{name} begins with {','.join(columns)[:80]!r}; wanted the columns' names, and then "
+            "rows: write them into the first line."
         )
-    for number, row in enumerate(rows, 1):
-        if len(row) != len(names):
-            raise UserError(
-                f"{name}: row {number} has {len(row)} values; wanted {len(names)}, one for each "
-                "name in the first line: mend the row."
-            )
-
-
-def _place(name: str, names: Sequence[str]) -> int:
-    """The place of the column of classes."""
-    found = [place for place, each in enumerate(names) if each.strip().lower() in LABELS]
+    found = [each for each in columns if each.strip().lower() in LABELS]
     if len(found) > 1:
         raise UserError(
-            f"{name} has several columns for classes, {', '.join(names[i] for i in found)}; wanted "
-            f"one that is called {', '.join(LABELS)}, or none and the last: rename the others."
+            f"{name} has several columns for classes, {', '.join(found)}; wanted one that is "
+            f"called {', '.join(LABELS)}, or none and the last: rename the others."
         )
-    return found[0] if found else len(names) - 1
+    return found[0] if found else columns[-1]
 
 
-def _classes(name: str, column: str, values: Sequence[str]) -> Int[np.ndarray, " rows"]:
-    numbers = [_number(value) for value in values]
-    known = [number for number in numbers if number is not None]
-    whole = len(known) == len(values)
-    found, y = np.unique(known if whole else values, return_inverse=True)
-    fractions = whole and bool(np.any(np.mod(known, 1)))
+def _classes(name: str, column: pl.Series) -> Int[np.ndarray, " rows"]:
+    """The class numbers of a column of words or of numbers."""
+    values = column.fill_null("").to_list()
+    numbers = [float(value) for value in values if _is_number(value)]
+    whole = len(numbers) == len(values)
+    found, y = np.unique(numbers if whole else values, return_inverse=True)
+    fractions = whole and bool(np.any(np.mod(numbers, 1)))
     if fractions or "" in values or 2 * len(found) > len(values):
         raise UserError(
-            f"{name}: the column {column!r} is taken for the classes, and has {len(found)} "
+            f"{name}: the column {column.name!r} is taken for the classes, and has {len(found)} "
             f"different values in {len(values)} rows; wanted words or whole numbers, of which each "
             f"comes in several rows: name the column of classes {LABELS[0]!r}, or put it last."
         )
     return y
 
 
-def _numbers(name: str, column: str, values: Sequence[str]) -> Float[np.ndarray, " rows"]:
-    numbers = [_number(value) for value in values]
-    if None in numbers:
-        row = numbers.index(None)
-        raise UserError(
-            f"{name}: the column {column!r} has {values[row][:40]!r} in row {row + 1}; wanted "
-            "numbers: encode words as columns of numbers, and fill or drop missing values."
-        )
-    return np.array(numbers, np.float64)
-
-
-def _number(text: str) -> float | None:
+def _is_number(text: str) -> bool:
     try:
-        return float(text)
+        float(text)
     except ValueError:
-        return None
+        return False
+    return True

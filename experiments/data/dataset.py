@@ -1,5 +1,6 @@
 """The one form in which every dataset reaches training, and the steps that lead to it."""
 
+import reprlib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ class Dataset(NamedTuple):
         X_test: as X_train.
         y_test: as y_train.
         name: what the user called it.
-        num_classes: one more than the largest class number of the training rows.
+        num_classes: of the training rows.
         stream: if there are more rows than memory: what reads them. The arrays are a sample then.
         mean: of the columns or channels of streamed rows, which come as they are stored.
         scale: their deviation, or 1.
@@ -81,21 +82,18 @@ Test = tuple[
 ]
 
 
-def make_dataset(name: str, train: Train, test: Test, num_classes: int | None = None) -> Dataset:
+def make_dataset(name: str, train: Train, test: Test, num_classes: int) -> Dataset:
     """Checks two splits, standardizes both by the training rows, and gives labels their type.
 
     Point clouds keep their coordinates, which have one unit of length and a reader's scale.
     """
     for part, (X, y) in {"training": train, "test": test}.items():
-        _check_split(name, part, X, y)
+        _check_split(name, part, X, y, num_classes)
     if train[0].shape[1:] != test[0].shape[1:]:
         raise UserError(
             f"{name}: training rows have shape {train[0].shape[1:]} and test rows "
             f"{test[0].shape[1:]}; make them equal."
         )
-    if num_classes is None:
-        num_classes = count_classes(name, train[1])
-        _check_seen(name, test[1], num_classes)
     if num_classes < 2:
         raise UserError(
             f"{name} has {num_classes} class; wanted 2 or more: there is nothing to tell apart."
@@ -141,57 +139,50 @@ def split_by_mask(X: Rows, y: Labels, held_out: Bool[np.ndarray, " rows"]) -> tu
     return (X[~held_out], y[~held_out]), (X[held_out], y[held_out])
 
 
-def _check_split(name: str, part: str, X: Rows, y: Labels) -> None:
+def _check_split(name: str, part: str, X: Rows, y: Labels, classes: int) -> None:
     if len(X) == 0:
         raise UserError(f"{name}: there are no {part} rows; both splits need some.")
-    if X.ndim not in (2, 3, 4):
+    if X.ndim not in (2, 3, 4) or 0 in X.shape:
         raise UserError(
             f"{name}: the {part} rows have shape {X.shape}; wanted (rows, features) or "
             "(rows, height, width[, channels]), or point clouds (rows, points, 3)."
         )
-    if 0 in X.shape:
-        raise UserError(
-            f"{name}: the {part} rows have shape {X.shape}; wanted at least one feature: save the "
-            "columns too."
-        )
     _check_sizes(name, part, X)
-    if y.min() < 0:
-        raise UserError(
-            f"{name}: {part} labels start at {y.min()}; wanted class numbers from 0 (subtract it)."
-        )
+    check_labels(name, part, y, classes)
 
 
 def _check_sizes(name: str, part: str, X: Rows) -> None:
     """Raises where float32 cannot standardize, or where numbers seem to stand for missing ones."""
     if X.dtype.kind != "f":
         return
-    if not np.isfinite(X).all():
-        raise UserError(
-            f"{name}: the {part} rows hold NaN, infinity or numbers too large for float32; fill or "
-            "drop them, or rescale their column."
-        )
-    largest = max(X.max(), -X.min())
+    largest = max(X.max(), -X.min())  # NaN if there is one.
     if largest and not 1 / LARGEST <= largest <= LARGEST:
         raise UserError(
             f"{name}: the {part} rows reach {largest:.3g}; wanted sizes from {1 / LARGEST:g} to "
-            f"{LARGEST:g}: rescale the columns, and fill or drop what stands for missing values."
+            f"{LARGEST:g}, and no NaN: rescale the columns, and fill or drop what stands for "
+            "missing values."
+        )
+
+
+def check_labels(name: str, part: str, y: Labels, classes: int) -> None:
+    """Raises UserError for labels that are no numbers of the classes to train on."""
+    if y.min() < 0 or y.max() >= classes:
+        raise UserError(
+            f"{name}: {part} labels are from {y.min()} to {y.max()}; wanted class numbers 0 to "
+            f"{classes - 1}, of classes that have training rows: take a part that has labels, as "
+            "validation often is."
         )
 
 
 def count_classes(name: str, y: Labels) -> int:
-    """One more than the largest of class numbers; raises UserError if they are not 0, 1, 2, ..."""
+    """The number of classes; raises UserError unless they are 0, 1, 2, ... and have rows each."""
     found = np.unique(y)
-    classes = int(found[-1]) + 1 if len(found) else 0
-    way_out = "wanted class numbers 0, 1, 2, ... (np.unique(y, return_inverse=True)[1] makes them)"
-    if classes > len(y):
-        raise UserError(f"{name}: labels reach {classes - 1} with {len(y)} rows; {way_out}.")
-    if len(found) < classes:
-        some = ", ".join(map(str, found[:5])) + (", ..." if len(found) > 5 else "")
+    if not np.array_equal(found, np.arange(len(found))):
         raise UserError(
-            f"{name}: labels are {some}, {classes - len(found)} of {classes} classes have no row; "
-            f"{way_out}."
+            f"{name}: labels are {reprlib.repr(found.tolist())}; wanted class numbers 0, 1, 2, ... "
+            "(np.unique(y, return_inverse=True)[1] makes them)."
         )
-    return classes
+    return len(found)
 
 
 def check_trained(name: object, rows: str, classes: Iterable[str], tested: Iterable[str]) -> None:
@@ -200,12 +191,4 @@ def check_trained(name: object, rows: str, classes: Iterable[str], tested: Itera
         raise UserError(
             f"{name} has test {rows} of the class {unseen[0]} and none to train on; wanted some "
             "for every class: add them, or take it out."
-        )
-
-
-def _check_seen(name: str, y_test: Labels, classes: int) -> None:
-    if y_test.max() >= classes:
-        raise UserError(
-            f"{name}: test labels reach {y_test.max()} and training labels only {classes - 1}; "
-            "every class needs training rows."
         )

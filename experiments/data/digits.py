@@ -8,15 +8,12 @@ Machine Learning Repository, https://doi.org/10.24432/C50P49, licensed under CC 
 
 from pathlib import Path
 
-import numpy as np
-
-from experiments.data.dataset import Dataset, make_dataset, split_by_seed
+from experiments.data.dataset import Dataset
+from experiments.data.npz import load_npz
 
 PATH = Path(__file__).with_name("digits.npz")
 
 
 def load_digits(seed: int) -> Dataset:
     """The digits: 1,348 training and 449 test rows of shape (8, 8, 1), split by the seed."""
-    with np.load(PATH, allow_pickle=False) as file:
-        X, y = file["X"], file["y"]
-    return make_dataset("digits", *split_by_seed(X, y, seed), num_classes=10)
+    return load_npz(PATH, seed)._replace(name="digits")

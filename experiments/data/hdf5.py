@@ -2,23 +2,23 @@
 
 import importlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from experiments.data.dataset import Dataset, make_dataset
+from experiments.data.dataset import Dataset, count_classes, make_dataset
 from experiments.data.meshes import POINTS
-from experiments.errors import UserError
 from experiments.reading import reading, refuse_too_large
 
 Clouds = Float[np.ndarray, "rows points 3"]
 Labels = Int[np.ndarray, " rows"]
 
+LISTS = ("train_files.txt", "test_files.txt")
+
 
 def holds_clouds(path: Path) -> bool:
     """Whether a folder has lists of HDF5 files."""
-    return (path / _list_of("train")).is_file()
+    return (path / LISTS[0]).is_file()
 
 
 def load_clouds(path: Path) -> Dataset:
@@ -32,61 +32,35 @@ def load_clouds(path: Path) -> Dataset:
 
     Source: Wang et al. 2019, section 5.1, whose experiments read these files.
     """
-    train, test = (_read_part(path, part) for part in ("train", "test"))
-    return make_dataset(path.name, train, test)
+    train, test = (_read_part(path / name) for name in LISTS)
+    return make_dataset(path.name, train, test, count_classes(path.name, train[1]))
 
 
-def _list_of(part: str) -> str:
-    return f"{part}_files.txt"
-
-
-def _read_part(path: Path, part: str) -> tuple[Clouds, Labels]:
+def _read_part(names: Path) -> tuple[Clouds, Labels]:
     """The clouds and labels of all files of a part, in the order of its list."""
-    name = _list_of(part)
-    with reading(path / name, "wanted a file's name in each line: write them in UTF-8"):
-        text = (path / name).read_text(encoding="utf-8") if (path / name).is_file() else ""
-    lines = text.splitlines()
-    # The lists name the files from another folder than this one.
-    files = [path / Path(line.strip()).name for line in lines if line.strip()]
-    if not files:
-        raise UserError(f"{path.name} has no {name} that names its HDF5 files; both parts need it.")
-    clouds, labels = zip(*(_read(file) for file in files), strict=True)
-    return np.concatenate(clouds), np.concatenate(labels)
+    with reading(names, "wanted the name of an HDF5 file in each line, in UTF-8"):
+        lines = filter(str.strip, names.read_text(encoding="utf-8").splitlines())
+        # The lists name the files from another folder than their own.
+        files = [names.parent / Path(line.strip()).name for line in lines]
+        clouds, labels = zip(*map(_read, files), strict=True)
+        return np.concatenate(clouds), np.concatenate(labels)
 
 
 def _read(path: Path) -> tuple[Clouds, Labels]:
     """The clouds of a file, cut to their first points, and their labels."""
-    try:
-        h5py = importlib.import_module("h5py")
-    except ImportError:
-        raise UserError(f"to read {path}, pip install 'jaxnorm[experiments]' (h5py).") from None
+    h5py = importlib.import_module("h5py")
     what = f"data and label of {path}"
-    with (
-        reading(what, "wanted numbers of these names: save them with h5py"),
-        h5py.File(path) as file,
-    ):
+    way_out = f"wanted coordinates (rows, {POINTS} or more, 3) and one class number a row"
+    with reading(what, way_out), h5py.File(path) as file:
         data, labels = file["data"], file["label"]
-        _check(path, data.shape, data.dtype, labels)
         size = len(data) * POINTS * 3 * (data.dtype.itemsize + 8)
         refuse_too_large(path, size, "keep fewer rows")
-        return data[:, :POINTS].astype(np.float32), labels[()].reshape(-1).astype(np.int64)
-
-
-def _check(path: Path, shape: tuple[int, ...], dtype: np.dtype, labels: Any) -> None:
-    """Raises for anything but clouds of so many points or more, and their classes."""
-    if len(shape) < 2:
-        raise ValueError(f"data has shape {shape}")
-    read = (shape[0], min(shape[1], POINTS), *shape[2:])
-    if read != (shape[0], POINTS, 3) or labels.size != shape[0]:
-        raise UserError(
-            f"{path} holds data of shape {read} (cut to {POINTS} points) and label of "
-            f"{labels.shape}; wanted (rows, {POINTS}, 3) and (rows, 1): save one label a cloud."
-        )
-    if dtype.kind not in "fiu":
-        raise UserError(
-            f"{path} holds data of type {dtype}; wanted coordinates: save them as float32."
-        )
-    if labels.dtype.kind not in "iu":
-        raise UserError(
-            f"{path} holds labels of type {labels.dtype}; wanted class numbers: save them as int64."
-        )
+        found = {"data": data[:, :POINTS], "label": labels[()].reshape(-1)}
+        (clouds, numbers), rows = found.values(), len(data)
+        right = clouds.shape == (rows, POINTS, 3) and numbers.shape == (rows,)
+        if not right or clouds.dtype.kind not in "fiu" or numbers.dtype.kind not in "iu":
+            shown = (
+                f"{name} of {each.shape} and type {each.dtype}" for name, each in found.items()
+            )
+            raise ValueError(f"it holds {' and '.join(shown)}")
+        return clouds.astype(np.float32), numbers.astype(np.int64)

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from PIL import Image
 
-from experiments.data.dataset import Dataset, make_dataset
+from experiments.data.dataset import Dataset, check_trained, make_dataset
 from experiments.errors import UserError
 from experiments.reading import free_memory, reading, refuse_too_large
 
@@ -26,9 +26,6 @@ FOLDERS = (*PARTS, EXTRA)
 #: Of each byte of pixels: itself, in its split's array, as float32, and what standardizes it.
 WORKING_COPIES = 14
 
-#: Files of fewer bytes are read without a question.
-LARGE = 1 << 26
-
 #: The part (train or test), the class, the path, and the pixels.
 Picture = tuple[str, str, str, np.ndarray]
 
@@ -38,10 +35,8 @@ def load_folder(path: Path) -> Dataset:
 
     Images in ``extra/CLASS`` are training images too.
     """
-    files = (file for part in FOLDERS for file in sorted(path.glob(f"{part}/*/*")))
-    pictures = (
-        _decode(file.relative_to(path).as_posix(), file) for file in files if is_picture(file)
-    )
+    files = (file for part in FOLDERS for file in picture_files(path / part))
+    pictures = (_decode(file.relative_to(path).as_posix(), file) for file in files)
     return _assemble(path.name, list(_within_memory(path.name, pictures)))
 
 
@@ -59,8 +54,6 @@ def _members(tar: tarfile.TarFile) -> Iterator[Picture]:
     for member in tar:
         parts = PurePosixPath(member.name).parts[-3:]
         if member.isfile() and len(parts) == 3 and parts[0] in FOLDERS and is_picture(parts[2]):
-            if member.size > LARGE:
-                refuse_too_large(member.name, member.size, "take it out")
             file = tar.extractfile(member)
             assert file is not None, "a regular member has contents"
             yield _decode("/".join(parts), io.BytesIO(file.read()))
@@ -73,6 +66,11 @@ def _within_memory(name: str, pictures: Iterable[Picture]) -> Iterator[Picture]:
         size += WORKING_COPIES * picture[3].size
         refuse_too_large(f"what {name} holds up to {picture[2]}", size, "keep fewer images", free)
         yield picture
+
+
+def picture_files(folder: Path) -> list[Path]:
+    """The pictures ``CLASS/*.{jpg,png}`` of a folder, by class and name."""
+    return sorted(path for path in folder.glob("*/*") if is_picture(path))
 
 
 def is_picture(name: str | Path) -> bool:
@@ -104,32 +102,23 @@ def _decode(name: str, file: Path | io.BytesIO) -> Picture:
 
 
 def _assemble(name: str, pictures: list[Picture]) -> Dataset:
-    classes = sorted({label for part, label, *_ in pictures if part == "train"})
-    _check(name, classes, pictures)
-    number = {label: i for i, label in enumerate(classes)}
-    splits = []
-    for wanted in PARTS:
-        rows = [(pixels, number[label]) for part, label, _, pixels in pictures if part == wanted]
-        splits.append((np.stack([p for p, _ in rows]), np.array([i for _, i in rows], np.int32)))
-    return make_dataset(name, splits[0], splits[1], num_classes=len(classes))
-
-
-def _check(name: str, classes: list[str], pictures: list[Picture]) -> None:
-    for part in PARTS:
-        if not any(picture[0] == part for picture in pictures):
+    train, test = ([each for each in pictures if each[0] == part] for part in PARTS)
+    if not train or not test:
+        raise UserError(
+            f"{name} has {len(train)} images train/CLASS/*.jpg or *.png and {len(test)} images "
+            "test/CLASS/*.jpg or *.png; wanted both folders, with one folder a class."
+        )
+    classes = sorted({label for _, label, *_ in train})
+    check_trained(name, "images", classes, (label for _, label, *_ in test))
+    first = pictures[0]
+    for _, _, path, pixels in pictures:
+        if pixels.shape != first[3].shape:
             raise UserError(
-                f"{name} has no images {part}/CLASS/*.jpg or *.png; wanted {PARTS[0]} and "
-                f"{PARTS[1]} folders with one folder a class."
-            )
-    shape = pictures[0][3].shape
-    for _, label, path, pixels in pictures:
-        if label not in classes:
-            raise UserError(
-                f"{name}: the class of {path} has no training images; wanted some for every "
-                "class: add them, or take it out."
-            )
-        if pixels.shape != shape:
-            raise UserError(
-                f"{name}: {path} has shape {pixels.shape} and {pictures[0][2]} {shape}; "
+                f"{name}: {path} has shape {pixels.shape} and {first[2]} {first[3].shape}; "
                 "resize the images to one size and one number of channels."
             )
+    splits = [
+        (np.stack([pixels for *_, pixels in part]), np.array([classes.index(e[1]) for e in part]))
+        for part in (train, test)
+    ]
+    return make_dataset(name, splits[0], splits[1], len(classes))

@@ -12,8 +12,6 @@ from experiments.reading import reading
 #: The points of a cloud.
 POINTS = 1024
 
-WAY_OUT = "mend it or take it out"
-
 Vertices = Float[np.ndarray, "vertices 3"]
 Faces = Int[np.ndarray, "faces 3"]
 Cloud = Float[np.ndarray, "points 3"]
@@ -34,59 +32,36 @@ def load_meshes(path: Path, seed: int) -> Dataset:
     Source: Ikami et al. 2021, section 4.2.1; Wang et al. 2019, section 5.1.
     """
     rng = np.random.default_rng(seed)
-    classes = sorted({file.parts[-3] for file in path.glob("*/train/*.off")})
-    tested = {file.parts[-3] for file in path.glob("*/test/*.off")}
-    check_trained(path.name, "meshes", classes, tested)
+    train, test = (sorted(path.glob(f"*/{part}/*.off")) for part in ("train", "test"))
+    if not train or not test:
+        raise UserError(
+            f"{path.name} has {len(train)} meshes CLASS/train/*.off and {len(test)} meshes "
+            "CLASS/test/*.off; both parts need some."
+        )
+    classes = sorted({file.parts[-3] for file in train})
+    check_trained(path.name, "meshes", classes, (file.parts[-3] for file in test))
     splits = []
-    for part in ("train", "test"):
-        files = [
-            (i, file) for i, label in enumerate(classes) for file in _meshes(path, label, part)
-        ]
-        if not files:
-            raise UserError(f"{path.name} has no meshes CLASS/{part}/*.off; both parts need some.")
-        clouds = [
-            into_unit_ball(upright(sample(*read_off(file), POINTS, rng))) for _, file in files
-        ]
-        splits.append((np.stack(clouds).astype(np.float32), np.array([i for i, _ in files])))
-    train, test = splits
-    return make_dataset(path.name, train, test, len(classes))
-
-
-def _meshes(path: Path, label: str, part: str) -> list[Path]:
-    return sorted((path / label / part).glob("*.off"))
+    for files in (train, test):
+        clouds = [into_unit_ball(upright(sample(*read_off(file), POINTS, rng))) for file in files]
+        labels = np.array([classes.index(file.parts[-3]) for file in files])
+        splits.append((np.stack(clouds).astype(np.float32), labels))
+    return make_dataset(path.name, splits[0], splits[1], len(classes))
 
 
 def read_off(path: Path) -> tuple[Vertices, Faces]:
     """The vertices and the triangles of an OFF file, also where its first line break is missing."""
-    with reading(f"the mesh {path}", f"wanted an OFF file of triangles: {WAY_OUT}"):
+    with reading(f"the mesh {path}", "wanted an OFF file of triangles: mend it or take it out"):
         text = path.read_text(encoding="utf-8")
         kind, numbers = text[:3], text[3:].split()
         vertices, faces = int(numbers[0]), int(numbers[1])
-        if kind != "OFF" or vertices < 1 or faces < 1:
-            raise ValueError("it is no OFF file of triangles")
         end = 3 + 3 * vertices
         places = np.array(numbers[3:end], float).reshape(vertices, 3)
-        sides, corners = np.split(
-            np.array(numbers[end : end + 4 * faces], int).reshape(faces, 4), [1], axis=1
-        )
-    if (sides != 3).any() or corners.min() < 0 or corners.max() >= vertices:
-        raise UserError(
-            f"{path} is no OFF file of triangles; wanted faces 3 i j k of vertices 0 to "
-            f"{vertices - 1}: {WAY_OUT}."
-        )
-    return _solid(path, places, corners)
-
-
-def _solid(path: Path, vertices: Vertices, faces: Faces) -> tuple[Vertices, Faces]:
-    """The mesh itself; raises UserError where no point of it could be drawn."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        area = _areas(vertices, faces).sum()
-    if not 0 < area < np.inf:
-        raise UserError(
-            f"the mesh {path} has the area {area:g}; wanted finite vertices, and triangles of "
-            f"some area: {WAY_OUT}."
-        )
-    return vertices, faces
+        corners = np.array(numbers[end : end + 4 * faces], int).reshape(faces, 4)
+        if kind != "OFF" or (corners[:, 0] != 3).any():
+            raise ValueError("it is no OFF file of triangles")
+        if not 0 < _areas(places, corners[:, 1:]).sum() < np.inf:
+            raise ValueError("its triangles have no area, or none that is finite")
+        return places, corners[:, 1:]
 
 
 def _areas(vertices: Vertices, faces: Faces) -> Float[np.ndarray, " faces"]:

@@ -1,16 +1,16 @@
 """Reading ``FILE.npz``: ``X_train, y_train, X_test, y_test``, or ``X, y`` and a split rule."""
 
-import math
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Shaped
 
 from experiments.data.dataset import (
     Dataset,
+    Test,
+    Train,
     count_classes,
     make_dataset,
     split_by_mask,
@@ -22,22 +22,14 @@ from experiments.reading import reading, refuse_too_large
 #: Of a column's size: what varies less is lost in float32, or in the standardization of it.
 ROUNDING = 1e-6
 
-Arrays = Mapping[str, Shaped[np.ndarray, "..."]]
-
-
-@runtime_checkable
-class Readable(Protocol):
-    """What bytes are read from."""
-
-    def read(self, size: int = -1, /) -> bytes:
-        """So many bytes, or all."""
-
+Array = Shaped[np.ndarray, "..."]
+Arrays = Mapping[str, Array]
 
 SPLIT = ("X_train", "y_train", "X_test", "y_test")
 WHOLE = ("X", "y")
 #: What tells the test rows of WHOLE; the first that is there is read.
 MASKS = ("test", "test4")
-KEYS = (*SPLIT, *WHOLE, *MASKS)
+KEYS = {key.lower(): key for key in (*SPLIT, *WHOLE, *MASKS)}
 
 WAY_OUT = "wanted plain numbers: save them with np.savez(path, X=X, y=y)"
 
@@ -55,96 +47,65 @@ def load_npz(path: Path, seed: int) -> Dataset:
             else is in the file is not read.
         seed: chooses the split, where the file leaves it open.
     """
-    arrays, name = _read(path), path.name
-    if "X" not in arrays:
-        X_train, y_train, X_test, y_test = (arrays[key] for key in SPLIT)
-        _check_types(name, X_train.dtype, X_test.dtype)
-        _check_precision(name, X_train)
-        train, test = _pair(name, X_train, y_train), _pair(name, X_test, y_test)
-        return make_dataset(name, train, test)
-    return split_whole(name, arrays["X"], arrays["y"], arrays, seed)
+    with (
+        reading(path, WAY_OUT),
+        path.open("rb") as content,
+        np.lib.npyio.NpzFile(content, allow_pickle=False) as file,
+    ):
+        arrays, name = _read(file, path.name), path.name
+    if "X" in arrays:
+        return split_whole(name, arrays, seed)
+    X_train, y_train, X_test, y_test = (arrays[key] for key in SPLIT)
+    _check_types(name, X_train.dtype, X_test.dtype)
+    train, test = _pair(name, X_train, y_train), _pair(name, X_test, y_test)
+    return make_dataset(name, train, test, count_classes(name, y_train))
 
 
-def split_whole(name: str, X: np.ndarray, y: np.ndarray, arrays: Arrays, seed: int) -> Dataset:
-    """Rows that are checked, and split by a mask of the arrays, or by the seed."""
-    _check_precision(name, X)
-    X, y = _pair(name, X, y)
-    classes = count_classes(name, y)
-    return make_dataset(name, *_split(name, X, y, arrays, seed), num_classes=classes)
+def split_whole(name: str, arrays: Arrays, seed: int) -> Dataset:
+    """Rows ``X, y`` that are checked, and split by a mask of the arrays, or by the seed."""
+    X, y = _pair(name, arrays["X"], arrays["y"])
+    return make_dataset(name, *_split(name, X, y, arrays, seed), count_classes(name, y))
 
 
-def _read(path: Path) -> dict[str, Shaped[np.ndarray, "..."]]:
+def _read(file: Any, name: str) -> dict[str, Array]:
     """The arrays that decide a dataset, out of all that the file holds."""
-    with reading(path, WAY_OUT):
-        with path.open("rb") as start:
-            if start.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX:
-                raise ValueError("it holds a single array, as np.save writes it")
-        with zipfile.ZipFile(path) as file:
-            there = {name.removesuffix(".npy"): name for name in file.namelist()}
-            members = {_key(name): member for name, member in there.items()} | there
-            keys = _chosen(path.name, list(members))
-            return {key: _array(file, f"{key} of {path.name}", members[key]) for key in keys}
-
-
-def _key(name: str) -> str:
-    """The key that is read of one that may differ from it by its case."""
-    found = [key for key in KEYS if key.lower() == name.lower()]
-    return found[0] if found else name
-
-
-def _chosen(name: str, there: list[str]) -> tuple[str, ...]:
+    there = {KEYS.get(each.lower(), each): each for each in file.files}
+    there |= {each: each for each in file.files}
     if all(key in there for key in SPLIT):
-        return SPLIT
-    if not all(key in there for key in WHOLE):
+        keys: tuple[str, ...] = SPLIT
+    elif all(key in there for key in WHOLE):
+        keys = *WHOLE, *[key for key in MASKS if key in there][:1]
+    else:
         raise UserError(
             f"{name} holds {', '.join(there) or 'nothing'}; wanted X_train, y_train, X_test, "
             "y_test, or X, y with an optional test or test4: np.savez(path, X=X, y=y) saves them."
         )
-    return *WHOLE, *[key for key in MASKS if key in there][:1]
+    return {key: _array(file, f"{key} of {name}", there[key]) for key in keys}
 
 
-def _array(file: zipfile.ZipFile, what: str, member: str) -> Shaped[np.ndarray, "..."]:
-    """An array, read once its header is known to be true and to fit memory."""
+def _array(file: Any, what: str, member: str) -> Array:
+    """An array that fits memory, with what becomes of it."""
     with reading(what, WAY_OUT):
-        with file.open(member) as header:
-            shape, dtype = _header(header)
-            held = file.getinfo(member).file_size - header.tell()
-        values = math.prod(shape)
-        if dtype.hasobject:
-            raise ValueError("it holds Python objects, which are never unpickled")
-        if values * dtype.itemsize > held or min(shape, default=0) < 0:
-            raise ValueError(f"its header says {shape} of {dtype}, and {held} bytes follow")
-        refuse_too_large(what, values * (dtype.itemsize + WORKING_BYTES), "keep fewer rows")
-        with file.open(member) as content:
-            return np.lib.format.read_array(content, allow_pickle=False)
+        refuse_too_large(what, file.zip.getinfo(f"{member}.npy").file_size, "keep fewer rows")
+        array = file[member]
+        refuse_too_large(what, WORKING_BYTES * array.size, "keep fewer rows")
+        return array
 
 
-def _header(file: Readable) -> tuple[tuple[int, ...], np.dtype]:
-    """The shape and the type that an array's header tells."""
-    version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    elif version == (2, 0):
-        shape, _, dtype = np.lib.format.read_array_header_2_0(file)
-    else:
-        raise ValueError(f"its format is {version}, which plain numbers do not need")
-    return shape, dtype
-
-
-def _pair(name: str, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _pair(name: str, X: Array, y: Array) -> tuple[Array, Array]:
     """Features of a numeric type, with a channel axis if they are images, and integer labels."""
     if X.ndim == 0 or y.ndim != 1 or len(X) != len(y):
         raise UserError(
             f"{name}: X has shape {X.shape} and y {y.shape}; wanted one label for each row of X: "
             "save them from the same rows."
         )
-    if X.dtype.kind not in "fiub":
-        raise UserError(f"{name}: X has type {X.dtype}; wanted numbers (encode text as columns).")
-    if y.dtype.kind not in "iub":
+    if X.dtype.kind not in "fiub" or y.dtype.kind not in "iub":
         raise UserError(
-            f"{name}: y has type {y.dtype}; wanted integer class numbers 0, 1, 2, ... "
-            "(np.unique(y, return_inverse=True)[1] makes them)."
+            f"{name}: X has type {X.dtype} and y {y.dtype}; wanted numbers (encode text as "
+            "columns) and integer class numbers 0, 1, 2, ... (np.unique(y, "
+            "return_inverse=True)[1] makes them)."
         )
+    _check_precision(name, X)
     X = X[..., None] if X.ndim == 3 else X
     _check_channels(name, X.shape)
     if X.dtype == np.uint8:
@@ -172,7 +133,7 @@ def _check_channels(name: str, shape: tuple[int, ...]) -> None:
         )
 
 
-def _check_precision(name: str, X: np.ndarray) -> None:
+def _check_precision(name: str, X: Array) -> None:
     """Raises for columns whose variation float32 rounds away, as that of times in seconds."""
     if X.ndim != 2 or not X.size or X.dtype.kind not in "fiu" or X.dtype == np.float32:
         return
@@ -187,20 +148,14 @@ def _check_precision(name: str, X: np.ndarray) -> None:
         )
 
 
-def _split(
-    name: str, X: np.ndarray, y: np.ndarray, arrays: Arrays, seed: int
-) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    if "test" in arrays:
-        return split_by_mask(X, y, _mask(name, "test", arrays["test"], (len(X),)))
-    if "test4" in arrays:
-        return split_by_mask(X, y, _mask(name, "test4", arrays["test4"], (4, len(X)))[seed % 4])
-    return split_by_seed(X, y, seed)
-
-
-def _mask(name: str, key: str, mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _split(name: str, X: Array, y: Array, arrays: Arrays, seed: int) -> tuple[Train, Test]:
+    key = next((key for key in MASKS if key in arrays), None)
+    if key is None:
+        return split_by_seed(X, y, seed)
+    mask, shape = arrays[key], (len(X),) if key == "test" else (4, len(X))
     if mask.dtype != bool or mask.shape != shape:
         raise UserError(
             f"{name}: {key} is {mask.dtype} of shape {mask.shape}; wanted bool of shape {shape}, "
             "True for the test rows."
         )
-    return mask
+    return split_by_mask(X, y, mask if key == "test" else mask[seed % 4])

@@ -7,16 +7,16 @@ import importlib
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from experiments.augmentation.crops import at_random, middle
 from experiments.data.dataset import Dataset, Labels, Rows, check_trained
-from experiments.data.images import is_picture, read_picture
-from experiments.data.prepared import FEATURES, labelled, refuse_foreign_classes
+from experiments.data.images import picture_files, read_picture
 from experiments.data.stream import Stream, make_streamed
+from experiments.data.tfds import FEATURES, labelled
 from experiments.errors import UserError
 from experiments.reading import reading
 
@@ -24,52 +24,40 @@ from experiments.reading import reading
 TESTS = ("test", "val", "validation")
 
 
-@runtime_checkable
-class Records(Protocol):
-    """Pictures and their classes at random."""
-
-    def __len__(self) -> int: ...
-
-    def __getitems__(self, rows: Sequence[int]) -> list[dict[str, Any]]:
-        """Dicts of ``image``, an array, a picture or a file's bytes, and ``label``."""
-
-
 class Files:
-    """Records of a folder ``PART/CLASS/*.{jpg,png}``.
+    """Records of pictures in files.
 
     Args:
-        folder: of the part.
+        paths: ``CLASS/NAME``.
         classes: the names, whose places are their numbers.
     """
 
-    def __init__(self, folder: Path, classes: Sequence[str]):
-        self._paths, self._labels = [], []
-        for number, name in enumerate(classes):
-            found = sorted(path for path in (folder / name).glob("*") if is_picture(path))
-            self._paths += found
-            self._labels += [number] * len(found)
+    def __init__(self, paths: Sequence[Path], classes: Sequence[str]):
+        self._paths = paths
+        self._labels = [classes.index(path.parent.name) for path in paths]
 
     def __len__(self) -> int:
         return len(self._paths)
 
     def __getitems__(self, rows: Sequence[int]) -> list[dict[str, Any]]:
-        return [self._record(self._paths[row], self._labels[row]) for row in rows]
-
-    @staticmethod
-    def _record(path: Path, label: int) -> dict[str, Any]:
-        return {"image": read_picture(path, path), "label": label}
+        pictures = [read_picture(self._paths[row], self._paths[row]) for row in rows]
+        return [
+            {"image": image, "label": self._labels[row]}
+            for image, row in zip(pictures, rows, strict=True)
+        ]
 
 
 class Pictures:
     """Rows at random, as a stream's source: squares of one size, of records of any.
 
     Args:
-        records: the pictures.
+        records: the pictures, with ``__len__`` and ``__getitems__``, which gives dicts of ``label``
+            and ``image``: an array, a picture or a file's bytes.
         side: of the squares in pixels.
         drawn: (seed, epoch) of random crops; None for the middle.
     """
 
-    def __init__(self, records: Records, side: int, drawn: tuple[int, int] | None = None):
+    def __init__(self, records: Any, side: int, drawn: tuple[int, int] | None = None):
         self._records, self._side, self._drawn = records, side, drawn
 
     def __len__(self) -> int:
@@ -117,29 +105,20 @@ def load_pictures(path: Path, side: int) -> Dataset:
     return make_streamed(path.name, stream, classes)
 
 
-def _files(path: Path) -> tuple[Records, Records, int]:
-    tests = [path / name for name in TESTS if (path / name).is_dir()]
-    classes = _classes(path / "train")
-    if classes and tests:
-        check_trained(path, "pictures", classes, _classes(tests[0]))
-    parts = [Files(folder, classes) for folder in (path / "train", *tests[:1])]
-    if len(parts) < 2 or not all(map(len, parts)):
+def _files(path: Path) -> tuple[Files, Files, int]:
+    held_out = next((path / name for name in TESTS if (path / name).is_dir()), path / TESTS[0])
+    train, test = picture_files(path / "train"), picture_files(held_out)
+    if not train or not test:
         raise UserError(
             f"{path} needs pictures train/CLASS/*.jpg and test/CLASS/*.jpg (or val), or a prepared "
             "TensorFlow dataset; there are none, or of one part alone."
         )
-    return parts[0], parts[1], len(classes)
+    classes = sorted({file.parent.name for file in train})
+    check_trained(path, "pictures", classes, (file.parent.name for file in test))
+    return Files(train, classes), Files(test, classes), len(classes)
 
 
-def _classes(folder: Path) -> list[str]:
-    """The folders that hold pictures, in alphabetical order."""
-    return sorted(
-        each.name for each in folder.glob("*") if any(is_picture(path) for path in each.glob("*"))
-    )
-
-
-def _records(folder: Path) -> tuple[Records, Records, int]:
-    refuse_foreign_classes(folder)
+def _records(folder: Path) -> tuple[Any, Any, int]:
     with reading(f"the TensorFlow dataset in {folder}", "wanted what TensorFlow Datasets wrote"):
         tfds = importlib.import_module("tensorflow_datasets")
         builder = tfds.builder_from_directory(folder)

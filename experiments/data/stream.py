@@ -2,13 +2,13 @@
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Array, Int
 
-from experiments.data.dataset import Dataset, Labels, Rows, deviations
+from experiments.data.dataset import Dataset, Labels, Rows, check_labels, deviations
 from experiments.errors import UserError
 
 #: The rows that are read at the start: for the mean and deviation, initialization, refreshes.
@@ -25,16 +25,6 @@ THREADS = 16
 
 #: The batches that are on the device, or on their way to it, beside the one in use.
 AHEAD = 2
-
-
-@runtime_checkable
-class RowsAtRandom(Protocol):
-    """Where a stream reads."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, rows: Sequence[int] | np.ndarray) -> tuple[Rows, Labels]:
-        """The rows and labels of those numbers."""
 
 
 class Source:
@@ -131,11 +121,7 @@ def make_streamed(name: str, stream: Stream, num_classes: int) -> Dataset:
     if X_train.ndim not in (2, 4):
         raise UserError(f"{name}: a row has shape {X_train.shape[1:]}; wanted 1 or 3 axes.")
     for part, y in {"training": y_train, "test": y_test}.items():
-        if y.min() < 0 or y.max() >= num_classes:
-            raise UserError(
-                f"{name}: {part} labels are from {y.min()} to {y.max()}; wanted class numbers 0 to "
-                f"{num_classes - 1}: take a part that has labels, as validation often is."
-            )
+        check_labels(name, part, y, num_classes)
     mean, scale = deviations(X_train)
     X_train, X_test = ((X.astype(np.float32) - mean) / scale for X in (X_train, X_test))
     return Dataset(X_train, y_train, X_test, y_test, name, num_classes, stream, mean, scale)
@@ -148,13 +134,13 @@ def cropped_where_read(dataset: Dataset, augmentation: str) -> tuple[Dataset, st
     return dataset._replace(stream=dataset.stream._replace(crops=True)), "flip"
 
 
-def _sample_size(source: RowsAtRandom) -> int:
+def _sample_size(source: Any) -> int:
     """The rows of the sample: as many as wanted, of what is there and fits its memory."""
     row = 4 * source[[0]][0].size
     return min(SAMPLE, len(source), max(1, SAMPLE_BYTES // row))
 
 
-def _read_ahead(source: RowsAtRandom, batches: Any) -> Iterator[tuple[Rows, Labels]]:
+def _read_ahead(source: Any, batches: Any) -> Iterator[tuple[Rows, Labels]]:
     grain = importlib.import_module("grain")
     options = grain.ReadOptions(num_threads=THREADS, prefetch_buffer_size=2 * THREADS)
     rows = grain.MapDataset.source(batches).map(lambda batch: source[batch])

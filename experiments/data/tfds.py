@@ -2,16 +2,16 @@
 
 import importlib
 import math
-import re
-from types import ModuleType
-from typing import Any
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from experiments.data.dataset import Dataset, Labels, Rows, make_dataset
-from experiments.data.prepared import data_dir, find_prepared, labelled, refuse_foreign_classes
 from experiments.data.stream import Source, Stream, make_streamed
 from experiments.errors import UserError
+from experiments.extras import library
 from experiments.reading import reading
 
 #: As float32; datasets up to this size are read once and stay on the device.
@@ -19,38 +19,55 @@ IN_MEMORY_BYTES = 2 << 30
 
 PREPARE = "python -c \"import tensorflow_datasets as t; t.data_source('{name}')\" prepares it"
 
+#: The file that a prepared dataset has in the folder of each version.
+FEATURES = "features.json"
+
+Part = TypeVar("Part")
+
 
 def load_tfds(name: str) -> Dataset | None:
     """A dataset of that name with its own splits, train and test or validation; None if unknown.
 
     It is read from where TensorFlow Datasets keep their files (``TFDS_DATA_DIR``, else
-    ``~/tensorflow_datasets``), from the files alone: nothing is downloaded, and no code is looked
-    for but that of TensorFlow Datasets' own features.
+    ``~/tensorflow_datasets``; it may be ``gs://BUCKET/FOLDER``), from the files alone: nothing is
+    downloaded.
 
     Raises:
         UserError: if it is not prepared, or is not one of rows of one shape with class labels.
     """
-    tfds = _library("tensorflow_datasets", name)
-    folder = find_prepared(tfds.core.naming.camelcase_to_snakecase(name))
-    if folder is None:
-        if re.split("[/:]", name)[0] not in tfds.list_builders(with_community_datasets=False):
+    otherwise = "bundled datasets, files and folders need none"
+    tfds = library("tensorflow_datasets", f"--dataset {name}", "tfds", otherwise)
+    way_out = f"wanted what TensorFlow Datasets wrote: {PREPARE.format(name=name)}"
+    with reading(f"the TensorFlow dataset {name}", way_out):
+        builder = _prepared(tfds, name)
+        if builder is None:
+            return None
+        train, test, classes, size = _opened(name, builder)
+        if size <= IN_MEMORY_BYTES:
+            return make_dataset(name, _read(train), _read(test), classes)
+    return make_streamed(name, Stream(train, test), classes)
+
+
+def _prepared(tfds: Any, name: str) -> Any:
+    """What reads the files of a name, its newest version if none is named; None if unknown."""
+    place = os.path.expanduser(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
+    try:
+        own, _ = tfds.core.naming.parse_builder_name_kwargs(name)
+    except ValueError:  # It is not even a name.
+        return None
+    files = importlib.import_module("tensorflow_datasets.core.read_only_builder")
+    try:
+        return files.builder_from_files(name, data_dir=place)
+    except tfds.core.registered.DatasetNotFoundError:
+        if str(own) not in tfds.list_builders(with_community_datasets=False):
             return None
         raise UserError(
-            f"{name} needs splits train and test (or validation); there are none in {data_dir()}: "
+            f"{name} needs splits train and test (or validation); there are none in {place}: "
             f"{PREPARE.format(name=name)}."
-        )
-    refuse_foreign_classes(folder)
-    way_out = f"wanted what TensorFlow Datasets wrote: {PREPARE.format(name=name)}"
-    with reading(f"the TensorFlow dataset in {folder}", way_out):
-        sources, classes, size = _opened(name, tfds.builder_from_directory(folder))
-        parts = [] if size > IN_MEMORY_BYTES else [*map(_read, sources)]
-    if parts:
-        train, test = parts
-        return make_dataset(name, train, test, classes)
-    return make_streamed(name, Stream(sources[0], sources[1]), classes)
+        ) from None
 
 
-def _opened(name: str, builder: Any) -> tuple[list[Source], int, int]:
+def _opened(name: str, builder: Any) -> tuple[Source, Source, int, int]:
     """The training and the test rows, the number of classes, and the size of the first in bytes."""
     splits = builder.info.splits
     tests = [part for part in ("test", "validation") if part in splits]
@@ -60,19 +77,9 @@ def _opened(name: str, builder: Any) -> tuple[list[Source], int, int]:
             f"{', '.join(splits) or 'none'} in {builder.data_dir}: {PREPARE.format(name=name)}."
         )
     keys, classes, shape = _check(name, builder.info)
-    train, *tested = (_source(builder, name, part, keys) for part in ("train", *tests))
-    sources = [train, labelled(tested, lambda source: source[[0]][1][0])]
-    return sources, classes, len(train) * math.prod(shape) * 4
-
-
-def _library(module: str, name: str) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise UserError(
-            f"there is no bundled dataset, file or folder {name!r}; to look for it among the "
-            "TensorFlow Datasets, pip install 'jaxnorm[tfds]'."
-        ) from None
+    train, *tested = (Source(builder.as_data_source(split=s), *keys) for s in ("train", *tests))
+    test = labelled(tested, lambda source: source[[0]][1][0])
+    return train, test, classes, len(train) * math.prod(shape) * 4
 
 
 def _check(name: str, info: Any) -> tuple[tuple[str, str], int, tuple[int, ...]]:
@@ -92,14 +99,14 @@ def _check(name: str, info: Any) -> tuple[tuple[str, str], int, tuple[int, ...]]
     return keys, info.features[keys[1]].num_classes, feature.shape
 
 
-def _source(builder: Any, name: str, part: str, keys: tuple[str, str]) -> Source:
-    try:
-        return Source(builder.as_data_source(split=part), *keys)
-    except NotImplementedError as error:  # what TensorFlow Datasets raise for another format
-        raise UserError(
-            f"cannot read {name} at random, for its files are not of the format array_record: "
-            f"{PREPARE.format(name=name)}, in an empty TFDS_DATA_DIR."
-        ) from error
+def labelled(parts: Sequence[Part], label_of_first: Callable[[Part], Any]) -> Part:
+    """The first of several parts that has labels: ImageNet's test part has -1 for all of them.
+
+    Args:
+        parts: at least one; the first of all where none has labels.
+        label_of_first: that of a part's first row.
+    """
+    return next((part for part in parts if label_of_first(part) >= 0), parts[0])
 
 
 def _read(source: Source) -> tuple[Rows, Labels]:

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from experiments.methods.glossary import GLOSSARY
+from experiments.reports.table import by_method, mean_and_interval
 from experiments.runs.analyse import CONFIDENCE, interval
 from experiments.training.fit import Run
 
@@ -24,7 +25,7 @@ def conclusion(runs: Sequence[Run]) -> list[str]:
     A method is ahead or behind if the whole interval of its differences under the same seeds is on
     one side; level, if the interval lies within a point of zero; and else it is open.
     """
-    scores = {method: _scores(runs, method) for method in dict.fromkeys(r.method for r in runs)}
+    scores = {method: _scores(own) for method, own in by_method(runs).items()}
     against = AGAINST if scores.get(AGAINST) else next(iter(scores))
     if len(scores) < 2 or not scores[against]:
         return []
@@ -32,8 +33,10 @@ def conclusion(runs: Sequence[Run]) -> list[str]:
         return ["One seed cannot tell methods apart: take three or more (--seeds 3)."]
     ends: dict[str, list[str]] = {end: [] for end in ENDS}
     for method in scores.keys() - {against}:
-        differences = _paired(scores[method], scores[against])
-        ends[_end(differences)].append(f"{spelled(method)}{_figures(differences)}")
+        mine, theirs = scores[method], scores[against]
+        differences = np.array([mine[seed] - theirs[seed] for seed in theirs if seed in mine])
+        figures = mean_and_interval(differences, "+.1f")
+        ends[_end(differences)].append(f"{spelled(method)} {figures}".rstrip())
     head = (
         f"Against {spelled(against)}, in points of test accuracy, with {CONFIDENCE:.0%} intervals "
         f"over {len(scores[against])} seeds:"
@@ -47,16 +50,11 @@ def spelled(method: str) -> str:
     return f"{entry.name} ({method})" if entry else method
 
 
-def _scores(runs: Sequence[Run], method: str) -> Mapping[int, float]:
-    """Test accuracies in percent by seed; none if a run of the method did not train."""
-    own = [run for run in runs if run.method == method]
+def _scores(own: Sequence[Run]) -> Mapping[int, float]:
+    """Test accuracies of a method in percent by seed; none if one of its runs did not train."""
     if any(run.outcome for run in own):
         return {}
     return {run.seed: 100 * run.curve[-1].test_accuracy for run in own}
-
-
-def _paired(mine: Mapping[int, float], theirs: Mapping[int, float]) -> Float[np.ndarray, " seeds"]:
-    return np.array([mine[seed] - theirs[seed] for seed in theirs if seed in mine])
 
 
 def _end(differences: Float[np.ndarray, " seeds"]) -> str:
@@ -66,10 +64,3 @@ def _end(differences: Float[np.ndarray, " seeds"]) -> str:
     if low > -LEVEL and high < LEVEL:
         return ENDS[1]
     return ENDS[0] if low > 0 else ENDS[2] if high < 0 else ENDS[3]
-
-
-def _figures(differences: Float[np.ndarray, " seeds"]) -> str:
-    if not differences.size:
-        return ""
-    low, high = interval(differences)
-    return f" {differences.mean():+.1f} [{low:+.1f}, {high:+.1f}]"

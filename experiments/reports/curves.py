@@ -12,7 +12,7 @@ from scipy.optimize import isotonic_regression
 from experiments.reports.files import write_whole
 from experiments.reports.method_style import method_style
 from experiments.reports.picture import new_figure, picture
-from experiments.reports.table import NO_COSTS, failures
+from experiments.reports.table import NO_COSTS, by_method, failures
 from experiments.reports.tpu import Cost
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
@@ -46,8 +46,7 @@ def _draw(
 ) -> dict[str, Float[np.ndarray, " epochs"]]:
     """Draws every method's line and band, and returns the lines."""
     lines = {}
-    for index, method in enumerate(dict.fromkeys(run.method for run in runs)):
-        own = [run for run in runs if run.method == method]
+    for index, (method, own) in enumerate(by_method(runs).items()):
         values = factor * _by_epoch([run.curve for run in own], measure)
         mean = _mean(values)
         epochs = np.arange(1, values.shape[1] + 1)
@@ -78,10 +77,10 @@ def _mean(values: Float[np.ndarray, "runs epochs"]) -> Float[np.ndarray, " epoch
 def _draw_trade(axes: Axes, runs: Sequence[Run], costs: Mapping[str, Cost]) -> None:
     """Mean and range of the test accuracy of each method, over the bytes that its step moves."""
     ends = {}
-    for index, method in enumerate(dict.fromkeys(run.method for run in runs)):
-        own = [100 * r.curve[-1].test_accuracy for r in runs if r.method == method]
-        mean, style = np.mean(own), method_style(method, index)
-        reach = np.abs(np.array([[min(own)], [max(own)]]) - mean)
+    for index, (method, own) in enumerate(by_method(runs).items()):
+        found = [100 * run.curve[-1].test_accuracy for run in own]
+        mean, style = np.mean(found), method_style(method, index)
+        reach = np.abs(np.array([[min(found)], [max(found)]]) - mean)
         face = style["color"] if style["linestyle"] == "-" else "white"
         dot = {"fmt": "o", "color": style["color"], "markerfacecolor": face, "capsize": 3}
         axes.errorbar(costs[method].traffic, mean, reach, **dot)

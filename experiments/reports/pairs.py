@@ -1,16 +1,16 @@
 """Pairs of methods over several comparisons: what the second adds to the first, set by set."""
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 from jaxtyping import Float
 
 from experiments.errors import UserError
 from experiments.reports.files import write_whole
 from experiments.reports.picture import line_style, new_figure, picture
-from experiments.reports.table import markdown
+from experiments.reports.table import markdown, mean_and_interval
 from experiments.runs.analyse import interval
 
 Pair = tuple[str, str]
@@ -51,16 +51,13 @@ def write_pairs(folder: Path, pairs: str) -> int:
 
 def _gains(file: Path, pair: Pair) -> Float[np.ndarray, " seeds"]:
     """By seed; none where a run did not train."""
-    found: dict[str, dict[str, float]] = {name: {} for name in pair}
-    with file.open(encoding="utf-8") as lines:
-        rows = [row for row in csv.DictReader(lines) if row["method"] in pair]
-    for row in rows:
-        found[row["method"]][row["seed"]] = 100 * float(row["test_accuracy"])
-    first, second = (found[name] for name in pair)
-    if not first or first.keys() != second.keys():
+    runs = pl.read_csv(file, infer_schema=False).filter(pl.col("method").is_in(pair)).sort("seed")
+    first, second = (runs.filter(pl.col("method") == name) for name in pair)
+    if first.is_empty() or not first["seed"].equals(second["seed"]):
         raise UserError(f"{file} has not the same seeds of {' and '.join(pair)}; {WANTED}.")
-    trained = not any(row["outcome"] for row in rows)
-    return np.array([second[seed] - first[seed] for seed in first if trained])
+    accuracies = (each["test_accuracy"].cast(pl.Float64).to_numpy() for each in (second, first))
+    mine, theirs = (100 * each for each in accuracies)
+    return mine - theirs if runs["outcome"].is_null().all() else np.zeros(0)
 
 
 def _over_sets(gains: Mapping[str, Float[np.ndarray, " seeds"]]) -> Float[np.ndarray, " sets"]:
@@ -76,11 +73,9 @@ def _table(gains: Gains) -> str:
 
 
 def _cell(values: Float[np.ndarray, " n"]) -> str:
-    if not len(values):
-        return ""
-    low, high = interval(values)
+    low, high = interval(values) if len(values) else (0, 0)
     side = " +" if low > 0 else " -" if high < 0 else ""
-    return f"{values.mean():+.2f} [{low:+.2f}, {high:+.2f}]{side}"
+    return f"{mean_and_interval(values, '+.2f')}{side}"
 
 
 def _draw(gains: Gains) -> bytes:

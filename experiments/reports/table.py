@@ -5,16 +5,18 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 import jaxnorm
 from experiments.reports.tpu import Cost
+from experiments.runs.analyse import interval
 from experiments.runs.spec import own_settings, shown
 from experiments.training.fit import AT_CHANCE, DIVERGED, Run
 
@@ -28,6 +30,14 @@ STEADY = 0.1
 NO_COSTS: Mapping[str, Cost] = MappingProxyType({})
 
 
+def by_method(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """The runs of each method, in the order in which methods come."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(run.method, []).append(run)
+    return groups
+
+
 def comparison_table(runs: Sequence[Run], costs: Mapping[str, Cost] = NO_COSTS) -> Table:
     """One row a method: mean ± standard deviation over its seeds, accuracies in percent.
 
@@ -37,20 +47,15 @@ def comparison_table(runs: Sequence[Run], costs: Mapping[str, Cost] = NO_COSTS) 
     columns, a value for each seed.
     """
     own = own_settings(run.changes for run in runs)
-    methods = list(dict.fromkeys(run.method for run in runs))
-    grouped = [[run for run in runs if run.method == method] for method in methods]
-    several = len(methods) > 1
-    known = any(method in costs for method in methods)
-    timed = not known and all(map(_is_steady, grouped))
-    header = ["method", "test, %", *["difference"] * several, "test loss", "train, %"]
-    header += ["step, ms"] * timed + ["TPU bytes", "waits"] * known
-    rows = []
-    for group in grouped:
-        name, accuracy, gain, *others, step = _row(group, grouped[0])
-        last = [step] * timed + _cost(costs.get(group[0].method)) * known
-        settings = [_values(group, each) for each in own]
-        rows.append((name, accuracy, *[gain] * several, *others, *last, *settings))
-    return (*header, *(name.replace("_", " ") for name in own)), rows
+    groups = by_method(runs)
+    first, *others = groups.values()
+    rows = [_row(group, first, costs.get(method), own) for method, group in groups.items()]
+    known = any(method in costs for method in groups)
+    left_out = set() if others else {"difference"}
+    left_out |= set() if known else {"TPU bytes", "waits"}
+    left_out |= {"step, ms"} if known or not all(map(_is_steady, groups.values())) else set()
+    header = tuple(name for name in rows[0] if name not in left_out)
+    return header, [tuple(row[name] for name in header) for row in rows]
 
 
 def markdown(table: Table) -> str:
@@ -92,33 +97,35 @@ def _commit() -> str:
         return ""
 
 
-def _row(runs: Sequence[Run], first: Sequence[Run]) -> tuple[str, ...]:
+def _row(
+    runs: Sequence[Run], first: Sequence[Run], cost: Cost | None, own: Sequence[str]
+) -> dict[str, str]:
+    """Every column's text for one method."""
     trained = [run for run in runs if not run.diverged]
-    name = f"{runs[0].method}{failures(runs)}"
-    if not trained:
-        return (name, *[""] * 5)
     last, steps = [run.curve[-1] for run in trained], [run.step_ms for run in trained]
     baseline = {run.seed: run.curve[-1].test_accuracy for run in first if not run.diverged}
     pairs = [(run.curve[-1].test_accuracy, baseline.get(run.seed)) for run in trained]
     gains = [100 * (mine - theirs) for mine, theirs in pairs if theirs is not None]
-    return (
-        name,
-        mean_and_deviation([100 * entry.test_accuracy for entry in last], ".2f"),
-        "" if runs[0].method == first[0].method or not gains else mean_and_deviation(gains, "+.2f"),
-        mean_and_deviation([entry.test_loss for entry in last], ".3f"),
-        mean_and_deviation([100 * entry.train_accuracy for entry in last], ".2f"),
-        mean_and_deviation(steps, ".1f" if max(steps) >= 100 else ".2f"),
-    )
+    figures = {
+        "test, %": ([100 * entry.test_accuracy for entry in last], ".2f"),
+        "difference": ([] if runs is first else gains, "+.2f"),
+        "test loss": ([entry.test_loss for entry in last], ".3f"),
+        "train, %": ([100 * entry.train_accuracy for entry in last], ".2f"),
+        "step, ms": (steps, ".1f" if max(steps, default=0) >= 100 else ".2f"),
+    }
+    return {
+        "method": f"{runs[0].method}{failures(runs)}",
+        **{name: mean_and_deviation(*each) if each[0] else "" for name, each in figures.items()},
+        "TPU bytes": "" if cost is None else f"{cost.traffic:.2f}",
+        "waits": "" if cost is None else str(cost.collectives),
+        **{name.replace("_", " "): _values(runs, name) for name in own},
+    }
 
 
 def _is_steady(runs: Sequence[Run]) -> bool:
     """Whether step times are near each other; those of runs that ended early do not count."""
     steps = [run.step_ms for run in runs if not run.diverged]
     return len(steps) < 2 or bool(np.std(steps, ddof=1) <= STEADY * np.mean(steps))
-
-
-def _cost(cost: Cost | None) -> list[str]:
-    return ["", ""] if cost is None else [f"{cost.traffic:.2f}", str(cost.collectives)]
 
 
 def _values(runs: Sequence[Run], name: str) -> str:
@@ -141,3 +148,11 @@ def mean_and_deviation(values: Sequence[float] | Sequence[np.floating[Any]], for
         return mean
     # NumPy's deviation passes a diverged run's NaN on; the standard library's raises.
     return f"{mean} ± {np.std(values, ddof=1):{form.lstrip('+')}}"
+
+
+def mean_and_interval(values: Float[np.ndarray, " n"], form: str) -> str:
+    """``mean [low, high]``, the interval of the mean; empty if there are no values."""
+    if not len(values):
+        return ""
+    low, high = interval(values)
+    return f"{values.mean():{form}} [{low:{form}}, {high:{form}}]"

@@ -1,6 +1,8 @@
 """What is read off compiled programs, and the command that has them made."""
 
 import csv
+import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +10,8 @@ import jax
 import pytest
 
 from experiments.bench.compiled import compilations, targets
+from experiments.bench.compiled.command import Compiled, specs_of
+from experiments.bench.compiled.kernels import KERNELS
 from experiments.bench.compiled.program import Program
 from experiments.bench.compiled.rows import Row, merged, ratios, read_rows, write_rows
 from experiments.bench.compiled.spec import Spec
@@ -55,16 +59,11 @@ def test_targets(name: str, devices: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "named"),
-    [("v5:4x4", "v5e"), ("v5e", "v5e:4x4"), ("v5e:0x4", "v5e:4x4"), ("h100:2x2", "h100:8")],
+    [("v5:4x4", "v5e"), ("v5e:0x4", "v5e:4x4"), ("h100:2x2", "h100:8"), ("h100:12", "multiple")],
 )
 def test_a_wrong_target_is_told_a_right_one(name: str, named: str) -> None:
     with pytest.raises(UserError, match=named):
         find_target(name)
-
-
-def test_twelve_gpus_are_no_machines() -> None:
-    with pytest.raises(UserError, match="multiple"):
-        find_target("h100:12")
 
 
 @pytest.mark.parametrize(
@@ -138,19 +137,21 @@ def test_the_command(
     assert "v5e:4x4, training step of cnn9" in (tmp_path / "table.md").read_text()
 
 
-def test_an_unknown_method_is_refused_before_anything_is_compiled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(targets.importlib.util, "find_spec", lambda name: True)
-    for what, name in (
-        ("step", "bm"),
-        ("step", "none+privat"),
-        ("update", "sdg"),
-        ("effective", "lwc"),
-    ):
-        command = ["bench", "compiled", "--what", what, "--methods", name]
-        assert main([*command, "--out", str(tmp_path)]) == 2
-        assert repr(name) in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("what", "name"), [("step", "none+privat"), ("update", "sdg"), ("effective", "lwc")]
+)
+def test_an_unknown_method_is_refused_before_anything_is_compiled(what: str, name: str) -> None:
+    with pytest.raises(UserError, match=re.escape(repr(name))):
+        specs_of(Compiled(what=what, methods=name))
+
+
+@pytest.mark.parametrize(
+    ("kernels", "millions"), [("wrn28x10", 36.5), ("resnet50", 25.5), ("decoder", 302.0)]
+)
+def test_the_networks_have_their_published_sizes(kernels: str, millions: float) -> None:
+    """Of GPT-2 medium's 355M less what it looks up: 50,257 tokens and 1,024 positions."""
+    weights = sum(math.prod(shape) for shape in KERNELS[kernels]())
+    assert weights / 1e6 == pytest.approx(millions, abs=0.1)
 
 
 def test_a_private_step_has_the_gradient_of_each_row() -> None:
@@ -161,10 +162,3 @@ def test_a_private_step_has_the_gradient_of_each_row() -> None:
         shapes[name] = str(jax.make_jaxpr(subject.function)(*subject.arguments))
     assert "f32[7,5,10]" in shapes["none+private"]
     assert "f32[7,5,10]" not in shapes["none"]
-
-
-def test_its_help_is_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main(["bench", "compiled", "--help"])
-    shown = capsys.readouterr().out
-    assert "--rows-per-device" in shown

@@ -1,16 +1,12 @@
-"""Point clouds in HDF5 files: in the order of the lists, cut, and what is refused."""
+"""Point clouds in HDF5 files: in the order of the lists, and cut."""
 
-import sys
 from pathlib import Path
 
 import h5py
 import numpy as np
-import pytest
 
 from experiments.data.describe import describe_sources
-from experiments.data.hdf5 import load_clouds
 from experiments.data.load import load
-from experiments.errors import UserError
 
 POINTS = 1500
 RANDOM = np.random.default_rng(0)
@@ -44,46 +40,3 @@ def test_a_folder(tmp_path: Path) -> None:
     assert data.X_train.dtype == np.float32
     assert data.y_test.dtype == np.int32
     assert "train_files.txt" in describe_sources()
-
-
-def replace(name: str, values: object) -> dict[str, object]:
-    return {"data": CLOUDS["test0"], "label": np.array([[0], [2]], np.uint8)} | {name: values}
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (replace("data", CLOUDS["test0"][:, :100]), r"\(2, 100, 3\).*wanted \(rows, 1024, 3\)"),
-        (replace("data", CLOUDS["test0"][..., :2]), r"\(2, 1024, 2\)"),
-        (replace("data", np.float32(1)), "cannot read data and label"),
-        (replace("label", np.zeros((3, 1), np.uint8)), r"label of \(3, 1\)"),
-        (replace("label", np.zeros((2, 1), np.float32)), "labels of type float32"),
-        ({"points": CLOUDS["test0"]}, "cannot read data and label"),
-    ],
-)
-def test_other_contents_are_refused(
-    tmp_path: Path, content: dict[str, object], message: str
-) -> None:
-    folder = write(tmp_path / "x")
-    with h5py.File(folder / "ply_data_test0.h5", "w") as file:
-        for name, values in content.items():
-            file[name] = values
-    with pytest.raises(UserError, match=message):
-        load_clouds(folder)
-
-
-def test_missing_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = write(tmp_path / "x")
-    (folder / "ply_data_train0.h5").write_text("no HDF5")
-    with pytest.raises(UserError, match=r"cannot read data and label of .*ply_data_train0\.h5"):
-        load_clouds(folder)
-    (folder / "ply_data_train0.h5").unlink()
-    with pytest.raises(UserError, match=r"cannot read data and label of .*ply_data_train0\.h5"):
-        load_clouds(folder)
-    (folder / "train_files.txt").write_text("ply_data_train1.h5")
-    (folder / "test_files.txt").unlink()
-    with pytest.raises(UserError, match=r"x has no test_files\.txt that names its HDF5 files"):
-        load_clouds(folder)
-    monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(UserError, match=r"pip install 'jaxnorm\[experiments\]'"):
-        load_clouds(folder)

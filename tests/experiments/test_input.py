@@ -1,7 +1,6 @@
 """The benchmark of pictures that are read while training, on a handful of them."""
 
 import csv
-import shutil
 import sys
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from PIL import Image
 
 from experiments.bench import mixed
-from experiments.bench.input import Resident, Some
+from experiments.bench.input import Some
 from experiments.bench.mixed import write_enlarged, write_records
 from experiments.cli import main
 from experiments.data.pictures import load_pictures
@@ -64,11 +63,6 @@ def test_pictures_get_sizes_of_their_own_and_records_hold_the_same_bytes(
     assert seen[0] == seen[1]
 
 
-def test_too_few_pictures_are_told(small, tmp_path):
-    with pytest.raises(mixed.UserError, match=r"has 12 pictures train/.*wanted 13 to enlarge"):
-        write_enlarged(small, tmp_path, 13)
-
-
 def test_some_rows_are_those_rows_cropped_or_not(small, tiny_sides, tmp_path):
     write_enlarged(small, tmp_path, 10)
     source = load_pictures(tmp_path, 6).stream.train
@@ -79,13 +73,6 @@ def test_some_rows_are_those_rows_cropped_or_not(small, tiny_sides, tmp_path):
         expected = all_of_them[np.array([5, 7])]
         np.testing.assert_array_equal(X, expected[0])
         np.testing.assert_array_equal(y, expected[1])
-
-
-def test_a_resident_batch_is_read_from_nowhere():
-    batch = np.zeros((2, 3)), np.zeros(2)
-    found = list(Resident(None, batch, 3).batches(0, 0, 2))
-    assert len(found) == 3
-    assert all(each is batch for each in found)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells")
@@ -114,12 +101,6 @@ def test_the_benchmark_writes_a_row_for_each_source_and_way(small, tiny_sides, t
         assert float(row["core_ms_per_row"]) > 0
         assert float(row["held_mib"]) <= float(row["peak_mib"])
     assert "a tenth for tests" in capsys.readouterr().out
-    # What is there already is read as it is.
-    shutil.copytree(small, tmp_path / "small")
-    command[command.index("--enlarged") + 1] = "0"
-    command[command.index(str(small))] = str(tmp_path / "small")
-    assert main([*command, "--out", str(tmp_path)]) == 0
-    assert (tmp_path / "input.csv").read_text().splitlines()[1].startswith("small,none,input,")
 
 
 def test_what_is_missing_is_told(small, tmp_path, capsys):
@@ -128,6 +109,8 @@ def test_what_is_missing_is_told(small, tmp_path, capsys):
     command = ["bench", "input", "--data-dir", str(small), "--side", "8", "--methods", "none"]
     assert main([*command, "--out", str(tmp_path)]) == 2
     assert "take 2,560 rows, and" in capsys.readouterr().err
+    assert main([*command, "--enlarged", "13", "--out", str(tmp_path)]) == 2
+    assert "has 12 pictures" in capsys.readouterr().err
 
 
 def test_the_page_has_the_figures_of_the_file():

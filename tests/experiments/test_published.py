@@ -26,18 +26,6 @@ def others():
     first = [[('Color', 0.5, 0.75), ('ShearX', 0.125, 0.5)]]
     second = [[('Solarize', 0.0, 1.0), ('Color', 1.0, 0.0)]]
     return first + second
-
-def wrong_name():
-    return [[["Inverse", 1.0, 0.0], ["Rotate", 0.0, 0.25]]]
-
-def wrong_level():
-    return [[["Invert", 1.0, 7], ["Rotate", 0.0, 0.25]]]
-
-def computed():
-    return [one() for one in range(3)], [[["Invert", level, 0.0], ["Rotate", 0.0, 0.25]]]
-
-def unknown_level():
-    return [[["Invert", level, 0.0], ["Rotate", 0.0, 0.25]]]
 """
 
 
@@ -57,22 +45,6 @@ def test_the_lists_of_a_function_are_read(archive):
     np.testing.assert_array_equal(found.levels, [[0.75, 0.5], [1.0, 0.0]])
     assert found.operations.dtype == jnp.int32
     assert read_policies(str(archive)).operations.shape == (2, 2)
-
-
-@pytest.mark.parametrize(
-    ("place", "message"),
-    [
-        ("nowhere.py", "cannot read sub-policies from .*published: https"),
-        (f"{POLICIES_FILE}#missing", "no function in .*'missing'.*fa_reduced_cifar10, others"),
-        (f"{POLICIES_FILE}#wrong_name", "'Inverse': did you mean 'Invert'"),
-        (f"{POLICIES_FILE}#wrong_level", r"from 0 to 1; got \[1.0, 7\]"),
-        (f"{POLICIES_FILE}#computed", "holds no pairs"),
-        (f"{POLICIES_FILE}#unknown_level", "cannot read sub-policies"),
-    ],
-)
-def test_what_is_no_list_of_sub_policies_is_said(archive, place, message):
-    with pytest.raises(UserError, match=message):
-        read_policies(str(archive.parent / place))
 
 
 @pytest.mark.slow

@@ -1,13 +1,11 @@
-"""Wrong images, meshes, clouds of points and sub-policies."""
+"""Files that are no dataset, and sub-policies that are none."""
 
 import contextlib
 import io
-import lzma
-import struct
 import tarfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import h5py
@@ -17,28 +15,117 @@ from PIL import Image
 from experiments.augmentation.published import read_policies
 from experiments.data.load import load
 from experiments.data.pictures import load_pictures
-from tests.wrong.archives import Y, arrays
-from tests.wrong.entry import Walk, Wrong
+from tests.wrong import Walk, Wrong
 
-PICTURE = "wanted a whole picture"
-TAKE_OUT = "mend it or take it out"
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(40, 5))
+Y = RANDOM.permutation(np.arange(40) % 3)
+SQUARE = RANDOM.integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
+MASK = np.arange(40) < 10
+UNIQUE = "np.unique(y, return_inverse=True)[1]"
+
+Call = Callable[[Path], object]
 
 
-def png(size: tuple[int, int] = (2, 2), chunks: bytes = b"") -> bytes:
-    """A picture; one of another size has no pixels, and says so nowhere."""
+def small_machine(call: Call) -> Call:
+    """The same call where no more than two bytes are free."""
+
+    def limited(at: Path) -> object:
+        with contextlib.ExitStack() as patched:
+            for module in ("experiments.reading", "experiments.data.images"):
+                patched.enter_context(mock.patch(f"{module}.free_memory", return_value=2))
+            return call(at)
+
+    return limited
+
+
+def written(name: str, content: bytes | str) -> Call:
+    def call(at: Path) -> object:
+        (at / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        return load(name, 0)
+
+    return call
+
+
+def saved(**arrays: Any) -> bytes:
     content = io.BytesIO()
-    Image.new("L", (2, 2)).save(content, "png")
-    start = content.getvalue()
-    first = chunk(b"IHDR", struct.pack(">II", *size) + start[24:29])
-    return start[:8] + first + chunks + start[33:]
+    np.savez(content, **({"y": Y} | arrays))
+    return content.getvalue()
 
 
-def chunk(kind: bytes, content: bytes) -> bytes:
-    check = zlib.crc32(kind + content)
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", check)
+def bare() -> bytes:
+    content = io.BytesIO()
+    np.save(content, X)
+    return content.getvalue()
 
 
-BOMB = chunk(b"zTXt", b"note\0\0" + zlib.compress(bytes(1 << 23)))
+def split(X_train: Any = X, y_train: Any = Y, X_test: Any = X, y_test: Any = Y) -> bytes:
+    return saved(X_train=X_train, y_train=y_train, X_test=X_test, y_test=y_test)
+
+
+#: What is in toy.npz, and what is said of it.
+ARCHIVES: dict[str, tuple[bytes, tuple[str, ...]]] = {
+    "an array alone": (bare(), ("toy.npz", "np.savez(path, X=X, y=y)")),
+    "text": (b"no zip", ("toy.npz", "np.savez(path, X=X, y=y)")),
+    "half": (saved(X=X)[:200], ("toy.npz",)),
+    "objects": (saved(X=X.astype(object)), ("X of toy.npz", "allow_pickle=False")),
+    "text for numbers": (saved(X=X.astype(str)), ("X has type <U",)),
+    "other names": (saved(images=X), ("y, images", "X_train, y_train, X_test")),
+    "lengths": (saved(X=X, y=Y[:39]), ("(40, 5)", "(39,)")),
+    "columns of labels": (saved(X=X, y=np.stack([Y, Y], 1)), ("(40, 5)", "(40, 2)")),
+    "no features": (saved(X=X[:, :0]), ("(30, 0)",)),
+    "one number a row": (saved(X=X[:, 0]), ("(30,)", "(rows, features)")),
+    "widths": (split(X_test=X[:, 1:]), ("(5,)", "(4,)")),
+    "fractions": (saved(X=X, y=Y + 0.5), ("float64", UNIQUE)),
+    "one class": (saved(X=X, y=0 * Y), ("1 class",)),
+    "labels 2 and 7": (saved(X=X, y=2 + 5 * (Y > 0)), ("[2, 7]", UNIQUE)),
+    "labels from 1000": (saved(X=X, y=Y + 1000), ("[1000, 1001, 1002]", UNIQUE)),
+    "labels from -1": (saved(X=X, y=Y - 1), ("[-1, 0, 1]", UNIQUE)),
+    "labels with a gap": (split(y_train=2 * Y), ("[0, 2, 4]", UNIQUE)),
+    "a class to test on alone": (split(y_train=np.minimum(Y, 1)), ("test labels", "0 to 2")),
+    "NaN": (saved(X=X * np.nan), ("nan", "fill or drop")),
+    "one NaN": (saved(X=np.where(X > 1, np.nan, X)), ("nan", "fill or drop")),
+    "1e300": (saved(X=X * 1e300), ("inf", "rescale")),
+    "features of 1e-30": (saved(X=X * 1e-30), ("rows reach", "rescale")),
+    "a missing value of 1e20": (saved(X=np.where(X > 1, 1e20, X)), ("1e+20", "missing")),
+    "a mask of numbers": (saved(X=X, test=Y), ("test is int64", "(40,)")),
+    "a mask of one seed": (saved(X=X, test4=MASK), ("test4", "(4, 40)")),
+    "no training rows": (saved(X=X, test=MASK | True), ("no training rows",)),
+    "no test rows": (saved(X=X, test=MASK & False), ("no test rows",)),
+    "bytes beside floats": (split(SQUARE, X_test=SQUARE / 255), ("uint8", "float64")),
+    "channels first": (saved(X=SQUARE.transpose(0, 3, 1, 2)), ("X.transpose(0, 2, 3, 1)",)),
+    # Seconds since 1970: float32 numbers there are 128 apart.
+    "times": (saved(X=np.column_stack([X, 1.7e9 + np.arange(40)])), ("column 5", "1.7e+09")),
+    "times of training": (split(np.column_stack([X, 1.7e9 + np.arange(40)])), ("column 5",)),
+}
+
+#: What is in mine.csv, and what is said of it.
+TABLES = {
+    "": ("empty",),
+    "a,b": ("no training rows",),
+    "1,2\n3,4": ("'1,2'", "names"),
+    "a,label\n1,0,3\n": ("fields",),
+    "a,label\n1,0\n2\n": ("'label'",),
+    "label,a,y\n0,1,0\n": ("label, y",),
+    "a,label\n1,0\n,0\n1,1\n2,1\n": ("nan", "missing"),
+    "a,label\n1,0\nred,0\n": ("'a'", '"red"'),
+    "label,price\n1,0.5\n2,0.5\n": ("'label'", "2 different values in 2 rows"),
+    "a,b\n1,0.5\n2,0.5\n": ("'b'", "taken for the classes"),
+    "a,label\n1,0\n2,\n1,0\n2,\n": ("'label'", "words or whole numbers"),
+}
+
+
+def png(side: int = 4, kind: type = np.uint8, value: int = 0) -> bytes:
+    content = io.BytesIO()
+    Image.fromarray(np.full((side, 4), value, kind)).save(content, "png")
+    return content.getvalue()
+
+
+def large() -> bytes:
+    """A hundred million pixels in a few bytes."""
+    content = io.BytesIO()
+    Image.new("1", (10_000, 10_000)).save(content, "png")
+    return content.getvalue()
 
 
 def in_memory(folder: Path) -> object:
@@ -50,210 +137,147 @@ def streamed(folder: Path) -> object:
     return load_pictures(folder, 8).stream.test[[1]]
 
 
+PLACES = ("train/a", "train/b", "test/a", "test/b")
+
+
 def images(
-    content: bytes, classes: str = "ab", read: Callable[[Path], object] = in_memory
-) -> Callable[[Path], object]:
+    content: bytes = png(),
+    read: Call = in_memory,
+    places: tuple[str, ...] = PLACES,
+) -> Call:
     """A folder of images, the last of which has this content."""
 
     def call(at: Path) -> object:
-        for part in ("train", "test"):
-            for label in classes:
-                (at / "set" / part / label).mkdir(parents=True)
-                (at / "set" / part / label / "0.png").write_bytes(png())
-        (at / "set" / "test" / classes[-1] / "0.png").write_bytes(content)
+        for number, place in enumerate(places, 1):
+            (at / "set" / place).mkdir(parents=True)
+            last = number == len(places)
+            (at / "set" / place / "0.png").write_bytes(content if last else png())
+        (at / "set").mkdir(exist_ok=True)
         return read(at / "set")
 
     return call
 
 
-def packed(content: bytes) -> Callable[[Path], object]:
+def off(
+    faces: str = "3 0 1 2",
+    head: str = "OFF\n",
+    vertices: str = "0 0 0\n1 0 0\n0 1 0",
+    places: tuple[str, ...] = ("chair/train", "bed/train", "chair/test"),
+) -> Call:
     def call(at: Path) -> object:
-        (at / "set.tar.xz").write_bytes(content)
-        return load("set.tar.xz", 0)
-
-    return call
-
-
-def tar_xz(damage: int) -> bytes:
-    """A tar of one picture, with a byte in its middle changed."""
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w") as tar:
-        member = tarfile.TarInfo("train/a/0.png")
-        member.size = len(png())
-        tar.addfile(member, io.BytesIO(png()))
-    packed = bytearray(lzma.compress(content.getvalue()))
-    packed[len(packed) // 2] ^= damage
-    return bytes(packed)
-
-
-def small_machine(call: Callable[[Path], object]) -> Callable[[Path], object]:
-    """The same call where no more than two bytes are free."""
-
-    def limited(at: Path) -> object:
-        modules = ("experiments.reading", "experiments.data.images")
-        with contextlib.ExitStack() as patched:
-            for module in modules:
-                patched.enter_context(mock.patch(f"{module}.free_memory", return_value=2))
-            return call(at)
-
-    return limited
-
-
-def saved(at: Path) -> object:
-    arrays(X=np.ones((40, 5)), y=Y)(at / "toy.npz")
-    return load("toy.npz", 0)
-
-
-def off(vertices: str, faces: str = "3 0 1 2", counts: str = "3 1 0") -> Callable[[Path], object]:
-    def call(at: Path) -> object:
-        for part in ("train", "test"):
-            (at / "set" / "chair" / part).mkdir(parents=True)
-            (at / "set" / "chair" / part / "0.off").write_text(
-                f"OFF\n{counts}\n{vertices}\n{faces}\n"
-            )
+        for place in places:
+            (at / "set" / place).mkdir(parents=True)
+            text = f"{head}3 1 0\n{vertices}\n{faces}\n"
+            (at / "set" / place / "0.off").write_text(text)
         return load("set", 0)
 
     return call
 
 
-SOLID = "0 0 0\n1 0 0\n0 1 0"
 CLOUDS = np.zeros((2, 1024, 3), np.float32)
-NAMES = ("train_files.txt", "test_files.txt")
 
 
-def clouds(
-    data: object, label: object = (0, 1), names: bytes = b"x.h5"
-) -> Callable[[Path], object]:
+def clouds(names: str = "x.h5", **content: object) -> Call:
     def call(at: Path) -> object:
         (at / "set").mkdir()
         with h5py.File(at / "set" / "x.h5", "w") as file:
-            file["data"], file["label"] = data, label
-        for name in NAMES:
-            (at / "set" / name).write_bytes(names)
+            for name, values in ({"data": CLOUDS, "label": (0, 1)} | content).items():
+                file[name] = values
+        for part in ("train", "test"):
+            (at / "set" / f"{part}_files.txt").write_text(names)
         return load("set", 0)
 
     return call
 
 
-STRUCTURE = np.zeros((2, 1024, 3), [("x", "f4")])
-
-
-def policies(step: str, code: str = "def fa_reduced_cifar10():\n    return [[{0}, {0}]]\n"):
+def policies(step: str, function: str = "fa_reduced_cifar10") -> Call:
     def call(at: Path) -> object:
-        (at / "p.py").write_text(code.format(step))
+        (at / "p.py").write_text(f"def {function}():\n    return [[{step}, {step}]]\n")
         return read_policies("p.py")
 
     return call
 
 
-NO_FRACTION = "probabilities and levels are from 0 to 1"
-SOURCE = "github.com/kakaobrain"
-AUTHORS = "wanted its authors' file"
+def packed() -> bytes:
+    """A tar whose middle is damaged."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:xz") as tar:
+        member = tarfile.TarInfo("train/a/0.png")
+        member.size = len(png())
+        tar.addfile(member, io.BytesIO(png()))
+    damaged = bytearray(content.getvalue())
+    damaged[len(damaged) // 2] ^= 255
+    return bytes(damaged)
+
 
 FILES: Walk = {
-    "a picture of 3.6e9 pixels": Wrong(
-        images(png((60000, 60000))), "image test/b/0.png: Image size", PICTURE, TAKE_OUT
-    ),
-    "a picture of 1e8 pixels": Wrong(
-        images(png((10000, 10000))), "decompression bomb", PICTURE, TAKE_OUT
-    ),
-    "a streamed picture of 1e8 pixels": Wrong(
-        images(png((10000, 10000)), read=streamed), "decompression bomb", PICTURE, TAKE_OUT
-    ),
-    "a bomb of text": Wrong(images(png(chunks=BOMB)), "too large", PICTURE, TAKE_OUT),
-    "a broken picture": Wrong(images(png()[:40]), "image test/b/0.png", PICTURE, TAKE_OUT),
-    "no picture": Wrong(images(b"\0" * 99), "cannot identify", PICTURE, TAKE_OUT),
-    "images of one class": Wrong(
-        images(png(), "a"), "set has 1 class", "wanted 2 or more", "nothing to tell apart"
-    ),
-    "corrupt xz": Wrong(
-        packed(tar_xz(255)), "cannot read set.tar.xz", "wanted a tar of images", "pack them anew"
-    ),
-    "no xz": Wrong(
-        packed(b"no tar"), "cannot read set.tar.xz", "wanted a tar of images", "give their folder"
-    ),
-    "images beyond memory": Wrong(
-        small_machine(images(png())),
-        "what set holds up to train/a",
-        "wanted at most",
-        "fewer images",
-    ),
-    "arrays beyond memory": Wrong(
-        small_machine(saved), "X of toy.npz takes", "wanted at most the 0.0 GiB", "keep fewer rows"
-    ),
-    "a name of 5000 letters": Wrong(
-        lambda at: load("x" * 5000, 0), "name too long", "wanted a name", "see the command datasets"
-    ),
-    "a mesh without area": Wrong(
-        off("0 0 0\n1 0 0\n2 0 0"), "has the area 0", "triangles of some area", TAKE_OUT
-    ),
-    "a mesh with NaN": Wrong(
-        off("0 0 0\n1 0 0\n0 nan 0"), "has the area nan", "wanted finite vertices", TAKE_OUT
-    ),
-    "a mesh with infinity": Wrong(
-        off("0 0 0\n1 0 0\n0 inf 0"), "has the area", "wanted finite vertices", TAKE_OUT
-    ),
-    "a mesh of 1e300": Wrong(
-        off("0 0 0\n1e300 0 0\n0 1e300 0"), "has the area inf", "wanted finite vertices", TAKE_OUT
-    ),
-    "a negative corner": Wrong(
-        off(SOLID, "3 0 1 -1"), "no OFF file of triangles", "of vertices 0 to 2", TAKE_OUT
-    ),
-    "a mesh of -3 vertices": Wrong(
-        off(SOLID, counts="-3 1 0"), "cannot read the mesh", "wanted an OFF file", TAKE_OUT
-    ),
-    "a mesh of 1e12 vertices": Wrong(
-        off(SOLID, counts="1000000000000 1 0"), "cannot read the mesh", "wanted an OFF", TAKE_OUT
-    ),
-    "clouds of strings": Wrong(
-        clouds(np.full(CLOUDS.shape, b"1")), "data of type |S1", "wanted coordinates", "as float32"
-    ),
-    "complex clouds": Wrong(
-        clouds(CLOUDS + 0j), "data of type complex64", "wanted coordinates", "as float32"
-    ),
-    "clouds of structures": Wrong(
-        clouds(STRUCTURE), "data of type [('x'", "wanted coordinates", "save them as float32"
-    ),
-    "labels of strings": Wrong(
-        clouds(CLOUDS, ["a", "b"]), "labels of type object", "wanted class numbers", "as int64"
-    ),
-    "a list that is not UTF-8": Wrong(
-        clouds(CLOUDS, names=b"\xff.h5"), "train_files.txt", "wanted a file's name", "in UTF-8"
-    ),
-    "clouds beyond memory": Wrong(
-        small_machine(clouds(CLOUDS)), "x.h5 takes", "wanted at most", "keep fewer rows"
-    ),
     **{
-        f"a level of {level}": Wrong(
-            policies(f"('ShearX', 0.5, {level})"),
-            f"got [0.5, {shown}]",
-            NO_FRACTION,
-            "mend the file",
-        )
-        for level, shown in [
-            ("'0.5'", "'0.5'"),
-            ("None", "None"),
-            ("[1]", "[1]"),
-            ("1j", "1j"),
-            ("True", "True"),
-            ("1e999", "inf"),
-            ("-0.1", "-0.1"),
+        f"npz: {name}": Wrong(written("toy.npz", content), named)
+        for name, (content, named) in ARCHIVES.items()
+    },
+    **{
+        f"csv: {text!r}": Wrong(written("mine.csv", text), ("mine.csv", *named))
+        for text, named in TABLES.items()
+    },
+    "arrays beyond memory": Wrong(
+        small_machine(written("toy.npz", saved(X=X))), ("X of toy.npz", "keep fewer rows")
+    ),
+    "no such name": Wrong(lambda at: load("digit", 0), ("'digit'", "'digits'")),
+    "no such file": Wrong(lambda at: load("absent.npz", 0), ("absent.npz",)),
+    "no such folder": Wrong(lambda at: load(str(at / "absent"), 0), ("absent",)),
+    "a name of 5000 letters": Wrong(lambda at: load("x" * 5000, 0), ("xxx", "datasets")),
+    "a picture of 1e8 pixels": Wrong(images(large()), ("test/b/0.png", "bomb")),
+    "a streamed picture of 1e8 pixels": Wrong(images(large(), streamed), ("test/b/0.png", "bomb")),
+    "half a picture": Wrong(images(png()[:40]), ("test/b/0.png",)),
+    "no picture": Wrong(images(b"\0" * 99), ("test/b/0.png",)),
+    "16 bits": Wrong(images(png(4, np.uint16, 40_000)), ("test/b/0.png", "8 bits")),
+    "another size": Wrong(images(png(5)), ("test/b/0.png", "(5, 4, 1)", "(4, 4, 1)")),
+    "images of one class": Wrong(images(places=PLACES[::2]), ("set", "1 class")),
+    "no images": Wrong(images(places=()), ("set", "train/CLASS")),
+    "no test images": Wrong(images(places=PLACES[:2]), ("set", "test/CLASS")),
+    "test images of a class alone": Wrong(
+        images(places=(PLACES[0], *PLACES[2:])), ("set", "the class b")
+    ),
+    "streamed, of a class alone": Wrong(
+        images(read=streamed, places=(PLACES[0], *PLACES[2:])), ("set", "the class b")
+    ),
+    "no streamed test pictures": Wrong(
+        images(read=streamed, places=PLACES[:2]), ("set", "test/CLASS")
+    ),
+    "images beyond memory": Wrong(small_machine(images()), ("set", "train/a")),
+    "a damaged tar": Wrong(written("set.tar.xz", packed()), ("set.tar.xz",)),
+    "no tar": Wrong(written("set.tar", "no tar"), ("set.tar",)),
+    "a mesh without area": Wrong(off(vertices="0 0 0\n1 0 0\n2 0 0"), ("0.off", "area")),
+    "a mesh with NaN": Wrong(off(vertices="0 0 0\n1 0 0\n0 nan 0"), ("0.off", "area")),
+    "a mesh of quads": Wrong(off("4 0 1 2"), ("0.off", "triangles")),
+    "a corner that is not there": Wrong(off("3 0 1 3"), ("0.off",)),
+    "half a face": Wrong(off("3 0"), ("0.off",)),
+    "a mesh in PLY": Wrong(off(head="PLY\n"), ("0.off", "OFF")),
+    "no test meshes": Wrong(off(places=("chair/train",)), ("set", "CLASS/test/*.off")),
+    "test meshes of a class alone": Wrong(
+        off(places=("chair/train", "bed/test")), ("set", "the class bed")
+    ),
+    "clouds of few points": Wrong(clouds(data=CLOUDS[:, :100]), ("x.h5", "(2, 100, 3)")),
+    "clouds in the plane": Wrong(clouds(data=CLOUDS[..., :2]), ("x.h5", "(2, 1024, 2)")),
+    "clouds of one number": Wrong(clouds(data=np.float32(1)), ("x.h5",)),
+    "clouds of strings": Wrong(clouds(data=np.full(CLOUDS.shape, b"1")), ("x.h5", "|S1")),
+    "too many labels": Wrong(clouds(label=(0, 1, 1)), ("x.h5", "(3,)")),
+    "labels of fractions": Wrong(clouds(label=np.zeros((2, 1))), ("x.h5", "float64")),
+    "no such HDF5 file": Wrong(clouds("y.h5"), ("y.h5",)),
+    "a list of no files": Wrong(clouds("\n"), ("train_files.txt",)),
+    "clouds beyond memory": Wrong(small_machine(clouds()), ("x.h5", "keep fewer rows")),
+    **{
+        f"a sub-policy with {step}": Wrong(policies(step), ("p.py", named))
+        for step, named in [
+            ("('ShearX', 0.5, 7)", "0 to 1, not from 0.5 to 7"),
+            ("('ShearX', 0.5, None)", "nan"),
+            ("('ShearZ', 0.5, 0.5)", "'ShearZ'"),
+            ("('ShearX', level, 0.5)", "malformed"),
+            ("", "p.py"),
         ]
     },
-    "an unhashable constant": Wrong(
-        policies("{[]: 1}"), "cannot read sub-policies from p.py", AUTHORS, SOURCE
-    ),
-    "a sum of 50,000 terms": Wrong(
-        policies("+".join(["1"] * 50000)), "cannot read sub-policies", AUTHORS, SOURCE
-    ),
-    "10,000 brackets": Wrong(
-        policies("[" * 10000 + "]" * 10000), "cannot read sub-policies", AUTHORS, SOURCE
-    ),
-    "code for a constant": Wrong(policies("print()"), "cannot read sub-policies", AUTHORS, SOURCE),
     "another function": Wrong(
-        policies("", "def other():\n    return []\n"), "no function", "There are other", "There are"
+        policies("('Invert', 0.5, 0.5)", "other"), ("p.py", "'fa_reduced_cifar10'")
     ),
-    "an unknown operation": Wrong(
-        policies("('ShearZ', 0.5, 0.5)"), "'ShearZ'", "There are", "did you mean 'Shear"
-    ),
+    "no file of sub-policies": Wrong(lambda at: read_policies("nowhere.py"), ("nowhere.py",)),
 }

@@ -13,7 +13,7 @@ from experiments.bench.compiled.compilations import compiled
 from experiments.bench.compiled.effective import MAKERS
 from experiments.bench.compiled.kernels import KERNELS
 from experiments.bench.compiled.rows import Row, merged, read_rows, write_rows
-from experiments.bench.compiled.spec import BASES, Spec
+from experiments.bench.compiled.spec import BASES, Shard, Spec, What
 from experiments.bench.compiled.step import PEERS, PRIVATE
 from experiments.bench.compiled.targets import check_compiler, find_target
 from experiments.bench.compiled.update import OPTIMIZERS
@@ -60,13 +60,9 @@ class Compiled:
             f"GPU ({', '.join(GPUS)}) and how many, as h100:8."
         ),
     ] = "v5e:4x4"
-    what: Annotated[
-        Literal["step", "update", "effective"],
-        arg(
-            help="A training step of a method; the update of an optimizer's parameters; or weights "
-            "from raw parameters with the way back of their gradient."
-        ),
-    ] = "step"
+    what: What = "step"
+    """A training step of a method; the update of an optimizer's parameters; or weights from raw
+    parameters with the way back of their gradient."""
     model: Annotated[
         str,
         arg(
@@ -98,13 +94,9 @@ class Compiled:
     """How a step is spread over the devices: by the compiler, or on each one's own rows."""
     mesh: str = ""
     """The devices by axis, as data=8,model=2: rows over data; all along data if left out."""
-    shard: Annotated[
-        Literal["", "fan-in", "units"],
-        arg(
-            help="Cut every kernel along its fan-in or its units, a piece on each device of the "
-            "model axis, or of the data axis where there is no other."
-        ),
-    ] = ""
+    shard: Shard = ""
+    """Cut every kernel along its fan-in or its units, a piece on each device of the model axis, or
+    of the data axis where there is no other."""
     donate: bool = True
     """Let the new state take the memory of the old, as in training; without it a TPU's compiler
     finds more room in its fast memory for parameters alone."""

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -14,26 +15,22 @@ import jaxnorm
 from experiments.bench.compiled.kernels import params_of
 from experiments.bench.compiled.sharding import on, own_size, placed
 from experiments.bench.compiled.spec import Spec, Subject
-from experiments.bench.effective import NODES
 from experiments.errors import UserError
 
-#: ``kernels -> (weights of raw parameters, raw parameters)``.
-Maker = Callable[[Any], tuple[Callable[[Any], Any], Any]]
+#: Weights of raw parameters, and the raw parameters.
+Made = tuple[Callable[[Any], Any], Any]
 
 
-def _plain(kernels: Any) -> tuple[Callable[[Any], Any], Any]:
+def _plain(kernels: Any) -> Made:
     """Twice the kernels: what reads and writes each number once."""
     return (lambda raw: jax.tree.map(lambda w: 2 * w, raw)), kernels
 
 
-def _node(kind: Any) -> Maker:
-    def make(kernels: Any) -> tuple[Callable[[Any], Any], Any]:
-        return jaxnorm.effective, jaxnorm.reparametrize(kernels, kind)
-
-    return make
+def _node(kind: Any, kernels: Any) -> Made:
+    return jaxnorm.effective, jaxnorm.reparametrize(kernels, kind)
 
 
-def _spectral(kernels: Any) -> tuple[Callable[[Any], Any], Any]:
+def _spectral(kernels: Any) -> Made:
     """With the power iteration that each training step makes."""
     raw = jaxnorm.reparametrize(kernels, jaxnorm.SpectrallyNormalized)
     vectors = {f"{name}/kernel": jnp.ones(k["kernel"].shape[-1]) for name, k in kernels.items()}
@@ -55,26 +52,22 @@ class _Layer(nnx.Module):
         return self.kernel[...]
 
 
-def _wrapped(wrapper: Any) -> Maker:
+def _wrapped(wrapper: Any, kernels: Any) -> Made:
     """A wrapper of flax.nnx around every layer."""
+    rngs = nnx.Rngs(0)
+    layers = {n: wrapper(_Layer(k["kernel"]), rngs=rngs) for n, k in kernels.items()}
+    parts: Any = nnx.split(nnx.Dict(layers), nnx.Param, ...)
+    graph, raw, rest = parts
 
-    def make(kernels: Any) -> tuple[Callable[[Any], Any], Any]:
-        rngs = nnx.Rngs(0)
-        layers = {n: wrapper(_Layer(k["kernel"]), rngs=rngs) for n, k in kernels.items()}
-        parts: Any = nnx.split(nnx.Dict(layers), nnx.Param, ...)
-        graph, raw, rest = parts
+    def weights(raw: Any) -> Any:
+        # Anew, as what a wrapper writes must belong to the trace that reads it.
+        model = nnx.merge(graph, *jax.tree.map(lambda x: x, (raw, rest)))
+        return {name: model[name](None) for name in kernels}
 
-        def weights(raw: Any) -> Any:
-            # Anew, as what a wrapper writes must belong to the trace that reads it.
-            model = nnx.merge(graph, *jax.tree.map(lambda x: x, (raw, rest)))
-            return {name: model[name](None) for name in kernels}
-
-        return weights, raw
-
-    return make
+    return weights, raw
 
 
-def _paramax(kernels: Any) -> tuple[Callable[[Any], Any], Any]:
+def _paramax(kernels: Any) -> Made:
     if importlib.util.find_spec("paramax") is None:
         raise UserError("paramax is not installed: pip install paramax, or leave its row out.")
     equinox, paramax = map(importlib.import_module, ("equinox", "paramax"))
@@ -86,13 +79,17 @@ def _paramax(kernels: Any) -> tuple[Callable[[Any], Any], Any]:
     return (lambda raw: paramax.unwrap(equinox.combine(raw, functions))), raw
 
 
-MAKERS: Mapping[str, Maker] = MappingProxyType(
+MAKERS: Mapping[str, Callable[[Any], Made]] = MappingProxyType(
     {
         "plain": _plain,
-        **{name: _node(kind) for name, kind in NODES.items() if name != "sn"},
+        "cwo": partial(_node, jaxnorm.Scaled),
+        "lcw": partial(_node, jaxnorm.LinearlyConstrained),
+        "wn": partial(_node, jaxnorm.WeightNormalized),
+        "cwn": partial(_node, jaxnorm.CenteredWeightNormalized),
+        "ws": partial(_node, jaxnorm.WeightStandardized),
         "sn": _spectral,
-        "nnx.WeightNorm": _wrapped(nnx.WeightNorm),
-        "nnx.SpectralNorm": _wrapped(nnx.SpectralNorm),
+        "nnx.WeightNorm": partial(_wrapped, nnx.WeightNorm),
+        "nnx.SpectralNorm": partial(_wrapped, nnx.SpectralNorm),
         "paramax.WeightNormalization": _paramax,
     }
 )
@@ -110,5 +107,5 @@ def effective_subject(spec: Spec, devices: Sequence[jax.Device]) -> Subject:
 
     shapes = jax.eval_shape(lambda: (raw, weights(raw)))
     placement = placed(spec, devices)
-    size = own_size(jax.tree.leaves(on(placement, jax.eval_shape(lambda: kernels))))
+    size = own_size(on(placement, jax.eval_shape(lambda: kernels)))
     return Subject(there_and_back, on(placement, shapes), (there_and_back, shapes), size)

@@ -7,8 +7,38 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from experiments.bench.effective import resnet50_kernels, wide_resnet_kernels
-from experiments.bench.update import decoder_kernels
+Shapes = list[tuple[int, ...]]
+
+
+def wide_resnet_kernels() -> Shapes:
+    """The kernel shapes of WRN-28-10 (Zagoruyko and Komodakis 2016): 36.5M weights."""
+    shapes: Shapes = [(3, 3, 3, 16)]
+    before = 16
+    for width in (160, 320, 640):
+        shapes.append((1, 1, before, width))
+        for unit in range(4):
+            shapes += [(3, 3, before if unit == 0 else width, width), (3, 3, width, width)]
+        before = width
+    return [*shapes, (before, 10)]
+
+
+def resnet50_kernels() -> Shapes:
+    """The kernel shapes of ResNet-50 (He et al. 2016): 25.5M weights."""
+    shapes: Shapes = [(7, 7, 3, 64)]
+    before = 64
+    for width, units in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        shapes.append((1, 1, before, 4 * width))
+        for _ in range(units):
+            shapes += [(1, 1, before, width), (3, 3, width, width), (1, 1, width, 4 * width)]
+            before = 4 * width
+    return [*shapes, (before, 1000)]
+
+
+def decoder_kernels(width: int = 1024, layers: int = 24) -> Shapes:
+    """The kernel shapes of a decoder's blocks, those of GPT-2 medium: 302M weights."""
+    attention: Shapes = [(width, 3 * width), (width, width)]
+    return layers * [*attention, (width, 4 * width), (4 * width, width)]
+
 
 KERNELS: Mapping[str, Callable[[], Sequence[tuple[int, ...]]]] = MappingProxyType(
     {

@@ -71,7 +71,17 @@ class Program:
     @property
     def collectives(self) -> list[Instruction]:
         """Everywhere in the program; several arrays may travel in one."""
-        return [each for body in self.computations.values() for each in body if _travels(each)]
+        return [
+            each
+            for body in self.computations.values()
+            for each in body
+            if each.operation.removesuffix("-start") in COLLECTIVES
+        ]
+
+    @property
+    def collective_kinds(self) -> list[str]:
+        """The operation of each collective, such as ``all-reduce``."""
+        return [each.operation.removesuffix("-start") for each in self.collectives]
 
     @property
     def collective_bytes(self) -> int:
@@ -178,10 +188,6 @@ def _parts(shape: str) -> list[str]:
         else:
             parts[-1] += character
     return [part.strip() for part in parts]
-
-
-def _travels(each: Instruction) -> bool:
-    return each.operation.removesuffix("-start") in COLLECTIVES
 
 
 def _arrays(shape: str) -> Iterator[tuple[int, bool]]:

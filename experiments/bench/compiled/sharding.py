@@ -14,54 +14,41 @@ from experiments.config import Entry
 from experiments.errors import UserError
 from experiments.training.devices import DATA, MODEL, Placement, make_placement
 
-#: The axis of a kernel, from behind.
-_AXES = {"fan-in": 2, "units": 1}
+#: The axis of a kernel that is cut, from behind; none where kernels are whole.
+_AXES: dict[Shard, int] = {"": 0, "fan-in": 2, "units": 1}
 
 
-class Replicated(Placement):
-    """Parameters that are whole on every device."""
+def cut_along(behind: int) -> type[Placement]:
+    """Parameters in pieces along an axis, counted from behind; along none for 0."""
 
-    shard: Shard = ""
+    class Cut(Placement):
+        """Pieces over the axis ``model``, or over ``data`` where there is no other."""
 
-    def state_shardings(self, state: PyTree) -> PyTree:
-        """Where each leaf belongs; one that the devices do not divide is everywhere."""
-        assert self.mesh is not None, "a single device has nothing to shard over"
-        mesh, axis = self.mesh, MODEL if self.mesh.shape[MODEL] > 1 else DATA
-        behind = _AXES.get(self.shard, 0)
+        def state_shardings(self, state: PyTree) -> PyTree:
+            """Where each leaf belongs; one that the devices do not divide is everywhere."""
+            assert self.mesh is not None, "a single device has nothing to shard over"
+            mesh, axis = self.mesh, MODEL if self.mesh.shape[MODEL] > 1 else DATA
 
-        def sharding(leaf: Any) -> NamedSharding:
-            cut = 0 < behind <= leaf.ndim and leaf.shape[-behind] % mesh.shape[axis] == 0
-            if not cut:
-                return NamedSharding(mesh, P())
-            names: list[str | None] = [None] * leaf.ndim
-            names[-behind] = axis
-            return NamedSharding(mesh, P(*names))
+            def sharding(leaf: Any) -> NamedSharding:
+                if not 0 < behind <= leaf.ndim or leaf.shape[-behind] % mesh.shape[axis]:
+                    return NamedSharding(mesh, P())
+                before = leaf.ndim - behind
+                return NamedSharding(mesh, P(*before * [None], axis, *(behind - 1) * [None]))
 
-        return jax.tree.map(sharding, state)
+            return jax.tree.map(sharding, state)
 
-
-class AlongFanIn(Replicated):
-    """Kernels in pieces along their last axis but one; scales and biases are whole."""
-
-    shard: Shard = "fan-in"
-
-
-class AlongUnits(Replicated):
-    """Kernels, scales and biases in pieces along their last axis."""
-
-    shard: Shard = "units"
+    return Cut
 
 
 def placed(spec: Spec, devices: Sequence[jax.Device]) -> Placement:
-    """The devices, and how kernels are spread over them: over ``model``, or else over ``data``."""
+    """The devices, and how kernels are spread over them."""
     entry: Entry = "shard_map" if spec.entry == "shard_map" else "jit"
     if spec.shard and entry == "shard_map":
         raise UserError("--shard is for --entry jit: shard_map gives every device whole kernels.")
     placement = make_placement(entry, spec.mesh, devices)
     if placement.mesh is None or not (spec.shard or spec.what != "step"):
         return placement
-    kinds = {"": Replicated, "fan-in": AlongFanIn, "units": AlongUnits}
-    return kinds[spec.shard](placement.mesh, entry)
+    return cut_along(_AXES[spec.shard])(placement.mesh, entry)
 
 
 def on(placement: Placement, tree: PyTree) -> PyTree:
@@ -85,5 +72,6 @@ def _on(shape: Any, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
 
 def own_size(tree: PyTree) -> int:
     """How many numbers of a tree of placed shapes one device holds."""
-    sizes = (x.shape if x.sharding is None else x.sharding.shard_shape(x.shape) for x in tree)
+    leaves = jax.tree.leaves(tree)
+    sizes = (x.shape if x.sharding is None else x.sharding.shard_shape(x.shape) for x in leaves)
     return sum(map(math.prod, sizes))

@@ -42,23 +42,18 @@ def step_subject(spec: Spec, devices: Sequence[jax.Device]) -> Subject:
     """The step of a method on the devices; see `experiments.training.step`."""
     placement = placed(spec, devices)
     step, arguments = _step(spec, placement)
-    parameters = own_size(jax.tree.leaves(arguments[0].params))
-    return Subject(step, arguments, _step(spec, ONE_DEVICE), parameters, (0,))
+    return Subject(
+        step, arguments, _step(spec, ONE_DEVICE), own_size(arguments[0].params), donate=(0,)
+    )
 
 
 def _step(spec: Spec, placement: Placement) -> tuple[Any, tuple[Any, ...]]:
     rows = spec.rows * placement.data_devices
     X, y, classes = _data(spec.model, rows)
-    config = Config(
-        model=spec.model,
-        dtype="bfloat16" if spec.dtype == "bfloat16" else "float32",
-        channels=spec.channels,
-        depth=spec.depth,
-        width=spec.width,
-        batch_size=rows,
-        epochs=1,
-        epsilon=2.0 if spec.method.endswith(PRIVATE) else None,
-    )
+    names = ("model", "dtype", "channels", "depth", "width")
+    sizes: dict[str, Any] = {name: getattr(spec, name) for name in names}
+    epsilon = 2.0 if spec.method.endswith(PRIVATE) else None
+    config = Config(**sizes, batch_size=rows, epochs=1, epsilon=epsilon)
     dataset = Dataset(X, y, X, y, "zeros", classes)
     method = {**METHODS, **PEERS}[spec.method.removesuffix(PRIVATE)]
     trainer = make_trainer(method, config, dataset, placement)

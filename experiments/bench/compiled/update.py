@@ -13,6 +13,8 @@ from experiments.bench.compiled.kernels import params_of
 from experiments.bench.compiled.sharding import on, own_size, placed
 from experiments.bench.compiled.spec import Spec, Subject
 from experiments.methods.part import Optimizer
+from experiments.methods.rivals.hyperball import hyperball
+from experiments.methods.rivals.nero import normalize_units
 
 _SPHERE = jaxnorm.sphere_projection
 
@@ -35,6 +37,11 @@ def _muon() -> Optimizer:
     return contrib.muon(0.02, muon_weight_dimension_numbers=matrices)
 
 
+def _nero() -> Optimizer:
+    normalize = normalize_units(jaxnorm.flax_layout, 0.999)
+    return optax.chain(normalize, _sgd(), _SPHERE(squared_radius=1.0))
+
+
 #: What is last in a chain edits the update that the optimizer before it made.
 OPTIMIZERS: Mapping[str, Callable[[], Optimizer]] = MappingProxyType(
     {
@@ -50,6 +57,8 @@ OPTIMIZERS: Mapping[str, Callable[[], Optimizer]] = MappingProxyType(
         "optax.centralize": lambda: optax.chain(optax.centralize(), _sgd()),
         "optax.adaptive_grad_clip": lambda: optax.chain(optax.adaptive_grad_clip(0.01), _sgd()),
         "optax.contrib.muon": _muon,
+        "nero": _nero,
+        "hyperball": lambda: hyperball(_sgd(), jaxnorm.flax_layout),
     }
 )
 
@@ -68,5 +77,4 @@ def update_subject(spec: Spec, devices: Sequence[jax.Device]) -> Subject:
         return placement.keep(update(*arguments))
 
     arguments = on(placement, shapes)
-    size = own_size(jax.tree.leaves(arguments[0]))
-    return Subject(kept, arguments, (update, shapes), size, (0, 1))
+    return Subject(kept, arguments, (update, shapes), own_size(arguments[0]), donate=(0, 1))

@@ -56,7 +56,7 @@ def measure(spec: Spec) -> Found:
     compiled = jitted.lower(*subject.arguments).compile()
     seconds = time.perf_counter() - began
     program = Program(compiled.as_text() or "")
-    kinds = [each.operation.removesuffix("-start") for each in program.collectives]
+    kinds = program.collective_kinds
     return Found(
         *(program.cost.hbm_bytes, _flops(compiled, subject), program.cost.kernels),
         *(len(kinds), kinds.count(COLLECTIVES[0]), program.collective_bytes),
