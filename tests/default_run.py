@@ -81,12 +81,9 @@ KEPT: Mapping[str, tuple[str, ...]] = {
         "vit",
     ),
     "test_models.py::test_the_layout_is_the_one_that_is_written_by_hand": ("gru", "nnx"),
-    "test_models.py::test_the_variance_constancy_loss_reaches_every_kernel": (
-        "gru",
-        "efficientnet",
-    ),
+    "test_models.py::test_the_variance_constancy_loss_reaches_every_kernel": ("gru",),
     "test_models.py::test_variance_preserving_init_makes_unit_variance": ("gru", "nnx"),
-    "test_nnx_layout.py::test_a_unit_is_what_one_output_is_made_of": (
+    "nnx/test_layout.py::test_a_unit_is_what_one_output_is_made_of": (
         "linear",
         "grouped",
         "transposed",

@@ -64,47 +64,6 @@ class Classifier(nn.Module):
         return table.attend(x) if self.tied else nn.Dense(3, name="head")(x.mean(1))
 
 
-class Stacked(nn.Module):
-    @nn.compact
-    def __call__(self, x: Any) -> Any:
-        class Layer(nn.Module):
-            @nn.compact
-            def __call__(self, x: Any, _: Any) -> Any:
-                return nn.relu(nn.Dense(8, name="dense")(x)), None
-
-        layers = nn.scan(
-            nn.remat(Layer), variable_axes={"params": 0}, split_rngs={"params": True}, length=3
-        )
-        return layers(name="stack")(x, None)[0]
-
-
-class StackedNnx(nnx.Module):
-    def __init__(self, rngs: nnx.Rngs) -> None:
-        @nnx.split_rngs(splits=3)
-        @nnx.vmap
-        def make(rngs: nnx.Rngs) -> nnx.Module:
-            return nnx.Conv(4, 4, (3,), rngs=rngs)
-
-        self.layers = make(rngs)
-
-    def __call__(self, x: Any) -> Any:
-        @nnx.scan(in_axes=(0, nnx.Carry), out_axes=nnx.Carry)
-        def forward(layer: Any, x: Any) -> Any:
-            return nnx.relu(layer(x))
-
-        return forward(self.layers, x)
-
-
-def scanned(model: Any, x: Any) -> Any:
-    """Three Equinox layers, stacked by filter_vmap, one after the other."""
-    arrays, static = eqx.partition(model, eqx.is_array)
-
-    def step(x: Any, layer: Any) -> Any:
-        return jax.vmap(eqx.combine(layer, static))(x), None
-
-    return jax.lax.scan(step, x, arrays)[0]
-
-
 def gru(model: Any, x: Any) -> Any:
     def step(state: Any, x: Any) -> Any:
         return model(x, state), None
@@ -153,16 +112,6 @@ MODELS: dict[str, tuple[Callable[[], Model], dict[str, tuple[int, ...]]]] = {
         {"kernel": (-4, -3, -1)},
     ),
     "one axis": (lambda: linen(nn.Conv(6, (3,)), X), {"kernel": (-3, -2)}),
-    "linen scan": (lambda: linen(Stacked(), X), {"stack/dense/kernel": (-2,)}),
-    "nnx scan": (lambda: of_nnx(StackedNnx, X[..., :4]), {"layers/kernel": (-3, -2)}),
-    "equinox stack": (
-        lambda: equinox(
-            lambda: eqx.filter_vmap(lambda k: eqx.nn.Linear(8, 8, key=k))(jax.random.split(KEY, 3)),
-            X[0],
-            call=scanned,
-        ),
-        {"weight": (-1,)},
-    ),
     "equinox ensemble": (
         lambda: equinox(
             lambda: eqx.filter_vmap(lambda k: eqx.nn.Conv1d(8, 4, 3, key=k))(
