@@ -114,8 +114,6 @@ OTHERS_ASK = (
     "experiments/test_transformer.py::"
     "test_attention_s_kernels_have_the_axes_that_it_contracts_and_keep_to_the_set",
     "experiments/test_transformer.py::test_no_position_sees_those_after_it",
-    "initializers/test_vanishing_gradients.py::"
-    "test_with_plain_weights_the_samples_become_indistinguishable",
     "losses/test_affine_strength.py::test_it_is_the_strength_of_the_explicit_hessian",
     "losses/test_gamma_decay_strength.py::"
     "test_the_strength_predicts_what_resampled_statistics_do_to_the_loss",

@@ -64,17 +64,6 @@ class Classifier(nn.Module):
         return table.attend(x) if self.tied else nn.Dense(3, name="head")(x.mean(1))
 
 
-def gru(model: Any, x: Any) -> Any:
-    def step(state: Any, x: Any) -> Any:
-        return model(x, state), None
-
-    return jax.lax.scan(step, jnp.zeros(3), x)[0]
-
-
-def conv(**options: Any) -> Callable[[nnx.Rngs], nnx.Module]:
-    return lambda rngs: nnx.Conv(4, 6, (3, 3), rngs=rngs, **options)
-
-
 #: A model, and the fan-in of its kernels by path; every other leaf is free.
 MODELS: dict[str, tuple[Callable[[], Model], dict[str, tuple[int, ...]]]] = {
     "linen transformer": (
@@ -87,29 +76,9 @@ MODELS: dict[str, tuple[Callable[[], Model], dict[str, tuple[int, ...]]]] = {
         {f"attention/{name}/kernel": (-3,) for name in ("query", "key", "value")}
         | {"attention/out/kernel": (-3, -2), "table/embedding": (-1,)},
     ),
-    "nnx attention": (
-        lambda: of_nnx(lambda r: nnx.MultiHeadAttention(2, 8, decode=False, rngs=r), X),
-        {f"{name}/kernel": (-3,) for name in ("query", "key", "value")} | {"out/kernel": (-3, -2)},
-    ),
-    "nnx einsum": (
-        lambda: of_nnx(lambda r: nnx.Einsum("bti,hid->bthd", (2, 8, 3), (2, 3), rngs=r), X),
-        {"kernel": (-2,)},
-    ),
     "nnx lora": (
         lambda: of_nnx(lambda r: nnx.LoRALinear(8, 6, lora_rank=2, rngs=r), X),
         {"kernel": (-2,), "lora/lora_a": (-2,), "lora/lora_b": (-2,)},
-    ),
-    "convolution": (lambda: of_nnx(conv(), IMAGES), {"kernel": (-4, -3, -2)}),
-    "grouped": (lambda: of_nnx(conv(feature_group_count=2), IMAGES), {"kernel": (-4, -3, -2)}),
-    "transposed": (
-        lambda: of_nnx(lambda r: nnx.ConvTranspose(4, 6, (3, 3), rngs=r), IMAGES),
-        {"kernel": (-4, -3, -2)},
-    ),
-    "transposed, with its kernel": (
-        lambda: of_nnx(
-            lambda r: nnx.ConvTranspose(4, 6, (3, 3), transpose_kernel=True, rngs=r), IMAGES
-        ),
-        {"kernel": (-4, -3, -1)},
     ),
     "one axis": (lambda: linen(nn.Conv(6, (3,)), X), {"kernel": (-3, -2)}),
     "equinox ensemble": (
@@ -151,14 +120,6 @@ MODELS: dict[str, tuple[Callable[[], Model], dict[str, tuple[int, ...]]]] = {
             call=lambda model, x: model(x, x, x),
         ),
         {f"{name}_proj/weight": (-1,) for name in ("query", "key", "value", "output")},
-    ),
-    "equinox gru": (
-        lambda: equinox(lambda: eqx.nn.GRUCell(8, 3, key=KEY), X[0], call=gru),
-        {"weight_ih": (-1,), "weight_hh": (-1,)},
-    ),
-    "linen gru": (
-        lambda: linen(nn.RNN(nn.GRUCell(3)), X),
-        {f"cell/{name}/kernel": (-2,) for name in ("ir", "iz", "in", "hr", "hz", "hn")},
     ),
     "linen lstm, its gates side by side": (
         lambda: linen(nn.RNN(nn.OptimizedLSTMCell(3)), X),
