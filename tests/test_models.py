@@ -47,11 +47,10 @@ MODELS: dict[str, Callable[[], Model]] = {
     "equinox convolutional": of_equinox.convolutional,
     "equinox gru": of_equinox.gru,
     "nnx vit": of_nnx.vit,
-    "nnx efficientnet": of_nnx.efficientnet,
 }
 
 #: Larger ones, or of a library that another model here is written in.
-SLOW = ("linen transformer", "haiku resnet", "nnx efficientnet")
+SLOW = ("linen transformer", "haiku resnet")
 
 
 class Traced(NamedTuple):

@@ -1,16 +1,19 @@
 """Models with names of their own libraries' making, and what their layers compute."""
 
-import functools
 import itertools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from jaxnorm import Layout, flax_layout, torch_layout
 from jaxnorm.nnx import functionalize
+from jaxnorm.nnx import layout as nnx_layout
 
 DEPTH, WIDTH = 20, 64
 
@@ -93,22 +96,6 @@ class Convolutions(nnx.Module):
         return self.classify(self.drop(nnx.relu(self.grouped(x))).mean((1, 2)))
 
 
-@functools.cache
-def convolutions() -> Convolutions:
-    """One for all tests, which leave it as it is: making it compiles."""
-    return Convolutions(nnx.Rngs(0), kernel_init=drawn)
-
-
-@functools.cache
-def attention() -> nnx.MultiHeadAttention:
-    return nnx.MultiHeadAttention(2, 8, decode=False, kernel_init=drawn, rngs=nnx.Rngs(0))
-
-
-@functools.cache
-def sigmoids() -> Sigmoids:
-    return Sigmoids(nnx.Rngs(0), kernel_init=drawn)
-
-
 class LinenModel(nn.Module):
     """A Linen model with remat, whose second layer is named before the first."""
 
@@ -119,59 +106,127 @@ class LinenModel(nn.Module):
         return nn.Dense(5, name="m_last")(x.mean((1, 2)))
 
 
-def apply_of(model: nnx.Module) -> tuple[Any, Any]:
-    """A function of parameters and input, and the parameters."""
+class Network(NamedTuple):
+    """A model, and what its layers compute, found without a trace.
+
+    Attributes:
+        apply: of parameters and ``x``.
+        params: random ones.
+        x: a minibatch.
+        names: of the layers.
+        products: each layer's w'x and its bias, or None, of parameters.
+        layout: which leaves are kernels.
+    """
+
+    apply: Callable[..., Any]
+    params: Any
+    x: jax.Array
+    names: tuple[str, ...]
+    products: Callable[[Any], dict[str, tuple[np.ndarray, Any]]]
+    layout: Layout = flax_layout
+
+
+def of_nnx(make: Callable[..., Any], x: jax.Array, *names: str, **options: Any) -> Network:
+    """Each layer notes what it computes, in float32."""
+    model = make(rngs=nnx.Rngs(0), kernel_init=drawn, **options)
     functional = functionalize(model)
 
-    def apply(params: Any, x: jax.Array) -> jax.Array:
-        output: jax.Array = functional.apply(params, functional.state, x, train=True)[0]
-        return output
+    def apply(params: Any, x: jax.Array) -> Any:
+        return functional.apply(params, functional.state, x, train=True)[0]
 
-    return apply, functional.params
-
-
-def outputs_by_path(model: nnx.Module, params: Any, x: jax.Array) -> dict[str, np.ndarray]:
-    """What each layer of an NNX model computes without its bias, in execution order."""
-    order: list[str] = []
-    graph, _, rest = nnx.split(model, nnx.Param, ...)
-
-    @jax.jit
-    def run(params: Any, x: jax.Array) -> dict[str, jax.Array]:
-        bound = nnx.merge(graph, nnx.State(params), rest, copy=True)
-        found: dict[str, jax.Array] = {}
+    def products(params: Any) -> dict[str, tuple[np.ndarray, Any]]:
+        bound = nnx.clone(model)
+        nnx.update(bound, nnx.State(params))
+        found: dict[str, tuple[np.ndarray, Any]] = {}
         for path, module in nnx.iter_modules(bound):
             if hasattr(module, "kernel"):
                 _record(module, "/".join(map(str, path)), found)
         bound(x)
-        order.extend(found)
         return found
 
-    found = run(params, x)
-    return {path: np.asarray(found[path], np.float64) for path in order}
+    return Network(apply, functional.params, x, names, products, nnx_layout(model))
 
 
-def _record(module: Any, path: str, found: dict[str, jax.Array]) -> None:
-    """Makes one module note its output, in float32 as it computes it."""
+def _record(module: Any, path: str, found: dict[str, tuple[np.ndarray, Any]]) -> None:
     kind = type(module)
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         output = kind.__call__(self, *args, **kwargs)
-        bias = 0.0 if self.bias is None else self.bias[...].astype(jnp.float32)
-        found[path] = output.astype(jnp.float32) - jnp.broadcast_to(bias, output.shape)
+        bias = None if self.bias is None else np.asarray(self.bias[...], np.float64)
+        found[path] = np.asarray(output, np.float64) - (0 if bias is None else bias), bias
         return output
 
     module.__class__ = type(kind.__name__, (kind,), {"__call__": call})
 
 
-def linen_params(model: nn.Module, x: jax.Array) -> Any:
-    """Random parameters of the model's shapes; its own initializers would take long to compile."""
+def of_linen() -> Network:
+    """By Linen's own capture."""
+    model, x = LinenModel(), uniform(8, 6, 6, 3)
     shapes = jax.eval_shape(model.init, jax.random.key(0), x)["params"]
-    draw = np.random.default_rng(2)
-    return jax.tree.map(lambda leaf: jnp.asarray(draw.normal(size=leaf.shape), leaf.dtype), shapes)
+    params = jax.tree.map(lambda leaf: drawn(None, leaf.shape, leaf.dtype), shapes)
+
+    def products(params: Any) -> dict[str, tuple[np.ndarray, Any]]:
+        run = jax.jit(lambda p: model.apply({"params": p}, x, capture_intermediates=True)[1])
+        seen = run(params)["intermediates"]
+        biases = {name: np.asarray(layer["bias"], np.float64) for name, layer in params.items()}
+        found = {name: np.asarray(seen[name]["__call__"][0], np.float64) for name in params}
+        return {name: (found[name] - biases[name], biases[name]) for name in params}
+
+    names = "z_first", "a_second", "m_last"
+    return Network(lambda p, x: model.apply({"params": p}, x), params, x, names, products)
 
 
-def linen_outputs(model: nn.Module, params: Any, x: jax.Array) -> dict[str, np.ndarray]:
-    """What each layer of a Linen model computes, with its bias, by Linen's own capture."""
-    run = jax.jit(lambda p, x: model.apply({"params": p}, x, capture_intermediates=True)[1])
-    seen = run(params, x)["intermediates"]
-    return {name: np.asarray(seen[name]["__call__"][0], np.float64) for name in params}
+class Convolved(eqx.Module):
+    """Equinox's convolutions, whose biases are (out, 1, 1) and (out, 1); of one sample."""
+
+    wide: eqx.nn.Conv2d
+    grouped: eqx.nn.Conv2d
+    narrow: eqx.nn.Conv1d
+    head: eqx.nn.Linear
+
+    def __init__(self) -> None:
+        keys = jax.random.split(jax.random.key(0), 4)
+        self.wide = eqx.nn.Conv2d(3, 8, 3, key=keys[0])
+        self.grouped = eqx.nn.Conv2d(8, 4, 3, groups=2, key=keys[1])
+        self.narrow = eqx.nn.Conv1d(4, 6, 2, key=keys[2])
+        self.head = eqx.nn.Linear(6, 5, key=keys[3])
+
+    def __call__(self, x: jax.Array) -> tuple[jax.Array, ...]:
+        """The pre-activations of every layer."""
+        wide = self.wide(x)
+        grouped = self.grouped(jnp.tanh(wide))
+        narrow = self.narrow(jnp.tanh(grouped).reshape(4, -1))
+        return wide, grouped, narrow, self.head(jnp.tanh(narrow).mean(-1))
+
+
+def of_equinox() -> Network:
+    """Its layers' outputs are the model's own."""
+    params, static = eqx.partition(Convolved(), eqx.is_array)
+    # Biases of size one, as the model must not add the old ones to the new.
+    params, x = jax.tree.map(lambda leaf: leaf + 1, params), uniform(16, 3, 6, 6)
+    names = "wide", "grouped", "narrow", "head"
+    apply = lambda p, x: jax.vmap(eqx.combine(p, static))(x)  # noqa: E731
+
+    def products(params: Any) -> dict[str, tuple[np.ndarray, Any]]:
+        found = {}
+        for name, output in zip(names, apply(params, x), strict=True):
+            bias = np.asarray(getattr(params, name).bias, np.float64).ravel()
+            found[name] = np.moveaxis(np.asarray(output, np.float64), 1, -1) - bias, bias
+        return found
+
+    return Network(apply, params, x, names, products, torch_layout)
+
+
+def attention(**options: Any) -> nnx.MultiHeadAttention:
+    return nnx.MultiHeadAttention(2, 8, decode=False, **options)
+
+
+NETWORKS: dict[str, Callable[[], Network]] = {
+    "nnx sigmoids": lambda: of_nnx(Sigmoids, uniform(40, 32), "zeta", "mid", "alpha"),
+    "nnx convolutions": lambda: of_nnx(
+        Convolutions, uniform(8, 6, 6, 3), "stem", "grouped", "classify"
+    ),
+    "nnx attention": lambda: of_nnx(attention, uniform(16, 5, 8), "query", "key", "value", "out"),
+    "linen with remat": of_linen,
+    "equinox convolutions": of_equinox,
+}

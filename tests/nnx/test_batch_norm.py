@@ -1,4 +1,4 @@
-"""`jaxnorm.nnx.BatchNorm` in all its variants against float64 NumPy, and against Flax's."""
+"""`jaxnorm.nnx.BatchNorm` in all its variants against float64 NumPy, Flax, and any devices."""
 
 from typing import Any
 
@@ -7,184 +7,317 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from jax.sharding import PartitionSpec as P
 
-from jaxnorm.nnx import BatchNorm, functionalize
-from tests.nnx.batch_norm_oracle import (
-    FULL,
-    MEAN_ONLY,
-    VARIANCE_ONLY,
-    Kind,
-    batch_norm,
-    group_moments,
+from jaxnorm.nnx import BatchNorm, functionalize, replace_batch_norm
+from tests.devices import BOTH, DEVICES, mesh
+from tests.nnx.batch_norm import (
+    BIAS,
+    CASES,
+    EPSILON,
+    KEPT,
+    MEAN,
+    MOMENTUM,
+    OPTIONS,
+    ROWS,
+    SCALE,
+    VARIANCE,
+    WIDTH,
+    Case,
+    affine,
+    corrections,
+    in_numpy,
+    normal,
+    with_values,
 )
 from tests.trees import quick_jit
 
-WIDTH, EPSILON, MOMENTUM = 5, 1e-3, 0.8
-ROWS, IMAGES = (24, WIDTH), (4, 3, 3, WIDTH)
 #: Sums over at most 36 values of order one to ten, and a division: some thirty roundings of 6e-8.
-FLOAT32 = {"rtol": 5e-6, "atol": 5e-6}
-KINDS = pytest.mark.parametrize(
-    "kind", [FULL, MEAN_ONLY, VARIANCE_ONLY], ids=["full", "mean", "variance"]
-)
+FLOAT32 = {"rtol": 1e-5, "atol": 1e-5}
+#: bfloat16 activations are rounded to 8 bits once, in and out; the cotangent is the oracle's too.
+HALF = {"rtol": 2.0**-7, "atol": 2.0**-6}
+EACH = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+FULL = Case()
 
 
-def normal(seed: int, *shape: int) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(seed).normal(size=shape)
+def trained(layer: Any, x: Any, cotangent: Any, **call: Any) -> dict[str, Any]:
+    """The output, the gradients by x and the parameters, and the new statistics, by name."""
+    apply, params, state = functionalize(layer)
+
+    def loss(x: Any, params: Any) -> Any:
+        output, after = apply(params, state, x, train=True, **call)
+        return (output * cotangent).sum(), (output, after)
+
+    (by_x, by_params), (output, after) = quick_jit(jax.grad(loss, (0, 1), has_aux=True))(x, params)
+    return named(output, by_x, by_params, after)
 
 
-def activations(shape: Any, dtype: Any = jnp.float32) -> jax.Array:
-    """Units of different means and spreads, which drift along the batch: groups differ."""
-    drift = np.linspace(0, 3, shape[0]).reshape(-1, *[1] * (len(shape) - 1))
-    units = np.linspace(0.5, 2, WIDTH)
-    return jnp.asarray((normal(0, *shape) + drift) * units + 2 * units, dtype)
+def named(output: Any, by_x: Any, by_params: Any, after: Any) -> dict[str, Any]:
+    gradients = {f"by_{name}": value for name, value in by_params.items()}
+    return {"output": output, "by_x": by_x} | gradients | dict(after)
 
 
-def layer(kind: Kind = FULL, **options: Any) -> BatchNorm:
-    """With gamma and beta that are not those of a new one."""
-    made = BatchNorm(WIDTH, **kind._asdict(), epsilon=EPSILON, momentum=MOMENTUM, **options)
-    for parameter, values in ((made.scale, normal(1, WIDTH)), (made.bias, normal(2, WIDTH))):
-        if parameter is not None:
-            parameter[...] = jnp.asarray(values, parameter.dtype)
-    return made
-
-
-def trained_on(made: BatchNorm, x: jax.Array) -> tuple[Any, Any, Any, Any]:
-    """The output, the gradients by x and by the parameters, the new state; and the cotangent."""
-    apply, params, state = functionalize(made)
-    cotangent = jnp.asarray(normal(3, *x.shape), x.dtype)
-
-    def loss(x: jax.Array, params: Any) -> Any:
-        output, after = apply(params, state, x, train=True)
-        return (cotangent * output).sum(), (output, after)
-
-    run = quick_jit(jax.value_and_grad(loss, (0, 1), has_aux=True))
-    (_, (output, after)), gradients = run(x, params)
-    return output, gradients, after, cotangent
-
-
-def parameters(made: BatchNorm) -> tuple[Any, Any]:
-    scale = np.ones(WIDTH) if made.scale is None else made.scale[...]
-    return scale, np.zeros(WIDTH) if made.bias is None else made.bias[...]
-
-
-def assert_like_numpy(made: BatchNorm, x: jax.Array, kind: Kind, **tolerance: float) -> None:
-    output, (by_x, by_params), after, cotangent = trained_on(made, x)
-    wanted = batch_norm(x, *parameters(made), cotangent, kind, made.groups, EPSILON)
-    assert output.dtype == by_x.dtype == x.dtype
-    got = {"output": output, "by_x": by_x}
-    got |= {f"by_{name}": value for name, value in by_params.items()}
+def assert_close(
+    got: dict[str, Any], wanted: Any, tolerance: Any = FLOAT32, rows: Any = ...
+) -> None:
+    """All that there is of the first, in the rows that are asked for."""
     for name, value in got.items():
-        np.testing.assert_allclose(
-            np.asarray(value, np.float64), getattr(wanted, name), **tolerance, err_msg=name
-        )
-    assert_follows(after, x, kind, made.groups)
+        other = wanted[name] if isinstance(wanted, dict) else getattr(wanted, name)
+        own = (value[rows], other[rows]) if name in ("output", "by_x") else (value, other)
+        wide = [np.asarray(a, np.float64) for a in own]
+        np.testing.assert_allclose(*wide, **tolerance, err_msg=name)
 
 
-def assert_follows(after: Any, x: jax.Array, kind: Kind, groups: int) -> None:
-    """From mean 0 and variance 1, in float32 whatever the type of the activations."""
-    mean, variance = group_moments(x, groups)
-    wanted = {"mean": (1 - MOMENTUM) * mean, "var": MOMENTUM + (1 - MOMENTUM) * variance}
-    kept = {"mean": kind.use_mean, "var": kind.use_variance}
-    assert after.keys() == {name for name, used in kept.items() if used}
-    for name, value in after.items():
-        assert value.dtype == jnp.result_type(float)
-        np.testing.assert_allclose(value, wanted[name], rtol=2e-6, atol=2e-6)
+def cotangent(case: Case, dtype: Any = jnp.float32) -> Any:
+    return jnp.asarray(normal(3, *case.shape), dtype)
 
 
-@KINDS
+@EACH
+def test_outputs_gradients_and_statistics(case: Case) -> None:
+    """Of a group in which nothing counts, the rows are anything; a mask never leaves its own."""
+    x, back = case.activations(), cotangent(case)
+    got = trained(case.layer(), x, back, **case.call())
+    assert set(got) == {
+        "output",
+        "by_x",
+        *(["by_scale"] if case.use_scale else []),
+        *(["by_bias"] if case.use_bias else []),
+        *(["mean"] if case.use_mean else []),
+        *(["var"] if case.use_variance else []),
+    }
+    wanted = in_numpy(case, x, back)
+    if case.masked and case.groups > 1:
+        del got["by_x"], got["by_scale"]
+        assert_close(got, wanted, rows=KEPT)
+    else:
+        assert_close(got, wanted)
+
+
+@EACH
+def test_evaluation_is_the_formula_with_running_statistics(case: Case) -> None:
+    """Whatever the groups, the mask and the limits, which are a matter of training."""
+    x = case.activations()[:3]  # of a size that the groups do not divide
+    scale, bias = affine(case)
+    wanted = np.float64(x) - (MEAN if case.use_mean else 0)
+    wanted /= np.sqrt(VARIANCE + EPSILON) if case.use_variance else 1
+    layer = case.layer()
+    layer.eval()
+    for got in (layer(x), jax.vmap(layer)(x), case.layer()(x, use_running_average=True)):
+        np.testing.assert_allclose(got, scale * wanted + bias, **FLOAT32)
+
+
+@pytest.mark.parametrize("name", ["full, 1 groups, 4 axes", "no scale", "no bias", "masked"])
+@pytest.mark.parametrize("axis", [-1, 1])
+def test_it_is_flax_s_over_several_batches(name: str, axis: int) -> None:
+    """In training and then in evaluation, with the units on any axis."""
+    case = CASES[name]
+    own = {"use_scale": case.use_scale, "use_bias": case.use_bias}
+    flax = nnx.BatchNorm(
+        WIDTH, **OPTIONS, **own, axis=axis, use_fast_variance=False, rngs=nnx.Rngs(0)
+    )
+    ours, other = case.layer(axis=axis), with_values(flax)
+    turned, back = (lambda a: jnp.moveaxis(a, -1, axis)), (lambda a: jnp.moveaxis(a, axis, -1))
+    x, gradient = case.activations(), cotangent(case)
+    call = {key: turned(jnp.broadcast_to(mask, x.shape)) for key, mask in case.call().items()}
+    got = trained(ours, turned(x), turned(gradient), **call)
+    assert_close(got, trained(other, turned(x), turned(gradient), **call))
+    assert_close(
+        got | {key: back(got[key]) for key in ("output", "by_x")}, in_numpy(case, x, gradient)
+    )
+    for step in range(3):
+        np.testing.assert_allclose(ours(turned(x) + step), other(turned(x) + step), **FLOAT32)
+    ours.eval(), other.eval()
+    np.testing.assert_allclose(ours(turned(x)), other(turned(x)), **FLOAT32)
+    scale, bias = affine(case)
+    taken_out = replace_batch_norm(nnx.Sequential(nnx.relu, ours))(turned(x))
+    wanted = np.maximum(np.float64(x), 0) * scale + bias
+    np.testing.assert_allclose(back(taken_out), wanted, **FLOAT32)
+
+
 @pytest.mark.parametrize("groups", [1, 4])
-@pytest.mark.parametrize("shape", [ROWS, IMAGES], ids=["rows", "images"])
-def test_outputs_gradients_and_statistics(kind: Kind, groups: int, shape: Any) -> None:
-    assert_like_numpy(layer(kind, groups=groups), activations(shape), kind, **FLOAT32)
-
-
-@pytest.mark.parametrize("uses", [(True, False), (False, True), (False, False)])
-def test_without_scale_or_bias(uses: tuple[bool, bool]) -> None:
-    made = layer(use_scale=uses[0], use_bias=uses[1])
-    assert (made.scale is None, made.bias is None) == (not uses[0], not uses[1])
-    assert_like_numpy(made, activations(ROWS), FULL, **FLOAT32)
-
-
-@pytest.mark.parametrize("groups", [1, 4])
-def test_bfloat16_activations(groups: int) -> None:
-    """Rounded to 8 bits once, in and out: 2^-9 of values up to 10; sums over rows for parameters.
-
-    The cotangent's own rounding is the oracle's too.
-    """
-    made = layer(groups=groups, param_dtype=jnp.bfloat16)
-    assert made.scale is not None
-    assert made.scale.dtype == jnp.bfloat16
-    assert_like_numpy(made, activations(ROWS, jnp.bfloat16), FULL, rtol=2.0**-7, atol=2.0**-7)
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_in_double_precision(dtype: str) -> None:
-    """Statistics and parameters of float64 with activations of either type."""
-    with jax.enable_x64(True):
-        made, x = layer(groups=4, param_dtype=jnp.float64), activations(ROWS, jnp.dtype(dtype))
-        tolerance = {"rtol": 1e-12, "atol": 1e-12} if dtype == "float64" else FLOAT32
-        assert_like_numpy(made, x, FULL, **tolerance)
-        made.eval()
-        assert made(x).dtype == x.dtype
+@pytest.mark.parametrize("dtype", ["bfloat16", "float64", "float32"])
+def test_other_types(groups: int, dtype: str) -> None:
+    """bfloat16 throughout; statistics and parameters of float64 with activations of either."""
+    case, wide = Case(groups=groups), dtype != "bfloat16"
+    with jax.enable_x64(wide):
+        layer = case.layer(param_dtype=jnp.float64 if wide else jnp.bfloat16)
+        x, back = case.activations(dtype), cotangent(case, dtype)
+        got = trained(layer, x, back)
+        assert got["output"].dtype == got["by_x"].dtype == dtype
+        assert got["mean"].dtype == jnp.result_type(float)
+        tolerance = {"bfloat16": HALF, "float32": FLOAT32, "float64": {"rtol": 1e-12}}[dtype]
+        if not wide:
+            del got["by_scale"], got["by_bias"]  # sums of rounded numbers, themselves rounded
+            rounded = [np.float64(jnp.asarray(a, jnp.bfloat16)) for a in (SCALE, BIAS)]
+            got["output"] = (np.float64(got["output"]) - rounded[1]) / rounded[0] * SCALE + BIAS
+            got["by_x"] = np.float64(got["by_x"]) / rounded[0] * SCALE
+        assert_close(got, in_numpy(case, x, back), tolerance)
+        layer.eval()
+        assert layer(x).dtype == dtype
 
 
 def test_bfloat16_of_large_offset() -> None:
     """Near 1e4 bfloat16 numbers are 64 apart; the float32 mean of them is right to 1e-3."""
     x = jnp.asarray(1e4 + 500 * normal(4, 100, WIDTH), jnp.bfloat16)
-    got = BatchNorm(WIDTH)(x)
     wide = np.asarray(x, np.float64)
     wanted = (wide - wide.mean(0)) / wide.std(0)
-    np.testing.assert_allclose(np.asarray(got, np.float64), wanted, rtol=2.0**-8, atol=1e-5)
+    got = np.asarray(BatchNorm(WIDTH)(x), np.float64)
+    np.testing.assert_allclose(got, wanted, rtol=2.0**-8, atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [ROWS, IMAGES], ids=["rows", "images"])
-def test_flax_over_several_batches(shape: Any) -> None:
-    """The same outputs, in training and then in evaluation, and the same running statistics."""
-    ours, others = (
-        layer(),
-        nnx.BatchNorm(
-            WIDTH, momentum=MOMENTUM, epsilon=EPSILON, use_fast_variance=False, rngs=nnx.Rngs(0)
-        ),
+def test_a_mask_of_single_values_counts_unit_by_unit() -> None:
+    """What is masked may be anything, NaN too; a unit of which nothing counts is not followed."""
+    mask, x = normal(6, ROWS, WIDTH) > [-1, 0, 9], FULL.activations()
+    layer = FULL.layer()
+    got = layer(jnp.where(mask, x, jnp.nan), mask=jnp.asarray(mask))
+    for unit in range(WIDTH - 1):
+        kept = mask[:, unit]
+        column = np.float64(x)[kept, unit]
+        wanted = (column - column.mean()) / np.sqrt(column.var() + EPSILON)
+        wanted = wanted * SCALE[unit] + BIAS[unit]
+        np.testing.assert_allclose(got[kept, unit], wanted, **FLOAT32)
+        followed = MOMENTUM * MEAN[unit] + (1 - MOMENTUM) * column.mean()
+        np.testing.assert_allclose(layer.mean[...][unit], followed, **FLOAT32)
+    np.testing.assert_allclose(layer.mean[...][-1], MEAN[-1], rtol=1e-6)
+    np.testing.assert_allclose(layer.var[...][-1], VARIANCE[-1], rtol=1e-6)
+
+
+def test_the_limits_of_renormalization_are_reached_above_below_and_not_at_all() -> None:
+    """Else the table would not show them; a view sets them, and (1, 0) is batch normalization."""
+    case = CASES["full, 1 groups, renormalized"]
+    x = np.float64(case.activations())
+    r, d = corrections(case, x.mean(0), x.var(0))
+    assert {0.5, 2.0} < set(r)
+    assert {-1.5, 1.5} < set(d)
+    back = cotangent(case)
+    plain = trained(FULL.layer(), case.activations(), back)
+    assert_close(trained(FULL.layer(renormalize=(1.0, 0.0)), case.activations(), back), plain)
+    view = nnx.view(FULL.layer(), renormalize=(2.0, 1.5))
+    assert_close(trained(view, x.astype(np.float32), back), in_numpy(case, x, back))
+    far = FULL.layer(renormalize=(1e3, 1e3))(case.activations())
+    running = FULL.layer(use_running_average=True)(case.activations())
+    np.testing.assert_allclose(far, running, rtol=2e-5, atol=2e-5)
+
+
+#: What devices compute together, by the layer's own arguments on one device.
+SHARED = {
+    "the whole batch": Case(),
+    "ghost batches": Case(groups=8),
+    "unequal counts": Case(masked=True),
+    "renormalized": Case(renormalize=(2.0, 1.5)),
+}
+
+
+def assert_shared(got: Any, case: Case, x: Any, back: Any, tolerance: Any = FLOAT32) -> None:
+    assert_close(named(*got), in_numpy(case, x, back), tolerance)
+
+
+def local(layer: Any, masked: bool, total: Any = lambda x: x) -> Any:
+    """Of one device's rows: ``total`` is the sum over devices."""
+    apply, params, state = functionalize(layer)
+
+    def run(x: Any, back: Any, kept: Any) -> Any:
+        def loss(x: Any, params: Any) -> Any:
+            call = {"mask": kept[:, None]} if masked else {}
+            output, after = apply(params, state, x, train=True, **call)
+            return total((output * back).sum()), (output, after)
+
+        gradients, (output, after) = jax.grad(loss, (0, 1), has_aux=True)(x, params)
+        return output, *gradients, after
+
+    return run
+
+
+@BOTH
+@DEVICES
+@pytest.mark.parametrize("name", SHARED)
+def test_a_sharded_batch_under_jit(name: str, devices: int, axis_type: Any) -> None:
+    case = SHARED[name]
+    x, back = case.activations(), cotangent(case)
+    with jax.set_mesh(mesh(devices, axis_type)):
+        given = jax.device_put((x, back, jnp.asarray(KEPT)), P("data"))
+        assert_shared(quick_jit(local(case.layer(), case.masked))(*given), case, x, back)
+
+
+@DEVICES
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+@pytest.mark.parametrize("name", SHARED)
+def test_under_shard_map(name: str, offset: float, devices: int) -> None:
+    """Ghost batches of a device's own rows; else what all have, by ``axis_name``.
+
+    The mean of the devices' means would be another; a shift cancels, where a device has none.
+    """
+    case = SHARED[name]
+    alone = case.groups > 1
+    layer = case.layer(groups=case.groups // devices) if alone else case.layer(axis_name="data")
+    x, back = case.activations() + offset, cotangent(case)
+
+    def run(*given: Any) -> Any:
+        output, by_x, by_params, after = local(
+            layer, case.masked, lambda total: jax.lax.psum(total, "data")
+        )(*given)
+        return output, by_x, by_params, jax.lax.pmean(after, "data") if alone else after
+
+    with jax.set_mesh(mesh(devices)):
+        rows = P("data")
+        out = (rows, rows, P(), P())
+        got = quick_jit(jax.shard_map(run, in_specs=(rows,) * 3, out_specs=out))(
+            x, back, jnp.asarray(KEPT)
+        )
+    # Near 1000 the activations themselves are rounded to 6e-5.
+    tolerance = FLOAT32 if offset == 0 else {"rtol": 1e-3, "atol": 1e-3}
+    assert_shared(got, case, x, back, tolerance)
+
+
+@DEVICES
+@pytest.mark.parametrize("name", SHARED)
+def test_under_pmap(name: str, devices: int) -> None:
+    case = SHARED[name]
+    alone = case.groups > 1
+    layer = case.layer(groups=case.groups // devices) if alone else case.layer(axis_name="data")
+    mapped = jax.pmap(
+        local(layer, case.masked, lambda x: x), axis_name="data", devices=jax.devices()[:devices]
     )
-    others.scale[...], others.bias[...] = parameters(ours)
-    for step in range(3):
-        x = activations(shape) + step
-        np.testing.assert_allclose(ours(x), others(x), **FLOAT32)
-    for name in ("mean", "var"):
-        np.testing.assert_allclose(getattr(ours, name)[...], getattr(others, name)[...], **FLOAT32)
-    ours.eval(), others.eval()
-    np.testing.assert_allclose(ours(x), others(x), **FLOAT32)
+    x, back = case.activations(), cotangent(case)
+    given = (a.reshape(devices, -1, *a.shape[1:]) for a in (x, back, jnp.asarray(KEPT)))
+    output, _, _, after = mapped(*given)
+    statistics = jax.tree.map(lambda leaf: leaf.mean(0), after)
+    wanted = in_numpy(case, x, back)
+    assert_close({"output": output.reshape(x.shape)} | statistics, wanted)
 
 
-@KINDS
-def test_evaluation_is_the_formula_with_running_statistics(kind: Kind) -> None:
-    """Whatever the groups: they are a matter of training."""
-    made, x = layer(kind, groups=4), activations(IMAGES)
-    mean, variance = normal(5, WIDTH), np.exp(normal(6, WIDTH))
-    for kept, values in ((made.mean, mean), (made.var, variance)):
-        if kept is not None:
-            kept[...] = jnp.asarray(values, jnp.float32)
-    normalized = np.asarray(x, np.float64) - (mean if kind.use_mean else 0)
-    normalized /= np.sqrt(variance + EPSILON) if kind.use_variance else 1
-    scale, bias = (np.asarray(p, np.float64) for p in parameters(made))
-    got = made(x[:3], use_running_average=True)  # of a size that the groups do not divide
-    np.testing.assert_allclose(got, (scale * normalized + bias)[:3], **FLOAT32)
+@pytest.mark.usefixtures("standard_promotion")
+def test_the_type_of_the_result_and_the_initializers() -> None:
+    options = {"dtype": jnp.bfloat16, "bias_init": nnx.initializers.normal()}
+    layer = BatchNorm(WIDTH, **options, rngs=nnx.Rngs(0))
+    assert layer(FULL.activations()).dtype == jnp.bfloat16
+    assert layer.bias[...].std() > 0
+    rngs = nnx.Rngs(0)
+    BatchNorm(WIDTH, rngs=rngs)
+    assert rngs.params.count[...] == 0  # ones and zeros draw nothing
 
 
-def test_a_row_alone_under_vmap() -> None:
-    made, x = layer(use_running_average=True), activations(ROWS)
-    np.testing.assert_allclose(jax.vmap(made)(x), made(x), **FLOAT32)
+X = jnp.ones((6, WIDTH))
+REFUSED: dict[str, tuple[Any, str]] = {
+    "neither half": (lambda: BatchNorm(3, use_mean=False, use_variance=False), "use_mean"),
+    "one unit for three": (lambda: BatchNorm(1)(X), "num_features=1"),
+    "four units for three": (lambda: BatchNorm(4)(X), "num_features=4"),
+    "units elsewhere": (lambda: BatchNorm(3, axis=1)(jnp.ones((2, 4, 5))), "axis 1"),
+    "groups of unequal size": (lambda: BatchNorm(3, groups=4)(X), "groups=4"),
+    "groups over devices": (lambda: BatchNorm(3, groups=2, axis_name="data")(X), "axis_name"),
+    "two axes": (lambda: BatchNorm(3, axis=(1, 2)), "axis"),
+    "a mask of another rank": (lambda: BatchNorm(3)(X, mask=jnp.ones(6, bool)), "mask"),
+    "a mask of numbers": (lambda: BatchNorm(3)(X, mask=jnp.ones((6, 1))), "mask"),
+    "no keys": (lambda: BatchNorm(3, scale_init=nnx.initializers.normal()), "rngs"),
+    "one limit": (lambda: BatchNorm(3, renormalize=3.0), "renormalize"),
+    "three limits": (lambda: BatchNorm(3, renormalize=(1.0, 2.0, 3.0)), "renormalize"),
+    "a small limit": (lambda: BatchNorm(3, renormalize=(0.5, 1.0)), "r_max is 0.5"),
+    "a negative limit": (lambda: BatchNorm(3, renormalize=(2.0, -1.0)), "d_max is -1.0"),
+}
 
 
-def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"use_mean=False and use_variance=False.*nothing"):
-        BatchNorm(3, use_mean=False, use_variance=False)
-    for width in (1, 4):
-        with pytest.raises(ValueError, match=r"\(6, 3\); wanted \(batch, \.\.\., [14]\)"):
-            BatchNorm(width)(jnp.ones((6, 3)))
-    with pytest.raises(ValueError, match="groups=4 does not divide the 6 samples"):
-        BatchNorm(3, groups=4)(jnp.ones((6, 3)))
-    with pytest.raises(ValueError, match="groups=8 does not divide the 6 samples"):
-        BatchNorm(3, groups=8)(jnp.ones((6, 3)))
-    with pytest.raises(ValueError, match="groups=2 and axis_name='data'; wanted one of them"):
-        BatchNorm(3, groups=2, axis_name="data")(jnp.ones((6, 3)))
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_is_refused_by_name(name: str) -> None:
+    make, said = REFUSED[name]
+    with pytest.raises((TypeError, ValueError), match=said):
+        make()

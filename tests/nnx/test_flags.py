@@ -1,6 +1,5 @@
-"""Arguments and parts that other people's models have."""
+"""The argument that says whether a model trains, whatever its library calls it."""
 
-import inspect
 from typing import Any
 
 import jax
@@ -11,114 +10,77 @@ from flax import nnx
 
 from jaxnorm.nnx import Identity, ScaleAndBias, fold_batch_norm, functionalize, replace_batch_norm
 
-
-class Branching(nnx.Module):
-    """A model that takes ``train`` itself, as Linen's did."""
-
-    def __init__(self) -> None:
-        rngs = nnx.Rngs(0)
-        self.dense = nnx.Linear(3, 3, rngs=rngs)
-        self.norm = nnx.BatchNorm(3, use_scale=False, rngs=rngs)
-
-    def __call__(self, x, train):
-        x = self.norm(self.dense(x))
-        return x + 1.0 if train else x
-
-
-def test_a_train_argument_is_passed_on() -> None:
-    apply, params, state = functionalize(Branching())
-    x = jnp.ones((2, 3))
-    training, _ = apply(params, state, x, train=True)
-    plain = Branching()
-    plain.train()
-    assert bool((training == plain(x, True)).all())
-
-
-class ReadTwice(Branching):
-    """In one of the modes something else reads the layer's output too."""
-
-    def __init__(self, in_training: bool) -> None:
-        super().__init__()
-        self.in_training = in_training
-
-    def __call__(self, x, train):
-        y = self.dense(x)
-        return self.norm(y) + y if train is self.in_training else self.norm(y)
-
-
-@pytest.mark.parametrize("train", [True, False])
-@pytest.mark.parametrize("by_name", [True, False])
-def test_models_are_read_in_each_mode_whatever_a_flag_says(train: bool, by_name: bool) -> None:
-    x = jnp.ones((2, 3))
-    args, keywords = ((x,), {"train": train}) if by_name else ((x, train), {})
-    assert fold_batch_norm(Branching(), *args, **keywords).remaining == []
-    assert isinstance(replace_batch_norm(Branching(), *args, **keywords).norm, Identity)
-    for in_training in (True, False):
-        model = ReadTwice(in_training)
-        assert (fold_batch_norm(model, *args, **keywords).remaining == []) is in_training
-        assert isinstance(replace_batch_norm(model, *args, **keywords).norm, ScaleAndBias)
-
-
-def test_a_norm_without_a_scale_gets_none() -> None:
-    layer = replace_batch_norm(Branching()).norm
-    assert isinstance(layer, ScaleAndBias)
-    assert layer.channel_scale is None
-    assert list(nnx.to_pure_dict(nnx.state(layer))) == ["bias"]
-    assert layer(jnp.ones((2, 3))).tolist() == [[1.0] * 3] * 2
+X = jnp.arange(6.0).reshape(2, 3)
 
 
 class Flagged(nnx.Module):
-    """What every library calls its own way; the flag has no default, and a name only."""
+    """Normalizes, and adds 1 in training; ``read_again`` reads the layer's output in that mode."""
 
-    def __init__(self) -> None:
+    def __init__(self, read_again: bool | None = None) -> None:
         rngs = nnx.Rngs(0)
-        self.dense = nnx.Linear(3, 3, rngs=rngs)
-        self.norm = nnx.BatchNorm(3, rngs=rngs)
+        self.dense, self.norm = nnx.Linear(3, 3, rngs=rngs), nnx.BatchNorm(3, rngs=rngs)
+        self.read_again = read_again
 
-    def run(self, x, train):
-        return self.norm(self.dense(x), use_running_average=not train) + (1.0 if train else 0.0)
+    def run(self, x: Any, train: bool) -> Any:
+        y = self.dense(x)
+        again = y if train is self.read_again else 0.0
+        return self.norm(y, use_running_average=not train) + again + (1.0 if train else 0.0)
 
 
 class Train(Flagged):
-    def __call__(self, x, *, train):
+    """As Linen's models did."""
+
+    def __call__(self, x: Any, train: bool) -> Any:
         return self.run(x, train)
 
 
 class Training(Flagged):
-    def __call__(self, x, *, training):
+    def __call__(self, x: Any, *, training: bool) -> Any:
         return self.run(x, training)
 
 
 class IsTraining(Flagged):
-    def __call__(self, x, *, is_training=False):
+    def __call__(self, x: Any, *, is_training: bool = False) -> Any:
         return self.run(x, is_training)
 
 
 class Deterministic(Flagged):
-    def __call__(self, x, deterministic):
+    def __call__(self, x: Any, deterministic: bool) -> Any:
         return self.run(x, not deterministic)
 
 
-@pytest.mark.parametrize("kind", [Train, Training, IsTraining, Deterministic])
-def test_every_name_of_the_flag(kind: Any) -> None:
+KINDS = {
+    Train: "train",
+    Training: "training",
+    IsTraining: "is_training",
+    Deterministic: "deterministic",
+}
+EACH = pytest.mark.parametrize("kind", KINDS)
+
+
+@EACH
+def test_functionalized_models_get_it_under_every_name(kind: Any) -> None:
     apply, params, state = functionalize(kind())
-    x = jnp.arange(6.0).reshape(2, 3)
     for train in (True, False):
-        output, _ = apply(params, state, x, train=train)
-        np.testing.assert_array_equal(output, kind().run(x, train))
-    flag = list(inspect.signature(kind.__call__).parameters)[-1]
-    if flag != "train":  # what the caller says by the model's own name goes first
-        said, _ = apply(params, state, x, train=True, **{flag: flag == "deterministic"})
-        np.testing.assert_array_equal(said, kind().run(x, False))
+        output, _ = apply(params, state, X, train=train)
+        np.testing.assert_array_equal(output, kind().run(X, train))
+    if kind is not Train:  # what the caller says by the model's own name goes first
+        said, _ = apply(params, state, X, train=True, **{KINDS[kind]: kind is Deterministic})
+        np.testing.assert_array_equal(said, kind().run(X, False))
 
 
-@pytest.mark.parametrize("kind", [Train, Training, IsTraining, Deterministic])
-def test_replacing_and_folding_need_no_flag_and_take_names(kind: Any) -> None:
-    x = jnp.arange(6.0).reshape(2, 3)
-    assert fold_batch_norm(kind(), x).remaining == []
-    assert fold_batch_norm(kind(), x=x).remaining == []
-    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
-    for inputs, keywords in (((x,), {}), ((), {"x": x}), ((), {"x": shape})):
-        assert isinstance(replace_batch_norm(kind(), *inputs, **keywords).norm, Identity)
-    last = list(inspect.signature(kind.__call__).parameters)[-1]
-    assert fold_batch_norm(kind(), x, **{last: True}).remaining == []
+@EACH
+def test_models_are_read_in_each_mode_whatever_a_flag_says(kind: Any) -> None:
+    """It may be left out; inputs come by place or by name, and shapes are enough."""
+    shape = jax.ShapeDtypeStruct(X.shape, X.dtype)
+    calls = [((X,), {}), ((), {"x": X}), ((), {"x": shape})]
+    calls += [((X,), {KINDS[kind]: value}) for value in (True, False)]
+    if kind in (Train, Deterministic):
+        calls += [((X, value), {}) for value in (True, False)]
+    for args, keywords in calls:
+        assert fold_batch_norm(kind(), *args, **keywords).remaining == []
+        assert isinstance(replace_batch_norm(kind(), *args, **keywords).norm, Identity)
+        for in_training in (True, False):
+            model = kind(read_again=in_training)
+            assert (fold_batch_norm(model, *args, **keywords).remaining == []) is in_training
+            assert isinstance(replace_batch_norm(model, *args, **keywords).norm, ScaleAndBias)

@@ -45,7 +45,5 @@ def unchecked() -> Iterator[None]:
     "model", [Linen(), eqx.nn.Linear(3, 4, key=jax.random.key(0))], ids=["linen", "equinox"]
 )
 def test_says_what_to_do_instead(take: Callable[[Any], Any], model: Any) -> None:
-    name = type(model).__name__
-    wanted = rf"got a {name}, wanted a Flax NNX module.*Linen, Haiku or Equinox.*traced_layout"
-    with pytest.raises(TypeError, match=wanted):
+    with pytest.raises(TypeError, match=rf"{type(model).__name__}.*NNX.*traced_layout"):
         take(model)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxnorm.nnx import Identity, ScaleAndBias, functionalize, scale_and_bias
+from jaxnorm.nnx import Identity, ScaleAndBias, functionalize
 
 #: One product and one sum of values of order one in float32, against float64: four roundings.
 FLOAT32 = {"rtol": 2.5e-7, "atol": 2.5e-7}
@@ -29,21 +29,15 @@ def layer_and_values(axis: int, param_dtype: Any = jnp.float32) -> tuple[Any, An
 
 
 @pytest.mark.parametrize(
-    ("axis", "letters"), [(-1, "nhwc"), (3, "nhwc"), (1, "nchw"), (-3, "nchw"), (0, "cnhw")]
+    ("axis", "letters"),
+    [(-1, "c"), (-1, "nc"), (3, "nhwc"), (1, "nchw"), (-3, "nchw"), (0, "cnhw")],
 )
-def test_values_along_any_axis(axis: int, letters: str) -> None:
+def test_values_along_any_axis_at_any_rank(axis: int, letters: str) -> None:
     layer, scale, bias = layer_and_values(axis)
     x = drawn(2, *({"n": 2, "h": 4, "w": 5, "c": 3}[letter] for letter in letters))
     wanted = np.einsum(f"{letters},c->{letters}", x, scale)
     wanted += np.einsum(f"{letters},c->{letters}", np.ones_like(x), bias)
     np.testing.assert_allclose(layer(jnp.asarray(x, jnp.float32)), wanted, **FLOAT32)
-
-
-@pytest.mark.parametrize("shape", [(3,), (4, 3), (2, 2, 2, 2, 3)])
-def test_values_at_any_rank(shape: tuple[int, ...]) -> None:
-    layer, scale, bias = layer_and_values(-1)
-    x = drawn(2, *shape)
-    np.testing.assert_allclose(layer(jnp.asarray(x, jnp.float32)), x * scale + bias, **FLOAT32)
 
 
 @pytest.mark.parametrize("param_dtype", [jnp.float32, jnp.bfloat16])
@@ -83,30 +77,6 @@ def test_starts_as_identity_with_two_parameters_and_no_state() -> None:
     }
     assert not jax.tree.leaves(nnx.state(layer, nnx.Not(nnx.Param)))
     assert not jax.tree.leaves(nnx.state(Identity()))
-
-
-@pytest.mark.parametrize("uses", [(True, True), (True, False), (False, True), (False, False)])
-def test_made_from_a_batch_norm(uses: tuple[bool, bool]) -> None:
-    norm = nnx.BatchNorm(3, axis=1, use_scale=uses[0], use_bias=uses[1], rngs=nnx.Rngs(0))
-    for seed, variable in enumerate((norm.scale, norm.bias)):
-        if variable is not None:
-            variable[...] = jnp.asarray(drawn(seed, 3), jnp.float32)
-    layer = scale_and_bias(norm)
-    assert layer.axis == 1
-    for seed, (used, own) in enumerate(zip(uses, (layer.channel_scale, layer.bias), strict=True)):
-        # A part that the normalization did not have is not there to be trained.
-        assert used == (own is not None)
-        if own is not None:
-            np.testing.assert_allclose(own[...], drawn(seed, 3), **FLOAT32)
-
-
-def test_several_feature_axes_are_an_error() -> None:
-    norm = nnx.BatchNorm(3, rngs=nnx.Rngs(0))
-    norm.axis = (1, 2)
-    with pytest.raises(
-        ValueError, match=r"normalizes axes \(1, 2\); wanted one feature axis.*with_"
-    ):
-        scale_and_bias(norm)
 
 
 def noisy_layer(**options: Any) -> ScaleAndBias:
@@ -155,7 +125,7 @@ def test_other_numbers_of_features_are_refused(features: int, shape: tuple[int, 
 
 
 def test_noise_wants_a_deviation_and_a_stream() -> None:
-    with pytest.raises(ValueError, match=r"stddev is -1.0; wanted a number of at least 0"):
+    with pytest.raises(ValueError, match=r"stddev is -1\.0"):
         ScaleAndBias(3, stddev=-1.0)
-    with pytest.raises(ValueError, match=r"a stddev of 0.5 draws noise; pass rngs=nnx.Rngs"):
+    with pytest.raises(ValueError, match=r"0\.5.*rngs"):
         ScaleAndBias(3, stddev=0.5)

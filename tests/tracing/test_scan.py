@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import flax.linen as nn
@@ -99,7 +99,7 @@ def of_nnx() -> Callable[[Any, Any], Any]:
     return lambda p, x: functional.apply({"layers": p}, state, x, train=False)[0]
 
 
-def equinox() -> tuple[Any, Callable[[Any, Any], Any]]:
+def one_sample_layers() -> tuple[Any, Callable[[Any, Any], Any]]:
     """Layers that filter_vmap stacks, as Equinox does: each holds (out, in), takes one sample."""
     make = eqx.filter_vmap(lambda key: eqx.nn.Linear(WIDTH, WIDTH, key=key))
     stack, static = eqx.partition(make(jax.random.split(jax.random.key(0), LAYERS)), eqx.is_array)
@@ -107,32 +107,68 @@ def equinox() -> tuple[Any, Callable[[Any, Any], Any]]:
     def step(h: Any, layer: Any) -> tuple[Any, None]:
         return jnp.tanh(jax.vmap(eqx.combine(layer, static))(h)), None
 
-    return stack, lambda p, x: jax.lax.scan(step, x, p)[0]
+    return stack, scanned(step)
 
 
-def as_equinox(p: Any) -> Any:
-    """The same numbers as an Equinox stack."""
-    own = (p["kernel"].swapaxes(1, 2), p["bias"])
-    return eqx.tree_at(lambda layers: (layers.weight, layers.bias), equinox()[0], own)
+EQUINOX, of_equinox = one_sample_layers()
 
 
-def of_equinox() -> Callable[[Any, Any], Any]:
-    apply = equinox()[1]
-    return lambda p, x: apply(as_equinox(p), x)
+class Form(NamedTuple):
+    """The layers ``{"kernel": (layers, in, out), "bias": (layers, out)}`` as a scan over a stack.
+
+    Attributes:
+        apply: the model of what is stored.
+        stored: what is stored, of those layers.
+        layers: those layers, of what is stored.
+        axes: the fan-in of the stored kernel.
+    """
+
+    apply: Callable[[Any, Any], Any]
+    stored: Callable[[Any], Any] = lambda p: p
+    layers: Callable[[Any], Any] = lambda p: p
+    axes: tuple[int, ...] = (-2,)
+
+    @property
+    def layout(self) -> Any:
+        return traced_layout(self.apply, self.stored(PARAMS), X)
 
 
-#: Models of the parameters ``{"kernel": (layers, in, out), "bias": (layers, out)}``.
-FORMS: dict[str, Callable[[], Callable[[Any, Any], Any]]] = {
-    "by hand": scanned,
-    "unrolled by two": lambda: scanned(unroll=2),
-    "remat of each layer": lambda: scanned(jax.checkpoint(dense)),
-    "in a call": lambda: in_a_call,
-    "linen": linen,
-    "nnx": of_nnx,
-    "equinox": of_equinox,
-}
-LIBRARIES = pytest.mark.parametrize("name", ["by hand", "linen", "nnx", "equinox"])
+def each(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda p: jax.tree.map(change, p)
+
+
 PARAMS = {"kernel": W, "bias": B}
+FORMS: dict[str, Form] = {
+    "by hand": Form(scanned()),
+    "unrolled by two": Form(scanned(unroll=2)),
+    "remat of each layer": Form(scanned(jax.checkpoint(dense))),
+    "in a call": Form(jax.jit(jax.checkpoint(scanned()))),
+    "linen": Form(linen()),
+    "nnx": Form(of_nnx()),
+    "equinox": Form(
+        of_equinox,
+        lambda p: eqx.tree_at(
+            lambda own: (own.weight, own.bias), EQUINOX, (p["kernel"].swapaxes(1, 2), p["bias"])
+        ),
+        lambda own: {"kernel": own.weight.swapaxes(1, 2), "bias": own.bias},
+        (-1,),
+    ),
+    "a scan of scans": Form(
+        pairs,
+        each(lambda leaf: leaf.reshape(2, 2, *leaf.shape[1:])),
+        each(lambda leaf: leaf.reshape(LAYERS, *leaf.shape[2:])),
+    ),
+    "from the last layer to the first": Form(
+        scanned(reverse=True), each(lambda leaf: leaf[::-1]), each(lambda leaf: leaf[::-1])
+    ),
+    "layers along the second axis": Form(
+        linen(axis=1),
+        each(lambda leaf: jnp.moveaxis(leaf, 0, 1)),
+        each(lambda leaf: jnp.moveaxis(leaf, 1, 0)),
+        (-3,),
+    ),
+}
+EACH = pytest.mark.parametrize("name", FORMS)
 
 
 def layout(params: Any) -> Any:
@@ -148,24 +184,31 @@ def one_by_one(p: Any, x: Any) -> tuple[Any, list[Any]]:
     return x, found
 
 
-@pytest.mark.parametrize("name", FORMS)
+@EACH
 def test_preactivations_and_their_gradients(name: str) -> None:
-    apply, weights = FORMS[name](), draw(ROWS, LAYERS, WIDTH)
+    form, weights = FORMS[name], draw(ROWS, LAYERS, WIDTH)
+    params = form.stored(PARAMS)
+    assert jax.tree.leaves(form.layout(params), is_leaf=lambda x: isinstance(x, tuple)) == [
+        form.axes
+    ]
 
     def loss(p: Any, collect: Any) -> Any:
         output, layers = collect(p)
         return (weights * layers**2).sum() + jnp.sin(output).sum(), (output, layers)
 
     def of_scan(p: Any) -> Any:
-        output, layers = collect_preactivations(apply, p, X, layout=layout)
-        return output, layers["kernel"]
+        output, layers = collect_preactivations(form.apply, p, X, layout=form.layout)
+        (seen,) = layers.values()
+        # A layer's place in the entry is its place in the kernel.
+        return output, seen.reshape(weights.shape)[:, :: -1 if "last" in name else 1]
 
     def of_loop(p: Any) -> Any:
         output, layers = one_by_one(p, X)
         return output, jnp.stack(layers, 1)
 
     run = quick_jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)
-    got, wanted = run(PARAMS, of_scan), run(PARAMS, of_loop)
+    (got, gradient), wanted = run(params, of_scan), run(PARAMS, of_loop)
+    got = got, form.layers(gradient)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), got, wanted)
 
 
@@ -189,24 +232,6 @@ def test_a_stack_that_is_used_twice_is_seen_at_its_last_use() -> None:
     np.testing.assert_allclose(layers["kernel"], jnp.stack(wanted, 1), **FLOAT32)
 
 
-def test_nested_scans_and_other_axes_of_the_layers() -> None:
-    wanted = jnp.stack(one_by_one(PARAMS, X)[1], 1)
-    paired = jax.tree.map(lambda leaf: leaf.reshape(2, 2, *leaf.shape[1:]), PARAMS)
-    _, layers = collect_preactivations(pairs, paired, X, layout=layout)
-    np.testing.assert_allclose(layers["kernel"].reshape(wanted.shape), wanted, **FLOAT32)
-    turned = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), PARAMS)
-    _, layers = collect_preactivations(linen(axis=1), turned, X, layout=layout)
-    np.testing.assert_allclose(layers["kernel"], wanted, **FLOAT32)
-
-
-def test_a_scan_from_the_last_layer_to_the_first() -> None:
-    """A layer's place in the entry is its place in the kernel."""
-    backwards = jax.tree.map(lambda leaf: leaf[::-1], PARAMS)
-    _, layers = collect_preactivations(scanned(reverse=True), backwards, X, layout=layout)
-    wanted = jnp.stack(one_by_one(PARAMS, X)[1][::-1], 1)
-    np.testing.assert_allclose(layers["kernel"], wanted, **FLOAT32)
-
-
 def fitted(p: Any, x: Any, per_unit: bool) -> tuple[np.ndarray, np.ndarray]:
     """Kernels and biases by hand in float64, a layer at a time."""
     kernels, biases, x = [], [], np.asarray(x, np.float64)
@@ -227,42 +252,19 @@ INITS = pytest.mark.parametrize(
 
 
 @INITS
-@pytest.mark.parametrize("name", ["by hand", "linen", "nnx"])
+@EACH
 def test_initializers_see_what_the_layers_before_make(init: Any, per_unit: bool, name: str) -> None:
-    apply = FORMS[name]()
-    got = quick_jit(lambda p, x: init(apply, p, x, layout=layout))(PARAMS, X)
+    """Stacked along another axis than the first, a kernel has no order of units."""
+    form = FORMS[name]
+    run = lambda p, x: init(form.apply, p, x, layout=form.layout)  # noqa: E731
+    if per_unit and "second" in name:
+        with pytest.raises(ValueError, match="'kernel'"):
+            run(form.stored(PARAMS), X)
+        return
+    got = form.layers(quick_jit(run)(form.stored(PARAMS), X))
     kernel, bias = fitted(PARAMS, X, per_unit)
     np.testing.assert_allclose(got["kernel"], kernel, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(got["bias"], bias, rtol=1e-4, atol=1e-5)
-
-
-@INITS
-def test_initializers_of_an_equinox_stack(init: Any, per_unit: bool) -> None:
-    """Of its own tree, with the layout that is traced from it: units first, layers before them."""
-    apply, stack = equinox()[1], as_equinox(PARAMS)
-    got = init(apply, stack, X, layout=traced_layout(apply, stack, X))
-    kernel, bias = fitted(PARAMS, X, per_unit)
-    np.testing.assert_allclose(got.weight.swapaxes(1, 2), kernel, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(got.bias, bias, rtol=1e-4, atol=1e-5)
-
-
-@INITS
-def test_initializers_of_nested_scans_and_of_one_backwards(init: Any, per_unit: bool) -> None:
-    kernel, bias = fitted(PARAMS, X, per_unit)
-    paired = jax.tree.map(lambda leaf: leaf.reshape(2, 2, *leaf.shape[1:]), PARAMS)
-    got = init(pairs, paired, X, layout=layout)
-    np.testing.assert_allclose(got["kernel"].reshape(kernel.shape), kernel, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(got["bias"].reshape(bias.shape), bias, rtol=1e-4, atol=1e-5)
-    backwards = jax.tree.map(lambda leaf: leaf[::-1], PARAMS)
-    got = init(scanned(reverse=True), backwards, X, layout=layout)
-    np.testing.assert_allclose(got["kernel"][::-1], kernel, rtol=1e-4, atol=1e-5)
-
-
-def test_layers_along_the_second_axis_are_rescaled_there() -> None:
-    turned = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), PARAMS)
-    got = variance_preserving_init(linen(axis=1), turned, X, layout=layout)
-    kernel, _ = fitted(PARAMS, X, False)
-    np.testing.assert_allclose(np.moveaxis(got["kernel"], 1, 0), kernel, rtol=1e-4, atol=1e-5)
 
 
 @INITS
@@ -306,7 +308,7 @@ def by_rows(key: Any, path: str) -> np.ndarray:
     return np.asarray([[of(row, layer) for layer in range(LAYERS)] for row in rows], np.float64)
 
 
-@LIBRARIES
+@pytest.mark.parametrize("name", ["by hand", "linen", "nnx"])
 def test_noise_is_drawn_for_each_layer(name: str, key: Any) -> None:
     drawn, sigma = key(), 0.4
     noise = 1 + sigma * by_rows(drawn, "kernel")
@@ -317,7 +319,7 @@ def test_noise_is_drawn_for_each_layer(name: str, key: Any) -> None:
             x = jnp.tanh(jnp.asarray(noise[:, layer], jnp.float32) * (x @ kernel) + bias[None])
         return x
 
-    noisy = with_scale_noise(FORMS[name](), sigma, layout=layout)
+    noisy = with_scale_noise(FORMS[name].apply, sigma, layout=layout)
 
     def loss(p: Any, run: Any) -> Any:
         output = run(p)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxnorm import Scaled, center, flax_layout, reparametrize
+from jaxnorm import Scaled, center, flax_layout, reparametrize, traced_layout
 from jaxnorm.nnx import layout
 
 # Sums of at most 100 float32 products of order one: 100 roundings of 2^-24, with a margin of 3.
@@ -119,6 +119,11 @@ def parts(case: Case) -> tuple[Any, Any, Callable[[Any], Any]]:
         return case.call(nnx.merge(graph, changed), x)
 
     compiled = jax.jit(run)
+    x = jax.ShapeDtypeStruct(case.shape, jnp.float32)
+    traced = traced_layout(lambda tree, x: case.call(nnx.merge(graph, tree), x), tree, x)(tree)
+    for name in case.path:
+        traced = traced[name]
+    assert traced == axes
     return kernel, axes, lambda kernel, x: np.asarray(compiled(kernel, x), np.float64)
 
 
@@ -151,7 +156,7 @@ def test_layers_that_are_stacked_elsewhere_than_in_front_are_refused(axis: int) 
     """The axis of layers was taken for the inputs'."""
     make = nnx.vmap(lambda key: nnx.Linear(4, 3, use_bias=False, rngs=nnx.Rngs(key)), out_axes=axis)
     model = make(jax.random.split(jax.random.key(0), 5))
-    with pytest.raises(ValueError, match=r"'kernel' has the shape.* is \(4, 3\).*traced_layout"):
+    with pytest.raises(ValueError, match=r"'kernel'.*traced_layout"):
         layout(model)
 
 
@@ -201,5 +206,5 @@ def test_nodes_count_at_their_kernels_path() -> None:
 
 
 def test_a_model_without_kernels_that_we_know_raises() -> None:
-    with pytest.raises(ValueError, match=r"BatchNorm has no Linear, Conv.*layout_from_rules"):
+    with pytest.raises(ValueError, match=r"BatchNorm.*layout_from_rules"):
         layout(nnx.BatchNorm(3, rngs=nnx.Rngs(0)))

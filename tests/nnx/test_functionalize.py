@@ -87,16 +87,6 @@ def test_the_arguments_decide_the_result() -> None:
     np.testing.assert_array_equal(apply(params, evaluated, X, train=False)[0], output)
 
 
-def test_running_statistics_are_those_of_the_batch() -> None:
-    """Flax's running mean after one batch is 0.99 x 0 + 0.01 x the batch mean."""
-    apply, params, state = functionalize(net())
-    _, after = apply(params, state, X, train=True)
-    weights, bias = (np.asarray(params["first"][n], np.float64) for n in ("kernel", "bias"))
-    batch_mean = (np.asarray(X, np.float64) @ weights + bias).mean(0)
-    np.testing.assert_allclose(after["norm"]["mean"], 0.01 * batch_mean, **FLOAT32)
-    np.testing.assert_array_equal(state["norm"]["mean"], 0)
-
-
 def test_params_are_the_params_and_a_shared_module_is_held_once() -> None:
     _, params, state = functionalize(net())
     assert sorted(params) == ["again", "blocks", "first", "norm"]
@@ -162,29 +152,3 @@ def test_raw_parameters_run_through_effective() -> None:
     gradient = jax.grad(loss)(raw)
     assert jax.tree.structure(gradient) == jax.tree.structure(raw)
     assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(gradient["first"]["kernel"]))
-
-
-class Sowing(nnx.Module):
-    """Keeps what it computes, for whoever wants to see it."""
-
-    def __init__(self) -> None:
-        rngs = nnx.Rngs(0)
-        self.dense, self.norm = nnx.Linear(3, 2, rngs=rngs), nnx.BatchNorm(2, rngs=rngs)
-
-    def __call__(self, x):
-        hidden = self.dense(x)
-        self.hidden = nnx.Intermediate(hidden)  # what sow does
-        return self.norm(hidden)
-
-
-def test_what_a_model_sows_comes_with_its_state_and_may_go_in_again() -> None:
-    """The loop ``output, state = apply(params, state, x)`` runs; each call sows its own."""
-    model, x = Sowing(), jnp.asarray(np.random.default_rng(0).normal(size=(4, 3)), jnp.float32)
-    apply, params, state = functionalize(model)
-    for number in range(3):
-        output, state = apply(params, state, x + number, train=True)
-        np.testing.assert_allclose(output, model(x + number), rtol=1e-6, atol=1e-6)
-        np.testing.assert_allclose(state["hidden"], model.dense(x + number), rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(state["norm"]["mean"], model.norm.mean[...], rtol=1e-6)
-    with pytest.raises(ValueError, match="unknown: sown"):
-        apply(params, state | {"sown": output}, x, train=True)

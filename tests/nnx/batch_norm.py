@@ -1,0 +1,149 @@
+"""The table of batch normalizations, and each of them in float64 NumPy, from its formula."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxnorm.nnx import BatchNorm
+
+WIDTH, ROWS, EPSILON, MOMENTUM = 3, 24, 1e-3, 0.8
+OPTIONS = {"epsilon": EPSILON, "momentum": MOMENTUM}
+
+
+def normal(seed: int, *shape: int) -> Any:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+SCALE, BIAS = normal(1, WIDTH), normal(2, WIDTH)
+#: Of the running statistics: some batches are far from them, some near.
+MEAN, VARIANCE = np.asarray([-1, 6, 30]), np.asarray([1.2, 1, 80])
+#: Of eight devices with three rows each, some keep all, some a part, and three nothing.
+KEPT = np.asarray([int(digit) for digit in "111111000000100011100000"], bool)
+
+
+class Case(NamedTuple):
+    """One batch normalization, by the arguments of the layer, and what it is called with."""
+
+    use_mean: bool = True
+    use_variance: bool = True
+    groups: int = 1
+    use_scale: bool = True
+    use_bias: bool = True
+    renormalize: tuple[float, float] | None = None
+    masked: bool = False
+    shape: tuple[int, ...] = (ROWS, WIDTH)
+
+    def layer(self, **options: Any) -> BatchNorm:
+        own = self._asdict()
+        del own["masked"], own["shape"]
+        return with_values(BatchNorm(WIDTH, **OPTIONS | own | options))
+
+    @property
+    def kept(self) -> Any:
+        """The rows that statistics count."""
+        return KEPT if self.masked else np.ones(self.shape[0], bool)
+
+    def call(self) -> dict[str, Any]:
+        """What the layer is called with beside the activations."""
+        shape = (-1, *[1] * (len(self.shape) - 1))
+        return {"mask": jnp.asarray(KEPT.reshape(shape))} if self.masked else {}
+
+    def activations(self, dtype: Any = jnp.float32) -> Any:
+        """Units of different means and spreads, which drift along the batch: groups differ."""
+        drift = np.linspace(0, 3, self.shape[0]).reshape(-1, *[1] * (len(self.shape) - 1))
+        units = np.linspace(0.5, 3, WIDTH)
+        return jnp.asarray((normal(0, *self.shape) + drift) * units + 2 * units, dtype)
+
+
+IMAGES = (4, 3, 2, WIDTH)
+HALVES = {"full": {}, "mean": {"use_variance": False}, "variance": {"use_mean": False}}
+CASES = {
+    **{
+        f"{half}, {groups} groups, {len(shape)} axes": Case(**own, groups=groups, shape=shape)
+        for half, own in HALVES.items()
+        for groups in (1, 4)
+        for shape in ((ROWS, WIDTH), IMAGES)
+    },
+    **{
+        f"{half}, {groups} groups, renormalized": Case(**own, groups=groups, renormalize=(2.0, 1.5))
+        for half, own in HALVES.items()
+        for groups in (1, 2)
+    },
+    "no scale": Case(use_scale=False),
+    "no bias": Case(use_bias=False),
+    "neither": Case(use_scale=False, use_bias=False),
+    "masked": Case(masked=True),
+    "masked, 4 groups": Case(masked=True, groups=4),
+}
+
+
+def with_values(layer: Any) -> Any:
+    """With a scale, a bias and running statistics as if it had been trained."""
+    values = {"scale": SCALE, "bias": BIAS, "mean": MEAN, "var": VARIANCE}
+    for name, own in values.items():
+        kept = getattr(layer, name)
+        if kept is not None:
+            kept[...] = jnp.asarray(own, kept[...].dtype)
+    return layer
+
+
+class Result(NamedTuple):
+    """The output, the gradients of ``(cotangent * output).sum()``, and the statistics after."""
+
+    output: Any
+    by_x: Any
+    by_scale: Any
+    by_bias: Any
+    mean: Any
+    var: Any
+
+
+def affine(case: Case) -> tuple[Any, Any]:
+    return SCALE if case.use_scale else np.ones(WIDTH), BIAS if case.use_bias else np.zeros(WIDTH)
+
+
+def corrections(case: Case, mean: Any, variance: Any) -> tuple[Any, Any]:
+    """r and d of batch renormalization, from their definitions."""
+    if case.renormalize is None:
+        return np.ones(WIDTH), np.zeros(WIDTH)
+    r_max, d_max = case.renormalize
+    s = np.sqrt(VARIANCE + EPSILON) if case.use_variance else np.ones(WIDTH)
+    r = np.sqrt(variance + EPSILON) / s if case.use_variance else np.ones(WIDTH)
+    d = (mean - MEAN) / s if case.use_mean else np.zeros(WIDTH)
+    return np.clip(r, 1 / r_max, r_max), np.clip(d, -d_max, d_max)
+
+
+def in_numpy(case: Case, x: Any, cotangent: Any) -> Result:
+    """With u = x - m, s = sqrt(var + eps), g = cotangent gamma r over the N values that count:
+
+    the gradient by x is g / s - (mean g / s + (x - mu) mean(g u) / s^3), the latter where they do.
+    """
+    shape, parts, sizes = np.shape(x), [], []
+    flat = [np.asarray(a, np.float64).reshape(case.groups, -1, WIDTH) for a in (x, cotangent)]
+    positions = flat[0].size // WIDTH // len(case.kept)
+    every = np.repeat(case.kept, positions).reshape(case.groups, -1)
+    scale, bias = affine(case)
+    for a, back, kept in zip(*flat, every, strict=True):
+        counted = a[kept] if kept.any() else np.zeros((1, WIDTH))
+        mean, variance, size = counted.mean(0), counted.var(0), max(kept.sum(), 1)
+        r, d = corrections(case, mean, variance)
+        u = a - mean if case.use_mean else a
+        s = np.sqrt(variance + EPSILON) if case.use_variance else np.ones(WIDTH)
+        g = back * scale * r
+        through = g.sum(0) / size / s if case.use_mean else 0
+        if case.use_variance:
+            through = through + (a - mean) * (g * u).sum(0) / size / s**3
+        by_x = g / s - np.where(kept[:, None], through, 0)
+        x_hat = u / s * r + d
+        sizes.append(kept.sum())
+        parts.append((scale * x_hat + bias, by_x, (back * x_hat).sum(0), back.sum(0)))
+        parts[-1] += (mean, variance)
+    output, by_x, by_scale, by_bias, means, variances = map(np.stack, zip(*parts, strict=True))
+    weights = np.asarray(sizes)[:, None] / np.sum(sizes)
+    followed = [
+        MOMENTUM * old + (1 - MOMENTUM) * (weights * new).sum(0)
+        for old, new in ((MEAN, means), (VARIANCE, variances))
+    ]
+    sums = by_scale.sum(0), by_bias.sum(0)
+    return Result(output.reshape(shape), by_x.reshape(shape), *sums, *followed)

@@ -1,0 +1,339 @@
+"""Which normalization follows which kernel directly, and can be written into it: one table.
+
+Whatever is said of it, the network computes what it did.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from jaxnorm import Scaled, constraint_drift, project, reparametrize, traced_layout
+from jaxnorm.nnx import fold_batch_norm, functionalize, replace_batch_norm
+from tests.nnx.cases import evaluated, kinds, slashed, trained
+from tests.nnx.models import WIDTH, Custom, dense, norm
+from tests.tolerances import DRIFT
+
+#: The promise, float32: one or two layers with sums over at most 72 weights, values of order one.
+FLOAT32 = {"rtol": 1e-5, "atol": 1e-5}
+#: bfloat16: the kernel, the product, the bias and the normalization round by 2^-9 each, on values
+#: up to 8.
+BFLOAT16 = {"rtol": 2.0**-6, "atol": 2.0**-5}
+
+
+def draw(*shape: int, dtype: Any = jnp.float32) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(0).normal(size=shape), dtype)
+
+
+class Row(NamedTuple):
+    """A model of ``layer``, ``norm`` and others, and what becomes of ``norm``.
+
+    Attributes:
+        forward: of the model and its input; ``m.dropout.deterministic`` is False in training.
+        folds: whether it goes into the kernel for evaluation.
+        replaced: whether nothing is left of it where its scale is 1; else as it folds.
+        shape: of the input.
+        layer: makes the layer, of ``nnx.Rngs``.
+        norm: makes the normalization.
+        dtype: of the input.
+    """
+
+    forward: Any
+    folds: bool = True
+    replaced: bool | None = None
+    shape: tuple[int, ...] = (6, WIDTH)
+    layer: Any = dense
+    norm: Any = norm
+    dtype: Any = jnp.float32
+
+    def model(self) -> Any:
+        rngs = nnx.Rngs(0)
+        layers = {"layer": self.layer(rngs), "norm": self.norm(rngs), "second": dense(rngs)}
+        for layer in (layers["layer"], layers["second"]):
+            if layer.bias is not None:
+                values = jnp.linspace(-1.0, 1.0, len(layer.bias[...]))
+                layer.bias[...] = values.astype(layer.bias[...].dtype)
+        more = {"dropout": nnx.Dropout(0.5, rngs=rngs), "seen": nnx.Variable(jnp.zeros(()))}
+        return trained(Custom(self.forward, **layers, **more))
+
+    def input(self) -> jax.Array:
+        return draw(*self.shape, dtype=self.dtype)
+
+
+def plain(m: Any, x: Any) -> Any:
+    return m.norm(m.layer(x))
+
+
+def stays(forward: Any, **options: Any) -> Row:
+    return Row(forward, folds=False, **options)
+
+
+def seen_in_training(forward: Any) -> Row:
+    """In evaluation it is the kernel's all the same."""
+    return Row(forward, replaced=False)
+
+
+def of(kind: Any, *shape: int, folds: bool = True, **settings: Any) -> Row:
+    """A convolution of 4 channels, or a dense layer, on an input of this shape."""
+    sizes = (shape[-1], WIDTH, (3, 3)) if kind is not nnx.Linear else (shape[-1], WIDTH)
+    return Row(plain, folds, shape=shape, layer=lambda rngs: kind(*sizes, rngs=rngs, **settings))
+
+
+def half(param_dtype: Any) -> Row:
+    """Kernel and bias are converted on the way to the product; they keep their type."""
+    types = {"dtype": jnp.bfloat16, "param_dtype": param_dtype}
+    return Row(
+        plain,
+        layer=lambda rngs: dense(rngs, **types),
+        norm=lambda rngs: norm(rngs, **types),
+        dtype=jnp.bfloat16,
+    )
+
+
+def moved(move: Any) -> Row:
+    """Forms of a layer's output whose last axis does not count its units, in their order."""
+    features = move(jnp.ones((6, WIDTH))).shape[-1]
+    return stays(
+        lambda m, x: m.norm(move(m.layer(x))), norm=lambda rngs: nnx.BatchNorm(features, rngs=rngs)
+    )
+
+
+def added(bias: Any) -> Row:
+    """A layer's own bias, added by hand."""
+    return stays(
+        lambda m, x: m.norm(x @ m.layer.kernel[...] + bias(m.layer.bias[...])), shape=(WIDTH, WIDTH)
+    )
+
+
+def stored(m: Any, x: Any) -> Any:
+    y = m.layer(x)
+    if not m.dropout.deterministic:
+        m.seen[...] = y.mean()
+    return m.norm(y)
+
+
+def shared_in_a_branch(m: Any, x: Any) -> Any:
+    y = m.norm(m.layer(x))
+    return jax.lax.cond(y.sum() < jnp.inf, lambda: m.norm(y), lambda: y)
+
+
+def kernel_in_a_branch(m: Any, x: Any) -> Any:
+    y = m.norm(m.layer(x))
+    return jax.lax.cond(y.sum() < jnp.inf, lambda: m.layer(y), lambda: y)
+
+
+def carried(m: Any, x: Any) -> Any:
+    """The layer's output is read by the next turn of the loop."""
+
+    def turn(state: Any, _: None) -> Any:
+        y = m.layer(state)
+        return y, m.norm(y)
+
+    return jax.lax.scan(turn, x, length=3)[1]
+
+
+IMAGE = (2, 5, 5, 4)
+MASK = jnp.ones((3, 3, 4, WIDTH)).at[0].set(0.0)
+ROWS: dict[str, Row] = {
+    "bias": Row(plain),
+    "no bias": of(nnx.Linear, 6, 5, use_bias=False),
+    "rank 1": of(nnx.Linear, 5),
+    "rank 4": of(nnx.Linear, 2, 3, 2, 5),
+    "layer of a layer": Row(lambda m, x: m.norm(m.second(m.layer(x)))),
+    "convolution": of(nnx.Conv, *IMAGE),
+    "strided": of(nnx.Conv, *IMAGE, strides=2),
+    "dilated": of(nnx.Conv, *IMAGE, kernel_dilation=2),
+    "grouped": of(nnx.Conv, *IMAGE, feature_group_count=4, padding="VALID"),
+    "circular": of(nnx.Conv, *IMAGE, padding="CIRCULAR"),
+    "one image": of(nnx.Conv, 5, 5, 4),
+    "more batch axes": of(nnx.Conv, 2, 3, 5, 5, 4),
+    "masked": of(nnx.Conv, *IMAGE, mask=MASK, folds=False),
+    "transposed convolution": of(nnx.ConvTranspose, *IMAGE),
+    "strided, transposed": of(nnx.ConvTranspose, *IMAGE, strides=2, use_bias=False),
+    "transposed, with its kernel": of(nnx.ConvTranspose, *IMAGE, transpose_kernel=True, strides=2),
+    "dilated, transposed": of(nnx.ConvTranspose, *IMAGE, kernel_dilation=2, padding="VALID"),
+    "one image, transposed": of(nnx.ConvTranspose, 5, 5, 4, transpose_kernel=True),
+    "more batch axes, transposed": of(nnx.ConvTranspose, 2, 3, 5, 5, 4),
+    # It is summed after the product.
+    "circular, transposed": of(nnx.ConvTranspose, *IMAGE, padding="CIRCULAR", folds=False),
+    "masked, transposed": of(nnx.ConvTranspose, *IMAGE, mask=MASK, folds=False),
+    "jitted": Row(lambda m, x: nnx.jit(plain)(m, x)),
+    "jitted by JAX": Row(lambda m, x: jax.jit(lambda x: plain(m, x))(x)),
+    "the last axis from the front": Row(plain, norm=lambda rngs: norm(rngs, axis=1)),
+    "in bfloat16": half(jnp.bfloat16),
+    "in bfloat16, of float32": half(jnp.float32),
+    "converted between": Row(
+        lambda m, x: m.norm(m.layer(x).astype(jnp.float32)),
+        layer=lambda rngs: dense(rngs, dtype=jnp.bfloat16),
+    ),
+    "along another axis": stays(
+        plain, shape=(2, WIDTH, WIDTH), norm=lambda rngs: norm(rngs, axis=1)
+    ),
+    "activation between": stays(lambda m, x: m.norm(nnx.relu(m.layer(x)))),
+    "scale between": stays(lambda m, x: m.norm(2.0 * m.layer(x))),
+    "kernel scaled": stays(
+        lambda m, x: m.norm(x @ (m.layer.kernel[...] / 2) + m.layer.bias[...][None])
+    ),
+    "sum of layers": stays(lambda m, x: m.norm(m.layer(x) + m.layer(-x))),
+    "another layer's bias": stays(lambda m, x: m.norm(m.layer(x) + m.second.bias[...][None])),
+    "bias twice": stays(lambda m, x: m.norm(m.layer(x) + m.layer.bias[...][None])),
+    "bias after": stays(lambda m, x: m.norm(x @ m.layer.kernel[...]) + m.layer.bias[...][None]),
+    "no bias added": stays(lambda m, x: m.norm(x @ m.layer.kernel[...])),
+    "no bias to add": stays(
+        lambda m, x: m.norm(x @ m.layer.kernel[...]), layer=lambda r: dense(r, use_bias=False)
+    ),
+    "bias one for all": added(lambda b: jnp.broadcast_to(b[:1], (WIDTH, WIDTH))),
+    "bias one a row": added(lambda b: jnp.broadcast_to(b[:, None], (WIDTH, WIDTH))),
+    "bias turned round": added(lambda b: jax.lax.rev(b, (0,))[None]),
+    "returned too": stays(lambda m, x: jnp.concatenate([m.norm(y := m.layer(x)), y], -1)),
+    "read by a mean": stays(lambda m, x: (y := m.layer(x)).mean() + m.norm(y)),
+    "kernel in a product of its own": stays(
+        lambda m, x: plain(m, x) + jnp.ones((1, WIDTH)) @ (2 * m.layer.kernel[...])
+    ),
+    "bias times another kernel": stays(
+        lambda m, x: plain(m, x) + m.layer.bias[...][None] @ m.second.kernel[...]
+    ),
+    "tied decoder": stays(lambda m, x: nnx.relu(plain(m, x)) @ m.layer.kernel[...].T),
+    "weight decay": stays(lambda m, x: plain(m, x) + (m.layer.kernel[...] ** 2).sum()),
+    "bias decay": stays(lambda m, x: plain(m, x) + (m.layer.bias[...] ** 2).sum()),
+    "kernel in a branch": stays(kernel_in_a_branch),
+    "before the layer": stays(lambda m, x: m.layer(m.norm(x))),
+    "never called": stays(lambda m, x: m.layer(x)),
+    "called twice": stays(lambda m, x: m.norm(m.second(nnx.relu(plain(m, x))))),
+    "called twice, once elsewhere": stays(
+        lambda m, x: m.norm(m.second(nnx.relu(m.norm(nnx.relu(m.layer(x))))))
+    ),
+    "called again in a branch": stays(shared_in_a_branch),
+    "inside a loop": stays(
+        lambda m, x: jax.lax.scan(lambda h, _: (plain(m, h), None), x, length=2)[0]
+    ),
+    "carried": stays(carried),
+    "rolled": moved(lambda y: jnp.roll(y, 1, -1)),
+    "turned round": moved(lambda y: jax.lax.rev(y, (1,))),
+    "a half of them": moved(lambda y: y.reshape(12, WIDTH // 2)),
+    "one of them": moved(lambda y: y[:, :1]),
+    "beside a copy": moved(lambda y: jnp.concatenate([y, y], -1).reshape(-1, WIDTH)),
+    "transposed": moved(lambda y: jnp.tile(y, (2, 1))[:WIDTH].T),
+    "sorted": moved(lambda y: jnp.sort(y, axis=1)),
+    "merged with positions": moved(lambda y: y[:, : WIDTH // 2].reshape(3, WIDTH)),
+    # The bias in front of the dropout would be dropped too.
+    "dropped": seen_in_training(lambda m, x: m.norm(m.dropout(m.layer(x)))),
+    "returned in training": seen_in_training(
+        lambda m, x: m.norm(m.layer(x)) if m.dropout.deterministic else (m.norm(y := m.layer(x)), y)
+    ),
+    "stored in training": seen_in_training(stored),
+    "decayed in training": seen_in_training(
+        lambda m, x: (
+            plain(m, x) + (0.0 if m.dropout.deterministic else (m.layer.bias[...] ** 2).sum())
+        )
+    ),
+}
+EACH = pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+
+
+def assert_close(got: Any, wanted: Any, half: bool = False) -> None:
+    assert got.dtype == wanted.dtype
+    tolerance = BFLOAT16 if half else FLOAT32
+    np.testing.assert_allclose(np.float64(got), np.float64(wanted), **tolerance)
+
+
+@EACH
+def test_it_folds_or_remains_and_computes_the_same(row: Row) -> None:
+    model, x = row.model(), row.input()
+    folded, remaining = fold_batch_norm(model, x)
+    assert list(map(slashed, remaining)) == ([] if row.folds else ["norm"])
+    assert folded.layer.kernel.dtype == model.layer.kernel.dtype
+    assert_close(folded(x), evaluated(model, x), model.layer.dtype == jnp.bfloat16)
+
+
+@EACH
+def test_where_its_scale_is_one_a_kernel_carries_it_or_a_layer_stands_there(row: Row) -> None:
+    """With the statistics of a new model and epsilon 0 the network computes the same."""
+    model, x = row.model(), row.input()
+    model.norm.scale[...] = jnp.ones_like(model.norm.scale[...])
+    model.norm.mean[...] = jnp.zeros_like(model.norm.mean[...])
+    model.norm.var[...] = jnp.ones_like(model.norm.var[...])
+    model.norm.epsilon = 0.0
+    replaced: Any = replace_batch_norm(model, x)
+    carried = row.folds if row.replaced is None else row.replaced
+    assert kinds(replaced)["norm"] == ("Identity" if carried else "ScaleAndBias")
+    if not carried and model.layer.bias is not None:
+        np.testing.assert_array_equal(replaced.layer.bias[...], model.layer.bias[...])
+    half = model.layer.dtype == jnp.bfloat16
+    assert_close(evaluated(replaced, x), evaluated(model, x), half)
+
+
+@pytest.mark.parametrize("shared", ["kernel", "bias"])
+def test_layers_that_share_a_variable_keep_it(shared: str) -> None:
+    """Folded into both, it would have to be two."""
+    model = Row(lambda m, x: m.second(nnx.relu(plain(m, x)))).model()
+    setattr(model.second, shared, getattr(model.layer, shared))
+    x = draw(6, WIDTH)
+    folded, remaining = fold_batch_norm(model, x)
+    assert list(map(slashed, remaining)) == ["norm"]
+    assert_close(folded(x), evaluated(model, x))
+
+
+def test_of_two_normalizations_in_a_row_the_second_remains() -> None:
+    rngs = nnx.Rngs(0)
+    layers = {"layer": dense(rngs), "first": norm(rngs), "second": norm(rngs)}
+    model = trained(Custom(lambda m, x: m.second(m.first(m.layer(x))), **layers))
+    x = draw(6, WIDTH)
+    folded, remaining = fold_batch_norm(model, x)
+    assert list(map(slashed, remaining)) == ["second"]
+    assert_close(folded(x), evaluated(model, x))
+
+
+def test_layers_in_a_tuple_that_flax_keeps() -> None:
+    rngs = nnx.Rngs(0)
+    layers = nnx.data((dense(rngs), norm(rngs)))
+    model = trained(Custom(lambda m, x: m.layers[1](m.layers[0](x)), layers=layers))
+    x = draw(6, WIDTH)
+    folded, remaining = fold_batch_norm(model, x)
+    assert not remaining
+    assert_close(folded(x), evaluated(model, x))
+    assert "BatchNorm" not in kinds(replace_batch_norm(model)).values()
+
+
+def test_in_training_the_replaced_network_has_the_bias_that_it_had() -> None:
+    """Behind the dropout: where everything is dropped, the bias alone is left."""
+    model = ROWS["dropped"].model()
+    model.dropout.rate = 1.0
+    model.norm.scale[...] = jnp.ones(WIDTH)
+    replaced: Any = replace_batch_norm(model, draw(6, WIDTH))
+    replaced.train()
+    wanted = np.broadcast_to(model.norm.bias[...], (6, WIDTH))
+    np.testing.assert_allclose(replaced(draw(6, WIDTH)), wanted, **FLOAT32)
+
+
+def test_a_model_that_cannot_be_called_in_training_says_what_it_needs() -> None:
+    """Its dropout gets its random numbers with the call."""
+
+    class Model(nnx.Module):
+        def __init__(self, rngs: nnx.Rngs) -> None:
+            self.layer, self.norm, self.dropout = dense(rngs), norm(rngs), nnx.Dropout(0.5)
+
+        def __call__(self, x: Any, rngs: Any = None) -> Any:
+            return self.dropout(plain(self, x), rngs=rngs)
+
+    model, x = Model(nnx.Rngs(0)), draw(6, WIDTH)
+    with pytest.raises(ValueError, match=r"in training.*rngs=nnx\.Rngs\(0\)"):
+        replace_batch_norm(model, x)
+    assert kinds(replace_batch_norm(model, x, rngs=nnx.Rngs(1)))["norm"] == "Identity"
+    assert kinds(replace_batch_norm(model))["norm"] == "ScaleAndBias"
+
+
+@pytest.mark.parametrize("transpose_kernel", [False, True])
+def test_a_transposed_convolution_goes_to_the_weight_side(transpose_kernel: bool) -> None:
+    """Its units, as traced, have the scale, and are projected."""
+    row = of(nnx.ConvTranspose, *IMAGE, transpose_kernel=transpose_kernel)
+    model = row.model()
+    model.norm.scale[...] = jnp.ones(WIDTH)
+    apply, params, state = functionalize(replace_batch_norm(model, row.input()))
+    layout = traced_layout(lambda p, x: apply(p, state, x, train=False)[0], params, row.input())
+    raw = project(reparametrize(params, Scaled, layout), layout=layout)
+    assert raw["layer"]["kernel"].scale.shape == (WIDTH,)
+    assert max(map(float, constraint_drift(raw, layout=layout).values())) < DRIFT

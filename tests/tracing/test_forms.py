@@ -1,0 +1,105 @@
+"""Every question about a kernel, asked of one layer in every form, and answered by NumPy."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxnorm import (
+    collect_preactivations,
+    data_dependent_init,
+    traced_layout,
+    variance_preserving_init,
+    with_scale_noise,
+)
+from tests.tracing.forms import BFLOAT16, BIAS, FORMS, KERNEL, PARAMS, ROWS, Form, X
+
+EACH = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+
+
+def layout_of(form: Form) -> Any:
+    return lambda params: {"kernel": form.axes, "bias": None}
+
+
+def product(form: Form, params: Any, x: Any = X) -> Any:
+    """The pre-activations without their bias, in float64."""
+    return form.product(np.asarray(params["kernel"], np.float64), np.asarray(x, np.float64))
+
+
+@EACH
+def test_the_layout_has_the_axes_that_are_summed_over(form: Form) -> None:
+    params = form.params()
+    assert traced_layout(form.apply, params, X)(params) == layout_of(form)(params)
+
+
+@EACH
+def test_pre_activations_and_output(form: Form) -> None:
+    """At any batch size: rows first, units last, the bias added."""
+    params = form.params()
+    for x in (X, X[:1]):
+        output, layers = collect_preactivations(form.apply, params, x, layout=layout_of(form))
+        wanted = product(form, params, x) + np.asarray(BIAS, np.float64)
+        np.testing.assert_allclose(output, wanted, **form.tolerance)
+        seen = layers["kernel"]
+        assert (seen.shape[0], seen.size) == (len(x), wanted.size)
+        np.testing.assert_allclose(seen.reshape(wanted.shape), wanted, **form.tolerance)
+
+
+@EACH
+def test_gradients_through_a_pass_are_those_of_the_model(form: Form) -> None:
+    params = form.params()
+
+    def collected(p: Any) -> Any:
+        return jnp.tanh(collect_preactivations(form.apply, p, X, layout=layout_of(form))[0]).sum()
+
+    wanted = jax.grad(lambda p: jnp.tanh(form.apply(p, X)).sum())(params)
+    got = jax.grad(collected)(params)
+    for name in params:
+        np.testing.assert_allclose(got[name], wanted[name], rtol=1e-5, atol=1e-5)
+
+
+@EACH
+def test_the_variance_of_the_product_is_made_one(form: Form) -> None:
+    fitted = variance_preserving_init(form.apply, form.params(), X, layout=layout_of(form))
+    np.testing.assert_allclose(product(form, fitted).var(), 1, **form.tolerance)
+    np.testing.assert_array_equal(fitted["bias"], BIAS)
+    ratio = np.asarray(fitted["kernel"]) / np.asarray(form.params()["kernel"])
+    np.testing.assert_allclose(ratio, ratio.flat[0], rtol=1e-6)
+
+
+@EACH
+def test_units_are_made_standard(form: Form) -> None:
+    """Where the bias is not added as it is, it stays; where no unit can be told, it is refused."""
+    init = lambda: data_dependent_init(form.apply, form.params(), X, layout=layout_of(form))  # noqa: E731
+    if not form.units:
+        with pytest.raises(ValueError, match="'kernel'"):
+            init()
+        return
+    if form.fits_bias:
+        fitted = init()
+        shift = np.asarray(fitted["bias"], np.float64)
+        np.testing.assert_allclose((product(form, fitted) + shift).mean(0), 0, **form.tolerance)
+    else:
+        with pytest.warns(UserWarning, match="'bias'.*'kernel'"):
+            fitted = init()
+        np.testing.assert_array_equal(fitted["bias"], BIAS)
+    np.testing.assert_allclose(product(form, fitted).var(0), 1, **form.tolerance)
+
+
+@EACH
+def test_noise_is_one_factor_a_sample_and_unit_of_the_product(form: Form) -> None:
+    """The same draws whatever the form: (y - b) / w'x of a plain layer is 1 + n.
+
+    The quotient magnifies roundings where w'x is small.
+    """
+    key, plain = jax.random.key(0), FORMS["plain"]
+    noisy = with_scale_noise(plain.apply, 0.5, layout=layout_of(plain))(key, PARAMS, X)
+    factors = (np.asarray(noisy, np.float64) - np.asarray(BIAS)) / product(plain, PARAMS)
+    assert len(np.unique(factors)) == ROWS * KERNEL.shape[1]
+    params = form.params()
+    got = with_scale_noise(form.apply, 0.5, layout=layout_of(form))(key, params, X)
+    tolerance = BFLOAT16 if form.tolerance == BFLOAT16 else {"rtol": 1e-4, "atol": 1e-4}
+    wanted = product(form, params) * factors + np.asarray(BIAS)
+    np.testing.assert_allclose(got, wanted, **tolerance)

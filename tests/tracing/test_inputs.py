@@ -1,0 +1,109 @@
+"""What kernels meet: learned inputs, parameters named as inputs, rows and kernels of devices."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from jaxnorm import (
+    collect_preactivations,
+    data_dependent_init,
+    linear_stddev,
+    traced_layout,
+    variance_preserving_init,
+    with_scale_noise,
+)
+from tests.devices import mesh
+from tests.tolerances import FLOAT32
+from tests.tracing.forms import BIAS, KERNEL, PARAMS, X, draw
+
+WANTED = np.float64(X) @ np.float64(KERNEL) + np.float64(BIAS)
+
+
+def dense(p: Any, x: Any) -> Any:
+    return jnp.tanh(x @ p["kernel"] + p["bias"][None])
+
+
+def in_shards(f: Any) -> Any:
+    """Under ``jax.shard_map`` with its default checks, parameters on every device."""
+    rows = P("data")
+    return jax.jit(jax.shard_map(f, mesh=mesh(2), in_specs=(P(), rows), out_specs=rows))
+
+
+def varying(p: Any, x: Any) -> Any:
+    """Parameters as one casts them, so that each device has a gradient of its own."""
+    return dense(jax.tree.map(lambda leaf: jax.lax.pcast(leaf, "data", to="varying"), p), x)
+
+
+@pytest.mark.parametrize("apply", [dense, varying])
+def test_preactivations_in_shard_map(apply: Any) -> None:
+    got = in_shards(lambda p, x: collect_preactivations(apply, p, x)[1]["kernel"])(PARAMS, X)
+    np.testing.assert_allclose(got, WANTED, rtol=5e-6, atol=5e-6)
+
+
+@pytest.mark.parametrize("init", [variance_preserving_init, data_dependent_init])
+def test_initializers_in_shard_map(init: Any) -> None:
+    """Each device's own rows: the parameters that one device makes of them."""
+    run = in_shards(lambda p, x: jax.tree.map(lambda leaf: leaf[None], init(dense, p, x)))
+    stacked = run(PARAMS, X)
+    for device, x in enumerate(jnp.split(X, 2)):
+        alone = init(dense, PARAMS, x)
+        for name in PARAMS:
+            np.testing.assert_allclose(stacked[name][device], alone[name], rtol=1e-5, atol=1e-5)
+
+
+def test_a_learned_input_is_no_kernel() -> None:
+    """A generator's constant: the parameter that the kernel is multiplied with is its input."""
+    apply = lambda p, z: dense(p, p["start"]) + z  # noqa: E731
+    _, layers = collect_preactivations(apply, PARAMS | {"start": X}, jnp.float32(0))
+    np.testing.assert_allclose(layers["kernel"], WANTED, rtol=5e-6, atol=5e-6)
+
+
+#: A decoder's learned queries look at the rows: softmax((q w) (x k)') x v.
+DECODER = {
+    "q": draw(3, 4),
+    "query": {"kernel": draw(4, 5)},
+    "key": {"kernel": draw(4, 5)},
+    "value": {"kernel": draw(4, 6)},
+}
+
+
+def decode(p: Any, x: Any) -> Any:
+    queries = p["q"] @ p["query"]["kernel"]
+    scores = jnp.einsum("qd,btd->bqt", queries, x @ p["key"]["kernel"])
+    return jax.nn.softmax(scores) @ (x @ p["value"]["kernel"])
+
+
+def test_learned_inputs_can_be_named_wherever_a_layout_is_traced() -> None:
+    rows, free = draw(16, 4, 4), ["^q$"]
+    layout = traced_layout(decode, DECODER, rows, free=free)
+    axes = {name: {"kernel": (-2,)} for name in ("query", "key", "value")}
+    assert layout(DECODER) == axes | {"q": None}
+    options: dict[str, Any] = {"layout": layout, "free": free}
+    output, seen = collect_preactivations(decode, DECODER, rows, **options)
+    np.testing.assert_allclose(output, decode(DECODER, rows), **FLOAT32)
+    wanted = np.float64(DECODER["q"]) @ np.float64(DECODER["query"]["kernel"])
+    np.testing.assert_allclose(seen["query/kernel"], wanted, **FLOAT32)
+    for init, over in ((variance_preserving_init, (0, 1)), (data_dependent_init, 0)):
+        fitted = init(decode, DECODER, rows, **options)
+        _, seen = collect_preactivations(decode, fitted, rows, **options)
+        assert seen.keys() == {f"{name}/kernel" for name in axes}
+        for units in (x.reshape(-1, x.shape[-1]) for x in seen.values()):
+            np.testing.assert_allclose(np.float64(units).var(over), 1, rtol=1e-5)
+    stddev = linear_stddev(0.3, decode, DECODER, rows, **options)
+    assert sorted(stddev[name]["kernel"] for name in axes) == pytest.approx([0.1, 0.2, 0.3])
+    noisy = with_scale_noise(decode, 0.3, per="step", **options)(jax.random.key(0), DECODER, rows)
+    assert jnp.abs(noisy - output).max() > 1e-2
+    with pytest.raises(ValueError, match="query/kernel"):
+        collect_preactivations(decode, DECODER, rows, layout=layout)
+
+
+def test_a_derivative_of_more_than_the_product_is_told_to_be_lost() -> None:
+    own = jax.custom_vjp(lambda p, x: x @ p["kernel"] + p["bias"][None])
+    own.defvjp(lambda p, x: (x @ p["kernel"] + p["bias"][None], (p, x)), lambda res, g: res)
+    with pytest.warns(UserWarning, match=r"\bkernel\b.*derivative"):
+        collect_preactivations(own, PARAMS, X)
+    variance_preserving_init(own, PARAMS, X)  # takes no gradient
