@@ -29,7 +29,7 @@ def unit(x: Float[Array, "*batch width"]) -> Float[Array, "*batch width"]:
     return x * jax.lax.rsqrt(jnp.maximum(squares, jnp.finfo(x.dtype).tiny))
 
 
-def towards(x: Tokens, branch: Tokens, rates: Float[Array, " width"]) -> Tokens:
+def towards(x: Tokens, branch: Tokens, rates: Float[Array, "1 1 width"]) -> Tokens:
     """Norm(x + |alpha| (Norm(branch) - x)), with one alpha for each unit (Eqs. 10 and 11)."""
     return unit(x + jnp.abs(rates) * (unit(branch) - x))
 
@@ -47,8 +47,10 @@ class LearnedScales(nnx.Module):
         self.kept = nnx.Param(jnp.full(shape, kept))
         self.factor = initial / kept
 
-    def __call__(self) -> Float[Array, "..."]:
-        return self.kept[...] * self.factor
+    def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        """As they are used, with leading axes of size 1 to meet those of ``x``."""
+        kept = self.kept[...]
+        return kept.reshape((1,) * (x.ndim - kept.ndim) + kept.shape) * self.factor
 
 
 class NormalizedBlock(nnx.Module):
@@ -79,20 +81,22 @@ class NormalizedBlock(nnx.Module):
         self.mlp_rates = LearnedScales((width,), rate, kept)
 
     def __call__(self, x: Tokens, mask: Array) -> Tokens:
-        x = towards(x, self.attention(x, mask), self.attention_rates())
-        return towards(x, self.mlp(x), self.mlp_rates())
+        x = towards(x, self.attention(x, mask), self.attention_rates(x))
+        return towards(x, self.mlp(x), self.mlp_rates(x))
 
     def attention(self, x: Tokens, mask: Array) -> Tokens:
         """Softmax of sqrt(d) q'k, with q and k on the sphere, times their scales (Eqs. 15, 16)."""
-        query, key = (self.scale_qk() * unit(each(x)) for each in (self.query, self.key))
+        query, key = unit(self.query(x)), unit(self.key(x))
+        scale = self.scale_qk(query)
         # The function divides by the root of the size of a head, which is to be multiplied by.
         size = query.shape[-1]
-        return self.out(nnx.dot_product_attention(size * query, key, self.value(x), mask=mask))
+        query, key = size * scale * query, scale * key
+        return self.out(nnx.dot_product_attention(query, key, self.value(x), mask=mask))
 
     def mlp(self, x: Tokens) -> Tokens:
         """W (u silu(v)), with scales of u and v and the root of the width (Eqs. 20 and 21)."""
-        u = self.scale_u() * self.first_u(x)
-        v = self.scale_v() * self.first_v(x) * x.shape[-1] ** 0.5
+        u, v = self.first_u(x), self.first_v(x)
+        u, v = self.scale_u(u) * u, self.scale_v(v) * v * x.shape[-1] ** 0.5
         return self.second(u * nnx.silu(v))
 
 
@@ -122,4 +126,5 @@ class NormalizedTransformer(nnx.Module):
         x = unit(self.embedding(tokens) + self.positions(jnp.arange(tokens.shape[1]))[None])
         for block in self.blocks:
             x = block(x, mask)
-        return self.scale_z() * self.head(x)
+        cosines = self.head(x)
+        return self.scale_z(cosines) * cosines

@@ -17,7 +17,7 @@ import jaxnorm
 from experiments.methods.kernels import map_kernels
 from experiments.methods.part import Context, Optimizer, Part
 from experiments.models.registry import NetworkStyle
-from jaxnorm import WeightNormalized
+from jaxnorm import Reparametrization, WeightNormalized
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class ForcedNorm(Part):
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
         """Weight normalization whose scales are 1."""
 
-        def node(path: str, kernel: Array, axes: tuple[int, ...]) -> WeightNormalized:
+        def node(path: str, kernel: Array, axes: tuple[int, ...]) -> Reparametrization:
             fan_in = float(kernel.size // kernel.sum(axes).size)
             direction = jaxnorm.project_to_sphere(kernel, axes, fan_in, centered=False)
             made = WeightNormalized.from_kernel(direction, axes)
-            return _with_scale(made, jnp.ones_like(made.scale))
+            return made.replaced(scale=jnp.ones_like(made.scale))
 
         return jaxnorm.reparametrize(params, node, context.layout)
 
@@ -71,13 +71,9 @@ def without_scales(updates: PyTree, params: PyTree) -> PyTree:
     del params
 
     def fixed(entry: Any) -> Any:
-        return _with_scale(entry, jnp.zeros_like(entry.scale)) if _is_node(entry) else entry
+        return entry.replaced(scale=jnp.zeros_like(entry.scale)) if _is_node(entry) else entry
 
     return jax.tree.map(fixed, updates, is_leaf=_is_node)
-
-
-def _with_scale(node: WeightNormalized, scale: Array) -> WeightNormalized:
-    return WeightNormalized(node.direction, scale, node.fan_in_axes)
 
 
 def _is_node(entry: Any) -> bool:
