@@ -62,8 +62,9 @@ class Config:
     """The passes over the training rows."""
     batch_size: Count = 64
     """The rows of one step. The rows of an epoch that fill no whole batch are not trained on."""
-    optimizer: Literal["sgd", "adam"] = "sgd"
-    """SGD with momentum 0.9, or Adam; adam wants a --learning-rate near 0.001."""
+    optimizer: Literal["sgd", "adam", "muon"] = "sgd"
+    """SGD with momentum 0.9, Adam, or Muon on kernels and Adam on the rest; adam and muon want a
+    --learning-rate near 0.001."""
     # As far as float32 goes: whether a run diverges is told when it does.
     learning_rate: Annotated[float, Range(0, 3e38, without=0)] = 0.05
     """The initial learning rate, for all methods; half a cosine takes it to 0."""

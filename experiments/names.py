@@ -37,7 +37,7 @@ METHODS = (
     *("bn+sn", "bn+lcw", "bn+sl", "normprop", "normprop-batch", "normprop-exact", "vcl", "pn"),
     *("pn+gamma-decay", "wn+gamma-decay", "wn+mean-only-bn", "wn+variance-only-bn", "bn+dropout"),
     *("wn+dropout", "nero", "hyperball", "adamp", "dyt", "derf", "agc", "cwo-first-free"),
-    *("lcw-first-free", "cwn-first-free", "ws-first-free"),
+    *("lcw-first-free", "cwn-first-free", "ws-first-free", "ngpt", "edm2", "stiefel"),
 )
 
 #: The methods that a comparison has by itself: those of `experiments.methods.table` that say so.

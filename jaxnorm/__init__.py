@@ -72,7 +72,9 @@ from jaxnorm.transforms import clean_parameters as clean_parameters
 from jaxnorm.transforms import clip_by_layer_norm as clip_by_layer_norm
 from jaxnorm.transforms import noise_injection as noise_injection
 from jaxnorm.transforms import perturb_scales as perturb_scales
+from jaxnorm.transforms import project_to_stiefel as project_to_stiefel
 from jaxnorm.transforms import sphere_projection as sphere_projection
+from jaxnorm.transforms import stiefel_projection as stiefel_projection
 
 __version__ = "0.1.0"
 
@@ -129,6 +131,7 @@ __all__ = [
     "power_iteration",
     "project",
     "project_to_sphere",
+    "project_to_stiefel",
     "propagate_normalization",
     "recipes",
     "rectified_moments",
@@ -138,6 +141,7 @@ __all__ = [
     "sphere_projection",
     "standardized",
     "statistics",
+    "stiefel_projection",
     "theory",
     "torch_layout",
     "total_variance_constancy",

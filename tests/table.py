@@ -14,6 +14,7 @@ from jaxnorm import (
     clip_by_layer_norm,
     noise_injection,
     sphere_projection,
+    stiefel_projection,
 )
 
 #: Kernels alone, the one of a `Scaled` node included.
@@ -44,7 +45,7 @@ class Row(NamedTuple):
 
     def lands(self, path: str) -> bool:
         """Whether its step at a path is one to a point: of the parameters' type, if it is wider."""
-        return self.name.startswith("sphere") and self.changes(path)
+        return self.name.startswith(("sphere", "stiefel")) and self.changes(path)
 
     def changes(self, path: str) -> bool:
         return re.search(self.may_change, path) is not None
@@ -76,6 +77,7 @@ TABLE = (
         by_unit=True,
     ),
     Row("sphere_tangent", sphere_projection(tangent=True), NOTHING, KERNELS, by_unit=True),
+    Row("stiefel", stiefel_projection(), NOTHING, KERNELS),
     Row("noise_sgd", noise_injection(SGD, 0.5, seed=3), SGD, SCALES),
     Row(
         "noise_adam_sphere",

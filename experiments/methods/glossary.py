@@ -202,5 +202,32 @@ GLOSSARY: Mapping[str, Entry] = MappingProxyType(
             _RIVAL,
             "A place for a layer where the normalizer stood.",
         ),
+        "ngpt": Entry(
+            "nGPT, the normalized transformer",
+            ("project", "sphere_projection", "layout_from_rules"),
+            "Loshchilov et al. 2024, Eqs. 10 to 21",
+            r"h \leftarrow \frac{h'}{\lVert h' \rVert}, \quad h' = h + \alpha \left( "
+            r"\frac{b}{\lVert b \rVert} - h \right), \quad \lVert W_i \rVert = 1",
+            "when you may write the transformer anew; the library has its weights' constraint.",
+            "A transformer of its own form: tokens, queries and keys on the sphere, and scales.",
+        ),
+        "edm2": Entry(
+            "EDM2's forced weight normalization",
+            ("WeightNormalized", "sphere_projection", "standardized"),
+            "Karras et al. 2024, Eqs. 47, 66, 81 and 88",
+            r"w = v / \lVert v \rVert, \quad \lVert v \rVert^2 = \text{fan-in}, \quad "
+            r"f(x) / \sqrt{E f(z)^2}, \quad z \sim N(0, 1), \quad "
+            r"\frac{(1 - t)\, x + t\, b}{\sqrt{(1 - t)^2 + t^2}}",
+            "when every layer shall learn at the same relative rate.",
+            "Scales of weight normalization that are not trained, and sums that the model makes.",
+        ),
+        "stiefel": Entry(
+            "kernels on the Stiefel manifold",
+            ("stiefel_projection", "project_to_stiefel"),
+            "Bernstein 2025; Absil et al. 2008, example 4.1.3",
+            r"W = s\, U V^\top, \quad s^2 = c \max(1, \text{units} / \text{fan-in})",
+            "when units of a layer shall be orthogonal, under Muon for example.",
+            f"{_KERNELS} Twelve iterations of matrix products a step.",
+        ),
     }
 )

@@ -6,7 +6,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
+import optax.contrib
 from jaxtyping import Array, Float, Int, PyTree
+from optax.contrib import MuonDimensionNumbers
 
 from experiments.config import Config
 from experiments.methods.method import Method
@@ -14,6 +16,9 @@ from experiments.methods.part import Context, Optimizer
 from jaxnorm import Layout
 
 MOMENTUM = 0.9
+
+#: The root mean square of Muon's steps at a rate of 1: that of Adam's, by Liu et al. 2025.
+MUON_RMS = 0.2
 
 #: A learning rate, which may be traced.
 Rate = float | Float[Array, ""]
@@ -30,7 +35,7 @@ def make_optimizer(
     seed: Any = 0,
     rate: Rate | None = None,
 ) -> Optimizer:
-    """SGD with momentum 0.9, or Adam, on a schedule, with the method's edits around it.
+    """SGD with momentum 0.9, Adam or Muon, on a schedule, with the method's edits around it.
 
     Args:
         method: what edits it.
@@ -49,8 +54,34 @@ def base_optimizer(config: Config, schedule: Schedule, kernels: Layout) -> Optim
 
     if config.optimizer == "adam":
         return optax.adamw(schedule, weight_decay=config.weight_decay, mask=decayed(kernels))
+    if config.optimizer == "muon":
+        return muon(config, schedule, kernels)
     decay = optax.add_decayed_weights(config.weight_decay, mask=decayed(kernels))
     return optax.chain(decay, optax.sgd(schedule, momentum=MOMENTUM))
+
+
+def muon(config: Config, schedule: Schedule, kernels: Layout) -> Optimizer:
+    """Orthogonalized momentum of kernels, each as one matrix, and Adam for what is no kernel.
+
+    Steps have Adam's usual root mean square, so that both are at home at the same learning rates.
+    """
+
+    def matrices(params: PyTree) -> PyTree:
+        def numbers(leaf: Any, axes: tuple[int, ...] | None) -> MuonDimensionNumbers | None:
+            if axes is None:
+                return None
+            others = tuple(axis for axis in range(-leaf.ndim, 0) if axis not in axes)
+            return MuonDimensionNumbers(axes, others)
+
+        return jax.tree.map(numbers, params, kernels(params), is_leaf=_is_masked)
+
+    return optax.contrib.muon(
+        schedule,
+        weight_decay=config.weight_decay,
+        weight_decay_mask=decayed(kernels),
+        muon_weight_dimension_numbers=matrices,
+        consistent_rms=MUON_RMS,
+    )
 
 
 def schedule_of(config: Config, steps: int | Int[Array, ""], rate: Rate | None = None) -> Schedule:
@@ -81,6 +112,13 @@ def decayed(kernels: Layout) -> Callable[[PyTree], PyTree]:
     """The mask of weight decay: ``params -> True at kernels, False elsewhere``."""
 
     def mask(params: PyTree) -> PyTree:
-        return jax.tree.map(lambda leaf, axes: axes is not None, params, kernels(params))
+        return jax.tree.map(
+            lambda leaf, axes: axes is not None, params, kernels(params), is_leaf=_is_masked
+        )
 
     return mask
+
+
+def _is_masked(entry: Any) -> bool:
+    """Whether another optimizer has the leaf."""
+    return isinstance(entry, optax.MaskedNode)

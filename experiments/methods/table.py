@@ -15,8 +15,11 @@ from experiments.methods.propagation import Propagated, StandardizedRectifier
 from experiments.methods.reparametrized import Initialized, Reparametrized, SpectralNorm
 from experiments.methods.rivals.adamp import TangentUpdates
 from experiments.methods.rivals.adaptive_clipping import AdaptivelyClipped
+from experiments.methods.rivals.edm2 import ForcedNorm, MagnitudePreserving
 from experiments.methods.rivals.hyperball import FrobeniusSphere
 from experiments.methods.rivals.nero import UnitwiseGradients
+from experiments.methods.rivals.ngpt import Hypersphere
+from experiments.methods.rivals.orthogonal import Stiefel
 from experiments.methods.scale_noise import LearnedScale, ScaleNoise, StepNoise
 from experiments.methods.variance_constancy import VarianceConstancy
 from jaxnorm import (
@@ -190,9 +193,24 @@ _FIRST_FREE = (
     ),
 )
 
+#: Constraints that were published since, of which the library has the projections.
+_PUBLISHED_SINCE = (
+    Method("ngpt", "nGPT: tokens and matrices on the unit sphere (transformer)", (Hypersphere(),)),
+    Method(
+        "edm2",
+        "EDM2: forced weight normalization, magnitude-preserving activations and sums",
+        (MagnitudePreserving(), ForcedNorm()),
+    ),
+    Method(
+        "stiefel",
+        "kernels of equal singular values, tangent steps, learned scale and bias",
+        (Stiefel(2.0), LearnedScale(), _CLIP),
+    ),
+)
+
 _ALL: tuple[Method, ...] = (
     *(_NORMALIZERS + _ABLATIONS + _OTHER_NOISES + _REPARAMETRIZATIONS + _PROPAGATION),
-    *(_LOSSES + _BATCH_NORM_IN_PIECES + _RIVALS + _FIRST_FREE),
+    *(_LOSSES + _BATCH_NORM_IN_PIECES + _RIVALS + _FIRST_FREE + _PUBLISHED_SINCE),
 )
 METHODS: Mapping[str, Method] = MappingProxyType({method.name: method for method in _ALL})
 

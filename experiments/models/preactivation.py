@@ -24,12 +24,13 @@ class Unit(nnx.Module):
         self.conv2 = nnx.Conv(after, after, (3, 3), **options)
         changes = before != after or stride != 1
         self.shortcut = nnx.Conv(before, after, (1, 1), stride, **options) if changes else None
+        self.add = style.add
         self.dropout = nnx.Dropout(style.dropout, rngs=rngs) if style.dropout else None
 
     def __call__(self, x: Images) -> Images:
         active = self.first(x)
         branch = self.conv2(self.second(self.conv1(active)))
-        x = branch + (x if self.shortcut is None else self.shortcut(active))
+        x = self.add(x if self.shortcut is None else self.shortcut(active), branch)
         return x if self.dropout is None else self.dropout(x)
 
 

@@ -21,6 +21,7 @@ from experiments.models.elu11 import ELU11
 from experiments.models.mlp import MLP
 from experiments.models.nin import NIN
 from experiments.models.noisy_scales import PRE_ACTIVATION, count_places, noisy_scales
+from experiments.models.normalized_transformer import NormalizedTransformer
 from experiments.models.norms import MakeNorm, maker
 from experiments.models.resnet18 import resnet18
 from experiments.models.resnet50 import ResNet50
@@ -146,9 +147,11 @@ class NormalizedInput(nnx.Module):
 
 
 @functools.cache
-def _activation(name: str, standardize: bool) -> Activation:
+def _activation(name: str, standardize: bool, preserve_magnitude: bool) -> Activation:
     """An activation by name; the same function at each call, since its moments take a moment."""
-    return standardized(ACTIVATIONS[name]) if standardize else ACTIVATIONS[name]
+    if standardize or preserve_magnitude:
+        return standardized(ACTIVATIONS[name], centered=standardize)
+    return ACTIVATIONS[name]
 
 
 class NetworkStyle(NamedTuple):
@@ -163,6 +166,8 @@ class NetworkStyle(NamedTuple):
         dropout: the rate at which activations are dropped.
         scale_layers: the noise of scale-and-bias layers in the place of ``norm``, or None.
         pre_activation: whether normalizers stand before a branch, and not after each kernel.
+        preserve_magnitude: whether activations and the sums of branches keep mean squares at 1.
+        hypersphere: whether tokens stay on the unit sphere: a transformer of another form.
     """
 
     activation: str
@@ -173,6 +178,8 @@ class NetworkStyle(NamedTuple):
     dropout: float = 0.0
     scale_layers: Noise | None = None
     pre_activation: bool = False
+    preserve_magnitude: bool = False
+    hypersphere: bool = False
 
 
 def plain_style(config: Config) -> NetworkStyle:
@@ -198,14 +205,22 @@ def build(
     if named.activation not in ACTIVATIONS:
         raise unknown("activation", named.activation, ACTIVATIONS)
     sizes = NetworkSizes(tuple(shape), num_classes, config.depth, config.width, config.channels)
+    if named.hypersphere:
+        if config.model != "transformer":
+            raise UserError(
+                f"ngpt is a transformer of its own form and got --model {config.model}; wanted "
+                "--model transformer, with --dataset python."
+            )
+        return NormalizedTransformer(sizes, rngs)
     style = Style(
         maker(named.norm, config.ghost_groups),
-        _activation(named.activation, named.standardize),
+        _activation(named.activation, named.standardize, named.preserve_magnitude),
         maker(named.post_norm, config.ghost_groups),
         named.dropout,
         config.alpha_dropout,
         config.head_dropout,
         config.norm_at,
+        named.preserve_magnitude,
     )
 
     def with_norm(norm: MakeNorm | None, rngs: nnx.Rngs) -> nnx.Module:

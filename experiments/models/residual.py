@@ -46,15 +46,15 @@ class Residual(nnx.Module):
             if project and changes
             else None
         )
+        self.add = style.add
         self.sum = Nonlinearity(width, style._replace(norm=None), rngs)
 
     def __call__(self, x: Images) -> Images:
         branch = x
         for block in self.branch:
             branch = block(branch)
-        return self.sum(
-            branch + (self._unprojected(x) if self.shortcut is None else self.shortcut(x))
-        )
+        stream = self._unprojected(x) if self.shortcut is None else self.shortcut(x)
+        return self.sum(self.add(stream, branch))
 
     def _unprojected(self, x: Images) -> Images:
         x = x[:, :: self.stride, :: self.stride]

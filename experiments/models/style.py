@@ -9,6 +9,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from experiments.models.alpha_dropout import AlphaDropout
+from experiments.models.magnitude import preserving_sum
 from experiments.models.norms import MakeNorm
 
 Values = Float[Array, "rows *shape"]
@@ -27,6 +28,7 @@ class Style(NamedTuple):
         head_dropout: the rate at which what the classifier of a fully connected network is given
             is dropped in training.
         norm_at: the one layer, counted from 1, that `at` leaves its normalizers; 0 for all.
+        preserve_magnitude: whether a residual branch is added so that mean squares stay.
     """
 
     norm: MakeNorm | None = None
@@ -36,6 +38,11 @@ class Style(NamedTuple):
     alpha_dropout: float = 0.0
     head_dropout: float = 0.0
     norm_at: int = 0
+    preserve_magnitude: bool = False
+
+    def add(self, stream: Values, branch: Values) -> Values:
+        """A residual stream with the output of a branch."""
+        return preserving_sum(stream, branch) if self.preserve_magnitude else stream + branch
 
     def at(self, layer: int) -> "Style":
         """The style of one layer, counted from 1."""

@@ -45,11 +45,13 @@ class TransformerBlock(nnx.Module):
         self.second = nnx.Linear(4 * width, width, **options)
         self.activation = style.activation
         self.factors = nnx.Param(jnp.full(2, factor))
+        self.add = style.add
 
     def __call__(self, x: Tokens, mask: Array) -> Tokens:
         a, b = self.factors[...]
-        x = x + a * self.attention(_normalized(self.norm1, x), mask=mask)
-        return x + b * self.second(self.activation(self.first(_normalized(self.norm2, x))))
+        x = self.add(x, a * self.attention(_normalized(self.norm1, x), mask=mask))
+        hidden = self.activation(self.first(_normalized(self.norm2, x)))
+        return self.add(x, b * self.second(hidden))
 
 
 class Transformer(nnx.Module):
@@ -69,15 +71,12 @@ class Transformer(nnx.Module):
     def __init__(
         self, sizes: NetworkSizes, style: Style, rngs: nnx.Rngs, factor: float | None = None
     ):
+        check_sizes(sizes)
         shape, num_classes, width = sizes.shape, sizes.num_classes, sizes.width
-        if len(shape) != 1 or width % HEADS:
-            raise UserError(
-                f"transformer got rows of shape {shape} and --width {width}; wanted "
-                f"sequences of tokens (--dataset python) and a width that {HEADS} divides."
-            )
         self.embedding = nnx.Embed(num_classes, width, rngs=rngs)
         self.positions = nnx.Embed(shape[0], width, rngs=rngs)
-        start = (2 * sizes.depth) ** -0.5 if factor is None else factor
+        quiet = 1.0 if style.preserve_magnitude else (2 * sizes.depth) ** -0.5
+        start = quiet if factor is None else factor
         block = (width, style, start, rngs)
         self.blocks = nnx.List(TransformerBlock(*block) for _ in range(sizes.depth))
         self.last = _norm(style.norm, width, rngs)
@@ -90,6 +89,15 @@ class Transformer(nnx.Module):
         for block in self.blocks:
             x = block(x, mask)
         return self.head(_normalized(self.last, x))
+
+
+def check_sizes(sizes: NetworkSizes) -> None:
+    """Raises UserError for what are no tokens, and for a width that the heads do not divide."""
+    if len(sizes.shape) != 1 or sizes.width % HEADS:
+        raise UserError(
+            f"transformer got rows of shape {sizes.shape} and --width {sizes.width}; wanted "
+            f"sequences of tokens (--dataset python) and a width that {HEADS} divides."
+        )
 
 
 def _norm(make: MakeNorm | None, width: int, rngs: nnx.Rngs) -> nnx.Module | None:

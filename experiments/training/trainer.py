@@ -216,7 +216,7 @@ def make_context(
         kernels,
         kernels if config.constrain_head else hidden,
         hidden,
-        adaptive=config.optimizer == "adam",
+        adaptive=config.optimizer != "sgd",
         batch_size=config.batch_size,
         groups=groups,
     )

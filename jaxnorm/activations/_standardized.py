@@ -13,7 +13,9 @@ from jaxnorm.activations._evaluate import Activation
 from jaxnorm.activations._gaussian_moments import Moment, gaussian_moments
 
 
-def standardized(activation: Activation) -> Callable[[Any], Float[Array, "..."]]:
+def standardized(
+    activation: Activation, *, centered: bool = True
+) -> Callable[[Any], Float[Array, "..."]]:
     """The activation x -> (f(x) - mean) / std, with the moments of f under N(0, 1).
 
     Its value at a standard normal input has mean 0 and variance 1, so the next layer's
@@ -22,6 +24,8 @@ def standardized(activation: Activation) -> Callable[[Any], Float[Array, "..."]]
 
     Args:
         activation: an elementwise function, as in `gaussian_moments`.
+        centered: whether the mean is taken away. Without it the activation is f(x) / sqrt(E f^2),
+            whose mean square is 1: magnitude-preserving, as Karras et al.'s silu(x) / 0.596.
 
     Returns:
         A function of an array of any shape and floating type, which keeps both. The moments are
@@ -40,10 +44,12 @@ def standardized(activation: Activation) -> Callable[[Any], Float[Array, "..."]]
         [-0.6830..., -0.6830..., 2.74...]
 
     Source: Arpit et al. 2016, Eq. 6 and section 4.3. As in the paper, pooling is not
-    renormalized.
+    renormalized. Without centering Karras et al. 2024, Eq. 81.
     """
     mean, std = gaussian_moments(activation)
     check_spread(std, activation)
+    if not centered:
+        mean, std = 0.0, (mean**2 + std**2) ** 0.5
 
     def apply(x: Float[Array, "..."]) -> Float[Array, "..."]:
         y = activation(x)

@@ -7,6 +7,8 @@ from jaxnorm.transforms._noise_injection import noise_injection as noise_injecti
 from jaxnorm.transforms._noise_state import NoiseState as NoiseState
 from jaxnorm.transforms._noise_state import clean_parameters as clean_parameters
 from jaxnorm.transforms._sphere_projection import sphere_projection as sphere_projection
+from jaxnorm.transforms._stiefel_projection import project_to_stiefel as project_to_stiefel
+from jaxnorm.transforms._stiefel_projection import stiefel_projection as stiefel_projection
 
 __all__ = [
     "NoiseState",
@@ -15,5 +17,7 @@ __all__ = [
     "clip_by_layer_norm",
     "noise_injection",
     "perturb_scales",
+    "project_to_stiefel",
     "sphere_projection",
+    "stiefel_projection",
 ]

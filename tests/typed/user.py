@@ -23,6 +23,9 @@ def apply(params: Tree, x: Array) -> Array:
 def transforms(params: Tree, gradients: Tree) -> Tree:
     inner = optax.chain(optax.sgd(0.1), jn.clip_by_layer_norm(1.0), jn.centered_gradient())
     on_sphere = optax.chain(inner, jn.sphere_projection(layout=jn.flax_layout))
+    orthogonal: optax.GradientTransformation = jn.stiefel_projection(squared_radius=1.0)
+    kernel: Array = jn.project_to_stiefel(params["kernel"], -2, 1.0)
+    print(orthogonal.init({"kernel": kernel}))
     tx: optax.GradientTransformationExtraArgs = jn.noise_injection(on_sphere, 0.1, seed=0)
     state: jn.transforms.NoiseState = tx.init(params)
     updates, state = tx.update(gradients, state, params)
@@ -74,7 +77,7 @@ def nodes(params: Tree, kernel: Array) -> Tree:
 
 def arrays(x: Array) -> list[Array]:
     mean, stddev = jn.gaussian_moments(jax.nn.relu)
-    activation = jn.standardized(jax.nn.relu)
+    activation = jn.standardized(jax.nn.relu, centered=False)
     both: tuple[Array, Array] = jn.rectified_moments(x, x)
     moments: jn.Moments = jn.merge_moments(jn.batch_moments(x, 0), jn.batch_moments(x, 0))
     drawn: Array = jn.initializers.sphere()(jax.random.key(0), (3, 2), jnp.float32)

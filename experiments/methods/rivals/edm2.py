@@ -1,0 +1,80 @@
+"""EDM2: forced weight normalization, between layers that preserve the magnitude of what they get.
+
+Karras, Aittala, Lehtinen, Hellsten, Aila and Laine 2024, "Analyzing and improving the training
+dynamics of diffusion models", configurations D to G. The paper's network has a constant input in
+the place of biases; here biases stay, and start at zero.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PyTree
+
+import jaxnorm
+from experiments.methods.kernels import map_kernels
+from experiments.methods.part import Context, Optimizer, Part
+from experiments.models.registry import NetworkStyle
+from jaxnorm import Reparametrization, WeightNormalized
+
+
+@dataclass(frozen=True)
+class MagnitudePreserving(Part):
+    """Activations of mean square 1 under N(0, 1), and sums of branches that keep it."""
+
+    def style(self, style: NetworkStyle) -> NetworkStyle:
+        """With such activations and sums."""
+        return style._replace(preserve_magnitude=True)
+
+
+@dataclass(frozen=True)
+class ForcedNorm(Part):
+    """Kernels v / ||v||, with v put back to a mean square of 1 after each step (Eqs. 47 and 66).
+
+    So the gradient is orthogonal to v, and a step turns the weights of every layer by as much.
+    """
+
+    def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
+        """Weight normalization whose scales are 1."""
+
+        def node(path: str, kernel: Array, axes: tuple[int, ...]) -> Reparametrization:
+            fan_in = float(kernel.size // kernel.sum(axes).size)
+            direction = jaxnorm.project_to_sphere(kernel, axes, fan_in, centered=False)
+            made = WeightNormalized.from_kernel(direction, axes)
+            return made.replaced(scale=jnp.ones_like(made.scale))
+
+        return jaxnorm.reparametrize(params, node, context.layout)
+
+    def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
+        """Ends at the norms that there were, and leaves the scales at 1."""
+        projection = jaxnorm.sphere_projection(
+            layout=context.layout, squared_radius=None, centered=False
+        )
+        return optax.chain(optimizer, projection, optax.stateless(without_scales))
+
+    def drift(self, raw: PyTree, context: Context) -> Float[Array, ""]:
+        """The largest distance of a unit's mean square from 1."""
+        found: list[Array] = []
+
+        def measured(axes: tuple[int, ...], kernel: Array) -> Array:
+            found.append(jnp.abs(jnp.square(kernel).mean(axes) - 1).max())
+            return kernel
+
+        map_kernels(measured, context.layout, raw)
+        return jnp.stack(found).max()
+
+
+def without_scales(updates: PyTree, params: PyTree) -> PyTree:
+    """The updates without those of weight normalization's scales."""
+    del params
+
+    def fixed(entry: Any) -> Any:
+        return entry.replaced(scale=jnp.zeros_like(entry.scale)) if _is_node(entry) else entry
+
+    return jax.tree.map(fixed, updates, is_leaf=_is_node)
+
+
+def _is_node(entry: Any) -> bool:
+    return isinstance(entry, WeightNormalized)

@@ -1,0 +1,57 @@
+"""Kernels on the Stiefel manifold: all of a kernel's singular values are equal, and stay so.
+
+Bernstein 2025, "Modular manifolds". Its dual ascent for the steepest step is not done here: the
+optimizer's step is projected onto the tangent space, and the weights onto the manifold.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PyTree
+
+import jaxnorm
+from experiments.methods.kernels import map_kernels
+from experiments.methods.part import Context, Optimizer, Part
+
+
+@dataclass(frozen=True)
+class Stiefel(Part):
+    """Each kernel's singular values are sqrt(c max(1, units / fan-in)).
+
+    Attributes:
+        squared_radius: c, the mean squared norm of the units.
+    """
+
+    squared_radius: float = 2.0
+
+    def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
+        """On the manifold."""
+        return self.projected(params, context)
+
+    def projected(self, raw: PyTree, context: Context) -> PyTree:
+        """Each kernel at the nearest point of the manifold."""
+
+        def nearest(axes: tuple[int, ...], kernel: Array) -> Array:
+            return jaxnorm.project_to_stiefel(kernel, axes, self.squared_radius)
+
+        return map_kernels(nearest, context.layout, raw)
+
+    def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
+        """Steps in the tangent space, and ends on the manifold."""
+        projection = jaxnorm.stiefel_projection(
+            layout=context.layout, squared_radius=self.squared_radius, tangent=True
+        )
+        return optax.chain(optimizer, projection)
+
+    def drift(self, raw: PyTree, context: Context) -> Float[Array, ""]:
+        """The largest distance of a weight from its kernel's projection."""
+        distances = []
+
+        def measured(axes: tuple[int, ...], kernel: Array, nearest: Array) -> Array:
+            distances.append(jnp.abs(kernel - nearest).max())
+            return kernel
+
+        map_kernels(measured, context.layout, raw, self.projected(raw, context))
+        return jnp.stack(distances).max()
