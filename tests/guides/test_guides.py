@@ -16,21 +16,6 @@ ROOT = Path(__file__).parents[2]
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 #: The user's own function, and optax's that the text calls by their short names.
 OTHERS = ("apply", "sam", "schedule_free")
-WANTED = (
-    "beyond",
-    "chance",
-    "checkpoints",
-    "clusters",
-    "compose",
-    "first_hour",
-    "libraries",
-    "migrate",
-    "preactivation",
-    "reading",
-    "resnet",
-    "transformer",
-    "which",
-)
 
 
 def blocks(path: Path) -> list[str]:
@@ -52,10 +37,6 @@ def dotted(node: ast.AST) -> str:
     """`jn.nnx.layout` of its syntax tree; empty for what is no chain of names."""
     text = ast.unparse(node)
     return text if re.fullmatch(r"jn(\.\w+)+", text) else ""
-
-
-def test_there_are_all_guides() -> None:
-    assert tuple(path.stem for path in GUIDES) == WANTED
 
 
 def test_what_bash_refuses_is_seen() -> None:

@@ -53,32 +53,19 @@ def test_another_origin_and_unit_of_the_input_change_nothing():
     np.testing.assert_allclose(got, s**2 * strengths(net, key, excess_kurtosis=1.0), rtol=1e-3)
 
 
-def test_one_unit_needs_one_probe_and_no_luck():
-    u = jnp.array([[1.0], [-1.0], [0.5], [-0.5]])
-
-    def loss(scale, bias, u):
-        return jnp.sum(jnp.square(3 * (scale * u + bias)) / 2)
-
-    ones = jnp.ones(1)
-    got = affine_gamma_decay_strength(loss, ones, ones, u, 20, key=jax.random.key(0))
-    np.testing.assert_allclose(got, 0.5 * (2 / 80 * 9 * np.mean(u**2) + 9 / 20), rtol=1e-6)
-
-
-def test_devices_average_and_negative_ones_can_be_left_out():
+def test_devices_average():
+    """Each has signs of its own: the mean of four is nearer to the exact strength than one is."""
     net = Net("dense", 16)
     mesh = jax.make_mesh((4,), ("batch",), axis_types=(jax.sharding.AxisType.Auto,))
-    loss = sample_loss(net)
 
     def local(u, labels):
         return affine_gamma_decay_strength(
-            loss, net.scale, net.bias, (u, labels), M, key=jax.random.key(0), axis_name="batch"
+            sample_loss(net),
+            *(net.scale, net.bias, (u, labels), M),
+            key=jax.random.key(0),
+            axis_name="batch",
         )
 
     mapped = jax.shard_map(local, mesh=mesh, in_specs=P("batch"), out_specs=P())
     got = np.asarray(jax.jit(mapped)(net.normalized, net.labels))
     assert np.all(np.abs(got - net.exact()) < np.abs(net.exact()).max())
-    keys = jax.random.split(jax.random.key(3), 16)
-    signed = jax.lax.map(lambda key: strengths(net, key), keys)
-    clipped = jax.lax.map(lambda key: strengths(net, key, nonnegative=True), keys)
-    np.testing.assert_array_equal(clipped, np.maximum(signed, 0))
-    assert (np.asarray(signed) < 0).any()

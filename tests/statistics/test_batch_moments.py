@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from jaxnorm.statistics import (
     Moments,
     batch_moments,
-    kurtosis,
     merge_moments,
     sample_variance,
 )
@@ -89,14 +88,6 @@ def test_untypical_values_cost_no_accuracy(where: str) -> None:
     np.testing.assert_allclose(got.variance, variance, rtol=3e-4)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("samples", [16, 512])
-def test_half_types_of_large_offset(dtype: str, samples: int) -> None:
-    """The oracle gets the stored numbers: what is measured is the library's error alone."""
-    x = jnp.asarray(normal(2, samples, 4) * 3 + 500, jnp.dtype(dtype))
-    assert_moments(moments(x, 0), x, 0)
-
-
 def test_float64_stays_float64() -> None:
     with jax.enable_x64(True):
         x = jnp.asarray(normal(3, 100, 2) + 1e6)
@@ -106,26 +97,18 @@ def test_float64_stays_float64() -> None:
         np.testing.assert_allclose(variance, wanted[1], rtol=1e-12)
 
 
-@pytest.mark.parametrize("shape", [(80, 3), (8, 4, 4, 3)])
-@pytest.mark.parametrize("groups", [2, 4, 8])
-def test_each_group_has_its_own(shape: Any, groups: int) -> None:
-    x = jnp.asarray(
-        normal(4, *shape) * np.linspace(1, 9, shape[0]).reshape(-1, *[1] * (len(shape) - 1)),
-        jnp.float32,
-    )
-    axes = tuple(range(x.ndim - 1))
+#: Shapes, their sample axes, and the axis that the groups are of: the first of these.
+GROUPED = [((80, 3), (0,), 0), ((8, 4, 4, 3), (0, 1, 2), 0), ((3, 12, 2), (1,), 1)]
+
+
+@pytest.mark.parametrize(("shape", "axes", "first"), GROUPED)
+@pytest.mark.parametrize("groups", [2, 4])
+def test_each_group_has_its_own(shape: Any, axes: Any, first: int, groups: int) -> None:
+    growing = np.linspace(1, 9, shape[first]).reshape(-1, *[1] * (len(shape) - first - 1))
+    x = jnp.asarray(normal(4, *shape) * growing, jnp.float32)
     mean, variance, size = moments(x, axes, groups=groups)
-    assert mean.shape == variance.shape == (groups, 3)
-    for index, part in enumerate(np.split(np.asarray(x), groups)):
+    for index, part in enumerate(np.split(np.asarray(x), groups, axis=first)):
         assert_moments(Moments(mean[index], variance[index], size), part, axes)
-
-
-def test_groups_are_of_the_first_sample_axis_wherever_it_is() -> None:
-    x = jnp.asarray(normal(5, 3, 12, 2), jnp.float32)
-    got = moments(x, 1, groups=4)
-    assert got.mean.shape == (4, 3, 2)
-    for index, part in enumerate(np.split(np.asarray(x), 4, axis=1)):
-        assert_moments(Moments(got.mean[index], got.variance[index], got.size), part, 1)
 
 
 @pytest.mark.parametrize("samples", [5, 64])
@@ -153,26 +136,13 @@ def test_a_constant_channel_has_variance_zero_and_gradient_zero(samples: int) ->
     np.testing.assert_allclose(gradient, 0, atol=1e-6)
 
 
-@pytest.mark.parametrize("samples", [8, 100])
-@pytest.mark.parametrize("bad", [np.inf, np.nan])
-def test_a_broken_value_is_seen_and_stays_in_its_unit(samples: int, bad: float) -> None:
-    x = jnp.asarray(normal(9, samples, 3), jnp.float32).at[1, 0].set(bad)
-    mean, variance, _ = moments(x, 0)
-    assert not np.isfinite(mean[0])
-    assert np.isnan(variance[0])
-    assert_moments(Moments(mean[1:], variance[1:], jnp.float32(samples)), x[:, 1:], 0)
-
-
 def test_what_cannot_be_is_refused() -> None:
     x = jnp.ones((6, 2))
-    with pytest.raises(ValueError, match=r"groups=4 does not divide the 6 samples.*\(6, 2\)"):
-        batch_moments(x, 0, groups=4)
-    with pytest.raises(ValueError, match="groups=0 does not divide"):
-        batch_moments(x, 0, groups=0)
+    for groups in (4, 0):
+        with pytest.raises(ValueError, match=rf"groups={groups} does not divide the 6 samples"):
+            batch_moments(x, 0, groups=groups)
     with pytest.raises(ValueError, match="groups=2 and axis_name='data'; wanted one of them"):
         batch_moments(x, 0, groups=2, axis_name="data")
-    with pytest.raises(ValueError, match=r"has 2 axes.*given as \(2,\)"):
-        batch_moments(x, 2)
 
 
 @given(st.sampled_from([2, 3, 9]), st.integers(0, 99), st.floats(0, 1e4))
@@ -188,29 +158,6 @@ def test_the_variance_of_one_sample_is_zero_with_gradient_zero() -> None:
     x = jnp.asarray([[3.0, -4.0]])
     assert sample_variance(x, 0).tolist() == [0.0, 0.0]
     assert jax.grad(lambda x: sample_variance(x, 0).sum())(x).tolist() == [[0.0, 0.0]]
-
-
-@given(st.sampled_from([3, 10, 60]), st.integers(0, 99), st.sampled_from([1e-12, 1.0, 1e12]))
-def test_kurtosis_is_numpys(samples: int, seed: int, scale: float) -> None:
-    x = jnp.asarray((normal(seed, samples, 2) + 1) * scale, jnp.float32)
-    wide = np.asarray(x, np.float64)
-    deviation = wide - wide.mean(0)
-    wanted = (deviation**4).mean(0) / (deviation**2).mean(0) ** 2
-    np.testing.assert_allclose(jax.jit(kurtosis, static_argnums=1)(x, 0), wanted, rtol=2e-5)
-
-
-def test_kurtosis_of_known_distributions() -> None:
-    coin = jnp.tile(jnp.asarray([[0.0], [1.0]]), (50, 1))
-    np.testing.assert_allclose(kurtosis(coin, 0), 1.0, rtol=1e-6)
-    uniform = jnp.linspace(-1, 1, 20001)
-    np.testing.assert_allclose(kurtosis(uniform, 0), 1.8, rtol=1e-4)
-
-
-def test_a_constant_unit_has_a_gaussians_kurtosis_and_gradient_zero() -> None:
-    x = jnp.full((10, 2), 7.3)
-    assert kurtosis(x, 0).tolist() == [3.0, 3.0]
-    assert not np.asarray(jax.grad(lambda x: kurtosis(x, 0).sum())(x)).any()
-    assert np.isnan(kurtosis(x.at[0, 0].set(jnp.nan), 0)[0])
 
 
 def test_masked_parts_merge_to_the_whole() -> None:

@@ -42,21 +42,6 @@ def test_the_ends_of_the_range():
     ]
 
 
-def test_half_precision_is_computed_in_float32():
-    x = jnp.asarray(np.random.default_rng(2).normal(size=(40, 6, 3)), jnp.bfloat16)
-    got, wanted = independent_positions(x), independent_positions(x.astype(jnp.float32))
-    assert got.dtype == jnp.float32
-    np.testing.assert_array_equal(got, wanted)
-
-
-def test_devices_take_their_samples_together():
-    x = jnp.asarray(np.random.default_rng(2).normal(size=(8, 5, 3)) + np.arange(8)[:, None, None])
-    parts = x.astype(jnp.float32).reshape(4, 2, 5, 3)
-    pooled = jax.vmap(partial(independent_positions, axis_name="i"), axis_name="i")(parts)
-    whole = independent_positions(x.astype(jnp.float32))
-    np.testing.assert_allclose(pooled, np.tile(whole, (4, 1)), rtol=1e-5)
-
-
 def correlated(size: float, offset: float) -> np.ndarray:
     """Positions that share a fifth of their variance; as float32 stores them."""
     random = np.random.default_rng(3)
@@ -69,8 +54,8 @@ def in_float64(x: np.ndarray) -> np.ndarray:
     return (deviation**2).mean((0, 1)) / (deviation.mean(1) ** 2).mean(0)
 
 
-@pytest.mark.parametrize("offset", [0.0, 1e4, -1e6])
-@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("offset", [0.0, -1e6])
+@pytest.mark.parametrize("size", [1e-6, 1e6])
 @pytest.mark.parametrize("devices", [1, 4])
 def test_neither_the_size_nor_an_offset_changes_it(size: float, offset: float, devices: int):
     """The rounding of the mean of a large offset is common to all samples."""

@@ -10,7 +10,8 @@ import pytest
 
 from jaxnorm import Scaled, clip_by_layer_norm
 from tests.table import example_gradients
-from tests.tolerances import FLOAT32, FLOAT64
+from tests.tolerances import FLOAT32
+from tests.trees import assert_equal
 
 LAYERS = ("conv", "dense", "scaled")
 
@@ -39,12 +40,6 @@ def test_each_layer_is_scaled_by_its_own_joint_norm() -> None:
             np.testing.assert_allclose(leaf, factor * np.asarray(before, np.float64), **FLOAT32)
 
 
-def test_a_layer_below_the_limit_is_unchanged_to_the_bit() -> None:
-    gradients = example_gradients()
-    for got, wanted in zip(*map(jax.tree.leaves, (clip(gradients, 1e3), gradients)), strict=True):
-        np.testing.assert_array_equal(got, wanted)
-
-
 def test_a_node_is_one_leaf_of_its_parent() -> None:
     """Kernel 3, scale 4 and bias 12 of one layer: a joint norm of 13, not 5 and 12."""
     node = Scaled(jnp.array([[3.0]]), jnp.array([4.0]), (-2,))
@@ -59,11 +54,6 @@ def test_nested_layers_and_leaves_at_the_top() -> None:
     np.testing.assert_allclose([got["scale"].item(), got["block"]["a"]["kernel"].item()], 1.0)
 
 
-def test_zero_gradients_stay_zero() -> None:
-    zeros = jax.tree.map(jnp.zeros_like, example_gradients())
-    assert all((leaf == 0).all() for leaf in jax.tree.leaves(clip(zeros, 1.0)))
-
-
 def test_at_zero_gradients_the_derivative_is_the_identity() -> None:
     gradient = {"layer": {"kernel": jnp.zeros((3, 2))}}
     tangent = {"layer": {"kernel": jnp.arange(6.0).reshape(3, 2)}}
@@ -72,26 +62,11 @@ def test_at_zero_gradients_the_derivative_is_the_identity() -> None:
     np.testing.assert_array_equal(pull(tangent)[0]["layer"]["kernel"], tangent["layer"]["kernel"])
 
 
-@pytest.mark.parametrize("size", [1e-30, 2e-38])
-def test_gradients_whose_squares_underflow_are_unchanged(size: float) -> None:
-    gradients = {"dense": {"kernel": jnp.full((3, 2), size)}}
-    np.testing.assert_array_equal(
-        clip(gradients, 1.0)["dense"]["kernel"], gradients["dense"]["kernel"]
-    )
-
-
 def test_the_joint_norm_of_narrow_gradients_is_taken_wide() -> None:
     """In float16 the sum of squares would overflow at 65504: here it is 4e6."""
     gradients = {"dense": {"kernel": jnp.full((10, 10), 200.0, jnp.float16)}}
     got = clip(gradients, 1.0)["dense"]["kernel"]
     np.testing.assert_allclose(np.asarray(got, np.float64), 0.1, rtol=2.0**-11)
-
-
-def test_in_float64_the_norm_is_float64() -> None:
-    with jax.enable_x64(True):
-        gradient = np.random.default_rng(0).normal(size=(6, 4))
-        got = clip({"dense": {"kernel": jnp.asarray(gradient)}}, 1.0)["dense"]["kernel"]
-        np.testing.assert_allclose(got, gradient / np.linalg.norm(gradient), **FLOAT64)
 
 
 @pytest.mark.parametrize("bad", [1e25, np.inf, np.nan])
@@ -110,19 +85,11 @@ def test_what_overflows_is_nan_and_skipped_by_apply_if_finite(bad: float) -> Non
     )
 
 
-@pytest.mark.parametrize("max_norm", [float("inf"), np.float32("inf"), jnp.array(jnp.inf)])
-def test_an_infinite_limit_changes_nothing(max_norm: Any) -> None:
+@pytest.mark.parametrize("max_norm", [1e3, float("inf"), np.float32("inf"), jnp.array(jnp.inf)])
+def test_below_the_limit_no_bit_changes(max_norm: Any) -> None:
     gradients = example_gradients()
     gradients["conv"]["bias"] = jnp.zeros(8)
-    for got, wanted in zip(
-        *map(jax.tree.leaves, (clip(gradients, max_norm), gradients)), strict=True
-    ):
-        np.testing.assert_array_equal(got, wanted)
-
-
-def test_an_infinite_limit_leaves_what_is_not_finite_to_be_seen() -> None:
-    got = clip({"dense": {"kernel": jnp.array([1.0, jnp.inf])}}, float("inf"))
-    assert np.isnan(got["dense"]["kernel"]).all()
+    assert_equal(clip(gradients, max_norm), gradients)
 
 
 def test_a_traced_limit() -> None:
@@ -132,10 +99,7 @@ def test_a_traced_limit() -> None:
     np.testing.assert_allclose([clipped(1.0), clipped(6.0), clipped(0.0)], [0.8, 4, 0], **FLOAT32)
 
 
-NOT_POSITIVE = [0.0, -1.0, float("nan"), np.float32(-1), np.float64("nan"), jnp.array(-1.0)]
-
-
-@pytest.mark.parametrize("max_norm", NOT_POSITIVE)
+@pytest.mark.parametrize("max_norm", [0.0, np.float32(-1), float("nan"), jnp.array(-1.0)])
 def test_the_limit_must_be_positive(max_norm: Any) -> None:
     with pytest.raises(ValueError, match=r"max_norm is .*wanted a positive number"):
         clip_by_layer_norm(max_norm)

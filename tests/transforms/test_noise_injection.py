@@ -79,16 +79,6 @@ def test_the_draws_are_the_same_under_another_default_generator() -> None:
     assert largest_difference(got, params) > DIFFERENT
 
 
-def test_the_first_step_is_clean() -> None:
-    params, gradients = example_params(), example_gradients()
-    tx = noise_injection(optax.sgd(0.1), SIGMA, seed=0)
-    assert_equal(clean_parameters(tx.init(params), params), params)
-    noisy, state = step(tx, params, tx.init(params), gradients)
-    wanted = jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients)
-    assert_close(clean_parameters(state, noisy), wanted)
-    assert largest_difference(noisy, wanted) > DIFFERENT
-
-
 def loss(params: Any) -> Any:
     """Not quadratic, and it couples kernels, scales and biases."""
     weights = effective(params)
@@ -98,10 +88,13 @@ def loss(params: Any) -> Any:
 
 
 def test_a_step_differentiates_through_perturb_scales() -> None:
-    seed, rate = 5, 0.05
-    tx = noise_injection(optax.sgd(rate), SIGMA, seed=seed)
+    """And decays the clean scale; the first step has no noise."""
+    seed, rate, decay = 5, 0.05, 0.1
+    inner = optax.chain(optax.add_decayed_weights(decay), optax.sgd(rate))
+    tx = noise_injection(inner, SIGMA, seed=seed)
     visible = clean = example_params()
     state = tx.init(visible)
+    assert_equal(clean_parameters(state, visible), visible)
 
     def noisy_loss(clean: Any, count: int) -> Any:
         key = jax.random.fold_in(jax.random.key(seed), count)
@@ -110,20 +103,10 @@ def test_a_step_differentiates_through_perturb_scales() -> None:
     for count in range(4):
         visible, state = step(tx, visible, state, jax.grad(loss)(visible))
         gradient = jax.grad(noisy_loss)(clean, count)
-        clean = jax.tree.map(lambda p, g: p - rate * g, clean, gradient)
+        clean = jax.tree.map(lambda p, g: p - rate * (g + decay * p), clean, gradient)
         assert_close(clean_parameters(state, visible), clean, FLOAT32_STEPS)
     key = jax.random.fold_in(jax.random.key(seed), 4)
     assert_close(visible, perturb_scales(clean, SIGMA, key), FLOAT32_STEPS)
-
-
-def test_weight_decay_in_the_inner_optimizer_decays_the_clean_scale() -> None:
-    inner = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.5))
-    tx, params = noise_injection(inner, 1.0, seed=0), example_params()
-    state, visible = tx.init(params), params
-    for _ in range(5):
-        visible, state = step(tx, visible, state, zeros(params))
-    wanted = jax.tree.map(lambda p: p * jnp.float32(0.95**5), params)
-    assert_close(clean_parameters(state, visible), wanted, FLOAT32)
 
 
 def other_scales() -> Any:
@@ -168,29 +151,12 @@ def test_no_noisy_parameter_is_an_error() -> None:
         noise_injection(optax.sgd(0.1), 1.0, seed=0).init({"dense": {"kernel": jnp.ones((3, 2))}})
 
 
-@pytest.mark.parametrize("stddev", [-0.5, {"conv": None, "dense": None, "scaled": -0.5}])
-def test_a_negative_stddev_is_an_error(stddev: Any) -> None:
-    with pytest.raises(ValueError, match=r"stddev is -0\.5; wanted a number of at least 0"):
-        noise_injection(optax.sgd(0.1), stddev, seed=0).init(example_params())
-
-
-def test_a_tree_of_stddevs_must_reach_every_leaf() -> None:
-    with pytest.raises(ValueError, match=r"stddev has no entry .*'conv/bias'.*it has .*scaled"):
-        noise_injection(optax.sgd(0.1), {"scaled": 1.0}, seed=0).init(example_params())
-
-
 @pytest.mark.parametrize("seed", [-1, 2**32])
 def test_a_seed_must_fit_32_bits(seed: int) -> None:
     with pytest.raises(
         ValueError, match=rf"seed is {seed}; wanted an integer from 0 to 4294967295"
     ):
         noise_injection(optax.sgd(0.1), 1.0, seed=seed)
-
-
-def test_update_needs_the_parameters() -> None:
-    tx, params = noise_injection(optax.sgd(0.1), 1.0, seed=0), example_params()
-    with pytest.raises(ValueError, match=r"noise_injection .*got no params"):
-        tx.update(params, tx.init(params))
 
 
 def test_clean_parameters_needs_a_noise_state() -> None:

@@ -6,15 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import orbax.checkpoint as ocp
 import pytest
 from flax import nnx
-from jax.sharding import AxisType, NamedSharding
-from jax.sharding import PartitionSpec as P
 
 from jaxnorm import Scaled, clean_parameters, noise_injection
 from jaxnorm.nnx import ScaleAndBias
-from tests.table import example_gradients, example_params
+from tests.table import example_params
 from tests.tolerances import FLOAT32_MANY_STEPS
 from tests.trees import assert_close, assert_equal, by_path, quick_jit
 
@@ -70,57 +67,6 @@ def test_gamma_follows_the_inner_optimizer_for_many_steps() -> None:
     (visible, state), (clean, _) = scan(carry)
     assert np.abs(np.asarray(clean["kernel"].scale - start["kernel"].scale)).min() > 0.05
     assert_close(clean_parameters(state, visible), clean, FLOAT32_MANY_STEPS)
-
-
-def visible_after(tx: Any, params: Any, gradients: Any, steps: int = 3) -> Any:
-    state, update = tx.init(params), quick_jit(tx.update)
-    for _ in range(steps):
-        updates, state = update(gradients, state, params)
-        params = optax.apply_updates(params, updates)
-    return params
-
-
-@pytest.mark.parametrize("shards", [1, 2, 8])
-def test_the_draws_do_not_depend_on_the_sharding(shards: int) -> None:
-    tx = noise_injection(optax.sgd(0.1), 1.0, seed=8)
-    wanted = visible_after(tx, example_params(), example_gradients())
-    over = jax.make_mesh((shards,), ("units",), axis_types=(AxisType.Auto,))
-    with jax.set_mesh(over):
-        params, gradients = (
-            jax.tree.map(lambda x: jax.device_put(x, NamedSharding(over, _by_unit(x))), tree)
-            for tree in (example_params(), example_gradients())
-        )
-        got = visible_after(tx, params, gradients)
-    assert len(got["scaled"]["kernel"].scale.sharding.device_set) == shards
-    assert_close(jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), got), wanted)
-
-
-def _by_unit(leaf: Any) -> P:
-    return P(*[None] * (leaf.ndim - 1), "units")
-
-
-@pytest.mark.usefixtures("standard_promotion")
-def test_a_restored_checkpoint_goes_on_with_the_same_draws(tmp_path: Any) -> None:
-    tx = optax.chain(noise_injection(optax.adam(0.01), 1.0, seed=9))
-    update, gradients = quick_jit(tx.update), example_gradients()
-    params, state = example_params(), tx.init(example_params())
-    for _ in range(2):
-        updates, state = update(gradients, state, params)
-        params = optax.apply_updates(params, updates)
-    restored_params, restored_state = _save_and_restore(tmp_path / "checkpoint", (params, state))
-    assert_equal(restored_state, state)
-    wanted, _ = update(gradients, state, params)
-    got, after = update(gradients, restored_state, restored_params)
-    assert_equal(got, wanted)
-    clean = clean_parameters(after, optax.apply_updates(params, got))
-    assert_equal(clean["scaled"]["kernel"].scale, after[0].clean["scaled"]["kernel"].scale)
-
-
-def _save_and_restore(path: Any, tree: Any) -> Any:
-    with ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(path, tree)
-        checkpointer.wait_until_finished()
-        return checkpointer.restore(path, jax.tree.map(ocp.utils.to_shape_dtype_struct, tree))
 
 
 NOISE = noise_injection(optax.sgd(0.1), 1.0, seed=1)

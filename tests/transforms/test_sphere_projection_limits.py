@@ -8,10 +8,10 @@ import numpy as np
 import optax
 import pytest
 
-from jaxnorm import constraint_drift, layout_from_rules, project, sphere_projection
+from jaxnorm import constraint_drift, project, sphere_projection
 from tests import oracles
 from tests.table import example_gradients, example_params
-from tests.tolerances import BFLOAT16_DRIFT, DRIFT, FLOAT32
+from tests.tolerances import BFLOAT16_DRIFT, DRIFT
 
 KERNEL_AXES = {"conv/kernel": (-4, -3, -2), "dense/kernel": (-2,), "scaled/kernel/kernel": (-2,)}
 
@@ -105,27 +105,10 @@ def test_the_state_is_one_norm_a_unit_where_no_radius_is_given() -> None:
     radii = {"conv": 2.0, "dense": None, "scaled": None}
     kept = sphere_projection(squared_radius=radii).init(params).squared_norms
     assert [leaf.shape for leaf in jax.tree.leaves(kept)] == [(1, 8), (1, 8)]
-    np.testing.assert_allclose(
-        kept["dense"]["kernel"][0],
-        oracles.sums_and_squared_norms(params["dense"]["kernel"], (-2,))[1],
-        **FLOAT32,
-    )
 
 
 def _pairs(params: Any, start: Any) -> Any:
     return zip(kernels(params).values(), kernels(start).values(), strict=True)
-
-
-@pytest.mark.usefixtures("standard_promotion")
-def test_bfloat16_weights_with_float32_updates_drift_by_their_own_rounding() -> None:
-    params = project(example_params(jnp.bfloat16))
-    tx = sphere_projection()
-    for seed in range(3):
-        updates = jax.tree.map(lambda g, s=seed: (s + 1) * g, example_gradients())
-        step, _ = tx.update(updates, tx.init(params), params)
-        params = optax.apply_updates(params, step)
-    assert params["dense"]["kernel"].dtype == jnp.bfloat16
-    assert 0 < true_drift(params)["squared_norm"] <= 2 * BFLOAT16_DRIFT
 
 
 def test_bfloat16_weights_with_float32_updates_land_on_the_stored_projection() -> None:
@@ -149,46 +132,3 @@ def test_bfloat16_weights_that_are_projected_after_the_addition() -> None:
     tx = optax.chain(optax.sgd(0.125), sphere_projection())
     params = train(tx, start, 100, land=project)
     assert 0 < true_drift(params)["squared_norm"] <= 2 * BFLOAT16_DRIFT
-
-
-def one_weight_a_unit() -> Any:
-    return {"first": {"kernel": jnp.ones((1, 3))}, "second": {"kernel": jnp.ones((4, 3))}}
-
-
-def test_a_single_weight_has_no_centered_sphere() -> None:
-    message = r"'first/kernel' of shape \(1, 3\) has units with one weight .*centered=False"
-    with pytest.raises(ValueError, match=message):
-        sphere_projection().init(one_weight_a_unit())
-
-
-def test_the_ways_out_of_a_single_weight() -> None:
-    params, gradients = one_weight_a_unit(), jax.tree.map(jnp.ones_like, one_weight_a_unit())
-    tx = sphere_projection(centered=False)
-    step, _ = tx.update(gradients, tx.init(params), params)
-    landed = optax.apply_updates(params, step)["first"]["kernel"]
-    np.testing.assert_allclose(landed, np.full((1, 3), np.sqrt(2)), **FLOAT32)
-    skipping = layout_from_rules([("first", None), ("kernel$", -2)])
-    tx = sphere_projection(layout=skipping)
-    step, _ = tx.update(gradients, tx.init(params), params)
-    np.testing.assert_array_equal(step["first"]["kernel"], gradients["first"]["kernel"])
-
-
-@pytest.mark.parametrize("squared_radius", [0.0, -1.0, {"dense": -1.0, "conv": 2.0, "scaled": 2.0}])
-def test_a_radius_must_be_positive(squared_radius: Any) -> None:
-    with pytest.raises(ValueError, match=r"squared_radius is .* for the parameter .*positive"):
-        sphere_projection(squared_radius=squared_radius).init(example_params())
-
-
-def test_a_tree_of_radii_must_reach_every_leaf() -> None:
-    with pytest.raises(ValueError, match=r"squared_radius has no entry .*conv.*it has .*dense"):
-        sphere_projection(squared_radius={"dense": 1.0}).init(example_params())
-
-
-def test_update_needs_the_parameters() -> None:
-    with pytest.raises(ValueError, match=r"sphere_projection .* got no params"):
-        sphere_projection().update(example_gradients(), optax.EmptyState())
-
-
-def test_a_layout_that_constrains_nothing_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"constrains no parameter.*paths are: embedding"):
-        sphere_projection().init({"embedding": jnp.ones((3, 2))})

@@ -29,6 +29,6 @@ def test_those_of_other_units_are_refused(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("worst", [-0.5, float("nan")])
 def test_what_no_deviation_can_be_is_refused(worst: float) -> None:
-    stddev = jnp.full(4, 0.1).at[3].set(worst)
-    with pytest.raises(ValueError, match=f"stddev is {worst} in an array"):
-        noise_injection(optax.sgd(0.1), stddev, seed=0).init(PARAMS)
+    for stddev in (worst, {"kernel": worst}, jnp.full(4, 0.1).at[3].set(worst)):
+        with pytest.raises(ValueError, match=rf"stddev is {worst}.*wanted a number of at least 0"):
+            noise_injection(optax.sgd(0.1), stddev, seed=0).init(PARAMS)

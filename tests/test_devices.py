@@ -1,0 +1,183 @@
+"""However rows are spread over devices, a function of them has one value, at a known price."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+from jaxnorm import with_scale_noise
+from jaxnorm.losses import (
+    gamma_decay_strength,
+    perceptron_gamma_decay_strength,
+    total_variance_constancy,
+    variance_constancy_loss,
+)
+from jaxnorm.statistics import batch_moments, independent_positions
+from tests.devices import DEVICES, collectives, mesh
+
+ROWS, GROUPS = 64, 8
+
+
+def draw(seed: int, *shape: int) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+#: Rows that drift, far from zero: each device's own mean is another one.
+X = draw(0, ROWS, 3) + jnp.linspace(0, 5, ROWS)[:, None] + 100
+IMAGES = draw(1, ROWS, 5, 3) + jnp.linspace(0, 2, ROWS)[:, None, None]
+KERNELS = {"first": {"kernel": draw(2, 3, 4)}, "second": {"kernel": draw(3, 4, 2)}}
+KEYS = jax.random.split(jax.random.key(1), ROWS)
+
+
+class Row(NamedTuple):
+    """One function of rows.
+
+    Attributes:
+        name: the name of its tests.
+        call: ``(groups, axis_name, *inputs)``; groups are those of the rows that it is given.
+        inputs: arrays with one entry a row.
+        pooled: whether every device gets the result of all rows, and not that of its own.
+        price: how many all-reduces it may cost.
+    """
+
+    name: str
+    call: Callable[..., Any]
+    inputs: tuple[Any, ...]
+    pooled: bool = True
+    price: int = 1
+
+
+def noisy(groups: int, axis_name: Any, keys: Any, x: Any) -> Any:
+    def apply(params: Any, x: Any) -> Any:
+        return jnp.tanh(x @ params["first"]["kernel"]) @ params["second"]["kernel"]
+
+    return with_scale_noise(apply, 0.5)(keys, KERNELS, x)
+
+
+def of_hessian(groups: int, axis_name: Any, u: Any) -> Any:
+    """A diagonal Hessian, in which the probe's signs cancel nothing."""
+    loss = lambda p: jnp.cosh(u + p).sum(1).mean()  # noqa: E731
+    return gamma_decay_strength(loss, u, 50.0, key=jax.random.key(0), axis_name=axis_name)
+
+
+TABLE = (
+    Row("moments", lambda g, name, x: batch_moments(x, 0, axis_name=name), (X,), price=2),
+    Row("group_moments", lambda g, name, x: batch_moments(x, 0, groups=g)[:2], (X,), False, 0),
+    Row(
+        "positions", lambda g, name, x: independent_positions(x, axis_name=name), (IMAGES,), True, 2
+    ),
+    Row("vcl", lambda g, a, x: variance_constancy_loss(x, 1.0, groups=g, axis_name=a), (X,)),
+    Row(
+        "total_vcl",
+        lambda g, a, x: total_variance_constancy([x], [jnp.ones(3)], groups=g, axis_name=a),
+        (X,),
+    ),
+    Row("hessian", of_hessian, (draw(4, ROWS, 3),)),
+    Row(
+        "perceptron",
+        lambda g, a, h, y: perceptron_gamma_decay_strength(h, y, 50, axis_name=a),
+        (draw(6, ROWS, 3), draw(7, ROWS, 3)),
+    ),
+    Row("noise", noisy, (KEYS, draw(8, ROWS, 3)), False, 0),
+)
+ROWS_OF_TABLE = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+
+
+def on_one_device(row: Row) -> Any:
+    return jax.jit(lambda *inputs: row.call(GROUPS, None, *inputs))(*row.inputs)
+
+
+def assert_same(got: Any, wanted: Any) -> None:
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(np.asarray(a), b, rtol=1e-5, atol=2e-6)
+
+
+def mapped(row: Row, devices: int) -> Callable[..., Any]:
+    """The function under `shard_map`, of whole inputs."""
+    return jax.shard_map(
+        lambda *inputs: row.call(GROUPS // devices, "data", *inputs),
+        in_specs=(P("data"),) * len(row.inputs),
+        out_specs=P() if row.pooled else P("data"),
+    )
+
+
+def assert_price(row: Row, found: list[str]) -> None:
+    assert len(found) <= row.price
+    assert set(found) <= {"all-reduce"}
+
+
+#: With explicit axes, keys that are split along them cannot be folded.
+KINDS = [
+    pytest.param(row, kind, id=f"{row.name}-{kind.name.lower()}")
+    for row in TABLE
+    for kind in (AxisType.Auto, AxisType.Explicit)
+    if (row.name, kind) != ("noise", AxisType.Explicit)
+]
+
+
+@DEVICES
+@pytest.mark.parametrize(("row", "axis_type"), KINDS)
+def test_a_sharded_batch_under_jit(row: Row, devices: int, axis_type: AxisType) -> None:
+    with jax.set_mesh(mesh(devices, axis_type)):
+        inputs = jax.device_put(row.inputs, P("data"))
+        run = lambda *inputs: row.call(GROUPS, None, *inputs)  # noqa: E731
+        assert_same(jax.jit(run)(*inputs), on_one_device(row))
+        assert_price(row, collectives(run, *inputs))
+
+
+@DEVICES
+@ROWS_OF_TABLE
+def test_shard_map(row: Row, devices: int) -> None:
+    with jax.set_mesh(mesh(devices)):
+        inputs = jax.device_put(row.inputs, P("data"))
+        assert_same(jax.jit(mapped(row, devices))(*inputs), on_one_device(row))
+        assert_price(row, collectives(mapped(row, devices), *inputs))
+
+
+@DEVICES
+@ROWS_OF_TABLE
+def test_pmap(row: Row, devices: int) -> None:
+    split = [x.reshape(devices, -1, *x.shape[1:]) for x in row.inputs]
+    run = lambda *inputs: row.call(GROUPS // devices, "data", *inputs)  # noqa: E731
+    got = jax.pmap(run, axis_name="data", devices=jax.devices()[:devices])(*split)
+    whole = lambda leaf: leaf[0] if row.pooled else np.concatenate(leaf)  # noqa: E731
+    assert_same(jax.tree.map(whole, got), on_one_device(row))
+
+
+#: The others are constants for differentiation, or not pooled.
+DIFFERENTIABLE = [row for row in TABLE if row.name in ("moments", "positions", "vcl", "total_vcl")]
+
+
+@pytest.mark.parametrize("row", DIFFERENTIABLE, ids=lambda row: row.name)
+def test_the_gradient_is_that_of_one_device(row: Row) -> None:
+    def slope(call: Callable[..., Any]) -> Any:
+        def score(x: Any) -> Any:
+            return sum(jnp.sin(leaf).sum() for leaf in jax.tree.leaves(call(x)))
+
+        return jax.jit(jax.grad(score))(*row.inputs)
+
+    wanted = slope(lambda x: row.call(GROUPS, None, x))
+    with jax.set_mesh(mesh(4)):
+        assert_same(slope(mapped(row, 4)), wanted)
+
+
+@pytest.mark.parametrize("axis_name", [("rows", "columns"), "rows"])
+def test_moments_over_one_or_both_of_two_mapped_axes(axis_name: Any) -> None:
+    over = jax.make_mesh((2, 4), ("rows", "columns"), axis_types=(AxisType.Auto,) * 2)
+    outside = P() if isinstance(axis_name, tuple) else P("columns")
+    pooled = jax.shard_map(
+        lambda x: batch_moments(x, 0, axis_name=axis_name)[:2],
+        mesh=over,
+        in_specs=P(("rows", "columns")),
+        out_specs=outside,
+    )
+    # Device (r, c) holds the rows of number 4 r + c; those of one c are pooled over r.
+    parts = np.asarray(X, np.float64).reshape(2, 4, -1, 3).swapaxes(0, 1)
+    exact = parts.reshape(1 if isinstance(axis_name, tuple) else 4, -1, 3)
+    for value, wanted in zip(jax.jit(pooled)(X), (exact.mean(1), exact.var(1)), strict=True):
+        np.testing.assert_allclose(np.asarray(value).reshape(-1, 3), wanted, rtol=1e-5)
