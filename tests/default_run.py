@@ -24,9 +24,8 @@ KEPT: Mapping[str, tuple[str, ...]] = {
     ),
     "activations/test_quadrature.py::test_no_place_of_a_kink_is_overlooked": ("0.0714", "1e-11"),
     "experiments/test_branch_scales.py::test_branches_are_counted": ("wrn28x10",),
-    "experiments/test_checkpoints.py::test_a_damaged_checkpoint_is_named_and_another_used_only_if_asked": (
-        "truncated",
-    ),
+    "experiments/test_checkpoints.py::"
+    "test_a_damaged_checkpoint_is_named_and_another_used_only_if_asked": ("truncated",),
     "experiments/test_checkpoints.py::test_saved_on_eight_devices_and_restored_on_fewer": ("2",),
     "experiments/test_dry_runs.py::test_sizes_and_schedules_are_the_papers": ("fig6", "tab5"),
     "experiments/test_large_models.py::test_logits_of_small_images": ("cnn4", "resnet18", "nin"),
@@ -69,9 +68,8 @@ KEPT: Mapping[str, tuple[str, ...]] = {
     ),
     "properties/test_sharding.py::test_sharded_parameters_under_jit": ("explicit",),
     "reparam/test_oracle.py::test_half_precision_storage": ("lcw", "sn"),
-    "reparam/test_singular_units.py::test_a_zero_unit_is_zero_with_finite_gradients_and_the_others_do_not_notice": (
-        "float32",
-    ),
+    "reparam/test_singular_units.py::"
+    "test_a_zero_unit_is_zero_with_finite_gradients_and_the_others_do_not_notice": ("float32",),
     "test_collectives.py::test_under_jit": ("cwo", "vcl", "ghost_bn"),
     "test_collectives.py::test_under_shard_map": ("cwo", "vcl", "bn"),
     "test_models.py::test_constrained_weights_train_and_do_not_drift": ("gru", "nnx"),
@@ -100,10 +98,12 @@ OTHERS_ASK = (
     "experiments/test_nonfinite.py::test_compare_records_a_diverged_run_and_goes_on",
     "experiments/test_rectified_chain.py::test_weights_by_hand_give_the_same_moments",
     "experiments/test_step_options.py::test_microbatches_make_the_same_step",
-    "experiments/test_transformer.py::test_attention_s_kernels_have_the_axes_that_it_contracts_and_keep_to_the_set",
+    "experiments/test_transformer.py::"
+    "test_attention_s_kernels_have_the_axes_that_it_contracts_and_keep_to_the_set",
     "experiments/test_transformer.py::test_no_position_sees_those_after_it",
     "losses/test_affine_strength.py::test_it_is_the_strength_of_the_explicit_hessian",
-    "reparam/test_lcw_is_centered_gradient.py::test_under_adam_neither_centring_nor_another_basis_is_the_same",
+    "reparam/test_lcw_is_centered_gradient.py::"
+    "test_under_adam_neither_centring_nor_another_basis_is_the_same",
     "theory/test_lcw.py::test_gains_are_differentiable_in_the_scale",
 )
 
