@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._checks import all_zero
 from jaxnorm._constraints._unit import (
     Weights,
     check_sphere,
@@ -47,12 +46,8 @@ def kernels_of(
     squared_radius: Setting,
     *,
     centered: Setting = False,
-    own_norm_allowed: bool = False,
 ) -> list[Kernel]:
-    """Every leaf, kernel or not. Raises ValueError, naming a parameter whose set is empty.
-
-    A radius of None means a unit's norm at ``init``, where that is allowed.
-    """
+    """Every leaf, kernel or not. Raises ValueError, naming a parameter whose set is empty."""
     given = setting_per_leaf(squared_radius, params, "squared_radius")
     leaves = constrained_leaves(layout, params, weights_alone=True)
     flags = setting_per_leaf(centered, params, "centered")
@@ -62,14 +57,7 @@ def kernels_of(
             if not isinstance(flag, bool):
                 raise TypeError(f"centered is {flag!r} for the parameter {path!r}; wanted a bool.")
             check_sphere(leaf, axes, flag, f"the parameter {path!r}")
-            if radius is not None or not own_norm_allowed:
-                check_squared_radius(radius, f"the parameter {path!r}")
-            elif all_zero(leaf):
-                raise ValueError(
-                    f"the weights of {path!r} are all zero, and squared_radius=None keeps each "
-                    "unit's norm, so they would stay zero. Give it a radius, in a pytree prefix, "
-                    "or random weights, or leave it out of the layout, with exclude."
-                )
+            check_squared_radius(radius, f"the parameter {path!r}")
     return rows
 
 

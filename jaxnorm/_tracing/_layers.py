@@ -12,7 +12,6 @@ from jaxnorm._tracing._program import Found, Program, Turns, trace
 from jaxnorm._tracing._values import Product
 from jaxnorm._tracing._views import whole
 from jaxnorm._trees._constrained import kernel_axes
-from jaxnorm._trees._doubts import undoubted
 from jaxnorm._trees._layout import Layout
 from jaxnorm._trees._node import Axes
 from jaxnorm._trees._paths import Path, listed
@@ -85,7 +84,10 @@ def run_layers(
             ``alone``.
     """
     plain = effective(params)
-    kernels = set(kernel_axes(undoubted(plain), layout))
+    with warnings.catch_warnings():
+        # A layout by names doubts its axes, which are not asked for here.
+        warnings.simplefilter("ignore", UserWarning)
+        kernels = set(kernel_axes(plain, layout))
     program = trace(apply, plain, inputs, kernels, free)
     layers = _layers(program, kernels)
     if alone:

@@ -16,7 +16,7 @@ import optax
 from jaxtyping import PyTree
 
 from jaxnorm._trees._axes import negative_axes
-from jaxnorm._trees._doubts import Doubt, Passed, doubt_flax, doubt_torch, is_array, warn
+from jaxnorm._trees._doubts import Doubt, doubt_flax, doubt_torch, warn
 from jaxnorm._trees._node import Axes
 from jaxnorm._trees._paths import (
     Path,
@@ -142,7 +142,8 @@ def exclude(*patterns: str, layout: Layout = flax_layout) -> Layout:
             (entry, any(pattern.search(str(path)) for pattern, _ in rules))
             for path, entry in entries(params)
         ]
-        seen = [Passed(entry) if hide and is_array(entry) else entry for entry, hide in named]
+        # An excluded leaf is taken away, so that no layout by names warns of it.
+        seen = [None if hide and not is_node(entry) else entry for entry, hide in named]
         axes = jax.tree.leaves(layout(rebuild_entries(params, seen)), is_leaf=is_axes)
         # A node is one entry, named by its kernel: what is said of it holds for all its leaves.
         hidden = [hide for entry, hide in named for _ in flat_leaves(entry)]

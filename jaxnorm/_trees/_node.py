@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
 
 import jax
@@ -29,26 +29,7 @@ def _forgotten(node: "Reparametrization", use: str) -> str:
     )
 
 
-def _refusing(use: str) -> Callable[..., NoReturn]:
-    """A method that says what to call first."""
-
-    def refuse(self: "Reparametrization", *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError(_forgotten(self, use))
-
-    return refuse
-
-
-class _NoArray:
-    """The ways to use an object as an array; each says in one sentence what was forgotten."""
-
-    __array__ = __jax_array__ = _refusing("an array")
-    __getitem__ = _refusing("an entry")
-    __matmul__ = __rmatmul__ = _refusing("a matrix product")
-    __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refusing("a product")
-    __add__ = __radd__ = __sub__ = __rsub__ = __neg__ = _refusing("a sum")
-
-
-class Reparametrization(_NoArray, abc.ABC):
+class Reparametrization(abc.ABC):
     """Raw parameters from which a kernel is computed.
 
     A subclass is a frozen dataclass whose array fields are pytree children and whose
@@ -100,6 +81,11 @@ class Reparametrization(_NoArray, abc.ABC):
     def replaced(self, **values: Any) -> "Reparametrization":
         """The same node with other arrays."""
         return dataclasses.replace(self, **values)  # type: ignore[type-var]  # all are dataclasses
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(_forgotten(self, "an array"))
+
+    __jax_array__ = __array__
 
     def __getattr__(self, name: str) -> Any:
         if name in _OF_ARRAYS:

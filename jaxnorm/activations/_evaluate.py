@@ -55,22 +55,6 @@ def _compiled(activation: Activation, nodes: int) -> Callable[[Any], Any]:
     return cast("Callable[[Any], Any]", program)
 
 
-def check_elementwise(activation: Activation) -> None:
-    """Raises ValueError where a value depends on another's input, as a softmax does."""
-    nodes = np.array([-1.0, 2.0])
-    values = on_host(activation, nodes)
-    if values.ndim > 1:  # A parameter for each channel: a row of nodes would not meet them.
-        return
-    with _float64_on_host():
-        row = np.asarray(jax.jit(activation)(nodes[None]), np.float64)
-    if not np.allclose(row.ravel(), values, rtol=1e-6, atol=1e-12, equal_nan=True):
-        raise ValueError(
-            f"the activation {activation!r} makes {values.tolist()} of a column {nodes.tolist()} "
-            f"and {row.ravel().tolist()} of a row; wanted an elementwise function: leave what "
-            "mixes units out of it."
-        )
-
-
 def slope(activation: Activation) -> Activation:
     """The function f'; the derivative along an array of ones, since f is elementwise."""
     return lambda x: jax.jvp(activation, (x,), (jnp.ones_like(x),))[1]

@@ -12,7 +12,6 @@ from jaxtyping import Array, Float, Float64
 from jaxnorm._numerics import ROUNDING_ERRORS, promote
 from jaxnorm.activations._evaluate import (
     Activation,
-    check_elementwise,
     is_jax_function,
     on_host,
     traced_parameters,
@@ -51,9 +50,8 @@ def gaussian_moments(activation: Activation) -> tuple[Moment, Moment]:
     Raises:
         TypeError: for an activation with complex values.
         ValueError: for an activation without finite moments (one with a pole as tan, or as large as
-            exp(x^2 / 4)), one that comes too close to that for float64 (exp(0.24 x^2) does not),
-            one that is not elementwise, or one that rounds its values inside: it has a jump at
-            each.
+            exp(x^2 / 4)), one that comes too close to that for float64 (exp(0.24 x^2) does not), or
+            one that rounds its values inside: it has a jump at each.
 
     Inside jit, pmap, vmap and shard_map the moments are computed while tracing and are constants of
     the program: no device computes them, and there is nothing to communicate. The moments of JAX's
@@ -111,7 +109,6 @@ def _kept(activation: Activation) -> tuple[Moment, Moment]:
 
 
 def _host_moments(activation: Activation) -> tuple[Moment, Moment]:
-    check_elementwise(activation)
     mean = gaussian_expectation(lambda x: on_host(activation, x))
 
     def squares(x: Float64[np.ndarray, " nodes"]) -> Float64[np.ndarray, "nodes ... 2"]:

@@ -12,7 +12,7 @@ from jaxnorm._tracing import MARK, Product, Program, is_flag, trace
 from jaxnorm._trees import _paths
 from jaxnorm._trees._node import Axes
 from jaxnorm.nnx._edit import Path, clone, replaced, set_bias
-from jaxnorm.nnx._flags import as_told
+from jaxnorm.nnx._flags import with_flags
 
 _LAYERS = (nnx.Linear, nnx.Conv, nnx.ConvTranspose)
 
@@ -100,7 +100,7 @@ def _in_mode(
     marked, layers = _marked(model, normalizations, running)
     marked.train() if train else marked.eval()
     graph, state = nnx.split(marked)
-    inputs, options = as_told(marked, inputs, keywords, train)
+    inputs, options = with_flags(marked, inputs, keywords, train, override=True)
     flags = {name: value for name, value in options.items() if is_flag(value)}
     arrays = {name: value for name, value in options.items() if name not in flags}
 

@@ -69,7 +69,8 @@ def functionalize(model: nnx.Module, *, mixed_precision: bool = False) -> Functi
     def apply(params: PyTree, state: PyTree, *args: Any, train: bool, **kwargs: Any) -> Any:
         graph = training if train else evaluating
         bound = nnx.merge(graph, fit_params(params), fit_state(state))
-        output = bound(*args, **with_flags(bound, args, kwargs, train))
+        args, kwargs = with_flags(bound, args, kwargs, train)
+        output = bound(*args, **kwargs)
         fit_state.note(nnx.to_pure_dict(nnx.state(bound, nnx.Intermediate)))
         return output, nnx.to_pure_dict(nnx.state(bound, nnx.Not(nnx.Param)))
 

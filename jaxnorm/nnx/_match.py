@@ -1,6 +1,5 @@
 """A tree of arrays fitted into the tree that a model has, leaf by leaf and by name."""
 
-from collections import Counter
 from typing import Any
 
 import jax
@@ -41,10 +40,12 @@ class Fit:
 
     def __call__(self, tree: PyTree) -> PyTree:
         """The leaves of ``tree`` in the model's structure. Raises ValueError where they differ."""
-        present = [(path, leaf) for path, leaf in entries(tree) if not is_absent(leaf)]
-        named = [(path, leaf) for path, leaf in present if path not in self.sown]
-        self._check_paths(named)
-        given = dict(named)
+        given = {
+            path: leaf
+            for path, leaf in entries(tree)
+            if not is_absent(leaf) and path not in self.sown
+        }
+        self._check_paths(given)
         wrong = [path for path, leaf in self.wanted.items() if not self._alike(given[path], leaf)]
         if wrong:
             different = "; ".join(
@@ -62,22 +63,19 @@ class Fit:
         """Notes what of a tree that the model has sown is not in the model."""
         self.sown.update(path for path, _ in entries(tree) if path not in self.wanted)
 
-    def _check_paths(self, named: list[tuple[Path, Any]]) -> None:
-        nodes = [path for path, leaf in named if is_node(leaf)]
+    def _check_paths(self, given: dict[Path, Any]) -> None:
+        nodes = [path for path, leaf in given.items() if is_node(leaf)]
         if nodes:
             raise ValueError(
                 f"{self.name} have reparametrized kernels at {_first(nodes)}, and a model takes "
                 f"plain ones; call apply(effective({self.name}), ...)."
             )
-        counts = Counter(path for path, _ in named)
-        twice = [path for path, count in counts.items() if count > 1]
-        missing = [path for path in self.wanted if path not in counts]
-        unknown = [path for path in counts if path not in self.wanted]
-        if twice or missing or unknown:
-            lists = {"missing": missing, "unknown": unknown, "there twice": twice}
-            found = "; ".join(f"{what}: {_first(paths)}" for what, paths in lists.items() if paths)
+        missing = [path for path in self.wanted if path not in given]
+        unknown = [path for path in given if path not in self.wanted]
+        if missing or unknown:
             raise ValueError(
-                f"{self.name} do not have the model's paths ({found}). Pass the {self.name} that "
+                f"{self.name} do not have the model's paths (missing: {_first(missing)}; unknown: "
+                f"{_first(unknown)}). Pass the {self.name} that "
                 "functionalize returned, updated, in apply(params, state, *inputs); a checkpoint "
                 "of another model, or with renamed keys, has to be renamed first, and what a call "
                 "adds (sown values) taken out."
@@ -93,7 +91,7 @@ class Fit:
 
 def _first(paths: list[Path]) -> str:
     more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
-    return listed(paths[:SHOWN]) + more
+    return (listed(paths[:SHOWN]) or "none") + more
 
 
 def _dtype(leaf: Any) -> Any:

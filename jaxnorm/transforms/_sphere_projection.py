@@ -1,30 +1,19 @@
 """The constraint as an edit of the update: params + update lands on the sphere."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
 from jaxnorm._constraints._kernels import kernels_of
-from jaxnorm._constraints._unit import center, near_sphere, squared_norm
+from jaxnorm._constraints._unit import center, near_sphere
 from jaxnorm._numerics import promote
 from jaxnorm._trees._constrained import map_constrained
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._node import Axes
-from jaxnorm._trees._paths import flat_leaves, is_absent, rebuild
+from jaxnorm._trees._paths import flat_leaves
 from jaxnorm._trees._prefix import Setting, setting_per_leaf
-
-
-class OwnNormsState(NamedTuple):
-    """State of a `sphere_projection` without a radius: each storage rounding would move the norms.
-
-    Attributes:
-        squared_norms: the parameters' structure with ||w||^2 of each unit of a constrained kernel,
-            in float32 or wider with the fan-in axes as axes of size 1; MaskedNode elsewhere.
-    """
-
-    squared_norms: PyTree
 
 
 def sphere_projection(
@@ -45,8 +34,8 @@ def sphere_projection(
 
     Args:
         layout: which leaves are kernels, and their fan-in axes.
-        squared_radius: c; a positive number, a pytree prefix of them (the paper's c per layer), or
-            None: each unit keeps the norm that it had at ``init``.
+        squared_radius: c; a positive number, or a pytree prefix of numbers (the paper's c per
+            layer) and of arrays with one value a unit.
         centered: whether the units are also zero-mean; a bool, or a pytree prefix of them.
         tangent: whether the update is first projected onto the tangent space at the old weights,
             u <- u - (w'u / ||w||^2) w, with u and w centered if the units are: a step of Riemannian
@@ -55,15 +44,13 @@ def sphere_projection(
             the step on the sphere.
 
     Returns:
-        A transformation whose ``update`` needs ``params``; stateless, unless units keep their own
-        norms, which are then the state: one number a unit. Where the centered point is zero the
-        projection is not unique, and the unit keeps its old weights. An update is in the type of
-        the parameters, or its own if that is wider. Where squares overflow it is NaN.
+        A stateless transformation whose ``update`` needs ``params``. Where the centered point is
+        zero the projection is not unique, and the unit keeps its old weights. An update is in the
+        type of the parameters, or its own if that is wider. Where squares overflow it is NaN.
 
     Raises:
         ValueError: in ``init``, if the layout constrains nothing, if a centered unit has a single
-            weight, if c is not positive, or if a kernel that is to keep its norms is all zero; in
-            ``update``, without ``params``.
+            weight, or if c is not positive; in ``update``, without ``params``.
         TypeError: in ``init``, for `LinearlyConstrained` kernels: ``centered`` keeps the sums of
             plain ones at zero.
 
@@ -91,18 +78,13 @@ def sphere_projection(
     is that of Absil et al. 2008, section 4.1 (projections as retractions).
     """
 
-    def init(params: PyTree) -> Any:
-        rows = kernels_of(params, layout, squared_radius, centered=centered, own_norm_allowed=True)
-        kept = [
-            optax.MaskedNode()
-            if axes is None or radius is not None
-            else squared_norm(promote(leaf), axes)
-            for _, leaf, axes, radius, _ in rows
-        ]
-        known = all(map(is_absent, kept))
-        return optax.EmptyState() if known else OwnNormsState(rebuild(params, kept))
+    def init(params: PyTree) -> optax.EmptyState:
+        kernels_of(params, layout, squared_radius, centered=centered)
+        return optax.EmptyState()
 
-    def update(updates: PyTree, state: Any, params: PyTree | None = None) -> tuple[PyTree, Any]:
+    def update(
+        updates: PyTree, state: optax.EmptyState, params: PyTree | None = None
+    ) -> tuple[PyTree, optax.EmptyState]:
         if params is None:
             raise ValueError(
                 "sphere_projection projects params + update and got no params; call "
@@ -117,9 +99,6 @@ def sphere_projection(
             return edit_to(jnp.where(exists, deviation * factor, old), weights, step)
 
         radii = setting_per_leaf(squared_radius, updates, "squared_radius")
-        if isinstance(state, OwnNormsState):
-            own = flat_leaves(state.squared_norms)
-            radii = [c if given is None else given for c, given in zip(own, radii, strict=True)]
         flags = setting_per_leaf(centered, updates, "centered")
         return map_constrained(land, layout, updates, flat_leaves(params), radii, flags), state
 

@@ -110,7 +110,7 @@ def test_params_and_state_in_each_others_place() -> None:
     apply, params, state = functionalize(model)
     with pytest.raises(ValueError, match=r"params do not have .*missing: layers/0/bias"):
         apply(state, params, X, train=True)
-    message = "state do not have the model's paths (missing: layers/1/mean, layers/1/var)"
+    message = "state do not have the model's paths (missing: layers/1/mean, layers/1/var;"
     with pytest.raises(ValueError, match=re.escape(message)):
         apply(params, {}, X, train=True)
 
@@ -185,13 +185,9 @@ def test_nodes_go_through_flax_serialization() -> None:
     assert_equal(effective(on_device), effective(nodes()))
 
 
-def test_bytes_of_another_kind_or_shape_are_refused() -> None:
+def test_bytes_of_another_kind_are_refused() -> None:
     saved = serialization.to_bytes({"dense": nodes()["nested"]})
     plain = {"dense": SpectrallyNormalized.from_kernel(jnp.ones((3, 2)), -2)}
     message = r"kernel at \./dense is a SpectrallyNormalized with the fields kernel, vector, .*"
     with pytest.raises(ValueError, match=f"{message}has kernel, scale; restore"):
         serialization.from_bytes(plain, saved)
-    wide = {"dense": Scaled.from_kernel(jnp.ones((3, 4)), -2)}
-    saved = serialization.to_bytes({"dense": Scaled.from_kernel(jnp.ones((3, 2)), -2)})
-    with pytest.raises(ValueError, match=r"field kernel of the Scaled at .*\(3, 4\).*\(3, 2\)"):
-        serialization.from_bytes(wide, saved)

@@ -147,17 +147,6 @@ def test_a_zero_update_of_a_point_on_the_sphere_is_zero_to_rounding() -> None:
     assert_close(got, params)
 
 
-@pytest.mark.parametrize("centered", [True, False])
-def test_without_a_radius_each_unit_keeps_its_norm(centered: bool) -> None:
-    params, updates = example_params(), example_gradients()
-    got = land(params, updates, squared_radius=None, centered=centered)
-    for name, axes in (("conv", (-4, -3, -2)), ("dense", (-2,))):
-        before = oracles.sums_and_squared_norms(params[name]["kernel"], axes)[1]
-        moved = np.asarray(params[name]["kernel"]) + np.asarray(updates[name]["kernel"])
-        wanted = oracles.projected(moved, axes, before, centered)
-        np.testing.assert_allclose(got[name]["kernel"], wanted, **FLOAT32)
-
-
 def test_a_radius_for_each_layer() -> None:
     radii = {"conv": 2.0, "dense": {"bias": 1.0, "kernel": 0.5}, "scaled": 3.0}
     got = land(example_params(), example_gradients(), squared_radius=radii)

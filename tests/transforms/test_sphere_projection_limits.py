@@ -70,48 +70,6 @@ def test_drift_after_two_thousand_steps(optimizer: Any) -> None:
     assert max(float(value) for value in constraint_drift(params).values()) < DRIFT
 
 
-KEPT = {"float32": DRIFT, "bfloat16": BFLOAT16_DRIFT}
-WITH = {"sgd": optax.sgd(0.1), "adam": optax.adam(0.01)}
-
-
-@pytest.mark.usefixtures("standard_promotion")
-@pytest.mark.parametrize("dtype", KEPT)
-@pytest.mark.parametrize("name", WITH)
-def test_a_units_own_norm_does_not_drift(name: str, dtype: str) -> None:
-    """Squared norms of 0.5, 2 and 8: relative to them, each is as right as a given radius."""
-    draw = np.random.default_rng(3).normal(size=(2, 256, 3))
-    sizes = np.sqrt([0.5, 2.0, 8.0])
-    drawn = {"kernel": jnp.asarray(draw[0] * sizes / np.linalg.norm(draw[0], axis=0))}
-    params = jax.tree.map(lambda leaf: leaf.astype(jnp.dtype(dtype)), drawn)
-    phases = jnp.asarray(draw[1], jnp.dtype(dtype))
-    tx = optax.chain(WITH[name], sphere_projection(squared_radius=None))
-
-    def step(carry: Any, time: jax.Array) -> Any:
-        params, state = carry
-        gradient = {"kernel": jnp.sin(time.astype(phases.dtype) * phases)}
-        updates, state = tx.update(gradient, state, params)
-        return (optax.apply_updates(params, updates), state), None
-
-    times = jnp.arange(1.0, 5001)
-    got = jax.jit(lambda p: jax.lax.scan(step, (p, tx.init(p)), times)[0][0])(params)["kernel"]
-    before, after = (oracles.sums_and_squared_norms(x, (-2,))[1] for x in (params["kernel"], got))
-    assert np.abs(np.asarray(got - params["kernel"], np.float64)).max() > 0.1
-    np.testing.assert_allclose(after, before, rtol=KEPT[dtype], atol=0)
-
-
-def test_the_state_is_one_norm_a_unit_where_no_radius_is_given() -> None:
-    params = example_params()
-    assert sphere_projection().init(params) == optax.EmptyState()
-    radii = {"conv": 2.0, "dense": None, "scaled": None}
-    kept = sphere_projection(squared_radius=radii).init(params).squared_norms
-    assert [leaf.shape for leaf in jax.tree.leaves(kept)] == [(1, 8), (1, 8)]
-    np.testing.assert_allclose(
-        kept["dense"]["kernel"][0],
-        oracles.sums_and_squared_norms(params["dense"]["kernel"], (-2,))[1],
-        **FLOAT32,
-    )
-
-
 def _pairs(params: Any, start: Any) -> Any:
     return zip(kernels(params).values(), kernels(start).values(), strict=True)
 

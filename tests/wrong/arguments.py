@@ -81,13 +81,6 @@ ARGUMENTS: Walk = {
         "re.escape(name)",
         ValueError,
     ),
-    "a softmax": Wrong(
-        ignoring(lambda: jaxnorm.gaussian_moments(jax.nn.softmax)),
-        "makes [1.0, 1.0] of a column [-1.0, 2.0]",
-        "wanted an elementwise function",
-        "leave what mixes units out of it",
-        ValueError,
-    ),
     **{
         f"a bound for e = {value}": Wrong(
             lambda at, value=value, bound=bound: bound(3.0, 5, value),
