@@ -15,10 +15,14 @@ from jaxnorm._trees._constrained import kernel_axes
 from jaxnorm._trees._layout import Layout
 from jaxnorm._trees._node import Axes
 from jaxnorm._trees._paths import Path, listed
-from jaxnorm.reparam._effective import effective
+from jaxnorm.reparam._reparametrize import effective
 
 #: ``apply(params, *inputs)``: the model as a function of its plain parameters.
 Apply = Callable[..., Any]
+
+#: What a kernel's last use found, with the axes of layers in front; and which of the kernel's axes,
+#: negative, they are: none outside of scans.
+Seen = tuple[Any, Axes]
 
 
 class KernelCall(NamedTuple):
@@ -48,11 +52,6 @@ class KernelCall(NamedTuple):
 #: What is called with each use, in execution order, and with what the uses before it have found, by
 #: path: what replaces the output, and what this one finds. Arrays: in a scan they are stacked.
 Visit = Callable[[KernelCall, Found], tuple[Float[Array, "..."], Any]]
-
-
-#: What a kernel's last use found, with the axes of layers in front; and which of the kernel's axes,
-#: negative, they are: none outside of scans.
-Seen = tuple[Any, Axes]
 
 
 def run_layers(

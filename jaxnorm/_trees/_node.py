@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
 
 import jax
+import numpy as np
 from jaxtyping import Array, Float
 
 #: Negative axes of an array, as in ``(-4, -3, -2)`` for an HWIO kernel.
@@ -67,12 +68,7 @@ class Reparametrization(abc.ABC):
 
     def parameter_count(self) -> int:
         """The number of free parameters."""
-        return sum(
-            value.parameter_count()
-            if isinstance(value, Reparametrization)
-            else sum(leaf.size for leaf in jax.tree.leaves(value))
-            for value in self.arrays().values()
-        )
+        return sum(map(count_of, self.arrays().values()))
 
     def arrays(self) -> dict[str, Any]:
         """The array fields by name; a nested node is one of them."""
@@ -144,6 +140,13 @@ def register_node(cls: NodeType) -> NodeType:
     jax.tree_util.register_pytree_with_keys(node, flatten_with_keys, unflatten, flatten)
     result: NodeType = node
     return result
+
+
+def count_of(entry: Any) -> int:
+    """The number of free parameters of a node, or of the arrays in anything else."""
+    if isinstance(entry, Reparametrization):
+        return entry.parameter_count()
+    return sum(int(np.size(leaf)) for leaf in jax.tree.leaves(entry))
 
 
 def kernel_of(kernel: Any) -> Any:

@@ -11,12 +11,13 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from jaxnorm._checks import FRACTION, NONNEGATIVE, check_number
-from jaxnorm.nnx._initial import Initializer, initial
-from jaxnorm.nnx._renormalization import Correction, as_limits, correction
-from jaxnorm.nnx._signature import Signature
+from jaxnorm.nnx._layer import Initializer, Signature, initial
 from jaxnorm.nnx._statistics import (
+    Correction,
     Statistic,
+    as_limits,
     check_features,
+    correction,
     normalize,
     sample_axes,
     units_last,

@@ -72,15 +72,13 @@ def followed_layers(
         try:
             found.append(_in_mode(model, normalizations, inputs, keywords, train, running))
         except Exception as error:
-            if not train:
-                raise
-            said = " ".join(str(error).split())
-            raise ValueError(
-                "the model is read in training too, to see what only training does, and in "
-                f"training it raised {type(error).__name__}: {said} Pass by keyword what it needs "
-                "there, as rngs=nnx.Rngs(0), or leave out the example inputs: then every BatchNorm "
-                "becomes a ScaleAndBias."
-            ) from error
+            if train:
+                error.add_note(
+                    "The model is read in training too, to see what only training does. Pass by "
+                    "keyword what it needs there, as rngs=nnx.Rngs(0), or leave out the example "
+                    "inputs: then every BatchNorm becomes a ScaleAndBias."
+                )
+            raise
     return dict(set(found[0].items()).intersection(*(other.items() for other in found[1:])))
 
 

@@ -5,9 +5,8 @@ from typing import Any
 
 from jaxnorm._numerics import promote
 from jaxnorm._trees._axes import negative_axes
-from jaxnorm.statistics._groups import split_groups
 from jaxnorm.statistics._moments import Moments, pooled
-from jaxnorm.statistics._own_moments import Values, mask_like, own_moments
+from jaxnorm.statistics._own_moments import Values, mask_like, own_moments, split_groups
 
 
 def batch_moments(

@@ -15,6 +15,24 @@ Values = Float[Array, "..."]
 SMALL_COUNT = 32
 
 
+def split_groups(x: Any, groups: int, axis: int = 0) -> Any:
+    """``x`` with ``axis`` as (groups, samples a group), the groups moved to the front.
+
+    A view, and where the groups are aligned with the shards of the batch it moves no data. Raises
+    ValueError for groups that do not divide the batch.
+    """
+    samples = x.shape[axis]
+    if groups < 1 or samples % groups:
+        raise ValueError(
+            f"groups={groups} does not divide the {samples} samples of an array of shape "
+            f"{tuple(x.shape)}; wanted a positive divisor. Drop the last incomplete batch, or "
+            "choose another number of groups."
+        )
+    place = axis % x.ndim
+    shape = (*x.shape[:place], groups, samples // groups, *x.shape[place + 1 :])
+    return jnp.moveaxis(x.reshape(shape), place, 0)
+
+
 def own_moments(wide: Values, mask: Any, axes: Axes) -> tuple[tuple[Values, ...], Any]:
     """A shift c, the mean less c, and the biased variance; and the size, per unit if masked."""
     if mask is not None:
@@ -88,10 +106,4 @@ def mask_like(where: Any, x: Values) -> Bool[Array, "..."]:
             f"the mask is of type {mask.dtype}; wanted truth values, True for what counts: "
             "mask.astype(bool) of zeros and ones."
         )
-    try:
-        return jnp.broadcast_to(mask, x.shape)
-    except ValueError:
-        raise ValueError(
-            f"the mask has the shape {mask.shape}; wanted one that broadcasts to that of the "
-            f"activations, {tuple(x.shape)}: mask[:, None] of one value a sample, for example."
-        ) from None
+    return jnp.broadcast_to(mask, x.shape)

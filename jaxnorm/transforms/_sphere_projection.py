@@ -1,19 +1,19 @@
 """The constraint as an edit of the update: params + update lands on the sphere."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
-from jaxnorm._constraints._kernels import kernels_of
+from jaxnorm._constraints._project import kernels_of
 from jaxnorm._constraints._unit import center, near_sphere
 from jaxnorm._numerics import promote
-from jaxnorm._trees._constrained import map_constrained
+from jaxnorm._trees._constrained import Setting, map_constrained, setting_per_leaf
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._node import Axes
 from jaxnorm._trees._paths import flat_leaves
-from jaxnorm._trees._prefix import Setting, setting_per_leaf
 
 
 def sphere_projection(
@@ -82,27 +82,44 @@ def sphere_projection(
         kernels_of(params, layout, squared_radius, centered=centered)
         return optax.EmptyState()
 
-    def update(
-        updates: PyTree, state: optax.EmptyState, params: PyTree | None = None
-    ) -> tuple[PyTree, optax.EmptyState]:
+    def land(old: Any, step: Any, axes: Axes, radius: Any, centered: bool) -> Any:
+        if tangent:
+            step = _tangent_part(step, old, axes, centered)
+        deviation, factor, exists = near_sphere(old + step, axes, radius, centered)
+        return jnp.where(exists, deviation * factor, old)
+
+    settings = {"squared_radius": squared_radius, "centered": centered}
+    edit = landing("sphere_projection", land, layout, **settings)
+    return optax.GradientTransformation(init, edit.update)
+
+
+def landing(
+    name: str, land: Callable[..., Any], layout: Layout, **settings: Setting
+) -> optax.GradientTransformation:
+    """The transformation that edits updates, so that params + update is where ``land`` says.
+
+    Args:
+        name: what is called so by users.
+        land: ``land(old, step, axes, *settings)``, of a kernel and its update in float32 or wider.
+        layout: which leaves are kernels.
+        **settings: numbers or pytree prefixes of them, of which a kernel gets its own.
+    """
+
+    def edit(updates: PyTree, params: PyTree | None) -> PyTree:
         if params is None:
             raise ValueError(
-                "sphere_projection projects params + update and got no params; call "
-                "update(gradients, state, params)."
+                f"{name} edits params + update and got no params; call update(gradients, state, "
+                "params)."
             )
 
-        def land(step: Any, axes: Axes, weights: Any, radius: Any, centered: bool) -> Any:
-            old, wide = promote(weights, step), promote(step, weights)
-            if tangent:
-                wide = _tangent_part(wide, old, axes, centered)
-            deviation, factor, exists = near_sphere(old + wide, axes, radius, centered)
-            return edit_to(jnp.where(exists, deviation * factor, old), weights, step)
+        def edited(step: Any, axes: Axes, weights: Any, *own: Any) -> Any:
+            landed = land(promote(weights, step), promote(step, weights), axes, *own)
+            return edit_to(landed, weights, step)
 
-        radii = setting_per_leaf(squared_radius, updates, "squared_radius")
-        flags = setting_per_leaf(centered, updates, "centered")
-        return map_constrained(land, layout, updates, flat_leaves(params), radii, flags), state
+        columns = [setting_per_leaf(given, updates, key) for key, given in settings.items()]
+        return map_constrained(edited, layout, updates, flat_leaves(params), *columns)
 
-    return optax.GradientTransformation(init, update)
+    return optax.stateless(edit)
 
 
 def edit_to(landed: Any, weights: Any, step: Any) -> Any:

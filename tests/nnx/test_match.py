@@ -72,7 +72,7 @@ REFUSED = {
     ),
     "lost": (
         lambda layers: [layers.pop(number) for number in range(3)],
-        r"missing: layers/0/bias, layers/0/kernel, layers/1/bias and 3 more\)",
+        r"missing: layers/0/bias, layers/0/kernel, layers/1/bias and 3 more; ",
     ),
     "one more": (lambda layers: layers.update({12: layers[0]}), r"unknown: layers/12/bias"),
     "another shape": (

@@ -244,5 +244,3 @@ def test_as_many_keys_as_there_are_draws(key: Any) -> None:
     keys = jax.random.split(key(), ROWS)
     with raises(r"got keys of shape \(6,\) for 4 rows; wanted one key a row"):
         with_scale_noise(apply, 0.1, layout=HIDDEN)(keys, PARAMS, X[:4])
-    with raises(r"got 6 keys for draws that all samples share \(per='step'\); wanted one key"):
-        with_scale_noise(apply, 0.1, layout=HIDDEN, per="step")(keys, PARAMS, X)

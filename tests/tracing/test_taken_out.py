@@ -94,7 +94,7 @@ def test_a_model_that_cannot_be_called_in_training_says_what_it_needs() -> None:
             return self.dropout(self.norm(self.layer(x)), rngs=rngs)
 
     model, x = Model(nnx.Rngs(0)), draw(6, WIDTH)
-    with pytest.raises(ValueError, match=r"in training it raised ValueError.*rngs=nnx\.Rngs\(0\)"):
+    with pytest.raises(ValueError, match=r"read in training too.*rngs=nnx\.Rngs\(0\)"):
         replace_batch_norm(model, x)
     assert kinds(replace_batch_norm(model, x, rngs=nnx.Rngs(1)))["norm"] == "Identity"
     assert kinds(replace_batch_norm(model))["norm"] == "ScaleAndBias"
