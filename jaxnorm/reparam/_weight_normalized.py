@@ -136,7 +136,9 @@ def _with_lengths(
     axes = negative_axes(fan_in_axes, weights.ndim, "the kernel")
     check_sphere(weights, axes, centered, "the kernel")
     wide = center(promote(weights), axes) if centered else promote(weights)
-    squares = squared_norm(wide, axes) / (fan_in(weights, axes) if mean else 1)
+    squares = squared_norm(wide, axes)
+    if mean:
+        squares = squares / fan_in(weights, axes)
     return weights, root(squares).squeeze(axes).astype(weights.dtype), axes
 
 
