@@ -74,10 +74,8 @@ def check_seed(seed: Any) -> None:
     """Raises ValueError for a seed that 32 bits do not hold as it is; traced ones pass."""
     if isinstance(seed, jax.core.Tracer):
         return
-    is_integer = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
-    if isinstance(seed, (jax.Array, np.ndarray)) and seed.ndim == 0:
-        is_integer = bool(jnp.issubdtype(seed.dtype, jnp.integer))
-    if not is_integer or not 0 <= int(seed) < 2**32:
+    known = np.asarray(seed)
+    if known.ndim or known.dtype.kind not in "iu" or not 0 <= int(known) < 2**32:
         raise ValueError(
             f"seed is {seed!r}; wanted an integer from 0 to {2**32 - 1}: seed % 2**32 makes one of "
             "a larger integer."

@@ -1,6 +1,7 @@
 """One call a method: parameters and optimizer made for each other, from one layout."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,16 +11,14 @@ from jaxtyping import Array, Float, PyTree
 from jaxnorm._checks import all_zero
 from jaxnorm._constraints._project import project
 from jaxnorm._constraints._unit import center, check_sphere
-from jaxnorm._numerics import promote
-from jaxnorm._trees._constrained import constrained_leaves, map_constrained
+from jaxnorm._trees._constrained import Setting, constrained_leaves, map_constrained
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._node import Axes
-from jaxnorm._trees._paths import entries, flat_leaves, is_node, listed
-from jaxnorm._trees._prefix import Setting
+from jaxnorm._trees._paths import entries, is_node, listed
 from jaxnorm.reparam._reparametrize import reparametrize
 from jaxnorm.reparam._scaled import Scaled
 from jaxnorm.reparam._weight_normalized import WeightNormalized
-from jaxnorm.transforms._sphere_projection import edit_to, sphere_projection
+from jaxnorm.transforms._sphere_projection import landing, sphere_projection
 
 #: Parameters, and the optimizer that keeps them where they are.
 Constrained = tuple[PyTree, optax.GradientTransformationExtraArgs]
@@ -110,7 +109,13 @@ def linearly_constrain(
     for path, leaf, axes in constrained_leaves(layout, params):
         if axes is not None:
             check_sphere(leaf, axes, True, f"the parameter {path!r}")
-    return map_constrained(center, layout, params), optax.chain(optimizer, _zero_sum(layout))
+
+    # `centered_gradient` would center the update alone, and let its rounding add up.
+    def land(old: Any, step: Any, axes: Axes) -> Any:
+        return center(old + step, axes)
+
+    last = optax.stateless(partial(landing, "linearly_constrain", land, layout))
+    return map_constrained(center, layout, params), optax.chain(optimizer, last)
 
 
 def propagate_normalization(
@@ -168,30 +173,6 @@ def propagate_normalization(
     unit = project(params, layout=layout, squared_radius=1.0, centered=centered)
     last = sphere_projection(layout=layout, squared_radius=1.0, centered=centered)
     return reparametrize(unit, node, layout), optax.chain(optimizer, last)
-
-
-def _zero_sum(layout: Layout) -> optax.GradientTransformation:
-    """Edits the update so that the kernels of params + update sum to zero.
-
-    `centered_gradient` would center the update alone, and let its rounding add up.
-    """
-
-    def update(
-        updates: PyTree, state: optax.EmptyState, params: PyTree | None = None
-    ) -> tuple[PyTree, optax.EmptyState]:
-        if params is None:
-            raise ValueError(
-                "linearly_constrain centers params + update and got no params; call "
-                "update(gradients, state, params)."
-            )
-
-        def land(step: Any, axes: Axes, weights: Any) -> Any:
-            landed = center(promote(weights, step) + promote(step, weights), axes)
-            return edit_to(landed, weights, step)
-
-        return map_constrained(land, layout, updates, flat_leaves(params)), state
-
-    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
 
 def _check_plain(params: PyTree, name: str) -> None:

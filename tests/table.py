@@ -62,13 +62,7 @@ ADAM_ON_SPHERE = optax.chain(optax.adam(1e-2, eps=1e-3), sphere_projection())
 TABLE = (
     Row("centered_gradient", centered_gradient(), NOTHING, KERNELS, by_unit=True),
     Row("sphere", sphere_projection(), NOTHING, KERNELS, by_unit=True),
-    Row(
-        "sphere_own_norm",
-        sphere_projection(squared_radius=None, centered=False),
-        NOTHING,
-        KERNELS,
-        by_unit=True,
-    ),
+    Row("sphere_uncentered", sphere_projection(centered=False), NOTHING, KERNELS, by_unit=True),
     Row(
         "sphere_radius_tree",
         sphere_projection(squared_radius=RADII),

@@ -1,6 +1,5 @@
 """Leaves by their keys: what looks alike when it is joined, and what only looks like a box."""
 
-import re
 from typing import Any
 
 import equinox as eqx
@@ -14,14 +13,12 @@ from flax import nnx
 
 from jaxnorm import (
     Scaled,
-    SpectrallyNormalized,
     clean_parameters,
     clip_by_layer_norm,
     collect_preactivations,
     flax_layout,
     layout_from_rules,
     noise_injection,
-    power_iteration,
     project,
     reparametrize,
     torch_layout,
@@ -79,19 +76,6 @@ def test_layers_are_clipped_one_by_one() -> None:
     clipped, _ = tx.update(updates, tx.init(updates))
     norms = [float(jnp.linalg.norm(leaf)) for leaf in jax.tree.leaves(clipped)]
     np.testing.assert_allclose(norms, 1.0, **FLOAT32)
-
-
-@pytest.mark.parametrize(
-    "named",
-    [
-        lambda: collect_preactivations(network(), colliding(), X),
-        lambda: power_iteration(reparametrize(colliding(), SpectrallyNormalized)),
-    ],
-)
-def test_results_by_name_refuse_two_of_one_name(named: Any) -> None:
-    message = "two parameters are called 'a/b/kernel', because a key has a '/' in it"
-    with pytest.raises(ValueError, match=re.escape(message)):
-        named()
 
 
 def test_a_slash_alone_is_no_collision() -> None:

@@ -199,10 +199,8 @@ def test_a_prefix_stays_right_under_a_mask() -> None:
     np.testing.assert_array_equal(updates["conv"]["kernel"], step["conv"]["kernel"])
 
 
-def test_the_norm_before_an_update_is_known_to_an_update_alone() -> None:
-    """So it is no radius to `project`, nor to `constrain`, which puts the kernels on the set."""
+def test_a_kernel_without_a_radius_is_an_error() -> None:
     plain = {name: tree()[name] for name in ("conv", "dense")}
     for call in (project, lambda p, **own: constrain(p, optax.sgd(0.1), **own)):
         with pytest.raises(ValueError, match=r"squared_radius is None.*'conv/kernel'; wanted"):
             call(plain, squared_radius=None)
-    sphere_projection(squared_radius=None).init(plain)

@@ -5,8 +5,9 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from jaxnorm._constraints._kernels import Scalar, drifts, kernels_of, stacked
+from jaxnorm._constraints._project import Scalar, drifts, kernels_of, stacked
 from jaxnorm._numerics import promote, quotient
+from jaxnorm._trees._constrained import Setting
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._paths import (
     Path,
@@ -15,9 +16,7 @@ from jaxnorm._trees._paths import (
     is_absent,
     leaves,
     listed,
-    unique_names,
 )
-from jaxnorm._trees._prefix import Setting
 
 _DRIFT = ("drift_sum", "drift_squared_norm")
 
@@ -92,7 +91,7 @@ def metrics(
         if axes is not None:
             drift = dict(zip(_DRIFT, drifts(wide, axes, radius), strict=True))
             found[owner] = _norms(squares[-1:], moved[-1:]) | drift
-    named = dict(zip(unique_names(list(found)), found.values(), strict=True))
+    named = {str(path): row for path, row in found.items()}
     largest = {key: stacked([row[key] for row in found.values()]).max() for key in _DRIFT}
     named["total"] = _norms(squares, moved) | largest
     return {f"{name}/{key}": value for name, row in named.items() for key, value in row.items()}

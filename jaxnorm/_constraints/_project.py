@@ -1,13 +1,26 @@
-"""The constraint set itself: putting parameters on it, and measuring how far off they are."""
+"""The constraint set itself: which leaves are on it, putting them there, how far off they are."""
 
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._constraints._kernels import drifts, kernels_of, stacked
-from jaxnorm._constraints._unit import project_to_sphere
+from jaxnorm._checks import all_zero
+from jaxnorm._constraints._unit import (
+    Weights,
+    check_sphere,
+    check_squared_radius,
+    project_to_sphere,
+    radii,
+    squared_norm,
+)
 from jaxnorm._numerics import promote
+from jaxnorm._trees._constrained import Setting, constrained_leaves, setting_per_leaf
 from jaxnorm._trees._layout import Layout, flax_layout
-from jaxnorm._trees._paths import rebuild
-from jaxnorm._trees._prefix import Setting
+from jaxnorm._trees._node import Axes
+from jaxnorm._trees._paths import Path, rebuild
+
+Scalar = Float[Array, ""]
 
 
 def project(
@@ -91,3 +104,64 @@ def constraint_drift(
         "squared_norm": stacked([norm for _, norm in off]).max(),
         "sum": stacked([total for total, _ in off]).max(),
     }
+
+
+class Kernel(NamedTuple):
+    """One leaf.
+
+    Attributes:
+        path: where it is, into nodes.
+        leaf: the array.
+        axes: its fan-in axes, negative; None where nothing is constrained.
+        radius: the squared radius of its units, or None.
+        centered: whether its units are zero-mean.
+    """
+
+    path: Path
+    leaf: Any
+    axes: Axes | None
+    radius: Any
+    centered: bool
+
+
+def kernels_of(
+    params: PyTree,
+    layout: Layout,
+    squared_radius: Setting,
+    *,
+    centered: Setting = False,
+    own_norm_allowed: bool = False,
+) -> list[Kernel]:
+    """Every leaf, kernel or not. Raises ValueError, naming a parameter whose set is empty.
+
+    A radius of None means a unit's norm at ``init``, where that is allowed.
+    """
+    given = setting_per_leaf(squared_radius, params, "squared_radius")
+    leaves = constrained_leaves(layout, params, weights_alone=True)
+    flags = setting_per_leaf(centered, params, "centered")
+    rows = [Kernel(*row, *own) for row, *own in zip(leaves, given, flags, strict=True)]
+    for path, leaf, axes, radius, flag in rows:
+        if axes is not None:
+            if not isinstance(flag, bool):
+                raise TypeError(f"centered is {flag!r} for the parameter {path!r}; wanted a bool.")
+            check_sphere(leaf, axes, flag, f"the parameter {path!r}")
+            if radius is not None or not own_norm_allowed:
+                check_squared_radius(radius, f"the parameter {path!r}")
+            elif all_zero(leaf):
+                raise ValueError(
+                    f"the weights of {path!r} are all zero, and squared_radius=None keeps each "
+                    "unit's norm, so they would stay zero. Give it a radius, in a pytree prefix, "
+                    "or random weights, or leave it out of the layout, with exclude."
+                )
+    return rows
+
+
+def drifts(wide: Weights, axes: Axes, squared_radius: Any) -> tuple[Scalar, Scalar]:
+    """The largest |1'w| of all units, and the largest | ||w||^2 - c |."""
+    off = jnp.abs(squared_norm(wide, axes) - radii(squared_radius, wide, axes))
+    return jnp.abs(wide.sum(axes)).max(initial=0.0), off.max(initial=0.0)
+
+
+def stacked(scalars: list[Scalar]) -> Float[Array, " leaves"]:
+    """Numbers of several types in the widest of them; a zero where there are none."""
+    return jnp.stack([promote(x, *scalars) for x in scalars] or [jnp.zeros(())])

@@ -12,14 +12,17 @@ from jaxnorm._tracing._program import Found, Program, Turns, trace
 from jaxnorm._tracing._values import Product
 from jaxnorm._tracing._views import whole
 from jaxnorm._trees._constrained import kernel_axes
-from jaxnorm._trees._doubts import undoubted
 from jaxnorm._trees._layout import Layout
 from jaxnorm._trees._node import Axes
 from jaxnorm._trees._paths import Path, listed
-from jaxnorm.reparam._effective import effective
+from jaxnorm.reparam._reparametrize import effective
 
 #: ``apply(params, *inputs)``: the model as a function of its plain parameters.
 Apply = Callable[..., Any]
+
+#: What a kernel's last use found, with the axes of layers in front; and which of the kernel's axes,
+#: negative, they are: none outside of scans.
+Seen = tuple[Any, Axes]
 
 
 class KernelCall(NamedTuple):
@@ -51,11 +54,6 @@ class KernelCall(NamedTuple):
 Visit = Callable[[KernelCall, Found], tuple[Float[Array, "..."], Any]]
 
 
-#: What a kernel's last use found, with the axes of layers in front; and which of the kernel's axes,
-#: negative, they are: none outside of scans.
-Seen = tuple[Any, Axes]
-
-
 def run_layers(
     apply: Apply,
     params: PyTree,
@@ -85,7 +83,10 @@ def run_layers(
             ``alone``.
     """
     plain = effective(params)
-    kernels = set(kernel_axes(undoubted(plain), layout))
+    with warnings.catch_warnings():
+        # A layout by names doubts its axes, which are not asked for here.
+        warnings.simplefilter("ignore", UserWarning)
+        kernels = set(kernel_axes(plain, layout))
     program = trace(apply, plain, inputs, kernels, free)
     layers = _layers(program, kernels)
     if alone:

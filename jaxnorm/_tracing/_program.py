@@ -10,8 +10,16 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array, PyTree, UInt
 
-from jaxnorm._tracing._loops import scan_counts
-from jaxnorm._tracing._values import CONSTANT, INPUT, Body, Product, Step, Value, Variable
+from jaxnorm._tracing._values import (
+    CONSTANT,
+    INPUT,
+    Body,
+    Product,
+    Step,
+    Value,
+    Variable,
+    scan_counts,
+)
 from jaxnorm._tracing._views import whole
 from jaxnorm._tracing._walk import Walk
 from jaxnorm._trees._paths import Path, entries, rebuild_entries

@@ -8,8 +8,17 @@ from typing import Any
 from jax.extend.core import ClosedJaxpr, Literal
 
 from jaxnorm._tracing import _equations as reading
-from jaxnorm._tracing._loops import LOOPS
-from jaxnorm._tracing._values import CONSTANT, INPUT, Body, Product, Step, Use, Value, Variable
+from jaxnorm._tracing._values import (
+    CONSTANT,
+    INPUT,
+    LOOPS,
+    Body,
+    Product,
+    Step,
+    Use,
+    Value,
+    Variable,
+)
 from jaxnorm._tracing._views import View, whole
 from jaxnorm._trees._paths import Path
 

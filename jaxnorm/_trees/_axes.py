@@ -21,13 +21,7 @@ def negative_axes(
     axes that are repeated or out of range, TypeError for what is no integer; ``name`` is the
     array's name in the message.
     """
-    try:
-        given = tuple(map(operator.index, axes if isinstance(axes, Iterable) else (axes,)))
-    except TypeError:
-        raise TypeError(
-            f"the fan-in axes of {name} were given as {axes!r}; wanted an integer, or several in a "
-            "tuple."
-        ) from None
+    given = tuple(map(operator.index, axes if isinstance(axes, Iterable) else (axes,)))
     result = tuple(sorted(axis - ndim if axis >= 0 else axis for axis in given))
     outside = [axis for axis in given if not -ndim <= axis < ndim]
     if outside or len(set(result)) < len(result) or not result:

@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import PyTree
 
-from jaxnorm._trees._constrained import axes_of_leaves
+from jaxnorm._trees._constrained import axes_of_leaves, setting_per_leaf
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._node import Axes
 from jaxnorm._trees._paths import is_absent
-from jaxnorm._trees._prefix import setting_per_leaf
 
 #: What ``optax.add_decayed_weights`` takes as its mask, and True for all; None: nothing is said.
 Mask = Any

@@ -5,10 +5,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from jaxtyping import PyTree
-
 from jaxnorm._trees._node import Axes
-from jaxnorm._trees._paths import Path, entries, is_absent, is_node, rebuild_entries
+from jaxnorm._trees._paths import Path
 
 #: ``(path, shape, shape of the bias beside it or None)``: whether the layout is wrong there.
 Doubt = Callable[[Path, Axes, Axes | None], bool]
@@ -21,30 +19,14 @@ _LIFTED = re.compile(r"scan|vmap", re.IGNORECASE)
 _MOST_AXES = 5
 
 
-class Passed:
-    """An array's shape and type, of a leaf that is left out anyway: it is not doubted."""
-
-    def __init__(self, array: Any) -> None:
-        self.shape, self.dtype, self.ndim = tuple(array.shape), array.dtype, array.ndim
-
-
-def undoubted(params: PyTree) -> PyTree:
-    """The shapes alone, for those who ask a layout which leaves are kernels, not for their axes."""
-    return rebuild_entries(
-        params, [Passed(entry) if is_array(entry) else entry for _, entry in entries(params)]
-    )
-
-
 def warn(named: list[tuple[Path, Any]], doubt: Doubt) -> None:
     """One UserWarning for each leaf that is in doubt."""
-    shapes = {path: tuple(x.shape) for path, x in named if is_array(x)}
-    for path, leaf in named:
-        if path not in shapes or isinstance(leaf, Passed):
-            continue
+    shapes = {path: tuple(x.shape) for path, x in named if hasattr(x, "shape")}
+    for path, shape in shapes.items():
         bias = shapes.get(path.beside("bias"))
-        if doubt(path, shapes[path], bias):
+        if doubt(path, shape, bias):
             text = (
-                f"the leaf {path!r} of shape {shapes[path]}, beside a bias of shape {bias}, is one "
+                f"the leaf {path!r} of shape {shape}, beside a bias of shape {bias}, is one "
                 "whose fan-in a layout by names does not know (an attention projection, stacked "
                 "layers, a transposed kernel, an embedding, a normalization's scale, a recurrent "
                 "cell's weight or a LoRA factor). Use jaxnorm.traced_layout(apply, params, "
@@ -77,8 +59,3 @@ def doubt_torch(path: Path, shape: Axes, bias: Axes | None) -> bool:
 
 def _is_adapter(path: Path, shape: Axes) -> bool:
     return path.name.lower().startswith("lora") and len(shape) > 1
-
-
-def is_array(entry: Any) -> bool:
-    """Whether an entry is an array, or its shape: no node, and there."""
-    return not (is_absent(entry) or is_node(entry)) and hasattr(entry, "shape")

@@ -16,7 +16,7 @@ import optax
 from jaxtyping import PyTree
 
 from jaxnorm._trees._axes import negative_axes
-from jaxnorm._trees._doubts import Doubt, Passed, doubt_flax, doubt_torch, is_array, warn
+from jaxnorm._trees._doubts import Doubt, doubt_flax, doubt_torch, warn
 from jaxnorm._trees._node import Axes
 from jaxnorm._trees._paths import (
     Path,
@@ -108,7 +108,7 @@ def layout_from_rules(rules: Sequence[tuple[str, int | Iterable[int] | None]]) -
         >>> layout_from_rules([("head", None), ("qkv/kernel$", 0)])(params)
         {'head': {'kernel': None}, 'qkv': {'kernel': (-3,)}}
     """
-    compiled = [(_compiled(pattern), axes) for pattern, axes in rules]
+    compiled = [(re.compile(pattern), axes) for pattern, axes in rules]
 
     def layout(params: PyTree) -> PyTree:
         _check_rules(compiled, params)
@@ -134,7 +134,7 @@ def exclude(*patterns: str, layout: Layout = flax_layout) -> Layout:
         >>> exclude("^head/")(params)
         {'body': {'kernel': (-2,)}, 'head': {'kernel': None}}
     """
-    rules: Rules = [(_compiled(pattern), None) for pattern in patterns]
+    rules: Rules = [(re.compile(pattern), None) for pattern in patterns]
 
     def without(params: PyTree) -> PyTree:
         _check_rules(rules, params)
@@ -142,7 +142,8 @@ def exclude(*patterns: str, layout: Layout = flax_layout) -> Layout:
             (entry, any(pattern.search(str(path)) for pattern, _ in rules))
             for path, entry in entries(params)
         ]
-        seen = [Passed(entry) if hide and is_array(entry) else entry for entry, hide in named]
+        # An excluded leaf is taken away, so that no layout by names warns of it.
+        seen = [None if hide and not is_node(entry) else entry for entry, hide in named]
         axes = jax.tree.leaves(layout(rebuild_entries(params, seen)), is_leaf=is_axes)
         # A node is one entry, named by its kernel: what is said of it holds for all its leaves.
         hidden = [hide for entry, hide in named for _ in flat_leaves(entry)]
@@ -204,16 +205,6 @@ def _first_match(rules: Rules, path: Path, entry: Any) -> Axes | None:
     if axes is None or is_absent(entry) or is_node(entry):
         return None if axes is None else ()
     return negative_axes(axes, entry.ndim, f"the leaf {path!r} of shape {tuple(entry.shape)}")
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except (re.error, TypeError) as error:
-        raise ValueError(
-            f"the layout rule {pattern!r} is no regular expression ({error}); wanted one that is "
-            "searched for in paths: re.escape(name) makes one of a name."
-        ) from None
 
 
 def _check_rules(rules: Rules, params: PyTree) -> None:

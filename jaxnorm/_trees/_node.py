@@ -2,10 +2,11 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
 
 import jax
+import numpy as np
 from jaxtyping import Array, Float
 
 #: Negative axes of an array, as in ``(-4, -3, -2)`` for an HWIO kernel.
@@ -29,26 +30,7 @@ def _forgotten(node: "Reparametrization", use: str) -> str:
     )
 
 
-def _refusing(use: str) -> Callable[..., NoReturn]:
-    """A method that says what to call first."""
-
-    def refuse(self: "Reparametrization", *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError(_forgotten(self, use))
-
-    return refuse
-
-
-class _NoArray:
-    """The ways to use an object as an array; each says in one sentence what was forgotten."""
-
-    __array__ = __jax_array__ = _refusing("an array")
-    __getitem__ = _refusing("an entry")
-    __matmul__ = __rmatmul__ = _refusing("a matrix product")
-    __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refusing("a product")
-    __add__ = __radd__ = __sub__ = __rsub__ = __neg__ = _refusing("a sum")
-
-
-class Reparametrization(_NoArray, abc.ABC):
+class Reparametrization(abc.ABC):
     """Raw parameters from which a kernel is computed.
 
     A subclass is a frozen dataclass whose array fields are pytree children and whose
@@ -86,12 +68,7 @@ class Reparametrization(_NoArray, abc.ABC):
 
     def parameter_count(self) -> int:
         """The number of free parameters."""
-        return sum(
-            value.parameter_count()
-            if isinstance(value, Reparametrization)
-            else sum(leaf.size for leaf in jax.tree.leaves(value))
-            for value in self.arrays().values()
-        )
+        return sum(map(count_of, self.arrays().values()))
 
     def arrays(self) -> dict[str, Any]:
         """The array fields by name; a nested node is one of them."""
@@ -100,6 +77,11 @@ class Reparametrization(_NoArray, abc.ABC):
     def replaced(self, **values: Any) -> "Reparametrization":
         """The same node with other arrays."""
         return dataclasses.replace(self, **values)  # type: ignore[type-var]  # all are dataclasses
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(_forgotten(self, "an array"))
+
+    __jax_array__ = __array__
 
     def __getattr__(self, name: str) -> Any:
         if name in _OF_ARRAYS:
@@ -158,6 +140,13 @@ def register_node(cls: NodeType) -> NodeType:
     jax.tree_util.register_pytree_with_keys(node, flatten_with_keys, unflatten, flatten)
     result: NodeType = node
     return result
+
+
+def count_of(entry: Any) -> int:
+    """The number of free parameters of a node, or of the arrays in anything else."""
+    if isinstance(entry, Reparametrization):
+        return entry.parameter_count()
+    return sum(int(np.size(leaf)) for leaf in jax.tree.leaves(entry))
 
 
 def kernel_of(kernel: Any) -> Any:

@@ -72,18 +72,6 @@ def listed(paths: Iterable[Path]) -> str:
     return ", ".join(map(str, paths))
 
 
-def unique_names(paths: list[Path]) -> list[str]:
-    """The joined paths, for results that are named by them. Raises where two look the same."""
-    names = [str(path) for path in paths]
-    for path, name in zip(paths, names, strict=True):
-        if names.count(name) > 1:
-            raise ValueError(
-                f"two parameters are called {name!r}, because a key has a '/' in it ({tuple(path)} "
-                "is one of them), and the result is named by these paths; rename one of the keys."
-            )
-    return names
-
-
 def leaves(tree: PyTree) -> list[tuple[Path, Any]]:
     """Every leaf of ``tree`` with its path, absent ones included; nodes are opened.
 

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,20 +14,23 @@ from jaxtyping import Array, Float, Float64
 #: An elementwise function.
 Activation = Callable[[Any], Any]
 
+_Result = TypeVar("_Result")
 
-def is_jax_function(activation: Activation) -> bool:
-    """Whether it is a function of JAX itself, which no later assignment can change."""
-    module = getattr(inspect.unwrap(activation), "__module__", None) or ""
-    return module.startswith("jax.")
+
+def kept(function: Callable[[Activation], _Result]) -> Callable[[Activation], _Result]:
+    """Keeps the results for functions of JAX itself, which no later assignment can change."""
+    cached = functools.lru_cache(function)
+
+    @functools.wraps(function)
+    def call(activation: Activation) -> _Result:
+        module = getattr(inspect.unwrap(activation), "__module__", None) or ""
+        return (cached if module.startswith("jax.") else function)(activation)
+
+    return call
 
 
 def traced_parameters(activation: Activation) -> list[Any]:
     """The traced arrays that the activation closes over, as a learned slope inside jit or grad."""
-    if not callable(activation):
-        raise TypeError(
-            f"the activation is {activation!r}; wanted a function of arrays: jax.nn.relu, for "
-            "example."
-        )
     with _implicit_promotion():
         closed = jax.make_jaxpr(activation)(jax.ShapeDtypeStruct((1, 1), jnp.float32))
     return [const for const in closed.consts if isinstance(const, jax.core.Tracer)]
@@ -39,13 +42,8 @@ def on_host(activation: Activation, x: Float64[np.ndarray, " nodes"]) -> Float64
     The result has one axis more than ``x`` if the activation has a parameter per channel.
     """
     with _float64_on_host():
-        values = np.asarray(_compiled(activation, len(x))(x[:, None]))
-    if np.iscomplexobj(values):
-        raise TypeError(
-            f"the activation {activation!r} made complex numbers of real ones; wanted real values."
-        )
-    values = values.astype(np.float64)
-    return np.asarray(_per_node(values, activation))
+        values = np.asarray(_compiled(activation, len(x))(x[:, None]), np.float64)
+    return values[:, 0] if values.shape[1] == 1 else values
 
 
 @functools.lru_cache(maxsize=4)
@@ -53,22 +51,6 @@ def _compiled(activation: Activation, nodes: int) -> Callable[[Any], Any]:
     """The activation's program for so many nodes: a quadrature runs it some thousand times."""
     program = jax.jit(activation).lower(jax.ShapeDtypeStruct((nodes, 1), jnp.float64)).compile()
     return cast("Callable[[Any], Any]", program)
-
-
-def check_elementwise(activation: Activation) -> None:
-    """Raises ValueError where a value depends on another's input, as a softmax does."""
-    nodes = np.array([-1.0, 2.0])
-    values = on_host(activation, nodes)
-    if values.ndim > 1:  # A parameter for each channel: a row of nodes would not meet them.
-        return
-    with _float64_on_host():
-        row = np.asarray(jax.jit(activation)(nodes[None]), np.float64)
-    if not np.allclose(row.ravel(), values, rtol=1e-6, atol=1e-12, equal_nan=True):
-        raise ValueError(
-            f"the activation {activation!r} makes {values.tolist()} of a column {nodes.tolist()} "
-            f"and {row.ravel().tolist()} of a row; wanted an elementwise function: leave what "
-            "mixes units out of it."
-        )
 
 
 def slope(activation: Activation) -> Activation:
@@ -82,22 +64,7 @@ def traced_columns(
     """f(x) as part of the surrounding trace, with one column a channel; x has as many, or one."""
     with _implicit_promotion():
         values = activation(x)
-    _check_rank(values, activation)
     return jnp.broadcast_to(values, (x.shape[0], values.shape[1])).astype(x.dtype)
-
-
-def _per_node(values: Any, activation: Activation) -> Any:
-    """One value a node, or one row of channels."""
-    _check_rank(values, activation)
-    return values[:, 0] if values.shape[1] == 1 else values
-
-
-def _check_rank(values: Any, activation: Activation) -> None:
-    if values.ndim != 2:
-        raise ValueError(
-            f"the activation {activation!r} turned an array of 2 axes into one of {values.ndim}; "
-            "wanted an elementwise function, whose parameters are scalars or one a channel."
-        )
 
 
 @contextlib.contextmanager

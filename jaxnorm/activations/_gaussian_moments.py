@@ -1,4 +1,4 @@
-"""The mean and standard deviation of an activation of a standard normal variable."""
+"""The moments of an activation of a standard normal variable, and of its slope."""
 
 import functools
 import math
@@ -12,13 +12,16 @@ from jaxtyping import Array, Float, Float64
 from jaxnorm._numerics import ROUNDING_ERRORS, promote
 from jaxnorm.activations._evaluate import (
     Activation,
-    check_elementwise,
-    is_jax_function,
+    kept,
     on_host,
+    slope,
     traced_parameters,
 )
-from jaxnorm.activations._quadrature import gaussian_expectation
-from jaxnorm.activations._traced import traced_moments
+from jaxnorm.activations._quadrature import (
+    gaussian_expectation,
+    traced_mean_squared_slope,
+    traced_moments,
+)
 
 #: A float; an array for a parameter per channel; a traced array for a traced parameter.
 Moment = float | Float[Array, "..."] | Float64[np.ndarray, " channels"]
@@ -49,11 +52,9 @@ def gaussian_moments(activation: Activation) -> tuple[Moment, Moment]:
         derivative lacks what moving the jump would add: a comparison has no derivative.
 
     Raises:
-        TypeError: for an activation with complex values.
         ValueError: for an activation without finite moments (one with a pole as tan, or as large as
-            exp(x^2 / 4)), one that comes too close to that for float64 (exp(0.24 x^2) does not),
-            one that is not elementwise, or one that rounds its values inside: it has a jump at
-            each.
+            exp(x^2 / 4)), one that comes too close to that for float64 (exp(0.24 x^2) does not), or
+            one that rounds its values inside: it has a jump at each.
 
     Inside jit, pmap, vmap and shard_map the moments are computed while tracing and are constants of
     the program: no device computes them, and there is nothing to communicate. The moments of JAX's
@@ -77,7 +78,7 @@ def gaussian_moments(activation: Activation) -> tuple[Moment, Moment]:
         return _leaky_moments(a)
     if parameters := traced_parameters(activation):
         return traced_moments(activation, parameters)
-    return _kept(activation) if is_jax_function(activation) else _host_moments(activation)
+    return _host_moments(activation)
 
 
 def leaky_slope(activation: Activation) -> Any:
@@ -105,13 +106,8 @@ def _leaky_moments(a: Any) -> tuple[Moment, Moment]:
     return (1 - a) / math.sqrt(2 * math.pi), std if np.ndim(a) else _number(std)
 
 
-@functools.lru_cache
-def _kept(activation: Activation) -> tuple[Moment, Moment]:
-    return _host_moments(activation)
-
-
+@kept
 def _host_moments(activation: Activation) -> tuple[Moment, Moment]:
-    check_elementwise(activation)
     mean = gaussian_expectation(lambda x: on_host(activation, x))
 
     def squares(x: Float64[np.ndarray, " nodes"]) -> Float64[np.ndarray, "nodes ... 2"]:
@@ -129,3 +125,62 @@ def _number(value: Any) -> Any:
     """A Python float for a NumPy scalar, which then takes the type of what it meets."""
     is_scalar = isinstance(value, (np.ndarray, np.floating)) and value.ndim == 0
     return float(value) if is_scalar else value
+
+
+def jacobian_factor(activation: Activation) -> Moment:
+    """The typical singular value of a layer's Jacobian: sqrt(E f'(Z)^2) / std f(Z), Z ~ N(0, 1).
+
+    The paper divides the scale of each layer by it (1.21 for ReLU), which makes the Jacobian's
+    squared singular values 1 on average. It does so at the cost of the normalization itself: with a
+    scale of 1 nine random layers keep a standard deviation of 1.00 to 1.02, with 1/1.21 it falls
+    from 0.83 to 0.29.
+
+    Args:
+        activation: an elementwise function, as in `gaussian_moments`.
+
+    Returns:
+        A Python float, right to 1e-10; an array for parameters per channel; a differentiable array
+        for a traced parameter. Its E f'^2 is right to 1e-5 where the slope changes over 0.03 or
+        more, and to 4e-3 of the jump of f'^2 where the slope jumps elsewhere than at 0; its
+        derivative lacks what moving such a jump would add.
+
+    Raises:
+        ValueError: for an activation that is constant or has no finite moments.
+
+    Computed while tracing, as `gaussian_moments`: nothing runs on the devices. The derivative
+    counts almost everywhere: a jump of the activation adds nothing to it.
+
+    Example:
+        >>> import jax
+        >>> round(jacobian_factor(jax.nn.relu), 4)
+        1.2112
+
+    Source: Arpit et al. 2016, section 3.4; 1.47 there is its square for ReLU.
+    """
+    _, std = gaussian_moments(activation)
+    check_spread(std, activation)
+    if parameters := traced_parameters(activation):
+        return jnp.sqrt(traced_mean_squared_slope(activation, parameters)) / std
+    factor: Moment = _number(np.sqrt(_mean_squared_slope(activation)) / std)
+    return factor
+
+
+@kept
+def _mean_squared_slope(activation: Activation) -> np.ndarray:
+    derivative = slope(activation)
+
+    def with_values(x: Float64[np.ndarray, " nodes"]) -> Float64[np.ndarray, "nodes ... 2"]:
+        """The values too: where they rise steeply the slope is a spike, which nodes may miss."""
+        pair = np.square(on_host(derivative, x)), on_host(activation, x)
+        return np.stack(np.broadcast_arrays(*pair), -1)
+
+    return np.asarray(gaussian_expectation(with_values)[..., 0])
+
+
+def check_spread(std: Moment, activation: Activation) -> None:
+    """Raises ValueError for an activation that is constant where the normal distribution is."""
+    if not isinstance(std, jax.core.Tracer) and not np.all(np.asarray(std) > 0):
+        raise ValueError(
+            f"the activation {activation!r} is constant under N(0, 1): its standard deviation is "
+            f"{std}, and nothing can be divided by it."
+        )

@@ -3,14 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from jaxnorm._numerics import promote
 from jaxnorm.activations._evaluate import Activation
-from jaxnorm.activations._gaussian_moments import Moment, gaussian_moments
+from jaxnorm.activations._gaussian_moments import Moment, check_spread, gaussian_moments
 
 
 def standardized(
@@ -39,6 +37,7 @@ def standardized(
     Elementwise: it means the same under jit, pmap and shard_map and keeps shardings.
 
     Example:
+        >>> import jax
         >>> f = standardized(jax.nn.relu)
         >>> f(jnp.array([-1.0, 0.0, 2.0])).round(3).tolist()
         [-0.6830..., -0.6830..., 2.74...]
@@ -57,15 +56,6 @@ def standardized(
         return ((wide - _like(mean, wide)) / _like(std, wide)).astype(y.dtype)
 
     return apply
-
-
-def check_spread(std: Moment, activation: Activation) -> None:
-    """Raises ValueError for an activation that is constant where the normal distribution is."""
-    if not isinstance(std, jax.core.Tracer) and not np.all(np.asarray(std) > 0):
-        raise ValueError(
-            f"the activation {activation!r} is constant under N(0, 1): its standard deviation is "
-            f"{std}, and nothing can be divided by it."
-        )
 
 
 def _like(moment: Moment, wide: Float[Array, "..."]) -> Float[Array, "..."]:

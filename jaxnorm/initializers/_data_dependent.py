@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -14,9 +14,8 @@ from jaxnorm._tracing import Apply, KernelCall, run_layers
 from jaxnorm._trees._axes import per_unit
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._paths import Path, entries, is_absent, rebuild_entries
-from jaxnorm.initializers._one_over_deviation import one_over_deviation
-from jaxnorm.initializers._rescaled import Factors, rescaled
-from jaxnorm.reparam._effective import effective
+from jaxnorm.initializers._fitted import one_over_deviation, rescaled
+from jaxnorm.reparam._reparametrize import effective
 
 Values = Float[Array, "..."]
 
@@ -59,11 +58,12 @@ def data_dependent_init(
     Raises:
         ValueError: as `variance_preserving_init` does, for a kernel that the model reshapes or
             transposes before it uses it, or uses along other axes too, whose units cannot be told
-            apart, and for a bias that does not have one value a unit.
+            apart.
 
     Warns:
         UserWarning: for a bias beside a kernel that stays as it is, as the model adds it to a sum
-            (a recurrent cell's), after a gain, to the products of several kernels, or not at all.
+            (a recurrent cell's), after a gain, to the products of several kernels, or not at all,
+            or as it does not have one value a unit.
 
     Example:
         >>> import jax
@@ -85,10 +85,11 @@ def data_dependent_init(
 
     def old_bias(call: KernelCall, scale: Values) -> Values | None:
         """What the model adds to this product next, one value a unit."""
-        if call.bias is None or call.bias != _bias_beside(call.path, biases):
+        beside, layers = _bias_beside(call.path, biases), plain[call.path].shape[: len(call.turns)]
+        shape = (*layers, *scale.shape)
+        if call.bias is None or call.bias != beside or biases[beside].size != math.prod(shape):
             return None
-        layers = plain[call.path].shape[: len(call.turns)]
-        return _per_unit(biases[call.bias], layers, scale, call.bias)[call.turns]
+        return promote(biases[beside], scale).reshape(shape)[call.turns]
 
     def visit(call: KernelCall, found: dict[Path, Moments]) -> tuple[Values, Moments]:
         sample_axes = _sample_axes(call)
@@ -111,7 +112,7 @@ def data_dependent_init(
         if mean is not None
     }
     factors = {path: factor for path, (_, factor) in moments.items()}
-    _check_fitted(factors, biases, fitted)
+    _warn_of_unfitted(factors, biases, fitted)
     return _with_biases(rescaled(params, factors), fitted)
 
 
@@ -119,22 +120,6 @@ def _bias_beside(kernel: Path, biases: dict[Path, Any]) -> Path:
     """The path of the bias of a kernel, or where it would be; Haiku names the two w and b."""
     short = kernel.beside("b")
     return short if kernel.name == "w" and short in biases else kernel.beside("bias")
-
-
-def _per_unit(bias: Any, layers: tuple[int, ...], mean: Values, path: Path) -> Values:
-    """A bias in the shape of layers and units, whatever axes of size 1 its library gives it."""
-    shape, flat = (*layers, *mean.shape), (*layers, mean.size)
-    if _without_ones(bias.shape) not in (_without_ones(shape), _without_ones(flat)):
-        raise ValueError(
-            f"the bias {path!r} of shape {tuple(bias.shape)} does not have one value for each of "
-            f"the {math.prod(shape)} units of the kernel beside it, which are of shape {shape}. "
-            "Correct the kernel's axes in the layout, or leave it out."
-        )
-    return promote(bias, mean).reshape(shape)
-
-
-def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(size for size in shape if size != 1)
 
 
 def _with_biases(params: PyTree, biases: dict[Path, Values]) -> PyTree:
@@ -146,12 +131,13 @@ def _with_biases(params: PyTree, biases: dict[Path, Values]) -> PyTree:
     return rebuild_entries(params, [replaced(path, entry) for path, entry in entries(params)])
 
 
-def _check_fitted(factors: Factors, biases: dict[Path, Any], fitted: dict[Path, Any]) -> None:
-    """Says of a bias that it stays as it is. Raises for one that does not have one value a unit."""
-    for path, factor in factors.items():
+def _warn_of_unfitted(
+    kernels: Iterable[Path], biases: dict[Path, Any], fitted: dict[Path, Any]
+) -> None:
+    """Says of a bias that it stays as it is."""
+    for path in kernels:
         bias = _bias_beside(path, biases)
         if bias in biases and bias not in fitted:
-            _per_unit(biases[bias], (), factor.squeeze(), bias)
             warnings.warn(
                 f"the model does not add the bias {bias!r} to the product of the kernel {path!r} "
                 "as it is, or uses it elsewhere too, so it cannot take a mean out: it stays, and "

@@ -10,9 +10,8 @@ from jaxnorm._numerics import promote
 from jaxnorm._tracing import Apply, KernelCall, run_layers
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._paths import Path, entries
-from jaxnorm.initializers._one_over_deviation import one_over_deviation
-from jaxnorm.initializers._rescaled import rescaled
-from jaxnorm.reparam._effective import effective
+from jaxnorm.initializers._fitted import one_over_deviation, rescaled
+from jaxnorm.reparam._reparametrize import effective
 
 
 def variance_preserving_init(

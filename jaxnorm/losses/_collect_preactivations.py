@@ -8,7 +8,6 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._tracing import KernelCall, run_layers
 from jaxnorm._trees._layout import Layout, flax_layout
-from jaxnorm._trees._paths import unique_names
 
 Preactivations = dict[str, Float[Array, "..."]]
 
@@ -84,4 +83,4 @@ def collect_preactivations(
 
     output, seen = run_layers(apply, params, inputs, layout, visit, with_bias=True, free=free)
     collected = [jnp.moveaxis(x, len(layers), 0) if layers else x for x, layers in seen.values()]
-    return output, dict(zip(unique_names(list(seen)), collected, strict=True))
+    return output, dict(zip(map(str, seen), collected, strict=True))

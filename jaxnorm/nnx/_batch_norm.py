@@ -11,18 +11,19 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from jaxnorm._checks import FRACTION, NONNEGATIVE, check_number
-from jaxnorm.nnx._initial import Initializer, initial
-from jaxnorm.nnx._renormalization import Correction, as_limits, correction
-from jaxnorm.nnx._signature import Signature
+from jaxnorm.nnx._layer import Initializer, Signature, initial
 from jaxnorm.nnx._statistics import (
+    Correction,
     Statistic,
+    as_limits,
     check_features,
+    correction,
     normalize,
     sample_axes,
     units_last,
 )
 from jaxnorm.statistics import Moments, batch_moments
-from jaxnorm.statistics._masked_moments import mask_like
+from jaxnorm.statistics._own_moments import mask_like
 
 Values = Float[Array, "..."]
 
@@ -141,14 +142,15 @@ class BatchNorm(nnx.Module):
         renormalize: Any = None,
     ) -> None:
         """What ``nnx.view`` may change: the three switches, and the limits of renormalization."""
-        if renormalize is not None:
-            self.renormalize = as_limits(renormalize)
-        if use_running_average is not None:
-            self.use_running_average = use_running_average
-        if update_statistics is not None:
-            self.update_statistics = update_statistics
-        if train_affine is not None:
-            self.train_affine = train_affine
+        given = {
+            "renormalize": as_limits(renormalize),
+            "use_running_average": use_running_average,
+            "update_statistics": update_statistics,
+            "train_affine": train_affine,
+        }
+        for name, value in given.items():
+            if value is not None:
+                setattr(self, name, value)
 
     def __call__(
         self, x: Values, use_running_average: bool | None = None, *, mask: Any = None

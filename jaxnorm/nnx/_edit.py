@@ -43,19 +43,14 @@ def replaced(model: nnx.Module, replacements: dict[int, nnx.Module]) -> nnx.Modu
         return replacements[id(model)]
     for _, module in list(nnx.iter_modules(model)):
         for name, child in list(vars(module).items()):
-            if id(child) in replacements:
-                setattr(module, name, replacements[id(child)])
-            elif isinstance(child, (tuple, list, dict)) and _holds(child, replacements):
-                # What nnx.data keeps; other containers stay what they are.
+            held = jax.tree.leaves(child, is_leaf=_is_module)
+            if any(id(x) in replacements for x in held):
                 inside = jax.tree.map(
                     lambda x: replacements.get(id(x), x), child, is_leaf=_is_module
                 )
-                setattr(module, name, nnx.data(inside))
+                # What nnx.data keeps; other containers stay what they are.
+                setattr(module, name, inside if _is_module(child) else nnx.data(inside))
     return model
-
-
-def _holds(container: Any, replacements: dict[int, nnx.Module]) -> bool:
-    return any(id(x) in replacements for x in jax.tree.leaves(container, is_leaf=_is_module))
 
 
 def _is_module(x: Any) -> bool:

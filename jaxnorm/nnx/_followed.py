@@ -12,7 +12,7 @@ from jaxnorm._tracing import MARK, Product, Program, is_flag, trace
 from jaxnorm._trees import _paths
 from jaxnorm._trees._node import Axes
 from jaxnorm.nnx._edit import Path, clone, replaced, set_bias
-from jaxnorm.nnx._flags import as_told
+from jaxnorm.nnx._flags import with_flags
 
 _LAYERS = (nnx.Linear, nnx.Conv, nnx.ConvTranspose)
 
@@ -72,15 +72,13 @@ def followed_layers(
         try:
             found.append(_in_mode(model, normalizations, inputs, keywords, train, running))
         except Exception as error:
-            if not train:
-                raise
-            said = " ".join(str(error).split())
-            raise ValueError(
-                "the model is read in training too, to see what only training does, and in "
-                f"training it raised {type(error).__name__}: {said} Pass by keyword what it needs "
-                "there, as rngs=nnx.Rngs(0), or leave out the example inputs: then every BatchNorm "
-                "becomes a ScaleAndBias."
-            ) from error
+            if train:
+                error.add_note(
+                    "The model is read in training too, to see what only training does. Pass by "
+                    "keyword what it needs there, as rngs=nnx.Rngs(0), or leave out the example "
+                    "inputs: then every BatchNorm becomes a ScaleAndBias."
+                )
+            raise
     return dict(set(found[0].items()).intersection(*(other.items() for other in found[1:])))
 
 
@@ -100,7 +98,7 @@ def _in_mode(
     marked, layers = _marked(model, normalizations, running)
     marked.train() if train else marked.eval()
     graph, state = nnx.split(marked)
-    inputs, options = as_told(marked, inputs, keywords, train)
+    inputs, options = with_flags(marked, inputs, keywords, train, override=True)
     flags = {name: value for name, value in options.items() if is_flag(value)}
     arrays = {name: value for name, value in options.items() if name not in flags}
 

@@ -1,6 +1,5 @@
 """Fan-in axes from the modules' own types, where a rule by name would be wrong."""
 
-from collections.abc import Callable
 from typing import Any
 
 from flax import nnx
@@ -58,12 +57,34 @@ def layout(model: nnx.Module) -> Layout:
     return layout_by(lambda path, entry: known.get(path))
 
 
-def _kernel_axes(module: nnx.Module) -> dict[str, Axes]:
+def _kernel_axes(module: Any) -> dict[str, Axes]:
     """The fan-in axes of a module's own kernel, by attribute name."""
-    for kind, axes_of in _AXES.items():
-        if isinstance(module, kind):
-            return axes_of(module)
+    match module:
+        case nnx.Linear():
+            return {"kernel": (-2,)}
+        case nnx.Conv():
+            return {"kernel": tuple(range(-len(module.kernel_size) - 2, -1))}
+        case nnx.ConvTranspose():
+            channels = -1 if module.transpose_kernel else -2
+            return {"kernel": (*range(-len(module.kernel_size) - 2, -2), channels)}
+        case nnx.LinearGeneral():
+            inputs, outputs = len(_tuple(module.in_features)), len(_tuple(module.out_features))
+            return {"kernel": tuple(range(-inputs - outputs, -outputs))}
+        case nnx.Einsum():
+            return _einsum(module)
+        case nnx.Embed():
+            return {"embedding": (-1,)}
     return {}
+
+
+def _einsum(module: Any) -> dict[str, Axes]:
+    operands, output = module.einsum_str.replace(" ", "").split("->")
+    letters = operands.split(",")[1]
+    # An ellipsis of the kernel stands for as many axes as no letter names, all in the output.
+    unnamed = len(module.kernel_shape) - len(letters.replace("...", ""))
+    letters = letters.replace("...", "." * unnamed)
+    contracted = [axis for axis, letter in enumerate(letters) if letter not in output]
+    return {"kernel": negative_axes(contracted, len(letters))} if contracted else {}
 
 
 def _check_stacked_in_front(path: Path, module: Any, name: str) -> None:
@@ -85,50 +106,5 @@ def _own_shape(module: Any) -> tuple[int, ...]:
     return tuple(module.kernel_shape)
 
 
-def _linear(module: Any) -> dict[str, Axes]:
-    del module
-    return {"kernel": (-2,)}
-
-
-def _conv(module: Any) -> dict[str, Axes]:
-    return {"kernel": tuple(range(-len(module.kernel_size) - 2, -1))}
-
-
-def _conv_transpose(module: Any) -> dict[str, Axes]:
-    rank = len(module.kernel_size)
-    channels = -1 if module.transpose_kernel else -2
-    return {"kernel": (*range(-rank - 2, -2), channels)}
-
-
-def _linear_general(module: Any) -> dict[str, Axes]:
-    inputs, outputs = len(_tuple(module.in_features)), len(_tuple(module.out_features))
-    return {"kernel": tuple(range(-inputs - outputs, -outputs))}
-
-
-def _einsum(module: Any) -> dict[str, Axes]:
-    operands, output = module.einsum_str.replace(" ", "").split("->")
-    letters = operands.split(",")[1]
-    # An ellipsis of the kernel stands for as many axes as no letter names, all in the output.
-    unnamed = len(module.kernel_shape) - len(letters.replace("...", ""))
-    letters = letters.replace("...", "." * unnamed)
-    contracted = [axis for axis, letter in enumerate(letters) if letter not in output]
-    return {"kernel": negative_axes(contracted, len(letters))} if contracted else {}
-
-
-def _embed(module: Any) -> dict[str, Axes]:
-    del module
-    return {"embedding": (-1,)}
-
-
 def _tuple(features: int | tuple[int, ...]) -> tuple[int, ...]:
     return (features,) if isinstance(features, int) else tuple(features)
-
-
-_AXES: dict[type, Callable[[Any], dict[str, Axes]]] = {
-    nnx.Linear: _linear,
-    nnx.Conv: _conv,
-    nnx.ConvTranspose: _conv_transpose,
-    nnx.LinearGeneral: _linear_general,
-    nnx.Einsum: _einsum,
-    nnx.Embed: _embed,
-}

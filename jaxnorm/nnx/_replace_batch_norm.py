@@ -82,9 +82,8 @@ def replace_batch_norm(
         of that (Flax's float32 ones meeting bfloat16).
 
     Raises:
-        ValueError: if the model has no BatchNorm layer, one of several axes or of a subclass with
-            a call of its own (without ``with_``), or cannot be called in training with the
-            ``inputs``.
+        ValueError: if the model has no BatchNorm layer, or one of several axes or of a subclass
+            with a call of its own (without ``with_``).
         TypeError: if the model is another library's.
 
     Example:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxnorm._checks import NONNEGATIVE, check_number
 from jaxnorm._numerics import promote
-from jaxnorm.nnx._signature import Signature
+from jaxnorm.nnx._layer import Signature
 from jaxnorm.nnx._statistics import check_features
 
 

@@ -1,7 +1,8 @@
 """Noise on the scale of each layer of any library's model, drawn for each sample."""
 
+import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -9,18 +10,26 @@ from jaxtyping import Array, Float, Key, PyTree, UInt
 
 from jaxnorm._numerics import promote
 from jaxnorm._tracing import KernelCall, run_layers
-from jaxnorm._trees._constrained import kernel_axes
+from jaxnorm._trees._constrained import (
+    Setting,
+    check_setting,
+    is_zero,
+    kernel_axes,
+    setting_per_leaf,
+)
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._paths import Path, entries
-from jaxnorm._trees._prefix import Setting, check_setting, is_number, setting_per_leaf
-from jaxnorm.noise._factors import Per, layer_keys, noise_factor, threefry
-from jaxnorm.reparam._effective import effective
+from jaxnorm.reparam._reparametrize import effective
 
 #: ``noisy(key, params, *inputs)``: what ``apply(params, *inputs)`` returns, with noise.
 Noisy = Callable[..., Any]
 
 #: A typed key, or a raw one; or one for each row.
 AnyKey = Key[Array, "..."] | UInt[Array, "..."]
+
+#: What shares a draw: ``sample``, all positions of a unit in a sample; ``position``, nothing;
+#: ``step``, all samples and positions of a unit.
+Per = Literal["sample", "position", "step"]
 
 
 def with_scale_noise(
@@ -150,23 +159,64 @@ def _deviations(stddev: Setting, plain: PyTree, layout: Layout) -> dict[Path, An
     paths = kernel_axes(plain, layout)
     settings = setting_per_leaf(stddev, plain, "stddev")
     found = dict(zip((path for path, _ in entries(plain)), settings, strict=True))
-    return {path: found[path] for path in paths if not _is_zero(found[path])}
-
-
-def _is_zero(setting: Setting) -> bool:
-    return setting is None or (is_number(setting) and setting == 0)
+    return {path: found[path] for path in paths if not is_zero(found[path])}
 
 
 def _keys(key: AnyKey, rows: int | None) -> Key[Array, "..."]:
     """A typed key for each row; with None for rows the one that all share."""
     is_typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     keys = key if is_typed else jax.random.wrap_key_data(key)
-    if rows is None and keys.ndim:
-        raise ValueError(
-            f"got {len(keys)} keys for draws that all samples share (per='step'); wanted one key."
-        )
     if rows is not None and keys.ndim == 0:
         keys = jax.random.split(keys, rows)
     if rows is not None and keys.shape != (rows,):
         raise ValueError(f"got keys of shape {keys.shape} for {rows} rows; wanted one key a row.")
     return threefry(keys)
+
+
+def layer_keys(keys: Key[Array, "*rows"], path: Path, *numbers: Any) -> Key[Array, "*rows"]:
+    """A layer's own keys, by its path and its numbers.
+
+    These are how often its kernel was used before, and its place in a stack of layers.
+    """
+    for number in (zlib.crc32(str(path).encode()), *numbers):
+        keys = _fold_in(keys, number)
+    return keys
+
+
+def threefry(keys: Key[Array, "*rows"]) -> Key[Array, "*rows"]:
+    """Keys of the one generator whose draws do not depend on sharding or vmap."""
+    if str(jax.random.key_impl(keys)) == "threefry2x32":
+        return keys
+    words = jax.random.key_data(keys)
+    made: Key[Array, "*rows"] = jax.random.wrap_key_data(words[..., :2], impl="threefry2x32")
+    for number in range(2, words.shape[-1]):
+        made = _fold_in(made, words[..., number])
+    return made
+
+
+def noise_factor(
+    keys: Key[Array, "*rows"],
+    stddev: Float[Array, ""],
+    shape: tuple[int, ...],
+    sample_axis: int | None,
+) -> Float[Array, "..."]:
+    """1 + n, of the rank of ``shape``.
+
+    Args:
+        keys: one for each index of the sample axis; one alone without such an axis.
+        stddev: sigma, in the type of the result.
+        shape: the sizes of the draws; 1 along axes that share one.
+        sample_axis: where the samples are; None if all share their draws.
+    """
+    if sample_axis is None:
+        return 1 + stddev * jax.random.normal(keys, shape, stddev.dtype)
+    own = shape[:sample_axis] + shape[sample_axis + 1 :]
+    draws = jax.vmap(lambda key: jax.random.normal(key, own, stddev.dtype))(keys)
+    return 1 + stddev * jnp.moveaxis(draws, 0, sample_axis)
+
+
+def _fold_in(keys: Key[Array, "*rows"], number: Any) -> Key[Array, "*rows"]:
+    numbers = jnp.broadcast_to(jnp.asarray(number, jnp.uint32), keys.shape)
+    fold_in = jax.random.fold_in if keys.ndim == 0 else jax.vmap(jax.random.fold_in)
+    folded: Key[Array, "*rows"] = fold_in(keys, numbers)
+    return folded

@@ -1,8 +1,7 @@
 """The hyperparameters that the papers state, by method and network, as data."""
 
-from jaxnorm.recipes._published import RECIPES as RECIPES
-from jaxnorm.recipes._recipe import Recipe as Recipe
-from jaxnorm.recipes._recipe import learning_rate_schedule as learning_rate_schedule
+from jaxnorm.recipes._published import RECIPES
+from jaxnorm.recipes._recipe import Recipe, learning_rate_schedule
 
 __all__ = [
     "RECIPES",

@@ -1,18 +1,23 @@
-"""Spectral normalization: kernels of spectral norm 1."""
+"""Spectral normalization: kernels of spectral norm 1, and the vectors that a loop carries."""
 
+import dataclasses
 import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._numerics import promote, quotient, root
 from jaxnorm._trees._axes import fan_in, negative_axes, per_unit, unit_shape
 from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
+from jaxnorm._trees._paths import entries, is_absent
 
 Matrix = Float[Array, "... fan_in units"]
 Vector = Float[Array, "... units"]
+
+#: Singular vectors by the path of their kernel: arrays only, so any checkpoint library keeps them.
+Vectors = dict[str, Float[Array, "..."]]
 
 
 @register_node
@@ -125,3 +130,80 @@ def _normalized(vector: Float[Array, "... n"]) -> Float[Array, "... n"]:
 
 def _length(vector: Float[Array, "... n"]) -> Float[Array, "... 1"]:
     return root(jnp.square(vector).sum(-1, keepdims=True))
+
+
+def power_iteration(params: PyTree, vectors: Vectors | None = None, iterations: int = 1) -> Vectors:
+    """Follows the leading singular vectors of every `SpectrallyNormalized` kernel.
+
+    Call it once without ``vectors`` to start from the exact ones, then once a training step, before
+    or after the update; never in evaluation. O(parameters) a call.
+
+    Args:
+        params: a tree of parameters.
+        vectors: what the last call returned, or None to start.
+        iterations: the number of iterations v <- V'Vv / ||V'Vv||.
+
+    Returns:
+        The right singular vectors by path, unit vectors in float32 or wider; not parameters: keep
+        them beside the optimizer's state.
+
+    Raises:
+        KeyError: naming a kernel of ``params`` that ``vectors`` does not know.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> params = {"kernel": SpectrallyNormalized.from_kernel(jnp.diag(jnp.ones(2)), -2)}
+        >>> {path: v.shape for path, v in power_iteration(params).items()}
+        {'kernel': (2,)}
+
+    Source: Miyato et al. 2018, Algorithm 1.
+    """
+    nodes = {path: node for path, node in _nodes(params) if isinstance(node, SpectrallyNormalized)}
+    matrices = {path: jax.lax.stop_gradient(node.matrix()) for path, node in nodes.items()}
+    if vectors is None:
+        return {path: exact_vector(matrix) for path, matrix in matrices.items()}
+    return {
+        path: refreshed_vector(matrix, promote(vectors[path], matrix), iterations)
+        for path, matrix in matrices.items()
+    }
+
+
+def attach_singular_vectors(params: PyTree, vectors: Vectors) -> PyTree:
+    """The parameters with each spectrally normalized kernel knowing its vector.
+
+    For use inside the loss, in front of `effective`:
+    ``effective(attach_singular_vectors(params, vectors))``. Gradients with respect to ``params``
+    have no entry for the vectors.
+
+    Args:
+        params: a tree of parameters.
+        vectors: what `power_iteration` returned.
+
+    Returns:
+        The same tree, with vectors in the nodes.
+
+    Raises:
+        KeyError: naming a kernel of ``params`` that ``vectors`` does not know.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> params = {"kernel": SpectrallyNormalized.from_kernel(jnp.diag(jnp.ones(2)), -2)}
+        >>> attach_singular_vectors(params, power_iteration(params))["kernel"].vector.shape
+        (2,)
+    """
+    attached = [
+        dataclasses.replace(node, vector=vectors[path])
+        if isinstance(node, SpectrallyNormalized)
+        else node
+        for path, node in _nodes(params)
+    ]
+    return jax.tree.unflatten(jax.tree.structure(params, is_leaf=_is_leaf), attached)
+
+
+def _nodes(params: PyTree) -> list[tuple[str, Any]]:
+    """Every leaf, a spectrally normalized kernel being one, wherever it is nested."""
+    return [(str(path), leaf) for path, leaf in entries(params, _is_leaf)]
+
+
+def _is_leaf(x: Any) -> bool:
+    return is_absent(x) or isinstance(x, SpectrallyNormalized)

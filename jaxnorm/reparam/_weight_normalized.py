@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from jaxtyping import Array, Float
-
-from jaxnorm._constraints._unit import center, check_sphere, squared_norm, to_sphere
+from jaxnorm._constraints._unit import Weights, center, check_sphere, squared_norm, to_sphere
 from jaxnorm._numerics import promote, root
 from jaxnorm._trees._axes import fan_in, negative_axes, per_unit
 from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
@@ -40,12 +38,9 @@ class WeightNormalized(Reparametrization):
     @classmethod
     def from_kernel(cls, kernel: Any, fan_in_axes: int | Axes) -> "WeightNormalized":
         """The node of exactly this kernel: v is the kernel, g its norm."""
-        weights = kernel_of(kernel)
-        axes = negative_axes(fan_in_axes, weights.ndim, "the kernel")
-        norm = root(squared_norm(promote(weights), axes)).squeeze(axes)
-        return cls(weights, norm.astype(weights.dtype), axes)
+        return cls(*_with_lengths(kernel, fan_in_axes, centered=False))
 
-    def effective(self) -> Float[Array, "..."]:
+    def effective(self) -> Weights:
         """The kernel g v / ||v||, computed in float32 or wider, in the direction's type."""
         return _scaled_point(self.direction, self.scale, self.fan_in_axes, 1.0, centered=False)
 
@@ -82,13 +77,9 @@ class CenteredWeightNormalized(Reparametrization):
 
         Raises ValueError for units with a single weight, which have no zero-mean direction.
         """
-        weights = kernel_of(kernel)
-        axes = negative_axes(fan_in_axes, weights.ndim, "the kernel")
-        check_sphere(weights, axes, True, "the kernel")
-        norm = root(squared_norm(center(promote(weights), axes), axes)).squeeze(axes)
-        return cls(weights, norm.astype(weights.dtype), axes)
+        return cls(*_with_lengths(kernel, fan_in_axes, centered=True))
 
-    def effective(self) -> Float[Array, "..."]:
+    def effective(self) -> Weights:
         """The zero-sum kernel, computed in float32 or wider, in the direction's type."""
         return _scaled_point(self.direction, self.scale, self.fan_in_axes, 1.0, centered=True)
 
@@ -129,25 +120,31 @@ class WeightStandardized(Reparametrization):
 
         Raises ValueError for units with a single weight, which have no standard deviation.
         """
-        weights = kernel_of(kernel)
-        axes = negative_axes(fan_in_axes, weights.ndim, "the kernel")
-        check_sphere(weights, axes, True, "the kernel")
-        variance = squared_norm(center(promote(weights), axes), axes) / fan_in(weights, axes)
-        return cls(weights, root(variance).squeeze(axes).astype(weights.dtype), axes)
+        return cls(*_with_lengths(kernel, fan_in_axes, centered=True, mean=True))
 
-    def effective(self) -> Float[Array, "..."]:
+    def effective(self) -> Weights:
         """The standardized kernel, computed in float32 or wider, in the kernel's type."""
         size = float(fan_in(self.kernel, self.fan_in_axes))
         return _scaled_point(self.kernel, self.gain, self.fan_in_axes, size, centered=True)
 
 
+def _with_lengths(
+    kernel: Any, fan_in_axes: int | Axes, centered: bool, mean: bool = False
+) -> tuple[Weights, Weights, Axes]:
+    """The kernel, the norm of each unit or the root of its ``mean`` square, and the axes."""
+    weights = kernel_of(kernel)
+    axes = negative_axes(fan_in_axes, weights.ndim, "the kernel")
+    check_sphere(weights, axes, centered, "the kernel")
+    wide = center(promote(weights), axes) if centered else promote(weights)
+    squares = squared_norm(wide, axes)
+    if mean:
+        squares = squares / fan_in(weights, axes)
+    return weights, root(squares).squeeze(axes).astype(weights.dtype), axes
+
+
 def _scaled_point(
-    weights: Float[Array, "..."],
-    scale: Float[Array, "..."],
-    axes: Axes,
-    squared_radius: float,
-    centered: bool,
-) -> Float[Array, "..."]:
+    weights: Weights, scale: Weights, axes: Axes, squared_radius: float, centered: bool
+) -> Weights:
     """``scale`` times the projection of ``weights`` onto a sphere, in the type of ``weights``."""
     wide, gain = promote(weights, scale), per_unit(promote(scale, weights), axes)
     deviation, factor = to_sphere(wide, axes, squared_radius, centered)

@@ -1,14 +1,10 @@
 """Sample moments of activations: grouped, across devices, and merged over minibatches."""
 
-from jaxnorm.statistics._batch_moments import batch_moments as batch_moments
-from jaxnorm.statistics._independent_positions import (
-    independent_positions as independent_positions,
-)
-from jaxnorm.statistics._kurtosis import kurtosis as kurtosis
-from jaxnorm.statistics._moments import Moments as Moments
-from jaxnorm.statistics._moments import merge_moments as merge_moments
-from jaxnorm.statistics._population import population_statistics as population_statistics
-from jaxnorm.statistics._sample_variance import sample_variance as sample_variance
+from jaxnorm.statistics._batch_moments import batch_moments
+from jaxnorm.statistics._independent_positions import independent_positions
+from jaxnorm.statistics._moments import Moments, merge_moments
+from jaxnorm.statistics._population import population_statistics
+from jaxnorm.statistics._shape import kurtosis, sample_variance
 
 __all__ = [
     "Moments",

@@ -3,16 +3,10 @@
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-import jax.numpy as jnp
-
 from jaxnorm._numerics import promote
-from jaxnorm._trees._axes import fan_in, negative_axes, unit_shape
-from jaxnorm._trees._node import Axes
-from jaxnorm.statistics._groups import split_groups
-from jaxnorm.statistics._masked_moments import mask_like, masked_moments
-from jaxnorm.statistics._moments import Moments
-from jaxnorm.statistics._pooled import pooled
-from jaxnorm.statistics._shifted_moments import Values, shifted_moments
+from jaxnorm._trees._axes import negative_axes
+from jaxnorm.statistics._moments import Moments, pooled
+from jaxnorm.statistics._own_moments import Values, mask_like, own_moments, split_groups
 
 
 def batch_moments(
@@ -78,7 +72,7 @@ def batch_moments(
     wide = promote(x)
     mask = None if where is None else mask_like(where, wide)
     if groups == 1:
-        return pooled(*_local(wide, mask, sample_axes), axis_name)
+        return pooled(*own_moments(wide, mask, sample_axes), axis_name)
     if axis_name is not None:
         raise ValueError(
             f"got groups={groups} and axis_name={axis_name!r}; wanted one of them. Groups are of "
@@ -87,14 +81,4 @@ def batch_moments(
     parts = split_groups(wide, groups, sample_axes[0])
     masks = None if mask is None else split_groups(mask, groups, sample_axes[0])
     # The axes are negative, so they are still the axes of samples and positions of each part.
-    return pooled(*_local(parts, masks, sample_axes), None)
-
-
-def _local(wide: Values, mask: Any, axes: Axes) -> tuple[tuple[Values, ...], Any]:
-    """This device's shift, the mean less it, and variance; and the size, per unit if masked."""
-    if mask is not None:
-        *moments, count = masked_moments(wide, mask, axes)
-        return tuple(moments), count
-    size = fan_in(wide, axes)
-    nothing = jnp.zeros(unit_shape(wide, axes), wide.dtype)
-    return shifted_moments(wide, axes) if size else (nothing,) * 3, size
+    return pooled(*own_moments(parts, masks, sample_axes), None)

@@ -50,10 +50,5 @@ def centered_gradient(layout: Layout = flax_layout) -> optax.GradientTransformat
                 check_sphere(leaf, axes, True, f"the parameter {path!r}")
         return optax.EmptyState()
 
-    def update(
-        updates: PyTree, state: optax.EmptyState, params: PyTree | None = None
-    ) -> tuple[PyTree, optax.EmptyState]:
-        del params
-        return map_constrained(center, layout, updates), state
-
-    return optax.GradientTransformation(init, update)
+    centered = optax.stateless(lambda updates, params: map_constrained(center, layout, updates))
+    return optax.GradientTransformation(init, centered.update)

@@ -48,13 +48,7 @@ def clip_by_layer_norm(
     if not isinstance(max_norm, jax.core.Tracer) and not max_norm > 0:
         raise ValueError(f"max_norm is {max_norm}; wanted a positive number.")
 
-    def init(params: PyTree) -> optax.EmptyState:
-        del params
-        return optax.EmptyState()
-
-    def update(
-        updates: PyTree, state: optax.EmptyState, params: PyTree | None = None
-    ) -> tuple[PyTree, optax.EmptyState]:
+    def clip(updates: PyTree, params: PyTree | None) -> PyTree:
         del params
         layers: dict[tuple[str, ...], list[Any]] = {}
         for path, entry in entries(updates):
@@ -64,9 +58,9 @@ def clip_by_layer_norm(
             jax.tree.map(lambda leaf, layer=path[:-1]: _scaled(leaf, factors[layer]), entry)
             for path, entry in entries(updates)
         ]
-        return rebuild_entries(updates, clipped), state
+        return rebuild_entries(updates, clipped)
 
-    return optax.GradientTransformation(init, update)
+    return optax.stateless(clip)
 
 
 def _factor(leaves: list[Float[Array, "..."]], max_norm: Any) -> Float[Array, ""]:

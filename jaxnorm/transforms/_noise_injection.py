@@ -9,17 +9,18 @@ from jaxtyping import Array, Int, PyTree, UInt
 
 from jaxnorm._checks import check_seed
 from jaxnorm._numerics import promote
+from jaxnorm._trees._constrained import Setting
 from jaxnorm._trees._paths import flat_leaves, is_absent, rebuild
-from jaxnorm._trees._prefix import Setting, is_number
 from jaxnorm.transforms._noise import (
     Factors,
+    NoiseState,
     Where,
     multiply,
     noise_factors,
     noise_per_leaf,
+    restore,
     times,
 )
-from jaxnorm.transforms._noise_state import NoiseState, restore
 
 
 def noise_injection(
@@ -90,7 +91,7 @@ def noise_injection(
     check_seed(seed)
 
     def init(params: PyTree) -> NoiseState:
-        deviations = [_sigma(s) for s in noise_per_leaf(params, stddev, where)]
+        deviations = noise_per_leaf(params, stddev, where)
         clean, noisy = (_keep(params, [s is not None for s in deviations]) for _ in range(2))
         start = jnp.asarray(seed).astype(jnp.uint32)
         return NoiseState(start, jnp.zeros((), jnp.int32), clean, noisy, inner.init(params))
@@ -103,7 +104,7 @@ def noise_injection(
                 "noise_injection changes the parameters' own noise and got no params; call "
                 "update(gradients, state, params)."
             )
-        deviations = [_sigma(s) for s in noise_per_leaf(params, stddev, where)]
+        deviations = noise_per_leaf(params, stddev, where)
         now = _factors_at(params, deviations, state.seed, state.step)
         clean_params = restore(params, state)
         steps, inner_state = inner.update(
@@ -125,11 +126,6 @@ def _keep(params: PyTree, noisy: list[bool]) -> PyTree:
         for leaf, chosen in rows
     ]
     return rebuild(params, copies)
-
-
-def _sigma(setting: Setting) -> Setting:
-    """Sigma, with None for 0: no arithmetic where there is no noise."""
-    return None if is_number(setting) and setting == 0 else setting
 
 
 def _factors_at(

@@ -1,19 +1,19 @@
 """The constraint as an edit of the update: params + update lands on the sphere."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
-from jaxnorm._constraints._kernels import kernels_of
+from jaxnorm._constraints._project import kernels_of
 from jaxnorm._constraints._unit import center, near_sphere, squared_norm
 from jaxnorm._numerics import promote
-from jaxnorm._trees._constrained import map_constrained
+from jaxnorm._trees._constrained import Setting, map_constrained, setting_per_leaf
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._node import Axes
 from jaxnorm._trees._paths import flat_leaves, is_absent, rebuild
-from jaxnorm._trees._prefix import Setting, setting_per_leaf
 
 
 class OwnNormsState(NamedTuple):
@@ -45,8 +45,9 @@ def sphere_projection(
 
     Args:
         layout: which leaves are kernels, and their fan-in axes.
-        squared_radius: c; a positive number, a pytree prefix of them (the paper's c per layer), or
-            None: each unit keeps the norm that it had at ``init``.
+        squared_radius: c; a positive number, a pytree prefix of numbers (the paper's c per layer)
+            and of arrays with one value a unit, or None: each unit keeps the norm that it had at
+            ``init``.
         centered: whether the units are also zero-mean; a bool, or a pytree prefix of them.
         tangent: whether the update is first projected onto the tangent space at the old weights,
             u <- u - (w'u / ||w||^2) w, with u and w centered if the units are: a step of Riemannian
@@ -102,28 +103,53 @@ def sphere_projection(
         known = all(map(is_absent, kept))
         return optax.EmptyState() if known else OwnNormsState(rebuild(params, kept))
 
+    def land(old: Any, step: Any, axes: Axes, radius: Any, centered: bool) -> Any:
+        if tangent:
+            step = _tangent_part(step, old, axes, centered)
+        deviation, factor, exists = near_sphere(old + step, axes, radius, centered)
+        return jnp.where(exists, deviation * factor, old)
+
     def update(updates: PyTree, state: Any, params: PyTree | None = None) -> tuple[PyTree, Any]:
-        if params is None:
-            raise ValueError(
-                "sphere_projection projects params + update and got no params; call "
-                "update(gradients, state, params)."
-            )
-
-        def land(step: Any, axes: Axes, weights: Any, radius: Any, centered: bool) -> Any:
-            old, wide = promote(weights, step), promote(step, weights)
-            if tangent:
-                wide = _tangent_part(wide, old, axes, centered)
-            deviation, factor, exists = near_sphere(old + wide, axes, radius, centered)
-            return edit_to(jnp.where(exists, deviation * factor, old), weights, step)
-
         radii = setting_per_leaf(squared_radius, updates, "squared_radius")
         if isinstance(state, OwnNormsState):
             own = flat_leaves(state.squared_norms)
             radii = [c if given is None else given for c, given in zip(own, radii, strict=True)]
         flags = setting_per_leaf(centered, updates, "centered")
-        return map_constrained(land, layout, updates, flat_leaves(params), radii, flags), state
+        landed = landing("sphere_projection", land, layout, updates, params, radii, flags)
+        return landed, state
 
     return optax.GradientTransformation(init, update)
+
+
+def landing(
+    name: str,
+    land: Callable[..., Any],
+    layout: Layout,
+    updates: PyTree,
+    params: PyTree | None,
+    *settings: list[Any],
+) -> PyTree:
+    """The updates, edited so that params + update is where ``land`` says.
+
+    Args:
+        name: what users call the transformation.
+        land: ``land(old, step, axes, *settings)``, of a kernel and its update in float32 or wider.
+        layout: which leaves are kernels.
+        updates: the tree of steps.
+        params: the tree of weights before them.
+        *settings: one value for each leaf.
+    """
+    if params is None:
+        raise ValueError(
+            f"{name} edits params + update and got no params; call update(gradients, state, "
+            "params)."
+        )
+
+    def edited(step: Any, axes: Axes, weights: Any, *own: Any) -> Any:
+        landed = land(promote(weights, step), promote(step, weights), axes, *own)
+        return edit_to(landed, weights, step)
+
+    return map_constrained(edited, layout, updates, flat_leaves(params), *settings)
 
 
 def edit_to(landed: Any, weights: Any, step: Any) -> Any:

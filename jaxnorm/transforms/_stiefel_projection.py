@@ -8,16 +8,14 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._constraints._kernels import kernels_of
+from jaxnorm._constraints._project import kernels_of
 from jaxnorm._constraints._unit import SMALLEST, Weights, check_squared_radius
 from jaxnorm._numerics import nonzero, promote
 from jaxnorm._trees._axes import fan_in, negative_axes
-from jaxnorm._trees._constrained import map_constrained
+from jaxnorm._trees._constrained import Setting, setting_per_leaf
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._node import Axes
-from jaxnorm._trees._paths import flat_leaves
-from jaxnorm._trees._prefix import Setting, setting_per_leaf
-from jaxnorm.transforms._sphere_projection import edit_to
+from jaxnorm.transforms._sphere_projection import landing
 
 Matrix = Float[Array, "... fan_in units"]
 Tall = Float[Array, "... long short"]
@@ -133,34 +131,28 @@ def stiefel_projection(
         kernels_of(params, layout, squared_radius)
         return optax.EmptyState()
 
+    def land(old: Any, step: Any, axes: Axes, radius: Any, lead: int) -> Any:
+        if tangent:
+            step = _tangent_part(step, old, axes, radius, lead)
+        return _nearest(old + step, axes, radius, lead, old)
+
+    def spread(old: Any, step: Any, axes: Axes, radius: Any, lead: int) -> Any:
+        sharding = jax.typeof(old).sharding
+        if not sharding.mesh.explicit_axes:
+            return land(old, step, axes, radius, lead)
+        # A kernel as one matrix has no sharding that its own would say.
+        whole = jax.sharding.auto_axes(
+            lambda old, step: land(old, step, axes, radius, lead), out_sharding=sharding
+        )
+        return whole(old, step)
+
     def update(
         updates: PyTree, state: optax.EmptyState, params: PyTree | None = None
     ) -> tuple[PyTree, optax.EmptyState]:
-        if params is None:
-            raise ValueError(
-                "stiefel_projection projects params + update and got no params; call "
-                "update(gradients, state, params)."
-            )
-
-        def land(step: Any, axes: Axes, weights: Any, radius: Any, lead: int) -> Any:
-            old, wide = promote(weights, step), promote(step, weights)
-            if tangent:
-                wide = _tangent_part(wide, old, axes, radius, lead)
-            return edit_to(_nearest(old + wide, axes, radius, lead, old), weights, step)
-
-        def spread(step: Any, axes: Axes, weights: Any, radius: Any, lead: int) -> Any:
-            sharding = jax.typeof(weights).sharding
-            if not sharding.mesh.explicit_axes:
-                return land(step, axes, weights, radius, lead)
-            # A kernel as one matrix has no sharding that its own would say.
-            whole = jax.sharding.auto_axes(
-                lambda step, weights: land(step, axes, weights, radius, lead), out_sharding=sharding
-            )
-            return whole(step, weights)
-
         radii = setting_per_leaf(squared_radius, updates, "squared_radius")
         leads = setting_per_leaf(stacked, updates, "stacked")
-        return map_constrained(spread, layout, updates, flat_leaves(params), radii, leads), state
+        landed = landing("stiefel_projection", spread, layout, updates, params, radii, leads)
+        return landed, state
 
     return optax.GradientTransformation(init, update)
 

@@ -67,12 +67,6 @@ def test_steps_of_rounded_values_are_too_many() -> None:
         gaussian_moments(lambda x: jax.nn.relu(x.astype(jnp.bfloat16)))
 
 
-def test_complex_values_are_refused() -> None:
-    """Their imaginary part would be left out."""
-    with pytest.raises(TypeError, match="made complex numbers of real ones"):
-        gaussian_moments(lambda x: jnp.exp(1j * x))
-
-
 INFINITE: dict[str, Callable[[Any], Any]] = {
     "exp(x^2/4)": lambda x: jnp.exp(x**2 / 4),
     "exp(x^2/4) below zero": lambda x: jnp.exp(jnp.minimum(x, 0) ** 2 / 4),

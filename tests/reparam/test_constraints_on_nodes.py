@@ -105,7 +105,7 @@ def test_drift_is_measured_inside_nodes(row: Row, case: str) -> None:
         metrics,
         centered_gradient().init,
         sphere_projection().init,
-        sphere_projection(squared_radius=None, centered=False).init,
+        sphere_projection(centered=False).init,
     ],
 )
 def test_coordinates_are_refused_as_weights(row: Row, case: str, call: Any) -> None:

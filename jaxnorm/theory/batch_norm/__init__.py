@@ -7,18 +7,19 @@ sqrt(N); R, the cosine between student and teacher; L, the length of w over sqrt
 Reference: Luo et al. 2019, Towards understanding regularization in batch normalization.
 """
 
-from jaxnorm.theory.batch_norm._dynamics import OrderParameters as OrderParameters
-from jaxnorm.theory.batch_norm._dynamics import order_parameter_flow as order_parameter_flow
-from jaxnorm.theory.batch_norm._fixed_point import (
-    effective_learning_rate as effective_learning_rate,
+from jaxnorm.theory.batch_norm._dynamics import (
+    OrderParameters,
+    order_parameter_flow,
+    solve_order_parameters,
 )
-from jaxnorm.theory.batch_norm._fixed_point import fixed_point as fixed_point
-from jaxnorm.theory.batch_norm._fixed_point import max_learning_rate as max_learning_rate
-from jaxnorm.theory.batch_norm._fixed_point import stability_eigenvalues as stability_eigenvalues
-from jaxnorm.theory.batch_norm._generalization import generalization_error as generalization_error
-from jaxnorm.theory.batch_norm._integrals import integrals as integrals
-from jaxnorm.theory.batch_norm._linear_gamma_decay import linear_gamma_decay as linear_gamma_decay
-from jaxnorm.theory.batch_norm._solve import solve_order_parameters as solve_order_parameters
+from jaxnorm.theory.batch_norm._fixed_point import (
+    effective_learning_rate,
+    fixed_point,
+    max_learning_rate,
+    stability_eigenvalues,
+)
+from jaxnorm.theory.batch_norm._integrals import integrals
+from jaxnorm.theory.batch_norm._regularization import generalization_error, linear_gamma_decay
 
 __all__ = [
     "OrderParameters",

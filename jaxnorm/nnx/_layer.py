@@ -1,5 +1,6 @@
-"""The first values of a layer's scale and bias."""
+"""What all layers here have: first values of their parameters, and a signature that shows."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -19,3 +20,13 @@ def initial(initializer: Initializer, rngs: nnx.Rngs | None, width: int, dtype: 
             "layer."
         )
     return nnx.Param(initializer(rngs.params(), (width,), dtype))
+
+
+class Signature:
+    """`inspect.signature` of a class, subclasses included: that of its `__init__`."""
+
+    def __get__(self, layer: object, owner: type) -> inspect.Signature:
+        if layer is not None:  # An instance has the signature of its call.
+            raise AttributeError("__signature__")
+        found = inspect.signature(getattr(owner, "__init__"))  # noqa: B009
+        return found.replace(parameters=list(found.parameters.values())[1:])
