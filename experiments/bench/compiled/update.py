@@ -50,6 +50,7 @@ OPTIMIZERS: Mapping[str, Callable[[], Optimizer]] = MappingProxyType(
         "optax.centralize": lambda: optax.chain(optax.centralize(), _sgd()),
         "optax.adaptive_grad_clip": lambda: optax.chain(optax.adaptive_grad_clip(0.01), _sgd()),
         "optax.contrib.muon": _muon,
+        "muon+stiefel": lambda: optax.chain(_muon(), jaxnorm.stiefel_projection(tangent=True)),
     }
 )
 
