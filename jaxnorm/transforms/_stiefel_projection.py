@@ -111,7 +111,8 @@ def stiefel_projection(
 
     It sees parameters alone, so it means the same under jit, pmap and shard_map with replicated
     parameters; kernels in parts need jit, and cost collectives. A step costs twelve iterations of
-    three products each, of the kernel or its Gram matrix; Muon's own are five.
+    three products each, of the kernel or its Gram matrix; Muon's own are five. Under
+    ``optax.inject_hyperparams`` name ``layout`` and ``stacked`` in ``static_args``.
 
     Example:
         >>> import jax.numpy as jnp

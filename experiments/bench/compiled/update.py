@@ -59,6 +59,7 @@ OPTIMIZERS: Mapping[str, Callable[[], Optimizer]] = MappingProxyType(
         "optax.contrib.muon": _muon,
         "nero": _nero,
         "hyperball": lambda: hyperball(_sgd(), jaxnorm.flax_layout),
+        "muon+stiefel": lambda: optax.chain(_muon(), jaxnorm.stiefel_projection(tangent=True)),
     }
 )
 
