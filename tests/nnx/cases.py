@@ -67,13 +67,10 @@ FOLDABLE = (
     Case("checkpointed", models.checkpointed, ROWS, _ONE),
     Case("rematerialized", models.rematerialized, ROWS, _ONE),
 )
-#: Not every one of these can.
-REMAINING = (
+ALL = (
+    *FOLDABLE,
     Case("preactivation", models.PreActivation, IMAGES, {"norm2": "conv1"}, ("norm1",)),
-    Case("read_twice", models.read_twice, ROWS, {}, ("norm",)),
-    Case("called_twice", models.called_twice, IMAGES, {}, ("norm1", "norm2")),
 )
-ALL = FOLDABLE + REMAINING
 
 
 def slashed(path: tuple[Any, ...]) -> str:

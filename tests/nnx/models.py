@@ -143,23 +143,6 @@ def simple(forward: Callable[[Any, Any], Any]) -> Callable[[nnx.Rngs], Custom]:
     return lambda rngs: Custom(forward, layer=dense(rngs, 5), norm=norm(rngs))
 
 
-def read_twice(rngs: nnx.Rngs) -> Custom:
-    def forward(m: Any, x: Any) -> Any:
-        y = m.layer(x)
-        return m.norm(y) + y
-
-    return simple(forward)(rngs)
-
-
-def called_twice(rngs: nnx.Rngs) -> Custom:
-    """One convolution used at two places, with a normalization each."""
-    layer = nnx.Conv(3, 3, (3, 3), use_bias=False, rngs=rngs)
-    norms = {f"norm{i}": nnx.BatchNorm(3, rngs=rngs) for i in (1, 2)}
-    return Custom(
-        lambda m, x: m.norm2(m.layer(nnx.relu(m.norm1(m.layer(x))))), layer=layer, **norms
-    )
-
-
 def containers(rngs: nnx.Rngs) -> Custom:
     """Layers in an nnx.List, an nnx.Dict and an nnx.Sequential."""
 

@@ -177,6 +177,7 @@ ROWS: dict[str, Row] = {
     "kernel scaled": stays(
         lambda m, x: m.norm(x @ (m.layer.kernel[...] / 2) + m.layer.bias[...][None])
     ),
+    "layer called twice": stays(lambda m, x: m.norm(m.layer(nnx.relu(m.layer(x))))),
     "sum of layers": stays(lambda m, x: m.norm(m.layer(x) + m.layer(-x))),
     "another layer's bias": stays(lambda m, x: m.norm(m.layer(x) + m.second.bias[...][None])),
     "bias twice": stays(lambda m, x: m.norm(m.layer(x) + m.layer.bias[...][None])),

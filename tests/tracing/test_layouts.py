@@ -28,7 +28,6 @@ from tests.trees import by_path
 
 KEY = jax.random.key(0)
 X = jnp.asarray(np.random.default_rng(0).normal(size=(2, 5, 8)), jnp.float32)
-IMAGES = jnp.ones((2, 6, 6, 4))
 TOKENS = jnp.array([[1, 2, 0]])
 
 #: ``(apply, params, *inputs)``.
@@ -80,7 +79,6 @@ MODELS: dict[str, tuple[Callable[[], Model], dict[str, tuple[int, ...]]]] = {
         lambda: of_nnx(lambda r: nnx.LoRALinear(8, 6, lora_rank=2, rngs=r), X),
         {"kernel": (-2,), "lora/lora_a": (-2,), "lora/lora_b": (-2,)},
     ),
-    "one axis": (lambda: linen(nn.Conv(6, (3,)), X), {"kernel": (-3, -2)}),
     "equinox ensemble": (
         lambda: equinox(
             lambda: eqx.filter_vmap(lambda k: eqx.nn.Conv1d(8, 4, 3, key=k))(

@@ -25,16 +25,10 @@ from jaxnorm import (
 from jaxnorm.losses import collect_preactivations, variance_constancy_loss
 from jaxnorm.nnx import functionalize
 from tests.tolerances import FLOAT32
+from tests.tracing.forms import draw
 from tests.trees import quick_jit
 
 LAYERS, ROWS, WIDTH = 4, 8, 3
-RNG = np.random.default_rng(0)
-
-
-def draw(*shape: int) -> jax.Array:
-    return jnp.asarray(RNG.normal(size=shape), jnp.float32)
-
-
 X, W, B = draw(ROWS, WIDTH), draw(LAYERS, WIDTH, WIDTH), draw(LAYERS, WIDTH)
 
 
@@ -49,10 +43,6 @@ def scanned(step: Any = dense, **options: Any) -> Callable[[Any, Any], Any]:
 def pairs(p: Any, x: Any) -> Any:
     """Two scans of two layers each."""
     return jax.lax.scan(lambda h, own: (scanned()(own, h), None), x, p)[0]
-
-
-def in_a_call(p: Any, x: Any) -> Any:
-    return jax.jit(jax.checkpoint(scanned()))(p, x)
 
 
 class Layer(nn.Module):
@@ -217,27 +207,15 @@ def test_the_loss_of_a_stack_is_the_mean_of_its_layers_losses() -> None:
     _, every = collect_preactivations(scanned(), PARAMS, X, layout=layout)
     beta = jnp.abs(draw(LAYERS, WIDTH))
     got = variance_constancy_loss(every["kernel"], beta, 3)
-    each = [
-        variance_constancy_loss(h, b, 3)
-        for h, b in zip(one_by_one(PARAMS, X)[1], beta, strict=True)
-    ]
+    pairs = zip(one_by_one(PARAMS, X)[1], beta, strict=True)
+    each = [variance_constancy_loss(h, b, 3) for h, b in pairs]
     np.testing.assert_allclose(got, np.mean(each), **FLOAT32)
-
-
-def test_a_stack_that_is_used_twice_is_seen_at_its_last_use() -> None:
-    _, layers = collect_preactivations(
-        lambda p, x: scanned()(p, scanned()(p, x)), PARAMS, X, layout=layout
-    )
-    wanted = one_by_one(PARAMS, one_by_one(PARAMS, X)[0])[1]
-    np.testing.assert_allclose(layers["kernel"], jnp.stack(wanted, 1), **FLOAT32)
 
 
 def fitted(p: Any, x: Any, per_unit: bool) -> tuple[np.ndarray, np.ndarray]:
     """Kernels and biases by hand in float64, a layer at a time."""
     kernels, biases, x = [], [], np.asarray(x, np.float64)
-    for kernel, bias in zip(
-        *(np.asarray(p[name], np.float64) for name in ("kernel", "bias")), strict=True
-    ):
+    for kernel, bias in zip(np.float64(p["kernel"]), np.float64(p["bias"]), strict=True):
         product = x @ kernel
         factor = 1 / product.std(0 if per_unit else None)
         kernels.append(kernel * factor)
@@ -277,16 +255,23 @@ def test_reparametrized_stacks(init: Any, per_unit: bool, kind: Any) -> None:
     np.testing.assert_allclose(effective(got)["kernel"], kernel, rtol=1e-4, atol=1e-5)
 
 
+def twice(p: Any, x: Any) -> Any:
+    return scanned()(p, scanned()(p, x))
+
+
+def test_a_stack_that_is_used_twice_is_seen_at_its_last_use() -> None:
+    _, layers = collect_preactivations(twice, PARAMS, X, layout=layout)
+    wanted = one_by_one(PARAMS, one_by_one(PARAMS, X)[0])[1]
+    np.testing.assert_allclose(layers["kernel"], jnp.stack(wanted, 1), **FLOAT32)
+
+
 @INITS
-def test_a_stack_that_is_used_twice_is_fitted_by_its_first_use(init: Any, per_unit: bool) -> None:
+def test_and_fitted_by_its_first_use(init: Any, per_unit: bool) -> None:
     """The layers after the second use see what the first one's factors make there."""
-
-    def twice(p: Any, x: Any) -> Any:
-        return scanned()(p["stack"], scanned()(p["stack"], x)) @ p["head"]["kernel"]
-
     params = {"stack": PARAMS, "head": {"kernel": draw(WIDTH, 2)}}
     axes = lambda p: {"stack": layout(p["stack"]), "head": {"kernel": (-2,)}}  # noqa: E731
-    got = init(twice, params, X, layout=axes)
+    apply = lambda p, x: twice(p["stack"], x) @ p["head"]["kernel"]  # noqa: E731
+    got = init(apply, params, X, layout=axes)
     kernel, bias = fitted(PARAMS, X, per_unit)
     np.testing.assert_allclose(got["stack"]["kernel"], kernel, rtol=1e-4, atol=1e-5)
     x = np.asarray(X, np.float64)

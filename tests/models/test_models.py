@@ -1,0 +1,166 @@
+"""Models of other libraries, untouched: what is read off them, and every method on them."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from jaxnorm import (
+    Layout,
+    Scaled,
+    constrain,
+    effective,
+    exclude,
+    first_layer,
+    layout_from_rules,
+    traced_layout,
+    variance_preserving_init,
+)
+from jaxnorm.losses import (
+    collect_preactivations,
+    initial_betas,
+    positive_betas,
+    total_variance_constancy,
+)
+from tests import oracles
+from tests.losses.oracles import variance_constancy
+from tests.models import of_equinox, of_haiku, of_linen, of_nnx
+from tests.models.model import LABELS, Model
+from tests.trees import quick_jit
+
+STEPS, SQUARED_RADIUS = 30, 2.0
+#: Of weights, sums and squared norms, in float64: what thirty steps may drift.
+DRIFT = 1e-6
+
+MODELS: dict[str, Callable[[], Model]] = {
+    "linen resnet": of_linen.resnet,
+    "linen transformer": of_linen.transformer,
+    "haiku resnet": of_haiku.resnet,
+    "equinox convolutional": of_equinox.convolutional,
+    "equinox gru": of_equinox.gru,
+    "nnx vit": of_nnx.vit,
+}
+#: Larger ones, or of a library that another model here is written in.
+SLOW = ("linen transformer", "haiku resnet")
+
+
+class Traced(NamedTuple):
+    """A model with its layout, that of its hidden layers, and the paths of the hidden kernels."""
+
+    model: Model
+    layout: Layout
+    hidden: Layout
+    kernels: set[str]
+
+
+def by_path(tree: Any, kind: Any) -> dict[str, Any]:
+    """The leaves of a kind, by their paths."""
+    flat = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda x: isinstance(x, kind))
+    return {name_of(path): leaf for path, leaf in flat if isinstance(leaf, kind)}
+
+
+def name_of(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in MODELS],
+)
+def traced(request: pytest.FixtureRequest) -> Traced:
+    model = MODELS[request.param]()
+    layout = traced_layout(model.apply, model.params, *model.inputs)
+    hidden = exclude(model.head, layout=layout)
+    return Traced(model, layout, hidden, set(by_path(hidden(model.params), tuple)))
+
+
+def test_the_layout_is_the_one_that_is_written_by_hand(traced: Traced) -> None:
+    params = traced.model.params
+    got, wanted = traced.layout(params), layout_from_rules(traced.model.rules)(params)
+    assert jax.tree.structure(got) == jax.tree.structure(wanted)
+    assert by_path(got, tuple) == by_path(wanted, tuple)
+    assert len(traced.kernels) >= 2
+
+
+def test_constrained_weights_train_and_do_not_drift(traced: Traced) -> None:
+    """Thirty steps of constrained weight optimization."""
+    model = traced.model
+
+    def run(params: Any) -> Any:
+        raw, tx = constrain(params, optax.sgd(0.05, momentum=0.9), layout=traced.hidden)
+
+        def loss(raw: Any) -> Any:
+            logits = model.apply(effective(raw), *model.inputs)
+            return optax.softmax_cross_entropy_with_integer_labels(logits, LABELS).mean()
+
+        def step(carry: Any, _: None) -> Any:
+            raw, state = carry
+            value, gradients = jax.value_and_grad(loss)(raw)
+            updates, state = tx.update(gradients, state, raw)
+            return (optax.apply_updates(raw, updates), state), value
+
+        (last, _), losses = jax.lax.scan(step, (raw, tx.init(raw)), length=STEPS)
+        return losses, raw, last
+
+    losses, first, last = quick_jit(run)(model.params)
+    assert losses[-1] < 0.8 * losses[0]
+    before, after = by_path(first, Scaled), by_path(last, Scaled)
+    assert after.keys() == traced.kernels
+    for path, node in after.items():
+        sums, norms = oracles.sums_and_squared_norms(node.kernel, node.fan_in_axes)
+        assert np.abs(sums).max() < DRIFT, path
+        assert np.abs(norms - SQUARED_RADIUS).max() < DRIFT, path
+        assert np.abs(node.kernel - before[path].kernel).max() > 1e-3, path
+
+
+def test_the_variance_constancy_loss_reaches_every_kernel(traced: Traced) -> None:
+    """Behind `variance_preserving_init`, which makes every pre-activation's variance 1."""
+    model, layout, hidden, kernels = traced
+    apply, inputs = model.one_by_one or (model.apply, model.inputs)
+
+    def penalty(params: Any) -> Any:
+        logits, found = collect_preactivations(apply, params, *inputs, layout=hidden)
+        betas = positive_betas(initial_betas(found))
+        return total_variance_constancy(found, betas), (logits, found)
+
+    def run(params: Any) -> Any:
+        preserving = variance_preserving_init(apply, params, *inputs, layout=layout)
+        return jax.value_and_grad(penalty, has_aux=True)(preserving)
+
+    (loss, (logits, found)), gradients = quick_jit(run)(model.params)
+    assert found.keys() == kernels
+    wanted = sum(variance_constancy(x, 1.0, 2) for x in found.values())
+    np.testing.assert_allclose(loss, wanted, rtol=1e-5)
+    # All biases are zero; float32 moments of up to 512 values, behind a dozen layers.
+    for path, values in {**found, "logits": logits}.items():
+        np.testing.assert_allclose(np.var(np.float64(values)), 1, atol=2e-4, err_msg=path)
+    for path, gradient in by_path(gradients, jax.Array).items():
+        if path in kernels:
+            assert np.isfinite(gradient).all(), path
+            assert np.abs(gradient).max() > 1e-4, path
+
+
+def test_the_first_layer_is_what_no_other_parameter_changes(traced: Traced) -> None:
+    """A kernel's pre-activations stay where all parameters beside its layer are changed."""
+    model, layout = traced.model, traced.layout
+    apply, inputs = model.one_by_one or (model.apply, model.inputs)
+    collect = jax.jit(lambda p: dict(collect_preactivations(apply, p, *inputs, layout=layout)[1]))
+    before = collect(model.params)
+
+    def stays(kernel: str) -> bool:
+        layer = kernel.rpartition("/")[0]
+
+        def changed(path: Any, leaf: Any) -> Any:
+            return leaf if name_of(path).startswith(f"{layer}/") else leaf * 1.5 + 0.1
+
+        found = collect(jax.tree.map_with_path(changed, model.params))
+        return bool(np.allclose(found[kernel], before[kernel], rtol=1e-5))
+
+    said = by_path(first_layer(model.apply, model.params, *model.inputs), bool)
+    assert {kernel: said[kernel] for kernel in before} == {
+        kernel: stays(kernel) for kernel in before
+    }
+    assert not any(own for path, own in said.items() if path not in before)
