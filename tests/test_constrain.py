@@ -9,10 +9,8 @@ import optax
 import pytest
 
 from jaxnorm import (
-    LinearlyConstrained,
     Scaled,
     WeightNormalized,
-    centered_gradient,
     constrain,
     effective,
     exclude,
@@ -23,7 +21,7 @@ from jaxnorm import (
     sphere_projection,
 )
 from tests import oracles
-from tests.tolerances import DIFFERENT, FLOAT32, FLOAT32_STEPS
+from tests.tolerances import FLOAT32, FLOAT32_STEPS
 
 RATE, STEPS = 0.1, 4
 HIDDEN = exclude("^head/")
@@ -116,31 +114,6 @@ def test_linearly_constrained_kernels_are_plain_and_sum_to_zero_under_adam() -> 
         step = optimizer(wanted, gradient)
         wanted = wanted + step - step.mean(0)
     np.testing.assert_allclose(after, wanted, **FLOAT32_STEPS)
-
-
-def descended(tree: Any, tx: Any) -> Any:
-    """The body's kernel after four steps down its product with each of `GRADIENTS`."""
-    state = tx.init(tree)
-    for gradient in GRADIENTS:
-        loss = lambda tree, g=gradient: (effective(tree)["body"]["kernel"] * g).sum()  # noqa: E731
-        updates, state = tx.update(jax.grad(loss)(tree), state, tree)
-        tree = optax.apply_updates(tree, updates)
-    return np.asarray(effective(tree)["body"]["kernel"])
-
-
-@pytest.mark.usefixtures("standard_promotion")
-@pytest.mark.parametrize("centered", [True, False])
-def test_clipping_is_that_of_coordinates_behind_centered_gradients(centered: bool) -> None:
-    """The norm of a gradient has its mean in it, which coordinates do not have."""
-    clipped = optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(RATE, 0.9))
-    optimizer = optax.chain(centered_gradient(HIDDEN), clipped) if centered else clipped
-    plain, tx = linearly_constrain(params(), optimizer, layout=HIDDEN)
-    got = descended(plain, tx)
-    wanted = descended(reparametrize(params(), LinearlyConstrained, HIDDEN), clipped)
-    if centered:
-        np.testing.assert_allclose(got, wanted, **FLOAT32_STEPS)
-    else:
-        assert np.abs(got - wanted).max() > DIFFERENT
 
 
 @pytest.mark.parametrize("centered", [False, True])

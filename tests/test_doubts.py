@@ -52,10 +52,6 @@ def stacked_linear() -> Any:
     return eqx.filter_vmap(lambda k: eqx.nn.Linear(8, 6, key=k))(jax.random.split(KEY, 3))
 
 
-def stacked_convolution() -> Any:
-    return eqx.filter_vmap(lambda k: eqx.nn.Conv2d(8, 6, 3, key=k))(jax.random.split(KEY, 3))
-
-
 QKV = {"query/kernel", "key/kernel", "value/kernel"}
 HEADS, LAYER = nn.MultiHeadDotProductAttention, "layer/weight"
 #: The parameters, and the leaves that are named: of Flax, and of Equinox and PyTorch.
@@ -81,7 +77,6 @@ OF_TORCH = {
         {"layer/weight_ih", "layer/weight_hh"},
     ),
     "stack": (lambda: of_equinox(stacked_linear), {LAYER}),
-    "stack of convolutions": (lambda: of_equinox(stacked_convolution), {LAYER}),
     "transposed": (
         lambda: {"layer": {"weight": jnp.ones((8, 6, 3, 3)), "bias": jnp.ones(6)}},
         {LAYER},
@@ -127,16 +122,6 @@ RIGHT = {
             linen(nn.Conv(6, (3, 3, 3), use_bias=False), jnp.ones((1, 5, 5, 5, 8))),
             linen(nn.Embed(5, 4), jnp.ones(2, int)),
             linen(nn.GRUCell(4), jnp.ones((2, 4)), jnp.ones((2, 3))),
-        ],
-    ),
-    "nnx": (
-        flax_layout,
-        lambda: [
-            of_nnx(lambda r: nnx.Conv(8, 6, (3, 3), rngs=r)),
-            of_nnx(lambda r: nnx.ConvTranspose(8, 6, (3, 3), rngs=r)),
-            of_nnx(lambda r: nnx.LinearGeneral((2, 4), 8, axis=(-2, -1), rngs=r)),
-            of_nnx(lambda r: nnx.GRUCell(4, 3, rngs=r)),
-            of_nnx(lambda r: nnx.BatchNorm(4, rngs=r)),
         ],
     ),
     "equinox": (

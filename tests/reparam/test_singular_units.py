@@ -17,7 +17,7 @@ from jaxnorm import (
     attach_singular_vectors as attach,
 )
 from tests.reparam.oracles import spectral_pullback
-from tests.reparam.table import FLOAT32, SHAPES, TABLE, Row, normal, random_node
+from tests.reparam.table import FLOAT32, TABLE, Row, normal, random_node
 from tests.reparam.trees import assert_near, oracle_start, value_and_gradients
 
 DTYPES = ("float32", "bfloat16")
@@ -59,13 +59,6 @@ def test_a_constant_unit_is_zero_with_zero_gradients(kind: type, value: float, d
         assert not np.any(np.asarray(array[..., 0], np.float32))
         assert np.isfinite(np.asarray(array, np.float32)).all()
         assert np.any(np.asarray(array[..., 1], np.float32))
-
-
-@pytest.mark.parametrize("case", ["dense", "conv"])
-def test_a_constant_unit_starts_as_the_zero_unit(centering: Row, case: str) -> None:
-    shape, axes = SHAPES[case]
-    node = centering.make(jnp.full(shape, 0.3), axes)
-    assert_near(node.effective(), np.zeros(shape), FLOAT32)
 
 
 def test_singular_values_that_tie_are_finite() -> None:
