@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import pytest
 
 from jaxnorm import Scaled, describe, exclude, layout_from_rules, reparametrize
 
@@ -46,6 +45,7 @@ def test_shapes_will_do_and_a_mask_may_be_a_prefix():
 def test_inside_a_node_the_kernel_is_constrained_and_the_scale_is_free():
     raw = reparametrize(params(), Scaled, LAYOUT)
     text = describe(raw, exclude("query", layout=LAYOUT))
+    assert "decayed" not in text  # not known, and not said: not even "no"
     lines = {line.split()[0]: line.split("  ") for line in text.splitlines()[1:-1]}
     assert "(-4, -3, -2)" in lines["conv/kernel/kernel"]
     assert {"free"} <= set(lines["conv/kernel/scale"]) & set(lines["attention/query/kernel/kernel"])
@@ -57,22 +57,3 @@ def test_a_layout_that_constrains_nothing_is_seen_and_not_refused():
     assert text.endswith(
         "constrained: 0 leaves, 0 weights in 0 units; free: 1 leaf, 6 weights; decayed: 1 leaf."
     )
-
-
-def test_nothing_is_said_about_a_decay_that_is_not_known():
-    """Not even where every leaf is decayed by default: the optimizer may be one without decay."""
-    text = describe(params(), LAYOUT)
-    assert "decayed" not in text
-    assert [line.split()[-1] for line in text.splitlines()[1:6]] == [
-        "free",
-        "8",
-        "free",
-        "16",
-        "free",
-    ]
-    assert text.endswith("free: 3 leaves, 184 weights.")
-
-
-def test_a_mask_must_reach_every_leaf():
-    with pytest.raises(ValueError, match=r"decayed has no entry for the parameter 'conv/bias'"):
-        describe(params(), LAYOUT, decayed={"attention": True})

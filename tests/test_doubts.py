@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 from flax import nnx
 
-from jaxnorm import Scaled, exclude, flax_layout, layout_from_rules, project, torch_layout
+from jaxnorm import Scaled, exclude, flax_layout, layout_from_rules, torch_layout
 
 KEY = jax.random.key(0)
 X = jnp.ones((2, 5, 8))
@@ -52,104 +52,40 @@ def stacked_linear() -> Any:
     return eqx.filter_vmap(lambda k: eqx.nn.Linear(8, 6, key=k))(jax.random.split(KEY, 3))
 
 
-def stacked_convolution() -> Any:
-    return eqx.filter_vmap(lambda k: eqx.nn.Conv2d(8, 6, 3, key=k))(jax.random.split(KEY, 3))
-
-
-#: The layout, the parameters, and the leaves that are named.
-DOUBTED = {
-    "linen attention": (
-        flax_layout,
-        lambda: linen(nn.MultiHeadDotProductAttention(2), X),
-        {"query/kernel", "key/kernel", "value/kernel"},
-    ),
-    "attention without biases": (
-        flax_layout,
-        lambda: linen(nn.MultiHeadDotProductAttention(2, use_bias=False), X),
-        {"query/kernel", "key/kernel", "value/kernel"},
-    ),
-    "nnx attention": (
-        flax_layout,
-        lambda: of_nnx(lambda r: nnx.MultiHeadAttention(2, 8, decode=False, rngs=r)),
-        {"query/kernel", "key/kernel", "value/kernel"},
-    ),
-    "a projection to several axes": (
-        flax_layout,
-        lambda: of_nnx(lambda r: nnx.LinearGeneral(8, (2, 3), rngs=r)),
-        {"kernel"},
-    ),
-    "linen scan": (
-        flax_layout,
-        lambda: linen(Stack(), X),
-        {"ScanLayer_0/Dense_0/kernel"},
-    ),
-    "linen scan without biases": (
-        flax_layout,
-        lambda: linen(Stack(use_bias=False), X),
-        {"ScanLayer_0/Dense_0/kernel"},
-    ),
-    "six axes": (
-        flax_layout,
-        lambda: {"kernel": jnp.ones((2, 1, 1, 1, 3, 4))},
-        {"kernel"},
-    ),
-    "nnx vmap": (
-        flax_layout,
-        lambda: of_nnx(
-            lambda r: nnx.split_rngs(splits=3)(nnx.vmap(lambda r: nnx.Linear(8, 6, rngs=r)))(r)
-        ),
-        {"kernel"},
-    ),
-    "transposed kernel": (
-        flax_layout,
-        lambda: of_nnx(lambda r: nnx.ConvTranspose(8, 6, (3, 3), transpose_kernel=True, rngs=r)),
-        {"kernel"},
-    ),
-    "nnx LoRA": (
-        flax_layout,
+QKV = {"query/kernel", "key/kernel", "value/kernel"}
+HEADS, LAYER = nn.MultiHeadDotProductAttention, "layer/weight"
+#: The parameters, and the leaves that are named: of Flax, and of Equinox and PyTorch.
+OF_FLAX = {
+    "attention": (lambda: linen(HEADS(2), X), QKV),
+    "attention without biases": (lambda: linen(HEADS(2, use_bias=False), X), QKV),
+    "a projection": (lambda: of_nnx(lambda r: nnx.LinearGeneral(8, (2, 3), rngs=r)), {"kernel"}),
+    "scan": (lambda: linen(Stack(), X), {"ScanLayer_0/Dense_0/kernel"}),
+    "scan without biases": (lambda: linen(Stack(False), X), {"ScanLayer_0/Dense_0/kernel"}),
+    "six axes": (lambda: {"kernel": jnp.ones((2, 1, 1, 1, 3, 4))}, {"kernel"}),
+    "transposed": (lambda: {"kernel": jnp.ones((3, 3, 6, 8)), "bias": jnp.ones(6)}, {"kernel"}),
+    "LoRA": (
         lambda: of_nnx(lambda r: nnx.LoRALinear(8, 6, lora_rank=2, rngs=r)),
         {"lora/lora_a", "lora/lora_b"},
     ),
-    "layer norm": (
-        torch_layout,
-        lambda: of_equinox(lambda: eqx.nn.LayerNorm((6, 4, 4))),
-        {"layer/weight"},
-    ),
-    "layer norm without a bias": (
-        torch_layout,
-        lambda: named_equinox("norm1", lambda: eqx.nn.LayerNorm((6, 4), use_bias=False)),
-        {"norm1/weight"},
-    ),
-    "embedding": (
-        torch_layout,
-        lambda: named_equinox("token_embedding", lambda: eqx.nn.Embedding(10, 4, key=KEY)),
-        {"token_embedding/weight"},
-    ),
+}
+OF_TORCH = {
+    "layer norm": (lambda: of_equinox(lambda: eqx.nn.LayerNorm((6, 4, 4))), {LAYER}),
+    "layer norm by name": (lambda: {"norm1": {"weight": jnp.ones((6, 4))}}, {"norm1/weight"}),
+    "embedding": (lambda: {"wte": {"weight": jnp.ones((10, 4))}}, {"wte/weight"}),
     "gru": (
-        torch_layout,
         lambda: of_equinox(lambda: eqx.nn.GRUCell(4, 3, key=KEY)),
         {"layer/weight_ih", "layer/weight_hh"},
     ),
-    "lstm": (
-        torch_layout,
-        lambda: of_equinox(lambda: eqx.nn.LSTMCell(4, 3, key=KEY)),
-        {"layer/weight_ih", "layer/weight_hh"},
+    "stack": (lambda: of_equinox(stacked_linear), {LAYER}),
+    "transposed": (
+        lambda: {"layer": {"weight": jnp.ones((8, 6, 3, 3)), "bias": jnp.ones(6)}},
+        {LAYER},
     ),
-    "equinox stack": (
-        torch_layout,
-        lambda: of_equinox(stacked_linear),
-        {"layer/weight"},
-    ),
-    "equinox stack of convolutions": (
-        torch_layout,
-        lambda: of_equinox(stacked_convolution),
-        {"layer/weight"},
-    ),
-    "transposed convolution of PyTorch": (
-        torch_layout,
-        lambda: {"up": {"weight": jnp.ones((8, 6, 3, 3)), "bias": jnp.ones(6)}},
-        {"up/weight"},
-    ),
+}
+DOUBTED = {
+    f"{layout.__name__}, {name}": (layout, *case)
+    for layout, cases in ((flax_layout, OF_FLAX), (torch_layout, OF_TORCH))
+    for name, case in cases.items()
 }
 
 
@@ -171,16 +107,6 @@ def test_what_is_known_to_be_wrong_is_named_once_a_leaf(name: str) -> None:
         assert layout(params) == axes
 
 
-def test_python_can_show_each_text_once() -> None:
-    """Its filter knows a warning by its text and its line, whoever called."""
-    params = {"query": {"kernel": jnp.ones((8, 2, 4))}}
-    with pytest.warns(UserWarning, match="attention") as inside:
-        project(params)
-    with pytest.warns(UserWarning, match="attention") as caught:
-        flax_layout(params)
-    assert len({(str(w.message), w.filename, w.lineno) for w in [*inside, *caught]}) == 1
-
-
 def without(pattern: str, layout: Any) -> Any:
     return exclude(pattern, layout=exclude("^other/", layout=layout))
 
@@ -196,16 +122,6 @@ RIGHT = {
             linen(nn.Conv(6, (3, 3, 3), use_bias=False), jnp.ones((1, 5, 5, 5, 8))),
             linen(nn.Embed(5, 4), jnp.ones(2, int)),
             linen(nn.GRUCell(4), jnp.ones((2, 4)), jnp.ones((2, 3))),
-        ],
-    ),
-    "nnx": (
-        flax_layout,
-        lambda: [
-            of_nnx(lambda r: nnx.Conv(8, 6, (3, 3), rngs=r)),
-            of_nnx(lambda r: nnx.ConvTranspose(8, 6, (3, 3), rngs=r)),
-            of_nnx(lambda r: nnx.LinearGeneral((2, 4), 8, axis=(-2, -1), rngs=r)),
-            of_nnx(lambda r: nnx.GRUCell(4, 3, rngs=r)),
-            of_nnx(lambda r: nnx.BatchNorm(4, rngs=r)),
         ],
     ),
     "equinox": (

@@ -47,24 +47,3 @@ def test_the_functions_are_public(code: str) -> None:
     for name, link in zip(GLOSSARY[code].functions, links, strict=True):
         listed = re.search(rf"^::: jaxnorm\.\S*{name}$", (DOCS / link).read_text(), re.MULTILINE)
         assert listed, (name, link)
-
-
-def test_costs_are_of_steps_that_have_a_baseline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module, file = script(), tmp_path / "resnet50" / "compiled.csv"
-    monkeypatch.setattr(module, "COSTS", tmp_path)
-    assert module.costs("bn") == []
-    file.parent.mkdir()
-    file.write_text(
-        "method,target,model,dtype,entry,hbm_ratio,collectives,what\n"
-        "bn,v5e:4x4,resnet50,bfloat16,jit,2.3112,148,step\n"
-        "bn,v5e:4x4,resnet50,bfloat16,jit,,148,step\n"
-        "bn,v5e:4x4,resnet50,bfloat16,jit,1.5,2,update\n"
-        "bn,v5e:4x4,resnet50,bfloat16,shard_map,1.5,2,step\n"
-    )
-    (cost,) = module.costs("bn")
-    assert cost.startswith("2.31 times")
-    assert "v5e:4x4" in cost
-    assert "148 collectives" in cost
-    assert module.costs("lcw") == []

@@ -85,22 +85,15 @@ def assert_mean(draws: Any, wanted: Any) -> None:
 
 
 def test_keys_decide(key: Any) -> None:
-    one, other = key(), key()
-    first = np.asarray(drawn(sphere(), one, (4, 3)))
-    np.testing.assert_array_equal(drawn(sphere(), one, (4, 3)), first)
-    assert (drawn(sphere(), other, (4, 3)) != first).all()
+    one, other = (drawn(sphere(), key(), (4, 3)) for _ in range(2))
+    assert (one != other).all()
 
 
 def test_models_take_it(key: Any) -> None:
-    rngs = nnx.Rngs(0)
-    linear = nnx.Linear(6, 4, kernel_init=sphere(), rngs=rngs)
-    conv = nnx.Conv(4, 4, (3, 3), feature_group_count=2, kernel_init=sphere(), rngs=rngs)
+    conv = nnx.Conv(4, 4, (3, 3), feature_group_count=2, kernel_init=sphere(), rngs=nnx.Rngs(0))
     dense = nn.Dense(3, kernel_init=sphere()).init(key(), jnp.ones((2, 5)))
-    half = nnx.Linear(6, 4, kernel_init=sphere(), param_dtype=jnp.bfloat16, rngs=rngs)
-    assert_on_set(linear.kernel[...], (-2,), 2.0, True, DRIFT)
     assert_on_set(conv.kernel[...], (-4, -3, -2), 2.0, True, DRIFT)
     assert_on_set(dense["params"]["kernel"], (-2,), 2.0, True, DRIFT)
-    assert half.kernel.dtype == jnp.bfloat16
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -112,23 +105,3 @@ def test_a_sharded_kernel_has_the_same_numbers(key: Any, compiled: bool) -> None
     kernel = (jax.jit(init) if compiled else init)(one)
     assert kernel.sharding.is_equivalent_to(sharding, 2)
     np.testing.assert_allclose(kernel, sphere()(one, (6, 16)), rtol=DRIFT, atol=DRIFT)
-
-
-def test_a_centered_unit_needs_two_weights(key: Any) -> None:
-    with pytest.raises(ValueError, match=r"the kernel of shape \(1, 4\).*one weight each"):
-        sphere()(key(), (1, 4))
-    signs = sphere(4.0, centered=False)(key(), (1, 64))
-    np.testing.assert_allclose(np.abs(signs), 2.0, rtol=DRIFT)
-    assert set(np.sign(signs).ravel()) == {-1.0, 1.0}
-
-
-@pytest.mark.parametrize(("shape", "given"), [((4,), None), ((4, 3), 2), ((4, 3), ())])
-def test_axes_that_the_shape_lacks_are_refused(key: Any, shape: Any, given: Any) -> None:
-    with pytest.raises(ValueError, match=rf"the kernel has {len(shape)} axes.*wanted at least one"):
-        sphere(fan_in_axes=given)(key(), shape)
-
-
-@pytest.mark.parametrize("radius", [0.0, -1.0])
-def test_the_radius_must_be_positive(key: Any, radius: float) -> None:
-    with pytest.raises(ValueError, match=rf"{radius}.*positive"):
-        sphere(radius)(key(), (4, 3))

@@ -12,7 +12,6 @@ import pytest
 from jaxnorm import (
     Scaled,
     centered_gradient,
-    constraint_drift,
     effective,
     flax_layout,
     layout_from_rules,
@@ -111,28 +110,6 @@ def test_absent_leaves_count_as_matched(absent: Any) -> None:
         np.testing.assert_array_equal(updates["dense"]["bias"], params["dense"]["bias"])
 
 
-def test_masked_rules_need_not_match() -> None:
-    params = {"a": {"kernel": normal(0, 3, 2)}, "b": {"kernel": normal(1, 3, 2)}}
-    layout = layout_from_rules([("a/kernel", -2), ("b/kernel", -2)])
-    tx = optax.masked(sphere_projection(layout=layout), {"a": True, "b": False})
-    updates, _ = tx.update(params, tx.init(params), params)
-    landed = optax.apply_updates(params, updates)
-    sums, norms = oracles.sums_and_squared_norms(landed["a"]["kernel"], (-2,))
-    np.testing.assert_allclose(sums, 0, **FLOAT32)
-    np.testing.assert_allclose(norms, 2, **FLOAT32)
-    np.testing.assert_array_equal(updates["b"]["kernel"], params["b"]["kernel"])
-
-
-def test_stacked_kernels_are_projected_layer_by_layer() -> None:
-    """What `nn.scan` makes: a leading layer axis, which `flax_layout` cannot know."""
-    params = {"scan": {"kernel": normal(0, 5, 4, 3), "bias": normal(1, 5, 3)}}
-    kernel = project(params, layout=layout_from_rules([("scan/kernel$", 1)]))["scan"]["kernel"]
-    for layer, before in zip(kernel, params["scan"]["kernel"], strict=True):
-        np.testing.assert_allclose(layer, oracles.projected(before, (-2,), 2.0, True), **FLOAT32)
-    with pytest.warns(UserWarning, match="'scan/kernel' .*stacked layers"):
-        assert flax_layout(params)["scan"]["kernel"] == (-3, -2)
-
-
 def test_a_rule_for_a_kernel_never_touches_its_scale() -> None:
     """Unanchored, `scan/kernel` is found in `scan/kernel/scale` too, which has two axes."""
     layout = layout_from_rules([("scan/kernel", 1)])
@@ -149,25 +126,6 @@ def test_a_rule_for_a_kernel_never_touches_its_scale() -> None:
     np.testing.assert_allclose(sums, 0, **FLOAT32)
     np.testing.assert_allclose(norms, 2, **FLOAT32)
     assert effective(stepped)["scan"]["kernel"].shape == (5, 4, 3)
-
-
-NO_OPS = {
-    "project": project,
-    "constraint_drift": constraint_drift,
-    "centered_gradient": lambda params: centered_gradient().init(params),
-    "sphere_projection": lambda params: sphere_projection().init(params),
-    "reparametrize": lambda params: reparametrize(params, Scaled),
-}
-
-
-@pytest.mark.parametrize("name", NO_OPS)
-def test_what_would_do_nothing_raises_with_the_paths(name: str) -> None:
-    with pytest.raises(
-        ValueError, match=r"constrains no parameter.*: dense/bias, dense/weight.*torch_layout"
-    ):
-        NO_OPS[name]({"dense": {"weight": normal(0, 3, 2), "bias": normal(1, 2)}})
-    with pytest.raises(ValueError, match=r"constrains no parameter.*\(there are none\)"):
-        NO_OPS[name]({})
 
 
 def test_any_callable_is_a_layout() -> None:

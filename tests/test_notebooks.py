@@ -35,12 +35,6 @@ def text(value: str | list[str]) -> str:
     return "".join(value)
 
 
-def test_there_are_all_notebooks() -> None:
-    about = ("quickstart", "vcl", "lcw", "cwo", "normprop", "batch_norm", "residual", "beyond")
-    names = [f"{number:02}_{name}" for number, name in enumerate(about)]
-    assert [path.stem for path in PATHS] == names
-
-
 def test_the_readme_links_each() -> None:
     text = (ROOT / "README.md").read_text()
     links = re.findall(r"\]\((notebooks/[^)]+)\)", text)

@@ -16,7 +16,6 @@ from jaxnorm import (
     power_iteration,
     reparametrize,
 )
-from tests.reparam.table import SHAPES
 
 WEIGHTS, UNITS = 3 * 3 * 2 * 4, 4
 
@@ -37,17 +36,6 @@ def test_one_kernel_of_each_kind(kind: type, count: int) -> None:
     raw = jax.eval_shape(lambda p: reparametrize(p, kind), params)
     assert raw["kernel"].parameter_count() == count
     assert parameter_count(raw) == count
-
-
-@pytest.mark.parametrize(
-    ("case", "weights", "units"),
-    [("dense", 48, 6), ("attention_query", 36, 6), ("attention_out", 30, 5), ("one_unit", 12, 1)],
-)
-def test_a_constrained_unit_has_one_parameter_less(case: str, weights: int, units: int) -> None:
-    shape, axes = SHAPES[case]
-    assert LinearlyConstrained.from_kernel(jnp.ones(shape), axes).parameter_count() == (
-        weights - units
-    )
 
 
 def test_nested_nodes_and_plain_leaves() -> None:

@@ -22,7 +22,6 @@ from jaxnorm import (
     project,
     reparametrize,
     torch_layout,
-    variance_preserving_init,
 )
 from tests import oracles
 from tests.tolerances import FLOAT32
@@ -52,14 +51,6 @@ def test_clean_scales_go_back_to_where_they_came_from() -> None:
     clean = clean_parameters(state, optax.apply_updates(raw, updates))
     assert clean["a"]["b"]["kernel"].scale.tolist() == [1.0] * 3
     assert clean["a/b"]["kernel"].scale.tolist() == [1.0] * 2
-
-
-def test_each_layer_is_initialized_as_under_another_name() -> None:
-    got = variance_preserving_init(network(), colliding(), X)
-    wanted = variance_preserving_init(network("b", "c"), colliding("b", "c"), X)
-    pairs = ((got["a"]["b"], wanted["a"]["b"]), (got["a/b"], wanted["c"]))
-    for one, other in pairs:
-        np.testing.assert_allclose(one["kernel"], other["kernel"], **FLOAT32)
 
 
 def test_a_setting_reaches_its_own_leaf() -> None:
@@ -102,9 +93,7 @@ def test_a_field_called_value_is_a_name() -> None:
 
 
 BOXES = {
-    "nnx": lambda kernel: nnx.Param(kernel),
     "linen": lambda kernel: nn.Partitioned(kernel, names=("in", "out")),
-    "logical": lambda kernel: nn.LogicallyPartitioned(kernel, names=("in", "out")),
     "nnx around a node": lambda kernel: nnx.Param(Scaled.from_kernel(kernel, -2)),
     "one in the other": lambda kernel: nnx.Param(nn.Partitioned(kernel, names=("in", "out"))),
 }
@@ -132,3 +121,16 @@ def test_a_box_of_ones_own_has_a_name() -> None:
 
     with pytest.raises(ValueError, match=r"paths are: weight/value"):
         project({"weight": Box(normal(0, 4, 3))}, layout=torch_layout)
+
+
+def test_boxes_and_variables_keep_their_kind() -> None:
+    boxed = {"kernel": nn.Partitioned(jnp.ones((3, 2)), names=(None, "model"))}
+    assert flax_layout(boxed) == {"kernel": nn.Partitioned((-2,), names=(None, "model"))}
+    state = nnx.state(nnx.Sequential(nnx.Linear(4, 3, rngs=nnx.Rngs(0))))
+    assert nnx.to_pure_dict(flax_layout(state))["layers"][0] == {"kernel": (-2,), "bias": None}
+
+
+def test_a_bias_is_no_kernel_whatever_its_rank() -> None:
+    """Equinox keeps a convolution's bias as (out, 1, 1)."""
+    layout = torch_layout(eqx.filter(eqx.nn.Conv2d(2, 4, 3, key=jax.random.key(0)), eqx.is_array))
+    assert (layout.weight, layout.bias) == ((-3, -2, -1), None)

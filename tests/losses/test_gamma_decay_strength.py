@@ -199,25 +199,6 @@ def test_the_perceptrons_strength_is_equation_3() -> None:
     np.testing.assert_allclose(got, wanted, rtol=1e-6)
 
 
-def test_the_perceptrons_strength_is_the_deep_one_where_the_model_is_right() -> None:
-    """Logistic regression with labels drawn from it: the Fisher information is the curvature."""
-    u = normalize(draw(15, 20000, 1))
-    gamma = 1.3
-    probability = jax.nn.sigmoid(gamma * u)
-    labels = jax.random.bernoulli(jax.random.key(3), probability).astype(jnp.float32)
-
-    def loss(p: jax.Array) -> jax.Array:
-        h = gamma * u + p
-        return (jax.nn.softplus(h) - labels * h).sum(1).mean()
-
-    deep = gamma_decay_strength(loss, u, M, key=jax.random.key(4))
-    curvature = probability * (1 - probability)
-    # Eq. 3 takes the rectifier for a softplus, whose second derivative is here, for its sigmoid.
-    gradients = (probability - labels) * u
-    information = perceptron_gamma_decay_strength(gradients, jnp.full_like(u, -100.0), M)
-    np.testing.assert_allclose(deep, information + curvature.mean(0) / (2 * M), rtol=0.03)
-
-
 def test_gamma_decay_is_the_weighted_sum_of_squares() -> None:
     scales = {"a": draw(16, 3), "b": {"c": draw(17, 2), "d": draw(18, 4)}}
     strengths = {"a": draw(19, 3), "b": {"c": 0.5, "d": None}}

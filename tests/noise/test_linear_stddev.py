@@ -4,11 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxnorm import (
-    exclude,
-    layout_from_rules,
-    linear_stddev,
-)
+from jaxnorm import Scaled, exclude, layout_from_rules, linear_stddev, reparametrize
 
 
 def params(layers: int) -> dict[str, dict[str, jax.Array]]:
@@ -29,8 +25,9 @@ def test_in_execution_order_and_not_in_that_of_the_names():
     assert all(found[f"layer_{i}"]["bias"] is None for i in range(12))
 
 
-def test_only_the_layouts_layers_count_and_shapes_suffice():
-    shapes = jax.eval_shape(lambda: params(3))
+@pytest.mark.parametrize("made", [lambda p: p, lambda p: reparametrize(p, Scaled)])
+def test_only_the_layouts_layers_count_and_shapes_and_nodes_suffice(made):
+    shapes = jax.eval_shape(lambda: made(params(3)))
     x = jax.ShapeDtypeStruct((3, 2), jnp.float32)
     found = linear_stddev(1.0, apply, shapes, x, layout=exclude("^layer_2/"))
     assert [found[f"layer_{i}"]["kernel"] for i in range(3)] == [0.5, 1.0, None]

@@ -18,12 +18,6 @@ def householder_basis(size: int) -> Array:
     return (np.eye(size) - 2 * np.outer(u, u) / (u @ u))[:, 1:]
 
 
-def qr_basis(size: int, seed: int = 0) -> Array:
-    """Some other orthonormal basis of the zero-sum vectors."""
-    random = np.random.default_rng(seed).normal(size=(size, size - 1))
-    return np.linalg.qr(random - random.mean(0))[0]
-
-
 def without_mean(v: Array) -> Array:
     return v @ _projector(v.shape[1], centers=True)
 

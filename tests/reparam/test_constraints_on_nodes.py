@@ -3,22 +3,18 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
 from jaxnorm import (
-    Scaled,
-    SpectrallyNormalized,
     centered_gradient,
     constraint_drift,
     metrics,
     project,
-    reparametrize,
     sphere_projection,
 )
-from tests.oracles import projected, rows
+from tests.oracles import from_rows, projected, rows
 from tests.reparam.oracles import without_mean
 from tests.reparam.table import FLOAT32, SHAPES, TABLE, Row, random_node
 from tests.reparam.trees import assert_near
@@ -44,44 +40,39 @@ def split(tree: Any) -> tuple[Any, list[Any]]:
     return first, rest
 
 
+def centered_by_gradients(params: Any) -> Any:
+    tx = centered_gradient()
+    return tx.update(params, tx.init(params))[0]
+
+
+def stepped(params: Any) -> Any:
+    """A step of SGD with the parameters for a gradient: a tenth of each is gone."""
+    tx = optax.chain(optax.sgd(0.1), sphere_projection(squared_radius=3.0, centered=False))
+    updates, _ = tx.update(params, tx.init(params), params)
+    return optax.apply_updates(params, updates)
+
+
+#: What is done to the parameters, what it makes of the weights and by what it shrinks the scales.
+EDITS = {
+    "project": (project, lambda w, axes: projected(w, axes, 2.0, centered=True), 1.0),
+    "sphere": (stepped, lambda w, axes: projected(0.9 * w, axes, 3.0, centered=False), 0.9),
+    "center": (
+        centered_by_gradients,
+        lambda w, axes: from_rows(without_mean(rows(w, axes)), w, axes),
+        1.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
 @WEIGHTS
-def test_project(row: Row, case: str) -> None:
+def test_weights_inside_nodes_are_edited_and_nothing_else(row: Row, case: str, edit: str) -> None:
+    function, oracle, factor = EDITS[edit]
     params = params_of(row, case)
-    axes = SHAPES[case][1]
-    put = jax.jit(project)
-    (got, got_rest), (raw, raw_rest) = split(put(params)), split(params)
-    assert_near(got, projected(raw, axes, 2.0, centered=True), FLOAT32)
+    (got, got_rest), (raw, raw_rest) = split(jax.jit(function)(params)), split(params)
+    assert_near(got, oracle(np.asarray(raw, np.float64), SHAPES[case][1]), FLOAT32)
     for left, right in zip(got_rest, raw_rest, strict=True):
-        np.testing.assert_array_equal(left, right)
-
-
-@WEIGHTS
-def test_sphere_projection(row: Row, case: str) -> None:
-    params, gradients = params_of(row, case), params_of(row, case)
-    optimizer = optax.chain(optax.sgd(0.1), sphere_projection(squared_radius=3.0, centered=False))
-    axes = SHAPES[case][1]
-
-    @jax.jit
-    def step(params: Any) -> Any:
-        updates, _ = optimizer.update(gradients, optimizer.init(params), params)
-        return optax.apply_updates(params, updates)
-
-    (got, got_rest), (raw, raw_rest) = split(step(params)), split(params)
-    assert_near(got, projected(0.9 * np.asarray(raw), axes, 3.0, centered=False), FLOAT32)
-    for left, right in zip(got_rest, raw_rest, strict=True):
-        assert_near(left, 0.9 * np.asarray(right, np.float64), FLOAT32)
-
-
-@WEIGHTS
-def test_centered_gradient(row: Row, case: str) -> None:
-    gradients = params_of(row, case)
-    axes = SHAPES[case][1]
-    transform = centered_gradient()
-    got, rest = split(jax.jit(lambda g: transform.update(g, transform.init(g))[0])(gradients))
-    raw, raw_rest = split(gradients)
-    assert_near(rows(got, axes), without_mean(rows(raw, axes)), FLOAT32)
-    for left, right in zip(rest, raw_rest, strict=True):
-        np.testing.assert_array_equal(left, right)
+        assert_near(left, factor * np.asarray(right, np.float64), FLOAT32)
 
 
 @WEIGHTS
@@ -112,15 +103,3 @@ def test_coordinates_are_refused_as_weights(row: Row, case: str, call: Any) -> N
     """Their mean is not that of the kernel, and one of them has no part in its norm."""
     with pytest.raises(TypeError, match=r"'layer/kernel.*coordinates.*sphere_projection"):
         call({"layer": {"kernel": random_node(row, case)}})
-
-
-def test_spectral_norm_inside_scaled(case: str) -> None:
-    shape, axes = SHAPES[case]
-    params = {
-        "k": {"kernel": jnp.asarray(np.random.default_rng(0).normal(size=shape), jnp.float32)}
-    }
-    into = lambda _, kernel, __: Scaled.from_kernel(  # noqa: E731
-        SpectrallyNormalized.from_kernel(kernel, axes), axes
-    )
-    got = project(reparametrize(params, into))["k"]["kernel"].kernel.kernel
-    assert_near(got, projected(params["k"]["kernel"], axes, 2.0, centered=True), FLOAT32)

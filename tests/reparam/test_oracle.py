@@ -4,15 +4,9 @@ from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
-from tests.oracles import rows
-from tests.reparam.oracles import householder_basis, qr_basis
 from tests.reparam.table import (
-    DIFFERENCES,
-    FLOAT32,
-    FLOAT64,
     SHAPES,
     TABLE,
     Row,
@@ -72,47 +66,6 @@ def test_a_scale_of_another_type_keeps_the_kernels_type(row: Row, types: tuple[s
     kernel = mixed.effective()
     assert kernel.dtype == types[0]
     assert_near(kernel, oracle_value(row, mixed), storage_tolerance(kernel.dtype))
-
-
-def test_the_oracles_gradients_are_those_of_the_oracles_values(row: Row) -> None:
-    draw = np.random.default_rng(3)
-    v, c = draw.normal(size=(2, 4, 6))
-    s = draw.normal(size=4)
-    of_v, of_s = row.pullback(v, s, c)
-    for direction in draw.normal(size=(5, 4, 6)):
-        step = 1e-5 * direction
-        ahead, behind = row.value(v + step, s), row.value(v - step, s)
-        assert_near((c * (ahead - behind)).sum() / 2e-5, (of_v * direction).sum(), DIFFERENCES)
-    if of_s is not None:
-        step = 1e-5 * draw.normal(size=4)
-        ahead, behind = row.value(v, s + step), row.value(v, s - step)
-        assert_near((c * (ahead - behind)).sum(), 2 * (of_s @ step), DIFFERENCES)
-
-
-@pytest.mark.parametrize("size", [2, 3, 8, 27, 100])
-def test_the_basis_is_orthonormal_and_spans_the_zero_sum_vectors(size: int) -> None:
-    basis, other = householder_basis(size), qr_basis(size)
-    assert_near(basis.T @ basis, np.eye(size - 1), FLOAT64)
-    assert_near(basis.sum(0), np.zeros(size - 1), FLOAT64)
-    assert_near(basis @ basis.T, other @ other.T, FLOAT64)
-
-
-@pytest.mark.parametrize("case", ["dense", "one_unit", "conv_3d"])
-def test_lcw_keeps_lengths_and_any_basis_represents_its_kernel(case: str) -> None:
-    node = random_node(TABLE[0], case)
-    v, w = rows(node.coordinates, node.fan_in_axes), rows(node.effective(), node.fan_in_axes)
-    basis = qr_basis(w.shape[1])
-    assert_near(np.linalg.norm(w, axis=1), np.linalg.norm(v[:, 1:], axis=1), FLOAT32)
-    assert_near(w.sum(1), np.zeros(len(w)), FLOAT32)
-    assert_near(w @ basis @ basis.T, w, FLOAT32)
-
-
-@pytest.mark.parametrize("case", ["dense", "one_unit", "conv_3d"])
-def test_spectral_norm_is_one(case: str) -> None:
-    row = next(row for row in TABLE if row.name == "sn")
-    node = random_node(row, case)
-    matrix = rows(node.effective(), node.fan_in_axes)
-    assert_near(np.linalg.norm(matrix, 2), 1.0, FLOAT32)
 
 
 @pytest.mark.parametrize("offset", [10.0, 1000.0])

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxnorm import LinearlyConstrained, Scaled, WeightNormalized, effective, reparametrize
+from jaxnorm import effective, reparametrize
 from tests.reparam.table import FLOAT32, SHAPES, TABLE, Row, normal, random_node
 from tests.reparam.trees import assert_near, oracle_start, oracle_value
 from tests.trees import assert_equal
@@ -35,13 +35,6 @@ def test_a_node_has_the_type_of_its_kernel(row: Row) -> None:
     assert {leaf.dtype for leaf in leaves} == {jnp.dtype(jnp.bfloat16)}
 
 
-@pytest.mark.parametrize("case", ["dense", "attention_out"])
-def test_a_node_made_of_a_nodes_kernel_has_the_same_kernel(row: Row, case: str) -> None:
-    node = random_node(row, case)
-    again = jax.jit(lambda n: row.make(n.effective(), n.fan_in_axes))(node)
-    assert_near(again.effective(), oracle_value(row, node), FLOAT32)
-
-
 @pytest.mark.parametrize("outer", TABLE, ids=lambda row: row.name)
 @pytest.mark.parametrize("inner", [TABLE[0], TABLE[1]], ids=lambda row: row.name)
 def test_a_node_made_of_a_node_starts_at_its_kernel(outer: Row, inner: Row) -> None:
@@ -66,15 +59,6 @@ def test_rescaled(row: Row, per_unit: bool) -> None:
 def test_a_spectral_norm_cannot_be_rescaled() -> None:
     node = random_node(next(row for row in TABLE if row.name == "sn"), "dense")
     assert_near(node.rescaled(jnp.asarray(3.0)).effective(), float64(node.effective()), FLOAT32)
-
-
-def test_rescaling_stacked_nodes_rescales_each(row: Row) -> None:
-    kernels = normal(3, (3, 8, 6))
-    stacked = jax.vmap(lambda k: row.make(k, 0))(kernels)
-    got = jax.jit(lambda n, f: n.rescaled(f))(stacked, jnp.asarray(2.0))
-    for number, kernel in enumerate(kernels):
-        wanted = oracle_start(row, kernel, (-2,)) * (2.0 if row.scales else 1.0)
-        assert_near(got.effective()[number], wanted, FLOAT32)
 
 
 def test_a_tree_of_nodes_of_every_kind() -> None:
@@ -109,22 +93,3 @@ def test_shapes_alone_are_enough(row: Row) -> None:
     assert jax.eval_shape(lambda n: n.effective(), node) == shape
     units = [leaf.shape for leaf in jax.tree.leaves(node)][1:]
     assert units in ([], [(4,)])
-
-
-def test_nodes_stack_in_a_scan_over_layers() -> None:
-    layers = jax.vmap(lambda k: Scaled.from_kernel(LinearlyConstrained.from_kernel(k, 0), 0))
-    raw = layers(normal(8, (5, 6, 6)))
-    x = normal(9, (4, 6))
-    got, _ = jax.lax.scan(lambda h, node: (jnp.tanh(h @ node.effective()), None), x, raw)
-    wanted = float64(x)
-    for kernel in float64(normal(8, (5, 6, 6))):
-        wanted = np.tanh(wanted @ (kernel - kernel.mean(0)))
-    assert_near(got, wanted, FLOAT32)
-
-
-def test_weight_norm_starts_with_the_kernels_own_length() -> None:
-    kernel = normal(1, (2, 3, 5))
-    node = WeightNormalized.from_kernel(kernel, (0, 1))
-    np.testing.assert_array_equal(node.direction, kernel)
-    lengths = np.linalg.norm(float64(kernel).reshape(6, 5), axis=0)
-    assert_near(node.scale, lengths, FLOAT32)

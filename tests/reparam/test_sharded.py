@@ -11,58 +11,46 @@ from jaxnorm import effective
 from tests.reparam.table import FLOAT32, TABLE, Row, normal
 from tests.reparam.trees import assert_near, oracle_value
 
-SPECS = {
-    "units": P(None, "model"),
-    "fan_in": P("data", None),
-    "both": P("data", "model"),
-}
-#: Both axes at once, and in the slow run each on its own.
-SPEC = [
-    pytest.param(spec, marks=[] if name == "both" else [pytest.mark.slow], id=name)
-    for name, spec in SPECS.items()
-]
+SPEC = P("data", "model")
 AXIS_TYPES = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
 
 
-def sharded_node(row: Row, mesh: Any, spec: P) -> Any:
+def sharded_node(row: Row, mesh: Any) -> Any:
     """A random node of a 16 x 8 kernel; per-unit leaves are sharded as the units are."""
     kernel = jax.ShapeDtypeStruct((16, 8), "float32")
     leaves, structure = jax.tree.flatten(jax.eval_shape(lambda k: row.make(k, -2), kernel))
     placed = [
         jax.device_put(
-            normal(seed, x.shape), NamedSharding(mesh, spec if x.ndim == 2 else P(spec[1]))
+            normal(seed, x.shape), NamedSharding(mesh, SPEC if x.ndim == 2 else P("model"))
         )
         for seed, x in enumerate(leaves)
     ]
     return jax.tree.unflatten(structure, placed)
 
 
-def check(row: Row, kind: str, spec: P, kernel_of: Any) -> None:
+def check(row: Row, kind: str, kernel_of: Any) -> None:
     """The kernel's value and sharding, and the gradient's sharding."""
     mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AXIS_TYPES[kind],) * 2)
     with jax.set_mesh(mesh):
-        node = sharded_node(row, mesh, spec)
+        node = sharded_node(row, mesh)
         cubes = lambda n: (kernel_of(n) ** 3).sum()  # noqa: E731
         got, gradients = jax.jit(lambda n: (kernel_of(n), jax.grad(cubes)(n)))(node)
     for gradient, leaf in zip(*map(jax.tree.leaves, (gradients, node)), strict=True):
         assert gradient.sharding.is_equivalent_to(leaf.sharding, leaf.ndim)
-    assert got.sharding.is_equivalent_to(NamedSharding(mesh, spec), 2)
+    assert got.sharding.is_equivalent_to(NamedSharding(mesh, SPEC), 2)
     assert_near(got, oracle_value(row, node), FLOAT32)
 
 
-@pytest.mark.parametrize("spec", SPEC)
-def test_auto_axes(row: Row, spec: P) -> None:
-    check(row, "auto", spec, effective)
+def test_auto_axes(row: Row) -> None:
+    check(row, "auto", effective)
 
 
-@pytest.mark.parametrize("spec", SPEC)
 @pytest.mark.parametrize("row", [row for row in TABLE if row.scales], ids=lambda row: row.name)
-def test_explicit_axes(row: Row, spec: P) -> None:
-    check(row, "explicit", spec, effective)
+def test_explicit_axes(row: Row) -> None:
+    check(row, "explicit", effective)
 
 
-@pytest.mark.parametrize("spec", SPEC)
-def test_a_spectral_norm_on_explicit_axes_is_taken_with_auto_axes(spec: P) -> None:
+def test_a_spectral_norm_on_explicit_axes_is_taken_with_auto_axes() -> None:
     """A product of the kernel with itself has no sharding of its own, so the caller says which."""
     row = next(row for row in TABLE if row.name == "sn")
-    check(row, "explicit", spec, jax.sharding.auto_axes(effective, out_sharding=spec))
+    check(row, "explicit", jax.sharding.auto_axes(effective, out_sharding=SPEC))

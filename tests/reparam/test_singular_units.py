@@ -12,13 +12,12 @@ from jaxnorm import (
     WeightNormalized,
     WeightStandardized,
     power_iteration,
-    reparametrize,
 )
 from jaxnorm import (
     attach_singular_vectors as attach,
 )
 from tests.reparam.oracles import spectral_pullback
-from tests.reparam.table import FLOAT32, SHAPES, TABLE, Row, normal, random_node
+from tests.reparam.table import FLOAT32, TABLE, Row, normal, random_node
 from tests.reparam.trees import assert_near, oracle_start, value_and_gradients
 
 DTYPES = ("float32", "bfloat16")
@@ -62,28 +61,6 @@ def test_a_constant_unit_is_zero_with_zero_gradients(kind: type, value: float, d
         assert np.any(np.asarray(array[..., 1], np.float32))
 
 
-@pytest.mark.parametrize("case", ["dense", "conv"])
-def test_a_constant_unit_starts_as_the_zero_unit(centering: Row, case: str) -> None:
-    shape, axes = SHAPES[case]
-    node = centering.make(jnp.full(shape, 0.3), axes)
-    assert_near(node.effective(), np.zeros(shape), FLOAT32)
-
-
-def test_no_unit_at_all_is_not_an_error(row: Row) -> None:
-    node = row.make(jnp.zeros((8, 6)), -2)
-    kernel, gradients = value_and_gradients(node, normal(5, (8, 6)))
-    assert not np.any(kernel)
-    for gradient in gradients:
-        assert np.isfinite(np.asarray(gradient)).all()
-
-
-def test_a_zero_kernel_stays_zero_under_spectral_normalization() -> None:
-    node = SpectrallyNormalized.from_kernel(jnp.zeros((8, 6)), -2)
-    kernel, (gradient,) = value_and_gradients(node, normal(5, (8, 6)))
-    assert not np.any(kernel)
-    assert not np.any(gradient)
-
-
 def test_singular_values_that_tie_are_finite() -> None:
     orthogonal = jnp.asarray(np.linalg.qr(np.asarray(normal(0, (8, 6))))[0])
     node = SpectrallyNormalized.from_kernel(3 * orthogonal, -2)
@@ -116,29 +93,6 @@ def test_spectral_normalization_of_any_size(size: float) -> None:
     assert_near(np.asarray(gradient, np.float64) * size, wanted, FLOAT32)
     vectors = power_iteration({"kernel": node}, {"kernel": normal(6, (6,))}, 500)
     assert_near(attach({"kernel": node}, vectors)["kernel"].effective(), got, FLOAT32)
-
-
-def test_a_single_weight_cannot_be_centered(centering: Row) -> None:
-    for shape in ((1, 6), (1, 1, 1, 6)):
-        axes = tuple(range(-len(shape), -1))
-        with pytest.raises(ValueError, match=r"one weight each") as error:
-            centering.make(jnp.ones(shape), axes)
-        assert str(shape) in str(error.value)
-        assert "Leave it out" in str(error.value)
-
-
-def test_the_error_for_a_single_weight_comes_before_any_tracing(centering: Row) -> None:
-    params = {"depthwise": {"kernel": jax.ShapeDtypeStruct((1, 6), jnp.float32)}}
-    into = lambda path, kernel, axes: centering.make(kernel, axes)  # noqa: E731
-    with pytest.raises(ValueError, match=r"one weight each"):
-        jax.eval_shape(lambda p: reparametrize(p, into), params)
-
-
-@pytest.mark.parametrize("axes", [(-3,), (0, -2), ()])
-@pytest.mark.parametrize("kind", [WeightNormalized, LinearlyConstrained, SpectrallyNormalized])
-def test_axes_that_the_kernel_lacks(kind: type, axes: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"the kernel has 2 axes.*fan-in axes"):
-        kind.from_kernel(jnp.ones((4, 2)), axes)
 
 
 #: The rows whose units do not depend on each other.

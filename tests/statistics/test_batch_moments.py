@@ -60,13 +60,6 @@ def test_an_offset_costs_no_accuracy(samples: int, offset: float) -> None:
     assert_moments(moments(x, 0), x, 0)
 
 
-@pytest.mark.parametrize("shape", [(1, 128, 128, 128, 1), (2, 1024, 1024, 1), (2, 2**20, 1)])
-def test_millions_of_positions_cost_no_accuracy(shape: tuple[int, ...]) -> None:
-    """Squares that are added one after the other in float32 lose the small ones of a large sum."""
-    x = jnp.asarray(normal(11, *shape) + 3, jnp.float32)
-    assert_moments(moments(x, tuple(range(len(shape) - 1))), x, tuple(range(len(shape) - 1)))
-
-
 UNTYPICAL: dict[str, Any] = {
     "the first value": np.s_[0, 0, 0],
     "the last value": np.s_[-1, -1, -1],
