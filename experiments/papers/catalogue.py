@@ -8,7 +8,7 @@ has ``rows`` and ``columns``, and the paper's numbers by column, in the order of
 
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -44,10 +44,7 @@ def item_of(name: str) -> Item:
         return Item(name, *texts, partial(run_grid, grid, view), presets, grid)
     code = _code(said.get("code", f"{paper}.{what}"))
     settings = getattr(code, "Settings", PAPER.changed)
-    presets = {
-        size: Preset(settings(**fields_of(said[size])), said[size]["cost"], _label(said[size]))
-        for size in SIZES
-    }
+    presets = {size: _preset(settings, said[size]) for size in SIZES}
     return Item(name, *texts, partial(code.run, **said.get("options", {})), presets)
 
 
@@ -139,9 +136,8 @@ def as_tuple(value: Any) -> Any:
     return tuple(map(as_tuple, value)) if isinstance(value, list) else value
 
 
-def _label(said: Mapping[str, Any]) -> str:
-    label: str = said.get("label", "")
-    return label
+def _preset(settings: Callable[..., Any], said: Mapping[str, Any]) -> Preset:
+    return Preset(settings(**fields_of(said)), said["cost"], said.get("label", ""))
 
 
 def _code(name: str) -> Any:

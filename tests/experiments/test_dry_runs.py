@@ -63,16 +63,10 @@ def test_sizes_and_schedules_are_the_papers(item, cell, millions, steps, first, 
     assert found.last_rate == pytest.approx(last, rel=1e-2, abs=1e-7)
 
 
-def test_every_table_is_dry_run_on_data_whose_shape_is_known():
+def test_the_shape_of_every_tables_data_is_known():
     for item in ITEMS.values():
         if item.grid:
             assert {cell.dataset for cell in item.grid.cells} <= set(SHAPES)
-    with_tables = {name for name, item in ITEMS.items() if item.grid}
-    assert {case[0] for case in (getattr(c, "values", c) for c in CASES)} >= with_tables - {
-        *("cwo/radius", "cwo/tab3", "cwo/tab4", "cwo/fig2"),  # The wide network of table 1.
-        "normprop/fig3",  # The runs of figure 1, longer.
-        "bn/fig2ef",  # The network of figures 2c and 2d.
-    }
 
 
 def test_one_row_for_each_kind_of_cell():

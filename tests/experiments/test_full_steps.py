@@ -23,22 +23,6 @@ def tiny(monkeypatch):
     return Kind("cwo/tiny", Cell("Plain", "none", dataset="cifar10"), TINY, True)
 
 
-def test_every_network_of_the_tables_is_there_with_its_papers_method():
-    found = kinds(ITEMS.values())
-    networks = {kind.setting.model for kind in found if kind.own}
-    named = {
-        item.presets["full"].settings.changed(**cell.changes).model
-        for item in ITEMS.values()
-        if item.grid
-        for cell in item.grid.cells
-    }
-    assert networks == named
-    assert {kind.setting.model for kind in found if not kind.own} == named
-    assert len({(*kind.named[1:], kind.item.partition("/")[0]) for kind in found}) == len(found)
-    methods = {(kind.setting.model, kind.cell.method) for kind in found}
-    assert {("wrn28x10", "cwo"), ("wrn28x10", "bn"), ("nin", "normprop")} <= methods
-
-
 def test_a_compiled_step_holds_its_parameters_twice_and_counts_its_products(tiny):
     parameters, needs = compiled(tiny)
     assert parameters == 48 * 5 + 5 + 5 * 10 + 10

@@ -87,13 +87,6 @@ def mean_and_error(values):
     return values.mean(1), values.std(1, ddof=1) / np.sqrt(values.shape[1])
 
 
-def test_plain_sgd_ends_at_least_squares(train):
-    """Where it converges in this time: not next to load 1. Of the order 1/N: 3%."""
-    mean, error = mean_and_error(train(Unit("sgd"), 0.0, 400).error)
-    wanted = np.asarray(generalization_error("sgd_linear", LOADS, NOISE))
-    assert (np.abs(mean - wanted) < 3 * error + 0.03 * wanted)[np.array([0, 2])].all()
-
-
 def test_gamma_decay_ends_on_its_curve_and_batch_normalization_beyond(train):
     """Below load 1 the mean-free BN unit interpolates; its error passes the curve 1/(2M) by far."""
     decay = 1 / (2 * BATCH)

@@ -1,6 +1,5 @@
 """The verdicts on the papers' claims: the rules by hand, and the committed page."""
 
-import csv
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +12,8 @@ from experiments.errors import UserError
 from experiments.papers.registry import ITEMS
 from experiments.verdicts.beside import level_of
 from experiments.verdicts.claim import Claim, Side
-from experiments.verdicts.costs import decided_by
 from experiments.verdicts.judge import NOT_REPRODUCED, OPEN, REPRODUCED, judge
-from experiments.verdicts.page import advice, all_claims, page_of, verdicts_in
+from experiments.verdicts.page import page_of
 from experiments.verdicts.seen import Seen, outcome_of, rows_of, seen, seen_in
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "results"
@@ -162,33 +160,6 @@ def test_a_seed_with_several_rows_counts_once():
     assert np.isnan(found.fitted)
 
 
-def test_wins_are_counted_set_by_set(tmp_path):
-    """bn wins a, both win b, all three tie on c, which counts for none."""
-    errors = {
-        "a": {"none": 0.3, "bn": 0.1, "vcl": 0.2},
-        "b": {"none": 0.3, "bn": 0.1, "vcl": 0.1},
-        "c": {"none": 0.3, "bn": 0.3, "vcl": 0.3},
-    }
-    lines = ["dataset,activation,normalization,seed,test_error,reported_error"]
-    lines += [
-        f"{name},elu,{kind},{seed},{error + (seed - 1) / 100},{error - 0.05}"
-        for name, kinds in errors.items()
-        for kind, error in kinds.items()
-        for seed in range(3)
-    ]
-    lines += ["a,relu,vcl,7,0,"]
-    (tmp_path / "results.csv").write_text("\n".join(lines))
-    sides = [Side(n, {"activation": "elu", "normalization": n}) for n in ("vcl", "bn")]
-    claim = Claim("w", "", "", "results.csv", *sides, measure="wins")
-    vcl, bn = (seen(claim, each, tmp_path) for each in sides)
-    assert vcl.values == {"a": 0, "b": 1, "c": 0}
-    assert bn.values == {"a": 1, "b": 1, "c": 0}
-    assert bn.seeds == set("012")
-    assert bn.excess == pytest.approx(5.0)
-    verdict = judge(claim, vcl, bn)
-    assert verdict.found.startswith("vcl 1 of 3 sets, bn 2 of 3 sets; -0.33 wins a set")
-
-
 def test_hours_are_those_of_the_operations_or_of_the_steps():
     # 3 x 1e9 operations a row, 500 rows a step: 0.1 s at 15e12 a second.
     assert hours_of(1e9, 500, 36_000) == pytest.approx(1.0)
@@ -215,31 +186,6 @@ def test_the_committed_hours_are_what_the_presets_say():
     assert (cost.network, cost.batch_size, cost.steps, cost.seeds) == ("cnn9", 128, 78_000, 3)
     committed = [tuple(row.values()) for row in rows_of(RESULTS / "bench" / "papers.csv")]
     assert tuple(map(str, row_of(cost))) in committed
-
-
-def rows_by_hand(claim, side):
-    with (RESULTS / (side.results or claim.results)).open() as file:
-        return [row for row in csv.DictReader(file) if side.where.items() <= row.items()]
-
-
-def test_every_claim_names_rows_of_three_seeds_at_least():
-    for claim in all_claims():
-        for each in filter(None, (claim.better, claim.worse)):
-            found = rows_by_hand(claim, each)
-            assert len({row["seed"] for row in found}) >= 3, claim.name
-    names = [claim.name for claim in all_claims()]
-    assert len(set(names)) == len(names)
-    assert {name for each in advice() for name in each.claims} <= set(names)
-
-
-def test_what_would_decide_a_claim_exists():
-    for claim in all_claims():
-        if claim.decider:
-            assert claim.decider in ITEMS
-    undecided = [c for c, verdict in verdicts_in(RESULTS).values() if verdict.word == OPEN]
-    assert undecided
-    for claim in undecided:
-        assert decided_by(claim, RESULTS), claim.name
 
 
 def test_the_committed_page_is_what_the_files_say():

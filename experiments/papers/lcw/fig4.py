@@ -8,8 +8,7 @@ from jaxtyping import Array, Float
 from matplotlib.figure import Figure
 
 from experiments.papers.item import Context, Report
-from experiments.papers.lcw.boxes import draw_boxes
-from experiments.papers.lcw.inputs import inputs
+from experiments.papers.lcw.network import draw_boxes, inputs
 from experiments.papers.measured import Measured, at_most, measured_report, near
 from experiments.reports.picture import new_figure
 from experiments.simulations.sigmoid_chain import Chain, Switch, pooled_ratio, sigmoid_chain

@@ -1,4 +1,4 @@
-"""The sigmoid network of Figures 2 and 3, with linearly constrained or with plain weights."""
+"""The samples, the sigmoid network and the box plots of figures 2 to 4."""
 
 import itertools
 from collections.abc import Sequence
@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Float
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.data.dataset import Dataset
-from experiments.papers.lcw.boxes import draw_boxes
-from experiments.papers.lcw.inputs import dataset, inputs
-from experiments.reports.picture import new_figure
+from experiments.data.load import load
+from experiments.papers.data import find
+from experiments.reports.picture import COLOURS, new_figure
 from jaxnorm import LinearlyConstrained, effective, reparametrize, variance_preserving_init
 
 #: The layers and the number of units that the figures show.
@@ -24,6 +25,17 @@ LAYERS, UNITS = (1, 5, 9), 20
 Params = list[dict[str, Any]]
 Rows = Float[Array, "samples features"]
 Activations = list[Float[np.ndarray, "units samples"]]
+
+
+def dataset(data_dir: Path | None) -> Dataset:
+    """CIFAR-10 in a folder, or the bundled digits as they are."""
+    return load("digits" if data_dir is None else find(data_dir, "cifar10"), 0)
+
+
+def inputs(data_dir: Path | None, samples: int) -> Rows:
+    """The first training rows, standardized and flattened."""
+    rows = dataset(data_dir).X_train[:samples]
+    return jnp.asarray(rows.reshape(len(rows), -1))
 
 
 def started(
@@ -106,3 +118,14 @@ def draw(rows: dict[str, Activations]) -> Figure:
             draw_boxes(axes, layers[number - 1][:UNITS], "unit", "activation")
             axes.set(ylim=(-0.02, 1.02), title=f"{title}: layer {number}")
     return figure
+
+
+def draw_boxes(
+    axes: Axes, values: Float[np.ndarray, "groups ..."], group: str, quantity: str
+) -> None:
+    """One box for each of the groups, numbered from 1; whiskers at the 1% and 99% quantiles."""
+    flat = values.reshape(len(values), -1)
+    axes.boxplot(list(flat), whis=(1, 99), showfliers=False, medianprops={"color": COLOURS[2]})
+    ticks = np.arange(1, len(flat) + 1)
+    axes.set_xticks(ticks, [str(tick) if tick == 1 or tick % 5 == 0 else "" for tick in ticks])
+    axes.set(xlabel=group, ylabel=quantity)
