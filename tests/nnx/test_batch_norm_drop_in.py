@@ -208,7 +208,7 @@ def test_what_cannot_be_is_refused() -> None:
         BatchNorm(WIDTH, axis=(1, 2))
     with pytest.raises(ValueError, match=r"shape \(2, 4, 5\); wanted 3 on axis 1, as the layer"):
         BatchNorm(WIDTH, axis=1)(jnp.ones((2, 4, 5)))
-    with pytest.raises(ValueError, match=r"\(24,\).*\(24, 3\)"):
+    with pytest.raises(ValueError, match=r"broadcasting.*24.*24, ?3"):
         ours()(X, mask=jnp.ones(ROWS, bool))
     with pytest.raises(TypeError, match=r"mask is of type float32; wanted truth values.*astype"):
         ours()(X, mask=jnp.ones((ROWS, 1)))
