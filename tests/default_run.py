@@ -101,8 +101,6 @@ OTHERS_ASK = (
     "test_attention_s_kernels_have_the_axes_that_it_contracts_and_keep_to_the_set",
     "experiments/test_transformer.py::test_no_position_sees_those_after_it",
     "losses/test_affine_strength.py::test_it_is_the_strength_of_the_explicit_hessian",
-    "reparam/test_lcw_is_centered_gradient.py::"
-    "test_under_adam_neither_centring_nor_another_basis_is_the_same",
     "theory/test_lcw.py::test_gains_are_differentiable_in_the_scale",
 )
 

@@ -306,7 +306,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "groups of unequal size": (lambda: BatchNorm(3, groups=4)(X), "groups=4"),
     "groups over devices": (lambda: BatchNorm(3, groups=2, axis_name="data")(X), "axis_name"),
     "two axes": (lambda: BatchNorm(3, axis=(1, 2)), "axis"),
-    "a mask of another rank": (lambda: BatchNorm(3)(X, mask=jnp.ones(6, bool)), "mask"),
+    "a mask of another rank": (lambda: BatchNorm(3)(X, mask=jnp.ones(6, bool)), "6,3"),
     "a mask of numbers": (lambda: BatchNorm(3)(X, mask=jnp.ones((6, 1))), "mask"),
     "no keys": (lambda: BatchNorm(3, scale_init=nnx.initializers.normal()), "rngs"),
     "one limit": (lambda: BatchNorm(3, renormalize=3.0), "renormalize"),

@@ -156,19 +156,10 @@ def test_nodes_go_through_flax_serialization() -> None:
     assert_equal(effective(jax.tree.map(jnp.asarray, back)), effective(nodes()))
 
 
-@pytest.mark.parametrize(
-    ("own", "named"),
-    [
-        (
-            SpectrallyNormalized.from_kernel(jnp.ones((3, 2)), -2),
-            r"dense is a SpectrallyNorm.*scale",
-        ),
-        (Scaled.from_kernel(jnp.ones((3, 4)), -2), r"Scaled at ./dense.*\(3, 4\).*\(3, 2\)"),
-    ],
-)
-def test_bytes_of_another_kind_or_shape_are_refused(own: Any, named: str) -> None:
+def test_bytes_of_another_kind_are_refused() -> None:
+    own = SpectrallyNormalized.from_kernel(jnp.ones((3, 2)), -2)
     saved = serialization.to_bytes({"dense": Scaled.from_kernel(jnp.ones((3, 2)), -2)})
-    with pytest.raises(ValueError, match=named):
+    with pytest.raises(ValueError, match=r"dense is a SpectrallyNorm.*scale"):
         serialization.from_bytes({"dense": own}, saved)
 
 

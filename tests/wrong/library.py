@@ -9,7 +9,7 @@ import numpy as np
 import optax
 
 import jaxnorm
-from jaxnorm import Scaled, losses, nnx, project, reparametrize, statistics
+from jaxnorm import Scaled, losses, nnx, project, statistics
 from jaxnorm._checks import check_seed
 from jaxnorm.theory import lcw, vcl
 from tests.wrong import Walk, Wrong
@@ -103,19 +103,6 @@ LIBRARY: Walk = {
     },
     "moments of other units": call(
         statistics.merge_moments, moments(1), moments(5), named="(1,) and (5,)"
-    ),
-    "an into that returns nothing": call(
-        reparametrize,
-        PARAMS,
-        lambda path, kernel, axes: None,
-        named="None for the kernel 'dense/kernel'",
-        error=TypeError,
-    ),
-    "half an expression": call(
-        jaxnorm.layout_from_rules, [("kernel(", 0)], named="'kernel('|re.escape(name)"
-    ),
-    "half an expression to exclude": call(
-        jaxnorm.exclude, "[head", named="'[head'|re.escape(name)"
     ),
     **{
         f"a bound for e = {value} in {bound.__name__}": call(
