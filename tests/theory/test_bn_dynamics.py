@@ -30,26 +30,6 @@ def test_flow_is_that_of_the_squares(state):
     np.testing.assert_allclose(got, bn_oracles.normalized_flow(state, 0.7, 0.2), **FLOAT32)
 
 
-def test_flow_broadcasts_and_takes_an_array():
-    together = order_parameter_flow(jnp.array(STATES).T, 0.7, jnp.array([0.0, 0.1, 0.2]))
-    for index, state in enumerate(STATES):
-        alone = order_parameter_flow(state, 0.7, 0.1 * index)
-        np.testing.assert_allclose(jnp.stack(together)[:, index], alone, rtol=1e-6, atol=1e-7)
-
-
-def test_one_step_of_the_paper_needs_a_smaller_step_for_gamma():
-    """Eq. 5 on 2e5 samples: with eta / N for gamma the mean rate is that of the flow, times N."""
-    gamma, r, rate, decay, inputs = 0.8, 0.6, 0.7, 0.2, 50
-    u, other = np.random.default_rng(2).standard_normal((2, 200_000))
-    student, teacher = gamma * u, r * u + np.sqrt(1 - r**2) * other
-    delta = (student > 0) * (np.maximum(teacher, 0) - np.maximum(student, 0))
-    printed_step = rate * (delta * student / gamma - decay * gamma)
-    flow = order_parameter_flow((gamma, r, 1.0), rate, decay).gamma
-    error = 4 * printed_step.std() / np.sqrt(len(u))
-    assert abs(inputs * (printed_step / inputs).mean() - flow) < error < 0.1 * abs(flow)
-    assert abs(inputs * printed_step.mean() - flow) > 10 * abs(flow)
-
-
 def test_fixed_points_are_at_rest():
     """To first order in the learning rate for bn, to all orders for wn and sgd."""
     for decay in (0.0, 0.1, 1.0):

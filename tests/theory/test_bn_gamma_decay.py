@@ -58,23 +58,3 @@ def test_large_batches_have_the_papers_limits_and_small_ones_none():
     np.testing.assert_allclose(4e6 * linear_gamma_decay(1e6), 3, rtol=1e-4)
     np.testing.assert_allclose(4e6 * linear_gamma_decay(1e6, mean_noise=False), 1, rtol=1e-4)
     assert np.isinf(linear_gamma_decay(jnp.array([1, 2, 3]))).all()
-
-
-def test_samples_agree_and_the_printed_forms_do_not():
-    """2e5 batches of 32: E 1/s^2, and the strengths with and without the mean's noise."""
-    size, batches = 32, 200_000
-    x = np.random.default_rng(0).standard_normal((batches, size))
-    m, s = x.mean(1), x.std(1)
-    deviation = (1 / s - 1) ** 2 / 2
-    both = deviation + (m / s) ** 2 / 2
-    for samples, wanted in ((deviation, exact(size, False)), (both, exact(size, True))):
-        error = 4 * samples.std() / np.sqrt(batches)
-        assert abs(samples.mean() - wanted) < error < 0.02 * wanted
-    printed_second = float(size * mp.gammaprod([15.5], [15]))
-    assert abs((1 / s**2).mean() - 32 / 29) < 4 * (1 / s**2).std() / np.sqrt(batches)
-    assert printed_second > 100  # 32 / 29 = 1.10
-    # The printed zeta, lambda = 1/2, is the part of the deviation: a third of "3/(4M)".
-    gammas = [mp.gammaprod([14.5], [15.5]), mp.gammaprod([15], [15.5])]
-    printed = float((1 + size * gammas[0] / 2 - mp.sqrt(2 * size) * gammas[1]) / 2)
-    np.testing.assert_allclose(printed, exact(size, False), rtol=1e-12)
-    assert printed < 0.5 * both.mean()

@@ -124,30 +124,3 @@ def test_poles_and_what_is_not_known():
     np.testing.assert_allclose(generalization_error("sgd_linear", 1.0, 0.0), 0)
     with pytest.raises(ValueError, match="wanted one of sgd_linear, sgd_relu, wn_linear"):
         batch_norm.generalization_error("bn_linear", 1.0, NOISE)
-
-
-def test_the_decay_of_the_papers_loss_is_scaled_by_the_load():
-    """Where the gradient of (1/P) sum (.)^2 + zeta ||w||^2 / N vanishes: at z = load zeta."""
-    load, zeta, inputs = 0.5, 0.3, 40
-    random = np.random.default_rng(5)
-    x, y = random.standard_normal((20, inputs)) / np.sqrt(inputs), random.standard_normal(20)
-
-    def gradient(z):
-        w = np.linalg.solve(x.T @ x + z * np.eye(inputs), x.T @ y)
-        return 2 * x.T @ (x @ w - y) / len(x) + 2 * zeta * w / inputs
-
-    np.testing.assert_allclose(gradient(load * zeta), 0, atol=1e-14)
-    assert np.abs(gradient(zeta)).max() > 1e-3
-
-
-def test_g_as_printed_is_another_function():
-    """Only its root is divided by 2 zeta there; 1 - a - zeta is not."""
-    load, z, step = 2.0, 0.25, 1e-6
-
-    def printed(x):
-        root = np.sqrt((x + (1 + np.sqrt(load)) ** 2) * (x + (1 - np.sqrt(load)) ** 2))
-        return 1 - load - x + root / (2 * x)
-
-    slope = (printed(z + step) - printed(z - step)) / (2 * step)
-    error = NOISE * (printed(z) + z * slope) - z**2 * slope
-    assert abs(error - regression_errors(load, z).mean()) > 0.2

@@ -61,13 +61,6 @@ def test_moments_are_those_of_samples(weight: jax.Array) -> None:
     np.testing.assert_allclose(wanted, gradient.var(0), rtol=4 * np.sqrt(5 / SAMPLES))
 
 
-def test_a_square_layer_has_one_gain_both_ways() -> None:
-    """Section 4.1: the mean over units of ||w_i||^2 is that over inputs of the columns'."""
-    square = jax.random.normal(jax.random.key(0), (INPUTS, INPUTS))
-    forward = lcw.forward_moments(square, 0.0, 1.0)[1].mean()
-    np.testing.assert_allclose(forward, lcw.backward_variance(square, 1.0).mean(), rtol=1e-6)
-
-
 def oracle(f: Any, derivative: Any, stddev: float) -> tuple[float, float]:
     """By mpmath's quadrature, split at 0."""
 

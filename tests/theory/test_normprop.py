@@ -29,6 +29,7 @@ def test_coherence_is_the_largest_cosine() -> None:
     wanted = max(abs(u @ v) / np.linalg.norm(u) / np.linalg.norm(v) for u, v in pairs)
     np.testing.assert_allclose(coherence(W), wanted, **ROUNDINGS)
     np.testing.assert_allclose(coherence(-3 * W), wanted, **ROUNDINGS)
+    np.testing.assert_allclose(coherence(jnp.stack([W[0], -W[0]])), 1, **ROUNDINGS)
     assert float(coherence(W[:1])) == 0
     sizes = jnp.asarray([1e-30, 1e30, 1.0, 1e20, 1e-20])[:, None]
     np.testing.assert_allclose(coherence(W * sizes), wanted, **ROUNDINGS)
