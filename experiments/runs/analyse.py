@@ -68,12 +68,12 @@ def above(low: float, high: float, bound: float = 0.0) -> bool | None:
     return True if low > bound else False if high < bound else None
 
 
-def interval_by_looks(
+def deciding_look(
     differences: Float[np.ndarray, " seeds"],
     decides: Callable[[float, float], bool | None],
     looks: Sequence[int] = LOOKS,
-) -> tuple[float, float]:
-    """The interval at the first look that decides, else at the last one with enough seeds.
+) -> tuple[Float[np.ndarray, " seen"], tuple[float, float]]:
+    """What the first look that decides has seen, and its interval; else the last look's.
 
     All looks together miss in some 5.6% of the cases: Pocock's constant keeps 5% where deviations
     are known.
@@ -83,11 +83,11 @@ def interval_by_looks(
         decides: what an interval says of the claim; None where it leaves it open.
         looks: numbers of seeds.
     """
-    found = -np.inf, np.inf
-    for count in (look for look in looks if look <= len(differences)):
+    count, found = 0, (-np.inf, np.inf)
+    for look in (look for look in looks if look <= len(differences)):
         if decides(*found) is None:
-            found = interval(differences[:count], LOOK_CONFIDENCE)
-    return found
+            count, found = look, interval(differences[:look], LOOK_CONFIDENCE)
+    return differences[:count], found
 
 
 def _flat(row: Row, settings: Sequence[str]) -> dict[str, object]:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from experiments.errors import UserError
 from experiments.reports.table import mean_and_deviation
-from experiments.runs.analyse import LOOKS, above, interval_by_looks
+from experiments.runs.analyse import LOOKS, above, deciding_look
 from experiments.verdicts.claim import Claim
 from experiments.verdicts.seen import Seen
 
@@ -97,11 +97,13 @@ def _on_difference(claim: Claim, better: Seen, worse: Seen) -> Verdict:
     differences = gains(claim, better, worse)
     # Wins are paired by data set, of which all are looked at at once.
     looks = (len(differences),) if claim.measure == "wins" else LOOKS
-    low, high = interval_by_looks(differences, partial(_holds, claim), looks)
+    looked_at, (low, high) = deciding_look(differences, partial(_holds, claim), looks)
     found = (
-        f"{_levels(claim, better, worse)}; {differences.mean():+.2f}{unit(claim)} "
+        f"{_levels(claim, better, worse)}; {looked_at.mean():+.2f}{unit(claim)} "
         f"[{low:+.2f}, {high:+.2f}]"
     )
+    if len(looked_at) < len(differences):
+        found += f" with {len(looked_at)} seeds"
     lost, holds = _lost(claim, better, worse), _holds(claim, low, high)
     side = "on the paper's side" if holds else "against it"
     word, reason = REPRODUCED if holds else NOT_REPRODUCED, f"the whole interval is {side}"

@@ -18,7 +18,7 @@ from experiments.errors import UserError
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.item import Context
 from experiments.papers.trainings import train_grid
-from experiments.runs.analyse import above, frame, interval, interval_by_looks, summary
+from experiments.runs.analyse import above, deciding_look, frame, interval, summary
 from experiments.runs.execute import execute, take_share
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store
@@ -131,10 +131,12 @@ def test_the_interval_is_that_of_a_printed_table():
 def test_three_looks_together_miss_about_as_often_as_one_interval():
     """Of differences whose mean is 0; three looks at 95% would miss in one of nine cases."""
     differences = np.random.default_rng(0).normal(size=(1000, 10))
-    found = [above(*interval_by_looks(each, above)) for each in differences]
+    found = [above(*deciding_look(each, above)[1]) for each in differences]
     assert abs(np.mean([each is not None for each in found]) - 0.056) < 0.03
-    assert interval_by_looks(np.array([1.0, 1.1, 0.9, *[-9.0] * 7]), above)[0] > 0
-    assert interval_by_looks(differences[0, :2], above) == (-math.inf, math.inf)
+    seen, (low, _) = deciding_look(np.array([1.0, 1.1, 0.9, *[-9.0] * 7]), above)
+    assert len(seen) == 3
+    assert low > 0
+    assert deciding_look(differences[0, :2], above)[1] == (-math.inf, math.inf)
 
 
 def test_a_run_that_is_right_everywhere_is_not_at_chance():
