@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from experiments.config import Config
+from experiments.methods.method import Method
 from experiments.methods.optimizer import schedule_of
 from experiments.papers.grid import Cell, Protocol
 from experiments.papers.item import Item
@@ -76,33 +78,28 @@ def dry_run(cell: Cell, protocol: Protocol) -> DryRun:
     shape, config = SHAPES[cell.dataset], config_of(setting)
     rows = min(setting.rows or shape.rows, shape.rows - setting.held_out)
     steps = config.epochs * steps_per_epoch(rows, config.batch_size)
-    method = method_of(cell, setting)
-    model = nnx.eval_shape(
-        lambda: network_of(method, config, shape.row, shape.classes, jax.random.key(0))
-    )
     rates = [float(schedule_of(config, steps)(jnp.int32(step))) for step in (0, steps - 1)]
-    count = parameter_count(functionalize(model).params)
+    count = parameters_of(method_of(cell, setting), config, shape.row, shape.classes)
     return DryRun(cell.name, config.model, shape.row, count, steps, *rates)
 
 
-def dry_runs(item: Item) -> list[DryRun]:
-    """One of the cells of each kind: of a network, dataset, length and rate; none for no table."""
-    if item.grid is None:
-        return []
-    full = item.presets["full"].settings
-    kinds: dict[tuple[object, ...], Cell] = {}
-    for cell in chosen(item.grid, full):
-        own = config_of(full.changed(**cell.changes))
-        kind = own.model, cell.dataset, own.epochs, own.batch_size, own.learning_rate
-        kinds.setdefault(kind, cell)
-    return [dry_run(cell, full) for cell in kinds.values()]
+def parameters_of(method: Method, config: Config, row: tuple[int, ...], classes: int) -> int:
+    """The number of parameters of a method's network, from shapes alone."""
+    model = nnx.eval_shape(lambda: network_of(method, config, row, classes, jax.random.key(0)))
+    return parameter_count(functionalize(model).params)
 
 
 def dry_table(item: Item) -> Table:
-    """The dry runs of an item, as a table."""
-    header = ("cell", "network", "input", "parameters", "steps", "first rate", "last rate")
+    """The dry runs of one cell of each kind: of a network, dataset, length and rate."""
+    full = item.presets["full"].settings
+    kinds: dict[tuple[object, ...], Cell] = {}
+    for cell in chosen(item.grid, full) if item.grid else []:
+        own = config_of(full.changed(**cell.changes))
+        kind = own.model, cell.dataset, own.epochs, own.batch_size, own.learning_rate
+        kinds.setdefault(kind, cell)
     rows = []
-    for cell, network, row, parameters, steps, *rates in dry_runs(item):
+    for cell in kinds.values():
+        name, network, row, parameters, steps, *rates = dry_run(cell, full)
         sizes = " x ".join(map(str, row)), f"{parameters:,}", f"{steps:,}"
-        rows.append((cell, network, *sizes, *(f"{rate:.3g}" for rate in rates)))
-    return header, rows
+        rows.append((name, network, *sizes, *(f"{rate:.3g}" for rate in rates)))
+    return ("cell", "network", "input", "parameters", "steps", "first rate", "last rate"), rows

@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 from jaxtyping import Float
 
-from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.methods.flags import adjusted
 from experiments.methods.method import Method
 from experiments.methods.overrides import Overrides
 from experiments.methods.table import METHODS
+from experiments.papers.dry_run import parameters_of
 from experiments.papers.fingerprint import data_of
 from experiments.papers.grid import Protocol
 from experiments.papers.item import Context
@@ -31,9 +30,6 @@ from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.epoch import steps_per_epoch
 from experiments.training.fit import Run
 from experiments.training.history import Checkpointer, Epoch
-from experiments.training.trainer import network_of
-from jaxnorm import parameter_count
-from jaxnorm.nnx import functionalize
 
 
 @dataclass(frozen=True)
@@ -184,8 +180,9 @@ class Sweeps:
             own: Any = Curve(*(each[seed] for each in stacked))
             (place, last), error = select(own.validation_error, settings.window)
             depth, curve = settings.depths[place], Curve(*(each[place, : last + 1] for each in own))
-            network = self._method(normalization), settings.of_network(activation, depth)
-            count = _parameters(*network, data.sizes)
+            config, sizes = settings.of_network(activation, depth), data.sizes
+            shape = (int(sizes.features),), int(sizes.classes)
+            count = parameters_of(self._method(normalization), config, *shape)
             errors = {"validation_error": error, "test_error": float(curve.test_error[-1])}
             scores = {"depth": float(depth), **errors}
             runs.append(
@@ -226,10 +223,3 @@ def _epochs(curve: Curve) -> list[Epoch]:
         Epoch(number, float(loss), math.nan, math.nan, 1 - float(error))
         for number, (loss, error) in enumerate(pairs, 1)
     ]
-
-
-def _parameters(method: Method, config: Config, sizes: Sizes) -> int:
-    """The number of parameters of the network for the data's own sizes."""
-    shape, key = ((int(sizes.features),), int(sizes.classes)), jax.random.key(0)
-    model = nnx.eval_shape(lambda: network_of(method, config, *shape, key))
-    return parameter_count(functionalize(model).params)
