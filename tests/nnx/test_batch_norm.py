@@ -33,9 +33,9 @@ from tests.nnx.batch_norm import (
 from tests.trees import quick_jit
 
 #: Sums over at most 36 values of order one to ten, and a division: some thirty roundings of 6e-8.
-FLOAT32 = {"rtol": 1e-5, "atol": 1e-5}
+FLOAT32 = {"rtol": 5e-6, "atol": 5e-6}
 #: bfloat16 activations are rounded to 8 bits once, in and out; the cotangent is the oracle's too.
-HALF = {"rtol": 2.0**-7, "atol": 2.0**-6}
+HALF = {"rtol": 2.0**-7, "atol": 2.0**-7}
 EACH = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 FULL = Case()
 
@@ -208,10 +208,6 @@ SHARED = {
 }
 
 
-def assert_shared(got: Any, case: Case, x: Any, back: Any, tolerance: Any = FLOAT32) -> None:
-    assert_close(named(*got), in_numpy(case, x, back), tolerance)
-
-
 def local(layer: Any, masked: bool, total: Any = lambda x: x) -> Any:
     """Of one device's rows: ``total`` is the sum over devices."""
     apply, params, state = functionalize(layer)
@@ -236,12 +232,14 @@ def test_a_sharded_batch_under_jit(name: str, devices: int, axis_type: Any) -> N
     x, back = case.activations(), cotangent(case)
     with jax.set_mesh(mesh(devices, axis_type)):
         given = jax.device_put((x, back, jnp.asarray(KEPT)), P("data"))
-        assert_shared(quick_jit(local(case.layer(), case.masked))(*given), case, x, back)
+        got = named(*quick_jit(local(case.layer(), case.masked))(*given))
+    assert_close(got, in_numpy(case, x, back))
 
 
 @DEVICES
-@pytest.mark.parametrize("offset", [0.0, 1000.0])
-@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize(
+    ("name", "offset"), [*((name, 0.0) for name in SHARED), ("unequal counts", 1000.0)]
+)
 def test_under_shard_map(name: str, offset: float, devices: int) -> None:
     """Ghost batches of a device's own rows; else what all have, by ``axis_name``.
 
@@ -261,12 +259,13 @@ def test_under_shard_map(name: str, offset: float, devices: int) -> None:
     with jax.set_mesh(mesh(devices)):
         rows = P("data")
         out = (rows, rows, P(), P())
-        got = quick_jit(jax.shard_map(run, in_specs=(rows,) * 3, out_specs=out))(
-            x, back, jnp.asarray(KEPT)
-        )
+        mapped = jax.shard_map(run, in_specs=(rows,) * 3, out_specs=out)
+        got = named(*quick_jit(mapped)(x, back, jnp.asarray(KEPT)))
+    if offset:
+        del got["by_scale"]  # a sum of what is rounded
     # Near 1000 the activations themselves are rounded to 6e-5.
-    tolerance = FLOAT32 if offset == 0 else {"rtol": 1e-3, "atol": 1e-3}
-    assert_shared(got, case, x, back, tolerance)
+    tolerance = {"rtol": 1e-4, "atol": 3e-4} if offset else FLOAT32
+    assert_close(got, in_numpy(case, x, back), tolerance)
 
 
 @DEVICES
@@ -275,9 +274,7 @@ def test_under_pmap(name: str, devices: int) -> None:
     case = SHARED[name]
     alone = case.groups > 1
     layer = case.layer(groups=case.groups // devices) if alone else case.layer(axis_name="data")
-    mapped = jax.pmap(
-        local(layer, case.masked, lambda x: x), axis_name="data", devices=jax.devices()[:devices]
-    )
+    mapped = jax.pmap(local(layer, case.masked), axis_name="data", devices=jax.devices()[:devices])
     x, back = case.activations(), cotangent(case)
     given = (a.reshape(devices, -1, *a.shape[1:]) for a in (x, back, jnp.asarray(KEPT)))
     output, _, _, after = mapped(*given)

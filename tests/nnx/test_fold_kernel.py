@@ -10,9 +10,10 @@ import pytest
 from jaxnorm import fold_batch_norm
 from jaxnorm.nnx import BatchNorm
 
-#: Five float32 operations an entry, on values of order one and scales up to 1/sqrt(0.1); 18 weights
-#: at most are summed.
-FLOAT32 = {"rtol": 2e-5, "atol": 2e-5}
+#: Five float32 operations an entry, on values of order one and scales up to 1/sqrt(0.1).
+FLOAT32 = {"rtol": 2e-6, "atol": 2e-6}
+#: The same, of sums of 18 weights at most.
+SUMS = {"rtol": 2e-5, "atol": 2e-5}
 #: One rounding to bfloat16 of a result that was computed in float32.
 BFLOAT16 = {"rtol": 2.0**-8 + 1e-6, "atol": 1e-6}
 EPSILON = 1e-3
@@ -81,7 +82,7 @@ def test_equals_the_layer_and_then_the_normalization(case: str, parts: Any) -> N
     wanted = y * (1 if scale is None else scale) + (0 if offset is None else offset)
     result = folded(a)
     got = np.einsum(equation, x, np.float64(result.kernel)) + np.float64(result.bias)
-    np.testing.assert_allclose(got, wanted, **FLOAT32)
+    np.testing.assert_allclose(got, wanted, **SUMS)
 
 
 def test_bfloat16_kernel_is_rounded_once() -> None:
@@ -111,7 +112,7 @@ def test_constant_channel_without_epsilon_is_not_divided() -> None:
         getattr(layer, own)[...] = float32(arguments[name])
     x = float32(drawn(6, 3, 5))
     evaluated = layer(x @ float32(arguments["kernel"]) + float32(arguments["bias"])[None])
-    np.testing.assert_allclose(x @ kernel + bias[None], evaluated, **FLOAT32)
+    np.testing.assert_allclose(x @ kernel + bias[None], evaluated, **SUMS)
 
 
 @pytest.mark.parametrize(

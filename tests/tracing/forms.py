@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tests.tolerances import FLOAT32
+
 RNG = np.random.default_rng(0)
 ROWS, INPUTS, UNITS = 24, 8, 6
 
@@ -18,8 +20,6 @@ def draw(*shape: int) -> jax.Array:
 X, KERNEL, BIAS, GAINS = draw(ROWS, INPUTS), draw(INPUTS, UNITS), draw(UNITS), draw(UNITS)
 PARAMS = {"kernel": KERNEL, "bias": BIAS}
 
-#: Float32 sums of eight products, against float64.
-FLOAT32 = {"rtol": 5e-6, "atol": 5e-6}
 #: Inputs and kernel have 8 significant bits.
 BFLOAT16 = {"rtol": 3e-2, "atol": 3e-2}
 

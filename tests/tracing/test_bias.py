@@ -89,7 +89,17 @@ def test_what_is_no_bias_is_left_out(name: str) -> None:
         output, layers = collect_preactivations(apply, params, x)
         np.testing.assert_allclose(output, apply(params, x), **FLOAT32)
         wanted = np.float64(x) @ np.float64(params["kernel"])
-        np.testing.assert_allclose(layers["kernel"], wanted, rtol=5e-6, atol=5e-6)
+        np.testing.assert_allclose(layers["kernel"], wanted, **FLOAT32)
+
+
+@pytest.mark.parametrize("rows", [1, 60])
+def test_a_constant_is_a_bias_where_it_is_the_same_for_all_rows(rows: int) -> None:
+    """One number a unit, of no parameter; one a row and unit is none."""
+    kernel, constant = draw(8, 5), draw(rows, 5)
+    apply = lambda p, x: x @ p["kernel"] + constant  # noqa: E731
+    _, layers = collect_preactivations(apply, {"kernel": kernel}, X)
+    wanted = np.float64(X) @ np.float64(kernel) + (np.float64(constant) if rows == 1 else 0)
+    np.testing.assert_allclose(layers["kernel"], wanted, **FLOAT32)
 
 
 PARAMS = {

@@ -41,7 +41,7 @@ def varying(p: Any, x: Any) -> Any:
 @pytest.mark.parametrize("apply", [dense, varying])
 def test_preactivations_in_shard_map(apply: Any) -> None:
     got = in_shards(lambda p, x: collect_preactivations(apply, p, x)[1]["kernel"])(PARAMS, X)
-    np.testing.assert_allclose(got, WANTED, rtol=5e-6, atol=5e-6)
+    np.testing.assert_allclose(got, WANTED, **FLOAT32)
 
 
 @pytest.mark.parametrize("init", [variance_preserving_init, data_dependent_init])
@@ -59,7 +59,7 @@ def test_a_learned_input_is_no_kernel() -> None:
     """A generator's constant: the parameter that the kernel is multiplied with is its input."""
     apply = lambda p, z: dense(p, p["start"]) + z  # noqa: E731
     _, layers = collect_preactivations(apply, PARAMS | {"start": X}, jnp.float32(0))
-    np.testing.assert_allclose(layers["kernel"], WANTED, rtol=5e-6, atol=5e-6)
+    np.testing.assert_allclose(layers["kernel"], WANTED, **FLOAT32)
 
 
 #: A decoder's learned queries look at the rows: softmax((q w) (x k)') x v.
