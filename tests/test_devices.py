@@ -28,7 +28,7 @@ def draw(seed: int, *shape: int) -> jax.Array:
 
 
 #: Rows that drift, far from zero: each device's own mean is another one.
-X = draw(0, ROWS, 3) + jnp.linspace(0, 5, ROWS)[:, None] + 100
+X = draw(0, 5 * ROWS, 3) + jnp.linspace(0, 5, 5 * ROWS)[:, None] + 1000
 IMAGES = draw(1, ROWS, 5, 3) + jnp.linspace(0, 2, ROWS)[:, None, None]
 KERNELS = {"first": {"kernel": draw(2, 3, 4)}, "second": {"kernel": draw(3, 4, 2)}}
 KEYS = jax.random.split(jax.random.key(1), ROWS)
@@ -65,9 +65,13 @@ def of_hessian(groups: int, axis_name: Any, u: Any) -> Any:
     return gamma_decay_strength(loss, u, 50.0, key=jax.random.key(0), axis_name=axis_name)
 
 
+def group_moments(groups: int, axis_name: Any, x: Any) -> Any:
+    return [value.reshape(groups, 3) for value in batch_moments(x, 0, groups=groups)[:2]]
+
+
 TABLE = (
     Row("moments", lambda g, name, x: batch_moments(x, 0, axis_name=name), (X,), price=2),
-    Row("group_moments", lambda g, name, x: batch_moments(x, 0, groups=g)[:2], (X,), False, 0),
+    Row("group_moments", group_moments, (X,), False, 0),
     Row(
         "positions", lambda g, name, x: independent_positions(x, axis_name=name), (IMAGES,), True, 2
     ),
@@ -94,7 +98,7 @@ def on_one_device(row: Row) -> Any:
 
 def assert_same(got: Any, wanted: Any) -> None:
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
-        np.testing.assert_allclose(np.asarray(a), b, rtol=1e-5, atol=2e-6)
+        np.testing.assert_allclose(np.asarray(a), b, rtol=3e-6, atol=2e-6)
 
 
 def mapped(row: Row, devices: int) -> Callable[..., Any]:
@@ -157,7 +161,7 @@ DIFFERENTIABLE = [row for row in TABLE if row.name in ("moments", "positions", "
 def test_the_gradient_is_that_of_one_device(row: Row) -> None:
     def slope(call: Callable[..., Any]) -> Any:
         def score(x: Any) -> Any:
-            return sum(jnp.sin(leaf).sum() for leaf in jax.tree.leaves(call(x)))
+            return sum(leaf.sum() for leaf in jax.tree.leaves(call(x)))
 
         return jax.jit(jax.grad(score))(*row.inputs)
 
