@@ -198,7 +198,7 @@ _PUBLISHED_SINCE = (
     Method("ngpt", "nGPT: tokens and matrices on the unit sphere (transformer)", (Hypersphere(),)),
     Method(
         "edm2",
-        "EDM2: forced weight normalization, magnitude-preserving activations and sums",
+        "EDM2: forced weight norms, magnitude-preserving activations, sums",
         (MagnitudePreserving(), ForcedNorm()),
     ),
     Method(
