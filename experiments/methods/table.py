@@ -198,12 +198,12 @@ _PUBLISHED_SINCE = (
     Method("ngpt", "nGPT: tokens and matrices on the unit sphere (transformer)", (Hypersphere(),)),
     Method(
         "edm2",
-        "EDM2: forced weight norms, magnitude-preserving activations, sums",
+        "EDM2: forced norms, magnitude-preserving activations and sums",
         (MagnitudePreserving(), ForcedNorm()),
     ),
     Method(
         "stiefel",
-        "kernels of equal singular values, tangent steps, learned scale and bias",
+        "kernels of equal singular values, learned scale and bias",
         (Stiefel(2.0), LearnedScale(), _CLIP),
     ),
 )
