@@ -34,6 +34,8 @@ from tests.trees import quick_jit
 
 #: Sums over at most 36 values of order one to ten, and a division: some thirty roundings of 6e-8.
 FLOAT32 = {"rtol": 5e-6, "atol": 5e-6}
+#: Of the running statistics, which are the sums alone.
+SUMS = {"rtol": 2e-6, "atol": 2e-6}
 #: bfloat16 activations are rounded to 8 bits once, in and out; the cotangent is the oracle's too.
 HALF = {"rtol": 2.0**-7, "atol": 2.0**-7}
 EACH = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -65,7 +67,8 @@ def assert_close(
         other = wanted[name] if isinstance(wanted, dict) else getattr(wanted, name)
         own = (value[rows], other[rows]) if name in ("output", "by_x") else (value, other)
         wide = [np.asarray(a, np.float64) for a in own]
-        np.testing.assert_allclose(*wide, **tolerance, err_msg=name)
+        near = SUMS if tolerance is FLOAT32 and name in ("mean", "var") else tolerance
+        np.testing.assert_allclose(*wide, **near, err_msg=name)
 
 
 def cotangent(case: Case, dtype: Any = jnp.float32) -> Any:
