@@ -4,18 +4,12 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
 
 from experiments.errors import UserError
 
 Record = TypeVar("Record")
-
-if TYPE_CHECKING:
-    AnyPath = Path
-else:
-    #: A path; those of etils, also of places that are no disk, have its methods and are no `Path`.
-    AnyPath = PurePath
 
 #: What a field of a record may be, by its annotation; true and false are no numbers.
 _PLAIN: dict[Any, tuple[type, ...]] = {int: (int,), float: (int, float), str: (str,)}
@@ -31,7 +25,7 @@ _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_b
 
 
 @contextlib.contextmanager
-def reading(what: str | AnyPath, way_out: str) -> Iterator[None]:
+def reading(what: str | Path, way_out: str) -> Iterator[None]:
     """Turns everything that a parser raises over foreign bytes into a UserError of one line.
 
     For calls of parsers alone: they raise whatever they stumble over (zlib.error, MemoryError,
@@ -63,7 +57,7 @@ def record_of(kind: type[Record], values: dict[str, Any]) -> Record:
     return kind(**values)
 
 
-def refuse_too_large(what: str | AnyPath, size: int, way_out: str, free: int | None = None) -> None:
+def refuse_too_large(what: str | Path, size: int, way_out: str, free: int | None = None) -> None:
     """Raises UserError for what takes more bytes than are free; on this machine, if not told."""
     free = free_memory() if free is None else free
     if size > free:

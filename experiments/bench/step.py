@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from experiments.bench.table import Measured
-from experiments.bench.timing import Subject, costs_in_turn
+from experiments.bench.timing import Timed, costs_in_turn
 from experiments.config import Config
 from experiments.data.characters import CHARACTERS, LENGTH
 from experiments.data.dataset import Dataset
@@ -72,11 +72,11 @@ def measure_steps(
     """The costs of the baseline, the methods and the control."""
     everyone = {BASELINE: METHODS[BASELINE], **{each.name: each for each in methods}}
     everyone[CONTROL] = METHODS[BASELINE]
-    subjects = {name: step_subject(each, config, batch) for name, each in everyone.items()}
+    subjects = {name: timed_step(each, config, batch) for name, each in everyone.items()}
     return [StepCost(name, *cost) for name, cost in costs_in_turn(subjects, repeats).items()]
 
 
-def step_subject(method: Method, config: Config, batch: Batch) -> Subject:
+def timed_step(method: Method, config: Config, batch: Batch) -> Timed:
     """A method's compiled step; each call goes on from the state that the last one left."""
     trainer = trainer_of(method, config, batch)
     state = trainer.init(np.uint32(0), np.asarray(batch.X))
@@ -87,7 +87,7 @@ def step_subject(method: Method, config: Config, batch: Batch) -> Subject:
         state, metrics = compiled(state, batch)
         return state, metrics
 
-    return Subject(step, BASELINE, compiled)
+    return Timed(step, BASELINE, compiled)
 
 
 def trainer_of(method: Method, config: Config, batch: Batch) -> Trainer:

@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.bench.step import CLASSES, config_of, random_batch
 from experiments.bench.table import Measured
-from experiments.bench.timing import Call, Subject, costs_in_turn, milliseconds
+from experiments.bench.timing import Call, Timed, costs_in_turn, milliseconds
 from experiments.checkpoints.keeper import keeping
 from experiments.checkpoints.settings import CheckpointSettings
 from experiments.data.dataset import Dataset
@@ -58,7 +58,7 @@ def _data(model: str, batch_size: int) -> Dataset:
     return Dataset(X[rest], y[rest], X[few], y[few], "random images", CLASSES)
 
 
-def ways(trainer: Trainer, data: Dataset) -> dict[str, Subject]:
+def ways(trainer: Trainer, data: Dataset) -> dict[str, Timed]:
     """What to time: each call trains for ``EPOCHS`` epochs from the same start."""
     loop, epochs = _loop(trainer, data), _epochs(trainer, data)
     milliseconds(epochs)
@@ -69,13 +69,13 @@ def ways(trainer: Trainer, data: Dataset) -> dict[str, Subject]:
         return fit(trainer, data, 0, report=lambda entry: time.sleep(half)).state
 
     return {
-        LOOP: Subject(loop, LOOP),
-        "loop (control)": Subject(loop, LOOP),
-        "epoch": Subject(epochs, LOOP),
-        DEVICE: Subject(partial(epochs, evaluates=True), DEVICE),
-        FIT: Subject(lambda: fit(trainer, data, 0).state, DEVICE),
-        "fit, saving": Subject(partial(_saving, trainer, data), DEVICE),
-        "fit, waiting": Subject(waiting, FIT),
+        LOOP: Timed(loop, LOOP),
+        "loop (control)": Timed(loop, LOOP),
+        "epoch": Timed(epochs, LOOP),
+        DEVICE: Timed(partial(epochs, evaluates=True), DEVICE),
+        FIT: Timed(lambda: fit(trainer, data, 0).state, DEVICE),
+        "fit, saving": Timed(partial(_saving, trainer, data), DEVICE),
+        "fit, waiting": Timed(waiting, FIT),
     }
 
 

@@ -13,7 +13,7 @@ from experiments.progress import progress
 Call = Callable[[], object]
 
 
-class Subject(NamedTuple):
+class Timed(NamedTuple):
     """What is timed.
 
     Attributes:
@@ -52,7 +52,7 @@ class Cost(NamedTuple):
         return self.ratio, self.ratio_low, self.ratio_high
 
 
-def costs_in_turn(subjects: Mapping[str, Subject], repeats: int) -> dict[str, Cost]:
+def costs_in_turn(subjects: Mapping[str, Timed], repeats: int) -> dict[str, Cost]:
     """The cost of each subject, all of them timed in turn."""
     times = in_turn({name: each.call for name, each in subjects.items()}, repeats)
     return {

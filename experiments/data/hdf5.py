@@ -55,12 +55,11 @@ def _read(path: Path) -> tuple[Clouds, Labels]:
         data, labels = file["data"], file["label"]
         size = len(data) * POINTS * 3 * (data.dtype.itemsize + 8)
         refuse_too_large(path, size, "keep fewer rows")
-        found = {"data": data[:, :POINTS], "label": labels[()].reshape(-1)}
-        (clouds, numbers), rows = found.values(), len(data)
-        right = clouds.shape == (rows, POINTS, 3) and numbers.shape == (rows,)
+        clouds, numbers = data[:, :POINTS], labels[()].reshape(-1)
+        right = clouds.shape == (len(data), POINTS, 3) and numbers.shape == (len(data),)
         if not right or clouds.dtype.kind not in "fiu" or numbers.dtype.kind not in "iu":
-            shown = (
-                f"{name} of {each.shape} and type {each.dtype}" for name, each in found.items()
+            raise ValueError(
+                f"data are {clouds.dtype} of {clouds.shape}, label {numbers.dtype} of "
+                f"{numbers.shape}"
             )
-            raise ValueError(f"it holds {' and '.join(shown)}")
         return clouds.astype(np.float32), numbers.astype(np.int64)

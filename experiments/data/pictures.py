@@ -40,11 +40,8 @@ class Files:
         return len(self._paths)
 
     def __getitems__(self, rows: Sequence[int]) -> list[dict[str, Any]]:
-        pictures = [read_picture(self._paths[row], self._paths[row]) for row in rows]
-        return [
-            {"image": image, "label": self._labels[row]}
-            for image, row in zip(pictures, rows, strict=True)
-        ]
+        found = [(self._paths[row], self._labels[row]) for row in rows]
+        return [{"image": read_picture(path, path), "label": label} for path, label in found]
 
 
 class Pictures:

@@ -75,5 +75,7 @@ FLAGS: Walk = {
         lambda at: with_out(Paper("cwo/tab1", data_dir=at / "absent"), at),
         ("absent", "--data-dir"),
     ),
-    "no reports": Wrong(lambda at: run(Report(at), ""), ("PAPER/ITEM/report.md", "--folder")),
+    "no reports": Wrong(
+        lambda at: run(Report(at / "absent"), ""), ("absent", "PAPER/ITEM/report.md", "--folder")
+    ),
 }

@@ -14,7 +14,7 @@ from experiments.checkpoints.checkpoints import Checkpoints
 from experiments.checkpoints.keeper import keeping
 from experiments.checkpoints.settings import CheckpointSettings
 from experiments.cli import run
-from experiments.commands import Report, Train
+from experiments.commands import Train
 from experiments.config import Config
 from experiments.data.load import load
 from experiments.papers.collected import collect
@@ -156,9 +156,6 @@ RECORDS: Walk = {
         ]
     },
     "a report that is not text": Wrong(report, ("tab1/report.md",)),
-    "a folder that is none": Wrong(
-        lambda at: run(Report(at / "absent"), ""), ("absent", "--folder")
-    ),
     "features that are no JSON": Wrong(prepared("{"), ("mine", "t.data_source('mine')")),
     "features of an unknown class": Wrong(
         prepared('{"pythonClassName": "absent.Thing"}'), ("the TensorFlow dataset mine",)
