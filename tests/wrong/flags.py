@@ -1,6 +1,6 @@
 """Flags out of their range: the command, the flag, what is given, what is wanted, the default."""
 
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from experiments.bench.command import Bench
@@ -80,14 +80,21 @@ BLANKS: list[tuple[Any, str, str, str | None]] = [
 ]
 
 
+def with_flag(command: Any, name: str, value: Any) -> Any:
+    """The command with that flag, which may be one of a group's."""
+    for each in fields(command):
+        group = getattr(command, each.name)
+        if is_dataclass(group) and hasattr(group, name):
+            return replace(command, **{each.name: replace(group, **{name: value})})
+    return replace(command, **{name: value})
+
+
 def entry(
     command: Any, name: str, value: Any, shown: str, wanted: str, default: str | None
 ) -> Wrong:
     flag = f"--{name.replace('_', '-')}"
     return Wrong(
-        lambda at: run(
-            replace(command, **{name: value}, **({"out": at} if name != "out" else {})), ""
-        ),
+        lambda at: run(with_flag(replace(command, out=at), name, value), ""),
         f"{flag} is {shown}; ",
         f"wanted {wanted}: ",
         "leave the flag out." if default is None else f"leave the flag out, and it is {default}.",
