@@ -18,10 +18,9 @@ from experiments.bench.command import Bench
 from experiments.commands import Compare, Datasets, Methods, Paper, Report, Runs, Train
 from experiments.data.source import check_source
 from experiments.errors import Diverged, Stopped, UserError, unknown
-from experiments.grouped import flat, grouped
 from experiments.names import ACTIVATIONS, METHODS, MODELS
 from experiments.ranges import check_ranges
-from experiments.settings import Settings, Source
+from experiments.settings import Trains
 
 #: The commands by name, in the order of the help; what they run is imported when they run.
 COMMANDS: Mapping[str, type] = MappingProxyType(
@@ -56,12 +55,13 @@ def run(command: Any, line: str) -> None:
 
 def _check_names(command: Any) -> None:
     """Raises UserError for names that are misspelt, before what they name is imported."""
+    flags = command.settings if isinstance(command, Trains) else command
     for kind, known in {"model": MODELS, "activation": ACTIVATIONS}.items():
-        name = getattr(command, kind, "")
+        name = getattr(flags, kind, "")
         if name and name not in known:
             raise unknown(kind, name, known)
-    if isinstance(command, Source):
-        check_source(command.dataset)
+    if isinstance(command, Trains):
+        check_source(flags.dataset)
         names = getattr(command, "methods", getattr(command, "method", ""))
         for name in map(str.strip, names.split(",")):
             # A description, as batchnorm, is for the table of methods to understand.
@@ -109,7 +109,7 @@ def _run_line(arguments: Sequence[str]) -> None:
     if arguments == ["--version"]:
         print(f"jaxnorm {importlib.import_module('jaxnorm').__version__}", flush=True)
         return
-    run(flat(_parsed(arguments)), shlex.join([*PROGRAM.split(), *arguments]))
+    run(_parsed(arguments), shlex.join([*PROGRAM.split(), *arguments]))
     print(end="", flush=True)
 
 
@@ -120,7 +120,7 @@ def _parsed(arguments: Sequence[str]) -> Any:
         compiled: Any = importlib.import_module("experiments.bench.compiled.command").Compiled
         return tyro.cli(compiled, args=arguments[2:], prog=f"{PROGRAM} bench compiled")
     if name in COMMANDS:
-        return tyro.cli(_record(COMMANDS[name]), args=arguments[1:], prog=f"{PROGRAM} {name}")
+        return tyro.cli(COMMANDS[name], args=arguments[1:], prog=f"{PROGRAM} {name}")
     if name and not name.startswith("-"):
         raise unknown("command", name, COMMANDS)
     # What tyro reads; a type that is made here is none to a type checker.
@@ -129,11 +129,6 @@ def _parsed(arguments: Sequence[str]) -> Any:
         each: Any = Annotated[command, subcommand(name)]
         every = each if every is None else every | each
     return tyro.cli(every, args=arguments, prog=PROGRAM, description=DESCRIPTION)
-
-
-def _record(command: type) -> Any:
-    """What tyro reads a command as: its flags in groups, if it trains."""
-    return grouped(command) if issubclass(command, Settings) else command
 
 
 def _print_nowhere() -> None:

@@ -12,11 +12,11 @@ from experiments.errors import UserError
 from experiments.names import DEFAULT_METHODS
 from experiments.progress import quietly
 from experiments.ranges import Count, Epochs, Range
-from experiments.settings import Settings, Workers
+from experiments.settings import Trains, Workers
 
 
 @dataclass(frozen=True)
-class Compare(Workers, Settings):
+class Compare(Workers, Trains):
     """Train one network with each normalizer, on the same splits, and compare.
 
     Writes results.csv (a row for each method and seed; accuracies are fractions from 0 to 1),
@@ -67,11 +67,11 @@ class Compare(Workers, Settings):
         tuning = Tuning(grid_of(self.tune), self.tune_epochs) if self.tune else None
         seeds = range(self.seeds)
         with quietly(self.quiet):
-            compare(self, methods, seeds, self.out, command, self, self.fresh, tuning)
+            compare(self.settings, methods, seeds, self.out, command, self, self.fresh, tuning)
 
 
 @dataclass(frozen=True)
-class Train(Settings):
+class Train(Trains):
     """Train one method under one seed.
 
     Writes results.csv and curves.csv, as compare does, into --out, and prints one row.
@@ -119,7 +119,7 @@ class Train(Settings):
 
         nonfinite: NonFinite = "skip" if self.skip_nonfinite else "stop"
         with quietly(self.quiet):
-            train(self, methods[0], self.seed, self.out, self._checkpoints(), nonfinite)
+            train(self.settings, methods[0], self.seed, self.out, self._checkpoints(), nonfinite)
 
     def _checkpoints(self) -> CheckpointSettings | None:
         if self.checkpoint_dir is None:

@@ -7,10 +7,10 @@ from functools import cache, partial
 import jax
 
 from experiments.checkpoints.config import checksum
+from experiments.config import NonFinite
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.errors import Diverged
-from experiments.methods.flags import adjusted
 from experiments.methods.table import METHODS
 from experiments.progress import Advance, progress
 from experiments.reports.tensorboard import EventFiles
@@ -34,12 +34,6 @@ Made = Callable[[Load, int], Dataset]
 Task = tuple[str, Changes, int]
 
 
-def loader(settings: Settings) -> Load:
-    """What loads the dataset of a seed."""
-    train_rows, test_rows = settings.train_rows, settings.test_rows
-    return partial(load, settings.dataset, train_rows=train_rows, test_rows=test_rows)
-
-
 class Comparison:
     """Trains methods by name; the seeds of a method share its compiled functions.
 
@@ -47,21 +41,29 @@ class Comparison:
         settings: what the methods share.
         made: ``(load, seed) -> dataset``, of what loads the dataset of a seed; None for that
             dataset itself.
-        load: what loads it, and keeps it; None for what the settings name.
+        loader: what loads it, and keeps it; None for what the settings name.
+        nonfinite: what is done about a step that would make something not finite.
 
     Attributes:
         advance: is told of each epoch.
         kept: how many of the runs an earlier call finished.
     """
 
-    def __init__(self, settings: Settings, made: Made | None = None, load: Load | None = None):
+    def __init__(
+        self,
+        settings: Settings,
+        made: Made | None = None,
+        loader: Load | None = None,
+        nonfinite: NonFinite = "stop",
+    ):
         self.settings, self.made = settings, made
         self.advance: Advance = lambda what: None
         self.kept = 0
-        self.config = settings.changed(nonfinite="stop")
+        self.config = settings.changed(nonfinite=nonfinite)
         self._events = EventFiles(settings.tensorboard if writes() else None)
         self._placement = make_placement(settings.parallel, settings.mesh)
-        self.load = load or cache(loader(settings))
+        rows = {"train_rows": settings.train_rows, "test_rows": settings.test_rows}
+        self.load = loader or cache(partial(load, settings.dataset, **rows))
         self.dataset = self.load if made is None else cache(partial(made, self.load))
         self._trainers: dict[tuple[object, ...], Trainer] = {}
 
@@ -83,18 +85,26 @@ class Comparison:
         key = (spec.method, spec.changes, dataset.X_train.shape, dataset.num_classes)
         if key not in self._trainers:
             changes = dict(spec.changes)
-            method = adjusted(METHODS[spec.method], self.settings.changed(**changes))
+            method = METHODS[spec.method].adjusted(self.settings.changed(**changes))
             config = self.config.changed(**changes)
             self._trainers[key] = make_trainer(method, config, dataset, self._placement)
         return self._trainers[key]
 
     def __call__(self, spec: Spec, keeper: Checkpointer) -> Run:
-        """The run, without its final state; of one that diverges the epochs before, and NaNs."""
+        """The run, without its final state, which need not travel or be kept."""
+        return self.trained(spec, keeper)._replace(state=None)
+
+    def trained(self, spec: Spec, keeper: Checkpointer) -> Run:
+        """The run; of one that diverges the epochs before, and NaNs."""
         dataset = self.dataset(spec.seed)
         with self._events.of(spec.name, spec.seed) as log:
-            report = reporter(str(spec), self.config.epochs, self.advance, log)
+
+            def report(entry: Epoch) -> None:
+                log(entry)
+                self.advance(f"{spec}, epoch {entry.epoch} of {self.config.epochs}")
+
             run = _fit_or_diverge(self.trainer(spec, dataset), dataset, spec.seed, report, keeper)
-        return run._replace(state=None, changes=spec.changes)
+        return run._replace(changes=spec.changes)
 
 
 def run_all(
@@ -164,18 +174,6 @@ def _fit_or_diverge(
         outcome = f"{DIVERGED}, {error}"
         curve = [*error.curve, lost]
         return Run(trainer.method.name, seed, curve, error.step_ms, parameters, None, outcome)
-
-
-def reporter(
-    name: str, epochs: int, advance: Advance, log: Callable[[Epoch], None]
-) -> Callable[[Epoch], None]:
-    """Logs each epoch of the run of that name, and moves the progress bar."""
-
-    def report(entry: Epoch) -> None:
-        log(entry)
-        advance(f"{name}, epoch {entry.epoch} of {epochs}")
-
-    return report
 
 
 def summary(run: Run, tested: str = "test") -> str:

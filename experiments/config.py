@@ -28,13 +28,8 @@ AnyConfig = TypeVar("AnyConfig", bound="Config")
 
 
 @dataclass(frozen=True)
-class Config:
-    """A network, an optimizer, and how long one trains the other; a field is declared here alone.
-
-    The defaults of the optimizer were chosen on the digits' splits 100 to 104, which ``compare``
-    does not use unless asked for more than a hundred seeds: at a learning rate of 0.1 and more,
-    some methods diverge under some seeds.
-    """
+class Network:
+    """What is trained."""
 
     model: Annotated[
         str,
@@ -58,6 +53,17 @@ class Config:
     channels: Channels = 16
     """The channels of a convolutional network's first stage, 64 in the papers; the later ones of
     cnn9 have twice and four times as many."""
+    constrain_head: bool = False
+    """Also constrain the classifier's kernel, which methods leave free otherwise."""
+
+
+# The defaults of the optimizer were chosen on the digits' splits 100 to 104, which ``compare`` does
+# not use unless asked for more than a hundred seeds: at a learning rate of 0.1 and more, some
+# methods diverge under some seeds.
+@dataclass(frozen=True)
+class Training:
+    """How it is trained."""
+
     epochs: Epochs = 10
     """The passes over the training rows."""
     batch_size: Count = 64
@@ -75,8 +81,6 @@ class Config:
     see apart. With 1, batch normalization sees the whole batch under --parallel jit, on any number
     of devices. Under shard_map and pmap it sees each device's rows, as it does under jit with as
     many groups as devices. The loss has a part on each device."""
-    constrain_head: bool = False
-    """Also constrain the classifier's kernel, which methods leave free otherwise."""
     augment: Annotated[
         str,
         arg(
@@ -108,6 +112,12 @@ class Config:
     """The one layer of cnn4, counted from 1, that is normalized; 0 for all."""
     nonfinite: Suppress[NonFinite] = "record"
     """What is done about a step that would make something not finite."""
+
+
+# The flags of the last base come first.
+@dataclass(frozen=True)
+class Config(Training, Network):
+    """A network, an optimizer, and how long one trains the other."""
 
     def changed(self: AnyConfig, **fields: Any) -> AnyConfig:
         """The same with other values of some fields."""

@@ -8,7 +8,7 @@ MODELS = (
     *("resnet110", "wrn28x10", "dgcnn", "transformer", "transformer-unscaled"),
 )
 
-#: The activations, in the order of `experiments.models.activations.ACTIVATIONS`.
+#: The activations, in the order of `experiments.models.style.ACTIVATIONS`.
 ACTIVATIONS = (
     *("relu", "leaky_relu", "leaky_relu_0.2", "elu", "selu", "gelu", "silu", "sigmoid", "tanh"),
     "identity",

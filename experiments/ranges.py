@@ -66,12 +66,14 @@ def check_ranges(flags: Any) -> None:
     """Raises UserError for the first flag of a command that is out of its range, or blank.
 
     Args:
-        flags: the dataclass of a command; its fields are the flags. None is a flag left out, and
-            text that is empty by default may be empty.
+        flags: the dataclass of a command; its fields are the flags, or groups of them. None is a
+            flag left out, and text that is empty by default may be empty.
     """
     ranges = ranges_of(flags.__class__)
     for field in dataclasses.fields(flags):
         value, wanted = getattr(flags, field.name), ranges.get(field.name)
+        if dataclasses.is_dataclass(value):
+            check_ranges(value)
         if wanted is not None and value is not None and value not in wanted:
             raise _wrong(field, value, str(wanted))
         if isinstance(value, str) and field.default != "" and not value.strip(" ,"):

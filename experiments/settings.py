@@ -1,12 +1,12 @@
 """The flags that every command which trains has."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import arg
+from tyro.conf import OmitArgPrefixes, arg
 
-from experiments.config import Config, Entry
+from experiments.config import Config, Entry, Network, Training
 from experiments.methods.overrides import Overrides
 from experiments.names import BUNDLED
 from experiments.ranges import Count, Jobs, Range
@@ -14,7 +14,7 @@ from experiments.ranges import Count, Jobs, Range
 
 @dataclass(frozen=True)
 class Source:
-    """The data that a run is trained on."""
+    """What is trained on."""
 
     dataset: Annotated[
         str,
@@ -30,13 +30,10 @@ class Source:
     """The number of test rows that are used, the same rows under every seed; all if left out."""
 
 
-# The flags of the last base come first.
 @dataclass(frozen=True)
-class Settings(Overrides, Config, Source):
-    """What is trained, on what, and how; the same for every method."""
+class Devices:
+    """Where it is trained."""
 
-    tensorboard: Path | None = None
-    """The folder for TensorBoard's event files, METHOD/seed-SEED, written while the run trains."""
     parallel: Entry = "jit"
     """How a step runs on several devices. With jit the compiler spreads it; with shard_map, and
     with pmap, JAX's older way, each device runs the step on its own rows."""
@@ -50,6 +47,33 @@ class Settings(Overrides, Config, Source):
     """The number of processes; it goes with --coordinator."""
     process_id: Annotated[int | None, Range(0, 2**31 - 1)] = None
     """The number of this process, from 0; process 0 writes the files."""
+
+
+@dataclass(frozen=True)
+class Settings(Devices, Overrides, Config, Source):
+    """What is trained, on what, how and where; the same for every method."""
+
+    tensorboard: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trains:
+    """The flags of a command that trains, in the groups that its help shows."""
+
+    data: OmitArgPrefixes[Source] = field(default_factory=Source)
+    network: OmitArgPrefixes[Network] = field(default_factory=Network)
+    training: OmitArgPrefixes[Training] = field(default_factory=Training)
+    parts: OmitArgPrefixes[Overrides] = field(default_factory=Overrides)
+    devices: OmitArgPrefixes[Devices] = field(default_factory=Devices)
+    tensorboard: Path | None = None
+    """The folder for TensorBoard's event files, METHOD/seed-SEED, written while the run trains."""
+
+    @property
+    def settings(self) -> Settings:
+        """The flags of all groups in one record, as training, the store and checkpoints take it."""
+        groups = (self.data, self.network, self.training, self.parts, self.devices)
+        flags = {each.name: getattr(group, each.name) for group in groups for each in fields(group)}
+        return Settings(**flags, tensorboard=self.tensorboard)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,23 +1,20 @@
 """One run: a method under a seed, with checkpoints."""
 
-import contextlib
 import inspect
 import os
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
 
-from experiments.checkpoints.config import checksum, config_of
 from experiments.checkpoints.keeper import keeping
 from experiments.checkpoints.settings import CheckpointSettings
-from experiments.comparison import reporter, summary
+from experiments.comparison import Comparison, summary
 from experiments.config import NonFinite
 from experiments.data.dataset import Dataset
-from experiments.data.load import load
 from experiments.errors import Diverged, UserError
-from experiments.methods.flags import adjusted
 from experiments.methods.method import Method
 from experiments.methods.optimizer import decayed
 from experiments.progress import progress
@@ -25,16 +22,11 @@ from experiments.reports.csv import write_curves, write_results
 from experiments.reports.files import prepare_folder
 from experiments.reports.show import show_table
 from experiments.reports.table import comparison_table
-from experiments.reports.tensorboard import EventFiles
-from experiments.runs.spec import Spec
 from experiments.runs.store import FILE, Store
 from experiments.settings import Settings
-from experiments.training.devices import make_placement
-from experiments.training.fit import fit
-from experiments.training.groups import as_groups_of_jit
 from experiments.training.history import Checkpointer, NoCheckpoints
 from experiments.training.processes import join, writes
-from experiments.training.trainer import Trainer, make_trainer
+from experiments.training.trainer import Trainer
 from jaxnorm import describe
 
 
@@ -57,37 +49,31 @@ def train(
         nonfinite: what is done about a step that would make something not finite.
     """
     join(settings.coordinator, settings.processes, settings.process_id)
-    config = settings.changed(nonfinite=nonfinite)
-    method = adjusted(method, settings)
     if checkpoints is not None:
         refuse_out_in_checkpoints(out, checkpoints.folder)
     if writes():
         prepare_folder(out)
-    events = EventFiles(settings.tensorboard if writes() else None)
-    dataset = load(settings.dataset, seed, settings.train_rows, settings.test_rows)
-    placement = make_placement(settings.parallel, settings.mesh)
-    trainer = make_trainer(method, config, dataset, placement)
+    comparison = Comparison(settings, nonfinite=nonfinite)
+    (spec,), dataset = comparison.specs([(method.name, (), seed)]), comparison.dataset(seed)
+    trainer, epochs = comparison.trainer(spec, dataset), settings.epochs
+    if not has_statistics(trainer):
+        spec = replace(spec, config=settings)
     if writes():
         print(description(trainer, dataset), end="\n\n")
-    followed = as_groups_of_jit(settings, placement) if has_statistics(trainer) else settings
-    with (
-        progress(config.epochs, writes()) as (advance, say),
-        _kept(checkpoints, config_of(followed, *dataset[:4]), config.epochs) as keeper,
-        events.of(method.name, seed) as log,
-    ):
-        report = reporter(f"{method.name}, seed {seed}", config.epochs, advance, log)
-        try:
-            run = fit(trainer, dataset, seed, report, keeper)
-        except Diverged as error:
+    kept: AbstractContextManager[Checkpointer] = nullcontext(NoCheckpoints())
+    if checkpoints is not None:
+        kept = keeping(checkpoints, spec.described, epochs)
+    with progress(epochs, writes()) as (comparison.advance, say), kept as keeper:
+        run = comparison.trained(spec, keeper)
+        if nonfinite == "stop" and run.diverged:
             raise Diverged(
-                f"{method.name}, seed {seed}: {error}. The last good checkpoint: {keeper.last()}. "
+                f"{spec}: {run.outcome}. The last good checkpoint: {keeper.last()}. "
                 "--skip-nonfinite leaves such updates out."
-            ) from error
+            )
         say(summary(run))
     if not writes():
         return
     if nonfinite == "stop":  # Of updates that are left out no spec tells.
-        spec = Spec(method.name, seed, followed, data=checksum(*dataset[:4]))
         Store(out).add(spec, run)
     write_results(out / "results.csv", [run])
     write_curves(out / "curves.csv", [run])
@@ -116,11 +102,3 @@ def refuse_out_in_checkpoints(out: Path, folder: str) -> None:
 def has_statistics(trainer: Trainer) -> bool:
     """Whether the network has any beside its parameters, as those of batches."""
     return bool(jax.tree.leaves(trainer.context.functional.state))
-
-
-def _kept(
-    checkpoints: CheckpointSettings | None, config: dict[str, Any], epochs: int
-) -> contextlib.AbstractContextManager[Checkpointer]:
-    if checkpoints is None:
-        return contextlib.nullcontext(NoCheckpoints())
-    return keeping(checkpoints, config, epochs)

@@ -16,7 +16,6 @@ KEPT: Mapping[str, tuple[str, ...]] = {
     "experiments/test_dry_runs.py::test_sizes_and_schedules_are_the_papers": ("fig6", "tab5"),
     "experiments/test_large_models.py::test_logits_of_small_images": ("cnn4", "resnet18", "nin"),
     "experiments/test_measured.py::test_small_presets_confirm_the_paper": ("bound",),
-    "experiments/test_methods.py::test_the_constraint_holds_after_an_epoch": ("cwo-sgd",),
     "experiments/test_methods.py::test_training_moves_every_leaf": ("cwo", "lcw", "vcl"),
     "experiments/test_models.py::test_cnn9": ("2-",),
     "experiments/test_overlap.py::test_results_are_recorded_once_the_next_epoch_has_begun": (
@@ -75,9 +74,7 @@ KEPT: Mapping[str, tuple[str, ...]] = {
 
 OTHERS_ASK = (
     "experiments/test_cli.py::test_quiet_prints_nothing_and_writes_everything",
-    "experiments/test_methods.py::test_centring_alone_keeps_the_mean",
     "experiments/test_methods.py::test_the_head_can_be_included",
-    "experiments/test_nonfinite.py::test_compare_records_a_diverged_run_and_goes_on",
     "experiments/test_rectified_chain.py::test_weights_by_hand_give_the_same_moments",
     "experiments/test_step_options.py::test_microbatches_make_the_same_step",
     "experiments/test_transformer.py::"

@@ -94,9 +94,8 @@ class Checkpoints:
         )
         with self._reading(epoch):
             restored = self._manager.restore(epoch, args=items)
-            # Orbax reads a flipped byte as it is. Checkpoints of earlier versions have no sums.
-            saved = restored.record.get("checksums", {})
-            found = checksums(restored.state) if saved else {}
+            # Orbax reads a flipped byte as it is.
+            saved, found = restored.record["checksums"], checksums(restored.state)
             changed = sorted(name for name in found if saved.get(name) != found[name])
             if changed:
                 raise ValueError(f"{', '.join(changed)}: not the numbers that were saved")

@@ -13,29 +13,6 @@ import jaxnorm
 from experiments.errors import UserError
 from experiments.settings import Settings
 
-#: Flags that say where results go, what is printed, how often a run is saved, and on what it
-#: computes; one that diverged may go on from its last good checkpoint without the updates that did
-#: it.
-FREE = frozenset(
-    {"out", "quiet", "tensorboard"}
-    | {"checkpoint_dir", "checkpoint_every", "checkpoint_seconds", "keep", "resume", "resume_from"}
-    | {"skip_nonfinite", "nonfinite", "parallel", "mesh", "coordinator", "processes", "process_id"}
-)
-
-
-def config_of(settings: Any, *arrays: np.ndarray) -> dict[str, Any]:
-    """A dataclass of flags as JSON, without those that change no number, and the data's checksum.
-
-    Args:
-        settings: the flags of a command.
-        *arrays: the training data: a file of the same name may hold other rows tomorrow.
-    """
-    flags = dataclasses.asdict(settings).items()
-    kept = {name: value for name, value in flags if name not in FREE}
-    # As a file gives it back: a tuple would come as a list.
-    config: dict[str, Any] = json.loads(json.dumps({**kept, "data": checksum(*arrays)}))
-    return config
-
 
 def checksum(*arrays: np.ndarray) -> int:
     """A number that tells arrays from others."""
@@ -61,15 +38,17 @@ def said_of_versions(saved: Mapping[str, str]) -> str:
 
 
 def check_config(saved: dict[str, Any], now: dict[str, Any], where: str) -> None:
-    """Raises UserError with every setting in which ``now`` differs from a checkpoint's."""
-    absent = "not a setting"
-    # A setting that came after the checkpoint had the value that it has where it is left out.
-    usual = config_of(Settings())
-    saved = {name: usual[name] for name in now.keys() & usual.keys() - {"data"}} | saved
+    """Raises UserError with every setting in which ``now`` differs from a checkpoint's.
+
+    A setting that is not there has its default: it came later, or is left out.
+    """
+    usual = {each.name: each.default for each in dataclasses.fields(Settings)}
+    # As a file gives it back: a tuple would come as a list.
+    old, new = (json.loads(json.dumps(usual | config)) for config in (saved, now))
     differing = [
-        f"{name.replace('_', '-')} {saved.get(name, absent)} there and {now.get(name, absent)} here"
-        for name in sorted(saved.keys() | now.keys())
-        if saved.get(name, absent) != now.get(name, absent)
+        f"{name.replace('_', '-')} {old.get(name)} there and {new.get(name)} here"
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
     ]
     if differing:
         raise UserError(

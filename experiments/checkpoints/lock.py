@@ -1,13 +1,16 @@
 """One run at a time in a folder of checkpoints or results."""
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import jax
+from filelock import FileLock, Timeout
 
 from experiments.errors import UserError
+
+#: The file that is locked, in the folder; it stays behind, and is nobody's.
+FILE = ".lock"
 
 
 @contextlib.contextmanager
@@ -30,8 +33,7 @@ def locked(folder: str) -> Iterator[None]:
 def alone_in(folder: str | Path, flag: str = "--out") -> Iterator[None]:
     """Keeps other runs out of a local folder, which is made if it does not exist.
 
-    The lock is on the folder itself and ends with the process, however that ends: nothing is left
-    behind. Systems without such locks have none.
+    The lock ends with the process, however that ends. File systems without locks have none.
 
     Args:
         folder: of what a run writes, and reads again to go on.
@@ -40,27 +42,18 @@ def alone_in(folder: str | Path, flag: str = "--out") -> Iterator[None]:
     Raises:
         UserError: if another run has it.
     """
-    with contextlib.ExitStack() as closing:
-        with contextlib.suppress(ImportError):
-            _lock(str(folder), flag, closing)
+    lock = FileLock(Path(folder) / FILE, timeout=0)
+    # Where there is no writing, whatever writes next tells why.
+    with contextlib.suppress(OSError, NotImplementedError):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise UserError(
+                f"another run writes to {folder}; wanted one run a folder, as two undo what the "
+                f"other keeps there: wait until it has ended, or give another {flag}."
+            ) from None
+    try:
         yield
-
-
-def _lock(folder: str, flag: str, closing: contextlib.ExitStack) -> None:
-    import fcntl  # Of POSIX systems.
-
-    try:
-        os.makedirs(folder, exist_ok=True)
-        place = os.open(folder, os.O_RDONLY)
-    except OSError:  # Writing to it will tell why not.
-        return
-    closing.callback(os.close, place)
-    try:
-        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UserError(
-            f"another run writes to {folder}; wanted one run a folder, as two undo what the other "
-            f"keeps there: wait until it has ended, or give another {flag}."
-        ) from None
-    except OSError:  # A file system without locks.
-        return
+    finally:
+        lock.release()

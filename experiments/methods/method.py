@@ -1,13 +1,14 @@
 """A method: a name and a list of parts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from typing import Any, TypeVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from experiments.methods.overrides import Overrides
 from experiments.methods.part import Context, Forward, Optimizer, Part, Sample
 from experiments.models.registry import NetworkStyle
 from jaxnorm import effective
@@ -39,6 +40,16 @@ class Method:
         """The method with some settings of its part of that kind; without such a part as it is."""
         parts = (replace(p, **fields) if isinstance(p, kind) else p for p in self.parts)
         return replace(self, parts=tuple(parts))
+
+    def adjusted(self, flags: Overrides) -> "Method":
+        """The method with the settings that a user gave, in the parts that have such a field."""
+        given = {each.name: getattr(flags, each.name) for each in fields(Overrides)}
+        given = {name: value for name, value in given.items() if value is not None}
+
+        def of(part: Part) -> dict[str, Any]:
+            return {each.name: given[each.name] for each in fields(part) if each.name in given}
+
+        return replace(self, parts=tuple(replace(part, **of(part)) for part in self.parts))
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
         """How the network is normalized and activated."""

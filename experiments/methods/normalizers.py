@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from experiments.methods.flags import flag
 from experiments.methods.part import Part
 from experiments.models.registry import NetworkStyle
 
@@ -32,11 +31,11 @@ class Dropout(Part):
     """Activations that are dropped in training.
 
     Attributes:
-        rate: the fraction.
+        dropout: the fraction.
     """
 
-    rate: float = flag(0.1, "dropout")
+    dropout: float = 0.1
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
         """With dropout."""
-        return style._replace(dropout=self.rate)
+        return style._replace(dropout=self.dropout)

@@ -1,4 +1,4 @@
-"""The flags of the methods' parts; a part names the one that sets its field (`flag`)."""
+"""The flags of the methods' parts; each sets the fields of its name, in all parts that have one."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -8,7 +8,7 @@ from experiments.ranges import Count, Range, Strength
 
 @dataclass(frozen=True)
 class Overrides:
-    """Settings of parts; None keeps what the method says."""
+    """Settings of the methods' parts; a flag that is left out keeps the method's own."""
 
     noise: Strength | None = None
     """The noise's standard deviation."""

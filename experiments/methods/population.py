@@ -11,7 +11,6 @@ import optax
 from flax import nnx
 from jaxtyping import Array, Float, PyTree
 
-from experiments.methods.flags import flag
 from experiments.methods.part import Context, Forward, Output, Part, Sample
 from experiments.methods.paths import by_path, replaced
 from experiments.methods.reparametrized import subsample
@@ -34,17 +33,12 @@ class PopulationNorm(Part):
     """Normalization by the statistics of a large sample.
 
     Attributes:
-        every: the steps from one refresh to the next; each epoch ends with one.
-        rows: the training rows that they are taken of, or all if there are fewer.
+        refresh_every: the steps from one refresh to the next; each epoch ends with one.
+        population_rows: the training rows that they are taken of, or all if there are fewer.
     """
 
-    every: int = flag(10, "refresh_every")
-    rows: int = flag(10_000, "population_rows")
-
-    @property
-    def refresh_every(self) -> int:
-        """Every so many steps."""
-        return self.every
+    refresh_every: int = 10
+    population_rows: int = 10_000
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
         """With layers that keep the population's statistics."""
@@ -53,7 +47,7 @@ class PopulationNorm(Part):
     def refresh(self, own: PyTree, sample: Sample, context: Context) -> tuple[PyTree, PyTree]:
         """With new statistics in the layers."""
         see = functionalize(nnx.view(context.model, refresh=True)).apply
-        rows = sample.shard(subsample(sample.X, self.rows))
+        rows = sample.shard(subsample(sample.X, self.population_rows))
         return see(sample.weights(sample.raw), sample.model_state, rows, train=False)[1], own
 
 
@@ -62,29 +56,24 @@ class GammaDecay(Part):
     """The decay of scales that batch normalization implies, as a loss of its own.
 
     Attributes:
-        every: the steps from one estimate of its strength to the next.
+        refresh_every: the steps from one estimate of its strength to the next.
         rows: the training rows of the curvature.
         draws: the parts of those rows; each has random signs of its own in a probe.
         probes: the Hutchinson probes.
         batch_size: the batch of the batch normalization that is imitated; None for the training's.
         excess_kurtosis: of the pre-activations, 0 for a Gaussian.
         nonnegative: whether negative strengths are left out.
-        times: what the strength that theory predicts is multiplied by.
+        decay_times: what the strength that theory predicts is multiplied by.
     """
 
-    every: int = flag(10, "refresh_every")
+    refresh_every: int = 10
     rows: int = 256
     draws: int = 16
-    probes: int = flag(1, "probes")
+    probes: int = 1
     batch_size: int | None = None
     excess_kurtosis: float = 0.0
     nonnegative: bool = True
-    times: float = flag(1.0, "decay_times")
-
-    @property
-    def refresh_every(self) -> int:
-        """Every so many steps."""
-        return self.every
+    decay_times: float = 1.0
 
     def state(self, raw: PyTree) -> PyTree:
         """The strengths, one for each scale; zero before the first estimate."""
@@ -94,7 +83,7 @@ class GammaDecay(Part):
         self, forward: Forward, raw: PyTree, own: PyTree, keys: Array, context: Context
     ) -> Forward:
         """With the decay in the loss."""
-        decay = self.times * gamma_decay(scales_and_biases(raw)[0], own)
+        decay = self.decay_times * gamma_decay(scales_and_biases(raw)[0], own)
 
         def with_decay(weights: PyTree, X: Array) -> Output:
             output = forward(weights, X)

@@ -8,8 +8,8 @@ from jaxtyping import Array, PyTree
 
 import jaxnorm
 from experiments.methods.part import Context, Part
-from experiments.models.activations import ACTIVATIONS
 from experiments.models.registry import NetworkStyle
+from experiments.models.style import ACTIVATIONS
 from jaxnorm.activations import jacobian_factor
 
 

@@ -11,7 +11,6 @@ from flax import nnx
 from jaxtyping import Array, PyTree
 
 import jaxnorm
-from experiments.methods.flags import flag
 from experiments.methods.part import Context, Forward, Optimizer, Part
 from experiments.methods.reparametrized import logits_of
 from experiments.models.registry import NetworkStyle, Noise
@@ -65,18 +64,18 @@ class ScaleNoise(Part):
     """Noise on the scales, a draw for each sample and unit.
 
     Attributes:
-        stddev: sigma.
+        noise: sigma.
         grows: whether it is that of the last layer, and layer l of L has l / L of it.
     """
 
-    stddev: float = flag(0.1, "noise")
+    noise: float = 0.1
     grows: bool = False
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
         """With noise in the layers, if scales are layers."""
         if style.scale_layers is None:
             return style
-        return style._replace(scale_layers=Noise(self.stddev, self.grows))
+        return style._replace(scale_layers=Noise(self.noise, self.grows))
 
     def forward(
         self, forward: Forward, raw: PyTree, own: PyTree, keys: Array, context: Context
@@ -90,10 +89,10 @@ class ScaleNoise(Part):
     def stddev_of_kernels(self, context: Context) -> PyTree:
         """The noise of each kernel: a number for all, or a tree of numbers."""
         if not self.grows:
-            return self.stddev
+            return self.noise
         logits, params = logits_of(context, train=False), context.functional.params
         x = jax.ShapeDtypeStruct((2, *context.shape), jnp.float32)
-        return jaxnorm.linear_stddev(self.stddev, logits, params, x, layout=context.hidden)
+        return jaxnorm.linear_stddev(self.noise, logits, params, x, layout=context.hidden)
 
 
 @dataclass(frozen=True)
@@ -101,10 +100,10 @@ class StepNoise(Part):
     """Noise on the scales themselves, one draw per step for all samples: `ScaleNoise`'s ablation.
 
     Attributes:
-        stddev: sigma.
+        noise: sigma.
     """
 
-    stddev: float = flag(0.1, "noise")
+    noise: float = 0.1
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
         """With scales on the kernels everywhere: the optimizer sees parameters, not layers."""
@@ -112,7 +111,7 @@ class StepNoise(Part):
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
         """Leaves noisy scales behind."""
-        return jaxnorm.noise_injection(optimizer, self.stddev, seed=seed)
+        return jaxnorm.noise_injection(optimizer, self.noise, seed=seed)
 
     def clean(self, raw: PyTree, optimizer_state: PyTree) -> PyTree:
         """Without the noise."""

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree, Shaped
 
 from experiments.methods.constrained import ClippedByLayer
-from experiments.methods.flags import flag
 from experiments.methods.part import Context, Forward, Optimizer, Output, Part
 from experiments.methods.reparametrized import logits_of, subsample
 from jaxnorm.losses import (
@@ -29,20 +28,20 @@ class VarianceConstancy(Part):
 
     Attributes:
         sample_size: n, the samples of each of the two subsets.
-        weight: what the loss is multiplied by.
-        clip: the largest norm of a layer's gradient.
-        per_channel: whether a unit of a convolution is a channel; else a channel at a position.
+        vcl_weight: what the loss is multiplied by.
+        vcl_clip: the largest norm of a layer's gradient.
+        vcl_per_channel: whether a unit of a convolution is a channel; else a channel at a position.
     """
 
-    sample_size: int = flag(5, "sample_size")
-    weight: float = flag(0.01, "vcl_weight")
-    clip: float = flag(1.0, "vcl_clip")
-    per_channel: bool = flag(False, "vcl_per_channel")
+    sample_size: int = 5
+    vcl_weight: float = 0.01
+    vcl_clip: float = 1.0
+    vcl_per_channel: bool = False
 
     @property
     def sample_axes(self) -> tuple[int, ...] | None:
         """As `jaxnorm.losses.variance_constancy_loss` takes them."""
-        return None if self.per_channel else (0,)
+        return None if self.vcl_per_channel else (0,)
 
     @property
     def rows_of_a_group(self) -> int:
@@ -57,7 +56,7 @@ class VarianceConstancy(Part):
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
         """Sees clipped gradients."""
-        return ClippedByLayer(self.clip).optimizer(optimizer, context, seed)
+        return ClippedByLayer(self.vcl_clip).optimizer(optimizer, context, seed)
 
     def weights(self, raw: PyTree, own: PyTree) -> PyTree:
         """The network's own parameters."""
@@ -77,14 +76,14 @@ class VarianceConstancy(Part):
                 layers, betas, self.sample_size, sample_axes=self.sample_axes, groups=groups
             )
             if not rest.size:
-                return seen._replace(loss=seen.loss + self.weight * loss)
+                return seen._replace(loss=seen.loss + self.vcl_weight * loss)
             output = forward(weights, _flat(rest))
             parts = (
                 y.reshape(groups, len(y) // groups, *y.shape[1:])
                 for y in (seen.logits, output.logits)
             )
             logits = _flat(jnp.concatenate([*parts], axis=1))
-            return output._replace(logits=logits, loss=output.loss + self.weight * loss)
+            return output._replace(logits=logits, loss=output.loss + self.vcl_weight * loss)
 
         return with_loss
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from flax import nnx
 
-from experiments.models.dynamic_erf import DynamicErf
-from experiments.models.dynamic_tanh import DynamicTanh
+from experiments.models.dynamic import DynamicErf, DynamicTanh
 from experiments.models.rectifier import StandardizedRectifier
 from jaxnorm.nnx import BatchNorm, PopulationNorm
 

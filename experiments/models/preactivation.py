@@ -70,3 +70,36 @@ class PreActivationNetwork(nnx.Module):
         for unit in self.units:
             x = unit(x)
         return self.head(self.last(x).mean((1, 2)))
+
+
+def resnet18(sizes: NetworkSizes, style: Style, rngs: nnx.Rngs) -> PreActivationNetwork:
+    """Four stages of two units, of 1, 2, 4 and 8 times ``channels`` channels (the papers: 64).
+
+    Args:
+        sizes: of one image, the classes, and the channels of the first stage.
+        style: what stands before each convolution but the first.
+        rngs: the random streams of the initial parameters.
+
+    Source: He et al. 2016 (identity mappings); Kutsuna 2019, section 6.2.
+    """
+    widths = [sizes.channels * factor for factor in (1, 1, 2, 4, 8)]
+    return PreActivationNetwork(sizes, widths, 2, style, rngs)
+
+
+#: How much wider than the first convolution the first stage is.
+WIDENING = 10
+
+
+def wrn28x10(sizes: NetworkSizes, style: Style, rngs: nnx.Rngs) -> PreActivationNetwork:
+    """Three stages of four units of 160, 320 and 640 channels, after a convolution to 16.
+
+    Args:
+        sizes: of one image, the classes, and channels.
+        style: what stands before each convolution but the first.
+        rngs: the random streams of the initial parameters.
+
+    Source: Zagoruyko and Komodakis 2016, table 1; Ikami et al. 2021, section 4.1.
+    """
+    stem = max(1, sizes.channels // 4)
+    widths = [stem, *(WIDENING * stem * factor for factor in (1, 2, 4))]
+    return PreActivationNetwork(sizes, widths, 4, style, rngs)

@@ -13,24 +13,17 @@ from jaxtyping import Array
 
 from experiments.config import Config
 from experiments.errors import UserError, unknown
-from experiments.models.activations import ACTIVATIONS
-from experiments.models.cnn4 import CNN4
-from experiments.models.cnn9 import CNN9
+from experiments.models.convolutional import CNN4, CNN9, ELU11, NIN, VGG19
 from experiments.models.dgcnn import DGCNN
-from experiments.models.elu11 import ELU11
 from experiments.models.mlp import MLP
-from experiments.models.nin import NIN
 from experiments.models.noisy_scales import PRE_ACTIVATION, count_places, noisy_scales
 from experiments.models.normalized_transformer import NormalizedTransformer
 from experiments.models.norms import MakeNorm, maker
-from experiments.models.resnet18 import resnet18
-from experiments.models.resnet50 import ResNet50
-from experiments.models.resnet110 import ResNet110
+from experiments.models.preactivation import resnet18, wrn28x10
+from experiments.models.residual import ResNet50, ResNet110
 from experiments.models.sizes import NetworkSizes
-from experiments.models.style import Activation, Style
+from experiments.models.style import ACTIVATIONS, Activation, Style
 from experiments.models.transformer import Transformer
-from experiments.models.vgg19 import VGG19
-from experiments.models.wrn28x10 import wrn28x10
 from experiments.names import CNN9_SIDE
 from jaxnorm.activations import standardized
 

@@ -1,13 +1,13 @@
-"""The residual unit of the original networks, activated after the sum."""
+"""Residual networks that are activated after the sum, as the original ones, and their unit."""
 
 from collections.abc import Sequence
 
 import jax.numpy as jnp
 from flax import nnx
 
-from experiments.models.activations import ACTIVATIONS
-from experiments.models.sizes import Images
-from experiments.models.style import Nonlinearity, Style, conv_block
+from experiments.models.pooling import max_pool_3x3
+from experiments.models.sizes import Images, Logits, NetworkSizes
+from experiments.models.style import ACTIVATIONS, Nonlinearity, Style, conv_block
 
 #: (channels, kernel size, stride) of each convolution.
 Layers = Sequence[tuple[int, int, int]]
@@ -59,3 +59,80 @@ class Residual(nnx.Module):
     def _unprojected(self, x: Images) -> Images:
         x = x[:, :: self.stride, :: self.stride]
         return jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, self.new_channels)))
+
+
+class ResNet110(nnx.Module):
+    """A convolution, 54 residual units of two in three stages, pooling, a classifier.
+
+    The stages have 16, 32 and 64 channels, and the shortcuts no parameters.
+
+    Args:
+        sizes: of one image, the classes, and channels.
+        style: how each convolution and each sum is normalized and activated.
+        rngs: the random streams of the initial parameters.
+
+    Source: He et al. 2016 (deep residual learning), section 4.2; Ikami et al. 2021, section 4.1.
+    """
+
+    #: The units of each of the three stages.
+    UNITS = 18
+
+    def __init__(self, sizes: NetworkSizes, style: Style, rngs: nnx.Rngs):
+        before = max(1, sizes.channels // 4)
+        self.stem = conv_block(sizes.shape[-1], before, style._replace(dropout=0.0), rngs)
+        units = []
+        for stage in range(3):
+            for unit in range(self.UNITS):
+                stride = 2 if stage and not unit else 1
+                after = before * stride
+                layers = ((after, 3, stride), (after, 3, 1))
+                units.append(Residual(before, layers, False, style, rngs))
+                before = after
+        self.units = nnx.List(units)
+        self.head = nnx.Linear(before, sizes.num_classes, rngs=rngs)
+
+    def __call__(self, x: Images) -> Logits:
+        x = self.stem(x)
+        for unit in self.units:
+            x = unit(x)
+        return self.head(x.mean((1, 2)))
+
+
+class ResNet50(nnx.Module):
+    """A 7 x 7 convolution, max pooling, 16 bottleneck units in four stages, a classifier.
+
+    A stage's stride is in the 3 x 3 convolution of its first unit, as in the training code that
+    Ikami et al. follow (Gross and Wilber 2016); it does not change the number of parameters.
+
+    Args:
+        sizes: of one image, the classes, and the channels of the first convolution.
+        style: how each convolution and each sum is normalized and activated.
+        rngs: the random streams of the initial parameters.
+
+    Source: He et al. 2016 (deep residual learning), table 1; Ikami et al. 2021, section 4.3.
+    """
+
+    #: The units of each stage.
+    STAGES = (3, 4, 6, 3)
+    #: The channels of a unit's output, in multiples of its 3 x 3 convolution's.
+    EXPANSION = 4
+
+    def __init__(self, sizes: NetworkSizes, style: Style, rngs: nnx.Rngs):
+        channels, undropped = sizes.channels, style._replace(dropout=0.0)
+        self.stem = conv_block(sizes.shape[-1], channels, undropped, rngs, 7, padding=3, stride=2)
+        before, units = channels, []
+        for stage, count in enumerate(self.STAGES):
+            width = channels * 2**stage
+            for unit in range(count):
+                stride = 2 if stage and not unit else 1
+                layers = ((width, 1, 1), (width, 3, stride), (self.EXPANSION * width, 1, 1))
+                units.append(Residual(before, layers, True, style, rngs))
+                before = self.EXPANSION * width
+        self.units = nnx.List(units)
+        self.head = nnx.Linear(before, sizes.num_classes, rngs=rngs)
+
+    def __call__(self, x: Images) -> Logits:
+        x = max_pool_3x3(self.stem(x))
+        for unit in self.units:
+            x = unit(x)
+        return self.head(x.mean((1, 2)))

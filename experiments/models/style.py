@@ -1,19 +1,40 @@
 """What stands between two linear maps of a network, the same everywhere in it."""
 
+import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
-from experiments.models.alpha_dropout import AlphaDropout
 from experiments.models.magnitude import preserving_sum
 from experiments.models.norms import MakeNorm
 
 Values = Float[Array, "rows *shape"]
 Activation = Callable[[Values], Values]
+
+#: The activations by name.
+ACTIVATIONS: Mapping[str, Activation] = MappingProxyType(
+    {
+        "relu": jax.nn.relu,
+        "leaky_relu": jax.nn.leaky_relu,
+        "leaky_relu_0.2": functools.partial(jax.nn.leaky_relu, negative_slope=0.2),
+        "elu": jax.nn.elu,
+        "selu": jax.nn.selu,
+        "gelu": jax.nn.gelu,
+        "silu": jax.nn.silu,
+        "sigmoid": jax.nn.sigmoid,
+        "tanh": jax.nn.tanh,
+        "identity": lambda x: x,
+    }
+)
+
+#: What a dropped unit is set to: the limit of the SELU at minus infinity.
+SATURATED = -1.7580993408473766
 
 
 class Style(NamedTuple):
@@ -67,6 +88,32 @@ class Style(NamedTuple):
     def of_linear(self, rngs: nnx.Rngs) -> dict[str, Any]:
         """The options of a linear map before a normalizer."""
         return {"use_bias": self.use_bias, "kernel_init": self.kernel_init, "rngs": rngs}
+
+
+class AlphaDropout(nnx.Module):
+    """a (x or alpha') + b in training, a unit being alpha' with probability ``rate``; else x.
+
+    With q = 1 - rate, a = (q + alpha'^2 q (1 - q))^(-1/2) and b = -a (1 - q) alpha', an input of
+    mean 0 and variance 1 has an output of mean 0 and variance 1.
+
+    Args:
+        rate: the probability that a unit is dropped.
+        rngs: the random streams; its draws come from ``dropout``.
+
+    Source: Klambauer et al. 2017, "Self-normalizing neural networks", section 2.
+    """
+
+    def __init__(self, rate: float, *, rngs: nnx.Rngs):
+        self.dropout = nnx.Dropout(rate, rngs=rngs)
+
+    def __call__(self, x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+        if self.dropout.deterministic:
+            return x
+        kept = 1 - self.dropout.rate
+        scale = (kept + SATURATED**2 * kept * (1 - kept)) ** -0.5
+        # Ordinary dropout of x - alpha' gives (x - alpha') / q or 0.
+        dropped = self.dropout(x - jnp.asarray(SATURATED, x.dtype)) * kept + SATURATED
+        return scale * (dropped - (1 - kept) * SATURATED)
 
 
 class Nonlinearity(nnx.Module):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from experiments.config import Config
 from experiments.methods.method import Method
 from experiments.methods.optimizer import MOMENTUM
+from experiments.methods.overrides import Overrides
 from experiments.papers.grid import Cell, Protocol
 from experiments.papers.item import Item
 from experiments.papers.run import named
@@ -116,8 +117,9 @@ def _fields(settings: Any) -> dict[str, Any]:
 
 def _parts(method: Method) -> dict[str, Any]:
     """The numbers in the parts of a method, by their flags' names where they have one."""
+    flags = {each.name for each in fields(Overrides)}
     return {
-        each.metadata.get("flag") or f"{type(part).__name__}.{each.name}": value
+        each.name if each.name in flags else f"{type(part).__name__}.{each.name}": value
         for part in method.parts
         for each in fields(part)
         if isinstance(value := getattr(part, each.name), int | float)

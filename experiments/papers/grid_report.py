@@ -54,9 +54,9 @@ def said_of_noise(cells: Sequence[Cell], protocol: Protocol) -> list[str]:
         method = method_of(cell, protocol.changed(**cell.changes))
         if noise := method.get(ScaleNoise):
             where = "last layer, l / L of it in layer l" if noise.grows else "each layer"
-            said[f"{cell.row} {noise.stddev:g} ({where}, a draw a sample)"] = None
+            said[f"{cell.row} {noise.noise:g} ({where}, a draw a sample)"] = None
         if drawn := method.get(StepNoise):
-            said[f"{cell.row} {drawn.stddev:g} (each layer, a draw a step)"] = None
+            said[f"{cell.row} {drawn.noise:g} (each layer, a draw a step)"] = None
     if not said:
         return []
     return [f"Noise, its sigma (ours where the paper states none): {'; '.join(said)}."]

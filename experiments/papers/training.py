@@ -9,7 +9,6 @@ from typing import Any
 from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.methods.constrained import Sphere
-from experiments.methods.flags import adjusted
 from experiments.methods.method import Method
 from experiments.methods.overrides import Overrides
 from experiments.methods.scale_noise import ScaleNoise
@@ -82,10 +81,10 @@ def method_of(cell: Cell, setting: Protocol) -> Method:
     """The method of a cell, with what the cell and the protocol change of it."""
     method = METHODS[cell.method]
     if setting.growing_noise:
-        method = method.changed(ScaleNoise, stddev=setting.growing_noise, grows=True)
+        method = method.changed(ScaleNoise, noise=setting.growing_noise, grows=True)
     if setting.squared_radius:
         method = method.changed(Sphere, squared_radius=setting.squared_radius)
-    return adjusted(method, Overrides(**cell.overrides))
+    return method.adjusted(Overrides(**cell.overrides))
 
 
 def config_of(setting: Protocol, data_dir: Path | None = None) -> Config:

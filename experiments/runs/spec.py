@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from experiments.checkpoints.config import FREE
 from experiments.config import Config
 
-#: Flags that say which trainings a command wants, not what each of them is.
-WHICH = frozenset(
-    {"methods", "seeds", "jobs", "ray", "ray_cpus", "ray_gpus", "fresh", "tune", "tune_epochs"}
+#: Settings that change no number: where a training is computed and what it tells meanwhile, and
+#: which trainings a paper's table wants. One that diverged may go on from its last good checkpoint
+#: without the updates that did it.
+FREE = frozenset(
+    {"tensorboard", "nonfinite", "parallel", "mesh", "coordinator", "processes", "process_id"}
     | {"only_rows", "only_columns", "last"}
 )
 
@@ -50,7 +51,7 @@ class Spec:
         """All that decides the numbers; settings that are left out have no entry."""
         flags = asdict(self.config) | dict(self.changes)
         own = {"method": self.method, "seed": self.seed, "data": self.data}
-        kept = {name: value for name, value in flags.items() if name not in FREE | WHICH}
+        kept = {name: value for name, value in flags.items() if name not in FREE}
         return {name: value for name, value in (kept | own).items() if value is not None}
 
     @property

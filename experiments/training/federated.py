@@ -1,16 +1,18 @@
 """Federated averaging: clients of few classes train apart, then their weights are averaged."""
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int, Key, PyTree, Shaped, UInt
 
 from experiments.data.dataset import Dataset
 from experiments.errors import UserError
 from experiments.training.ahead_of_time import AheadOfTime
-from experiments.training.epoch import EpochPlan, batch_order, make_epoch
-from experiments.training.runners import Scanned, seen_by_network
+from experiments.training.epoch import EpochPlan, batch_of, batch_order, make_epoch
+from experiments.training.runners import Scanned
 from experiments.training.state import AnyArray, Batch, StepMetrics, TrainState, is_key, run_keys
 
 #: The pieces of rows, sorted by their labels, that a client has.
@@ -37,7 +39,8 @@ class Federated(Scanned):
         rows = shares(jnp.asarray(y), self._clients, state.seed)
         own = batch_order(state, rows.shape[1], self._plan.batch_size)[index]
         taken = rows[:, own].ravel()
-        return seen_by_network(self._plan, state, X[taken], y[taken], index)
+        seen = jax.jit(partial(batch_of, augment=self._plan.augment))
+        return seen(state, X[taken], y[taken], np.int32(index))
 
 
 def make_round(

@@ -34,9 +34,8 @@ class Epoch(NamedTuple):
 
     @classmethod
     def of_list(cls, saved: Sequence[Any]) -> "Epoch":
-        """An entry as JSON has it; early ones end with the test accuracy."""
-        names = cls._fields[:5] if len(saved) == 5 else cls._fields
-        return record_of(cls, {**cls._field_defaults, **dict(zip(names, saved, strict=True))})
+        """An entry as JSON has it."""
+        return record_of(cls, dict(zip(cls._fields, saved, strict=True)))
 
 
 class History(NamedTuple):

@@ -10,6 +10,7 @@ from jaxtyping import PyTree
 
 from experiments.config import Config
 from experiments.errors import UserError
+from experiments.extras import library
 from experiments.methods.method import Method
 from experiments.methods.part import Context, Optimizer
 from experiments.methods.reparametrized import Initialized
@@ -67,26 +68,15 @@ def noise_multiplier(epsilon: float, delta: float, share: float, steps: int) -> 
     each batch (Poisson), while batches are parts of a random order. The moments by which inputs
     are standardized count as public.
     """
-    try:
-        from dp_accounting import (
-            DpEvent,
-            GaussianDpEvent,
-            PoissonSampledDpEvent,
-            SelfComposedDpEvent,
-            calibrate_dp_mechanism,
-        )
-        from dp_accounting.rdp import RdpAccountant
-    except ModuleNotFoundError:
-        raise UserError(
-            "--epsilon needs the package dp-accounting; install it: pip install -e '.[private]'."
-        ) from None
+    dp = library("dp_accounting", "--epsilon", "private", "other training needs nothing")
+    rdp = library("dp_accounting.rdp", "--epsilon", "private", "other training needs nothing")
 
-    def training(noise: float) -> DpEvent:
-        step = PoissonSampledDpEvent(share, GaussianDpEvent(noise))
-        return SelfComposedDpEvent(step, steps)
+    def training(noise: float) -> Any:
+        step = dp.PoissonSampledDpEvent(share, dp.GaussianDpEvent(noise))
+        return dp.SelfComposedDpEvent(step, steps)
 
-    accountant = partial(RdpAccountant, range(2, 256))
-    return float(calibrate_dp_mechanism(accountant, training, epsilon, delta))
+    accountant = partial(rdp.RdpAccountant, range(2, 256))
+    return float(dp.calibrate_dp_mechanism(accountant, training, epsilon, delta))
 
 
 def check_private(method: Method, context: Context, config: Config, placement: Placement) -> None:

@@ -1,7 +1,7 @@
 """The ways to run an epoch: as one compiled scan, or as calls of one compiled step."""
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -11,17 +11,19 @@ from flax import nnx
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.epoch import (
     EpochPlan,
-    Refresh,
     batch_of,
     batch_order,
     make_epoch,
-    make_indexed_step,
+    steps_per_epoch,
 )
 from experiments.training.state import AnyArray, Batch, StepMetrics, TrainState
 
 #: How many steps the device is given before the host turns to something else: enough to be busy for
 #: a while, and fewer than JAX lets be under way.
 STEPS_AHEAD = 8
+
+#: What a step is given beside the state and its index.
+Rows = tuple[AnyArray, ...]
 
 
 def nothing() -> None:
@@ -67,55 +69,45 @@ class Scanned(AheadOfTime):
 
     def batch(self, state: TrainState, X: AnyArray, y: AnyArray, index: int) -> Batch:
         """The batch of a step, as the network sees it."""
-        return _batch_in_memory(self._plan, state, X, y, index)
+        return Stepwise(self._plan).batch(state, X, y, index)
 
 
-class Loop:
-    """The steps of an epoch as calls; step and refreshes are compiled each on its own.
+class Stepwise:
+    """The same function as `Scanned`, as calls of one compiled step.
 
-    Args:
-        step: ``(state, *batch, index) -> (state, metrics)``; it consumes the state.
-        refreshes: what is done between steps.
+    XLA on the CPU computes the gradients of convolutions inside a loop 10 to 50 times slower than
+    outside (https://github.com/jax-ml/jax/issues/12868), which is far more than a call costs. The
+    step and the refreshes are compiled each on its own.
     """
 
-    def __init__(self, step: Callable[..., Any], refreshes: Sequence[Refresh] = ()):
-        self.step = AheadOfTime(step, donate_argnums=0)
+    title = "a call per step"
+
+    def __init__(self, plan: EpochPlan):
+        self._plan = plan
+        self._order = AheadOfTime(lambda state, X: batch_order(state, len(X), plan.batch_size))
+        self._step = AheadOfTime(
+            lambda state, *rows: plan.step(state, self._seen(state, *rows)), donate_argnums=0
+        )
         self._refreshes = [
-            (refresh, AheadOfTime(refresh.run, donate_argnums=0)) for refresh in refreshes
+            (refresh, AheadOfTime(refresh.run, donate_argnums=0)) for refresh in plan.refreshes
         ]
 
-    def compile(
-        self, state: TrainState, X: AnyArray, y: AnyArray, batch: tuple[AnyArray, ...]
-    ) -> None:
+    def compile(self, state: TrainState, X: AnyArray, y: AnyArray) -> None:
         """Compiles everything that a call needs."""
-        self.step.compile(state, *batch, np.int32(0))
+        self._step.compile(state, *self._example(state, X, y), np.int32(0))
         for _, run in self._refreshes:
             run.compile(state, X, y, np.int32(0))
 
     def __call__(
-        self,
-        state: TrainState,
-        X: AnyArray,
-        y: AnyArray,
-        batches: Iterable[tuple[AnyArray, ...]],
-        steps: int,
-        meanwhile: Callable[[], None] = nothing,
+        self, state: TrainState, X: AnyArray, y: AnyArray, meanwhile: Callable[[], None] = nothing
     ) -> tuple[TrainState, StepMetrics]:
-        """The state after the epoch, and the mean metrics of its steps, which are fetched once.
-
-        Args:
-            state: at the start of the epoch.
-            X: the rows that a refresh sees.
-            y: their labels.
-            batches: what the step takes beside the state and the index.
-            steps: their number.
-            meanwhile: called once, when the device has the first steps to do.
-        """
+        """The state after the epoch, and the mean metrics of its steps, which are fetched once."""
         collected: list[StepMetrics] = []
+        batches, steps = self._batches(state, X, y), self._steps(X)
         for _, run in self._refreshes if int(state.epoch) == 0 else []:
             state = run(state, X, y, np.int32(-1))
-        for index, batch in enumerate(batches):
-            state, metrics = self.step(state, *batch, np.int32(index))
+        for index, rows in enumerate(batches):
+            state, metrics = self._step(state, *rows, np.int32(index))
             collected.append(metrics)
             if index + 1 == min(STEPS_AHEAD, steps):
                 meanwhile()
@@ -125,57 +117,35 @@ class Loop:
         means = jax.tree.map(lambda *each: np.mean(each), *jax.device_get(collected))
         return state._replace(epoch=state.epoch + 1), means
 
-
-class Stepwise:
-    """The same function as `Scanned`, without the scan.
-
-    XLA on the CPU computes the gradients of convolutions inside a loop 10 to 50 times slower than
-    outside (https://github.com/jax-ml/jax/issues/12868), which is far more than a call costs.
-    """
-
-    title = "a call per step"
-
-    def __init__(self, plan: EpochPlan):
-        self._order = AheadOfTime(lambda state, X: batch_order(state, len(X), plan.batch_size))
-        self._loop = Loop(make_indexed_step(plan.step, plan.augment), plan.refreshes)
-        self._plan = plan
-
-    def compile(self, state: TrainState, X: AnyArray, y: AnyArray) -> None:
-        """Compiles everything that a call needs."""
-        self._loop.compile(state, X, y, (X, y, self._order(state, X)))
-
-    def __call__(
-        self, state: TrainState, X: AnyArray, y: AnyArray, meanwhile: Callable[[], None] = nothing
-    ) -> tuple[TrainState, StepMetrics]:
-        """The state after the epoch, and the mean metrics of its steps."""
-        order = self._order(state, X)
-        return self._loop(state, X, y, [(X, y, order)] * len(order), len(order), meanwhile)
-
     def batch(self, state: TrainState, X: AnyArray, y: AnyArray, index: int) -> Batch:
         """The batch of a step, as the network sees it."""
-        return _batch_in_memory(self._plan, state, X, y, index)
+        rows = next(itertools.islice(self._batches(state, X, y), index, None))
+        return jax.jit(self._seen)(state, *rows, np.int32(index))
 
     @property
     def compilations(self) -> int:
         """How often the step was compiled."""
-        return self._loop.step.compilations
+        return self._step.compilations
+
+    def _steps(self, X: AnyArray) -> int:
+        return steps_per_epoch(len(X), self._plan.batch_size)
+
+    def _batches(self, state: TrainState, X: AnyArray, y: AnyArray) -> Iterator[Rows]:
+        """What each step is given beside the state and its index."""
+        return itertools.repeat((X, y, self._order(state, X)), self._steps(X))
+
+    def _example(self, state: TrainState, X: AnyArray, y: AnyArray) -> Rows:
+        """One of these, to compile for."""
+        return next(self._batches(state, X, y))
+
+    def _seen(self, state: TrainState, *rows: Any) -> Batch:
+        """Of what a step is given, with its index, the batch as the network sees it."""
+        X, y, order, index = rows
+        own = order[index]
+        return batch_of(state, X[own], y[own], index, self._plan.augment)
 
 
 def loops_are_slow(model: nnx.Module) -> bool:
     """Whether an epoch of this network should not be one compiled loop on this machine."""
     has_convolution = any(isinstance(module, nnx.Conv) for _, module in nnx.iter_modules(model))
     return has_convolution and jax.default_backend() == "cpu"
-
-
-def _batch_in_memory(
-    plan: EpochPlan, state: TrainState, X: AnyArray, y: AnyArray, index: int
-) -> Batch:
-    rows = batch_order(state, len(X), plan.batch_size)[index]
-    return seen_by_network(plan, state, X[rows], y[rows], index)
-
-
-def seen_by_network(
-    plan: EpochPlan, state: TrainState, X: AnyArray, y: AnyArray, index: int
-) -> Batch:
-    """The batch of some rows at the step of that index."""
-    return jax.jit(partial(batch_of, augment=plan.augment))(state, X, y, np.int32(index))

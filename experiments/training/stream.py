@@ -1,24 +1,23 @@
 """An epoch and an evaluation over rows that are read while they are used."""
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array
 
 from experiments.data.dataset import Dataset
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.devices import ONE_DEVICE, Placement
 from experiments.training.epoch import EpochPlan, batch_of, steps_per_epoch
 from experiments.training.evaluate import CHUNK, Evaluate
-from experiments.training.runners import Loop, nothing
-from experiments.training.state import AnyArray, Batch, Metrics, StepMetrics, TrainState
+from experiments.training.runners import Rows, Stepwise
+from experiments.training.state import AnyArray, Batch, Metrics, TrainState
 
 
-class Streamed:
+class Streamed(Stepwise):
     """An epoch ``(state, X, y) -> (state, mean metrics)``; X and y are a sample, for refreshes.
 
     Args:
@@ -29,41 +28,28 @@ class Streamed:
     title = "a call per step, over a stream"
 
     def __init__(self, plan: EpochPlan, dataset: Dataset):
-        self._plan, self._dataset = plan, dataset
-        self._steps = steps_per_epoch(dataset.train_rows, plan.batch_size)
-        self._loop = Loop(
-            lambda state, X, y, index: plan.step(state, self._seen(state, X, y, index)),
-            plan.refreshes,
-        )
+        super().__init__(plan)
+        self._dataset = dataset
 
-    def compile(self, state: TrainState, X: AnyArray, y: AnyArray) -> None:
-        """Compiles everything that a call needs."""
+    def _steps(self, X: AnyArray) -> int:
+        return steps_per_epoch(self._dataset.train_rows, self._plan.batch_size)
+
+    def _batches(self, state: TrainState, X: AnyArray, y: AnyArray) -> Iterator[Rows]:
         size, place = self._plan.batch_size, self._plan.placement
-        batch = place.feed(self._dataset.stream.train[place.own_rows(size)], size)
-        self._loop.compile(state, X, y, batch)
-
-    def __call__(
-        self, state: TrainState, X: AnyArray, y: AnyArray, meanwhile: Callable[[], None] = nothing
-    ) -> tuple[TrainState, StepMetrics]:
-        """The state after the epoch, and the mean metrics of its steps."""
-        batches = self._batches(int(state.seed), int(state.epoch))
-        return self._loop(state, X, y, batches, self._steps, meanwhile)
-
-    def batch(self, state: TrainState, X: AnyArray, y: AnyArray, index: int) -> Batch:
-        """The batch of a step, as the network sees it; X and y are not read."""
-        batches = self._batches(int(state.seed), int(state.epoch))
-        batch = next(itertools.islice(batches, index, None))
-        return jax.jit(self._seen)(state, *batch, np.int32(index))
-
-    def _batches(self, seed: int, epoch: int) -> Iterator[tuple[Array, Array]]:
-        size, place = self._plan.batch_size, self._plan.placement
-        own = place.own_rows(size)
-        return self._dataset.stream.batches(
+        seed, epoch, own = int(state.seed), int(state.epoch), place.own_rows(size)
+        batches: Iterator[Rows] = self._dataset.stream.batches(
             seed, epoch, size, own, lambda batch: place.feed(batch, size)
         )
+        return batches
 
-    def _seen(self, state: TrainState, X: Array, y: Array, index: Int[Array, ""]) -> Batch:
+    def _example(self, state: TrainState, X: AnyArray, y: AnyArray) -> Rows:
+        size, place = self._plan.batch_size, self._plan.placement
+        rows: Rows = place.feed(self._dataset.stream.train[place.own_rows(size)], size)
+        return rows
+
+    def _seen(self, state: TrainState, *rows: Any) -> Batch:
         """Rows come as they are stored: less to send, and standardized where they arrive."""
+        X, y, index = rows
         return batch_of(state, standardized(self._dataset, X), y, index, self._plan.augment)
 
 

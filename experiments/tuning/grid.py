@@ -47,14 +47,9 @@ def grid_of(written: Sequence[str]) -> Grid:
 
 def combinations(method: Method, grid: Grid) -> list[Changes]:
     """Every combination of the values that mean something to the method."""
-    own = {
-        each.metadata["flag"]
-        for part in method.parts
-        for each in dataclasses.fields(part)
-        if "flag" in each.metadata
-    }
-    shared = {field.name for field in dataclasses.fields(Config)}
-    names = [name for name in grid if name in own | shared]
+    own = {each.name for part in method.parts for each in dataclasses.fields(part)}
+    of_parts = {each.name for each in dataclasses.fields(Overrides)}
+    names = [name for name in grid if name in own or name not in of_parts]
     products = itertools.product(*(grid[name] for name in names))
     return [tuple(zip(names, values, strict=True)) for values in products]
 

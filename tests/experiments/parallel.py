@@ -7,7 +7,6 @@ import jax
 import numpy as np
 
 from experiments.config import Config
-from experiments.methods.flags import adjusted
 from experiments.methods.method import Method
 from experiments.methods.overrides import Overrides
 from experiments.methods.table import METHODS
@@ -33,7 +32,7 @@ def placement(entry: str, devices: int, mesh: str = "") -> Placement:
 
 def trainer(name: str, where: Placement, groups: int = 1, **settings) -> Trainer:
     """A method on two layers of eight units, trained by SGD."""
-    return trainer_of(adjusted(METHODS[name], Overrides(sample_size=2)), where, groups, **settings)
+    return trainer_of(METHODS[name].adjusted(Overrides(sample_size=2)), where, groups, **settings)
 
 
 def trainer_of(method: Method, where: Placement, groups: int = 1, **settings) -> Trainer:

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxnorm
 from experiments.checkpoints import keeper
-from experiments.checkpoints.arrays import checksums, flatten, unflatten
+from experiments.checkpoints.arrays import checksums, flatten
 from experiments.checkpoints.checkpoints import Checkpoints
 from experiments.checkpoints.config import check_config
 from experiments.cli import main
@@ -37,15 +37,6 @@ def assert_same(one, other):
     for (name, a), b in zip(flatten(one).items(), flatten(other).values(), strict=True):
         assert a.dtype == b.dtype, name
         np.testing.assert_array_equal(a, b, strict=True)
-
-
-def test_flat_names_are_paths_and_come_back(state):
-    flat = flatten(state)
-    assert "params.blocks.0.linear.kernel.scale" in flat
-    assert flat["model_state.dropout.key"].dtype == jnp.uint32
-    assert_same(unflatten(flat, state), state)
-    with pytest.raises(ValueError, match="share a path"):
-        flatten({"a": {"b": jnp.ones(1)}, "a.b": jnp.ones(1)})
 
 
 def test_what_is_saved_is_the_state_before_its_memory_is_reused(tmp_path):
@@ -145,15 +136,6 @@ def test_short_epochs_are_saved_by_the_clock(tmp_path, monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     with pytest.raises(UserError, match="--checkpoint-seconds is 5, and there are 2 processes"):
         keeper.keeping(settings, {}, epochs=9).__enter__()
-
-
-def test_every_setting_that_differs_is_named():
-    check_config({"a": 1, "b": 2.5}, {"a": 1, "b": 2.5}, "here")
-    with pytest.raises(UserError, match="here/7 is of other settings") as error:
-        check_config({"a": 1, "b_c": 2, "d": 3}, {"a": 1, "b_c": 4, "e": 5}, "here/7")
-    for part in ("b-c 2 there and 4 here", "d 3 there", "e not a setting there and 5 here"):
-        assert part in str(error.value)
-    assert "a 1" not in str(error.value)
 
 
 def test_checkpoints_from_before_a_setting_came_fit_its_default():
@@ -275,22 +257,15 @@ def test_a_damaged_checkpoint_is_named_and_another_used_only_if_asked(again, tmp
     if damage == "truncated":
         status, err = again("--resume-from", "2")
         assert status == 0, err
-        assert sorted(f.name for f in (tmp_path / "checkpoints").iterdir()) == ["2", "3"]
+        assert sorted(f.name for f in (tmp_path / "checkpoints").glob("[0-9]*")) == ["2", "3"]
 
 
-def test_impossible_flags_are_told(trained, tmp_path, capsys):
+def test_a_folder_that_cannot_be_is_told(trained, capsys):
     command, _ = trained
-    wrong = {
-        "--resume": "wanted --checkpoint-dir: give the one to resume from",
-        "--checkpoint-dir /dev/null/below": "cannot write checkpoints to /dev/null/below",
-        f"--checkpoint-dir {tmp_path} --keep 0": "--keep is 0",
-        f"--checkpoint-dir {tmp_path} --checkpoint-every 0": "--checkpoint-every is 0",
-    }
-    for flags, message in wrong.items():
-        assert main([*command, *flags.split()]) == 2
-        err = capsys.readouterr().err
-        assert message in err
-        assert err.count("\n") == 1
+    assert main([*command, "--checkpoint-dir", "/dev/null/below"]) == 2
+    err = capsys.readouterr().err
+    assert "cannot write checkpoints to /dev/null/below" in err
+    assert err.count("\n") == 1
 
 
 def test_another_seed_and_other_training_rows_are_refused(again, trained):

@@ -1,15 +1,15 @@
 """The walk through a new method in CONTRIBUTING.md, run as it stands there."""
 
 import re
+from dataclasses import make_dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 
-from experiments.methods.flags import adjusted
 from experiments.methods.method import Method
+from experiments.methods.overrides import Overrides
 from experiments.training.fit import fit
 from experiments.training.trainer import make_trainer
 from tests.experiments.toy import SETTINGS, toy_dataset
@@ -37,9 +37,13 @@ def test_the_method_trains_and_carries_its_state(method: Method) -> None:
         assert np.linalg.norm(old - new) < np.linalg.norm(new) + 0.1
 
 
-def test_its_setting_is_a_flag(method: Method) -> None:
-    assert adjusted(method, SimpleNamespace(slow_weight=0.5)).parts[0].weight == 0.5
-    assert adjusted(method, SimpleNamespace(slow_weight=None)) == method
+def test_its_setting_is_a_flag(method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = make_dataclass(
+        "Overrides", [("slow_weight", float | None, None)], bases=(Overrides,), frozen=True
+    )
+    monkeypatch.setattr("experiments.methods.method.Overrides", flags)
+    assert method.adjusted(flags(slow_weight=0.5)).parts[0].slow_weight == 0.5
+    assert method.adjusted(flags()) == method
 
 
 def test_the_walk_names_files_that_there_are() -> None:

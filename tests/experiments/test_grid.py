@@ -12,7 +12,7 @@ from experiments.methods.constrained import Sphere
 from experiments.methods.overrides import Overrides
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS
-from experiments.models.activations import ACTIVATIONS
+from experiments.models.style import ACTIVATIONS
 from experiments.papers.data import described, enlarged, find, load_data, subset
 from experiments.papers.fingerprint import data_of, fingerprint
 from experiments.papers.grid import PAPER, Cell, Grid, Ordering, Protocol

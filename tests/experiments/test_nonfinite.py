@@ -1,6 +1,5 @@
 """Steps that are not finite: where the run stops, what is skipped, and what compare makes of it."""
 
-import csv
 import functools
 
 import jax
@@ -15,7 +14,7 @@ from experiments.methods.table import METHODS
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.epoch import batch_order
 from experiments.training.fit import fit
-from experiments.training.nonfinite import first_nonfinite, guarded, mean_of_taken
+from experiments.training.nonfinite import first_nonfinite, guarded
 from experiments.training.state import Batch, StepMetrics
 from experiments.training.trainer import make_trainer
 from tests.experiments.parallel import with_keys
@@ -106,11 +105,6 @@ def test_a_guard_changes_no_finite_run():
         np.testing.assert_allclose(curve, curves[0], rtol=1e-5)
 
 
-def test_the_mean_leaves_out_what_was_skipped():
-    assert mean_of_taken((1.0 + 0.0 + 2.0) / 3, 1, 3) == pytest.approx(1.5)
-    assert np.isnan(mean_of_taken(0.0, 3, 3))
-
-
 def test_a_key_in_the_state_is_kept_too():
     state = start(trainer("record"), 0)._replace(model_state={"key": jax.random.key(1)})
 
@@ -140,24 +134,13 @@ def test_train_exits_with_1_and_one_line_or_goes_on(npz, tmp_path, capsys):
     command += ["--out", str(tmp_path / "out"), "--checkpoint-dir", str(tmp_path / "saved")]
     assert main(command) == 1
     err = capsys.readouterr().err
-    assert "none, seed 0: not finite at step" in err
+    assert "none, seed 0: diverged, not finite at step" in err
     assert "The last good checkpoint: none." in err
     assert err.count("\n") == 1
     assert not list((tmp_path / "out").iterdir())
     assert main([*command, "--skip-nonfinite", "--resume"]) == 0
     captured = capsys.readouterr()
     assert "Updates left out, as something was not finite: " in captured.out
-
-
-def test_compare_records_a_diverged_run_and_goes_on(npz, tmp_path, capsys):
-    command = ["compare", "--dataset", npz, "--methods", "none", "--seeds", "2", *FLAGS]
-    assert main([*command, "--learning-rate", "1e38", "--out", str(tmp_path)]) == 0
-    with (tmp_path / "results.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["seed"] for row in rows] == ["0", "1"]
-    assert all(np.isnan(float(row["train_loss"])) for row in rows)
-    assert all(row["outcome"].startswith("diverged, not finite at step") for row in rows)
-    assert "(2 diverged)" in (tmp_path / "table.md").read_text()
 
 
 def test_a_finite_loss_with_a_gradient_that_is_not_is_skipped():

@@ -5,15 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.methods.flags import adjusted
-from experiments.methods.normalizers import Dropout
-from experiments.methods.overrides import Overrides
 from experiments.methods.part import Output
 from experiments.methods.paths import by_path
-from experiments.methods.population import GammaDecay, PopulationNorm
-from experiments.methods.scale_noise import ScaleNoise
+from experiments.methods.population import GammaDecay
 from experiments.methods.table import METHODS
-from experiments.methods.variance_constancy import VarianceConstancy
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.epoch import EpochPlan, Refresh
 from experiments.training.evaluate import make_evaluate
@@ -86,33 +81,11 @@ def test_the_decay_is_part_of_the_loss():
 
 def test_the_strength_is_multiplied_as_asked():
     raw = {"a": {"scale": jnp.array([2.0, 1.0]), "bias": jnp.zeros(2)}}
-    part, own = GammaDecay(times=3.0), {"a": jnp.array([0.5, 0.25])}
+    part, own = GammaDecay(decay_times=3.0), {"a": jnp.array([0.5, 0.25])}
     context, keys = toy_trainer("pn+gamma-decay").context, jax.random.split(jax.random.key(0), 1)
     plain = Output(jnp.zeros((1, 2)), {}, jnp.float32(1.0))
     found = part.forward(lambda weights, X: plain, raw, own, keys, context)(raw, keys)
     assert float(found.loss) == pytest.approx(1 + 3 * (0.5 * 4 + 0.25))
-
-
-def test_users_settings_reach_the_parts_that_a_method_has():
-    settings = Overrides(
-        noise=0.7,
-        dropout=0.3,
-        sample_size=2,
-        vcl_weight=0.5,
-        refresh_every=4,
-        probes=3,
-        decay_times=2.0,
-    )
-    assert adjusted(METHODS["none"], settings) == METHODS["none"]
-    assert adjusted(METHODS["cwo"], settings).get(ScaleNoise).stddev == 0.7
-    assert adjusted(METHODS["bn+dropout"], settings).get(Dropout).rate == 0.3
-    vcl = adjusted(METHODS["vcl"], settings).get(VarianceConstancy)
-    assert (vcl.sample_size, vcl.weight, vcl.clip) == (2, 0.5, 1.0)
-    decay = adjusted(METHODS["pn+gamma-decay"], settings)
-    population, strengths = decay.get(PopulationNorm), decay.get(GammaDecay)
-    assert (population.every, population.rows) == (4, 10_000)
-    assert (strengths.every, strengths.probes, strengths.times) == (4, 3, 2.0)
-    assert adjusted(METHODS["pn"], settings).get(GammaDecay) is None
 
 
 def test_normprop_trains_with_a_batch_of_one_and_batch_normalization_cannot():

@@ -92,7 +92,7 @@ def test_each_process_feeds_its_own_rows(folder, entry):
 def test_a_signal_to_one_process_stops_both_after_the_same_epoch(folder):
     said = [(folder / f"err{number}.txt").read_text() for number in range(2)]
     stops = [[line for line in text.splitlines() if "stopped by a signal" in line] for text in said]
-    epochs = sorted(int(path.name) for path in (folder / "kept").iterdir())
+    epochs = sorted(int(path.name) for path in (folder / "kept").glob("[0-9]*"))
     end = f"stopped by a signal after epoch {epochs[-1]} of 1000; saved as {folder / 'kept'}"
     assert stops == [[f"{end}/{epochs[-1]}: --resume goes on from there."]] * 2
 

@@ -42,10 +42,6 @@ def test_a_projection_takes_every_other_position_to_all_channels() -> None:
     np.testing.assert_allclose(residual(x), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_nothing_is_projected_where_the_shape_stays() -> None:
-    assert unit(((2, 3, 1), (2, 3, 1)), project=True).shortcut is None
-
-
 def test_what_is_normalized_activated_and_dropped() -> None:
     """Convolutions are normalized; the last of the branch and the shortcut are not activated."""
     residual = nnx.eval_shape(lambda: unit(((3, 3, 2), (5, 3, 1)), True, "bn", 0.5))

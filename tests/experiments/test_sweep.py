@@ -10,11 +10,10 @@ from flax import nnx
 
 from experiments.config import Config
 from experiments.data.dataset import Dataset
-from experiments.methods.flags import adjusted
 from experiments.methods.optimizer import make_optimizer
 from experiments.methods.overrides import Overrides
 from experiments.methods.table import METHODS
-from experiments.models.alpha_dropout import AlphaDropout
+from experiments.models.style import AlphaDropout
 from experiments.papers.vcl.padded import Sizes, padded, sizes_of
 from experiments.papers.vcl.sweep import as_unpadded, make_sweep, padded_order
 from experiments.training.evaluate import make_evaluate
@@ -38,7 +37,7 @@ SETTINGS = Config(
     batch_size=12,
 )
 TIGHT, ROOMY = Sizes(56, 14, 23, 6, 3), Sizes(70, 19, 40, 9, 5)
-VCL = adjusted(METHODS["vcl"], Overrides(sample_size=6))
+VCL = METHODS["vcl"].adjusted(Overrides(sample_size=6))
 
 
 def splits() -> list[Dataset]:

@@ -36,9 +36,8 @@ def same(one, other, **tolerance):
         np.testing.assert_allclose(a, b, **tolerance)
 
 
-@pytest.mark.parametrize("method", ["cwo", "bn"])
-def test_an_epoch_is_a_loop_of_steps(method, request):
-    trainer, data = request.getfixturevalue(method), toy_dataset()
+def test_an_epoch_is_a_loop_of_steps(bn):
+    trainer, data = bn, toy_dataset()
     state, step = start(trainer, 7), AheadOfTime(trainer.step)
     losses = []
     for index, rows in enumerate(np.asarray(batch_order(state, 70, 16))):
@@ -73,11 +72,6 @@ def test_batches_cover_the_rows_in_a_new_order_each_epoch(cwo):
     assert not np.array_equal(first, other)
 
 
-def test_methods_share_batches_and_splits(cwo, bn):
-    mine, theirs = start(cwo, 5), start(bn, 5)
-    np.testing.assert_array_equal(batch_order(mine, 70, 16), batch_order(theirs, 70, 16))
-
-
 def test_no_second_compilation_for_another_seed_or_epoch(cwo, caplog):
     fit(cwo, toy_dataset(0), 0)
     with jax.log_compiles(), caplog.at_level(logging.DEBUG, logger="jax"):
@@ -88,24 +82,13 @@ def test_no_second_compilation_for_another_seed_or_epoch(cwo, caplog):
 
 def test_runs_depend_on_their_seed_alone(cwo):
     data = toy_dataset()
-    one, again, other = (fit(cwo, data, seed).curve for seed in (0, 0, 1))
+    run, again, other = (fit(cwo, data, seed) for seed in (0, 0, 1))
+    one, again, other = run.curve, again.curve, other.curve
     assert one == again
-    assert one != other
-
-
-@pytest.mark.parametrize("method", ["cwo", "bn"])
-def test_training_learns(method, request):
-    run = fit(request.getfixturevalue(method), toy_dataset(), 0)
-    assert [entry.epoch for entry in run.curve] == [1, 2, 3]
-    assert run.curve[-1].train_loss < run.curve[0].train_loss
-    assert run.curve[-1].test_accuracy > 0.5
+    assert one[-1].train_loss < one[0].train_loss
+    assert one[-1].test_accuracy > 0.5
     assert run.step_ms > 0
-
-
-def test_parameters_are_counted(cwo, bn):
-    # 6 -> 8 -> 8 -> 3 with a scale and a bias for each hidden unit, or BN's.
-    expected = 6 * 8 + 8 * 8 + 8 * 3 + 3 + 2 * 16
-    assert {fit(trainer, toy_dataset(), 0).parameters for trainer in (cwo, bn)} == {expected}
+    assert one != other
 
 
 @pytest.mark.parametrize("method", ["cwo", "cwo-step"])

@@ -15,7 +15,7 @@ from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
-from experiments.models.dynamic_erf import DynamicErf
+from experiments.models.dynamic import DynamicErf
 from experiments.models.sizes import NetworkSizes
 from experiments.models.style import Style
 from experiments.models.transformer import Transformer
@@ -45,7 +45,7 @@ def trainer(name: str) -> Trainer:
 
 METHODS_TRIED = [
     pytest.param(name, marks=[] if name in ("ln", "cwo") else [pytest.mark.slow])
-    for name in ("none", "ln", "rms", "dyt", "derf", "cwo", "lcw", "wn", "hyperball")
+    for name in ("none", "ln", "derf", "cwo", "lcw", "hyperball")
 ]
 
 

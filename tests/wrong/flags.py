@@ -1,6 +1,6 @@
 """Flags out of their range, and names that there are not."""
 
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +43,23 @@ def with_out(command: Any, at: Path, **changes: Any) -> object:
     return run(replace(command, out=at, **changes), "")
 
 
+def group_of(command: Any, name: str) -> tuple[str, Any]:
+    """The group of flags that has it, with the group's name; else the command itself."""
+    for each in fields(command):
+        group = getattr(command, each.name)
+        if is_dataclass(group) and hasattr(group, name):
+            return each.name, group
+    return "", command
+
+
 def flag(command: Any, name: str, value: Any) -> Wrong:
     shown = repr(value) if isinstance(value, str) else str(value)
-    default = getattr(command, name)
+    place, group = group_of(command, name)
+    default = getattr(group, name)
+    changes = {name: value} if not place else {place: replace(group, **{name: value})}
     left_out = "leave the flag out" if default is None else f"and it is {default}."
     named = f"--{name.replace('_', '-')} is {shown}; ", left_out
-    return Wrong(lambda at: with_out(command, at, **{name: value}), named)
+    return Wrong(lambda at: with_out(command, at, **changes), named)
 
 
 FLAGS: Walk = {

@@ -49,8 +49,7 @@ def second(at: Path) -> object:
 
 def trained_second(at: Path) -> object:
     with keeping(CheckpointSettings("saved"), {}, 2):
-        sizes = Train(depth=1, width=2, epochs=1, out=at / "out", checkpoint_dir="saved")
-        return run(sizes, "")
+        return run(Train(out=at / "out", checkpoint_dir="saved"), "")
 
 
 def stored(**changes: object) -> Callable[[Path], object]:

@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from experiments.data.dataset import Dataset
-from experiments.methods.flags import adjusted
 from experiments.methods.overrides import Overrides
 from experiments.methods.table import METHODS
 from experiments.papers.vcl.modes import multimodal
@@ -47,7 +46,7 @@ class Measured(NamedTuple):
 
 def measure(settings: Settings, name: str, data: Dataset, seed: int) -> Measured:
     """Trains a network, and reads its hidden pre-activations on the test rows."""
-    method = adjusted(METHODS[name], Overrides(sample_size=settings.sample_size))
+    method = METHODS[name].adjusted(Overrides(sample_size=settings.sample_size))
     trainer = make_trainer(method, settings, data)
     run = fit(trainer, data, seed)
     layers = _preactivations(trainer, run.trained, data.X_test)

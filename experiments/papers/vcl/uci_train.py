@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Float
 
 from experiments.data.dataset import Dataset
-from experiments.methods.flags import adjusted
 from experiments.methods.method import Method
 from experiments.methods.overrides import Overrides
 from experiments.methods.table import METHODS
@@ -194,7 +193,7 @@ class Sweeps:
         own = Overrides(
             sample_size=self._settings.sample_size, vcl_weight=self._settings.vcl_weight
         )
-        return adjusted(METHODS[name], own)
+        return METHODS[name].adjusted(own)
 
     def _make_sweep(self, activation: str, normalization: str, depth: int) -> AheadOfTime:
         """The program of a network, for arrays that hold each of the data sets."""
