@@ -62,8 +62,8 @@ class Comparison:
         self.config = settings.changed(nonfinite=nonfinite)
         self._events = EventFiles(settings.tensorboard if writes() else None)
         self._placement = make_placement(settings.parallel, settings.mesh)
-        rows = {"train_rows": settings.train_rows, "test_rows": settings.test_rows}
-        self.load = loader or cache(partial(load, settings.dataset, **rows))
+        rows = settings.train_rows, settings.test_rows
+        self.load = loader or cache(lambda seed: load(settings.dataset, seed, *rows))
         self.dataset = self.load if made is None else cache(partial(made, self.load))
         self._trainers: dict[tuple[object, ...], Trainer] = {}
 

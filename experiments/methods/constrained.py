@@ -8,7 +8,6 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 import jaxnorm
-from experiments.methods.flags import flag
 from experiments.methods.part import Context, Optimizer, Part
 
 
@@ -82,13 +81,13 @@ class ClippedByLayer(Part):
     """No layer's gradient is longer than that.
 
     Attributes:
-        max_norm: the largest norm of a layer's gradient; 0 clips nothing, as the paper.
+        clip: the largest norm of a layer's gradient; 0 clips nothing, as the paper.
     """
 
-    max_norm: float = flag(1.0, "clip")
+    clip: float = 1.0
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
         """Sees clipped gradients."""
-        if not self.max_norm:
+        if not self.clip:
             return optimizer
-        return optax.chain(jaxnorm.clip_by_layer_norm(self.max_norm), optimizer)
+        return optax.chain(jaxnorm.clip_by_layer_norm(self.clip), optimizer)
