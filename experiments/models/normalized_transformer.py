@@ -12,7 +12,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Num
 
 from experiments.models.sizes import NetworkSizes
-from experiments.models.transformer import HEADS, Tokens, check_sizes
+from experiments.models.transformer import HEADS, Tokens, check_sizes, embedding
 
 #: The axis of each matrix along which the embedding runs, by the path of the matrix.
 EMBEDDING_AXES: tuple[tuple[str, int], ...] = (
@@ -113,8 +113,8 @@ class NormalizedTransformer(nnx.Module):
     def __init__(self, sizes: NetworkSizes, rngs: nnx.Rngs):
         check_sizes(sizes)
         width, classes = sizes.width, sizes.num_classes
-        self.embedding = nnx.Embed(classes, width, rngs=rngs)
-        self.positions = nnx.Embed(sizes.shape[0], width, rngs=rngs)
+        self.embedding = embedding(classes, width, rngs)
+        self.positions = embedding(sizes.shape[0], width, rngs)
         rate = 1 / sizes.depth
         self.blocks = nnx.List(NormalizedBlock(width, rate, rngs) for _ in range(sizes.depth))
         self.head = nnx.Linear(width, classes, use_bias=False, rngs=rngs)

@@ -73,8 +73,8 @@ class Transformer(nnx.Module):
     ):
         check_sizes(sizes)
         shape, num_classes, width = sizes.shape, sizes.num_classes, sizes.width
-        self.embedding = nnx.Embed(num_classes, width, rngs=rngs)
-        self.positions = nnx.Embed(shape[0], width, rngs=rngs)
+        self.embedding = embedding(num_classes, width, rngs)
+        self.positions = embedding(shape[0], width, rngs)
         quiet = 1.0 if style.preserve_magnitude else (2 * sizes.depth) ** -0.5
         start = quiet if factor is None else factor
         block = (width, style, start, rngs)
@@ -89,6 +89,16 @@ class Transformer(nnx.Module):
         for block in self.blocks:
             x = block(x, mask)
         return self.head(_normalized(self.last, x))
+
+
+def embedding(count: int, width: int, rngs: nnx.Rngs) -> nnx.Embed:
+    """A vector for each number, in the type that the weights have when it is looked up.
+
+    Flax's own keeps the type that it was made with, and so would all activations after it.
+    """
+    made = nnx.Embed(count, width, rngs=rngs)
+    made.dtype = None
+    return made
 
 
 def check_sizes(sizes: NetworkSizes) -> None:

@@ -57,6 +57,22 @@ def test_it_learns_to_count(name: str) -> None:
     assert np.isfinite(run.curve[-1].test_loss)
 
 
+@pytest.mark.parametrize("name", ["none", "ln", "rms", "dyt", "cwo-centre-sphere", "ngpt"])
+def test_narrow_weights_make_narrow_activations(name: str) -> None:
+    """Tokens are no floating numbers, so nothing but the weights says the type."""
+    functional = trainer(name).context.functional
+
+    def forward(params: Any, tokens: Any) -> Any:
+        weights = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
+        return functional.apply(weights, functional.state, tokens, train=True)[0]
+
+    tokens = jax.ShapeDtypeStruct((2, LENGTH), jnp.int32)
+    program = jax.make_jaxpr(forward)(functional.params, tokens)
+    assert program.out_avals[0].dtype == jnp.bfloat16
+    products = [each for each in program.eqns if each.primitive.name == "dot_general"]
+    assert {own.aval.dtype for each in products for own in each.invars} == {jnp.bfloat16.dtype}
+
+
 @pytest.mark.parametrize("name", ["ln", pytest.param("dyt", marks=pytest.mark.slow)])
 def test_no_position_sees_those_after_it(name: str) -> None:
     subject = trainer(name)
