@@ -1,12 +1,13 @@
 """One page of verdicts, from committed csv files alone."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from experiments.bench.papers import SPEED, STEPS
+from experiments.errors import UserError
 from experiments.reading import reading
 from experiments.reports.files import write_whole
 from experiments.runs.analyse import LOOK_CONFIDENCE, LOOKS
@@ -27,6 +28,8 @@ from experiments.verdicts.picture import picture_of
 from experiments.verdicts.seen import WANTED, rows_like, seen
 from experiments.verdicts.sources import anchor, report_of, sources_table, table_of
 
+#: The verdicts by their keys in the file of sentences.
+WORDS = {"reproduced": REPRODUCED, "not_reproduced": NOT_REPRODUCED, "open": OPEN}
 #: The picture at the top of the page.
 PICTURE = "verdicts.png"
 #: The share of claims that three looks decide wrongly where no difference is real.
@@ -100,6 +103,7 @@ def page_of(folder: Path) -> str:
         f"difference is real. This page is written by `{COMMAND}` from the csv files beside it, "
         "and no figure on it by hand.",
         f"![Claims by paper and verdict, and differences with their intervals]({PICTURE})",
+        *headlines(judged),
         RULES,
     ]
     for paper in papers():
@@ -115,6 +119,26 @@ def page_of(folder: Path) -> str:
         sources_table(list(dict.fromkeys(files)), folder),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def headlines(judged: Mapping[str, tuple[Claim, Verdict]]) -> list[str]:
+    """What holds and what does not, in sentences whose verdicts are still those that they name.
+
+    Raises:
+        UserError: for a sentence that rests on another verdict than there is.
+    """
+    said = []
+    for each in read("tables.toml")["headline"]:
+        for key, word in WORDS.items():
+            for name in each.get(key, ()):
+                if judged[name][1].word != word:
+                    raise UserError(
+                        f"the sentence {each['says'][:40]!r} ... rests on {name} being {word}, and "
+                        f"it is {judged[name][1].word}; rewrite it in tables.toml."
+                    )
+        names = [name for key in WORDS for name in each.get(key, ())]
+        said.append(f"- {each['says']} ({', '.join(f'[{name}](#{name})' for name in names)})")
+    return ["\n".join(said)]
 
 
 def _table(judged: Iterable[tuple[Claim, Verdict]], folder: Path) -> str:

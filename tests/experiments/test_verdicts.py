@@ -13,7 +13,7 @@ from experiments.papers.registry import ITEMS
 from experiments.verdicts.beside import level_of
 from experiments.verdicts.claim import Claim, Side
 from experiments.verdicts.judge import NOT_REPRODUCED, OPEN, REPRODUCED, judge
-from experiments.verdicts.page import page_of
+from experiments.verdicts.page import headlines, page_of, verdicts_in
 from experiments.verdicts.seen import Seen, outcome_of, rows_of, seen, seen_in
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "results"
@@ -192,6 +192,16 @@ def test_the_committed_page_is_what_the_files_say():
     assert (RESULTS / "README.md").read_text() == page_of(RESULTS), (
         "run python -m experiments report --verdicts --folder experiments/results"
     )
+
+
+def test_a_sentence_that_its_runs_no_longer_bear_out_is_refused():
+    judged = verdicts_in(RESULTS)
+    (said,) = headlines(judged)
+    assert len(said.splitlines()) == 5
+    claim, verdict = judged["cwo-noise"]
+    turned = judged | {"cwo-noise": (claim, verdict._replace(word=REPRODUCED))}
+    with pytest.raises(UserError, match=f"cwo-noise being {NOT_REPRODUCED}"):
+        headlines(turned)
 
 
 def test_links_of_the_page_exist():
