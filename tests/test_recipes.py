@@ -22,7 +22,7 @@ def test_a_recipe_is_trained_as_the_methods_are(name):
 
 def test_the_loss_is_that_of_the_method_and_of_the_uci_tables():
     recipe, method = RECIPES["vcl/elu11"], METHODS["vcl"].parts[0]
-    assert (recipe.sample_size, recipe.strength) == (method.sample_size, method.weight)
+    assert (recipe.sample_size, recipe.strength) == (method.sample_size, method.vcl_weight)
     recipe, table = RECIPES["vcl/mlp/uci"], Settings()
     assert (recipe.sample_size, recipe.strength) == (table.sample_size, table.vcl_weight)
     assert (recipe.batch_size, recipe.epochs) == (table.batch_size, table.epochs)

@@ -85,9 +85,11 @@ class Stepwise:
     def __init__(self, plan: EpochPlan):
         self._plan = plan
         self._order = AheadOfTime(lambda state, X: batch_order(state, len(X), plan.batch_size))
-        self._step = AheadOfTime(
-            lambda state, *rows: plan.step(state, self._seen(state, *rows)), donate_argnums=0
-        )
+
+        def indexed_step(state: TrainState, *rows: AnyArray) -> tuple[TrainState, StepMetrics]:
+            return plan.step(state, self._seen(state, *rows))
+
+        self._step = AheadOfTime(indexed_step, donate_argnums=0)
         self._refreshes = [
             (refresh, AheadOfTime(refresh.run, donate_argnums=0)) for refresh in plan.refreshes
         ]

@@ -144,7 +144,7 @@ def test_the_variance_constancy_loss_reaches_every_kernel(traced: Traced) -> Non
 
 
 def test_the_first_layer_is_what_no_other_parameter_changes(traced: Traced) -> None:
-    """A kernel's pre-activations stay where all parameters beside its layer are changed."""
+    """A kernel's pre-activations stay where all but the kernel and its bias are changed."""
     model, layout = traced.model, traced.layout
     apply, inputs = model.one_by_one or (model.apply, model.inputs)
     collect = jax.jit(lambda p: dict(collect_preactivations(apply, p, *inputs, layout=layout)[1]))
@@ -154,12 +154,14 @@ def test_the_first_layer_is_what_no_other_parameter_changes(traced: Traced) -> N
         layer = kernel.rpartition("/")[0]
 
         def changed(path: Any, leaf: Any) -> Any:
-            return leaf if name_of(path).startswith(f"{layer}/") else leaf * 1.5 + 0.1
+            name = name_of(path)
+            own = name == kernel or (name.startswith(f"{layer}/") and name not in before)
+            return leaf if own else leaf * 1.5 + 0.1
 
         found = collect(jax.tree.map_with_path(changed, model.params))
         return bool(np.allclose(found[kernel], before[kernel], rtol=1e-5))
 
-    said = by_path(first_layer(model.apply, model.params, *model.inputs), bool)
+    said = by_path(first_layer(apply, model.params, *inputs), bool)
     assert {kernel: said[kernel] for kernel in before} == {
         kernel: stays(kernel) for kernel in before
     }
