@@ -14,12 +14,14 @@ from flax import nnx
 from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.errors import UserError
-from experiments.methods.constrained import Sphere
+from experiments.methods.constrained import ClippedByLayer, Sphere
 from experiments.methods.optimizer import make_optimizer, schedule_of
 from experiments.methods.overrides import Overrides
 from experiments.methods.part import Output
+from experiments.methods.population import GammaDecay
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS, find_methods
+from experiments.methods.variance_constancy import VarianceConstancy
 from experiments.names import DEFAULT_METHODS
 from experiments.training.trainer import make_trainer, network_of
 from jaxnorm import (
@@ -48,6 +50,17 @@ def test_the_table():
         assert not sphere or METHODS[name].get(Sphere) == Sphere(2.0, centered=centre)
     assert [method.name for method in find_methods("")] == DEFAULT_METHODS.split(",")
     assert [method.name for method in find_methods(" gn, cwo-sphere ")] == ["gn", "cwo-sphere"]
+
+
+def test_flags_reach_the_parts_that_have_them_and_no_other():
+    flags = Overrides(vcl_weight=0.5, sample_size=3, probes=7, decay_times=2.0, clip=0.0, noise=0.3)
+    vcl = METHODS["vcl"].adjusted(flags).get(VarianceConstancy)
+    assert (vcl.vcl_weight, vcl.sample_size, vcl.vcl_clip) == (0.5, 3, 1.0)
+    decay = METHODS["pn+gamma-decay"].adjusted(flags).get(GammaDecay)
+    assert (decay.probes, decay.decay_times, decay.refresh_every) == (7, 2.0, 10)
+    cwo = METHODS["cwo"].adjusted(flags)
+    assert (cwo.get(ClippedByLayer).clip, cwo.get(ScaleNoise).noise) == (0.0, 0.3)
+    assert METHODS["bn"].adjusted(flags) == METHODS["bn"]
 
 
 def test_a_method_that_is_named_twice_is_told():
