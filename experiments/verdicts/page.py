@@ -82,15 +82,14 @@ def verdict_on(claim: Claim, folder: Path) -> Verdict:
 
 def write_page(folder: Path) -> int:
     """Writes FOLDER/README.md and its picture; returns the number of claims on it."""
-    page = page_of(folder)
-    write_whole(folder / "README.md", page, flag="--folder")
-    write_whole(folder / PICTURE, picture_of(verdicts_in(folder)), flag="--folder")
-    return len(all_claims())
-
-
-def page_of(folder: Path) -> str:
-    """The page in Markdown."""
     judged = verdicts_in(folder)
+    write_whole(folder / "README.md", page_of(folder, judged), flag="--folder")
+    write_whole(folder / PICTURE, picture_of(judged), flag="--folder")
+    return len(judged)
+
+
+def page_of(folder: Path, judged: Mapping[str, tuple[Claim, Verdict]]) -> str:
+    """The page in Markdown, of every claim as it is judged by the files in the folder."""
     counts = Counter(verdict.word for _, verdict in judged.values())
     said = ", ".join(f"{counts[w]} {w}" for w in (REPRODUCED, NOT_REPRODUCED, OPEN))
     files = [each for claim, _ in judged.values() for each in claim.files]
@@ -103,7 +102,7 @@ def page_of(folder: Path) -> str:
         f"difference is real. This page is written by `{COMMAND}` from the csv files beside it, "
         "and no figure on it by hand.",
         f"![Claims by paper and verdict, and differences with their intervals]({PICTURE})",
-        *headlines(judged),
+        headlines(judged),
         RULES,
     ]
     for paper in papers():
@@ -121,7 +120,7 @@ def page_of(folder: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def headlines(judged: Mapping[str, tuple[Claim, Verdict]]) -> list[str]:
+def headlines(judged: Mapping[str, tuple[Claim, Verdict]]) -> str:
     """What holds and what does not, in sentences whose verdicts are still those that they name.
 
     Raises:
@@ -138,7 +137,7 @@ def headlines(judged: Mapping[str, tuple[Claim, Verdict]]) -> list[str]:
                     )
         names = [name for key in WORDS for name in each.get(key, ())]
         said.append(f"- {each['says']} ({', '.join(f'[{name}](#{name})' for name in names)})")
-    return ["\n".join(said)]
+    return "\n".join(said)
 
 
 def _table(judged: Iterable[tuple[Claim, Verdict]], folder: Path) -> str:
@@ -205,12 +204,12 @@ def advice() -> tuple[Advice, ...]:
     )
 
 
-def _advice(judged: dict[str, tuple[Claim, Verdict]], folder: Path) -> str:
+def _advice(judged: Mapping[str, tuple[Claim, Verdict]], folder: Path) -> str:
     rows = [(each.network, each.take, _evidence(each, judged, folder)) for each in advice()]
     return table_of(("your network", "take", "evidence"), rows)
 
 
-def _evidence(advised: Advice, judged: dict[str, tuple[Claim, Verdict]], folder: Path) -> str:
+def _evidence(advised: Advice, judged: Mapping[str, tuple[Claim, Verdict]], folder: Path) -> str:
     said = [
         f"[{name}](#{name}): {judged[name][1].found}, {judged[name][1].word}"
         for name in advised.claims
