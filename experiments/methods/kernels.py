@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 import jax
-from jaxtyping import Array, PyTree
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
 
 from jaxnorm import Layout
 
@@ -28,3 +29,15 @@ def map_kernels(
 
     # The tree comes first: its leaves say where axes are whole.
     return jax.tree.map(mapped, tree, layout(tree), *rest)
+
+
+def largest_of_kernels(
+    function: Callable[..., Array], layout: Layout, tree: PyTree, *rest: PyTree
+) -> Float[Array, ""]:
+    """The largest number in ``function(axes, leaf, ...)`` of any kernel; see `map_kernels`."""
+
+    def largest(leaf: Array, axes: tuple[int, ...] | None, *others: Array) -> Array | None:
+        return None if axes is None else function(axes, leaf, *others).max()
+
+    found = jax.tree.map(largest, tree, layout(tree), *rest)
+    return jnp.stack(jax.tree.leaves(found)).max()

@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 import jaxnorm
-from experiments.methods.kernels import map_kernels
+from experiments.methods.kernels import largest_of_kernels
 from experiments.methods.part import Context, Optimizer, Part
 from experiments.models.registry import NetworkStyle
 from jaxnorm import Reparametrization, WeightNormalized
@@ -56,14 +56,11 @@ class ForcedNorm(Part):
 
     def drift(self, raw: PyTree, context: Context) -> Float[Array, ""]:
         """The largest distance of a unit's mean square from 1."""
-        found: list[Array] = []
 
-        def measured(axes: tuple[int, ...], kernel: Array) -> Array:
-            found.append(jnp.abs(jnp.square(kernel).mean(axes) - 1).max())
-            return kernel
+        def distance(axes: tuple[int, ...], kernel: Array) -> Array:
+            return jnp.abs(jnp.square(kernel).mean(axes) - 1)
 
-        map_kernels(measured, context.layout, raw)
-        return jnp.stack(found).max()
+        return largest_of_kernels(distance, context.layout, raw)
 
 
 def without_scales(updates: PyTree, params: PyTree) -> PyTree:

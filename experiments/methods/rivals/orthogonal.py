@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 import jaxnorm
-from experiments.methods.kernels import map_kernels
+from experiments.methods.kernels import largest_of_kernels, map_kernels
 from experiments.methods.part import Context, Optimizer, Part
 
 
@@ -47,11 +47,8 @@ class Stiefel(Part):
 
     def drift(self, raw: PyTree, context: Context) -> Float[Array, ""]:
         """The largest distance of a weight from its kernel's projection."""
-        distances = []
 
-        def measured(axes: tuple[int, ...], kernel: Array, nearest: Array) -> Array:
-            distances.append(jnp.abs(kernel - nearest).max())
-            return kernel
+        def distance(axes: tuple[int, ...], kernel: Array, nearest: Array) -> Array:
+            return jnp.abs(kernel - nearest)
 
-        map_kernels(measured, context.layout, raw, self.projected(raw, context))
-        return jnp.stack(distances).max()
+        return largest_of_kernels(distance, context.layout, raw, self.projected(raw, context))
