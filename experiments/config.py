@@ -47,7 +47,7 @@ class Network:
         ),
     ] = "relu"
     depth: Depth = 3
-    """The hidden layers of the mlp, the blocks of the transformer."""
+    """The hidden layers of the mlp, the blocks of a transformer and of patches."""
     width: Width = 256
     """The units of each hidden layer of the mlp, of each token of the transformer."""
     channels: Channels = 16

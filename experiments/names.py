@@ -5,7 +5,7 @@ from collections.abc import Sequence
 #: The networks, in the order of `experiments.models.registry.MODELS`.
 MODELS = (
     *("mlp", "cnn4", "cnn9", "elu11", "nin", "sigmoid50", "vgg19", "resnet18", "resnet50"),
-    *("resnet110", "wrn28x10", "dgcnn", "transformer", "transformer-unscaled"),
+    *("resnet110", "wrn28x10", "dgcnn", "patches", "transformer", "transformer-unscaled"),
 )
 
 #: The activations, in the order of `experiments.models.style.ACTIVATIONS`.

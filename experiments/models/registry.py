@@ -19,6 +19,7 @@ from experiments.models.mlp import MLP
 from experiments.models.noisy_scales import PRE_ACTIVATION, count_places, noisy_scales
 from experiments.models.normalized_transformer import NormalizedTransformer
 from experiments.models.norms import MakeNorm, maker
+from experiments.models.patches import PIXELS, PatchTransformer
 from experiments.models.preactivation import resnet18, wrn28x10
 from experiments.models.residual import ResNet50, ResNet110
 from experiments.models.sizes import NetworkSizes
@@ -98,6 +99,7 @@ MODELS: Mapping[str, Builder] = MappingProxyType(
         "resnet110": _images(ResNet110, "resnet110", 4),
         "wrn28x10": _images(wrn28x10, "wrn28x10", 4),
         "dgcnn": _dgcnn,
+        "patches": _images(PatchTransformer, "patches", PIXELS),
         "transformer": Transformer,
         "transformer-unscaled": functools.partial(Transformer, factor=1.0),
     }

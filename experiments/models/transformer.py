@@ -38,7 +38,7 @@ class TransformerBlock(nnx.Module):
     """
 
     def __init__(self, width: int, style: Style, factor: float, rngs: nnx.Rngs):
-        self.norm1, self.norm2 = _norm(style.norm, width, rngs), _norm(style.norm, width, rngs)
+        self.norm1, self.norm2 = (norm_of(style.norm, width, rngs) for _ in range(2))
         self.attention = nnx.MultiHeadAttention(HEADS, width, decode=False, rngs=rngs)
         options: dict[str, Any] = {"kernel_init": style.kernel_init, "rngs": rngs}
         self.first = nnx.Linear(width, 4 * width, **options)
@@ -47,10 +47,10 @@ class TransformerBlock(nnx.Module):
         self.factors = nnx.Param(jnp.full(2, factor))
         self.add = style.add
 
-    def __call__(self, x: Tokens, mask: Array) -> Tokens:
+    def __call__(self, x: Tokens, mask: Array | None = None) -> Tokens:
         a, b = self.factors[...]
-        x = self.add(x, a * self.attention(_normalized(self.norm1, x), mask=mask))
-        hidden = self.activation(self.first(_normalized(self.norm2, x)))
+        x = self.add(x, a * self.attention(normed(self.norm1, x), mask=mask))
+        hidden = self.activation(self.first(normed(self.norm2, x)))
         return self.add(x, b * self.second(hidden))
 
 
@@ -79,7 +79,7 @@ class Transformer(nnx.Module):
         start = quiet if factor is None else factor
         block = (width, style, start, rngs)
         self.blocks = nnx.List(TransformerBlock(*block) for _ in range(sizes.depth))
-        self.last = _norm(style.norm, width, rngs)
+        self.last = norm_of(style.norm, width, rngs)
         self.head = nnx.Linear(width, num_classes, rngs=rngs)
 
     def __call__(self, x: Num[Array, "rows length"]) -> Float[Array, "rows length classes"]:
@@ -88,7 +88,7 @@ class Transformer(nnx.Module):
         x = self.embedding(tokens) + self.positions(jnp.arange(tokens.shape[1]))[None]
         for block in self.blocks:
             x = block(x, mask)
-        return self.head(_normalized(self.last, x))
+        return self.head(normed(self.last, x))
 
 
 def embedding(count: int, width: int, rngs: nnx.Rngs) -> nnx.Embed:
@@ -103,19 +103,28 @@ def embedding(count: int, width: int, rngs: nnx.Rngs) -> nnx.Embed:
 
 def check_sizes(sizes: NetworkSizes) -> None:
     """Raises UserError for what are no tokens, and for a width that the heads do not divide."""
-    if len(sizes.shape) != 1 or sizes.width % HEADS:
+    if len(sizes.shape) != 1:
         raise UserError(
-            f"transformer got rows of shape {sizes.shape} and --width {sizes.width}; wanted "
-            f"sequences of tokens (--dataset python) and a width that {HEADS} divides."
+            f"transformer got rows of shape {sizes.shape}; wanted sequences of tokens: take "
+            "--dataset python, or --model patches for images."
         )
+    check_heads("transformer", sizes)
 
 
-def _norm(make: MakeNorm | None, width: int, rngs: nnx.Rngs) -> nnx.Module | None:
+def check_heads(model: str, sizes: NetworkSizes) -> None:
+    """Raises UserError for a width that the heads do not divide."""
+    if sizes.width % HEADS:
+        raise UserError(f"{model} got --width {sizes.width}; wanted one that {HEADS} divides.")
+
+
+def norm_of(make: MakeNorm | None, width: int, rngs: nnx.Rngs) -> nnx.Module | None:
+    """The normalizer of tokens of ``width`` units, if there is one."""
     if make is None:
         return None
     norm = make(width, rngs)
     return Tokenwise(norm) if isinstance(norm, nnx.GroupNorm) else norm
 
 
-def _normalized(norm: nnx.Module | None, x: Tokens) -> Tokens:
+def normed(norm: nnx.Module | None, x: Tokens) -> Tokens:
+    """Normalized tokens, or the tokens as they are."""
     return x if norm is None else norm(x)

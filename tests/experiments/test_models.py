@@ -11,6 +11,7 @@ from flax import nnx
 
 from experiments.config import Config
 from experiments.models.norms import NORMS
+from experiments.models.patches import patches
 from experiments.models.pooling import average_pool
 from experiments.models.registry import NormalizedInput, build
 from jaxnorm import parameter_count
@@ -75,6 +76,22 @@ def test_pooling_is_the_mean_of_windows():
         for i in range(2)
     ]
     np.testing.assert_allclose(average_pool(x), np.array(expected).transpose(2, 0, 1, 3), atol=1e-6)
+
+
+def test_patches_are_squares_of_pixels_in_the_order_of_reading():
+    x = np.random.default_rng(0).normal(size=(2, 35, 41, 3)).astype(np.float32)
+    found = np.asarray(patches(jnp.asarray(x)))
+    squares = [x[:, r : r + 4, c : c + 4] for r in range(0, 32, 4) for c in range(0, 40, 4)]
+    np.testing.assert_array_equal(found, np.stack([each.reshape(2, -1) for each in squares], 1))
+
+
+def test_without_positions_a_transformer_does_not_see_where_a_patch_is():
+    network = build(Config(model="patches", depth=1, width=8), (8, 8, 3), 10, nnx.Rngs(0))
+    x = jax.random.normal(jax.random.key(0), (2, 8, 8, 3))
+    turned = jnp.concatenate([x[:, 2:], x[:, :2]], 1)
+    assert not np.allclose(network(x), network(turned), atol=1e-3)
+    network.positions.embedding[...] = jnp.zeros((16, 8))
+    np.testing.assert_allclose(network(x), network(turned), atol=1e-5)
 
 
 def test_group_norm_takes_the_largest_divisor_that_leaves_two_units():
