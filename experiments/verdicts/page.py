@@ -111,7 +111,7 @@ def page_of(folder: Path, judged: Mapping[str, tuple[Claim, Verdict]]) -> str:
         parts.append(f"![{Path(paper.picture).parent.as_posix()}]({paper.picture})")
     parts += [
         "## Which normalizer when",
-        "Test accuracies in percent; each claim with its verdict, for or against.",
+        "Test accuracies in percent. No line rests on a claim that is open.",
         _advice(judged, folder),
         *(part for beside in tables() for part in beside.parts(folder)),
         "## The runs",
@@ -183,7 +183,7 @@ class Advice(NamedTuple):
     Attributes:
         network: what one has.
         take: what to take.
-        claims: the names of claims that speak of it, for or against.
+        claims: the names of decided claims that speak of it, for or against.
         runs: further figures.
         data: what these were trained on.
     """
@@ -210,6 +210,13 @@ def _advice(judged: Mapping[str, tuple[Claim, Verdict]], folder: Path) -> str:
 
 
 def _evidence(advised: Advice, judged: Mapping[str, tuple[Claim, Verdict]], folder: Path) -> str:
+    """Raises UserError for advice that rests on an open claim."""
+    for name in advised.claims:
+        if judged[name][1].word == OPEN:
+            raise UserError(
+                f"the advice for {advised.network!r} rests on {name}, which is open; take the "
+                "claim out of it in tables.toml, or the advice."
+            )
     said = [
         f"[{name}](#{name}): {judged[name][1].found}, {judged[name][1].word}"
         for name in advised.claims

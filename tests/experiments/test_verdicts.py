@@ -203,6 +203,13 @@ def test_a_sentence_that_its_runs_no_longer_bear_out_is_refused():
         headlines(turned)
 
 
+def test_no_advice_rests_on_an_open_claim():
+    judged = verdicts_in(RESULTS)
+    claim, verdict = judged["bn-over-gn"]
+    with pytest.raises(UserError, match="rests on bn-over-gn, which is open"):
+        page_of(RESULTS, judged | {"bn-over-gn": (claim, verdict._replace(word=OPEN))})
+
+
 def test_links_of_the_page_exist():
     page = (RESULTS / "README.md").read_text()
     links = re.findall(r"\]\(([^)]+)\)", page)
