@@ -1,36 +1,18 @@
-"""What the command ``bench compiled`` takes, and what it does."""
+"""What the command ``bench compiled`` takes; what it needs is imported when it runs."""
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Literal
 
 from tyro.conf import arg
 
 from experiments.bench.compiled.cards import GPUS, TPUS
-from experiments.bench.compiled.compilations import compiled
-from experiments.bench.compiled.effective import MAKERS
-from experiments.bench.compiled.kernels import KERNELS
-from experiments.bench.compiled.rows import Row, merged, read_rows, write_rows
+from experiments.bench.compiled.names import KERNELS, KNOWN, MAKERS, OPTIMIZERS, PEERS, PRIVATE
 from experiments.bench.compiled.spec import BASES, Shard, Spec, What
-from experiments.bench.compiled.step import PEERS, PRIVATE
-from experiments.bench.compiled.targets import check_compiler, find_target
-from experiments.bench.compiled.update import OPTIMIZERS
-from experiments.bench.compiled.views import picture_of, table_of, title
-from experiments.errors import UserError, unknown
-from experiments.methods.table import METHODS
-from experiments.models.registry import MODELS
-from experiments.progress import progress
+from experiments.errors import unknown
+from experiments.names import MODELS
 from experiments.ranges import Channels, Count, Depth, Jobs, Width
-from experiments.reports.files import prepare_folder, write_whole
-from experiments.reports.show import show_table
-from experiments.reports.table import markdown
 
-FILE = "compiled.csv"
-_KNOWN: Mapping[str, Collection[str]] = MappingProxyType(
-    {"step": {**METHODS, **PEERS}, "update": OPTIMIZERS, "effective": MAKERS}
-)
 STEP_METHODS = "none,bn,gn,cwo,lcw,vcl,normprop,wn"
 
 
@@ -109,28 +91,23 @@ class Compiled:
 
     def run(self, command: str) -> None:
         """Runs the command."""
-        check_compiler(find_target(self.target))
         specs = specs_of(self)
-        path = prepare_folder(self.out) / FILE
-        there = {row.spec for row in read_rows(path)}
+        from experiments.bench.compiled.gather import gather
+
         # The baseline is compiled again only if it is asked for by its name.
-        named = specs if specs[0].method in self.methods.split(",") else specs[1:]
-        again = () if self.resume else named
-        wanted = [spec for spec in specs if spec not in there or spec in again]
-        failed = _compile(wanted, self.jobs, path)
-        _show(specs[0].configuration, path)
-        if failed:
-            raise UserError("; ".join(f"{spec.method}: {why}" for spec, why in failed))
+        named = specs[0].method in self.methods.split(",")
+        kept = specs if self.resume else [] if named else specs[:1]
+        gather(specs, kept, self.jobs, self.out)
 
 
 def specs_of(flags: Compiled) -> list[Spec]:
     """What the flags name, the baseline first; raises UserError for what there is not."""
     step = flags.what == "step"
-    models: Collection[str] = MODELS if step else KERNELS
-    methods: Collection[str] = _KNOWN[flags.what]
+    models = MODELS if step else KERNELS
+    methods = KNOWN[flags.what]
     model = flags.model or ("cnn9" if step else "conv3x3")
     names = [name.strip() for name in flags.methods.split(",") if name.strip()]
-    names = names or (STEP_METHODS.split(",") if step else [*methods])
+    names = names or (STEP_METHODS.split(",") if step else list(methods))
     for kind, name, known in (("model", model, models), *(("method", n, methods) for n in names)):
         plain = name.removesuffix(PRIVATE) if step else name
         if plain not in known:
@@ -141,35 +118,3 @@ def specs_of(flags: Compiled) -> list[Spec]:
         sizes = {name: getattr(flags, name) for name in ("dtype", "channels", "depth", "width")}
         base = replace(base, rows=flags.rows_per_device, **sizes)
     return [replace(base, method=name) for name in dict.fromkeys([base.method, *names])]
-
-
-def _compile(specs: list[Spec], jobs: int, path: Path) -> list[tuple[Spec, str]]:
-    """Compiles, and writes each row as it is there; gives what failed, and why."""
-    failed = []
-    with progress(len(specs)) as (advance, say):
-        for spec, found in compiled(specs, jobs):
-            advance(spec.method)
-            if isinstance(found, str):
-                failed.append((spec, found))
-                say(f"{spec.method}: failed")
-                continue
-            # Read again: another command may have written since.
-            write_rows(path, merged(read_rows(path), [Row(spec, found)]))
-            say(f"{spec.method}: {found.hbm_bytes / 1e9:.3g} GB, {found.compile_s:.0f} s")
-    return failed
-
-
-def _show(configuration: Spec, path: Path) -> None:
-    """The table of this configuration; in the files, those of all that compiled.csv has."""
-    groups: dict[Spec, list[Row]] = {}
-    for row in read_rows(path):
-        groups.setdefault(row.spec.configuration, []).append(row)
-    if configuration in groups:
-        print(f"\n{title(configuration)}\n")
-        show_table(table_of(groups[configuration]))
-    if groups:
-        tables = (f"{title(name)}:\n\n{markdown(table_of(g))}\n" for name, g in groups.items())
-        write_whole(path.with_name("table.md"), "\n".join(tables))
-        write_whole(path.with_name("compiled.png"), picture_of(list(groups.values())))
-        print(f"\nEstimates are rooflines; nothing was run. Written to {path.parent}: {FILE},")
-        print("table.md, compiled.png, with what was there before.")
