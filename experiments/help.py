@@ -32,13 +32,15 @@ def description(command: Any) -> str:
     return "\n\n".join(map(fill, paragraphs))
 
 
-def _words(kind: type) -> dict[str, str]:
+def _words(kind: Any) -> dict[str, str]:
     """The string below each field of a class, by the field's name."""
-    tree: Any = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    return {
-        field.target.id: below.value.value
-        for field, below in pairwise(tree.body)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(below, ast.Expr)
-        and isinstance(below.value, ast.Constant)
-    }
+    tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
+    found = {}
+    for pair in pairwise(getattr(tree.body[0], "body", [])):
+        match pair:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(words))),
+            ):
+                found[name] = words
+    return found
