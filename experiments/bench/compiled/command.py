@@ -43,26 +43,29 @@ class Compiled:
         ),
     ] = "v5e:4x4"
     what: What = "step"
-    """A training step of a method; the update of an optimizer's parameters; or weights from raw
-    parameters with the way back of their gradient."""
+    """What is compiled: a training step of a method, the update of an optimizer's parameters, or
+    weights from raw parameters and the way back of their gradient."""
     model: Annotated[
         str,
         arg(
-            help=f"The network of a step: {', '.join(MODELS)}. Of update and effective the "
-            f"kernels: {', '.join(KERNELS)}. Left out: cnn9, or conv3x3 (12 of 3 x 3 x 256 x 256)."
+            help=f"The network of a step: {', '.join(MODELS)}. For update and "
+            f"effective, the kernels: {', '.join(KERNELS)}. If the flag is left out, the network "
+            "is cnn9, and the kernels are conv3x3 (12 of 3 x 3 x 256 x 256)."
         ),
     ] = ""
     methods: Annotated[
         str,
         arg(
-            help=f"Comma-separated. Of a step, those of the command methods, {', '.join(PEERS)}; "
-            f"left out: {STEP_METHODS}; with {PRIVATE} behind it, by gradients of single rows. "
-            f"Of update: {', '.join(OPTIMIZERS)}. Of effective: "
-            f"{', '.join(MAKERS)}. What the others are compared with is always there."
+            help="What is compared, comma-separated. For step: the methods that the command "
+            f"methods lists, and {', '.join(PEERS)}. A name with {PRIVATE} behind it takes "
+            f"gradients of single rows. If the flag is left out, the methods are {STEP_METHODS}. "
+            f"For update: {', '.join(OPTIMIZERS)}. For effective: {', '.join(MAKERS)}. "
+            "The baseline of the others is always compiled."
         ),
     ] = ""
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    """Of a step's weights and activations; parameters and statistics are always float32."""
+    """The type of a step's weights and activations; parameters and statistics are always
+    float32."""
     channels: Channels = 64
     """The channels of a convolutional network's first stage."""
     depth: Depth = 3
@@ -70,12 +73,14 @@ class Compiled:
     width: Width = 256
     """The units of each hidden layer of the mlp, of each token of the transformer."""
     rows_per_device: Count = 128
-    """The rows of a step on each device of the data axis: of 224 x 224 colour pixels for resnet50,
-    of 32 x 32 for other networks, of 64 characters for the transformer."""
+    """The rows of a step on each device of the data axis. A row has 224 x 224 colour pixels for
+    resnet50, 32 x 32 for other networks, and 64 characters for the transformer."""
     entry: Literal["jit", "shard_map"] = "jit"
-    """How a step is spread over the devices: by the compiler, or on each one's own rows."""
+    """How a step is spread over the devices: by the compiler, or with each device on its own
+    rows."""
     mesh: str = ""
-    """The devices by axis, as data=8,model=2: rows over data; all along data if left out."""
+    """The devices by axis, as data=8,model=2. Rows are spread over data. If the flag is left out,
+    all devices are along data."""
     shard: Shard = ""
     """Cut every kernel along its fan-in or its units, a piece on each device of the model axis, or
     of the data axis where there is no other."""
@@ -83,9 +88,9 @@ class Compiled:
     """Let the new state take the memory of the old, as in training; without it a TPU's compiler
     finds more room in its fast memory for parameters alone."""
     jobs: Jobs = 1
-    """How many compilations at once; each keeps about one core busy and takes 1 to 4 GB."""
+    """The number of compilations at once; each keeps about one core busy and takes 1 to 4 GB."""
     resume: bool = False
-    """Leave alone what compiled.csv has already."""
+    """Compile nothing that compiled.csv has already."""
     out: Path = Path("results/bench/compiled")
     """The folder for compiled.csv, table.md and compiled.png; made if it does not exist."""
 
