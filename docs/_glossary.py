@@ -24,6 +24,12 @@ training set. A bar is a mean over the fan-in.
 | code | what it is | functions |
 |---|---|---|
 """
+#: The head of a method's costs.
+COST = """- **It costs:** the bytes that a compiled training step moves, over those of `none`.
+
+| network | numbers | devices | bytes, none = 1 | collectives |
+|---|---|---|---:|---:|
+"""
 REST = """## Combinations and ablations
 
 | code | what it is |
@@ -82,20 +88,17 @@ def section(code: str, entry: Entry) -> str:
         "Source": entry.source,
         "Use it": entry.when,
         "It needs": entry.needs,
-        "It costs": "; ".join(costs(code)),
     }
     lines += [f"- **{name}:** {fact}" for name, fact in facts.items() if fact]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + costs(code)
 
 
-def costs(code: str) -> list[str]:
+def costs(code: str) -> str:
     """What compilers say of a training step; nothing where the method was not compiled."""
     rows = [row for row in compiled() if row["method"] == code != "none" and plain(row)]
-    return [
-        f"{float(row['hbm_ratio']):.2f} times the memory traffic of no normalization "
-        f"({row['model']}, {row['dtype']}, {row['target']}; {row['collectives']} collectives)"
-        for row in rows
-    ]
+    keys = ("model", "dtype", "target", "hbm_ratio", "collectives")
+    cells = ([f"{float(r[k]):.2f}" if k == "hbm_ratio" else r[k] for k in keys] for r in rows)
+    return COST * bool(rows) + "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
 def compiled() -> list[dict[str, str]]:

@@ -24,5 +24,12 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
     """Shows the copies; a file that the site does not have is named by its place."""
     up = "../" * page.file.src_uri.count("/")
-    named = LINK.sub(r"\1 (`\2`)", markdown)
+    named = LINK.sub(named_place, markdown)
     return PICTURE.sub(f"]({up}results/", named)
+
+
+def named_place(link: re.Match[str]) -> str:
+    """The link's text with the place behind it; within brackets, without brackets of its own."""
+    text, place = link.groups()
+    bracketed = link.string[: link.start()].endswith("(")
+    return f"{text}: `{place}`" if bracketed else f"{text} (`{place}`)"

@@ -18,7 +18,8 @@ from experiments.bench.command import Bench
 from experiments.commands import Compare, Datasets, Methods, Paper, Report, Runs, Train
 from experiments.data.source import check_source
 from experiments.errors import Diverged, Stopped, UserError, unknown
-from experiments.names import ACTIVATIONS, METHODS, MODELS
+from experiments.help import description, with_words
+from experiments.names import ACTIVATIONS, AUGMENTATIONS, METHODS, MODELS
 from experiments.ranges import check_ranges
 from experiments.settings import Trains
 
@@ -62,11 +63,18 @@ def _check_names(command: Any) -> None:
             raise unknown(kind, name, known)
     if isinstance(command, Trains):
         check_source(flags.dataset)
-        names = getattr(command, "methods", getattr(command, "method", ""))
-        for name in map(str.strip, names.split(",")):
-            # A description, as batchnorm, is for the table of methods to understand.
-            if name not in METHODS and difflib.get_close_matches(name.lower(), METHODS):
-                raise unknown("method", name, METHODS)
+        if flags.augment.partition(":")[0] not in AUGMENTATIONS:
+            raise unknown("augmentation", flags.augment, AUGMENTATIONS)
+    if isinstance(command, Trains | Bench):
+        _check_methods(getattr(command, "methods", getattr(command, "method", "")))
+
+
+def _check_methods(names: str) -> None:
+    """Raises UserError for a name that is nearly a method's."""
+    for name in map(str.strip, names.split(",")):
+        # A description, as batchnorm, is for the table of methods to understand.
+        if name not in METHODS and difflib.get_close_matches(name.lower(), METHODS):
+            raise unknown("method", name, METHODS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -117,10 +125,10 @@ def _parsed(arguments: Sequence[str]) -> Any:
     """The command with its flags, each kind of which tyro reads by itself: it names its help."""
     name = arguments[0] if arguments else ""
     if arguments[: len(COMPILED)] == COMPILED:
-        compiled: Any = importlib.import_module("experiments.bench.compiled.command").Compiled
-        return tyro.cli(compiled, args=arguments[2:], prog=f"{PROGRAM} bench compiled")
+        compiled = importlib.import_module("experiments.bench.compiled.command").Compiled
+        return _read(compiled, arguments[2:], f"{PROGRAM} bench compiled")
     if name in COMMANDS:
-        return tyro.cli(COMMANDS[name], args=arguments[1:], prog=f"{PROGRAM} {name}")
+        return _read(COMMANDS[name], arguments[1:], f"{PROGRAM} {name}")
     if name and not name.startswith("-"):
         raise unknown("command", name, COMMANDS)
     # What tyro reads; a type that is made here is none to a type checker.
@@ -129,6 +137,11 @@ def _parsed(arguments: Sequence[str]) -> Any:
         each: Any = Annotated[command, subcommand(name)]
         every = each if every is None else every | each
     return tyro.cli(every, args=arguments, prog=PROGRAM, description=DESCRIPTION)
+
+
+def _read(command: Any, flags: Sequence[str], program: str) -> Any:
+    """One command with its flags."""
+    return tyro.cli(with_words(command), args=flags, prog=program, description=description(command))
 
 
 def _print_nowhere() -> None:

@@ -40,8 +40,8 @@ class Compare(Workers, Trains):
     fresh: bool = False
     """Train again the runs that an earlier call with the same settings finished in --out."""
     tune: tuple[str, ...] | None = None
-    """First try these values of numeric flags, NAME=VALUE,VALUE,... each, in every combination that
-    means something to a method, on held-out training rows; then compare every method at its best.
+    """First try these values of numeric flags, NAME=VALUE,VALUE,... each, in every combination of
+    flags that a method has, on held-out training rows; then compare every method at its best.
     For example: --tune learning-rate=0.02,0.05,0.1 noise=0.1,0.2. Writes tuning.csv, tuning.png."""
     tune_epochs: Epochs | None = None
     """The epochs of a trial of --tune. If it is left out, a trial has as many as a run."""
@@ -142,8 +142,8 @@ class Train(Trains):
 class Paper(Workers):
     """Reproduce a table or figure of the five papers: our numbers beside the paper's.
 
-    Writes report.md, results.csv and pictures into --out. With --list: what there is, what each
-    item costs and what the paper reports.
+    Writes report.md, results.csv and pictures into --out. With --list: print the items,
+    what each of them costs and what the paper reports.
     """
 
     item: Annotated[
@@ -216,8 +216,8 @@ class Report:
     verdicts: bool = False
     """Write FOLDER/README.md: each claim with its figures, verdict, reason and links."""
     pairs: str = ""
-    """FIRST:SECOND,...: write FOLDER/differences.md and .png, what each second method adds to the
-    first in every FOLDER/SET/results.csv of compare."""
+    """Pairs of methods, FIRST:SECOND,...: write into FOLDER/differences.md and .png what each
+    second method adds to the first in every FOLDER/SET/results.csv of compare."""
 
     def run(self, command: str) -> None:
         """Runs the command."""
@@ -246,7 +246,7 @@ class Runs:
     out: Path = Path("results/compare")
     """The folder, as it was given to that command."""
     csv: Path | None = None
-    """Also write this file, with a row a run."""
+    """Also write this file, with a row for each run."""
 
     def run(self, command: str) -> None:
         """Runs the command."""

@@ -29,14 +29,14 @@ AnyConfig = TypeVar("AnyConfig", bound="Config")
 
 @dataclass(frozen=True)
 class Network:
-    """What is trained."""
+    """The network that is trained."""
 
     model: Annotated[
         str,
         arg(
-            help=f"The network: {', '.join(MODELS)}. Left out, it follows the data: cnn9 for "
-            "images, dgcnn for point clouds, mlp for rows of features; --dataset python wants "
-            "transformer."
+            help=f"The network: {', '.join(MODELS)}. If the flag is left out, the network follows "
+            "the data: cnn9 for images, dgcnn for point clouds, mlp for rows of features; "
+            "--dataset python wants transformer."
         ),
     ] = ""
     activation: Annotated[
@@ -47,9 +47,9 @@ class Network:
         ),
     ] = "relu"
     depth: Depth = 3
-    """The hidden layers of the mlp, the blocks of a transformer and of patches."""
+    """The number of hidden layers of the mlp, or of blocks of a transformer."""
     width: Width = 256
-    """The units of each hidden layer of the mlp, of each token of the transformer."""
+    """The number of units of each hidden layer of the mlp, or of each token of the transformer."""
     channels: Channels = 16
     """The channels of a convolutional network's first stage, 64 in the papers; the later ones of
     cnn9 have twice and four times as many."""
@@ -62,7 +62,7 @@ class Network:
 # methods diverge under some seeds.
 @dataclass(frozen=True)
 class Training:
-    """How it is trained."""
+    """How the network is trained."""
 
     epochs: Epochs = 10
     """The passes over the training rows."""
@@ -92,11 +92,12 @@ class Training:
     """The parts of a batch that go through the network one after the other, to save memory."""
     epsilon: Annotated[float | None, Range(0, 10**6, without=0)] = None
     """Train with differential privacy: epsilon of the whole training, at a delta of 1 / (10 rows).
-    The gradient of each row is clipped at norm 1, and their mean is noisy. Methods whose rows see
-    each other, as batch normalization, cannot be trained so."""
+    The gradient of each row is clipped at norm 1, and noise is added to the mean of the gradients.
+    Methods whose rows see each other, as batch normalization, cannot be trained in this way."""
     clients: Count | None = None
-    """Federated averaging: in each epoch so many clients train apart, each on its own rows, of two
-    classes mostly; the mean of their weights, back on its constraint, goes on."""
+    """The number of clients of federated averaging. In each epoch every client trains apart, on its
+    own rows, which are mostly of two classes. Training goes on from the mean of the clients'
+    weights, which is put back on its constraint."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """The type of weights and activations in training; parameters and statistics are always
     float32."""

@@ -14,7 +14,7 @@ from experiments.ranges import Count, Jobs, Range
 
 @dataclass(frozen=True)
 class Source:
-    """What is trained on."""
+    """The data that a network is trained on."""
 
     dataset: Annotated[
         str,
@@ -24,25 +24,26 @@ class Source:
         ),
     ] = "digits"
     train_rows: Count | None = None
-    """The number of training rows that are used, the same rows under every seed; all if left
-    out."""
+    """The number of training rows that are used, the same rows under every seed. If the flag is
+    left out, all are used."""
     test_rows: Count | None = None
-    """The number of test rows that are used, the same rows under every seed; all if left out."""
+    """The number of test rows that are used, the same rows under every seed. If the flag is left
+    out, all are used."""
 
 
 @dataclass(frozen=True)
 class Devices:
-    """Where it is trained."""
+    """The devices on which the network is trained."""
 
     parallel: Entry = "jit"
     """How a step runs on several devices. With jit the compiler spreads it; with shard_map, and
     with pmap, JAX's older way, each device runs the step on its own rows."""
     mesh: str = ""
     """The devices by axis, as data=4,model=2. Rows are spread over data, and units over model. If
-    it is left out, all devices are along data."""
+    the flag is left out, all devices are along data."""
     coordinator: str = ""
     """HOST:PORT of process 0, if there are several processes. On SLURM and on TPU pods say auto, or
-    leave it out."""
+    leave the flag out."""
     processes: Count | None = None
     """The number of processes; it goes with --coordinator."""
     process_id: Annotated[int | None, Range(0, 2**31 - 1)] = None

@@ -35,7 +35,7 @@ def constrain(
     """Constrained weight optimization: kernels gamma v with v kept on the centered sphere.
 
     ``reparametrize(project(params), Scaled)``, and the optimizer with `sphere_projection` behind
-    it: the four places that must agree about the layout, the radius and the centring, once.
+    it: one call makes all of them agree about the layout, the radius and the centring.
 
     Args:
         params: plain parameters.
@@ -128,8 +128,8 @@ def propagate_normalization(
 ) -> Constrained:
     """Normalization propagation: kernels gamma v / ||v||, with ||v|| kept at 1.
 
-    The weights' half of the method. The other half is the network's: `standardized` activations in
-    the place of its own, and inputs of zero mean and unit variance.
+    This is the weights' half of the method. The other half is the network's: `standardized`
+    activations in the place of its own, and inputs of zero mean and unit variance.
 
     Args:
         params: plain parameters.

@@ -1,6 +1,7 @@
 """The site and what goes with a release: every public name has its place, and addresses agree."""
 
 import importlib
+import importlib.util
 import re
 import tomllib
 from pathlib import Path
@@ -28,6 +29,15 @@ ROOMS = (
 def found(name: str) -> Any:
     module, _, attribute = name.rpartition(".")
     return getattr(importlib.import_module(module), attribute)
+
+
+def hook(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def is_module(name: str) -> bool:
@@ -79,3 +89,23 @@ def test_tools_are_pinned_and_alike() -> None:
     assert all("==" in requirement for requirement in extras["docs"])
     ruffs = {line for lines in extras.values() for line in lines if line.startswith("ruff")}
     assert len(ruffs) == 1
+
+
+def test_a_figure_stays_on_one_line_and_a_list_does_not() -> None:
+    def cell(text: str) -> str:
+        return f'<td style="text-align: right;">{text}</td>'
+
+    def shown(text: str) -> str:
+        return hook("_numbers").on_page_content(cell(text)).replace("&nbsp;", "_")
+
+    assert shown("58.54 ± 0.30") == cell("58.54_±_0.30")
+    assert shown("1.00 [0.98, 1.04]") == cell("1.00_[0.98,_1.04]")
+    assert shown("0.01, 0.03, 0.01") == cell("0.01, 0.03, 0.01")
+
+
+def test_a_file_of_the_checkout_is_named_by_its_place() -> None:
+    link = hook("_pictures").LINK
+    named = hook("_pictures").named_place
+    written = "[Results](../experiments/results/x), and ([figures](../experiments/results/y.csv))"
+    shown = "Results (`experiments/results/x`), and (figures: `experiments/results/y.csv`)"
+    assert link.sub(named, written) == shown

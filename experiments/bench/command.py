@@ -24,7 +24,7 @@ class Bench:
     name: Annotated[Positional[str], arg(help="The benchmark, or all.")] = ""
     model: str = "cnn9"
     """The network, on random 32 x 32 colour images, the transformer on random characters;
-    throughput has the digits for the mlp."""
+    throughput takes the digits for the mlp."""
     methods: str = "none,cwo,bn"
     """Methods, comma-separated. The baseline none is always measured, and twice, as a control."""
     batch_size: Count = 128
@@ -36,11 +36,11 @@ class Bench:
     width: Width = 256
     """The units of each hidden layer of the mlp, of each token of the transformer."""
     repeats: Annotated[int, Range(1, 10**6)] = 20
-    """The rounds; in each, everything that is compared runs once."""
+    """The number of rounds; in each round everything that is compared runs once."""
     data_dir: Path | None = None
     """The pictures of input: train|test/CLASS/*.jpg of any size, or a TensorFlow dataset's."""
     enlarged: Annotated[int, Range(0, 10**6)] = 0
-    """In input, so many of those pictures are enlarged to sizes from 160 to 640 pixels, and read
+    """The number of those pictures that input enlarges to sizes from 160 to 640 pixels, and reads
     from a folder and from TensorFlow records; 0 for the pictures as they are."""
     side: Annotated[int, Range(1, 2**12)] = 224
     """The side in pixels of the squares that input crops."""

@@ -1,6 +1,8 @@
-"""What a comparison comes to, in a line for each way in which it may end."""
+"""What a comparison comes to: an item for each way in which it may end, in lines that fit."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float
@@ -41,7 +43,9 @@ def conclusion(runs: Sequence[Run]) -> list[str]:
         f"Against {spelled(against)}, in points of test accuracy, with {CONFIDENCE:.0%} intervals "
         f"over {len(scores[against])} seeds:"
     )
-    return [head, *(f"- {end}: {'; '.join(sorted(who))}" for end, who in ends.items() if who)]
+    said = [f"- {end}: {'; '.join(sorted(who))}" for end, who in ends.items() if who]
+    wrap = partial(textwrap.wrap, width=100, subsequent_indent="  ", break_on_hyphens=False)
+    return [line for whole in (head, *said) for line in wrap(whole)]
 
 
 def spelled(method: str) -> str:

@@ -9,7 +9,8 @@ from jaxtyping import Float
 
 from experiments.errors import UserError
 from experiments.reports.files import write_whole
-from experiments.reports.picture import line_style, new_figure, picture
+from experiments.reports.method_style import method_style
+from experiments.reports.picture import new_figure, picture
 from experiments.reports.table import markdown, mean_and_interval
 from experiments.runs.analyse import interval
 
@@ -79,17 +80,21 @@ def _cell(values: Float[np.ndarray, " n"]) -> str:
 
 
 def _draw(gains: Gains) -> bytes:
-    """A row for each set, a mark and a bar for each pair; the mean of all sets is the last row."""
+    """A row for each set, a mark and a bar for each pair; the mean of all sets is the last row.
+
+    A pair has the colour of its first method, which the second varies.
+    """
     sets: Sequence[str] = [*next(iter(gains.values())), "all"]
     figure = new_figure(width=8.0, height=1.2 + 0.42 * len(sets))
     axes, places = figure.axes[0], np.arange(len(sets))
-    for index, ((_, second), own) in enumerate(gains.items()):
+    for index, ((first, second), own) in enumerate(gains.items()):
         rows = [*own.values(), _over_sets(own)]
         drawn = [place for place, values in enumerate(rows) if len(values) > 1]
         means = np.array([rows[place].mean() for place in drawn])
         ends = np.array([interval(rows[place]) for place in drawn]).reshape(-1, 2)
         bars, offset = np.abs(ends.T - means), 0.16 * (index - (len(gains) - 1) / 2)
-        style = {"fmt": "os^Dv"[index % 5], "color": line_style(index)["color"], "markersize": 4}
+        colour = method_style(first, index)["color"]
+        style = {"fmt": "os^Dv"[index % 5], "color": colour, "markersize": 4}
         axes.errorbar(
             means, places[drawn] + offset, xerr=bars, label=second, elinewidth=1.2, **style
         )

@@ -51,7 +51,10 @@ def _draw_differences(axes: Any, judged: Iterable[tuple[Claim, Verdict]]) -> Non
     for place, (claim, verdict) in enumerate(judged):
         assert verdict.interval is not None
         low, high = (min(max(end, -_LARGEST), _LARGEST) for end in verdict.interval)
-        axes.plot([low, high], [place, place], color=_COLOURS[verdict.word], linewidth=3)
+        colour = _COLOURS[verdict.word]
+        axes.plot([low, high], [place, place], color=colour, linewidth=3)
+        if low == high:  # All of it is beyond the end of the axis.
+            axes.plot(low, place, "<" if low < 0 else ">", color=colour, clip_on=False)
         axes.text(-_LARGEST * 1.1, place, claim.name, ha="right", va="center", fontsize=8)
         axes.plot(-claim.margin, place, "k|", markersize=7)
     axes.axvline(0, color="k", linewidth=0.8)

@@ -32,9 +32,9 @@ def project(
 ) -> PyTree:
     """Puts every kernel on {w : ||w||^2 = c, and 1'w = 0 if centered}, unit by unit.
 
-    The nearest point of the set, as `project_to_sphere` gives it; a unit whose centered weights are
-    zero becomes zero, since no point is nearest. Use it once on initial parameters, and after
-    ``optax.apply_updates`` on bfloat16 parameters if their rounding matters.
+    Each unit becomes the nearest point of the set, as `project_to_sphere` gives it; a unit whose
+    centered weights are zero becomes zero, since no point is nearest. Use it once on initial
+    parameters, and after ``optax.apply_updates`` on bfloat16 parameters if their rounding matters.
 
     Args:
         params: a tree of parameters; reparametrization nodes are constrained in their kernel-shaped

@@ -23,8 +23,8 @@ _HEADER = ("leaf", "shape", "fan-in axes", "fan-in", "units", "decayed")
 def describe(params: PyTree, layout: Layout = flax_layout, *, decayed: Mask = None) -> str:
     """Which leaves are constrained, along which axes, which are free, and which are decayed.
 
-    To print before a training: a kernel that is missing, a classifier that should be free, axes
-    that are not a unit's and a decay of scales are seen at a glance.
+    Print the table before a training: it shows at a glance a kernel that is missing, a classifier
+    that should be free, axes that are not a unit's, and a decay of scales.
 
     Args:
         params: a tree of parameters, plain or reparametrized, or of their shapes.

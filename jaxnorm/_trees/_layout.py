@@ -41,12 +41,12 @@ Select = Callable[[Path, Any], Axes | None]
 def flax_layout(params: PyTree) -> PyTree:
     """The layout of Flax kernels: leaves named ``kernel``, all axes but the last.
 
-    Leaves of fewer than two axes are no kernels. Right for (in, out) and for convolutions of any
-    rank (H, W, in, out), grouped and depthwise ones included, since their ``in`` is already per
-    group. Works on ``nnx.state(model)``, inside ``nnx.Optimizer``, on pure dicts and on Linen's
-    trees alike. Kernels of more axes need `traced_layout`, `jaxnorm.nnx.layout` or
-    `layout_from_rules`: stacked ones (``nn.scan``), attention projections (in, heads, head size),
-    and convolutions with ``transpose_kernel``.
+    Leaves of fewer than two axes are no kernels. The layout is right for (in, out) and for
+    convolutions of any rank (H, W, in, out), grouped and depthwise ones included, since their
+    ``in`` is already per group. It works on ``nnx.state(model)``, inside ``nnx.Optimizer``, on pure
+    dicts and on Linen's trees alike. Kernels of more axes need `traced_layout`,
+    `jaxnorm.nnx.layout` or `layout_from_rules`: stacked ones (``nn.scan``), attention projections
+    (in, heads, head size), and convolutions with ``transpose_kernel``.
 
     Args:
         params: a tree of arrays, or of their shapes.

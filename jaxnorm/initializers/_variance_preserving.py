@@ -23,11 +23,11 @@ def variance_preserving_init(
 ) -> PyTree:
     """Multiplies each kernel by one scalar, so that its pre-activations have unit variance.
 
-    One pass over a minibatch in execution order: each layer sees inputs that the layers before it,
-    rescaled already, make. The variance is pooled over samples, positions and units, with the
-    units' means included: Var of all the numbers w_i'x together. (With one variance a unit the
-    vanishing gradient of sigmoid networks that the paper explains does not appear.) Biases are left
-    out of the variance and left as they are.
+    The function makes one pass over a minibatch in execution order: each layer sees inputs that the
+    layers before it, rescaled already, make. The variance is pooled over samples, positions and
+    units, with the units' means included: Var of all the numbers w_i'x together. (With one variance
+    a unit the vanishing gradient of sigmoid networks that the paper explains does not appear.)
+    Biases are left out of the variance and left as they are.
 
     Args:
         apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters;

@@ -33,7 +33,7 @@ def fold_batch_norm(model: nnx.Module, *inputs: Any, **keywords: Any) -> FoldedM
     The result computes what the model computes in evaluation, with the plain network's FLOPs and
     bytes; a BatchNorm's own ``dtype`` is kept, but not what type its parameters gave a result
     without one (Flax's float32 ones meeting bfloat16). What cannot be written into a kernel stays,
-    and is named. Looked for are Flax's BatchNorm and this library's, in all its variants,
+    and is named. The function looks for Flax's BatchNorm and this library's, in all its variants,
     `PopulationNorm` and `Standardization`.
 
     Args:

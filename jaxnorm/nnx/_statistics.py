@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Shaped
 
 from jaxnorm._checks import NONNEGATIVE, Range, check_number
 from jaxnorm._numerics import promote
+from jaxnorm.nnx._layer import Signature
 from jaxnorm.reparam._fold import inverse_deviation
 from jaxnorm.statistics._own_moments import split_groups
 
@@ -27,6 +28,8 @@ class Statistic(nnx.Variable[Any]):
         >>> sorted(nnx.to_pure_dict(nnx.state(BatchNorm(2), Statistic)))
         ['mean', 'var']
     """
+
+    __signature__ = Signature()
 
 
 def units_last(x: Shaped[Array, "..."], axis: int) -> Shaped[Array, "..."]:

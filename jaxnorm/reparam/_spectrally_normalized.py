@@ -136,7 +136,7 @@ def power_iteration(params: PyTree, vectors: Vectors | None = None, iterations: 
     """Follows the leading singular vectors of every `SpectrallyNormalized` kernel.
 
     Call it once without ``vectors`` to start from the exact ones, then once a training step, before
-    or after the update; never in evaluation. O(parameters) a call.
+    or after the update; never in evaluation. A call takes O(parameters) operations.
 
     Args:
         params: a tree of parameters.
@@ -171,7 +171,7 @@ def power_iteration(params: PyTree, vectors: Vectors | None = None, iterations: 
 def attach_singular_vectors(params: PyTree, vectors: Vectors) -> PyTree:
     """The parameters with each spectrally normalized kernel knowing its vector.
 
-    For use inside the loss, in front of `effective`:
+    Use the function inside the loss, in front of `effective`:
     ``effective(attach_singular_vectors(params, vectors))``. Gradients with respect to ``params``
     have no entry for the vectors.
 

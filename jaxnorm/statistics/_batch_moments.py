@@ -19,10 +19,11 @@ def batch_moments(
 ) -> Moments:
     """The mean and the biased variance of ``x`` over ``axes``, for the other axes' units.
 
-    Sums of x - c and (x - c)^2 together, where c is the mean over the samples at the middle
-    position, so that an offset of any size cancels before anything is squared, and untypical values
-    cost no accuracy: one pass over data with positions. Data without positions, up to 32 values,
-    and sample axes that are sharded with explicit axes are read twice, and c is the mean itself.
+    The function sums x - c and (x - c)^2 together, where c is the mean over the samples at the
+    middle position, so that an offset of any size cancels before anything is squared, and untypical
+    values cost no accuracy: one pass over data with positions. Data without positions, up to 32
+    values, and sample axes that are sharded with explicit axes are read twice, and c is the mean
+    itself.
 
     Args:
         x: activations of any floating type.

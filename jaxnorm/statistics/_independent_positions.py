@@ -15,8 +15,8 @@ def independent_positions(
 ) -> Float[Array, " units"]:
     """The variance of a unit's values over the variance of its samples' means over positions.
 
-    P for P independent positions, 1 for positions that are all the same. A batch of N images says
-    as much of a channel's mean as N times so many independent values.
+    The ratio is P for P independent positions, and 1 for positions that are all the same. A batch
+    of N images says as much of a channel's mean as N times so many independent values.
 
     Args:
         x: activations, (samples, *positions, units).

@@ -27,9 +27,9 @@ class Moments(NamedTuple):
 def merge_moments(first: Moments, second: Moments) -> Moments:
     """The moments of two samples taken together, exactly, whatever their sizes.
 
-    With w = n2 / (n1 + n2) and d = m2 - m1: the mean is m1 + w d, the variance
-    (1 - w) v1 + w v2 + w (1 - w) d^2. Associative and commutative to rounding, so it may be folded
-    over minibatches, scanned, or reduced in a tree; moments of size 0 are its neutral element.
+    With w = n2 / (n1 + n2) and d = m2 - m1: the mean is m1 + w d, the variance (1 - w) v1 + w v2 +
+    w (1 - w) d^2. Merging is associative and commutative to rounding, so it may be folded over
+    minibatches, scanned, or reduced in a tree; moments of size 0 are its neutral element.
 
     Args:
         first: moments of one sample.

@@ -16,8 +16,8 @@ GAUSSIAN = 3.0
 def kurtosis(x: Float[Array, "..."], axes: int | Iterable[int]) -> Float[Array, "..."]:
     """The fourth moment about the mean over the squared variance, m4 / m2^2: 3 for a Gaussian.
 
-    1 for two values of equal probability, the least there is; the *excess* kurtosis rho of the
-    batch normalization paper is this minus 3.
+    It is 1 for two values of equal probability, the least there is; the *excess* kurtosis rho of
+    the batch normalization paper is this minus 3.
 
     Args:
         x: activations of any floating type.
@@ -58,7 +58,7 @@ def kurtosis(x: Float[Array, "..."], axes: int | Iterable[int]) -> Float[Array, 
 def sample_variance(x: Float[Array, "..."], axes: int | Iterable[int]) -> Float[Array, "..."]:
     """The unbiased sample variance: the sum of (x - mean)^2 over ``axes``, divided by n - 1.
 
-    In two passes, deviations first: exact for the small samples it is meant for.
+    The function makes two passes, deviations first: it is exact for small samples.
 
     Args:
         x: activations of any floating type.

@@ -16,8 +16,8 @@ def centered_gradient(layout: Layout = flax_layout) -> optax.GradientTransformat
     projection and a linear optimizer (SGD, momentum, decay) this transform changes nothing, since
     the projection removes the mean anyway: leave it out and save a pass.
 
-    ``optax.centralize`` averages over all axes but the first, which is right for PyTorch's
-    (out, in, ...): on a kernel of Flax it averages over the outputs. This one asks the layout.
+    ``optax.centralize`` averages over all axes but the first, which is right for PyTorch's (out,
+    in, ...): on a kernel of Flax it averages over the outputs. `centered_gradient` asks the layout.
 
     Args:
         layout: which leaves are kernels, and their fan-in axes.

@@ -32,18 +32,18 @@ def noise_injection(
 ) -> optax.GradientTransformationExtraArgs:
     """Trains clean scales gamma while the network sees gamma (1 + n_t), n_t ~ N(0, stddev^2).
 
-    A wrapper, and the outermost one that changes updates: the parameters between two updates are
-    the noisy ones, so the loss needs no change. One draw a unit and update, which all samples
-    share; convolutional networks stay at chance with it on photographs. To train with noise, use
-    `jaxnorm.with_scale_noise`, which draws for each sample; this is for comparing the two, and for
-    models that cannot be traced.
+    The transformation is a wrapper, and has to be the outermost one that changes updates: the
+    parameters between two updates are the noisy ones, so the loss needs no change. Each unit has
+    one draw an update, which all samples share; convolutional networks stay at chance with it on
+    photographs. To train with noise, use `jaxnorm.with_scale_noise`, which draws for each sample;
+    this is for comparing the two, and for models that cannot be traced.
 
     Each update pulls the gradient back to the clean gamma, (1 + n_t) dL/d(gamma (1 + n_t)), gives
     it to ``inner`` together with the clean parameters (so weight decay acts on gamma itself), and
-    draws n_{t+1}. The parameters that ``init`` saw are clean. The same step as differentiating a
-    loss of ``perturb_scales(params, stddev, key)``. A scale that was changed between two updates,
-    by hand or from a checkpoint, is taken as a noisy one and stays changed: twice the noisy scale
-    is twice the clean one.
+    draws n_{t+1}. The parameters that ``init`` saw are clean. The step is the same as that of
+    differentiating a loss of ``perturb_scales(params, stddev, key)``. A scale that was changed
+    between two updates, by hand or from a checkpoint, is taken as a noisy one and stays changed:
+    twice the noisy scale is twice the clean one.
 
     Allowed around it: chain with what leaves updates as they are, masked, partition, MultiSteps,
     apply_if_finite, inject_hyperparams. Not allowed: whatever changes the update after it (a scale,

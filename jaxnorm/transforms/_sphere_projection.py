@@ -36,9 +36,9 @@ def sphere_projection(
 ) -> optax.GradientTransformation:
     """Edits the update so that params + update is on {w : ||w||^2 = c, and 1'w = 0 if centered}.
 
-    The exact Euclidean projection of params + update, unit by unit, whatever optimizer made the
-    update. **Put it last in the chain**: what comes after it moves the weights off the set. The
-    first update also lands on the set from parameters that are not on it.
+    The edit is the exact Euclidean projection of params + update, unit by unit, whatever optimizer
+    made the update. **Put it last in the chain**: what comes after it moves the weights off the
+    set. The first update also lands on the set from parameters that are not on it.
 
     Before it, `centered_gradient` is redundant for a linear optimizer (SGD, momentum, weight
     decay): both leave the same weights, and this alone saves a pass. Under Adam they differ.

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import fields
+from itertools import pairwise
 from typing import get_type_hints
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from experiments import names
 from experiments.augmentation.table import AUGMENTATIONS
 from experiments.checkpoints.lock import FILE, alone_in
-from experiments.cli import main
+from experiments.cli import COMMANDS, main
 from experiments.comparison import Comparison
 from experiments.config import Config
 from experiments.data.load import BUNDLED
@@ -272,7 +273,24 @@ def test_a_command_with_a_slip_gets_the_near_name(capsys):
     assert "there is no command 'comapre': did you mean 'compare'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", ["--help", "compare --help", "bench --help", "paper --help"])
+@pytest.mark.parametrize("command", [*COMMANDS, "bench compiled"])
+def test_no_line_of_the_help_ends_before_the_next_word_is_due(command, capsys):
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    boxed = [line[2:-1].rstrip() for line in lines if line.startswith("│")]
+    flags = [i for i, line in enumerate(boxed) if line.startswith("-")]
+    for first, last in pairwise([*flags, len(boxed)]):
+        words = [line for line in boxed[first:last] if line.startswith(" " * 8)]
+        for line, following in pairwise(words):
+            assert len(line) + len(following.split()[0]) + 1 > 76, line
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["--help", "compare --help", "bench --help", "paper --help", "bench compiled --help"],
+)
 def test_help_needs_no_jax(arguments):
     """Nor anything else that takes seconds to import: help and slips are answered at once."""
     program = f"import sys; from experiments.cli import main; main({arguments.split()})"
@@ -285,7 +303,11 @@ def test_help_needs_no_jax(arguments):
 
 
 @pytest.mark.parametrize(
-    "arguments", ["compare --methods cow", "train --dataset digts", "compare --model cn9"]
+    "arguments",
+    [
+        *("compare --methods cow", "train --dataset digts", "compare --model cn9"),
+        *("bench step --methods cow", "bench compiled --methods cow", "compare --augment flp"),
+    ],
 )
 def test_a_name_with_a_slip_needs_no_jax(arguments):
     program = f"import sys; from experiments.cli import main; status = main({arguments.split()})"

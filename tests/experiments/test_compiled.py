@@ -9,14 +9,16 @@ from pathlib import Path
 import jax
 import pytest
 
-from experiments.bench.compiled import compilations, targets
+from experiments.bench.compiled import compilations, names, targets
 from experiments.bench.compiled.command import Compiled, specs_of
+from experiments.bench.compiled.effective import MAKERS
 from experiments.bench.compiled.kernels import KERNELS
 from experiments.bench.compiled.program import Program
 from experiments.bench.compiled.rows import Row, merged, ratios, read_rows, write_rows
 from experiments.bench.compiled.spec import Spec
-from experiments.bench.compiled.step import step_subject
+from experiments.bench.compiled.step import PEERS, step_subject
 from experiments.bench.compiled.targets import environment, find_target
+from experiments.bench.compiled.update import OPTIMIZERS
 from experiments.bench.compiled.worker import Found
 from experiments.cli import main
 from experiments.errors import UserError
@@ -162,3 +164,10 @@ def test_a_private_step_has_the_gradient_of_each_row() -> None:
         shapes[name] = str(jax.make_jaxpr(subject.function)(*subject.arguments))
     assert "f32[7,5,10]" in shapes["none+private"]
     assert "f32[7,5,10]" not in shapes["none"]
+
+
+def test_the_names_in_the_help_are_those_of_the_tables() -> None:
+    assert tuple(KERNELS) == names.KERNELS
+    assert tuple(PEERS) == names.PEERS
+    assert tuple(OPTIMIZERS) == names.OPTIMIZERS
+    assert tuple(MAKERS) == names.MAKERS

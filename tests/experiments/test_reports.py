@@ -129,6 +129,14 @@ def test_the_conclusion_says_where_each_method_ends():
     assert "(none)" in ends["did not train under every seed"]
 
 
+def test_the_lines_of_a_conclusion_fit():
+    bn = [0.8, 0.9, 0.85]
+    others = {code: [0.79, 0.95, 0.81] for code in ("none", "cwo", "ln", "gn", "lcw")}
+    lines = conclusion(compared(bn=bn, **others))
+    assert max(map(len, lines)) <= 100
+    assert " ".join(lines).count("[") == len(others)
+
+
 def test_one_seed_and_one_method_conclude_nothing():
     assert "--seeds" in conclusion(compared(none=[0.8], bn=[0.9]))[0]
     assert conclusion(compared(bn=[0.9, 0.8])) == []

@@ -1,36 +1,18 @@
-"""What the command ``bench compiled`` takes, and what it does."""
+"""What the command ``bench compiled`` takes; what it needs is imported when it runs."""
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Literal
 
 from tyro.conf import arg
 
 from experiments.bench.compiled.cards import GPUS, TPUS
-from experiments.bench.compiled.compilations import compiled
-from experiments.bench.compiled.effective import MAKERS
-from experiments.bench.compiled.kernels import KERNELS
-from experiments.bench.compiled.rows import Row, merged, read_rows, write_rows
+from experiments.bench.compiled.names import KERNELS, KNOWN, MAKERS, OPTIMIZERS, PEERS, PRIVATE
 from experiments.bench.compiled.spec import BASES, Shard, Spec, What
-from experiments.bench.compiled.step import PEERS, PRIVATE
-from experiments.bench.compiled.targets import check_compiler, find_target
-from experiments.bench.compiled.update import OPTIMIZERS
-from experiments.bench.compiled.views import picture_of, table_of, title
-from experiments.errors import UserError, unknown
-from experiments.methods.table import METHODS
-from experiments.models.registry import MODELS
-from experiments.progress import progress
+from experiments.errors import unknown
+from experiments.names import MODELS
 from experiments.ranges import Channels, Count, Depth, Jobs, Width
-from experiments.reports.files import prepare_folder, write_whole
-from experiments.reports.show import show_table
-from experiments.reports.table import markdown
 
-FILE = "compiled.csv"
-_KNOWN: Mapping[str, Collection[str]] = MappingProxyType(
-    {"step": {**METHODS, **PEERS}, "update": OPTIMIZERS, "effective": MAKERS}
-)
 STEP_METHODS = "none,bn,gn,cwo,lcw,vcl,normprop,wn"
 
 
@@ -61,26 +43,29 @@ class Compiled:
         ),
     ] = "v5e:4x4"
     what: What = "step"
-    """A training step of a method; the update of an optimizer's parameters; or weights from raw
-    parameters with the way back of their gradient."""
+    """What is compiled: a training step of a method, the update of an optimizer's parameters, or
+    weights from raw parameters and the way back of their gradient."""
     model: Annotated[
         str,
         arg(
-            help=f"The network of a step: {', '.join(MODELS)}. Of update and effective the "
-            f"kernels: {', '.join(KERNELS)}. Left out: cnn9, or conv3x3 (12 of 3 x 3 x 256 x 256)."
+            help=f"The network of a step: {', '.join(MODELS)}. For update and "
+            f"effective, the kernels: {', '.join(KERNELS)}. If the flag is left out, the network "
+            "is cnn9, and the kernels are conv3x3 (12 of 3 x 3 x 256 x 256)."
         ),
     ] = ""
     methods: Annotated[
         str,
         arg(
-            help=f"Comma-separated. Of a step, those of the command methods, {', '.join(PEERS)}; "
-            f"left out: {STEP_METHODS}; with {PRIVATE} behind it, by gradients of single rows. "
-            f"Of update: {', '.join(OPTIMIZERS)}. Of effective: "
-            f"{', '.join(MAKERS)}. What the others are compared with is always there."
+            help="What is compared, comma-separated. For step: the methods that the command "
+            f"methods lists, and {', '.join(PEERS)}. A name with {PRIVATE} behind it takes "
+            f"gradients of single rows. If the flag is left out, the methods are {STEP_METHODS}. "
+            f"For update: {', '.join(OPTIMIZERS)}. For effective: {', '.join(MAKERS)}. "
+            "The baseline of the others is always compiled."
         ),
     ] = ""
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    """Of a step's weights and activations; parameters and statistics are always float32."""
+    """The type of a step's weights and activations; parameters and statistics are always
+    float32."""
     channels: Channels = 64
     """The channels of a convolutional network's first stage."""
     depth: Depth = 3
@@ -88,12 +73,14 @@ class Compiled:
     width: Width = 256
     """The units of each hidden layer of the mlp, of each token of the transformer."""
     rows_per_device: Count = 128
-    """The rows of a step on each device of the data axis: of 224 x 224 colour pixels for resnet50,
-    of 32 x 32 for other networks, of 64 characters for the transformer."""
+    """The rows of a step on each device of the data axis. A row has 224 x 224 colour pixels for
+    resnet50, 32 x 32 for other networks, and 64 characters for the transformer."""
     entry: Literal["jit", "shard_map"] = "jit"
-    """How a step is spread over the devices: by the compiler, or on each one's own rows."""
+    """How a step is spread over the devices: by the compiler, or with each device on its own
+    rows."""
     mesh: str = ""
-    """The devices by axis, as data=8,model=2: rows over data; all along data if left out."""
+    """The devices by axis, as data=8,model=2. Rows are spread over data. If the flag is left out,
+    all devices are along data."""
     shard: Shard = ""
     """Cut every kernel along its fan-in or its units, a piece on each device of the model axis, or
     of the data axis where there is no other."""
@@ -101,36 +88,31 @@ class Compiled:
     """Let the new state take the memory of the old, as in training; without it a TPU's compiler
     finds more room in its fast memory for parameters alone."""
     jobs: Jobs = 1
-    """How many compilations at once; each keeps about one core busy and takes 1 to 4 GB."""
+    """The number of compilations at once; each keeps about one core busy and takes 1 to 4 GB."""
     resume: bool = False
-    """Leave alone what compiled.csv has already."""
+    """Compile nothing that compiled.csv has already."""
     out: Path = Path("results/bench/compiled")
     """The folder for compiled.csv, table.md and compiled.png; made if it does not exist."""
 
     def run(self, command: str) -> None:
         """Runs the command."""
-        check_compiler(find_target(self.target))
         specs = specs_of(self)
-        path = prepare_folder(self.out) / FILE
-        there = {row.spec for row in read_rows(path)}
+        from experiments.bench.compiled.gather import gather
+
         # The baseline is compiled again only if it is asked for by its name.
-        named = specs if specs[0].method in self.methods.split(",") else specs[1:]
-        again = () if self.resume else named
-        wanted = [spec for spec in specs if spec not in there or spec in again]
-        failed = _compile(wanted, self.jobs, path)
-        _show(specs[0].configuration, path)
-        if failed:
-            raise UserError("; ".join(f"{spec.method}: {why}" for spec, why in failed))
+        named = specs[0].method in self.methods.split(",")
+        kept = specs if self.resume else [] if named else specs[:1]
+        gather(specs, kept, self.jobs, self.out)
 
 
 def specs_of(flags: Compiled) -> list[Spec]:
     """What the flags name, the baseline first; raises UserError for what there is not."""
     step = flags.what == "step"
-    models: Collection[str] = MODELS if step else KERNELS
-    methods: Collection[str] = _KNOWN[flags.what]
+    models = MODELS if step else KERNELS
+    methods = KNOWN[flags.what]
     model = flags.model or ("cnn9" if step else "conv3x3")
     names = [name.strip() for name in flags.methods.split(",") if name.strip()]
-    names = names or (STEP_METHODS.split(",") if step else [*methods])
+    names = names or (STEP_METHODS.split(",") if step else list(methods))
     for kind, name, known in (("model", model, models), *(("method", n, methods) for n in names)):
         plain = name.removesuffix(PRIVATE) if step else name
         if plain not in known:
@@ -141,35 +123,3 @@ def specs_of(flags: Compiled) -> list[Spec]:
         sizes = {name: getattr(flags, name) for name in ("dtype", "channels", "depth", "width")}
         base = replace(base, rows=flags.rows_per_device, **sizes)
     return [replace(base, method=name) for name in dict.fromkeys([base.method, *names])]
-
-
-def _compile(specs: list[Spec], jobs: int, path: Path) -> list[tuple[Spec, str]]:
-    """Compiles, and writes each row as it is there; gives what failed, and why."""
-    failed = []
-    with progress(len(specs)) as (advance, say):
-        for spec, found in compiled(specs, jobs):
-            advance(spec.method)
-            if isinstance(found, str):
-                failed.append((spec, found))
-                say(f"{spec.method}: failed")
-                continue
-            # Read again: another command may have written since.
-            write_rows(path, merged(read_rows(path), [Row(spec, found)]))
-            say(f"{spec.method}: {found.hbm_bytes / 1e9:.3g} GB, {found.compile_s:.0f} s")
-    return failed
-
-
-def _show(configuration: Spec, path: Path) -> None:
-    """The table of this configuration; in the files, those of all that compiled.csv has."""
-    groups: dict[Spec, list[Row]] = {}
-    for row in read_rows(path):
-        groups.setdefault(row.spec.configuration, []).append(row)
-    if configuration in groups:
-        print(f"\n{title(configuration)}\n")
-        show_table(table_of(groups[configuration]))
-    if groups:
-        tables = (f"{title(name)}:\n\n{markdown(table_of(g))}\n" for name, g in groups.items())
-        write_whole(path.with_name("table.md"), "\n".join(tables))
-        write_whole(path.with_name("compiled.png"), picture_of(list(groups.values())))
-        print(f"\nEstimates are rooflines; nothing was run. Written to {path.parent}: {FILE},")
-        print("table.md, compiled.png, with what was there before.")

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments.bench.compiled.names import PRIVATE
 from experiments.bench.compiled.sharding import on, own_size, placed, rows_on
 from experiments.bench.compiled.spec import Spec, Subject
 from experiments.config import Config
@@ -27,9 +28,6 @@ PEERS: Mapping[str, Method] = MappingProxyType(
         for name in ("nnx.BatchNorm", "nnx.LayerNorm")
     }
 )
-
-#: Behind a method's name: trained with gradients of single rows, each clipped, and noise.
-PRIVATE = "+private"
 
 #: An image and the classes; ImageNet's for the network that is made for it.
 _SIZES: Mapping[str, tuple[tuple[int, ...], int]] = MappingProxyType(
