@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from experiments.bench.table import Measured
-from experiments.bench.timing import Timed, costs_in_turn
+from experiments.bench.timing import Call, counted, in_turn
 from experiments.config import Config
 from experiments.data.characters import CHARACTERS, LENGTH
 from experiments.data.dataset import Dataset
@@ -24,7 +24,17 @@ CLASSES = 10
 
 
 class StepCost(NamedTuple):
-    """What a step of one method costs; see `experiments.bench.timing.Cost`."""
+    """What a step of one method costs.
+
+    Attributes:
+        method: its name.
+        step_ms: the median of its times, in milliseconds.
+        ratio: the median over rounds of its time over the baseline's in the same round.
+        ratio_low: the lower quartile of those ratios.
+        ratio_high: the upper quartile.
+        gflops: 1e9 floating-point operations, as the compiler counts them.
+        gbytes: 1e9 bytes read and written, as the compiler counts them.
+    """
 
     method: str
     step_ms: float
@@ -70,14 +80,15 @@ def measure_steps(
     methods: Sequence[Method], config: Config, batch: Batch, repeats: int
 ) -> list[StepCost]:
     """The costs of the baseline, the methods and the control."""
-    everyone = {BASELINE: METHODS[BASELINE], **{each.name: each for each in methods}}
+    everyone = {each.name: each for each in (METHODS[BASELINE], *methods)}
     everyone[CONTROL] = METHODS[BASELINE]
-    subjects = {name: timed_step(each, config, batch) for name, each in everyone.items()}
-    return [StepCost(name, *cost) for name, cost in costs_in_turn(subjects, repeats).items()]
+    steps = {name: compiled_step(each, config, batch) for name, each in everyone.items()}
+    times = in_turn({name: call for name, (call, _) in steps.items()}, repeats)
+    return [_cost(name, times[name], times[BASELINE], steps[name][1]) for name in steps]
 
 
-def timed_step(method: Method, config: Config, batch: Batch) -> Timed:
-    """A method's compiled step; each call goes on from the state that the last one left."""
+def compiled_step(method: Method, config: Config, batch: Batch) -> tuple[Call, jax.stages.Compiled]:
+    """A method's step, each call of which goes on from the state that the last one left."""
     trainer = trainer_of(method, config, batch)
     state = trainer.init(np.uint32(0), np.asarray(batch.X))
     compiled = AheadOfTime(trainer.step, donate_argnums=0).compile(state, batch)
@@ -87,7 +98,15 @@ def timed_step(method: Method, config: Config, batch: Batch) -> Timed:
         state, metrics = compiled(state, batch)
         return state, metrics
 
-    return Timed(step, BASELINE, compiled)
+    return step, compiled
+
+
+def _cost(
+    name: str, times: list[float], base: list[float], compiled: jax.stages.Compiled
+) -> StepCost:
+    ratios = np.quantile(np.divide(times, base), (0.5, 0.25, 0.75)).tolist()
+    counts = (1e-9 * count for count in counted(compiled))
+    return StepCost(name, float(np.median(times)), *ratios, *counts)
 
 
 def trainer_of(method: Method, config: Config, batch: Batch) -> Trainer:
