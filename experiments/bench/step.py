@@ -19,8 +19,8 @@ from experiments.training.trainer import Trainer, make_trainer
 
 BASELINE = "none"
 CONTROL = "none (control)"
-IMAGE = (32, 32, 3)
-CLASSES = 10
+#: Of an image, and of its labels.
+IMAGE, CLASSES = (32, 32, 3), 10
 
 
 class StepCost(NamedTuple):
@@ -64,14 +64,16 @@ def config_of(flags: Any) -> Config:
     return Config(**{name: getattr(flags, name) for name in names})
 
 
-def random_batch(rows: int, model: str = "cnn9") -> Batch:
+def random_batch(
+    rows: int, model: str = "cnn9", row: tuple[int, ...] = IMAGE, classes: int = CLASSES
+) -> Batch:
     """Images, or characters for the transformer, and labels without meaning, on the device."""
     random = np.random.default_rng(0)
     if model == "transformer":
         X, y = random.integers(0, len(CHARACTERS), (2, rows, LENGTH)).astype(np.int32)
     else:
-        X = random.standard_normal((rows, *IMAGE), np.float32)
-        y = random.integers(0, CLASSES, rows).astype(np.int32)
+        X = random.standard_normal((rows, *row), np.float32)
+        y = random.integers(0, classes, rows).astype(np.int32)
     inputs, labels = jax.device_put((X, y))
     return Batch(inputs, labels, jax.random.split(jax.random.key(0), rows))
 

@@ -40,7 +40,7 @@ def in_turn(
     return found
 
 
-def counted(compiled: jax.stages.Compiled) -> tuple[float, float]:
+def counted(compiled: jax.stages.Compiled | jax.stages.Lowered) -> tuple[float, float]:
     """The operations and the bytes accessed that the compiler counts; NaN where it does not."""
     costs = compiled.cost_analysis() or {}
     return costs.get("flops", float("nan")), costs.get("bytes accessed", float("nan"))
