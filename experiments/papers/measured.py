@@ -8,10 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from matplotlib.figure import Figure
 
-from experiments.papers.item import Claim, Report
-
-#: What stands in the place of yes or no where a training diverged.
-NOT_FINITE = "not trained"
+from experiments.papers.item import NOT_TRAINED, Claim, Report
 
 #: What is measured, before it is a float.
 Number = float | np.floating[Any] | Float[Array | np.ndarray, ""]
@@ -40,7 +37,7 @@ class Measured(NamedTuple):
         """As a line of the report."""
         reference = f"{self.reference:.4g} ({self.source})"
         if not math.isfinite(self.ours):
-            return Claim(self.quantity, f"{self.ours:.4g}", reference, said=NOT_FINITE)
+            return Claim(self.quantity, f"{self.ours:.4g}", reference, said=NOT_TRAINED)
         return Claim(self.quantity, f"{self.ours:.4g}", reference, self.holds)
 
     def row(self) -> tuple[object, ...]:

@@ -6,36 +6,40 @@ import numpy as np
 from jaxtyping import Float
 
 from experiments.papers.grid import Measure, Ordering
-from experiments.papers.item import Claim
+from experiments.papers.item import NOT_TRAINED, UNDECIDED, Claim
+from experiments.reports.table import mean_and_interval
 from experiments.runs.analyse import above, interval
+from experiments.runs.measures import Values, gains, unit
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
 
-#: What stands in the place of yes or no.
-UNDECIDED, NOT_TRAINED = "undecided", "not trained"
-
 NOTE = (
     "An ordering holds (yes) if the mean difference over paired seeds is positive with its whole "
-    "95% interval (Student's t), fails (no) if it is negative with it, and is undecided otherwise, "
-    "with one seed always. Where a side diverged or stayed at chance nothing is compared: not "
-    "trained."
+    "95% interval (Student's t, in brackets), fails (no) if it is negative with it, and is "
+    "undecided otherwise, with one seed always. Where a side diverged or stayed at chance nothing "
+    "is compared: not trained."
 )
 
 
-Differences = Float[np.ndarray, " seeds"]
+def by_interval(
+    statement: str, wanted: str, differences: Values, ours: str, margin: float = 0.0
+) -> Claim:
+    """A claim that holds if all of the differences' interval is above -margin.
 
+    It fails if all is below, and is undecided between.
 
-def by_interval(claim: Claim, differences: Differences, margin: float = 0.0) -> Claim:
-    """The claim judged: it holds if all of the interval is above -margin, fails if all is below."""
+    Args:
+        statement: what is claimed.
+        wanted: of the differences, in a word or two.
+        differences: over paired seeds; not finite where a training was lost.
+        ours: what is found, in words.
+        margin: by how much they may be below zero.
+    """
     holds = above(*interval(differences), -margin)
-    return claim._replace(said=UNDECIDED) if holds is None else claim._replace(holds=holds)
-
-
-def shown(differences: Differences, form: str, unit: str = "") -> str:
-    """Paired differences in words: their mean and interval."""
-    low, high = interval(differences)
-    between = f", 95% from {low:{form}} to {high:{form}}" if len(differences) > 1 else ", one seed"
-    return f"by {differences.mean():{form}}{unit}{between}"
+    if holds is not None:
+        return Claim(statement, ours, wanted, holds)
+    trained = np.isfinite(differences).all()
+    return Claim(statement, ours, wanted, said=UNDECIDED if trained else NOT_TRAINED)
 
 
 def early(curve: Sequence[Epoch]) -> Float[np.ndarray, " epochs"]:
@@ -59,14 +63,9 @@ def statement_of(ordering: Ordering, column: str) -> str:
     where = f" ({column})" if column else ""
     of = ordering.measure.replace("_", " ")
     if ordering.margin:
-        unit = "points" if _is_fraction(ordering.measure) else "nats"
-        close = f"within {ordering.margin:g} {unit} of"
+        close = f"within {ordering.margin:g}{unit(ordering.measure)} of"
         return f"{ordering.better} {close} {ordering.worse}, or better{where}, {of}"
     return f"{ordering.better} better than {ordering.worse}{where}, {of}"
-
-
-def _is_fraction(measure: Measure) -> bool:
-    return measure.endswith(("accuracy", "change"))
 
 
 def comparison(
@@ -81,16 +80,11 @@ def comparison(
         worse: those of the other, of the same seeds.
         last: the epochs over which a measure is averaged.
     """
-    statement = statement_of(ordering, column)
+    statement, measure = statement_of(ordering, column), ordering.measure
     if lost := [run for run in (*better, *worse) if run.outcome]:
         names = ", ".join(dict.fromkeys(f"{run.method} {run.outcome}" for run in lost))
         return Claim(statement, names, "better", said=NOT_TRAINED)
-    ours, theirs = (
-        np.array([measured(run, ordering.measure, last) for run in runs])
-        for runs in (better, worse)
-    )
-    gains = ours - theirs if ordering.measure.endswith("accuracy") else theirs - ours
-    if _is_fraction(ordering.measure):
-        gains = 100 * gains
-    found = shown(gains, "+.2f", " points" if _is_fraction(ordering.measure) else " nats")
-    return by_interval(Claim(statement, found, "better"), gains, ordering.margin)
+    sides = (np.array([measured(run, measure, last) for run in runs]) for runs in (better, worse))
+    differences = gains(measure, *sides)
+    found = mean_and_interval(differences, "+.2f", unit(measure))
+    return by_interval(statement, "better", differences, found, ordering.margin)

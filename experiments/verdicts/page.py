@@ -11,6 +11,7 @@ from experiments.errors import UserError
 from experiments.reading import reading
 from experiments.reports.files import write_whole
 from experiments.runs.analyse import LOOK_CONFIDENCE, LOOKS
+from experiments.runs.measures import is_fraction
 from experiments.verdicts.beside import level_of, tables
 from experiments.verdicts.claim import Claim, Side, papers, read, side_of
 from experiments.verdicts.costs import COSTS, decided_by
@@ -162,9 +163,8 @@ def _unlike(claim: Claim) -> str:
 
 
 def _measure(claim: Claim) -> str:
-    percent = claim.measure.endswith(("accuracy", "error"))
     name = claim.measure.replace("_", " ").replace("train ", "training ")
-    return f"{name}, %" if percent else name
+    return f"{name}, %" if is_fraction(claim.measure) else name
 
 
 def _seeds(claim: Claim, folder: Path) -> int:

@@ -184,7 +184,7 @@ def test_an_ordering_says_its_interval():
     """Student's t of two differences of 20 and -10 points: 5 +- 12.706 * 21.21 / sqrt(2)."""
     report = report_of(GRID, trained([(0.5, 0.6), (0.7, 0.5)]))
     ordering, plain, normalized = report.claims
-    assert ordering.ours == "by +5.00 points, 95% from -185.59 to +195.59"
+    assert ordering.ours == "+5.00 points [-185.59, +195.59]"
     assert (plain.ours, plain.reference) == ("45.00 ± 7.07", "5")
     assert normalized.statement == "normalized, small: test error, %"
     assert len(report.rows) == 4

@@ -8,8 +8,9 @@ from matplotlib.figure import Figure
 
 from experiments.papers.item import Claim
 from experiments.papers.trainings import Trained
-from experiments.papers.verdict import NOT_TRAINED, by_interval, measured, shown
+from experiments.papers.verdict import by_interval, measured
 from experiments.reports.picture import colour_of, new_figure
+from experiments.reports.table import mean_and_interval
 
 #: What the figures show, and its name.
 MEASURES = {"gamma_squared": "gamma^2", "test_loss": "validation loss"}
@@ -29,10 +30,7 @@ def _growth(trained: Sequence[Trained], row: str, measure: str) -> Claim:
     doublings -= doublings.mean()
     slopes = doublings @ values / (doublings @ doublings)
     statement = f"{MEASURES[measure]} over a doubling of M, {row}"
-    claim = Claim(statement, shown(slopes, "+.3g"), "increases")
-    if not np.isfinite(slopes).all():
-        return claim._replace(said=NOT_TRAINED)
-    return by_interval(claim, slopes)
+    return by_interval(statement, "increases", slopes, mean_and_interval(slopes, "+.3g"))
 
 
 def _values(
