@@ -1,12 +1,13 @@
 """Wins, accuracy profiles and the table of all results."""
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import polars as pl
 from jaxtyping import Float, Int
 
 from experiments.papers.catalogue import read
-from experiments.papers.vcl.uci_train import Chosen, Settings
+from experiments.papers.vcl.uci_train import Settings
 from experiments.reports.table import Table, mean_and_deviation
 
 #: The digits to which the paper gives errors, and at which two methods are tied.
@@ -23,17 +24,14 @@ def options(settings: Settings) -> list[Option]:
     return [(a, n) for a in settings.activations for n in settings.normalizations]
 
 
-def mean_errors(chosen: Sequence[Chosen], settings: Settings) -> Float[np.ndarray, "sets options"]:
+#: What a combination on a data set is known by.
+PLACE = ("dataset", "activation", "normalization")
+
+
+def mean_errors(chosen: pl.DataFrame, settings: Settings) -> Float[np.ndarray, "sets options"]:
     """The test errors, averaged over seeds."""
-    names = dict.fromkeys(each.dataset for each in chosen)
-    return np.array(
-        [[np.mean(errors_of(chosen, name, o)) for o in options(settings)] for name in names]
-    )
-
-
-def errors_of(chosen: Sequence[Chosen], dataset: str, option: Option) -> list[float]:
-    """The test errors of a combination on a data set, by seed."""
-    return [each.test_error for each in chosen if each[:3] == (dataset, *option)]
+    means = chosen.group_by(PLACE, maintain_order=True).agg(pl.col("test_error").mean())
+    return means["test_error"].to_numpy().reshape(-1, len(options(settings)))
 
 
 def wins(errors: Float[np.ndarray, "sets options"]) -> Int[np.ndarray, " options"]:
@@ -55,23 +53,18 @@ def profile(
     return (ratios[None] >= thresholds[:, None, None]).mean(1)
 
 
-def results_table(chosen: Sequence[Chosen], settings: Settings) -> Table:
+def results_table(chosen: pl.DataFrame, settings: Settings) -> Table:
     """Table 5: the mean and deviation over seeds, and the paper's number in parentheses."""
-    header = ("", *map("+".join, options(settings)))
-    rows = []
-    for name in dict.fromkeys(each.dataset for each in chosen):
-        rows.append((name, *(_cell(chosen, name, option) for option in options(settings))))
-    return header, rows
+    rows: dict[Any, list[str]] = {}
+    for (name, *option), own in chosen.group_by(PLACE, maintain_order=True):
+        ours = mean_and_deviation(own["test_error"].to_list(), f".{DIGITS}f")
+        theirs = reported(name, *option)
+        shown = ours if theirs is None else f"{ours} ({theirs:.{DIGITS}f})"
+        rows.setdefault(name, [name]).append(shown)
+    return ("", *map("+".join, options(settings))), list(rows.values())
 
 
-def reported(dataset: str, option: Option) -> float | None:
+def reported(dataset: Any, *option: Any) -> float | None:
     """The paper's number, where it can be read."""
-    whole = Settings()
-    place = options(whole).index(option)
+    place = options(Settings()).index(option)
     return TAB5[dataset][place] if dataset in TAB5 else None
-
-
-def _cell(chosen: Sequence[Chosen], dataset: str, option: Option) -> str:
-    ours = mean_and_deviation(errors_of(chosen, dataset, option), f".{DIGITS}f")
-    theirs = reported(dataset, option)
-    return ours if theirs is None else f"{ours} ({theirs:.{DIGITS}f})"
