@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import polars as pl
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from experiments.data.dataset import Dataset
@@ -18,6 +17,7 @@ from experiments.errors import UserError
 from experiments.methods.overrides import Overrides
 from experiments.methods.table import METHODS
 from experiments.papers.data import find
+from experiments.papers.hidden import preactivations
 from experiments.papers.item import NOT_TRAINED, Claim, Context, Report
 from experiments.papers.vcl.modes import multimodal
 from experiments.papers.vcl.uci_data import split
@@ -26,9 +26,7 @@ from experiments.papers.verdict import by_interval
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.reports.table import mean_and_deviation
 from experiments.training.fit import fit
-from experiments.training.state import TrainState
-from experiments.training.trainer import Trainer, make_trainer
-from jaxnorm.losses import collect_preactivations
+from experiments.training.trainer import make_trainer
 from jaxnorm.statistics import kurtosis
 
 #: What is drawn, and a control: a network without either.
@@ -85,7 +83,7 @@ def measure(settings: Settings, name: str, data: Dataset, seed: int) -> Measured
     method = METHODS[name].adjusted(Overrides(sample_size=settings.sample_size))
     trainer = make_trainer(method, settings, data)
     run = fit(trainer, data, seed)
-    layers = _preactivations(trainer, run.trained, data.X_test)
+    layers = [np.asarray(x) for x in preactivations(trainer, run.trained, data.X_test)]
     units = [units_of(name, seed, number, layer) for number, layer in enumerate(layers, 1)]
     return Measured(pl.concat(units), layers, f"{name} {run.outcome}" if run.outcome else "")
 
@@ -97,22 +95,6 @@ def units_of(
     peaks = np.asarray(kurtosis(jnp.asarray(values), 0), np.float64)
     place = {"method": method, "seed": seed, "layer": layer, "unit": np.arange(len(peaks))}
     return pl.DataFrame({**place, "kurtosis": peaks, "multimodal": multimodal(values)})
-
-
-def _preactivations(
-    trainer: Trainer, state: TrainState, X: Float[np.ndarray, "rows features"]
-) -> list[Float[np.ndarray, "rows units"]]:
-    def evaluated(params: PyTree, X: Array) -> tuple[Array, PyTree]:
-        return trainer.context.functional.apply(params, state.model_state, X, train=False)
-
-    @jax.jit
-    def hidden(params: PyTree, X: Array) -> dict[str, Array]:
-        return collect_preactivations(evaluated, params, X, layout=trainer.layout)[1]
-
-    layers = hidden(trainer.method.weights(state.params, state.method_state), X)
-    # In the order of a network's blocks: a dict that left jit is sorted by name.
-    in_order = sorted(layers.items(), key=lambda entry: int(entry[0].split("/")[1]))
-    return [np.asarray(layer) for _, layer in in_order]
 
 
 def claims_of(found: Sequence[Measured]) -> list[Claim]:
