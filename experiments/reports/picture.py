@@ -4,6 +4,9 @@ import io
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -44,6 +47,16 @@ def new_figure(
         FigureCanvasAgg(figure)
         figure.subplots(rows, columns)
     return figure
+
+
+def draw_band(
+    axes: Axes, x: Any, values: Float[np.ndarray, "runs n"], middle: Any, label: str, **style: Any
+) -> None:
+    """A line through the middle of some runs, and a band from the least to the largest."""
+    axes.plot(x, middle, label=label, **style)
+    if len(values) > 1:
+        ends = np.fmin.reduce(values), np.fmax.reduce(values)
+        axes.fill_between(x, *ends, color=style["color"], alpha=0.15, linewidth=0)
 
 
 def picture(figure: Figure) -> bytes:

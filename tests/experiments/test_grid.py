@@ -20,8 +20,7 @@ from experiments.papers.grid_report import report_of, said_of_noise
 from experiments.papers.presets import table_presets
 from experiments.papers.registry import ITEMS
 from experiments.papers.scores import SCORES, scores_of
-from experiments.papers.training import method_of, spec_of
-from experiments.papers.trainings import Trained, chosen
+from experiments.papers.training import Trained, chosen, method_of, spec_of
 from experiments.papers.verdict import NOTE, comparison, measured
 from experiments.simulations.rectified_chain import KEEPING
 from experiments.training.fit import Run

@@ -9,7 +9,7 @@ from experiments.models.registry import build
 from experiments.papers.bn.fig2ef import view
 from experiments.papers.registry import ITEMS
 from experiments.papers.scores import gamma_squared
-from experiments.papers.trainings import Trained
+from experiments.papers.training import Trained
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
 from jaxnorm.nnx import functionalize

@@ -11,8 +11,7 @@ from experiments.cli import main
 from experiments.papers.item import Context
 from experiments.papers.registry import ITEMS
 from experiments.papers.vcl import fig1, uci_train
-from experiments.papers.vcl.uci import claims_of
-from experiments.papers.vcl.uci_tables import profile, wins
+from experiments.papers.vcl.uci import claims_of, profile, wins
 from experiments.papers.vcl.uci_train import Settings, Sweeps, select, train_all
 from experiments.runs.store import FILE
 

@@ -7,9 +7,9 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from experiments.papers.item import Claim
-from experiments.papers.trainings import Trained
+from experiments.papers.training import Trained
 from experiments.papers.verdict import by_interval, measured
-from experiments.reports.picture import colour_of, new_figure
+from experiments.reports.picture import colour_of, draw_band, new_figure
 from experiments.reports.table import mean_and_interval
 
 #: What the figures show, and its name.
@@ -48,9 +48,8 @@ def _drawn(trained: Sequence[Trained], rows: Sequence[str]) -> Figure:
     for axes, (measure, name) in zip(figure.axes, MEASURES.items(), strict=True):
         for index, row in enumerate(rows):
             sizes, values = _values(trained, row, measure)
-            axes.plot(sizes, values.mean(1), "o-", color=colour_of(index), label=row)
-            spread = values.min(1), values.max(1)
-            axes.fill_between(sizes, *spread, color=colour_of(index), alpha=0.15)
+            style = {"marker": "o", "color": colour_of(index)}
+            draw_band(axes, sizes, values.T, values.mean(1), row, **style)
         axes.set_xscale("log", base=2)
         axes.set(xlabel="batch size M", ylabel=name)
     figure.axes[0].legend(fontsize=9)

@@ -19,7 +19,7 @@ from experiments.papers.fingerprint import data_of
 from experiments.papers.full import parameters_of
 from experiments.papers.grid import Protocol
 from experiments.papers.item import Context
-from experiments.papers.trainings import runs_of
+from experiments.papers.training import runs_of
 from experiments.papers.vcl.padded import Padded, Sizes, padded, sizes_of
 from experiments.papers.vcl.sweep import Curve, make_sweep
 from experiments.papers.vcl.uci_data import find_sets, split
