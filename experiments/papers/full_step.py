@@ -6,7 +6,7 @@ Nobody's data are read: of the data only shapes matter here, and one step has ra
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -120,7 +120,7 @@ def compiled(full: Full) -> Needs:
     trainer, data = trainer_of(full, size), zeros(full.shape.row, size, full.shape.classes)
     state, batch = shapes_of(trainer, *data[:2])
     step = jax.jit(trainer.step, donate_argnums=0).lower(state, batch).compile()
-    sizes = step.memory_analysis()
+    sizes: Any = step.memory_analysis()
     new = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
     held = sizes.argument_size_in_bytes, sizes.temp_size_in_bytes, new
     return Needs(parameter_count(state.params), *held, counted(step)[0])

@@ -16,8 +16,7 @@ from experiments.methods.overrides import Overrides
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS
 from experiments.names import POLICIES
-from experiments.papers.data import load_data
-from experiments.papers.fingerprint import data_of
+from experiments.papers.data import data_of, load_data
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.item import Context
 from experiments.papers.scores import scores_of

@@ -41,12 +41,8 @@ COMMAND = "python -m experiments report --verdicts --folder experiments/results"
 
 def verdicts_in(folder: Path) -> dict[str, tuple[Claim, Verdict]]:
     """Every claim, judged, by name."""
-    return {claim.name: (claim, verdict_on(claim, folder)) for claim in all_claims()}
-
-
-def all_claims() -> list[Claim]:
-    """The claims of all papers, in their order."""
-    return [claim for paper in papers() for claim in paper.claims]
+    claims = (claim for paper in papers() for claim in paper.claims)
+    return {claim.name: (claim, verdict_on(claim, folder)) for claim in claims}
 
 
 def verdict_on(claim: Claim, folder: Path) -> Verdict:

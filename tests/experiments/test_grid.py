@@ -13,8 +13,15 @@ from experiments.methods.overrides import Overrides
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS
 from experiments.models.style import ACTIVATIONS
-from experiments.papers.data import described, enlarged, find, load_data, subset
-from experiments.papers.fingerprint import data_of, fingerprint
+from experiments.papers.data import (
+    data_of,
+    described,
+    enlarged,
+    find,
+    fingerprint,
+    load_data,
+    subset,
+)
 from experiments.papers.grid import PAPER, Cell, Grid, Ordering, Protocol
 from experiments.papers.grid_report import report_of, said_of_noise
 from experiments.papers.presets import table_presets

@@ -16,7 +16,7 @@ from experiments.papers.data import described, load_data
 from experiments.papers.epochs import epochs
 from experiments.papers.grid import Protocol
 from experiments.papers.item import Context, Report
-from experiments.papers.measured import Measured, at_least, measured_report
+from experiments.papers.measured import at_least, at_most, measured_report
 from experiments.reports.picture import COLOURS, colour_of, new_figure
 from experiments.training.state import TrainState
 from experiments.training.trainer import Trainer, make_trainer
@@ -73,17 +73,11 @@ def run(settings: Settings, context: Context) -> Report:
             at_least(f"norm of kernel {i + 1} after over before", ratio, 1.0)
             for i, ratio in enumerate(growth)
         ),
-        _direction("training loss", history.train_loss, falls=True),
-        _direction("test loss", history.test_loss, falls=False),
+        at_most("training loss after beside before", history.train_loss[-1], history.train_loss[0]),
+        at_least("test loss after beside before", history.test_loss[-1], history.test_loss[0]),
     ]
     notes = (f"Trained and tested on: {described(context.data_dir, ['cifar10'])}.",)
     return measured_report(measured, {"frozen": _drawn(history)}, notes)
-
-
-def _direction(what: str, values: list[float], *, falls: bool) -> Measured:
-    holds = values[-1] < values[0] if falls else values[-1] > values[0]
-    source = "before; falls" if falls else "before; rises"
-    return Measured(f"{what} after", values[-1], values[0], bool(holds), source)
 
 
 def _folded(trainer: Trainer, state: TrainState, data: Dataset) -> PyTree:

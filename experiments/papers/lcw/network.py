@@ -22,7 +22,7 @@ from experiments.training.trainer import Trainer, make_trainer
 #: The layers and the number of units that the figures show.
 LAYERS, UNITS = (1, 5, 9), 20
 
-Rows = Float[Array, "samples features"]
+Rows = Float[Array | np.ndarray, "samples *shape"]
 Activations = list[Float[np.ndarray, "units samples"]]
 
 
@@ -33,8 +33,8 @@ def dataset(data_dir: Path | None) -> Dataset:
 
 def sigmoid_trainer(method: str, depth: int, data: Dataset, **changes: Any) -> Trainer:
     """What trains so many layers of sigmoids at a constant rate, the classifier counted."""
-    fixed = {"model": "mlp", "activation": "sigmoid", "weight_decay": 0.0, "constrain_head": True}
-    config = Config(**fixed, depth=depth - 1, rate_schedule=((0.0, 1.0),), **changes)
+    fixed = Config(model="mlp", activation="sigmoid", weight_decay=0.0, constrain_head=True)
+    config = fixed.changed(depth=depth - 1, rate_schedule=((0.0, 1.0),), **changes)
     return make_trainer(METHODS[method], config, data)
 
 

@@ -39,9 +39,9 @@ class Curve(NamedTuple):
         test_error: likewise.
     """
 
-    train_loss: Float[Array, "*runs epochs"]
-    validation_error: Float[Array, "*runs epochs"]
-    test_error: Float[Array, "*runs epochs"]
+    train_loss: Float[Any, "*runs epochs"]
+    validation_error: Float[Any, "*runs epochs"]
+    test_error: Float[Any, "*runs epochs"]
 
 
 def make_sweep(method: Method, config: Config, capacity: Sizes) -> AheadOfTime:

@@ -15,7 +15,7 @@ from experiments.data.dataset import Dataset
 from experiments.methods.method import Method
 from experiments.methods.overrides import Overrides
 from experiments.methods.table import METHODS
-from experiments.papers.fingerprint import data_of
+from experiments.papers.data import data_of
 from experiments.papers.full import parameters_of
 from experiments.papers.grid import Protocol
 from experiments.papers.item import Context
