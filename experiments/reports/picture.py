@@ -1,6 +1,7 @@
 """How pictures look, and pictures as bytes."""
 
 import io
+from collections.abc import Mapping
 from typing import Any
 
 import matplotlib as mpl
@@ -47,6 +48,16 @@ def new_figure(
         FigureCanvasAgg(figure)
         figure.subplots(rows, columns)
     return figure
+
+
+def draw_lines(
+    axes: Axes, lines: Mapping[str, Any], form: str = "-", *, x: Any = None, first: int = 0
+) -> None:
+    """A line for each, over 1, 2, ... if nothing else, in the colours from that place on."""
+    for index, (name, values) in enumerate(lines.items(), first):
+        places = np.arange(1, len(values) + 1) if x is None else x
+        axes.plot(places, values, form, color=colour_of(index), label=name)
+    axes.legend(fontsize=9)
 
 
 def draw_band(

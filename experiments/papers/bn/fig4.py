@@ -17,7 +17,7 @@ from experiments.papers.epochs import epochs
 from experiments.papers.grid import Protocol
 from experiments.papers.item import Context, Report
 from experiments.papers.measured import at_least, at_most, measured_report
-from experiments.reports.picture import COLOURS, colour_of, new_figure
+from experiments.reports.picture import draw_lines, new_figure
 from experiments.training.state import TrainState
 from experiments.training.trainer import Trainer, make_trainer
 from jaxnorm.nnx import fold_batch_norm, functionalize
@@ -118,12 +118,11 @@ def _fine_tuned(trainer: Trainer, params: PyTree, data: Dataset) -> History:
 def _drawn(history: History) -> Figure:
     figure = new_figure(2)
     left, right = figure.axes
-    for index, line in enumerate(history.norms.T):
-        left.plot(line / line[0], color=colour_of(index), label=f"kernel {index + 1}")
+    epoch = np.arange(len(history.norms))
+    grown = (history.norms / history.norms[0]).T
+    draw_lines(left, {f"kernel {n}": line for n, line in enumerate(grown, 1)}, x=epoch)
     left.set(xlabel="epoch after freezing", ylabel="norm over that at freezing")
-    left.legend(fontsize=9)
-    right.plot(history.train_loss, color=COLOURS[1], label="training")
-    right.plot(history.test_loss, color=COLOURS[2], label="test")
+    losses = {"training": history.train_loss, "test": history.test_loss}
+    draw_lines(right, losses, x=epoch, first=1)
     right.set(xlabel="epoch after freezing", ylabel="loss in evaluation (nats)")
-    right.legend(fontsize=9)
     return figure
