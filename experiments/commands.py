@@ -179,9 +179,10 @@ class Paper(Workers):
 
     def run(self, command: str) -> None:
         """Runs the command."""
+        from experiments.papers.check import show_check
+        from experiments.papers.full_step import show_steps
         from experiments.papers.registry import ALL, ITEMS, find_items
         from experiments.papers.run import items_table, run_item
-        from experiments.papers.show import show_check, show_steps
         from experiments.reports.show import show_table
 
         if self.memory or self.one_step:

@@ -14,8 +14,7 @@ class Bench:
     """Measure what a method costs. Without a name: list the benchmarks.
 
     step: times of single compiled training steps, of all methods in turn in one run, and the
-    operations and memory traffic that the compiler counts. throughput: steps a second of an epoch
-    as train runs it, and of a Python loop of the same step. scaling: what the devices of a compiled
+    operations and memory traffic that the compiler counts. scaling: what the devices of a compiled
     step send each other, on 1, 2, 4 and 8 of them (on a CPU with JAX_NUM_CPU_DEVICES=8). input:
     rows a second of pictures that are read, decoded and cropped while they are used, of the step
     alone, and of both together.
@@ -23,8 +22,7 @@ class Bench:
 
     name: Annotated[Positional[str], arg(help="The benchmark, or all.")] = ""
     model: str = "cnn9"
-    """The network, on random 32 x 32 colour images, the transformer on random characters;
-    throughput takes the digits for the mlp."""
+    """The network, on random 32 x 32 colour images, the transformer on random characters."""
     methods: str = "none,cwo,bn"
     """Methods, comma-separated. The baseline none is always measured, and twice, as a control."""
     batch_size: Count = 128
@@ -39,9 +37,6 @@ class Bench:
     """The number of rounds; in each round everything that is compared runs once."""
     data_dir: Path | None = None
     """The pictures of input: train|test/CLASS/*.jpg of any size, or a TensorFlow dataset's."""
-    enlarged: Annotated[int, Range(0, 10**6)] = 0
-    """The number of those pictures that input enlarges to sizes from 160 to 640 pixels, and reads
-    from a folder and from TensorFlow records; 0 for the pictures as they are."""
     side: Annotated[int, Range(1, 2**12)] = 224
     """The side in pixels of the squares that input crops."""
     steps: Count = 20

@@ -1,11 +1,8 @@
 """Rows a second of pictures read while training: of the input alone, of the step alone, of both."""
 
-import statistics
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +10,6 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
-from experiments.bench.mixed import write_enlarged, write_records
 from experiments.bench.step import config_of
 from experiments.bench.table import Measured, Missing
 from experiments.bench.timing import Call, in_turn, milliseconds
@@ -30,8 +26,7 @@ from experiments.training.stream import Streamed
 from experiments.training.trainer import Trainer, make_trainer
 
 COLUMNS = (
-    *("source", "method", "way"),
-    *("rows_per_s", "rows_per_s_low", "rows_per_s_high"),
+    *("source", "method", "way", "rows_per_s", "rows_per_s_low", "rows_per_s_high"),
     *("core_ms_per_row", "held_mib", "peak_mib"),
 )
 
@@ -65,14 +60,13 @@ def bench_input(flags: Any) -> Measured:
     if flags.data_dir is None:
         raise Missing(
             "bench input needs --data-dir, a folder train|test/CLASS/*.jpg or that of a TensorFlow "
-            "dataset; give --enlarged 2000 too if they are small and of one size."
+            "dataset."
         )
-    rows = []
-    with tempfile.TemporaryDirectory() as temporary:
-        for name, path in _sources(flags, Path(temporary)).items():
-            for method in find_methods(flags.methods):
-                found = _measured(name, load_pictures(path, flags.side), method, flags)
-                rows += [(name, method.name, *row) for row in found]
+    data = load_pictures(flags.data_dir, flags.side)
+    methods = find_methods(flags.methods)
+    rows = [
+        (data.name, each.name, *row) for each in methods for row in _measured(data, each, flags)
+    ]
     return Measured(
         COLUMNS,
         rows,
@@ -82,32 +76,18 @@ def bench_input(flags: Any) -> Measured:
     )
 
 
-def _sources(flags: Any, temporary: Path) -> Mapping[str, Path]:
-    """What is read: the user's pictures as they are, or enlarged, in both forms."""
-    if not flags.enlarged:
-        return {flags.data_dir.name: flags.data_dir}
-    folder, records = temporary / "folder", temporary / "records"
-    size = write_enlarged(flags.data_dir, folder, flags.enlarged)
-    write_records(folder, records)
-    print(f"{flags.enlarged:,} pictures and a tenth for tests: {size / 2**20:,.0f} MiB of pixels.")
-    return {"folder": folder, "records": records}
-
-
-def _measured(
-    source: str, data: Dataset, method: Method, flags: Any
-) -> Iterator[tuple[object, ...]]:
+def _measured(data: Dataset, method: Method, flags: Any) -> Iterator[tuple[object, ...]]:
     """A row of each way: times are medians over rounds, and memory is the most of them."""
     count = flags.steps * flags.batch_size
-    data = _with_rows(data, source, count)
+    data = _with_rows(data, count)
     config = config_of(flags).changed(epochs=1, augment="resized-crop-flip")
     trainer = make_trainer(method, config, data)
     calls = ways(trainer, data, flags.steps)
     for way, used in in_turn(calls, flags.repeats, _used).items():
-        times, core, held, peak = map(np.array, zip(*used, strict=True))
-        rates = np.quantile(1e3 * count / times, (0.5, 0.25, 0.75))
-        spent = statistics.median(core) / count
-        rounded = (*(f"{number:.4g}" for number in (*rates, spent)),)
-        yield way, *rounded, f"{held.max():.0f}", f"{peak.max():.0f}"
+        times, core, held, peak = np.transpose(used)
+        rates = np.quantile(1e3 * count / times, (0.5, 0.25, 0.75)).tolist()
+        spent = float(np.median(core)) / count
+        yield way, *rates, spent, f"{held.max():.0f}", f"{peak.max():.0f}"
 
 
 def _used(call: Call) -> tuple[float, float, float, float]:
@@ -117,11 +97,11 @@ def _used(call: Call) -> tuple[float, float, float, float]:
     return taken, 1e3 * (time.process_time() - began), *held
 
 
-def _with_rows(data: Dataset, name: str, count: int) -> Dataset:
+def _with_rows(data: Dataset, count: int) -> Dataset:
     """With so many training rows, drawn out of all."""
     if data.train_rows < count:
         raise UserError(
-            f"the steps take {count:,} rows, and {name} has {data.train_rows:,} for training; "
+            f"the steps take {count:,} rows, and {data.name} has {data.train_rows:,} for training; "
             "take fewer --steps, or a smaller --batch-size."
         )
     rows = np.random.default_rng(0).permutation(data.train_rows)[:count]

@@ -9,7 +9,6 @@ from experiments.bench.papers import bench_papers
 from experiments.bench.scaling import bench_scaling
 from experiments.bench.step import bench_step
 from experiments.bench.table import Measured, Missing, write_and_show
-from experiments.bench.throughput import bench_throughput
 from experiments.errors import unknown
 from experiments.reports.files import prepare_folder
 
@@ -17,7 +16,6 @@ from experiments.reports.files import prepare_folder
 BENCHMARKS: Mapping[str, Callable[[Any], Measured]] = MappingProxyType(
     {
         "step": bench_step,
-        "throughput": bench_throughput,
         "scaling": bench_scaling,
         "input": bench_input,
         "papers": bench_papers,

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from experiments.bench.table import Measured
-from experiments.bench.timing import Timed, costs_in_turn
+from experiments.bench.timing import Call, counted, in_turn
 from experiments.config import Config
 from experiments.data.characters import CHARACTERS, LENGTH
 from experiments.data.dataset import Dataset
@@ -19,12 +19,22 @@ from experiments.training.trainer import Trainer, make_trainer
 
 BASELINE = "none"
 CONTROL = "none (control)"
-IMAGE = (32, 32, 3)
-CLASSES = 10
+#: Of an image, and of its labels.
+IMAGE, CLASSES = (32, 32, 3), 10
 
 
 class StepCost(NamedTuple):
-    """What a step of one method costs; see `experiments.bench.timing.Cost`."""
+    """What a step of one method costs.
+
+    Attributes:
+        method: its name.
+        step_ms: the median of its times, in milliseconds.
+        ratio: the median over rounds of its time over the baseline's in the same round.
+        ratio_low: the lower quartile of those ratios.
+        ratio_high: the upper quartile.
+        gflops: 1e9 floating-point operations, as the compiler counts them.
+        gbytes: 1e9 bytes read and written, as the compiler counts them.
+    """
 
     method: str
     step_ms: float
@@ -54,14 +64,16 @@ def config_of(flags: Any) -> Config:
     return Config(**{name: getattr(flags, name) for name in names})
 
 
-def random_batch(rows: int, model: str = "cnn9") -> Batch:
+def random_batch(
+    rows: int, model: str = "cnn9", row: tuple[int, ...] = IMAGE, classes: int = CLASSES
+) -> Batch:
     """Images, or characters for the transformer, and labels without meaning, on the device."""
     random = np.random.default_rng(0)
     if model == "transformer":
         X, y = random.integers(0, len(CHARACTERS), (2, rows, LENGTH)).astype(np.int32)
     else:
-        X = random.standard_normal((rows, *IMAGE), np.float32)
-        y = random.integers(0, CLASSES, rows).astype(np.int32)
+        X = random.standard_normal((rows, *row), np.float32)
+        y = random.integers(0, classes, rows).astype(np.int32)
     inputs, labels = jax.device_put((X, y))
     return Batch(inputs, labels, jax.random.split(jax.random.key(0), rows))
 
@@ -70,14 +82,15 @@ def measure_steps(
     methods: Sequence[Method], config: Config, batch: Batch, repeats: int
 ) -> list[StepCost]:
     """The costs of the baseline, the methods and the control."""
-    everyone = {BASELINE: METHODS[BASELINE], **{each.name: each for each in methods}}
+    everyone = {each.name: each for each in (METHODS[BASELINE], *methods)}
     everyone[CONTROL] = METHODS[BASELINE]
-    subjects = {name: timed_step(each, config, batch) for name, each in everyone.items()}
-    return [StepCost(name, *cost) for name, cost in costs_in_turn(subjects, repeats).items()]
+    steps = {name: compiled_step(each, config, batch) for name, each in everyone.items()}
+    times = in_turn({name: call for name, (call, _) in steps.items()}, repeats)
+    return [_cost(name, times[name], times[BASELINE], steps[name][1]) for name in steps]
 
 
-def timed_step(method: Method, config: Config, batch: Batch) -> Timed:
-    """A method's compiled step; each call goes on from the state that the last one left."""
+def compiled_step(method: Method, config: Config, batch: Batch) -> tuple[Call, jax.stages.Compiled]:
+    """A method's step, each call of which goes on from the state that the last one left."""
     trainer = trainer_of(method, config, batch)
     state = trainer.init(np.uint32(0), np.asarray(batch.X))
     compiled = AheadOfTime(trainer.step, donate_argnums=0).compile(state, batch)
@@ -87,7 +100,15 @@ def timed_step(method: Method, config: Config, batch: Batch) -> Timed:
         state, metrics = compiled(state, batch)
         return state, metrics
 
-    return Timed(step, BASELINE, compiled)
+    return step, compiled
+
+
+def _cost(
+    name: str, times: list[float], base: list[float], compiled: jax.stages.Compiled
+) -> StepCost:
+    ratios = np.quantile(np.divide(times, base), (0.5, 0.25, 0.75)).tolist()
+    counts = (1e-9 * count for count in counted(compiled))
+    return StepCost(name, float(np.median(times)), *ratios, *counts)
 
 
 def trainer_of(method: Method, config: Config, batch: Batch) -> Trainer:

@@ -20,25 +20,26 @@ class Measured(NamedTuple):
         columns: their names; NAME_low and NAME_high are the quartiles of NAME.
         rows: text and numbers.
         note: how to read them, in whole sentences.
-        name: of the file, where it is not the benchmark's.
     """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
     note: str
-    name: str = ""
 
 
 class Missing(UserError):
     """A benchmark needs what this machine or this call does not have."""
 
 
-def write_and_show(found: Measured, name: str, out: Path) -> None:
-    """Writes the rows to a csv file in the folder, prints them and says how to read them."""
-    file = f"{found.name or name}.csv"
-    write_csv(out / file, found.columns, [[_text(x, 6) for x in row] for row in found.rows])
+def write_and_show(found: Measured, name: str, out: Path | None) -> None:
+    """Prints the rows, says how to read them, and writes them to a csv file in the folder."""
     show_table(shown(found))
-    print(f"\n{found.note} Written to {out}: {file}.")
+    print(f"\n{found.note}")
+    if out is not None:
+        write_csv(
+            out / f"{name}.csv", found.columns, [[_text(x, 6) for x in row] for row in found.rows]
+        )
+        print(f"Written to {out}: {name}.csv.")
 
 
 def shown(found: Measured) -> Table:

@@ -20,9 +20,6 @@ MOMENTUM = 0.9
 #: The root mean square of Muon's steps at a rate of 1: that of Adam's, by Liu et al. 2025.
 MUON_RMS = 0.2
 
-#: A learning rate, which may be traced.
-Rate = float | Float[Array, ""]
-
 #: ``step -> learning rate``.
 Schedule = Callable[[Int[Array, ""]], Float[Array, ""]]
 
@@ -33,7 +30,6 @@ def make_optimizer(
     steps: int | Int[Array, ""],
     context: Context,
     seed: Any = 0,
-    rate: Rate | None = None,
 ) -> Optimizer:
     """SGD with momentum 0.9, Adam or Muon, on a schedule, with the method's edits around it.
 
@@ -43,9 +39,8 @@ def make_optimizer(
         steps: the length of the schedule, at whose end the learning rate is 0.
         context: which kernels are constrained, and which there are.
         seed: of noise that is drawn once a step; it may be traced, and only ``init`` reads it.
-        rate: the initial learning rate where it is traced; None for the configuration's.
     """
-    base = base_optimizer(config, schedule_of(config, steps, rate), context.kernels)
+    base = base_optimizer(config, schedule_of(config, steps), context.kernels)
     return method.optimizer(base, context, seed)
 
 
@@ -84,12 +79,12 @@ def muon(config: Config, schedule: Schedule, kernels: Layout) -> Optimizer:
     )
 
 
-def schedule_of(config: Config, steps: int | Int[Array, ""], rate: Rate | None = None) -> Schedule:
-    """The learning rate at each step; with a staircase, steps and rate may be traced.
+def schedule_of(config: Config, steps: int | Int[Array, ""]) -> Schedule:
+    """The learning rate at each step; with a staircase, the number of steps may be traced.
 
     With a decay of the rate it is (1 - decay)^step of the first, however many steps there are.
     """
-    rate = config.learning_rate if rate is None else rate
+    rate = config.learning_rate
     if config.rate_decay:
         kept = jnp.float32(1 - config.rate_decay)
         return lambda step: rate * kept ** step.astype(jnp.float32)
@@ -101,7 +96,7 @@ def schedule_of(config: Config, steps: int | Int[Array, ""], rate: Rate | None =
     return lambda step: rates[(step >= starts).sum()]
 
 
-def cosine(peak: Rate, steps: int | Int[Array, ""]) -> Schedule:
+def cosine(peak: float, steps: int | Int[Array, ""]) -> Schedule:
     """Half a cosine from ``peak`` at step 0 to 0 at step ``steps``."""
     schedule = optax.cosine_decay_schedule(peak, steps)
     # optax multiplies the count by floats, which strict dtype promotion does not allow of integers.

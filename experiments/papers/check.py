@@ -10,12 +10,11 @@ from experiments.config import Config
 from experiments.methods.method import Method
 from experiments.methods.optimizer import MOMENTUM
 from experiments.methods.overrides import Overrides
-from experiments.papers.grid import Cell, Protocol
+from experiments.papers.full import dry_table, full_cells
 from experiments.papers.item import Item
 from experiments.papers.run import named
 from experiments.papers.stated import Stated, stated
-from experiments.papers.training import config_of, method_of
-from experiments.papers.trainings import chosen
+from experiments.reports.show import show_table
 from experiments.reports.table import Table
 
 #: Fields of a protocol that say how it is computed, or that others of the list contain.
@@ -85,15 +84,10 @@ def check(item: Item, own: Sequence[Stated] | None = None) -> list[Checked]:
 
 def protocols_of(item: Item) -> dict[str, dict[str, Any]]:
     """The fields of each cell of an item's full preset, by the cell's name; "" for no table."""
-    settings = item.presets["full"].settings
     if item.grid is None:
-        return {"": _fields(settings)}
-    return {cell.name: _of_cell(cell, settings) for cell in chosen(item.grid, settings)}
-
-
-def _of_cell(cell: Cell, protocol: Protocol) -> dict[str, Any]:
-    setting = protocol.changed(**cell.changes)
-    return _fields(config_of(setting)) | _parts(method_of(cell, setting))
+        return {"": _fields(item.presets["full"].settings)}
+    cells = full_cells(item)
+    return {each.cell.name: _fields(each.config) | _parts(each.method) for each in cells}
 
 
 def _fields(settings: Any) -> dict[str, Any]:
@@ -186,3 +180,13 @@ def shown(value: Any) -> str:
     if isinstance(value, tuple | list):
         return ", ".join(map(shown, value)) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def show_check(items: Sequence[Item]) -> None:
+    """What differs from the papers' texts; of one item everything, and its networks' shapes."""
+    checked = [each for item in items for each in check(item)]
+    show_table(check_table(checked, everything=len(items) == 1))
+    print(f"\n{summary(checked)}")
+    if len(items) == 1 and items[0].grid:
+        print("\nWithout training, from shapes alone:\n")
+        show_table(dry_table(items[0]))

@@ -1,5 +1,6 @@
-"""Where an item's data come from: a folder of the user's, or the bundled digits."""
+"""Where an item's data come from, the user's folder or the bundled digits, and which they are."""
 
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from experiments.data.load import load
 from experiments.data.pictures import load_pictures
 from experiments.errors import UserError
 from experiments.names import POLICIES_FILE
+from experiments.reading import reading
 
 #: How the files of a dataset may end.
 ENDINGS = ("", ".npz", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
@@ -19,6 +21,9 @@ ENDINGS = ("", ".npz", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 BUNDLED = "digits, enlarged to 32 x 32"
 
 SIDE = 32
+
+#: The bytes of a file that are read at once.
+CHUNK = 1 << 20
 
 
 def load_data(
@@ -125,3 +130,29 @@ def enlarged(data: Dataset) -> Dataset:
         return X.repeat(factor, 1).repeat(factor, 2)
 
     return data._replace(X_train=larger(data.X_train), X_test=larger(data.X_test))
+
+
+def data_of(data_dir: Path | None, names: Iterable[str]) -> dict[str, object]:
+    """By the name of a dataset, what tells its data from others."""
+    return {
+        name: BUNDLED if data_dir is None else fingerprint(Path(find(data_dir, name)))
+        for name in dict.fromkeys(names)
+    }
+
+
+def fingerprint(path: Path) -> int:
+    """A number that other data change: of a file's bytes; of a folder's files, names and sizes."""
+    with reading(path, "wanted the data: give their folder as --data-dir"):
+        if path.is_file():
+            return _of_bytes(path)
+        files = sorted(each for each in path.rglob("*") if each.is_file())
+        named = (f"{each.relative_to(path).as_posix()} {each.stat().st_size}\n" for each in files)
+        return zlib.crc32("".join(named).encode(errors="surrogateescape"))
+
+
+def _of_bytes(path: Path) -> int:
+    number = 0
+    with path.open("rb") as file:
+        while content := file.read(CHUNK):
+            number = zlib.crc32(content, number)
+    return number

@@ -3,24 +3,19 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.methods.scale_noise import ScaleNoise, StepNoise
 from experiments.names import POLICIES
 from experiments.papers.data import described, published_policies, said_of_policies
 from experiments.papers.grid import Cell, Grid, Protocol
-from experiments.papers.grid_claims import claims_of
 from experiments.papers.item import Claim, Context, Report
-from experiments.papers.training import method_of
-from experiments.papers.trainings import Trained, chosen, train_grid
-from experiments.papers.verdict import NOTE, measured
+from experiments.papers.training import Trained, chosen, method_of, train_grid
+from experiments.papers.verdict import NOTE, claims_of, measured
 from experiments.reports.csv import MEASURES
-from experiments.reports.method_style import method_style
+from experiments.reports.curves import draw_measure
 from experiments.reports.picture import new_figure
 from experiments.training.fit import Run
-from experiments.training.history import Epoch
 
 #: The columns of results.csv; accuracies are fractions.
 COLUMNS = (
@@ -116,10 +111,9 @@ def _figures(trained: Sequence[Trained], data: str) -> dict[str, Figure]:
     figure = new_figure(len(PANELS), len(columns), width=4.4, height=3.8)
     for place, column in enumerate(columns):
         axes = figure.axes[len(PANELS) * place : len(PANELS) * (place + 1)]
-        own = [each for each in trained if each.cell.column == column]
-        for index, (cell, runs) in enumerate(own):
-            _draw(axes, cell.row, index, [run.curve for run in runs])
-        for ax, (measure, _, name) in zip(axes, PANELS, strict=True):
+        rows = {each.cell.row: each.runs for each in trained if each.cell.column == column}
+        for ax, (measure, factor, name) in zip(axes, PANELS, strict=True):
+            draw_measure(ax, rows, measure, factor)
             ax.set(xlabel="epoch", ylabel=name, title=column)
             if measure.endswith("loss"):
                 ax.set_yscale("log")
@@ -129,13 +123,3 @@ def _figures(trained: Sequence[Trained], data: str) -> dict[str, Figure]:
         said = f"trained and tested on {data}"
         figure.suptitle(said, fontsize="medium", parse_math=False)
     return {"curves": figure}
-
-
-def _draw(axes: Sequence[Axes], row: str, index: int, curves: Sequence[Sequence[Epoch]]) -> None:
-    """The mean over seeds of each measure."""
-    epochs = [entry.epoch for entry in curves[0]]
-    marker = "o" if len(epochs) == 1 else None
-    for ax, (measure, factor, _) in zip(axes, PANELS, strict=True):
-        lines = factor * np.array([[getattr(e, measure) for e in c] for c in curves])
-        style = method_style(row, index)
-        ax.plot(epochs, lines.mean(0), marker=marker, label=row, **style)

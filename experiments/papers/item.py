@@ -32,6 +32,9 @@ class Preset(NamedTuple):
 SIZES: tuple[PresetName, ...] = ("smoke", "cpu", "full")
 Presets = Mapping[PresetName, Preset]
 
+#: What stands in the place of yes or no.
+UNDECIDED, NOT_TRAINED = "undecided", "not trained"
+
 
 class Claim(NamedTuple):
     """One number or statement of the paper (or of its theory) beside ours.

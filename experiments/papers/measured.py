@@ -8,10 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from matplotlib.figure import Figure
 
-from experiments.papers.item import Claim, Report
-
-#: What stands in the place of yes or no where a training diverged.
-NOT_FINITE = "not trained"
+from experiments.papers.item import NOT_TRAINED, Claim, Report
 
 #: What is measured, before it is a float.
 Number = float | np.floating[Any] | Float[Array | np.ndarray, ""]
@@ -28,6 +25,7 @@ class Measured(NamedTuple):
         reference: the theory's or the paper's.
         holds: whether ours confirms it; None where it is only shown.
         source: whose the reference is, or what is wanted: "theory", "at most".
+        error: the standard error of ours, where it is a mean.
     """
 
     quantity: str
@@ -35,13 +33,15 @@ class Measured(NamedTuple):
     reference: float
     holds: bool | None
     source: str = "theory"
+    error: float = 0.0
 
     def claim(self) -> Claim:
         """As a line of the report."""
         reference = f"{self.reference:.4g} ({self.source})"
+        ours = f"{self.ours:.4g}" + (f" ± {self.error:.2g}" if self.error else "")
         if not math.isfinite(self.ours):
-            return Claim(self.quantity, f"{self.ours:.4g}", reference, said=NOT_FINITE)
-        return Claim(self.quantity, f"{self.ours:.4g}", reference, self.holds)
+            return Claim(self.quantity, ours, reference, said=NOT_TRAINED)
+        return Claim(self.quantity, ours, reference, self.holds)
 
     def row(self) -> tuple[object, ...]:
         """As a row of results.csv."""
@@ -52,11 +52,16 @@ class Measured(NamedTuple):
 
 
 def near(
-    quantity: str, ours: Number, reference: Number, tolerance: float, source: str = "theory"
+    quantity: str,
+    ours: Number,
+    reference: Number,
+    tolerance: float,
+    source: str = "theory",
+    error: Number = 0.0,
 ) -> Measured:
-    """Holds within a relative tolerance of the reference."""
-    holds = bool(np.abs(ours - reference) <= tolerance * np.abs(reference))
-    return Measured(quantity, float(ours), float(reference), holds, source)
+    """Holds within a relative tolerance of the reference, and three standard errors."""
+    holds = bool(np.abs(ours - reference) <= tolerance * np.abs(reference) + 3 * error)
+    return Measured(quantity, float(ours), float(reference), holds, source, float(error))
 
 
 def at_most(quantity: str, ours: Number, bound: Number) -> Measured:

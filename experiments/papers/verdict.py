@@ -1,41 +1,55 @@
-"""Whether one row of a table is better than another, over paired seeds."""
+"""What a table says: its orderings over paired seeds, then its numbers beside the paper's."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
 
-from experiments.papers.grid import Measure, Ordering
-from experiments.papers.item import Claim
+from experiments.papers.grid import Grid, Measure, Ordering
+from experiments.papers.item import NOT_TRAINED, UNDECIDED, Claim
+from experiments.papers.training import Trained
+from experiments.reports.table import mean_and_deviation, mean_and_interval
 from experiments.runs.analyse import above, interval
+from experiments.runs.measures import Values, gains, unit
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
 
-#: What stands in the place of yes or no.
-UNDECIDED, NOT_TRAINED = "undecided", "not trained"
+#: How measures and scores are called in a table.
+NAMES = {
+    "train_loss": "training loss",
+    "train_accuracy": "training accuracy",
+    "class_accuracy": "mean-class accuracy",
+    "top5_accuracy": "top-5 accuracy",
+}
 
 NOTE = (
     "An ordering holds (yes) if the mean difference over paired seeds is positive with its whole "
-    "95% interval (Student's t), fails (no) if it is negative with it, and is undecided otherwise, "
-    "with one seed always. Where a side diverged or stayed at chance nothing is compared: not "
-    "trained."
+    "95% interval (Student's t, in brackets), fails (no) if it is negative with it, and is "
+    "undecided otherwise, with one seed always. Where a side diverged or stayed at chance nothing "
+    "is compared: not trained."
 )
 
 
-Differences = Float[np.ndarray, " seeds"]
+def by_interval(
+    statement: str, wanted: str, differences: Values, ours: str, margin: float = 0.0
+) -> Claim:
+    """A claim that holds if all of the differences' interval is above -margin.
 
+    It fails if all is below, and is undecided between.
 
-def by_interval(claim: Claim, differences: Differences, margin: float = 0.0) -> Claim:
-    """The claim judged: it holds if all of the interval is above -margin, fails if all is below."""
+    Args:
+        statement: what is claimed.
+        wanted: of the differences, in a word or two.
+        differences: over paired seeds; not finite where a training was lost.
+        ours: what is found, in words.
+        margin: by how much they may be below zero.
+    """
     holds = above(*interval(differences), -margin)
-    return claim._replace(said=UNDECIDED) if holds is None else claim._replace(holds=holds)
-
-
-def shown(differences: Differences, form: str, unit: str = "") -> str:
-    """Paired differences in words: their mean and interval."""
-    low, high = interval(differences)
-    between = f", 95% from {low:{form}} to {high:{form}}" if len(differences) > 1 else ", one seed"
-    return f"by {differences.mean():{form}}{unit}{between}"
+    if holds is not None:
+        return Claim(statement, ours, wanted, holds)
+    trained = np.isfinite(differences).all()
+    return Claim(statement, ours, wanted, said=UNDECIDED if trained else NOT_TRAINED)
 
 
 def early(curve: Sequence[Epoch]) -> Float[np.ndarray, " epochs"]:
@@ -59,14 +73,9 @@ def statement_of(ordering: Ordering, column: str) -> str:
     where = f" ({column})" if column else ""
     of = ordering.measure.replace("_", " ")
     if ordering.margin:
-        unit = "points" if _is_fraction(ordering.measure) else "nats"
-        close = f"within {ordering.margin:g} {unit} of"
+        close = f"within {ordering.margin:g}{unit(ordering.measure)} of"
         return f"{ordering.better} {close} {ordering.worse}, or better{where}, {of}"
     return f"{ordering.better} better than {ordering.worse}{where}, {of}"
-
-
-def _is_fraction(measure: Measure) -> bool:
-    return measure.endswith(("accuracy", "change"))
 
 
 def comparison(
@@ -81,16 +90,70 @@ def comparison(
         worse: those of the other, of the same seeds.
         last: the epochs over which a measure is averaged.
     """
-    statement = statement_of(ordering, column)
+    statement, measure = statement_of(ordering, column), ordering.measure
     if lost := [run for run in (*better, *worse) if run.outcome]:
         names = ", ".join(dict.fromkeys(f"{run.method} {run.outcome}" for run in lost))
         return Claim(statement, names, "better", said=NOT_TRAINED)
-    ours, theirs = (
-        np.array([measured(run, ordering.measure, last) for run in runs])
-        for runs in (better, worse)
-    )
-    gains = ours - theirs if ordering.measure.endswith("accuracy") else theirs - ours
-    if _is_fraction(ordering.measure):
-        gains = 100 * gains
-    found = shown(gains, "+.2f", " points" if _is_fraction(ordering.measure) else " nats")
-    return by_interval(Claim(statement, found, "better"), gains, ordering.margin)
+    sides = (np.array([measured(run, measure, last) for run in runs]) for runs in (better, worse))
+    differences = gains(measure, *sides)
+    found = mean_and_interval(differences, "+.2f", unit(measure))
+    return by_interval(statement, "better", differences, found, ordering.margin)
+
+
+def claims_of(grid: Grid, trained: Sequence[Trained], last: int = 1) -> list[Claim]:
+    """All claims of a grid's runs.
+
+    Args:
+        grid: the table.
+        trained: its runs.
+        last: the epochs at the end over which measures are averaged.
+    """
+    shown = (grid.measure, *grid.beside)
+    return [
+        *(claim for ordering in grid.orderings for claim in _judged(ordering, trained, last)),
+        *(_shown(grid, each, name, last) for name in shown for each in trained),
+        *(_cited(grid, name, value) for name, value in grid.literature.items()),
+    ]
+
+
+def _judged(ordering: Ordering, trained: Sequence[Trained], last: int) -> list[Claim]:
+    """The ordering in each column that has both rows, over paired seeds."""
+    runs = {(each.cell.row, each.cell.column): each.runs for each in trained}
+    columns = dict.fromkeys(each.cell.column for each in trained)
+    places = [
+        ((ordering.better, column), (ordering.worse, column))
+        for column in columns
+        if ordering.column in (None, column)
+    ]
+    return [
+        comparison(ordering, better[1], runs[better], runs[worse], last)
+        for better, worse in places
+        if better in runs and worse in runs
+    ]
+
+
+def _shown(grid: Grid, trained: Trained, name: str, last: int) -> Claim:
+    what, factor, flipped = _unit(grid, name)
+    cell, runs = trained
+    # Logits that are NaN are the first class's: what diverged has an accuracy, which says nothing.
+    finite = [run for run in runs if math.isfinite(run.curve[-1].train_loss)]
+    numbers = np.array([measured(run, name, last) for run in finite])
+    numbers = factor * ((1 - numbers) if flipped else numbers)
+    lost = [f"diverged {len(runs) - len(finite)} of {len(runs)}"] if finite != runs else []
+    found = [mean_and_deviation(list(numbers), ".2f")] if finite else []
+    reported = cell.reported if name == grid.measure else cell.also.get(name)
+    theirs = "" if reported is None else f"{reported:g}"
+    return Claim(f"{cell.name}: {what}", ", ".join([*found, *lost]), theirs)
+
+
+def _cited(grid: Grid, name: str, value: float) -> Claim:
+    return Claim(f"{name}: {_unit(grid, grid.measure)[0]}", "", f"{value:g} (cited there)")
+
+
+def _unit(grid: Grid, name: str) -> tuple[str, float, bool]:
+    """What a measure is called, its factor, and whether it is shown as an error."""
+    what = NAMES.get(name, name.replace("_", " "))
+    if not name.endswith("accuracy"):
+        return what, 1.0, False
+    flipped = grid.as_error and name == grid.measure
+    return (what.replace("accuracy", "error") if flipped else what) + ", %", 100.0, flipped

@@ -11,7 +11,7 @@ from scipy.optimize import isotonic_regression
 
 from experiments.reports.files import write_whole
 from experiments.reports.method_style import method_style
-from experiments.reports.picture import new_figure, picture
+from experiments.reports.picture import draw_band, new_figure, picture
 from experiments.reports.table import NO_COSTS, by_method, failures
 from experiments.reports.tpu import Cost
 from experiments.training.fit import Run
@@ -28,8 +28,8 @@ def draw_curves(
     known = [run for run in runs if run.method in costs]
     figure = new_figure(3 if known else 2)
     loss, accuracy, *trade = figure.axes
-    losses = _draw(loss, runs, "train_loss", 1.0)
-    accuracies = _draw(accuracy, runs, "test_accuracy", 100.0)
+    losses = draw_measure(loss, by_method(runs), "train_loss", 1.0)
+    accuracies = draw_measure(accuracy, by_method(runs), "test_accuracy", 100.0)
     drawn = np.concatenate([line[np.isfinite(line)] for line in losses.values()])
     if drawn.size and drawn.min() > 0:
         loss.set_yscale("log")
@@ -41,22 +41,18 @@ def draw_curves(
     write_whole(path, picture(figure))
 
 
-def _draw(
-    axes: Axes, runs: Sequence[Run], measure: str, factor: float
+def draw_measure(
+    axes: Axes, groups: Mapping[str, Sequence[Run]], measure: str, factor: float
 ) -> dict[str, Float[np.ndarray, " epochs"]]:
-    """Draws every method's line and band, and returns the lines."""
+    """Draws the line and band of each group's runs, and returns the lines."""
     lines = {}
-    for index, (method, own) in enumerate(by_method(runs).items()):
+    for index, (name, own) in enumerate(groups.items()):
         values = factor * _by_epoch([run.curve for run in own], measure)
         mean = _mean(values)
         epochs = np.arange(1, values.shape[1] + 1)
-        style = method_style(method, index)
         marker = "o" if len(epochs) == 1 else None
-        axes.plot(epochs, mean, label=method, marker=marker, **style)
-        if len(own) > 1:
-            low, high = np.fmin.reduce(values), np.fmax.reduce(values)
-            axes.fill_between(epochs, low, high, color=style["color"], alpha=0.15, linewidth=0)
-        lines[f"{method}{failures(own)}"] = mean
+        draw_band(axes, epochs, values, mean, name, marker=marker, **method_style(name, index))
+        lines[f"{name}{failures(own)}"] = mean
     return lines
 
 

@@ -1,9 +1,13 @@
 """How pictures look, and pictures as bytes."""
 
 import io
+from collections.abc import Mapping
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -44,6 +48,26 @@ def new_figure(
         FigureCanvasAgg(figure)
         figure.subplots(rows, columns)
     return figure
+
+
+def draw_lines(
+    axes: Axes, lines: Mapping[str, Any], form: str = "-", *, x: Any = None, first: int = 0
+) -> None:
+    """A line for each, over 1, 2, ... if nothing else, in the colours from that place on."""
+    for index, (name, values) in enumerate(lines.items(), first):
+        places = np.arange(1, len(values) + 1) if x is None else x
+        axes.plot(places, values, form, color=colour_of(index), label=name)
+    axes.legend(fontsize=9)
+
+
+def draw_band(
+    axes: Axes, x: Any, values: Float[np.ndarray, "runs n"], middle: Any, label: str, **style: Any
+) -> None:
+    """A line through the middle of some runs, and a band from the least to the largest."""
+    axes.plot(x, middle, label=label, **style)
+    if len(values) > 1:
+        ends = np.fmin.reduce(values), np.fmax.reduce(values)
+        axes.fill_between(x, *ends, color=style["color"], alpha=0.15, linewidth=0)
 
 
 def picture(figure: Figure) -> bytes:

@@ -150,9 +150,14 @@ def mean_and_deviation(values: Sequence[float] | Sequence[np.floating[Any]], for
     return f"{mean} ± {np.std(values, ddof=1):{form.lstrip('+')}}"
 
 
-def mean_and_interval(values: Float[np.ndarray, " n"], form: str) -> str:
-    """``mean [low, high]``, the interval of the mean; empty if there are no values."""
+def mean_and_interval(
+    values: Float[np.ndarray, " n"],
+    form: str,
+    unit: str = "",
+    ends: tuple[float, float] | None = None,
+) -> str:
+    """``mean unit [low, high]``, the interval of the mean; empty if there are no values."""
     if not len(values):
         return ""
-    low, high = interval(values)
-    return f"{values.mean():{form}} [{low:{form}}, {high:{form}}]"
+    low, high = ends or interval(values)
+    return f"{values.mean():{form}}{unit} [{low:{form}}, {high:{form}}]"

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from experiments.reports.csv import write_csv
 from experiments.reports.files import write_whole
 from experiments.reports.method_style import method_style
-from experiments.reports.picture import new_figure, picture
+from experiments.reports.picture import draw_band, new_figure, picture
 from experiments.runs.spec import shown
 from experiments.training.fit import Run
 from experiments.tuning.grid import Grid
@@ -66,9 +66,8 @@ def _draw(axes: Axes, name: str, values: Sequence[float], runs: Sequence[Run]) -
         if not own:
             continue
         errors = _errors(own, name, ordered)
-        style = method_style(method, index)
-        axes.plot(ordered, errors.mean(1), marker="o", label=method, **style)
-        axes.fill_between(ordered, errors.min(1), errors.max(1), color=style["color"], alpha=0.08)
+        style = {"marker": "o", **method_style(method, index)}
+        draw_band(axes, ordered, errors.T, errors.mean(1), method, **style)
     if ordered[0] > 0 and ordered[-1] > DECADE * ordered[0]:
         axes.set_xscale("log")
     axes.set_xticks(ordered, [*map(shown, ordered)], minor=False)

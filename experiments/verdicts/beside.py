@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from experiments.reading import reading
 from experiments.reports.table import mean_and_deviation
+from experiments.runs.measures import factor, is_fraction
 from experiments.training.fit import DIVERGED
 from experiments.verdicts.claim import read
 from experiments.verdicts.seen import WANTED, Row, outcome_of, rows_of
@@ -82,8 +83,8 @@ def level_of(rows: list[Row], measure: str = "test_accuracy") -> str:
 
     The accuracy of one that did is that of its first class, and says nothing.
     """
-    factor, digits = (1.0, ".4f") if measure.endswith("loss") else (100.0, ".2f")
-    values = [factor * float(row[measure]) for row in rows if outcome_of(row) != DIVERGED]
+    digits = ".2f" if is_fraction(measure) else ".4f"
+    values = [factor(measure) * float(row[measure]) for row in rows if outcome_of(row) != DIVERGED]
     found = mean_and_deviation(values, digits) if values else ""
     outcomes = [said for row in rows if (said := outcome_of(row))]
     lost = [f"{said} {outcomes.count(said)} of {len(rows)}" for said in dict.fromkeys(outcomes)]

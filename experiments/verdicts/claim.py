@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 Kind = Literal["better", "same", "trains", "fails"]
 
 #: What is compared, by the column of the csv file; accuracies and wins should be higher, the rest
-#: lower. ``wins`` are those of `experiments.papers.vcl.uci_tables`, set by set.
+#: lower. ``wins`` are those of `experiments.papers.vcl.uci`, set by set.
 Measure = (
     Literal["test_accuracy", "train_accuracy", "held_out_accuracy", "test_loss", "train_loss"]
     | Literal["kurtosis", "test_error", "wins"]

@@ -5,11 +5,11 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from experiments.errors import UserError
-from experiments.reports.table import mean_and_deviation
+from experiments.reports.table import mean_and_deviation, mean_and_interval
 from experiments.runs.analyse import LOOKS, above, deciding_look
+from experiments.runs.measures import factor, gains, unit
 from experiments.verdicts.claim import Claim
 from experiments.verdicts.seen import Seen
 
@@ -69,42 +69,18 @@ def refuse_few_seeds(claim: Claim, better: Seen, worse: Seen | None) -> None:
         )
 
 
-def gains(claim: Claim, better: Seen, worse: Seen) -> Float[np.ndarray, " pairs"]:
-    """By how much the one side is better, by seed or data set, in the unit of the table."""
-    pairs = [name for name in better.values if name in worse.values]
-    ours, theirs = (np.array([side.values[name] for name in pairs]) for side in (better, worse))
-    return (ours - theirs if is_higher_better(claim) else theirs - ours) * factor(claim)
-
-
-def is_higher_better(claim: Claim) -> bool:
-    """Whether more of the measure is better."""
-    return claim.measure == "wins" or claim.measure.endswith("accuracy")
-
-
-def factor(claim: Claim) -> float:
-    """From fractions to percent; 1 for what is no fraction."""
-    return 100.0 if claim.measure.endswith(("accuracy", "error")) else 1.0
-
-
-def unit(claim: Claim) -> str:
-    """That of the differences."""
-    if claim.measure.endswith(("accuracy", "error")):
-        return " points"
-    return {"kurtosis": "", "wins": " wins a set"}.get(claim.measure, " nats")
-
-
 def _on_difference(claim: Claim, better: Seen, worse: Seen) -> Verdict:
-    differences = gains(claim, better, worse)
+    pairs = [name for name in better.values if name in worse.values]
+    sides = (np.array([side.values[name] for name in pairs]) for side in (better, worse))
+    differences = gains(claim.measure, *sides)
     # Wins are paired by data set, of which all are looked at at once.
     looks = (len(differences),) if claim.measure == "wins" else LOOKS
-    looked_at, (low, high) = deciding_look(differences, partial(_holds, claim), looks)
-    found = (
-        f"{_levels(claim, better, worse)}; {looked_at.mean():+.2f}{unit(claim)} "
-        f"[{low:+.2f}, {high:+.2f}]"
-    )
-    if len(looked_at) < len(differences):
-        found += f" with {len(looked_at)} seeds"
-    lost, holds = _lost(claim, better, worse), _holds(claim, low, high)
+    seen, ends = deciding_look(differences, partial(_holds, claim), looks)
+    gained = mean_and_interval(seen, "+.2f", unit(claim.measure), ends)
+    found = f"{_levels(claim, better, worse)}; {gained}"
+    if len(seen) < len(differences):
+        found += f" with {len(seen)} seeds"
+    lost, holds = _lost(claim, better, worse), _holds(claim, *ends)
     side = "on the paper's side" if holds else "against it"
     word, reason = REPRODUCED if holds else NOT_REPRODUCED, f"the whole interval is {side}"
     if holds is None:
@@ -112,7 +88,7 @@ def _on_difference(claim: Claim, better: Seen, worse: Seen) -> Verdict:
     elif claim.about == "trained" and (early := _stopped_early(better, worse)):
         here = "it holds here" if holds else "the reverse holds here"
         word, reason = OPEN, f"{here}, but {early}"
-    return Verdict(word, found, "; ".join([reason, *lost]), (low, high))
+    return Verdict(word, found, "; ".join([reason, *lost]), ends)
 
 
 def _stopped_early(better: Seen, worse: Seen) -> str:
@@ -154,7 +130,7 @@ def _levels(claim: Claim, better: Seen, worse: Seen) -> str:
 
 def _level(claim: Claim, name: str, side: Seen) -> str:
     """The side's mean and deviation, or its number of wins."""
-    numbers = factor(claim) * np.array(list(side.values.values()))
+    numbers = factor(claim.measure) * np.array(list(side.values.values()))
     if claim.measure == "wins":
         return f"{name} {numbers.sum():.0f} of {len(numbers)} sets"
     return f"{name} {mean_and_deviation(list(numbers), '.2f')}"

@@ -11,8 +11,9 @@ from experiments.errors import UserError
 from experiments.reading import reading
 from experiments.reports.files import write_whole
 from experiments.runs.analyse import LOOK_CONFIDENCE, LOOKS
+from experiments.runs.measures import is_fraction
 from experiments.verdicts.beside import level_of, tables
-from experiments.verdicts.claim import Claim, Side, papers, read, side_of
+from experiments.verdicts.claim import HERE, Claim, Paper, Side, papers, read, side_of
 from experiments.verdicts.costs import COSTS, decided_by
 from experiments.verdicts.judge import (
     EXCESS,
@@ -37,41 +38,11 @@ MISSES = 0.05
 
 COMMAND = "python -m experiments report --verdicts --folder experiments/results"
 
-RULES = f"""\
-A difference is that of two methods under the same seed (same rows, split and batches), for wins
-that on the same data set; its figure is the mean with the interval of Student's t, positive where
-the paper's order holds. It is looked at with {LOOKS[0]}, {LOOKS[1]} and {LOOKS[2]} seeds, each time
-at {100 * LOOK_CONFIDENCE:.1f}%, which keeps about 5% over all looks, and no longer once a look
-decides ([the plan](PLAN.md) was written before the runs). By rules that are the same for every
-claim and for both directions:
-
-- **{REPRODUCED}**: the whole interval is on the paper's side;
-- **{NOT_REPRODUCED}**: the whole interval is on the other side;
-- **{OPEN}**: the interval leaves it open; or the claim is about what trained networks reach, and
-  neither side came to a training accuracy of {100 * FITTED:.0f}% on its own rows, or on the UCI
-  sets to within {EXCESS:g} points of the paper's errors. Its row says what would decide it.
-
-A run that diverged or stayed at chance counts with what a constant guess has, on either side. A
-claim that a method trains, or that it does not, speaks of every seed. No claim is judged from fewer
-than {SEEDS} seeds.
-
-"Reproduced" is said of our networks and data, which are smaller than the papers' (each row links to
-what was trained, and says what else is not as in the paper), not of the papers' own. Claims on
-ImageNet (`cwo/tab6`) and on ModelNet40 (`cwo/tab5`) are not among these: neither can be had here.
-Photographs are those of CIFAR-10, re-encoded as JPEG of quality 75. The paper's own protocol would
-decide a claim that is open; its hours are those of one GPU at {SPEED:.3g} operations and at most
-{STEPS:g} small steps a second, operations being counted from shapes ([{COSTS}]({COSTS}),
-`python -m experiments bench papers`)."""
-
 
 def verdicts_in(folder: Path) -> dict[str, tuple[Claim, Verdict]]:
     """Every claim, judged, by name."""
-    return {claim.name: (claim, verdict_on(claim, folder)) for claim in all_claims()}
-
-
-def all_claims() -> list[Claim]:
-    """The claims of all papers, in their order."""
-    return [claim for paper in papers() for claim in paper.claims]
+    claims = (claim for paper in papers() for claim in paper.claims)
+    return {claim.name: (claim, verdict_on(claim, folder)) for claim in claims}
 
 
 def verdict_on(claim: Claim, folder: Path) -> Verdict:
@@ -91,33 +62,42 @@ def write_page(folder: Path) -> int:
 def page_of(folder: Path, judged: Mapping[str, tuple[Claim, Verdict]]) -> str:
     """The page in Markdown, of every claim as it is judged by the files in the folder."""
     counts = Counter(verdict.word for _, verdict in judged.values())
-    said = ", ".join(f"{counts[w]} {w}" for w in (REPRODUCED, NOT_REPRODUCED, OPEN))
+    decided = len(judged) - counts[OPEN]
     files = [each for claim, _ in judged.values() for each in claim.files]
     files += [side.results for each in advice() for side in each.runs]
     files += [column.results for beside in tables() for column in beside.columns]
-    parts = [
-        "# The papers' claims, measured",
-        f"{len(judged)} claims: {said}. Of {len(judged) - counts[OPEN]} that are decided, some "
-        f"{MISSES * (len(judged) - counts[OPEN]):.0f} are expected to be decided wrongly, if no "
-        f"difference is real. This page is written by `{COMMAND}` from the csv files beside it, "
-        "and no figure on it by hand.",
-        f"![Claims by paper and verdict, and differences with their intervals]({PICTURE})",
-        headlines(judged),
-        RULES,
-    ]
-    for paper in papers():
-        parts += [f"## {paper.title}", *([paper.note] if paper.note else [])]
-        parts.append(_table((judged[claim.name] for claim in paper.claims), folder))
-        parts.append(f"![{Path(paper.picture).parent.as_posix()}]({paper.picture})")
-    parts += [
-        "## Which normalizer when",
-        "Test accuracies in percent. No line rests on a claim that is open.",
-        _advice(judged, folder),
-        *(part for beside in tables() for part in beside.parts(folder)),
-        "## The runs",
-        sources_table(list(dict.fromkeys(files)), folder),
-    ]
-    return "\n\n".join(parts) + "\n"
+    return (
+        (HERE / "page.md")
+        .read_text(encoding="utf-8")
+        .format(
+            **WORDS,
+            claims=len(judged),
+            counts=", ".join(f"{counts[word]} {word}" for word in WORDS.values()),
+            decided=decided,
+            missed=MISSES * decided,
+            command=COMMAND,
+            picture=PICTURE,
+            headlines=headlines(judged),
+            looks=LOOKS,
+            confidence=100 * LOOK_CONFIDENCE,
+            fitted=100 * FITTED,
+            excess=EXCESS,
+            seeds=SEEDS,
+            speed=SPEED,
+            steps=STEPS,
+            costs=COSTS,
+            papers="\n\n".join(_section(paper, judged, folder) for paper in papers()),
+            advice=_advice(judged, folder),
+            beside="\n\n".join(part for beside in tables() for part in beside.parts(folder)),
+            sources=sources_table(list(dict.fromkeys(files)), folder),
+        )
+    )
+
+
+def _section(paper: Paper, judged: Mapping[str, tuple[Claim, Verdict]], folder: Path) -> str:
+    table = _table((judged[claim.name] for claim in paper.claims), folder)
+    picture = f"![{Path(paper.picture).parent.as_posix()}]({paper.picture})"
+    return "\n\n".join(filter(None, (f"## {paper.title}", paper.note, table, picture)))
 
 
 def headlines(judged: Mapping[str, tuple[Claim, Verdict]]) -> str:
@@ -162,9 +142,8 @@ def _unlike(claim: Claim) -> str:
 
 
 def _measure(claim: Claim) -> str:
-    percent = claim.measure.endswith(("accuracy", "error"))
     name = claim.measure.replace("_", " ").replace("train ", "training ")
-    return f"{name}, %" if percent else name
+    return f"{name}, %" if is_fraction(claim.measure) else name
 
 
 def _seeds(claim: Claim, folder: Path) -> int:

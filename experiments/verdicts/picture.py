@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from experiments.reports.picture import new_figure, picture
+from experiments.runs.measures import unit
 from experiments.verdicts.claim import Claim, papers
-from experiments.verdicts.judge import NOT_REPRODUCED, OPEN, REPRODUCED, Verdict, unit
+from experiments.verdicts.judge import NOT_REPRODUCED, OPEN, REPRODUCED, Verdict
 
 _COLOURS = {REPRODUCED: "#009E73", NOT_REPRODUCED: "#D55E00", OPEN: "#999999"}
 #: Points beyond which an interval is cut off.
@@ -21,7 +22,7 @@ def picture_of(judged: Mapping[str, tuple[Claim, Verdict]]) -> bytes:
     """
     figure = new_figure(1, 2, width=9)
     counts, differences = figure.axes
-    in_points = [(c, v) for c, v in judged.values() if v.interval and unit(c) == " points"]
+    in_points = [(c, v) for c, v in judged.values() if v.interval and unit(c.measure) == " points"]
     figure.set_size_inches(9, 2.6 + 0.21 * len(in_points))
     grid: Any = counts.get_gridspec()
     grid.set_height_ratios([1.5, 0.21 * len(in_points)])

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from experiments.errors import UserError
-from experiments.papers.vcl.uci_tables import wins
+from experiments.papers.vcl.uci import wins
 from experiments.reading import reading
 from experiments.training.fit import outcome_beside
 from experiments.verdicts.claim import Claim, Side

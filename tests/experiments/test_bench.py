@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.bench import registry, throughput
+from experiments.bench import registry
 from experiments.bench.table import Measured
 from experiments.bench.timing import in_turn
 from experiments.cli import main
@@ -65,20 +65,6 @@ def test_all_of_them_but_those_that_need_more(
     assert "Left out: bench input needs --data-dir" in said
     assert "| x | 2 [1, 3] |" in " ".join(said.split())
     assert rows_of(tmp_path / "step.csv") == [{"a": "x", "b": "2", "b_low": "1", "b_high": "3"}]
-
-
-@pytest.mark.slow
-def test_throughput(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throughput, "EPOCHS", 2)
-    sizes = ["--model", "mlp", "--depth", "1", "--width", "4", "--batch-size", "600"]
-    command = ["bench", "throughput", *sizes, "--methods", "none", "--repeats", "1"]
-    assert main([*command, "--out", str(tmp_path)]) == 0
-    rows = rows_of(tmp_path / "throughput_mlp.csv")
-    assert [row["way"] for row in rows if row["base"] == row["way"]] == [
-        *("loop", "epoch and evaluation"),
-    ]
-    assert {row["base"] for row in rows} < {row["way"] for row in rows}
-    assert all(float(row["steps_per_s"]) > 0 for row in rows)
 
 
 @pytest.mark.slow

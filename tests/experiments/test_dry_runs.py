@@ -2,16 +2,8 @@
 
 import pytest
 
-from experiments.papers.dry_run import SHAPES, dry_run, dry_table
+from experiments.papers.full import SHAPES, dry_table, full_cells
 from experiments.papers.registry import ITEMS
-from experiments.papers.trainings import chosen
-
-
-def run(item, cell):
-    """The dry run of the first cell whose name begins like that."""
-    item = ITEMS[item]
-    full = item.presets["full"].settings
-    return dry_run(next(c for c in chosen(item.grid, full) if c.name.startswith(cell)), full)
 
 
 def slow(*case):
@@ -56,11 +48,12 @@ CASES = [
 
 @pytest.mark.parametrize(("item", "cell", "millions", "steps", "first", "last"), CASES)
 def test_sizes_and_schedules_are_the_papers(item, cell, millions, steps, first, last):
-    found = run(item, cell)
+    found = next(c for c in full_cells(ITEMS[item]) if c.cell.name.startswith(cell))
     assert round(found.parameters / 1e6, 1) == millions
     assert found.steps == steps
-    assert found.first_rate == pytest.approx(first, rel=1e-5)
-    assert found.last_rate == pytest.approx(last, rel=1e-2, abs=1e-7)
+    begins, ends = found.rates
+    assert begins == pytest.approx(first, rel=1e-5)
+    assert ends == pytest.approx(last, rel=1e-2, abs=1e-7)
 
 
 def test_the_shape_of_every_tables_data_is_known():

@@ -13,15 +13,21 @@ from experiments.methods.overrides import Overrides
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS
 from experiments.models.style import ACTIVATIONS
-from experiments.papers.data import described, enlarged, find, load_data, subset
-from experiments.papers.fingerprint import data_of, fingerprint
+from experiments.papers.data import (
+    data_of,
+    described,
+    enlarged,
+    find,
+    fingerprint,
+    load_data,
+    subset,
+)
 from experiments.papers.grid import PAPER, Cell, Grid, Ordering, Protocol
 from experiments.papers.grid_report import report_of, said_of_noise
 from experiments.papers.presets import table_presets
 from experiments.papers.registry import ITEMS
 from experiments.papers.scores import SCORES, scores_of
-from experiments.papers.training import method_of, spec_of
-from experiments.papers.trainings import Trained, chosen
+from experiments.papers.training import Trained, chosen, method_of, spec_of
 from experiments.papers.verdict import NOTE, comparison, measured
 from experiments.simulations.rectified_chain import KEEPING
 from experiments.training.fit import Run
@@ -184,7 +190,7 @@ def test_an_ordering_says_its_interval():
     """Student's t of two differences of 20 and -10 points: 5 +- 12.706 * 21.21 / sqrt(2)."""
     report = report_of(GRID, trained([(0.5, 0.6), (0.7, 0.5)]))
     ordering, plain, normalized = report.claims
-    assert ordering.ours == "by +5.00 points, 95% from -185.59 to +195.59"
+    assert ordering.ours == "+5.00 points [-185.59, +195.59]"
     assert (plain.ours, plain.reference) == ("45.00 ± 7.07", "5")
     assert normalized.statement == "normalized, small: test error, %"
     assert len(report.rows) == 4

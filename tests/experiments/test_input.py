@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.bench import mixed
 from experiments.bench.input import Some
-from experiments.bench.mixed import write_enlarged, write_records
 from experiments.cli import main
 from experiments.data.pictures import load_pictures
 from experiments.resident import with_memory
@@ -32,40 +30,8 @@ def small(tmp_path_factory):
     return root
 
 
-@pytest.fixture
-def tiny_sides(monkeypatch):
-    monkeypatch.setattr(mixed, "SIDES", (10, 20))
-
-
-def test_pictures_get_sizes_of_their_own_and_records_hold_the_same_bytes(
-    small, tiny_sides, tmp_path
-):
-    size = write_enlarged(small, tmp_path / "folder", 10)
-    files = sorted((tmp_path / "folder").glob("*/*/*.jpg"))
-    assert [sum(f"/{part}/" in str(path) for path in files) for part in ("train", "test")] == [
-        10,
-        1,
-    ]
-    shapes = []
-    for path in files:
-        with Image.open(path) as image:
-            shapes.append(image.size)
-    assert len(set(shapes)) > 5
-    assert all(10 <= side <= 20 for shape in shapes for side in shape)
-    assert size == sum(3 * width * height for width, height in shapes)
-
-    write_records(tmp_path / "folder", tmp_path / "records")
-    seen = []
-    for name in ("folder", "records"):
-        stream = load_pictures(tmp_path / name, 6).stream
-        X, y = stream.train[np.arange(10)]
-        seen.append(sorted((label, row.tobytes()) for row, label in zip(X, y, strict=True)))
-    assert seen[0] == seen[1]
-
-
-def test_some_rows_are_those_rows_cropped_or_not(small, tiny_sides, tmp_path):
-    write_enlarged(small, tmp_path, 10)
-    source = load_pictures(tmp_path, 6).stream.train
+def test_some_rows_are_those_rows_cropped_or_not(small):
+    source = load_pictures(small, 6).stream.train
     some = Some(source, np.array([7, 2, 5]))
     assert len(some) == 3
     for mine, all_of_them in ((some, source), (some.cropped(1, 2), source.cropped(1, 2))):
@@ -87,20 +53,19 @@ def test_memory_is_what_the_call_holds_and_not_what_was_held_before():
 
 
 @pytest.mark.slow
-def test_the_benchmark_writes_a_row_for_each_source_and_way(small, tiny_sides, tmp_path, capsys):
+def test_the_benchmark_writes_a_row_for_each_way(small, tmp_path):
     sizes = ["--side", "8", "--steps", "2", "--batch-size", "4", "--model", "mlp", "--width", "4"]
-    command = ["bench", "input", "--data-dir", str(small), "--enlarged", "10", *sizes]
+    command = ["bench", "input", "--data-dir", str(small), *sizes]
     command += ["--depth", "1", "--methods", "none", "--repeats", "2"]
     assert main([*command, "--out", str(tmp_path)]) == 0
     with (tmp_path / "input.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    ways = [(source, way) for source in ("folder", "records") for way in ("input", "step", "both")]
+    ways = [(small.name, way) for way in ("input", "step", "both")]
     assert [(row["source"], row["way"]) for row in rows] == ways
     for row in rows:
         assert float(row["rows_per_s_low"]) <= float(row["rows_per_s"]) <= 1e9
         assert float(row["core_ms_per_row"]) > 0
         assert float(row["held_mib"]) <= float(row["peak_mib"])
-    assert "a tenth for tests" in capsys.readouterr().out
 
 
 def test_what_is_missing_is_told(small, tmp_path, capsys):
@@ -109,8 +74,6 @@ def test_what_is_missing_is_told(small, tmp_path, capsys):
     command = ["bench", "input", "--data-dir", str(small), "--side", "8", "--methods", "none"]
     assert main([*command, "--out", str(tmp_path)]) == 2
     assert "take 2,560 rows, and" in capsys.readouterr().err
-    assert main([*command, "--enlarged", "13", "--out", str(tmp_path)]) == 2
-    assert "has 12 pictures" in capsys.readouterr().err
 
 
 def test_the_page_has_the_figures_of_the_file():

@@ -9,7 +9,7 @@ from experiments.models.registry import build
 from experiments.papers.bn.fig2ef import view
 from experiments.papers.registry import ITEMS
 from experiments.papers.scores import gamma_squared
-from experiments.papers.trainings import Trained
+from experiments.papers.training import Trained
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
 from jaxnorm.nnx import functionalize
@@ -53,9 +53,9 @@ def test_slopes_are_judged_by_their_interval_over_seeds():
     scale, _, loss, _ = view(trained(0.5, 0.1))[0]
     # Two doublings: 0.25 and 0.05 a doubling; t = 12.706 of one degree of freedom, times 0.1.
     assert scale.statement == "gamma^2 over a doubling of M, BN at layer 2"
-    assert scale.ours == "by +0.15, 95% from -1.12 to +1.42"
+    assert scale.ours == "+0.15 [-1.12, +1.42]"
     assert (scale.holds, scale.said) == (None, "undecided")
-    assert (loss.ours, loss.holds) == ("by -1, 95% from -1 to -1", False)
+    assert (loss.ours, loss.holds) == ("-1 [-1, -1]", False)
 
 
 def test_an_interval_above_zero_holds_and_one_seed_decides_nothing():

@@ -9,7 +9,6 @@ import pytest
 from PIL import Image
 
 from experiments.augmentation.crops import at_random, middle
-from experiments.bench.mixed import write_records
 from experiments.config import Config
 from experiments.data.pictures import Pictures, load_pictures
 from experiments.data.stream import Stream, cropped_where_read, make_streamed
@@ -19,6 +18,7 @@ from experiments.methods.table import METHODS
 from experiments.papers.data import load_data
 from experiments.training.fit import fit
 from experiments.training.trainer import make_trainer
+from tests.experiments.records import write_records
 
 SIDE = 8
 COUNTS = {"train": 12, "test": 5}

@@ -17,7 +17,7 @@ from experiments.config import Config
 from experiments.errors import UserError
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.item import Context
-from experiments.papers.trainings import train_grid
+from experiments.papers.training import train_grid
 from experiments.runs.analyse import above, deciding_look, frame, interval, summary
 from experiments.runs.execute import execute, take_share
 from experiments.runs.spec import Spec

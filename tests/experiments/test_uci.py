@@ -4,14 +4,14 @@ import contextlib
 import sqlite3
 
 import numpy as np
+import polars as pl
 import pytest
 
 from experiments.cli import main
 from experiments.papers.item import Context
 from experiments.papers.registry import ITEMS
 from experiments.papers.vcl import fig1, uci_train
-from experiments.papers.vcl.uci import claims_of
-from experiments.papers.vcl.uci_tables import profile, wins
+from experiments.papers.vcl.uci import claims_of, profile, wins
 from experiments.papers.vcl.uci_train import Settings, Sweeps, select, train_all
 from experiments.runs.store import FILE
 
@@ -54,9 +54,10 @@ def test_claims_follow_the_wins():
 
 def of_figure_1(method, seed, peak, modes):
     """A run of two layers of two units, the second of which has kurtosis 3 in its median."""
-    layers = [np.array([peak, peak]), np.array([3.0, 3.0])]
-    several = [np.array([i < modes for i in range(2)]), np.array([False, False])]
-    return fig1.Measured(method, seed, [], layers, several)
+    place = {"method": method, "seed": seed, "layer": [1, 1, 2, 2], "unit": [0, 1, 0, 1]}
+    several = [*(unit < modes for unit in range(2)), False, False]
+    units = {**place, "kurtosis": [peak, peak, 3.0, 3.0], "multimodal": several}
+    return fig1.Measured(pl.DataFrame(units))
 
 
 def test_figure_1_is_judged_over_paired_seeds():
@@ -98,9 +99,11 @@ def context(folder, out):
 @pytest.mark.slow
 def test_a_stopped_run_goes_on(folder, tmp_path, monkeypatch):
     chosen = train_all(TINY, context(folder, tmp_path))
-    assert [(c.dataset, c.seed) for c in chosen] == [("one", 0), ("one", 1), ("two", 0), ("two", 1)]
-    assert {(c.epoch, c.depth) for c in chosen} == {(3, 1)}
-    assert all(0 <= c.test_error <= 1 for c in chosen)
+    assert chosen.select("dataset", "seed").rows() == [
+        *(("one", 0), ("one", 1), ("two", 0), ("two", 1)),
+    ]
+    assert {(*row,) for row in chosen.select("epoch", "depth").rows()} == {(3, 1)}
+    assert chosen["test_error"].is_between(0, 1).all()
 
     with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as database:
         database.execute("DELETE FROM runs WHERE rowid > 3")
@@ -113,10 +116,10 @@ def test_a_stopped_run_goes_on(folder, tmp_path, monkeypatch):
             return super()._train(*combination)
 
     monkeypatch.setattr(uci_train, "Sweeps", Remembering)
-    assert train_all(TINY, context(folder, tmp_path)) == chosen
+    assert train_all(TINY, context(folder, tmp_path)).equals(chosen)
     assert trained == [("two", "elu", "none")]
     widened = TINY.changed(normalizations=("none", "bn"))
-    assert train_all(widened, context(folder, tmp_path))[:2] == chosen[:2]
+    assert train_all(widened, context(folder, tmp_path))[:2].equals(chosen[:2])
     assert trained[1:] == [("one", "elu", "bn"), ("two", "elu", "bn")]
 
 

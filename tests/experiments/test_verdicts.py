@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.bench.papers import cost_of, forward_operations, hours_of, row_of
+from experiments.bench.papers import cost_of, forward_operations, hours_of
 from experiments.errors import UserError
+from experiments.papers.full import full_cells
 from experiments.papers.registry import ITEMS
 from experiments.verdicts.beside import level_of
 from experiments.verdicts.claim import Claim, Side
@@ -178,14 +179,11 @@ def test_operations_are_those_of_the_convolutions():
 
 
 def test_the_committed_hours_are_what_the_presets_say():
-    item = ITEMS["cwo/tab1"]
-    assert item.grid is not None
-    cell = item.grid.cells[0]
-    cost = cost_of(item.name, cell, item.presets["full"].settings)
+    cost = cost_of(full_cells(ITEMS["cwo/tab1"])[0])
     # 50,000 rows in batches of 128, 200 times.
     assert (cost.network, cost.batch_size, cost.steps, cost.seeds) == ("cnn9", 128, 78_000, 3)
     committed = [tuple(row.values()) for row in rows_of(RESULTS / "bench" / "papers.csv")]
-    assert tuple(map(str, row_of(cost))) in committed
+    assert tuple(map(str, cost)) in committed
 
 
 def test_the_committed_page_is_what_the_files_say():

@@ -1,6 +1,5 @@
 """A training step as the experiments run it, with nothing computed and no data."""
 
-import inspect
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 from experiments.bench.compiled.names import PRIVATE
 from experiments.bench.compiled.sharding import on, own_size, placed, rows_on
 from experiments.bench.compiled.spec import Spec, Subject
+from experiments.bench.shapes import shapes_of, zeros
 from experiments.config import Config
 from experiments.data.characters import CHARACTERS, LENGTH
 from experiments.data.dataset import Dataset
@@ -18,7 +18,6 @@ from experiments.methods.method import Method
 from experiments.methods.normalizers import Normalized
 from experiments.methods.table import METHODS
 from experiments.training.devices import ONE_DEVICE, Placement
-from experiments.training.state import Batch
 from experiments.training.trainer import make_trainer
 
 #: What the methods of the experiments are measured against: flax's own layers, as they come.
@@ -46,30 +45,20 @@ def step_subject(spec: Spec, devices: Sequence[jax.Device]) -> Subject:
 
 
 def _step(spec: Spec, placement: Placement) -> tuple[Any, tuple[Any, ...]]:
-    rows = spec.rows * placement.data_devices
-    X, y, classes = _data(spec.model, rows)
+    data = _data(spec.model, spec.rows * placement.data_devices)
     names = ("model", "dtype", "channels", "depth", "width")
     sizes: dict[str, Any] = {name: getattr(spec, name) for name in names}
     epsilon = 2.0 if spec.method.endswith(PRIVATE) else None
-    config = Config(**sizes, batch_size=rows, epochs=1, epsilon=epsilon)
-    dataset = Dataset(X, y, X, y, "zeros", classes)
+    config = Config(**sizes, batch_size=data.train_rows, epochs=1, epsilon=epsilon)
     method = {**METHODS, **PEERS}[spec.method.removesuffix(PRIVATE)]
-    trainer = make_trainer(method, config, dataset, placement)
-    state = jax.eval_shape(inspect.unwrap(trainer.init), np.uint32(0), X)
-    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), rows))
-    batch = jax.tree.map(_shape, Batch(X, y, keys))
+    trainer = make_trainer(method, config, data, placement)
+    state, batch = shapes_of(trainer, *data[:2])
     return trainer.step, (on(placement, state), rows_on(placement, batch))
 
 
-def _data(model: str, rows: int) -> tuple[Any, Any, int]:
-    """Zeros that take no memory, as only their shapes matter, and the number of classes."""
-    if model == "transformer":
-        tokens = np.broadcast_to(np.int32(0), (rows, LENGTH))
-        return tokens, tokens, len(CHARACTERS)
-    shape, classes = _SIZES.get(model, _SMALL)
-    X = np.broadcast_to(np.float32(0), (rows, *shape))
-    return X, np.broadcast_to(np.int32(0), rows), classes
-
-
-def _shape(x: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(x.shape, x.dtype)
+def _data(model: str, rows: int) -> Dataset:
+    if model != "transformer":
+        shape, classes = _SIZES.get(model, _SMALL)
+        return zeros(shape, rows, classes)
+    tokens = np.broadcast_to(np.int32(0), (rows, LENGTH))
+    return Dataset(tokens, tokens, tokens, tokens, "zeros", len(CHARACTERS))

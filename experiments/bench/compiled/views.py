@@ -5,24 +5,12 @@ from typing import Any
 
 from experiments.bench.compiled.rows import Row, ratios
 from experiments.bench.compiled.spec import Spec
+from experiments.reports.conclusion import spelled
 from experiments.reports.method_style import bar_style
 from experiments.reports.picture import new_figure, picture
 from experiments.reports.table import Table
 
 _HEADER = ("HBM traffic", "ratio", "operations", "kernels", "collectives", "est. ms")
-
-#: What bars are called.
-_NAMES = {
-    "none": "no normalization",
-    "bn": "batch normalization (bn)",
-    "gn": "group normalization (gn)",
-    "ln": "layer normalization (ln)",
-    "cwo": "constrained weights (cwo)",
-    "lcw": "zero-sum weights (lcw)",
-    "vcl": "variance constancy loss (vcl)",
-    "normprop": "normalization propagation",
-    "wn": "weight normalization (wn)",
-}
 
 
 def title(spec: Spec) -> str:
@@ -71,7 +59,7 @@ def picture_of(groups: Sequence[Sequence[Row]]) -> bytes:
         step = rows[0].spec.what == "step"
         numbers = [row.found.all_reduces if step else row.found.kernels for row in rows]
         _bars(counts, rows, numbers, "{:.0f}", places)
-        base = _NAMES.get(rows[0].spec.base, rows[0].spec.base)
+        base = rows[0].spec.base
         traffic.axvline(1, color="0.4", linewidth=1, linestyle=":")
         traffic.set_title(_folded(title(rows[0].spec)), fontsize=10, loc="left")
         traffic.set_xlabel(f"bytes to and from the device's memory, {base} = 1")
@@ -85,13 +73,11 @@ def _bars(
     axes: Any, rows: Sequence[Row], values: Sequence[float], form: str, places: Mapping[str, int]
 ) -> None:
     methods = [row.spec.method for row in rows]
-    bars = axes.barh([_NAMES.get(name, name) for name in methods], values)
+    styles = [bar_style(name, places[name]) for name in methods]
+    colours, hatches = ([style[key] for style in styles] for key in ("color", "hatch"))
+    names = [*map(spelled, methods)]
+    bars = axes.barh(names, values, color=colours, hatch=hatches, edgecolor="white")
     axes.bar_label(bars, [form.format(value) for value in values], padding=3)
-    for bar, method in zip(bars, methods, strict=True):
-        style = bar_style(method, places[method])
-        bar.set_facecolor(style["color"])
-        bar.set_hatch(style["hatch"])
-        bar.set_edgecolor("white")
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.set_xlim(0, 1.15 * max(*values, 1))

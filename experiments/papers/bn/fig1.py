@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 
 from experiments.papers.bn.loads import NOISE, Curve, Settings, draw_points, train_all
 from experiments.papers.item import Claim, Context, Report
-from experiments.papers.measured import Number
+from experiments.papers.measured import Number, near
 from experiments.reports.picture import COLOURS, new_figure
 from jaxnorm.theory.batch_norm import generalization_error
 
@@ -104,14 +104,9 @@ def _compare(
     settings: Settings, curve: Curve, at: int, wanted: Number, its_error: Number = 0.0
 ) -> Claim:
     """The error at a load's index: within 3 standard errors and 2%, for N is finite."""
-    difference = curve.error[at] - wanted
-    allowed = 3 * np.hypot(curve.standard_error[at], its_error) + 0.02 * wanted
-    return Claim(
-        f"error at load {settings.loads[at]}, {curve.method}, {curve.length} N samples",
-        f"{curve.error[at]:.3f} ± {curve.standard_error[at]:.3f}",
-        f"{wanted:.3f} (difference {difference:+.3f})",
-        bool(abs(difference) < allowed),
-    )
+    name = f"error at load {settings.loads[at]}, {curve.method}, {curve.length} N samples"
+    error = np.hypot(curve.standard_error[at], its_error)
+    return near(name, curve.error[at], wanted, 0.02, error=error).claim()
 
 
 def _rows(

@@ -7,9 +7,10 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from experiments.papers.item import Claim
-from experiments.papers.trainings import Trained
-from experiments.papers.verdict import NOT_TRAINED, by_interval, measured, shown
-from experiments.reports.picture import colour_of, new_figure
+from experiments.papers.training import Trained
+from experiments.papers.verdict import by_interval, measured
+from experiments.reports.picture import colour_of, draw_band, new_figure
+from experiments.reports.table import mean_and_interval
 
 #: What the figures show, and its name.
 MEASURES = {"gamma_squared": "gamma^2", "test_loss": "validation loss"}
@@ -29,10 +30,7 @@ def _growth(trained: Sequence[Trained], row: str, measure: str) -> Claim:
     doublings -= doublings.mean()
     slopes = doublings @ values / (doublings @ doublings)
     statement = f"{MEASURES[measure]} over a doubling of M, {row}"
-    claim = Claim(statement, shown(slopes, "+.3g"), "increases")
-    if not np.isfinite(slopes).all():
-        return claim._replace(said=NOT_TRAINED)
-    return by_interval(claim, slopes)
+    return by_interval(statement, "increases", slopes, mean_and_interval(slopes, "+.3g"))
 
 
 def _values(
@@ -50,9 +48,8 @@ def _drawn(trained: Sequence[Trained], rows: Sequence[str]) -> Figure:
     for axes, (measure, name) in zip(figure.axes, MEASURES.items(), strict=True):
         for index, row in enumerate(rows):
             sizes, values = _values(trained, row, measure)
-            axes.plot(sizes, values.mean(1), "o-", color=colour_of(index), label=row)
-            spread = values.min(1), values.max(1)
-            axes.fill_between(sizes, *spread, color=colour_of(index), alpha=0.15)
+            style = {"marker": "o", "color": colour_of(index)}
+            draw_band(axes, sizes, values.T, values.mean(1), row, **style)
         axes.set_xscale("log", base=2)
         axes.set(xlabel="batch size M", ylabel=name)
     figure.axes[0].legend(fontsize=9)

@@ -16,8 +16,8 @@ from experiments.papers.data import described, load_data
 from experiments.papers.epochs import epochs
 from experiments.papers.grid import Protocol
 from experiments.papers.item import Context, Report
-from experiments.papers.measured import Measured, at_least, measured_report
-from experiments.reports.picture import COLOURS, colour_of, new_figure
+from experiments.papers.measured import at_least, at_most, measured_report
+from experiments.reports.picture import draw_lines, new_figure
 from experiments.training.state import TrainState
 from experiments.training.trainer import Trainer, make_trainer
 from jaxnorm.nnx import fold_batch_norm, functionalize
@@ -73,17 +73,11 @@ def run(settings: Settings, context: Context) -> Report:
             at_least(f"norm of kernel {i + 1} after over before", ratio, 1.0)
             for i, ratio in enumerate(growth)
         ),
-        _direction("training loss", history.train_loss, falls=True),
-        _direction("test loss", history.test_loss, falls=False),
+        at_most("training loss after beside before", history.train_loss[-1], history.train_loss[0]),
+        at_least("test loss after beside before", history.test_loss[-1], history.test_loss[0]),
     ]
     notes = (f"Trained and tested on: {described(context.data_dir, ['cifar10'])}.",)
     return measured_report(measured, {"frozen": _drawn(history)}, notes)
-
-
-def _direction(what: str, values: list[float], *, falls: bool) -> Measured:
-    holds = values[-1] < values[0] if falls else values[-1] > values[0]
-    source = "before; falls" if falls else "before; rises"
-    return Measured(f"{what} after", values[-1], values[0], bool(holds), source)
 
 
 def _folded(trainer: Trainer, state: TrainState, data: Dataset) -> PyTree:
@@ -124,12 +118,11 @@ def _fine_tuned(trainer: Trainer, params: PyTree, data: Dataset) -> History:
 def _drawn(history: History) -> Figure:
     figure = new_figure(2)
     left, right = figure.axes
-    for index, line in enumerate(history.norms.T):
-        left.plot(line / line[0], color=colour_of(index), label=f"kernel {index + 1}")
+    epoch = np.arange(len(history.norms))
+    grown = (history.norms / history.norms[0]).T
+    draw_lines(left, {f"kernel {n}": line for n, line in enumerate(grown, 1)}, x=epoch)
     left.set(xlabel="epoch after freezing", ylabel="norm over that at freezing")
-    left.legend(fontsize=9)
-    right.plot(history.train_loss, color=COLOURS[1], label="training")
-    right.plot(history.test_loss, color=COLOURS[2], label="test")
+    losses = {"training": history.train_loss, "test": history.test_loss}
+    draw_lines(right, losses, x=epoch, first=1)
     right.set(xlabel="epoch after freezing", ylabel="loss in evaluation (nats)")
-    right.legend(fontsize=9)
     return figure

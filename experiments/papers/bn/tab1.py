@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.papers.item import Claim, Context, Report
+from experiments.papers.item import Context, Report
+from experiments.papers.measured import measured_report, near
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.simulations.online import simulate_online
 from experiments.simulations.student import Unit
@@ -20,7 +21,6 @@ from jaxnorm.theory.batch_norm import (
     solve_order_parameters,
 )
 
-COLUMNS = ("method", "zeta", "quantity", "ours", "theory", "difference")
 START = (0.5, 0.1, 1.0)
 
 
@@ -45,18 +45,16 @@ class Settings(NamedTuple):
 def run(settings: Settings, context: Context) -> Report:
     """Simulated ends beside fixed points, and where the Jacobian of the flow changes sign."""
     kinds = [("sgd", 0.0), ("wn", 0.0), *(("bn", decay) for decay in settings.decays)]
-    claims, rows, paths = [], [], {}
+    measured, paths = [], {}
     for index, (kind, decay) in enumerate(kinds):
         path = paths[kind, decay] = _simulate(settings, kind, decay)
-        for quantity, ours, error, theory in _quantities(kind, decay, path):
-            numbers = (f"{number:.6g}" for number in (ours, theory, ours - theory))
-            rows.append((kind, decay, quantity, *numbers))
-            spread = f" ± {error:.3f}" if error else ""
-            holds = abs(ours - theory) < 3 * error + 0.02 * theory
-            name = f"{quantity}, {kind}" + (f", zeta = {decay:.3g}" if kind == "bn" else "")
-            claims.append(Claim(name, f"{ours:.3f}{spread}", f"{theory:.3f}", holds))
+        name = kind + (f", zeta = {decay:.3g}" if kind == "bn" else "")
+        measured += [
+            near(f"{quantity}, {name}", ours, theory, 0.02, error=error)
+            for quantity, ours, error, theory in _quantities(kind, decay, path)
+        ]
         context.advance((index + 1) / len(kinds), kind)
-    return Report(claims, COLUMNS, rows, {"tab1": _draw(settings, paths)})
+    return measured_report(measured, {"tab1": _draw(settings, paths)})
 
 
 def _quantities(

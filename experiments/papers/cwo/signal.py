@@ -4,12 +4,12 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 from matplotlib.figure import Figure
 
 from experiments.papers.item import Context, Report
 from experiments.papers.measured import measured_report, near
-from experiments.reports.picture import COLOURS, new_figure
+from experiments.reports.picture import draw_lines, new_figure
 from experiments.simulations.rectified_chain import KEEPING, Moments, gain, rectified_chain
 
 #: (c, centred) by name, and what theory says of a layer's gain, forwards and backwards: c / 2 or
@@ -57,11 +57,7 @@ def run(settings: Settings, context: Context) -> Report:
 def _drawn(found: dict[str, Moments]) -> Figure:
     figure = new_figure(2)
     for axes, field in zip(figure.axes, Moments._fields, strict=True):
-        for index, (name, moments) in enumerate(found.items()):
-            values: Float[np.ndarray, "seeds layers"] = getattr(moments, field)
-            layers = np.arange(1, values.shape[1] + 1)
-            axes.plot(layers, values.mean(0), "o-", color=COLOURS[index], label=name)
+        draw_lines(axes, {name: getattr(each, field).mean(0) for name, each in found.items()}, "o-")
         axes.set_yscale("log")
         axes.set(xlabel="layer", ylabel=f"mean square, {field}s")
-    figure.axes[0].legend(fontsize=9)
     return figure

@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.papers.epochs import epochs
 from experiments.papers.item import Context, Report
 from experiments.papers.lcw.network import (
     LAYERS,
     Activations,
     activations,
-    constrained,
+    dataset,
     draw,
-    started,
-    train,
+    sigmoid_trainer,
 )
 from experiments.papers.measured import Measured, at_least, measured_report, near
 from jaxnorm.theory.lcw import variance_gain
@@ -30,17 +30,20 @@ class Settings(NamedTuple):
     epochs: int = 10
     batch_size: int = 32
     learning_rate: float = 0.1
-    momentum: float = 0.9
 
 
 def run(settings: Settings, context: Context) -> Report:
     """Initializes, trains, and looks at the activations before and after."""
-    data, x, plain = started(*settings[:3], context.data_dir)
-    start = constrained(plain, x)
-    before = activations(start, x)
+    data = dataset(context.data_dir)
+    names = ("width", "epochs", "batch_size", "learning_rate")
+    changes = {name: getattr(settings, name) for name in names}
+    trainer = sigmoid_trainer("lcw", settings.depth, data, **changes)
+    x, states = data.X_train[: settings.samples], epochs(trainer, data, 0)
+    before = activations(trainer, next(states)[0], x)
     context.advance(0.3, "initialized")
-    trained, accuracy = train(start, data, *settings[3:])
-    after = activations(trained, x)
+    *_, (state, _) = states
+    after = activations(trainer, state, x)
+    accuracy = float(trainer.evaluate(state, *jax.device_put(data[:2])).accuracy)
     measured = [
         *_at_the_start(before),
         *(

@@ -9,8 +9,9 @@ import numpy as np
 from jaxtyping import Array
 
 from experiments.papers.item import Context, Report
-from experiments.papers.lcw.network import LAYERS, activations, draw, started
+from experiments.papers.lcw.network import LAYERS, activations, dataset, draw, sigmoid_trainer
 from experiments.papers.measured import Measured, at_most, measured_report, near
+from experiments.training.fit import start
 from jaxnorm import gaussian_moments
 from jaxnorm.theory.lcw import variance_gain
 
@@ -25,8 +26,9 @@ class Settings(NamedTuple):
 
 def run(settings: Settings, context: Context) -> Report:
     """Initializes and looks."""
-    _, x, params = started(*settings, context.data_dir)
-    layers = activations(params, x)
+    data = dataset(context.data_dir)
+    trainer = sigmoid_trainer("none", settings.depth, data, width=settings.width)
+    layers = activations(trainer, start(trainer, 0, data.X_train), data.X_train[: settings.samples])
     varies = {n: float(layers[n - 1].var(1).mean()) for n in LAYERS}
     found, predicted = np.log10(varies[9] / varies[5]), 4 * math.log10(_gain_at_the_fixed_point())
     with_lcw = float(variance_gain(jax.nn.sigmoid, 1.0)[0])

@@ -3,12 +3,13 @@
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from matplotlib.figure import Figure
 
 from experiments.papers.item import Context, Report
-from experiments.papers.lcw.network import draw_boxes, inputs
+from experiments.papers.lcw.network import dataset, draw_boxes
 from experiments.papers.measured import Measured, at_most, measured_report, near
 from experiments.reports.picture import new_figure
 from experiments.simulations.sigmoid_chain import Chain, Switch, pooled_ratio, sigmoid_chain
@@ -30,7 +31,8 @@ class Settings(NamedTuple):
 
 def run(settings: Settings, context: Context) -> Report:
     """Runs the chain for each case and seed."""
-    x = inputs(context.data_dir, settings.samples)
+    rows = dataset(context.data_dir).X_train[: settings.samples]
+    x = jnp.asarray(rows.reshape(len(rows), -1))
     keys = jax.random.split(jax.random.key(0), settings.seeds)
 
     def chain(key: Array, constrained: Switch, pooled: Switch) -> Chain:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from experiments.papers.item import Context, Report
 from experiments.papers.measured import Measured, measured_report, near
-from experiments.reports.picture import COLOURS, new_figure
+from experiments.reports.picture import COLOURS, draw_lines, new_figure
 from experiments.simulations.propagated_chain import Propagated, propagated_chain
 
 ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
@@ -75,11 +75,8 @@ def _measured(case: tuple[str, str], sizes: Float[np.ndarray, " layers"]) -> lis
 def _draw(found: Mapping[tuple[str, str], Float[np.ndarray, " layers"]]) -> Figure:
     figure = new_figure(2)
     for axes, kind in zip(figure.axes, ROWS, strict=True):
-        for index, name in enumerate(ACTIVATIONS):
-            sizes = found[name, kind]
-            layers = np.arange(1, len(sizes) + 1)
-            axes.semilogy(layers, sizes, label=name, color=COLOURS[index + 1])
+        draw_lines(axes, {name: found[name, kind] for name in ACTIVATIONS}, first=1)
+        axes.set_yscale("log")
         axes.axhline(1.0, color=COLOURS[0], linestyle="--")
         axes.set(title=kind, xlabel="layer", ylabel="root mean square of pre-activations")
-    figure.axes[0].legend()
     return figure

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from experiments.papers.item import Context, Report
 from experiments.papers.measured import Measured, measured_report, near
-from experiments.reports.picture import COLOURS, new_figure
+from experiments.reports.picture import COLOURS, draw_lines, new_figure
 from experiments.simulations.covariance import jacobian_grams, unit_rows
 from jaxnorm import standardized
 from jaxnorm.theory.normprop import expected_jacobian_gram
@@ -81,10 +81,7 @@ def _draw(
     left.set_xticks(places, list(diagonals))
     left.set(ylabel="mean diagonal of E J J'", ylim=(0, 1.25 * max(theory.values())))
     left.legend(ncols=2, loc="upper right")
-    for index, (inputs, found) in enumerate(values.items()):
-        order = np.arange(1, len(found) + 1)
-        right.plot(order, found, ".-", label=f"{inputs} inputs", color=COLOURS[index + 1])
     right.axhline(1.21, color=COLOURS[0], linestyle="--", label="1.21")
+    draw_lines(right, {f"{n} inputs": found for n, found in values.items()}, ".-", first=1)
     right.set(xlabel="rank", ylabel="singular value at one input (relu)")
-    right.legend()
     return figure

@@ -1,32 +1,69 @@
 """Figure 1: histograms of units of a network trained with BN and with VCL, on UCI adult."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
+import polars as pl
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
+from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.errors import UserError
+from experiments.methods.overrides import Overrides
+from experiments.methods.table import METHODS
 from experiments.papers.data import find
-from experiments.papers.item import Claim, Context, Report
-from experiments.papers.vcl.fig1_units import Measured, Settings, measure
+from experiments.papers.hidden import preactivations
+from experiments.papers.item import NOT_TRAINED, Claim, Context, Report
+from experiments.papers.vcl.modes import multimodal
 from experiments.papers.vcl.uci_data import split
-from experiments.papers.verdict import NOT_TRAINED, by_interval
+from experiments.papers.vcl.uci_train import Uci
+from experiments.papers.verdict import by_interval
 from experiments.reports.picture import COLOURS, new_figure
 from experiments.reports.table import mean_and_deviation
+from experiments.training.fit import fit
+from experiments.training.trainer import make_trainer
+from jaxnorm.statistics import kurtosis
 
 #: What is drawn, and a control: a network without either.
 METHODS_SHOWN, CONTROL = ("bn", "vcl"), "none"
 
 LABELS = {"vcl": "VCL", "bn": "BN", "none": "none"}
-COLUMNS = ("method", "seed", "layer", "unit", "kurtosis", "multimodal")
+
+
+@dataclass(frozen=True)
+class Settings(Uci):
+    """The protocol of the UCI experiments, as far as the figure leaves it open.
+
+    Attributes:
+        units: the units of a layer that are drawn.
+    """
+
+    activation: str = "elu"
+    depth: int = 4
+    units: int = 4
+
+
+class Measured(NamedTuple):
+    """Of a method and a seed.
+
+    Attributes:
+        units: a row each, with its kurtosis and whether it has several modes.
+        values: the hidden layers of units on the test rows.
+        outcome: what went wrong, with the method's name; empty where nothing did.
+    """
+
+    units: pl.DataFrame
+    values: Sequence[Float[np.ndarray, "rows units"]] = ()
+    outcome: str = ""
 
 
 def run(settings: Settings, context: Context) -> Report:
-    """Trains both methods under all seeds."""
+    """Trains both methods, and the control, under all seeds."""
     source = _source(context.data_dir, settings.bundled)
     found: list[Measured] = []
     for seed in range(settings.seeds):
@@ -34,70 +71,72 @@ def run(settings: Settings, context: Context) -> Report:
         for method in (*METHODS_SHOWN, CONTROL):
             found.append(measure(settings, method, data, seed))
             context.advance(len(found) / (3 * settings.seeds), f"{method}, seed {seed}")
-    rows = [
-        (each.method, each.seed, layer, unit, f"{value:.6g}", int(several))
-        for each in found
-        for layer, (values, modes) in enumerate(zip(each.kurtosis, each.multimodal, strict=True), 1)
-        for unit, (value, several) in enumerate(zip(values, modes, strict=True))
-    ]
-    figures = {"histograms": draw(settings, found)}
-    return Report(claims_of(found), COLUMNS, rows, figures)
+    rows = pl.concat([each.units for each in found]).with_columns(
+        pl.col("kurtosis").round_sig_figs(6), pl.col("multimodal").cast(int)
+    )
+    figures = {"histograms": draw(settings, found[: len(METHODS_SHOWN)])}  # Of the first seed.
+    return Report(claims_of(found), rows.columns, rows.rows(), figures)
+
+
+def measure(settings: Settings, name: str, data: Dataset, seed: int) -> Measured:
+    """Trains a network, and reads its hidden pre-activations on the test rows."""
+    method = METHODS[name].adjusted(Overrides(sample_size=settings.sample_size))
+    trainer = make_trainer(method, settings, data)
+    run = fit(trainer, data, seed)
+    layers = [np.asarray(x) for x in preactivations(trainer, run.trained, data.X_test)]
+    units = [units_of(name, seed, number, layer) for number, layer in enumerate(layers, 1)]
+    return Measured(pl.concat(units), layers, f"{name} {run.outcome}" if run.outcome else "")
+
+
+def units_of(
+    method: str, seed: int, layer: int, values: Float[np.ndarray, "rows units"]
+) -> pl.DataFrame:
+    """What is measured of the units of a layer."""
+    peaks = np.asarray(kurtosis(jnp.asarray(values), 0), np.float64)
+    place = {"method": method, "seed": seed, "layer": layer, "unit": np.arange(len(peaks))}
+    return pl.DataFrame({**place, "kurtosis": peaks, "multimodal": multimodal(values)})
 
 
 def claims_of(found: Sequence[Measured]) -> list[Claim]:
     """The units of several modes: are there more with VCL? And is each layer's kurtosis lower?"""
-    share = _by_method(found, lambda each: 100 * float(np.concatenate(each.multimodal).mean()))
-    claims = [_judged("units of more than one mode (dip test, 5%), %", share, 1, ".1f", found)]
-    for layer in range(len(found[0].kurtosis)):
-        medians = _by_method(found, partial(_median_kurtosis, layer))
-        name = f"kurtosis of the median unit, hidden layer {layer + 1}"
-        claims.append(_judged(name, medians, -1, ".2f", found))
+    units, shown = pl.concat([each.units for each in found]), pl.col("method").is_in(METHODS_SHOWN)
+    compared = [each for each in found if not each.units.filter(shown).is_empty()]
+    lost = sorted({each.outcome for each in compared if each.outcome})
+    by_run = units.group_by("method", "seed", maintain_order=True)
+    share = by_run.agg(found=100 * pl.col("multimodal").mean())
+    claims = [_judged("units of more than one mode (dip test, 5%), %", share, 1, ".1f", lost)]
+    for (layer,), own in units.group_by("layer", maintain_order=True):
+        by_run = own.group_by("method", "seed", maintain_order=True)
+        medians = by_run.agg(found=pl.col("kurtosis").median())
+        name = f"kurtosis of the median unit, hidden layer {layer}"
+        claims.append(_judged(name, medians, -1, ".2f", lost))
     return claims
 
 
-def _median_kurtosis(layer: int, measured: Measured) -> float:
-    return float(np.median(measured.kurtosis[layer]))
-
-
-def _by_method(
-    found: Sequence[Measured], of: Callable[[Measured], float]
-) -> dict[str, Float[np.ndarray, " seeds"]]:
-    """A number of each run, by method and seed."""
-    names = (*METHODS_SHOWN, CONTROL)
-    return {name: np.array([of(each) for each in found if each.method == name]) for name in names}
-
-
-def _judged(
-    name: str,
-    numbers: Mapping[str, Float[np.ndarray, " seeds"]],
-    sign: int,
-    digits: str,
-    found: Sequence[Measured],
-) -> Claim:
+def _judged(name: str, runs: pl.DataFrame, sign: int, digits: str, lost: Sequence[str]) -> Claim:
     """Whether VCL's number is above (sign 1) or below BN's, by the interval over paired seeds."""
-    listed = [
-        f"{label} {mean_and_deviation(list(numbers[key]), digits)}" for key, label in LABELS.items()
-    ]
+    numbers = {key: runs.filter(method=key)["found"].to_numpy() for key in LABELS}
     wanted = "more with VCL than with BN" if sign > 0 else "VCL lower than BN"
-    compared = [each for each in found if each.method in METHODS_SHOWN]
-    lost = {f"{each.method} {each.outcome}" for each in compared if each.outcome}
     if lost:
-        return Claim(name, ", ".join(sorted(lost)), wanted, said=NOT_TRAINED)
-    ours = f"{', '.join(listed[:2])}; {listed[2]}"
-    return by_interval(Claim(name, ours, wanted), sign * (numbers["vcl"] - numbers["bn"]))
+        return Claim(name, ", ".join(lost), wanted, said=NOT_TRAINED)
+    vcl, bn, none = (
+        f"{label} {mean_and_deviation(list(numbers[key]), digits)}" for key, label in LABELS.items()
+    )
+    differences = sign * (numbers["vcl"] - numbers["bn"])
+    return by_interval(name, wanted, differences, f"{vcl}, {bn}; {none}")
 
 
 def draw(settings: Settings, found: Sequence[Measured]) -> Figure:
-    """Random units of the first seed, a hidden layer a row: BN left, VCL right."""
-    units = np.random.default_rng(0).permutation(settings.width)[: settings.units]
-    figure = new_figure(2 * len(units), settings.depth, width=2.1, height=1.7)
-    axes = np.asarray(figure.axes, object).reshape((settings.depth, 2, len(units)))
-    for place, measured in enumerate(found[: len(METHODS_SHOWN)]):  # Of the first seed.
-        layers = zip(measured.values, measured.kurtosis, strict=True)
-        for layer, (values, peaks) in enumerate(layers):
-            for ax, unit in zip(axes[layer, place], units, strict=True):
-                ax.hist(values[:, unit], bins=40, color=COLOURS[1 + place])
-                ax.set_title(f"{measured.method}, kurtosis {peaks[unit]:.1f}", fontsize=9)
+    """Random units, a hidden layer a row: BN left, VCL right."""
+    places = np.random.default_rng(0).permutation(settings.width)[: settings.units]
+    figure = new_figure(2 * len(places), settings.depth, width=2.1, height=1.7)
+    axes = np.asarray(figure.axes, object).reshape((settings.depth, 2, len(places)))
+    for side, (method, measured) in enumerate(zip(METHODS_SHOWN, found, strict=True)):
+        peaks = measured.units["kurtosis"].to_numpy().reshape(settings.depth, -1)
+        for layer, values in enumerate(measured.values):
+            for ax, unit in zip(axes[layer, side], places, strict=True):
+                ax.hist(values[:, unit], bins=40, color=COLOURS[1 + side])
+                ax.set_title(f"{method}, kurtosis {peaks[layer, unit]:.1f}", fontsize=9)
                 ax.set_yticks([])
                 ax.tick_params(labelsize=8)
             axes[layer, 0, 0].set_ylabel(f"layer {layer + 1}")

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from experiments.papers.item import Context, Report
 from experiments.papers.measured import Measured, at_least, at_most, measured_report
-from experiments.reports.picture import COLOURS, new_figure
+from experiments.reports.picture import COLOURS, draw_band, new_figure
 from experiments.simulations.mixture import Mixture, mixture_samples, train_unit
 from jaxnorm.theory.vcl import separation_threshold
 
@@ -102,9 +102,8 @@ def _draw_curves(
 ) -> None:
     for index, (label, cosine) in enumerate(curves):
         steps = np.arange(1, cosine.shape[1] + 1)
-        color, spread = COLOURS[(0, 2, 3)[index % 3]], (cosine.min(0), cosine.max(0))
-        axes.plot(steps, np.median(cosine, 0), label=label, color=color)
-        axes.fill_between(steps, *spread, alpha=0.15, linewidth=0, color=color)
+        colour = COLOURS[(0, 2, 3)[index % 3]]
+        draw_band(axes, steps, cosine, np.median(cosine, 0), label, color=colour)
     axes.set_ylim(-0.02, 1.02)
     axes.locator_params("x", nbins=4)
     name, title = "|cos| to the means' difference", "median and range of the seeds"

@@ -1,4 +1,4 @@
-"""All seeds and learning rates of a small network at once: one program for many data sets."""
+"""All seeds of a small network at once: one program for many data sets."""
 
 from collections.abc import Callable
 from functools import partial
@@ -39,20 +39,20 @@ class Curve(NamedTuple):
         test_error: likewise.
     """
 
-    train_loss: Float[Array, "*runs epochs"]
-    validation_error: Float[Array, "*runs epochs"]
-    test_error: Float[Array, "*runs epochs"]
+    train_loss: Float[Any, "*runs epochs"]
+    validation_error: Float[Any, "*runs epochs"]
+    test_error: Float[Any, "*runs epochs"]
 
 
 def make_sweep(method: Method, config: Config, capacity: Sizes) -> AheadOfTime:
-    """The runs ``(data, seeds, rates) -> Curve`` of shape (seeds, rates, epochs), compiled once.
+    """The runs ``(data, seeds) -> Curve`` of shape (seeds, epochs), compiled once.
 
     The numbers of rows, features and classes are arguments of the program, and what is trained does
     not depend on the padding: neither the initial weights, nor the batches, nor the loss.
 
     Args:
         method: one that changes neither kernels nor what happens between steps.
-        config: of an mlp; the learning rate is an argument of the runs instead.
+        config: of an mlp.
         capacity: the sizes of the arrays.
     """
     if other := [part for part in method.parts if not isinstance(part, PARTS)]:
@@ -60,25 +60,20 @@ def make_sweep(method: Method, config: Config, capacity: Sizes) -> AheadOfTime:
             f"a sweep trains plain kernels with one step after the other, which {method.name} does "
             f"not, because of {other[0]}; use make_trainer."
         )
-    run = make_run(method, config, capacity)
-    each_rate = jax.vmap(run, (None, None, 0))
-    splits = Part(0, 0)
-    by_seed: Any = (splits, splits, splits, None)
-    return AheadOfTime(jax.vmap(each_rate, (Padded(*by_seed), 0, None)))
+    by_seed: Any = (0, 0, 0, None)
+    return AheadOfTime(jax.vmap(make_run(method, config, capacity), (Padded(*by_seed), 0)))
 
 
-def make_run(
-    method: Method, config: Config, capacity: Sizes
-) -> Callable[[Padded, Array, Array], Curve]:
-    """One run of `make_sweep`: ``(data, seed, rate) -> Curve``."""
+def make_run(method: Method, config: Config, capacity: Sizes) -> Callable[[Padded, Array], Curve]:
+    """One run of `make_sweep`: ``(data, seed) -> Curve``."""
     network = partial(network_of, method, config, (capacity.features,), capacity.classes)
     model = nnx.eval_shape(lambda: network(jax.random.key(0)))
     context = make_context(method, model, config, (capacity.features,))
     apply = context.functional.apply
 
-    def run(data: Padded, seed: UInt[Array, ""], rate: Float[Array, ""]) -> Curve:
+    def run(data: Padded, seed: UInt[Array, ""]) -> Curve:
         steps = data.sizes.train // config.batch_size
-        optimizer = make_optimizer(method, config, steps * config.epochs, context, rate=rate)
+        optimizer = make_optimizer(method, config, steps * config.epochs, context)
         seen = partial(_masked, apply, data.sizes.classes)
         masked = context._replace(functional=context.functional._replace(apply=seen))
         step = make_step(method, masked, optimizer)

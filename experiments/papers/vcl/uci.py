@@ -1,24 +1,29 @@
 """Tables 4 and 5 and figure 3: nine combinations on all of the larger UCI data sets."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
+import polars as pl
 from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
+from experiments.papers.catalogue import read
 from experiments.papers.item import Claim, Context, Report
-from experiments.papers.vcl.uci_tables import (
-    TAB4,
-    mean_errors,
-    options,
-    profile,
-    reported,
-    results_table,
-    wins,
-)
-from experiments.papers.vcl.uci_train import Chosen, Settings, train_all
+from experiments.papers.vcl.uci_train import Settings, train_all
 from experiments.reports.picture import COLOURS, STYLES, new_figure
-from experiments.reports.table import markdown
+from experiments.reports.table import Table, markdown, mean_and_deviation, mean_and_interval
 
-COLUMNS = (*Chosen._fields, "reported_error")
+#: The digits to which the paper gives errors, and at which two methods are tied.
+DIGITS = 3
+
+Option = tuple[str, str]
+
+#: By data set, errors of all options in the order of `options`; by activation, numbers of wins.
+TAB5, TAB4 = (read("vcl/uci_reported.toml")[table] for table in ("tab5", "tab4"))
+
+#: What a combination on a data set is known by.
+PLACE = ("dataset", "activation", "normalization")
 
 NAMES = {"relu": "ReLU", "elu": "ELU", "selu": "SELU"}
 
@@ -31,67 +36,57 @@ def run(settings: Settings, context: Context) -> Report:
     chosen = train_all(settings, context)
     errors = mean_errors(chosen, settings)
     table = markdown(results_table(chosen, settings))
+    papers = [reported(*place) for place in chosen.select(PLACE).iter_rows()]
+    rows = chosen.with_columns(reported_error=pl.Series(papers)).with_columns(
+        pl.col("validation_error", "test_error").round_sig_figs(6)
+    )
     claims, figures = claims_of(errors, settings), {"profile": draw_profile(errors, settings)}
-    return Report(claims, COLUMNS, [_row(each) for each in chosen], figures, (table,))
+    return Report(claims, rows.columns, rows.rows(), figures, (table,))
 
 
 def claims_of(errors: Float[np.ndarray, "sets options"], settings: Settings) -> list[Claim]:
     """What the paper says of the wins, and all wins beside its own."""
-    by_activation = {
-        activation: wins(errors[:, [o[0] == activation for o in options(settings)]])
-        for activation in settings.activations
-    }
-    claims = [
-        claim
-        for activation, counts in by_activation.items()
-        for claim in _orderings(activation, dict(zip(settings.normalizations, counts, strict=True)))
-    ]
-    claims.append(_best_of_all(wins(errors), settings))
-    claims += [_means(errors, activation, settings) for activation in settings.activations]
-    for activation, counts in by_activation.items():
+    sets, names = len(errors), settings.normalizations
+    by_activation = dict(
+        zip(settings.activations, np.split(errors, len(settings.activations), 1), strict=True)
+    )
+    orderings, means, counts = [], [], []
+    for activation, own in by_activation.items():
+        said, won = NAMES[activation], dict(zip(names, wins(own).tolist(), strict=True))
         paper = dict(zip(Settings().normalizations, TAB4[activation], strict=True))
-        name, total = NAMES[activation], len(errors)
-        claims += [
-            Claim(f"wins of {n}, {name}", f"{count} of {total} sets", f"{paper[n]} of 44")
-            for n, count in zip(settings.normalizations, counts, strict=True)
+        orderings += [
+            Claim(
+                f"{better} wins more often than {worse}, {said}",
+                f"{won[better]} against {won[worse]}",
+                "more often",
+                won[better] > won[worse],
+            )
+            for better, worse in (("vcl", "bn"), ("bn", "none"))
         ]
-    return claims
+        means.append(_means(f"mean test error over the sets, %, {said}", own, names))
+        counts += [
+            Claim(f"wins of {name}, {said}", f"{won[name]} of {sets} sets", f"{paper[name]} of 44")
+            for name in names
+        ]
+    return [*orderings, _best_of_all(errors, settings), *means, *counts]
 
 
-def _orderings(activation: str, counts: dict[str, np.integer]) -> list[Claim]:
-    return [
-        Claim(
-            f"{better} wins more often than {worse}, {NAMES[activation]}",
-            f"{counts[better]} against {counts[worse]}",
-            "more often",
-            bool(counts[better] > counts[worse]),
-        )
-        for better, worse in (("vcl", "bn"), ("bn", "none"))
-    ]
-
-
-def _best_of_all(counts: Int[np.ndarray, " options"], settings: Settings) -> Claim:
-    named = sorted(zip(counts, map("+".join, options(settings)), strict=True), reverse=True)
+def _best_of_all(errors: Float[np.ndarray, "sets options"], settings: Settings) -> Claim:
+    named = sorted(zip(wins(errors), map("+".join, options(settings)), strict=True), reverse=True)
     most = {name for count, name in named if count == named[0][0]}
     listed = ", ".join(f"{name} {count}" for count, name in named)
     holds = bool(most & {"selu+vcl", "elu+vcl"})
     return Claim("most wins among all combinations", listed, "selu+vcl 11, elu+vcl 11", holds)
 
 
-def _means(errors: Float[np.ndarray, "sets options"], activation: str, settings: Settings) -> Claim:
+def _means(
+    statement: str, errors: Float[np.ndarray, "sets normalizations"], names: Sequence[str]
+) -> Claim:
     """The mean over data sets, and how the difference of VCL and BN varies between them."""
-    columns = {
-        n: 100 * errors[:, options(settings).index((activation, n))]
-        for n in settings.normalizations
-    }
-    gains = columns["vcl"] - columns["bn"]
-    deviation = gains.std() / max(len(gains) - 1, 1) ** 0.5
+    columns = dict(zip(names, 100 * errors.T, strict=True))
     listed = ", ".join(f"{name} {column.mean():.2f}" for name, column in columns.items())
-    return Claim(
-        f"mean test error over the sets, %, {NAMES[activation]}",
-        f"{listed}; VCL - BN {gains.mean():+.2f} ± {deviation:.2f} (standard error)",
-        "",
-    )
+    gained = mean_and_interval(columns["vcl"] - columns["bn"], "+.2f")
+    return Claim(statement, f"{listed}; VCL - BN {gained}", "")
 
 
 def draw_profile(errors: Float[np.ndarray, "sets options"], settings: Settings) -> Figure:
@@ -119,7 +114,48 @@ def draw_profile(errors: Float[np.ndarray, "sets options"], settings: Settings) 
     return figure
 
 
-def _row(chosen: Chosen) -> tuple[object, ...]:
-    *rest, validation, test = chosen
-    paper = reported(chosen.dataset, (chosen.activation, chosen.normalization))
-    return (*rest, f"{validation:.6g}", f"{test:.6g}", "" if paper is None else paper)
+def options(settings: Settings) -> list[Option]:
+    """The combinations of an activation and a normalization, in the paper's order."""
+    return [(a, n) for a in settings.activations for n in settings.normalizations]
+
+
+def mean_errors(chosen: pl.DataFrame, settings: Settings) -> Float[np.ndarray, "sets options"]:
+    """The test errors, averaged over seeds."""
+    means = chosen.group_by(PLACE, maintain_order=True).agg(pl.col("test_error").mean())
+    return means["test_error"].to_numpy().reshape(-1, len(options(settings)))
+
+
+def wins(errors: Float[np.ndarray, "sets options"]) -> Int[np.ndarray, " options"]:
+    """On how many data sets each option has the lowest error, whoever shares it.
+
+    Where all options are tied none wins. Errors are compared to three digits, as they are printed.
+    """
+    errors = np.round(errors, DIGITS)
+    is_best = errors == errors.min(1, keepdims=True)
+    return (is_best & ~is_best.all(1, keepdims=True)).sum(0)
+
+
+def profile(
+    errors: Float[np.ndarray, "sets options"], thresholds: Float[np.ndarray, " thresholds"]
+) -> Float[np.ndarray, "thresholds options"]:
+    """The fraction of data sets on which an accuracy is at least tau times the best option's."""
+    accuracies = 1 - errors
+    ratios = accuracies / accuracies.max(1, keepdims=True)
+    return (ratios[None] >= thresholds[:, None, None]).mean(1)
+
+
+def results_table(chosen: pl.DataFrame, settings: Settings) -> Table:
+    """Table 5: the mean and deviation over seeds, and the paper's number in parentheses."""
+    rows: dict[Any, list[str]] = {}
+    for (name, *option), own in chosen.group_by(PLACE, maintain_order=True):
+        ours = mean_and_deviation(own["test_error"].to_list(), f".{DIGITS}f")
+        theirs = reported(name, *option)
+        shown = ours if theirs is None else f"{ours} ({theirs:.{DIGITS}f})"
+        rows.setdefault(name, [name]).append(shown)
+    return ("", *map("+".join, options(settings))), list(rows.values())
+
+
+def reported(dataset: Any, *option: Any) -> float | None:
+    """The paper's number, where it can be read."""
+    place = options(Settings()).index(option)
+    return TAB5[dataset][place] if dataset in TAB5 else None

@@ -4,22 +4,22 @@ import math
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, partial, reduce
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import polars as pl
 from jaxtyping import Float
 
 from experiments.data.dataset import Dataset
 from experiments.methods.method import Method
 from experiments.methods.overrides import Overrides
 from experiments.methods.table import METHODS
-from experiments.papers.dry_run import parameters_of
-from experiments.papers.fingerprint import data_of
+from experiments.papers.data import data_of
+from experiments.papers.full import parameters_of
 from experiments.papers.grid import Protocol
 from experiments.papers.item import Context
-from experiments.papers.trainings import runs_of
+from experiments.papers.training import runs_of
 from experiments.papers.vcl.padded import Padded, Sizes, padded, sizes_of
 from experiments.papers.vcl.sweep import Curve, make_sweep
 from experiments.papers.vcl.uci_data import find_sets, split
@@ -83,32 +83,12 @@ class Settings(Uci):
         return self.changed(activation=activation, depth=depth, **{unused: 0.0})
 
 
-class Chosen(NamedTuple):
-    """What validation chose for a data set, an activation, a normalization and a seed.
+def train_all(settings: Settings, context: Context) -> pl.DataFrame:
+    """What validation chose for every data set, combination and seed, a row each.
 
-    Attributes:
-        dataset: its name.
-        activation: a key of `experiments.models.ACTIVATIONS`.
-        normalization: none, bn or vcl.
-        seed: of everything random.
-        depth: of the chosen network.
-        epoch: the last one of the window, counted from 1.
-        validation_error: the mean over the window.
-        test_error: after that epoch.
+    Those in the store are not trained again. ``epoch`` is the last one of the window, counted from
+    1, with the test error after it; the validation error is the mean over the window.
     """
-
-    dataset: str
-    activation: str
-    normalization: str
-    seed: int
-    depth: int
-    epoch: int
-    validation_error: float
-    test_error: float
-
-
-def train_all(settings: Settings, context: Context) -> list[Chosen]:
-    """All choices; those in the store are not trained again."""
     sets = find_sets(context.data_dir, settings.bundled)
     data = data_of(context.data_dir, sets)
     own = settings.changed(activations=(), normalizations=())  # Another call may have more.
@@ -122,13 +102,19 @@ def train_all(settings: Settings, context: Context) -> list[Chosen]:
     names = {spec: f"{spec.data[0]}, {spec}" for spec in specs}
     # One at a time: a sweep trains all seeds at once.
     runs = runs_of(names, partial(Sweeps, own, context.data_dir), context._replace(workers=HERE))
-    return [_chosen(spec, runs[spec]) for spec in specs]
+    return pl.DataFrame([_chosen(spec, runs[spec]) for spec in specs])
 
 
-def _chosen(spec: Spec, run: Run) -> Chosen:
-    combination = spec.data[0], dict(spec.changes)["activation"], spec.method, spec.seed
-    errors = run.scores["validation_error"], run.scores["test_error"]
-    return Chosen(*combination, int(run.scores["depth"]), run.curve[-1].epoch, *errors)
+def _chosen(spec: Spec, run: Run) -> dict[str, object]:
+    return {
+        "dataset": spec.data[0],
+        **dict(spec.changes),
+        "normalization": spec.method,
+        "seed": spec.seed,
+        "depth": int(run.scores["depth"]),
+        "epoch": run.curve[-1].epoch,
+        **{name: run.scores[name] for name in ("validation_error", "test_error")},
+    }
 
 
 def select(
@@ -169,18 +155,16 @@ class Sweeps:
         """The runs of all seeds."""
         settings, data = self._settings, self._data(name)
         seeds = jnp.arange(settings.seeds, dtype=jnp.uint32)
-        rates = jnp.array([settings.learning_rate], jnp.float32)
         sweeps = [self._sweep(activation, normalization, depth) for depth in settings.depths]
-        curves = jax.device_get([sweep(data, seeds, rates) for sweep in sweeps])
-        # (seeds, depths, epochs)
-        stacked: Any = jax.tree.map(lambda *each: np.stack(each, 1)[:, :, 0], *curves)
+        curves = jax.device_get([sweep(data, seeds) for sweep in sweeps])
+        shape = (int(data.sizes.features),), int(data.sizes.classes)
         runs = []
         for seed in range(settings.seeds):
-            own: Any = Curve(*(each[seed] for each in stacked))
+            # (depths, epochs)
+            own = Curve(*(np.stack([each[seed] for each in c]) for c in zip(*curves, strict=True)))
             (place, last), error = select(own.validation_error, settings.window)
             depth, curve = settings.depths[place], Curve(*(each[place, : last + 1] for each in own))
-            config, sizes = settings.of_network(activation, depth), data.sizes
-            shape = (int(sizes.features),), int(sizes.classes)
+            config = settings.of_network(activation, depth)
             count = parameters_of(self._method(normalization), config, *shape)
             errors = {"validation_error": error, "test_error": float(curve.test_error[-1])}
             scores = {"depth": float(depth), **errors}

@@ -1,0 +1,48 @@
+"""A folder of pictures, written as TensorFlow records."""
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.data.images import PARTS, picture_files
+
+Records = Iterator[tuple[str, dict[str, Any]]]
+
+
+def write_records(folder: Path, out: Path) -> None:
+    """Writes the files of such a folder, byte by byte, as a TensorFlow dataset into ``out``."""
+    tfds = importlib.import_module("tensorflow_datasets")
+    files = {part: picture_files(folder / part) for part in PARTS}
+    classes = sorted({path.parent.name for path in files[PARTS[0]]})
+    _builder(tfds, files, classes)(data_dir=out, file_format="array_record").download_and_prepare()
+
+
+def _builder(tfds: Any, files: Mapping[str, Sequence[Path]], classes: Sequence[str]) -> Any:
+    features = {
+        "image": tfds.features.Image(shape=(None, None, 3)),
+        "label": tfds.features.ClassLabel(names=classes),
+    }
+
+    # Not registered: a name may be that of one class only.
+    class Pictures(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg, misc]
+        """The pictures as they are."""
+
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self) -> Any:
+            return tfds.core.DatasetInfo(
+                builder=self,
+                features=tfds.features.FeaturesDict(features),
+                supervised_keys=tuple(features),
+            )
+
+        def _split_generators(self, dl_manager: Any) -> dict[str, Records]:
+            return {part: self._generate_examples(part) for part in files}
+
+        def _generate_examples(self, part: str) -> Records:
+            for path in files[part]:
+                name = path.parent.name
+                yield f"{name}/{path.name}", {"image": str(path), "label": name}
+
+    return Pictures
