@@ -162,6 +162,8 @@ ROWS: dict[str, Row] = {
     "masked, transposed": of(nnx.ConvTranspose, *IMAGE, mask=MASK, folds=False),
     "jitted": Row(lambda m, x: nnx.jit(plain)(m, x)),
     "jitted by JAX": Row(lambda m, x: jax.jit(lambda x: plain(m, x))(x)),
+    "checkpointed": Row(lambda m, x: jax.checkpoint(lambda x: plain(m, x))(x)),
+    "rematerialized": Row(lambda m, x: nnx.remat(plain)(m, x)),
     "the last axis from the front": Row(plain, norm=lambda rngs: norm(rngs, axis=1)),
     "in bfloat16": half(jnp.bfloat16),
     "in bfloat16, of float32": half(jnp.float32),
