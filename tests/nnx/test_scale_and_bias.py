@@ -50,17 +50,6 @@ def test_input_dtype_is_kept_and_one_rounding_is_made(param_dtype: Any) -> None:
     np.testing.assert_allclose(np.float64(y), wanted, **BFLOAT16)
 
 
-def test_gradients_are_sums_over_everything_but_the_features() -> None:
-    layer, _, _ = layer_and_values(-1)
-    x, cotangent = drawn(2, 4, 5, 3), drawn(3, 4, 5, 3)
-    weights = jnp.asarray(cotangent, jnp.float32)
-    gradient = nnx.grad(lambda m: (weights * m(jnp.asarray(x, jnp.float32))).sum())(layer)
-    sums = {"rtol": 2e-6, "atol": 2e-6}  # twenty terms each
-    wanted = (x * cotangent).sum((0, 1)), cotangent.sum((0, 1))
-    np.testing.assert_allclose(gradient["channel_scale"][...], wanted[0], **sums)
-    np.testing.assert_allclose(gradient["bias"][...], wanted[1], **sums)
-
-
 @pytest.mark.parametrize("layer", [ScaleAndBias(3), Identity()])
 def test_arguments_of_the_replaced_layer_are_accepted(layer: Any) -> None:
     x = jnp.asarray(drawn(2, 4, 3), jnp.float32)
