@@ -17,8 +17,6 @@ import hypothesis
 import jax
 import pytest
 
-from tests.default_run import is_left_out
-
 # The CPU's fusion emitters lower each fusion by a pipeline of MLIR's, a third of all compile time;
 # without them XLA lowers the same fusions itself. Each program is handed to LLVM whole: cut in 32
 # parts, small ones take twice as long. Later releases refuse the one and gain nothing of the other.
@@ -44,8 +42,9 @@ gc.disable()
 @pytest.hookimpl(tryfirst=True)  # before marks select
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        test, _, case = item.nodeid.removeprefix("tests/").partition("[")
-        if is_left_out(test, case.removesuffix("]") or None):
+        kept = item.get_closest_marker("kept")
+        case = item.nodeid.partition("[")[2]
+        if kept and not any(name in case for name in kept.args):
             item.add_marker(pytest.mark.slow)
 
 

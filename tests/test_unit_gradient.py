@@ -40,6 +40,7 @@ def pulled_back(weights: Any, target: Any, centered: bool) -> tuple[Any, Any]:
     return np.asarray(value, np.float64), np.asarray(gradient, np.float64)
 
 
+@pytest.mark.kept("float32", "bfloat16")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("centered", [True, False])
 def test_a_unit_without_direction_is_zero_with_zero_gradient(centered: bool, dtype: str) -> None:

@@ -16,6 +16,7 @@ from experiments.training.trainer import make_trainer
 from jaxnorm.nnx import functionalize
 
 
+@pytest.mark.kept("wrn28x10")
 @pytest.mark.parametrize(
     ("model", "branches"), [("resnet110", 54), ("resnet50", 16), ("wrn28x10", 0), ("cnn9", 0)]
 )

@@ -79,6 +79,7 @@ def saved_on_eight(state, tmp_path_factory):
     return folder
 
 
+@pytest.mark.kept("2")
 @pytest.mark.parametrize("devices", [1, 2, 4])
 def test_saved_on_eight_devices_and_restored_on_fewer(state, saved_on_eight, devices):
     like = sharded(jax.tree.map(jnp.zeros_like, state), devices)
@@ -246,6 +247,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.kept("truncated")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_checkpoint_is_named_and_another_used_only_if_asked(again, tmp_path, damage):
     DAMAGES[damage](tmp_path / "checkpoints" / "3")

@@ -247,6 +247,7 @@ def test_the_methods_are_a_command(capsys):
     assert ("yes" in found["cwo"], "yes" in found["cwn"]) == (True, False)
 
 
+@pytest.mark.slow
 def test_quiet_prints_nothing_and_writes_everything(comparison, npz, tmp_path, capfd):
     arguments = ["train", "--dataset", npz, "--method", "cwo", "--seed", "1", *TINY, "--quiet"]
     assert main([*arguments, "--out", str(tmp_path)]) == 0

@@ -79,6 +79,7 @@ def test_parameter_counts(name: str) -> None:
     )
 
 
+@pytest.mark.kept("cnn4", "resnet18", "nin")
 @pytest.mark.parametrize("name", [*SHALLOW, "cnn9"])
 @pytest.mark.parametrize(
     "norm",

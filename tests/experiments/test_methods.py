@@ -79,6 +79,7 @@ OTHERS = ("ngpt", "edm2")
 METHOD = [name if name in SINGLE else slow(name) for name in METHODS if name not in OTHERS]
 
 
+@pytest.mark.kept("cwo", "lcw", "vcl")
 @pytest.mark.parametrize("name", METHOD)
 def test_training_moves_every_leaf(name):
     trainer = toy_trainer(name)
@@ -133,6 +134,7 @@ def test_a_network_without_a_first_layer_has_none_to_be_left_free():
         make_trainer(METHODS["cwo-first-free"], config, dataset)
 
 
+@pytest.mark.slow
 def test_the_head_can_be_included():
     params = after_an_epoch(toy_trainer("cwo", constrain_head=True)).params
     assert isinstance(params["head"]["kernel"], Scaled)

@@ -36,6 +36,7 @@ def output_shape(functional, shape):
     return jax.eval_shape(run, params, state, jax.ShapeDtypeStruct(shape, jnp.float32))[0].shape
 
 
+@pytest.mark.kept("2-")
 @pytest.mark.parametrize("norm", [None, *AFFINE])
 @pytest.mark.parametrize("channels", [2, 64])
 def test_cnn9(norm, channels):

@@ -18,6 +18,7 @@ def test_the_radius_is_that_of_the_rectifiers_moments():
     assert 2 * variance == pytest.approx(0.6817, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_weights_by_hand_give_the_same_moments():
     """The chain in NumPy, float64, with weights of its own."""
     random = np.random.default_rng(0)

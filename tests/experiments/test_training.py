@@ -36,6 +36,7 @@ def same(one, other, **tolerance):
         np.testing.assert_allclose(a, b, **tolerance)
 
 
+@pytest.mark.kept("bn")
 def test_an_epoch_is_a_loop_of_steps(bn):
     trainer, data = bn, toy_dataset()
     state, step = start(trainer, 7), AheadOfTime(trainer.step)

@@ -65,6 +65,7 @@ def test_sigmoid_layers_against_a_numpy_forward_pass(init: Init) -> None:
         assert init.per_unit or np.array_equal(fitted[name]["bias"], layer["bias"])
 
 
+@pytest.mark.kept("nnx", "linen")
 @BOTH
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_of_other_libraries(init: Init, name: str) -> None:
@@ -95,6 +96,7 @@ def test_an_ensemble_under_vmap(init: Init) -> None:
         assert_mlp(init, jax.tree.map(lambda leaf, n=number: leaf[n], fitted), x)
 
 
+@pytest.mark.kept("bfloat16")
 @BOTH
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_half_precision(init: Init, dtype: Any) -> None:
@@ -118,6 +120,7 @@ NODES: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+@pytest.mark.kept("scaled", "wn")
 @BOTH
 @pytest.mark.parametrize("make", NODES.values(), ids=NODES)
 def test_reparametrized_kernels_stay_what_they_are(init: Init, make: Any) -> None:

@@ -85,6 +85,7 @@ class Net:
         return -logits[self.labels[j]]
 
 
+@pytest.mark.kept("dense")
 @pytest.mark.parametrize("kind", ["dense", "conv"])
 def test_the_strength_is_that_of_the_explicit_hessian(kind: str) -> None:
     """The mean of many draws of two probes each, within its own standard error."""

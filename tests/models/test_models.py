@@ -77,6 +77,7 @@ def traced(request: pytest.FixtureRequest) -> Traced:
     return Traced(model, layout, hidden, set(by_path(hidden(model.params), tuple)))
 
 
+@pytest.mark.kept("gru", "nnx")
 def test_the_layout_is_the_one_that_is_written_by_hand(traced: Traced) -> None:
     params = traced.model.params
     got, wanted = traced.layout(params), layout_from_rules(traced.model.rules)(params)
@@ -85,6 +86,7 @@ def test_the_layout_is_the_one_that_is_written_by_hand(traced: Traced) -> None:
     assert len(traced.kernels) >= 2
 
 
+@pytest.mark.kept("gru", "nnx")
 def test_constrained_weights_train_and_do_not_drift(traced: Traced) -> None:
     """Thirty steps of constrained weight optimization."""
     model = traced.model
@@ -116,6 +118,7 @@ def test_constrained_weights_train_and_do_not_drift(traced: Traced) -> None:
         assert np.abs(node.kernel - before[path].kernel).max() > 1e-3, path
 
 
+@pytest.mark.kept("gru", "nnx")
 def test_the_variance_constancy_loss_reaches_every_kernel(traced: Traced) -> None:
     """Behind `variance_preserving_init`, which makes every pre-activation's variance 1."""
     model, layout, hidden, kernels = traced
@@ -143,6 +146,7 @@ def test_the_variance_constancy_loss_reaches_every_kernel(traced: Traced) -> Non
             assert np.abs(gradient).max() > 1e-4, path
 
 
+@pytest.mark.kept("convolutional", "vit")
 def test_the_first_layer_is_what_no_other_parameter_changes(traced: Traced) -> None:
     """A kernel's pre-activations stay where all but the kernel and its bias are changed."""
     model, layout = traced.model, traced.layout

@@ -69,6 +69,7 @@ def oracle(key: Any, per: str, params: Any = PARAMS) -> np.ndarray:
     return x @ p["head"]["kernel"] + p["head"]["bias"]
 
 
+@pytest.mark.kept("sample")
 @pytest.mark.parametrize("per", ["sample", "position", "step"])
 def test_each_product_is_multiplied_before_its_bias(per: Any, key: Any) -> None:
     noisy = with_scale_noise(apply, SIGMA, layout=HIDDEN, per=per)

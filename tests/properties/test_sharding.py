@@ -38,6 +38,7 @@ def on_one_device(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), tree)
 
 
+@pytest.mark.kept("explicit")
 @pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit], ids=["auto", "explicit"])
 def test_sharded_parameters_under_jit(row: Row, axis_type: AxisType) -> None:
     over = mesh(axis_type)
@@ -69,6 +70,7 @@ def test_replicated_parameters_under_shard_map(row: Row) -> None:
     assert_close(on_one_device(got), wanted)
 
 
+@pytest.mark.kept("centered", "noise", "tangent")
 def test_replicated_parameters_under_pmap(row: Row) -> None:
     def steps(params: Any, gradients: Any) -> Any:
         mean = jax.lax.pmean(gradients, "data")

@@ -43,6 +43,7 @@ def test_float32(row: Row) -> None:
     check(row, SHAPES, jnp.float32)
 
 
+@pytest.mark.kept("lcw", "sn")
 @pytest.mark.parametrize(
     "dtype",
     [jnp.bfloat16, pytest.param(jnp.float16, marks=pytest.mark.slow)],

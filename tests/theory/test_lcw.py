@@ -100,6 +100,7 @@ def test_the_gains_of_relu_are_those_of_proposition_6(stddev: float) -> None:
     np.testing.assert_allclose(got, ((1 - 1 / np.pi) / 2, 0.5), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_gains_are_differentiable_in_the_scale() -> None:
     for index in range(2):
         gain = lambda s: lcw.variance_gain(jnp.tanh, s)[index]  # noqa: B023, E731

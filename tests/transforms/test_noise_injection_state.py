@@ -87,6 +87,7 @@ WRAPPED = {
 }
 
 
+@pytest.mark.kept("partition", "all of them")
 @pytest.mark.usefixtures("standard_promotion")
 @pytest.mark.parametrize("wrapper", WRAPPED)
 def test_clean_parameters_are_found_in_any_wrapper(wrapper: str) -> None:

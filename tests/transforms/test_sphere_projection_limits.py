@@ -52,6 +52,7 @@ def train(
     return jax.jit(lambda p: jax.lax.scan(step, (p, tx.init(p)), times)[0][0])(params)
 
 
+@pytest.mark.kept("adam")
 @pytest.mark.usefixtures("standard_promotion")
 @pytest.mark.parametrize(
     "optimizer",
