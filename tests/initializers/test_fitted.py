@@ -1,4 +1,4 @@
-"""Both initializers against forward passes in float64, or of the library's own layers."""
+"""Both initializers against a forward pass in float64; `tests/models` has other libraries'."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ import pytest
 
 import jaxnorm as jn
 from jaxnorm import data_dependent_init, effective, reparametrize, variance_preserving_init
-from tests.initializers.models import NETWORKS, Network, layers, mlp, preactivations, uniform
+from tests.initializers.models import layers, mlp, preactivations, uniform
 from tests.trees import assert_close
 
 
@@ -63,20 +63,6 @@ def test_sigmoid_layers_against_a_numpy_forward_pass(init: Init) -> None:
         np.testing.assert_allclose(ratio, np.broadcast_to(ratio[:1], ratio.shape), rtol=1e-6)
         assert np.ptp(ratio[0]) > 1e-2 or not init.per_unit
         assert init.per_unit or np.array_equal(fitted[name]["bias"], layer["bias"])
-
-
-@pytest.mark.kept("nnx", "linen")
-@BOTH
-@pytest.mark.parametrize("name", NETWORKS)
-def test_networks_of_other_libraries(init: Init, name: str) -> None:
-    network: Network = NETWORKS[name]()
-    fit = jax.jit(lambda p: init.run(network.apply, p, network.x, layout=network.layout))
-    fitted = fit(network.params)
-    assert jax.tree.structure(fitted) == jax.tree.structure(network.params)
-    found = network.products(fitted)
-    assert set(found) == set(network.names)
-    for product, bias in found.values():
-        init.holds(product, 0.0 if bias is None else bias)
 
 
 @BOTH

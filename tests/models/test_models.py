@@ -12,6 +12,7 @@ from jaxnorm import (
     Layout,
     Scaled,
     constrain,
+    data_dependent_init,
     effective,
     exclude,
     first_layer,
@@ -144,6 +145,26 @@ def test_the_variance_constancy_loss_reaches_every_kernel(traced: Traced) -> Non
         if path in kernels:
             assert np.isfinite(gradient).all(), path
             assert np.abs(gradient).max() > 1e-4, path
+
+
+@pytest.mark.kept("convolutional", "nnx")
+def test_each_unit_is_made_standard(traced: Traced) -> None:
+    """Of variance 1, and of mean 0 where the layer adds a bias of its own."""
+    model, layout = traced.model, traced.layout
+    apply, inputs = model.one_by_one or (model.apply, model.inputs)
+
+    def run(params: Any) -> Any:
+        fitted = data_dependent_init(apply, params, *inputs, layout=layout)
+        return collect_preactivations(apply, fitted, *inputs, layout=layout)[1]
+
+    found, leaves = quick_jit(run)(model.params), by_path(model.params, jax.Array)
+    for path, axes in by_path(layout(model.params), tuple).items():
+        units = leaves[path].size // np.prod([leaves[path].shape[axis] for axis in axes])
+        each = np.float64(found[path]).reshape(-1, units)
+        np.testing.assert_allclose(each.var(0), 1, atol=1e-3, err_msg=path)
+        # A recurrent cell adds its bias to the product of its input.
+        if f"{path.rpartition('/')[0]}/bias" in leaves and not path.endswith("_hh"):
+            np.testing.assert_allclose(each.mean(0), 0, atol=1e-3, err_msg=path)
 
 
 @pytest.mark.kept("convolutional", "vit")
