@@ -118,10 +118,3 @@ def test_a_node_is_wrapped_as_one() -> None:
     np.testing.assert_allclose(
         effective(outer)["qkv"]["kernel"], params["qkv"]["kernel"], **FLOAT32
     )
-
-
-def test_shapes_without_arrays() -> None:
-    shapes = jax.eval_shape(mixed)
-    wrapped = jax.eval_shape(lambda tree: reparametrize(tree, Scaled), shapes)
-    assert wrapped["plain"]["kernel"].scale == jax.ShapeDtypeStruct((3,), jnp.float32)
-    assert jax.eval_shape(effective, wrapped) == jax.eval_shape(effective, shapes)

@@ -136,19 +136,6 @@ def test_a_draw_depends_on_key_kernel_and_place_alone(key: Any) -> None:
     assert largest_difference(first, second) > SIGMA
 
 
-def test_units_are_found_in_a_kernel_that_is_transposed_or_vmapped(key: Any) -> None:
-    """PyTorch's and Equinox's idioms draw what the plain product draws."""
-    drawn = key()
-    kernel = draw(7, CHANNELS, UNITS)
-    x = draw(8, ROWS, CHANNELS)
-    wanted = with_scale_noise(linear, SIGMA)(drawn, {"kernel": kernel}, x)
-    layout = lambda params: {"kernel": (-1,)}  # noqa: E731
-    forms = (lambda p, x: x @ p["kernel"].T, lambda p, x: jax.vmap(lambda r: p["kernel"] @ r)(x))
-    for form in forms:
-        got = with_scale_noise(form, SIGMA, layout=layout)(drawn, {"kernel": kernel.T}, x)
-        np.testing.assert_allclose(got, wanted, **FLOAT32)
-
-
 @pytest.mark.parametrize("stddev", [0, 0.0, None, {"conv": None, "dense": 0, "head": None}])
 def test_no_noise_changes_no_bit(stddev: Any, key: Any) -> None:
     noisy = with_scale_noise(apply, stddev, layout=HIDDEN)

@@ -26,10 +26,6 @@ Axes = tuple[int, ...]
 FLOAT32 = {"rtol": 5e-6, "atol": 5e-6}
 #: float64 against float64, on the same sums: the same with 2^-53.
 FLOAT64 = {"rtol": 1e-13, "atol": 1e-13}
-#: float32 products of a whole layer, whose sums run over samples and weights.
-LAYER = {"rtol": 2e-5, "atol": 2e-5}
-#: Two things that are said to differ do so by this at least, on values of order one.
-DIFFERENT = 1e-3
 
 
 def storage_tolerance(dtype: Any) -> dict[str, float]:

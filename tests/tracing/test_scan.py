@@ -22,7 +22,7 @@ from jaxnorm import (
     variance_preserving_init,
     with_scale_noise,
 )
-from jaxnorm.losses import collect_preactivations, variance_constancy_loss
+from jaxnorm.losses import collect_preactivations
 from jaxnorm.nnx import functionalize
 from tests.tolerances import FLOAT32
 from tests.tracing.forms import draw
@@ -200,16 +200,6 @@ def test_preactivations_and_their_gradients(name: str) -> None:
     (got, gradient), wanted = run(params, of_scan), run(PARAMS, of_loop)
     got = got, form.layers(gradient)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), got, wanted)
-
-
-def test_the_loss_of_a_stack_is_the_mean_of_its_layers_losses() -> None:
-    """The rows come first: a unit of another layer is another unit."""
-    _, every = collect_preactivations(scanned(), PARAMS, X, layout=layout)
-    beta = jnp.abs(draw(LAYERS, WIDTH))
-    got = variance_constancy_loss(every["kernel"], beta, 3)
-    pairs = zip(one_by_one(PARAMS, X)[1], beta, strict=True)
-    each = [variance_constancy_loss(h, b, 3) for h, b in pairs]
-    np.testing.assert_allclose(got, np.mean(each), **FLOAT32)
 
 
 def fitted(p: Any, x: Any, per_unit: bool) -> tuple[np.ndarray, np.ndarray]:
