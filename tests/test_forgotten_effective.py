@@ -1,13 +1,11 @@
 """A node where an array is wanted: one sentence that says what to call."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxnorm import LinearlyConstrained, Scaled, WeightNormalized
+from jaxnorm import Scaled
 
 X = jnp.ones((2, 3))
 SENTENCE = r"was asked of a Scaled, which holds .*; call jaxnorm\.effective\(params\) at the top"
@@ -31,12 +29,6 @@ def test_a_node_is_no_array(use: str) -> None:
     with pytest.raises((TypeError, AttributeError), match=SENTENCE) as error:
         USES[use](node)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("kind", [LinearlyConstrained, WeightNormalized])
-def test_the_kind_is_named(kind: Any) -> None:
-    with pytest.raises(AttributeError, match=rf"its \.shape was asked of a {kind.__name__}, "):
-        _ = kind.from_kernel(jnp.arange(6.0).reshape(3, 2), -2).shape
 
 
 def test_other_attributes_are_missing_as_anywhere() -> None:

@@ -55,11 +55,6 @@ def test_torch_layout_takes_weights_of_two_axes_or_more() -> None:
     assert torch_layout(params) == {"weight": (-2, -1), "norm": {"weight": None}, "kernel": None}
 
 
-@pytest.mark.parametrize("make", [flax_layout, layout_from_rules([("^conv/kernel$", (0, 1, 2))])])
-def test_layouts_work_on_shapes_alone(make: Any) -> None:
-    assert make(jax.eval_shape(tree)) == make(tree())
-
-
 def test_the_first_rule_that_matches_wins() -> None:
     rules = [
         ("dense/1", None),
@@ -126,15 +121,6 @@ def test_a_rule_for_a_kernel_never_touches_its_scale() -> None:
     np.testing.assert_allclose(sums, 0, **FLOAT32)
     np.testing.assert_allclose(norms, 2, **FLOAT32)
     assert effective(stepped)["scan"]["kernel"].shape == (5, 4, 3)
-
-
-def test_any_callable_is_a_layout() -> None:
-    params = {"w": normal(0, 4, 3), "b": normal(1, 3)}
-    landed = project(params, layout=lambda tree: {"w": (1,), "b": None})
-    np.testing.assert_allclose(
-        landed["w"], oracles.projected(params["w"], (-1,), 2.0, True), **FLOAT32
-    )
-    np.testing.assert_array_equal(landed["b"], params["b"])
 
 
 @pytest.mark.parametrize(

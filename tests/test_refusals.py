@@ -76,13 +76,6 @@ def test_single_weights_have_no_zero_sum(name: str) -> None:
     assert str(kernel.T.shape if name == "constrained_step" else kernel.shape) in str(error.value)
 
 
-def test_the_error_for_a_single_weight_comes_before_any_tracing() -> None:
-    params = {"depthwise": {"kernel": jax.ShapeDtypeStruct((1, 6), jnp.float32)}}
-    for kind in CENTERING:
-        with pytest.raises(ValueError, match="one weight each"):
-            jax.eval_shape(lambda p, kind=kind: reparametrize(p, kind), params)
-
-
 def test_uncentered_a_single_weight_is_a_sign() -> None:
     signs = sphere(4.0, centered=False)(jax.random.key(0), (1, 64))
     np.testing.assert_allclose(jnp.abs(signs), 2.0, rtol=1e-6)

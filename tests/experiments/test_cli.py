@@ -226,21 +226,6 @@ def test_commands_that_list(capsys):
         assert listed in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["compare", "train"])
-def test_the_help_is_grouped_and_says_a_word_of_each_flag(command, capsys):
-    with pytest.raises(SystemExit):
-        main([command, "--help"])
-    help = capsys.readouterr().out
-    groups = ["data", "network", "training", "parts", "devices"]
-    places = [help.index(f"{group} options") for group in groups]
-    assert places == sorted(places)
-    assert places[0] < help.index("--dataset") < places[1] < help.index("--model") < places[2]
-    assert help.index("--epochs") < places[3] < help.index("--noise") < places[4]
-    assert "The passes over the training rows." in help
-    assert "centred weight normalization" not in help  # the command methods has them
-    assert "--rate-schedule" not in help
-
-
 def test_the_methods_are_a_command(capsys):
     assert main(["methods"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -40,5 +40,4 @@ def values(seed: int, *shape: int) -> Any:
 
 IMAGES = values(0, BATCH, 8, 8, 3)
 SEQUENCES = values(1, BATCH, 5, 6)
-TOKENS = jnp.asarray(np.random.default_rng(2).integers(0, 11, (BATCH, 6)), jnp.int32)
 LABELS = jnp.arange(BATCH, dtype=jnp.int32) % CLASSES

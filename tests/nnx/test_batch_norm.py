@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxnorm.nnx import BatchNorm, functionalize, replace_batch_norm
+from jaxnorm.nnx import BatchNorm, functionalize
 from tests.nnx.batch_norm import (
     BIAS,
     CASES,
@@ -113,22 +113,15 @@ def test_it_is_flax_s_over_several_batches(name: str, axis: int) -> None:
         WIDTH, **OPTIONS, **own, axis=axis, use_fast_variance=False, rngs=nnx.Rngs(0)
     )
     ours, other = case.layer(axis=axis), with_values(flax)
-    turned, back = (lambda a: jnp.moveaxis(a, -1, axis)), (lambda a: jnp.moveaxis(a, axis, -1))
-    x, gradient = case.activations(), cotangent(case)
-    call = {key: turned(jnp.broadcast_to(mask, x.shape)) for key, mask in case.call().items()}
-    got = trained(ours, turned(x), turned(gradient), **call)
-    assert_close(got, trained(other, turned(x), turned(gradient), **call))
-    assert_close(
-        got | {key: back(got[key]) for key in ("output", "by_x")}, in_numpy(case, x, gradient)
-    )
+    x = jnp.moveaxis(case.activations(), -1, axis)
+    call = {
+        key: jnp.moveaxis(jnp.broadcast_to(mask, case.shape), -1, axis)
+        for key, mask in case.call().items()
+    }
     for step in range(3):
-        np.testing.assert_allclose(ours(turned(x) + step), other(turned(x) + step), **FLOAT32)
+        np.testing.assert_allclose(ours(x + step, **call), other(x + step, **call), **FLOAT32)
     ours.eval(), other.eval()
-    np.testing.assert_allclose(ours(turned(x)), other(turned(x)), **FLOAT32)
-    scale, bias = affine(case)
-    taken_out = replace_batch_norm(nnx.Sequential(nnx.relu, ours))(turned(x))
-    wanted = np.maximum(np.float64(x), 0) * scale + bias
-    np.testing.assert_allclose(back(taken_out), wanted, **FLOAT32)
+    np.testing.assert_allclose(ours(x), other(x), **FLOAT32)
 
 
 @pytest.mark.parametrize("groups", [1, 4])
@@ -151,15 +144,6 @@ def test_other_types(groups: int, dtype: str) -> None:
         assert_close(got, in_numpy(case, x, back), tolerance)
         layer.eval()
         assert layer(x).dtype == dtype
-
-
-def test_bfloat16_of_large_offset() -> None:
-    """Near 1e4 bfloat16 numbers are 64 apart; the float32 mean of them is right to 1e-3."""
-    x = jnp.asarray(1e4 + 500 * normal(4, 100, WIDTH), jnp.bfloat16)
-    wide = np.asarray(x, np.float64)
-    wanted = (wide - wide.mean(0)) / wide.std(0)
-    got = np.asarray(BatchNorm(WIDTH)(x), np.float64)
-    np.testing.assert_allclose(got, wanted, rtol=2.0**-8, atol=1e-5)
 
 
 def test_a_mask_of_single_values_counts_unit_by_unit() -> None:

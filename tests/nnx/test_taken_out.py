@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxnorm import Scaled, constraint_drift, project, reparametrize, traced_layout
-from jaxnorm.nnx import fold_batch_norm, functionalize, replace_batch_norm
+from jaxnorm.nnx import fold_batch_norm, replace_batch_norm
 from tests.nnx.cases import evaluated, kinds, slashed, trained
 from tests.nnx.models import WIDTH, Custom, dense, norm
-from tests.tolerances import DRIFT
 
 #: The promise, float32: one or two layers with sums over at most 72 weights, values of order one.
 FLOAT32 = {"rtol": 1e-5, "atol": 1e-5}
@@ -327,16 +325,3 @@ def test_a_model_that_cannot_be_called_in_training_says_what_it_needs() -> None:
         replace_batch_norm(model, x)
     assert kinds(replace_batch_norm(model, x, rngs=nnx.Rngs(1)))["norm"] == "Identity"
     assert kinds(replace_batch_norm(model))["norm"] == "ScaleAndBias"
-
-
-@pytest.mark.parametrize("transpose_kernel", [False, True])
-def test_a_transposed_convolution_goes_to_the_weight_side(transpose_kernel: bool) -> None:
-    """Its units, as traced, have the scale, and are projected."""
-    row = of(nnx.ConvTranspose, *IMAGE, transpose_kernel=transpose_kernel)
-    model = row.model()
-    model.norm.scale[...] = jnp.ones(WIDTH)
-    apply, params, state = functionalize(replace_batch_norm(model, row.input()))
-    layout = traced_layout(lambda p, x: apply(p, state, x, train=False)[0], params, row.input())
-    raw = project(reparametrize(params, Scaled, layout), layout=layout)
-    assert raw["layer"]["kernel"].scale.shape == (WIDTH,)
-    assert max(map(float, constraint_drift(raw, layout=layout).values())) < DRIFT

@@ -77,24 +77,6 @@ def test_each_product_is_multiplied_before_its_bias(per: Any, key: Any) -> None:
     np.testing.assert_allclose(noisy(drawn, PARAMS, X), oracle(drawn, per), **FLOAT32)
 
 
-def test_the_gradient_is_that_of_the_network_with_these_draws(key: Any) -> None:
-    """By central differences of the float64 network, whose draws do not depend on the weights."""
-    drawn, direction = key(), draw(9, CHANNELS, UNITS)
-    noisy = with_scale_noise(apply, SIGMA, layout=HIDDEN)
-
-    def moved(step: Any) -> Any:
-        kernel = PARAMS["dense"]["kernel"] + step * direction
-        return PARAMS | {"dense": PARAMS["dense"] | {"kernel": kernel}}
-
-    def reference(step: float) -> float:
-        return float(np.square(oracle(drawn, "sample", moved(step))).sum())
-
-    slope = jax.grad(lambda step: jnp.square(noisy(drawn, moved(step), X)).sum())(0.0)
-    wanted = (reference(2**-7) - reference(-(2**-7))) / 2**-6
-    # A central difference with a step of 1/128 errs by its square times the third derivative.
-    np.testing.assert_allclose(slope, wanted, rtol=1e-3)
-
-
 def test_stddev_is_not_differentiated(key: Any) -> None:
     drawn = key()
 
@@ -106,19 +88,6 @@ def test_stddev_is_not_differentiated(key: Any) -> None:
 
 def linear(params: Any, x: Any) -> Any:
     return x @ params["kernel"]
-
-
-def test_the_factors_are_independent_normal_numbers(key: Any) -> None:
-    """Four standard errors each; one draw a sample and unit, so that all N are independent."""
-    rows, units = 400, 50
-    noisy = with_scale_noise(linear, SIGMA)
-    seen = noisy(key(), {"kernel": jnp.ones((1, units))}, jnp.ones((rows, 1)))
-    n = (np.asarray(seen, np.float64) - 1) / SIGMA
-    assert abs(n.mean()) < 4 / np.sqrt(n.size)
-    assert abs(n.std() - 1) < 4 / np.sqrt(2 * n.size)
-    # Correlations between neighbouring rows and between neighbouring units.
-    for a, b in ((n[1:], n[:-1]), (n[:, 1:], n[:, :-1])):
-        assert abs((a * b).mean()) < 4 / np.sqrt(a.size)
 
 
 def test_a_draw_depends_on_key_kernel_and_place_alone(key: Any) -> None:

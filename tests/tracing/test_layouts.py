@@ -111,21 +111,9 @@ MODELS: dict[str, tuple[Callable[[], Model], dict[str, tuple[int, ...]]]] = {
         ),
         {"layers/1/weight": (-1,)},
     ),
-    "equinox attention": (
-        lambda: equinox(
-            lambda: eqx.nn.MultiheadAttention(2, 8, key=KEY),
-            X[0],
-            call=lambda model, x: model(x, x, x),
-        ),
-        {f"{name}_proj/weight": (-1,) for name in ("query", "key", "value", "output")},
-    ),
     "linen lstm, its gates side by side": (
         lambda: linen(nn.RNN(nn.OptimizedLSTMCell(3)), X),
         {f"cell/{side}{gate}/kernel": (-2,) for side in "ih" for gate in "ifgo"},
-    ),
-    "nnx gru": (
-        lambda: of_nnx(lambda r: nnx.RNN(nnx.GRUCell(8, 3, rngs=r), rngs=r), X),
-        {"cell/dense_i/kernel": (-2,), "cell/dense_h/kernel": (-2,)},
     ),
 }
 

@@ -271,7 +271,7 @@ def test_and_fitted_by_its_first_use(init: Any, per_unit: bool) -> None:
     np.testing.assert_allclose(variance, 1, rtol=1e-3)
 
 
-def by_rows(key: Any, path: str) -> np.ndarray:
+def drawn(key: Any, path: str, per: str) -> np.ndarray:
     """The normal numbers of each sample, layer and unit, from the keys that are promised."""
 
     def of(key: Any, layer: int) -> Any:
@@ -279,14 +279,15 @@ def by_rows(key: Any, path: str) -> np.ndarray:
             key = jax.random.fold_in(key, number)
         return jax.random.normal(key, (WIDTH,))
 
-    rows = jax.random.split(key, ROWS)
+    rows = [key] * ROWS if per == "step" else jax.random.split(key, ROWS)
     return np.asarray([[of(row, layer) for layer in range(LAYERS)] for row in rows], np.float64)
 
 
+@pytest.mark.parametrize("per", ["sample", "position", "step"])
 @pytest.mark.parametrize("name", ["by hand", "linen", "nnx"])
-def test_noise_is_drawn_for_each_layer(name: str, key: Any) -> None:
-    drawn, sigma = key(), 0.4
-    noise = 1 + sigma * by_rows(drawn, "kernel")
+def test_noise_is_drawn_for_each_layer(name: str, per: Any, key: Any) -> None:
+    own, sigma = key(), 0.4
+    noise = 1 + sigma * drawn(own, "kernel", per)
 
     def loop(p: Any) -> Any:
         x = X
@@ -294,14 +295,14 @@ def test_noise_is_drawn_for_each_layer(name: str, key: Any) -> None:
             x = jnp.tanh(jnp.asarray(noise[:, layer], jnp.float32) * (x @ kernel) + bias[None])
         return x
 
-    noisy = with_scale_noise(FORMS[name].apply, sigma, layout=layout)
+    noisy = with_scale_noise(FORMS[name].apply, sigma, layout=layout, per=per)
 
     def loss(p: Any, run: Any) -> Any:
         output = run(p)
         return jnp.square(output).sum(), output
 
     of_both = quick_jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)
-    got, wanted = of_both(PARAMS, lambda p: noisy(drawn, p, X)), of_both(PARAMS, loop)
+    got, wanted = of_both(PARAMS, lambda p: noisy(own, p, X)), of_both(PARAMS, loop)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), got, wanted)
 
 
@@ -321,21 +322,3 @@ def test_nothing_of_a_turn_is_kept() -> None:
     with jax.check_tracer_leaks():
         shapes = jax.eval_shape(all_questions, PARAMS, X)
     assert shapes[1]["kernel"].shape == (ROWS, LAYERS, WIDTH)
-
-
-@pytest.mark.parametrize("per", ["sample", "position", "step"])
-def test_the_draws_of_layers_and_samples_are_independent(per: Any, key: Any) -> None:
-    """Of linear layers of one input: the product is one factor a layer; four standard errors."""
-    units = rows = 60
-    stack = {"kernel": jnp.ones((2, 1, units))}
-
-    def products(p: Any, x: Any) -> Any:
-        return jax.lax.scan(lambda h, w: (h, h @ w), x, p["kernel"])[1]
-
-    noisy = with_scale_noise(products, 0.5, layout=lambda p: {"kernel": (-2,)}, per=per)
-    n = (np.asarray(noisy(key(), stack, jnp.ones((rows, 1))), np.float64) - 1) / 0.5
-    assert (np.ptp(n, 1).max() == 0) == (per == "step")
-    for pair in ((n[0], n[1]), (n[:, 1:], n[:, :-1]), (n[:, :, 1:], n[:, :, :-1])):
-        if per != "step":
-            assert abs((pair[0] * pair[1]).mean()) < 4 / np.sqrt(pair[0].size)
-    assert abs(n.std() - 1) < 4 / np.sqrt(2 * (2 * units if per == "step" else n.size))
