@@ -15,6 +15,7 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import hypothesis
 import jax
+import jaxtyping
 import pytest
 
 # The CPU's fusion emitters lower each fusion by a pipeline of MLIR's, a third of all compile time;
@@ -78,3 +79,11 @@ def standard_promotion() -> Iterator[None]:
     """
     with jax.numpy_dtype_promotion("standard"):
         yield
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """A user's process, in which the shapes and types of arguments are not checked in front."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -20,13 +20,10 @@ from jaxnorm.losses import (
 from jaxnorm.nnx import BatchNorm, functionalize
 from jaxnorm.statistics import batch_moments, independent_positions
 from tests.devices import DEVICES, collectives, mesh
+from tests.draws import draw
 from tests.nnx.batch_norm import OPTIONS, with_values
 
 ROWS, GROUPS = 64, 8
-
-
-def draw(seed: int, *shape: int) -> jax.Array:
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
 #: Rows that drift, far from zero: each device's own mean is another one.

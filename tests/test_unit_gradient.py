@@ -9,6 +9,7 @@ import pytest
 
 from jaxnorm import center, project_to_sphere
 from tests import oracles
+from tests.draws import normal
 
 #: What `oracles.slopes` err by, with a margin.
 FINITE_DIFFERENCES = {"rtol": 1e-7, "atol": 1e-7}
@@ -19,10 +20,6 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 #: One weight, repeated over the fan-in. The mean of 0.1 repeated is not 0.1 in binary.
 CONSTANTS = (0.0, 0.1, 3e4 / 7, -7.7e-5)
 FAN_IN = 6
-
-
-def normal(seed: int, *shape: int) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 def pulled_back(weights: Any, target: Any, centered: bool) -> tuple[Any, Any]:

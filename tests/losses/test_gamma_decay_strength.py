@@ -10,15 +10,12 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 from jaxnorm.losses import gamma_decay, gamma_decay_strength, perceptron_gamma_decay_strength
+from tests.draws import draw
 
 M = 50.0
 # Standard errors that an estimate may be off: one test in ten thousand fails at 4 by chance, and
 # the seeds are fixed.
 SIGMAS = 4.0
-
-
-def draw(seed: int, *shape: int) -> jax.Array:
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
 def normalize(h: Any) -> Any:

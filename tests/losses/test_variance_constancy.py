@@ -15,6 +15,7 @@ from jaxnorm.losses import (
     total_variance_constancy,
     variance_constancy_loss,
 )
+from tests.draws import normal
 from tests.losses.oracles import variance_constancy
 from tests.oracles import slopes
 
@@ -23,10 +24,6 @@ FLOAT32 = {"rtol": 2e-5, "atol": 1e-6}
 loss = jax.jit(
     variance_constancy_loss, static_argnames=("sample_size", "sample_axes", "axis_name", "groups")
 )
-
-
-def normal(seed: int, *shape: int) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 @st.composite

@@ -9,7 +9,8 @@ import pytest
 from flax import nnx
 
 from jaxnorm.nnx import BatchNorm, PopulationNorm, Standardization, Statistic, functionalize
-from tests.nnx.batch_norm import EPSILON, WIDTH, normal
+from tests.draws import normal
+from tests.nnx.batch_norm import EPSILON, WIDTH
 from tests.trees import assert_equal
 
 FLOAT32 = {"rtol": 5e-6, "atol": 5e-6}

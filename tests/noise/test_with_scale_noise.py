@@ -11,16 +11,13 @@ import numpy as np
 import pytest
 
 from jaxnorm import Scaled, collect_preactivations, effective, exclude, with_scale_noise
+from tests.draws import draw
 from tests.tolerances import FLOAT32, HALF
 from tests.trees import assert_equal, largest_difference
 
 ROWS, SIDE, CHANNELS, UNITS, CLASSES = 6, 4, 3, 5, 2
 SIGMA = 0.4
 HIDDEN = exclude("^head/")
-
-
-def draw(seed: int, *shape: int) -> jax.Array:
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
 X = draw(0, ROWS, SIDE, SIDE, 1)

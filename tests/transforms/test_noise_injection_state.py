@@ -6,11 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 from flax import nnx
 
 from jaxnorm import Scaled, clean_parameters, noise_injection
 from jaxnorm.nnx import ScaleAndBias
-from tests.trees import assert_equal
+from tests.table import example_params
+from tests.trees import assert_equal, by_path, quick_jit
 
 MANY = 20_000
 #: A clean scale with values of every kind: large, small, negative and zero.
@@ -39,6 +41,34 @@ def test_gamma_is_intact_after_many_steps_at_sigma_one() -> None:
     # It was noisy all the way: 1 + n passes close to zero, where a division would lose gamma.
     assert np.asarray(seen).std() > 0.9
     assert np.abs(np.asarray(seen)).min() < 1e-3
+    assert_equal(clean_parameters(state, visible), params)
+
+
+NOISE = noise_injection(optax.sgd(0.1), 1.0, seed=1)
+SCALES_MASK = {"conv": False, "dense": False, "scaled": True}
+LABELS = {"conv": "plain", "dense": "plain", "scaled": "noisy"}
+#: More, `tests/guides/test_compose.py` has.
+WRAPPED = {
+    "partition": optax.partition({"noisy": NOISE, "plain": optax.sgd(0.2)}, LABELS),
+    "inject_hyperparams": optax.inject_hyperparams(
+        lambda stddev: noise_injection(optax.sgd(0.1), stddev, seed=1)
+    )(stddev=1.0),
+    "all of them": optax.chain(
+        optax.MultiSteps(optax.apply_if_finite(optax.masked(optax.chain(NOISE), SCALES_MASK), 3), 2)
+    ),
+}
+
+
+@pytest.mark.usefixtures("standard_promotion")
+@pytest.mark.parametrize("wrapper", WRAPPED)
+def test_clean_parameters_are_found_in_any_wrapper(wrapper: str) -> None:
+    tx, params = WRAPPED[wrapper], example_params()
+    state, update, visible = tx.init(params), quick_jit(tx.update), params
+    for _ in range(2):
+        updates, state = update(zeros(params), state, visible)
+        visible = optax.apply_updates(visible, updates)
+    noisy = {path for path, x in by_path(visible).items() if not _same(x, by_path(params)[path])}
+    assert noisy == {"scaled/kernel/scale"}
     assert_equal(clean_parameters(state, visible), params)
 
 

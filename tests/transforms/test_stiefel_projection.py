@@ -8,6 +8,7 @@ import optax.contrib
 import pytest
 
 from jaxnorm import layout_from_rules, project_to_stiefel, stiefel_projection
+from tests.draws import normal
 from tests.tolerances import FLOAT32_STEPS, FLOAT64
 
 #: Shapes and fan-in axes: more fan-in than units, fewer, convolutions, attention, transposed.
@@ -21,10 +22,6 @@ SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 RADIUS = 1.5
 
 on_shapes = pytest.mark.parametrize("shape", SHAPES)
-
-
-def draw(seed: int, *shape: int) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 def matrix_of(weights: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
@@ -67,7 +64,7 @@ def tangent_part(step: np.ndarray, weights: np.ndarray, axes: tuple[int, ...]) -
 @on_shapes
 def test_it_is_the_nearest_kernel_of_equal_singular_values(shape: str) -> None:
     sizes, axes = SHAPES[shape]
-    weights = draw(0, *sizes)
+    weights = normal(0, *sizes)
     with jax.enable_x64(True):
         got = project_to_stiefel(jnp.asarray(weights), axes, RADIUS)
     np.testing.assert_allclose(got, nearest(weights, axes), **FLOAT64)
@@ -82,7 +79,7 @@ def test_it_is_the_nearest_kernel_of_equal_singular_values(shape: str) -> None:
 def test_in_float32_singular_values_are_as_equal_as_is_said(
     sizes: tuple[int, int], smallest: float
 ) -> None:
-    left, values, right = np.linalg.svd(draw(1, *sizes), full_matrices=False)
+    left, values, right = np.linalg.svd(normal(1, *sizes), full_matrices=False)
     weights = left * np.geomspace(1, smallest, len(values)) @ right
     got = np.asarray(project_to_stiefel(jnp.float32(weights), -2, RADIUS), np.float64)
     found = np.linalg.svd(got, compute_uv=False)
@@ -93,7 +90,7 @@ def test_in_float32_singular_values_are_as_equal_as_is_said(
 @on_shapes
 def test_steps_of_momentum_are_those_of_the_decomposition(shape: str, tangent: bool) -> None:
     sizes, axes = SHAPES[shape]
-    weights, gradients = nearest(draw(2, *sizes), axes), draw(3, 3, *sizes)
+    weights, gradients = nearest(normal(2, *sizes), axes), normal(3, 3, *sizes)
     tx = optax.chain(
         optax.sgd(0.3, momentum=0.9),
         stiefel_projection(
@@ -116,7 +113,7 @@ def test_steps_of_momentum_are_those_of_the_decomposition(shape: str, tangent: b
 
 
 def test_stacked_kernels_are_projected_one_by_one() -> None:
-    weights = draw(7, 3, 5, 4)
+    weights = normal(7, 3, 5, 4)
     with jax.enable_x64(True):
         got = project_to_stiefel(jnp.asarray(weights), -2, RADIUS, stacked=1)
         params, zeros = {"kernel": jnp.asarray(weights)}, {"kernel": jnp.zeros(weights.shape)}
@@ -131,7 +128,7 @@ def test_stacked_kernels_are_projected_one_by_one() -> None:
 
 
 def test_zero_weights_stay_what_they_were() -> None:
-    kernel = jnp.float32(nearest(draw(8, 5, 4), (-2,)))
+    kernel = jnp.float32(nearest(normal(8, 5, 4), (-2,)))
     tx = stiefel_projection(squared_radius=RADIUS)
     params = {"kernel": kernel}
     updates, _ = tx.update({"kernel": -kernel}, tx.init(params), params)
@@ -140,7 +137,7 @@ def test_zero_weights_stay_what_they_were() -> None:
 
 
 def test_numbers_of_any_size_are_projected() -> None:
-    weights = draw(9, 5, 4)
+    weights = normal(9, 5, 4)
     for size in (1e-12, 1e12):
         got = project_to_stiefel(jnp.float32(size * weights), -2, RADIUS)
         np.testing.assert_allclose(got, nearest(weights, (-2,)), **FLOAT32_STEPS)
