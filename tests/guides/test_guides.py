@@ -81,7 +81,3 @@ class TestGuide:
         assert not [
             line for block in blocks(path) for line in block.splitlines() if len(line) > 100
         ]
-
-    def test_its_links_exist(self, path: Path) -> None:
-        for link in re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text()):
-            assert (path.parent / link).exists(), link

@@ -4,7 +4,6 @@ import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -34,6 +33,11 @@ X, W, B = draw(ROWS, WIDTH), draw(LAYERS, WIDTH, WIDTH), draw(LAYERS, WIDTH)
 
 def dense(h: Any, own: Any) -> tuple[Any, None]:
     return jnp.tanh(h @ own["kernel"] + own["bias"][None]), None
+
+
+def one_by_one_sample(h: Any, own: Any) -> tuple[Any, None]:
+    """As Equinox's layers, which hold (out, in)."""
+    return jnp.tanh(jax.vmap(lambda x: own["kernel"] @ x + own["bias"])(h)), None
 
 
 def scanned(step: Any = dense, **options: Any) -> Callable[[Any, Any], Any]:
@@ -89,20 +93,6 @@ def of_nnx() -> Callable[[Any, Any], Any]:
     return lambda p, x: functional.apply({"layers": p}, state, x, train=False)[0]
 
 
-def one_sample_layers() -> tuple[Any, Callable[[Any, Any], Any]]:
-    """Layers that filter_vmap stacks, as Equinox does: each holds (out, in), takes one sample."""
-    make = eqx.filter_vmap(lambda key: eqx.nn.Linear(WIDTH, WIDTH, key=key))
-    stack, static = eqx.partition(make(jax.random.split(jax.random.key(0), LAYERS)), eqx.is_array)
-
-    def step(h: Any, layer: Any) -> tuple[Any, None]:
-        return jnp.tanh(jax.vmap(eqx.combine(layer, static))(h)), None
-
-    return stack, scanned(step)
-
-
-EQUINOX, of_equinox = one_sample_layers()
-
-
 class Form(NamedTuple):
     """The layers ``{"kernel": (layers, in, out), "bias": (layers, out)}`` as a scan over a stack.
 
@@ -127,6 +117,10 @@ def each(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda p: jax.tree.map(change, p)
 
 
+def turned(p: Any) -> Any:
+    return p | {"kernel": p["kernel"].swapaxes(1, 2)}
+
+
 PARAMS = {"kernel": W, "bias": B}
 FORMS: dict[str, Form] = {
     "by hand": Form(scanned()),
@@ -135,14 +129,7 @@ FORMS: dict[str, Form] = {
     "in a call": Form(jax.jit(jax.checkpoint(scanned()))),
     "linen": Form(linen()),
     "nnx": Form(of_nnx()),
-    "equinox": Form(
-        of_equinox,
-        lambda p: eqx.tree_at(
-            lambda own: (own.weight, own.bias), EQUINOX, (p["kernel"].swapaxes(1, 2), p["bias"])
-        ),
-        lambda own: {"kernel": own.weight.swapaxes(1, 2), "bias": own.bias},
-        (-1,),
-    ),
+    "a sample at a time": Form(scanned(one_by_one_sample), turned, turned, (-1,)),
     "a scan of scans": Form(
         pairs,
         each(lambda leaf: leaf.reshape(2, 2, *leaf.shape[1:])),
