@@ -49,7 +49,6 @@ class Row(NamedTuple):
         value: ``(v, s) -> kernel``, one unit a row.
         pullback: ``(v, s, c) -> (gradient of v, gradient of s or None)`` of sum(c * kernel).
         start: what ``effective(from_kernel(w))`` is documented to be, one unit a row.
-        centers: whether units sum to zero.
         scales: whether every multiple of a kernel can be represented.
         has_mean: whether v has a mean to remove; coordinates of zero-sum units have none.
     """
@@ -59,7 +58,6 @@ class Row(NamedTuple):
     value: Callable[[Array, Any], Array]
     pullback: Callable[[Array, Any, Array], tuple[Array, Any]]
     start: Callable[[Array], Array]
-    centers: bool = False
     scales: bool = True
     has_mean: bool = True
 
@@ -75,7 +73,6 @@ TABLE = (
         oracles.constrained,
         oracles.constrained_pullback,
         oracles.without_mean,
-        centers=True,
         has_mean=False,
     ),
     Row(
@@ -91,7 +88,6 @@ TABLE = (
         oracles.normalized(centers=True, standardizes=False),
         oracles.normalized_pullback(centers=True, standardizes=False),
         oracles.without_mean,
-        centers=True,
     ),
     Row(
         "ws",
@@ -99,7 +95,6 @@ TABLE = (
         oracles.normalized(centers=True, standardizes=True),
         oracles.normalized_pullback(centers=True, standardizes=True),
         oracles.without_mean,
-        centers=True,
     ),
     Row(
         "sn",
@@ -116,12 +111,9 @@ TABLE = (
         oracles.scaled_constrained,
         oracles.scaled_constrained_pullback,
         oracles.without_mean,
-        centers=True,
         has_mean=False,
     ),
 )
-
-CENTERING = tuple(row for row in TABLE if row.centers)
 
 #: Shapes of rank 2 to 5 and their fan-in axes.
 SHAPES: dict[str, tuple[tuple[int, ...], Axes]] = {
