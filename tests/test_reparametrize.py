@@ -6,22 +6,11 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from jaxnorm import Reparametrization, Scaled, effective, flax_layout, reparametrize
 from jaxnorm.reparam import LinearlyConstrained
 from tests.tolerances import FLOAT32
 from tests.trees import assert_equal
-
-#: Shapes and fan-in axes: dense, HWIO, attention's query and output, stacked, positive ones.
-KERNELS = {
-    "dense": ((4, 3), (-2,)),
-    "hwio": ((3, 3, 2, 4), (-4, -3, -2)),
-    "query": ((6, 2, 3), (-3,)),
-    "out": ((2, 3, 6), (-3, -2)),
-    "stacked": ((5, 4, 3), (1,)),
-    "torch": ((4, 3, 2), (1, -1)),
-}
 
 
 def normal(seed: int, *shape: int) -> Any:
@@ -43,18 +32,6 @@ class Squared(Reparametrization):
 
     def effective(self) -> Any:
         return self.root**2
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("name", KERNELS)
-def test_a_new_node_is_the_kernel_to_the_bit(name: str, dtype: str) -> None:
-    shape, axes = KERNELS[name]
-    kernel = jnp.asarray(normal(0, *shape), dtype)
-    node = Scaled.from_kernel(kernel, axes)
-    assert node.scale.dtype == kernel.dtype
-    assert node.scale.size * np.prod([shape[a] for a in axes]) == kernel.size
-    assert all(axis < 0 for axis in node.fan_in_axes)
-    assert_equal(node.effective(), kernel)
 
 
 def mixed() -> dict[str, Any]:

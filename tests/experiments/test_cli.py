@@ -118,14 +118,6 @@ def test_other_settings_and_fresh_runs_are_trained(comparison, npz, tmp_path, ca
     assert len(Store(tmp_path).rows()) == 4 + 2  # A fresh run replaces its row.
 
 
-def test_runs_of_one_folder_do_not_replace_each_other(npz, tmp_path):
-    """As of two programs at once, of which the one that ends last writes results.csv."""
-    for seed in "01":
-        command = ["train", "--dataset", npz, "--method", "bn", "--seed", seed, *TINY]
-        assert main([*command, "--out", str(tmp_path)]) == 0
-    assert [row.run.seed for row in Store(tmp_path).rows()] == [0, 1]
-
-
 def test_two_items_at_once_do_not_undo_what_the_other_keeps(tmp_path, capsys):
     with alone_in(tmp_path):
         assert main(["paper", "lcw/fig1", "--preset", "smoke", "--out", str(tmp_path)]) == 2

@@ -10,6 +10,7 @@ import pytest
 
 from jaxnorm import constrain, linearly_constrain
 from tests.tolerances import DRIFT
+from tests.trees import train
 
 FAN_IN, UNITS = 1024, 16
 
@@ -19,13 +20,10 @@ def after_fifty_steps(constraint: Any) -> np.ndarray[Any, Any]:
     draws = np.random.default_rng(0).normal(size=(FAN_IN, UNITS))
     raw, tx = constraint({"kernel": jnp.asarray(draws, jnp.float32)}, optax.sgd(0.1))
 
-    def step(carry: Any, time: jax.Array) -> Any:
-        params, state = carry
-        gradients = jax.tree.map(lambda p: (jnp.sin(time * p) + p).astype(jnp.bfloat16), params)
-        updates, state = tx.update(gradients, state, params)
-        return (optax.apply_updates(params, updates), state), None
+    def gradients(params: Any, time: jax.Array) -> Any:
+        return jax.tree.map(lambda p: (jnp.sin(time * p) + p).astype(jnp.bfloat16), params)
 
-    (raw, _), _ = jax.lax.scan(step, (raw, tx.init(raw)), jnp.arange(1.0, 51.0))
+    raw = train(tx, raw, gradients, 50)
     (kernel,) = (leaf for leaf in jax.tree.leaves(raw) if leaf.ndim == 2)
     return np.asarray(kernel, np.float64)
 

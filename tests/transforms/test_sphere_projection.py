@@ -14,6 +14,7 @@ from jaxnorm import layout_from_rules, project, sphere_projection
 from tests import oracles
 from tests.table import example_gradients, example_params
 from tests.tolerances import DIFFERENT, FLOAT32, FLOAT64
+from tests.trees import train
 
 OPTIMIZERS = {
     "sgd": (lambda: optax.sgd(0.1), lambda: oracles.sgd(0.1)),
@@ -32,18 +33,6 @@ def land(params: Any, updates: Any, **options: Any) -> Any:
 
 def draw(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape)
-
-
-def train(tx: optax.GradientTransformation, params: Any, gradients: Any) -> Any:
-    """The parameters after one step for each of the stacked gradients."""
-
-    def step(carry: Any, gradient: Any) -> Any:
-        params, state = carry
-        updates, state = tx.update(gradient, state, params)
-        return (optax.apply_updates(params, updates), state), None
-
-    scan = jax.jit(lambda p, g: jax.lax.scan(step, (p, tx.init(p)), g)[0][0])
-    return scan(params, gradients)
 
 
 @st.composite
@@ -66,7 +55,9 @@ def test_steps_are_the_exact_projection(name: str, shape_and_axes: Any, seed: in
     layout = layout_from_rules([("kernel", axes)])
     tx = optax.chain(optimizer(), sphere_projection(squared_radius=squared_radius, layout=layout))
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
-        got = train(tx, {"kernel": jnp.asarray(start)}, {"kernel": jnp.asarray(gradients)})
+        stacked = jnp.asarray(gradients)
+        at = lambda params, time: {"kernel": stacked[time.astype(jnp.int32) - 1]}  # noqa: E731
+        got = train(tx, {"kernel": jnp.asarray(start)}, at, STEPS)
         np.testing.assert_allclose(got["kernel"], wanted, **FLOAT64)
 
 
