@@ -1,7 +1,6 @@
 """Every method: it takes a step, and its constraint holds where it should and nowhere else."""
 
 import functools
-import itertools
 import re
 
 import jax
@@ -14,7 +13,7 @@ from flax import nnx
 from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.errors import UserError
-from experiments.methods.constrained import ClippedByLayer, Sphere
+from experiments.methods.constrained import ClippedByLayer
 from experiments.methods.optimizer import make_optimizer, schedule_of
 from experiments.methods.overrides import Overrides
 from experiments.methods.part import Output
@@ -22,7 +21,6 @@ from experiments.methods.population import GammaDecay
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS, find_methods
 from experiments.methods.variance_constancy import VarianceConstancy
-from experiments.names import DEFAULT_METHODS
 from experiments.training.trainer import make_trainer, network_of
 from jaxnorm import (
     CenteredWeightNormalized,
@@ -39,19 +37,6 @@ from tests.experiments.parallel import with_keys
 from tests.experiments.toy import SETTINGS, after_an_epoch, start, toy_dataset, toy_trainer
 
 
-def test_the_table():
-    assert list(METHODS)[:6] == ["none", "bn", "ln", "gn", "rms", "cwo"]
-    for centre, sphere, noise in itertools.product([False, True], repeat=3):
-        ideas = ["centre"] * centre + ["sphere"] * sphere + ["noise"] * noise
-        name = "cwo" if len(ideas) == 3 else "-".join(["cwo", *(ideas or ["none"])])
-        kinds = [type(part).__name__ for part in METHODS[name].parts]
-        edits = ["Sphere"] if sphere else ["Centered"] * centre
-        assert kinds == [*edits, "LearnedScale", "ClippedByLayer", *["ScaleNoise"] * noise]
-        assert not sphere or METHODS[name].get(Sphere) == Sphere(2.0, centered=centre)
-    assert [method.name for method in find_methods("")] == DEFAULT_METHODS.split(",")
-    assert [method.name for method in find_methods(" gn, cwo-sphere ")] == ["gn", "cwo-sphere"]
-
-
 def test_flags_reach_the_parts_that_have_them_and_no_other():
     flags = Overrides(vcl_weight=0.5, sample_size=3, probes=7, decay_times=2.0, clip=0.0, noise=0.3)
     vcl = METHODS["vcl"].adjusted(flags).get(VarianceConstancy)
@@ -63,7 +48,8 @@ def test_flags_reach_the_parts_that_have_them_and_no_other():
     assert METHODS["bn"].adjusted(flags) == METHODS["bn"]
 
 
-def test_a_method_that_is_named_twice_is_told():
+def test_names_of_methods():
+    assert [method.name for method in find_methods(" gn, cwo-sphere ")] == ["gn", "cwo-sphere"]
     with pytest.raises(UserError, match="named twice"):
         find_methods("bn,bn")
 

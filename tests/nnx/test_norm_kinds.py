@@ -126,14 +126,6 @@ def test_a_normalization_with_the_batch_s_statistics_is_not_folded(kind: Any) ->
     assert kinds(replace_batch_norm(network, x))["norm"] == "Identity"
 
 
-def test_standardization_after_an_activation_remains_when_folding() -> None:
-    linear = nnx.Linear(3, WIDTH, rngs=nnx.Rngs(0))
-    original = nnx.Sequential(linear, nnx.relu, Standardization(WIDTH))
-    folded, remaining = fold_batch_norm(original, X)
-    assert remaining == [("layers", 2)]
-    assert folded.layers[2].use_running_average
-
-
 @pytest.mark.parametrize("kernel_type", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("norm_type", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("kind", [nnx.BatchNorm, BatchNorm])
