@@ -1,9 +1,7 @@
 """The command line, end to end."""
 
 import csv
-import functools
 import importlib.metadata
-import pickle
 import shutil
 import subprocess
 import sys
@@ -17,7 +15,6 @@ from experiments import names
 from experiments.augmentation.table import AUGMENTATIONS
 from experiments.checkpoints.lock import FILE, alone_in
 from experiments.cli import main
-from experiments.comparison import Comparison
 from experiments.config import Config
 from experiments.data.load import BUNDLED
 from experiments.methods.overrides import Overrides
@@ -25,9 +22,6 @@ from experiments.methods.table import METHODS, find_methods
 from experiments.models.registry import MODELS
 from experiments.models.style import ACTIVATIONS
 from experiments.runs.store import Store
-from experiments.settings import Settings
-from experiments.training.fit import Run
-from experiments.training.history import Epoch
 from tests.experiments.toy import save_toy
 
 TINY = ["--depth", "1", "--width", "8", "--epochs", "2", "--batch-size", "16"]
@@ -125,14 +119,6 @@ def test_two_items_at_once_do_not_undo_what_the_other_keeps(tmp_path, capsys):
     assert f"another run writes to {tmp_path}" in said
     assert "give another --out" in said
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
-
-
-def test_what_trains_a_comparison_can_be_sent_to_a_process():
-    make = functools.partial(Comparison, Settings(model="mlp", depth=1))
-    assert pickle.loads(pickle.dumps(make))().settings.depth == 1
-    curve = [Epoch(1, 1.0, 0.5, 1.0, 0.5, 1.0, 1.0, 0.0)]
-    run = Run("bn", 0, curve, 1.0, 9, None)
-    assert pickle.loads(pickle.dumps(run)) == run  # What comes back.
 
 
 def test_train_is_one_run_of_compare(comparison, npz, tmp_path, capsys):

@@ -9,16 +9,7 @@ import pytest
 from flax import nnx
 
 from jaxnorm.nnx import fold_batch_norm, replace_batch_norm
-from tests.nnx.cases import (
-    CASES,
-    RESNET,
-    Case,
-    evaluated,
-    kinds,
-    slashed,
-    trained,
-    variables,
-)
+from tests.nnx.cases import CASES, RESNET, Case, evaluated, kinds, slashed, trained, variables
 
 #: The promise, float32: a few layers with sums over at most 144 weights, on values of order one.
 FLOAT32 = {"rtol": 1e-5, "atol": 1e-5}

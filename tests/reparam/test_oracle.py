@@ -9,15 +9,7 @@ import pytest
 
 from tests.oracles import from_rows, rows
 from tests.reparam.oracles import without_mean
-from tests.reparam.table import (
-    FLOAT32,
-    SHAPES,
-    TABLE,
-    Row,
-    normal,
-    random_node,
-    storage_tolerance,
-)
+from tests.reparam.table import FLOAT32, SHAPES, TABLE, Row, normal, random_node, storage_tolerance
 from tests.reparam.trees import (
     assert_near,
     oracle_gradients,

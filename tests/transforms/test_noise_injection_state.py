@@ -9,7 +9,7 @@ import optax
 import pytest
 from flax import nnx
 
-from jaxnorm import Scaled, clean_parameters, noise_injection
+from jaxnorm import Scaled, clean_parameters, noise_injection, perturb_scales
 from jaxnorm.nnx import ScaleAndBias
 from tests.table import example_params
 from tests.trees import assert_equal, by_path, quick_jit
@@ -96,3 +96,29 @@ def test_clean_parameters_are_found_in_an_nnx_optimizer() -> None:
     clean = clean_parameters(optimizer.opt_state, nnx.state(model, nnx.Param))
     assert_equal(nnx.to_pure_dict(clean), before)
     assert_equal(clean_parameters(optimizer.opt_state, visible), before)
+
+
+PARAMS = {"kernel": Scaled.from_kernel(jnp.ones((3, 4)), -2)}
+
+
+def test_each_unit_has_its_own() -> None:
+    key = jax.random.key(0)
+    one = perturb_scales(PARAMS, 1.0, key)["kernel"].scale - 1
+    stddev = jnp.array([0.0, 0.5, 1.0, 2.0])
+    got = perturb_scales(PARAMS, stddev, key)["kernel"].scale - 1
+    np.testing.assert_allclose(got, stddev * one, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(3,), (5,), (1, 4)])
+def test_those_of_other_units_are_refused(shape: tuple[int, ...]) -> None:
+    """Broadcast, a layer of one unit would become as many as there are deviations."""
+    tx = noise_injection(optax.sgd(0.1), jnp.full(shape, 0.1), seed=0)
+    with pytest.raises(ValueError, match=r"the stddev of 'kernel/scale' has .*; wanted \(4,\)"):
+        tx.update(PARAMS, tx.init(PARAMS), PARAMS)
+
+
+@pytest.mark.parametrize("worst", [-0.5, float("nan")])
+def test_what_no_deviation_can_be_is_refused(worst: float) -> None:
+    for stddev in (worst, {"kernel": worst}, jnp.full(4, 0.1).at[3].set(worst)):
+        with pytest.raises(ValueError, match=rf"stddev is {worst}.*wanted a number of at least 0"):
+            noise_injection(optax.sgd(0.1), stddev, seed=0).init(PARAMS)
