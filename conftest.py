@@ -15,9 +15,8 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import hypothesis
 import jax
+import jaxtyping
 import pytest
-
-from tests.default_run import is_left_out
 
 # The CPU's fusion emitters lower each fusion by a pipeline of MLIR's, a third of all compile time;
 # without them XLA lowers the same fusions itself. Each program is handed to LLVM whole: cut in 32
@@ -44,8 +43,9 @@ gc.disable()
 @pytest.hookimpl(tryfirst=True)  # before marks select
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        test, _, case = item.nodeid.removeprefix("tests/").partition("[")
-        if is_left_out(test, case.removesuffix("]") or None):
+        kept = item.get_closest_marker("kept")
+        case = item.nodeid.partition("[")[2]
+        if kept and not any(name in case for name in kept.args):
             item.add_marker(pytest.mark.slow)
 
 
@@ -79,3 +79,11 @@ def standard_promotion() -> Iterator[None]:
     """
     with jax.numpy_dtype_promotion("standard"):
         yield
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """A user's process, in which the shapes and types of arguments are not checked in front."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -85,3 +85,17 @@ def constrained_run(
         moved = weights + optimizer(weights, gradient)
         weights = projected(moved, fan_in_axes, squared_radius, centered=True)
         yield weights
+
+
+def slopes(function: Callable[[Array], Any], at: Array) -> Array:
+    """Central differences of a number in float64, one coordinate at a time.
+
+    With a step h = 1e-5: h^2 = 1e-10 of truncation and 1e-16 / h = 1e-11 of cancellation, on values
+    and third derivatives of order one to a hundred.
+    """
+    result = np.zeros_like(at)
+    for index in np.ndindex(at.shape):
+        step = np.zeros_like(at)
+        step[index] = 1e-5
+        result[index] = (function(at + step) - function(at - step)) / 2e-5
+    return result

@@ -17,18 +17,19 @@ from jaxnorm.losses import (
     total_variance_constancy,
     variance_constancy_loss,
 )
+from jaxnorm.nnx import BatchNorm, functionalize
 from jaxnorm.statistics import batch_moments, independent_positions
 from tests.devices import DEVICES, collectives, mesh
+from tests.draws import draw
+from tests.nnx.batch_norm import OPTIONS, with_values
 
 ROWS, GROUPS = 64, 8
 
 
-def draw(seed: int, *shape: int) -> jax.Array:
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
-
-
 #: Rows that drift, far from zero: each device's own mean is another one.
 X = draw(0, 5 * ROWS, 3) + jnp.linspace(0, 5, 5 * ROWS)[:, None] + 1000
+#: Of four devices one keeps nothing.
+KEPT = jnp.asarray([row % 7 > 0 and row // 80 != 1 for row in range(5 * ROWS)])
 IMAGES = draw(1, ROWS, 5, 3) + jnp.linspace(0, 2, ROWS)[:, None, None]
 KERNELS = {"first": {"kernel": draw(2, 3, 4)}, "second": {"kernel": draw(3, 4, 2)}}
 KEYS = jax.random.split(jax.random.key(1), ROWS)
@@ -69,9 +70,34 @@ def group_moments(groups: int, axis_name: Any, x: Any) -> Any:
     return [value.reshape(groups, 3) for value in batch_moments(x, 0, groups=groups)[:2]]
 
 
+def normalized(ghosts: bool = False, **options: Any) -> Row:
+    """Batch normalization in training: its output, and the statistics of all rows, row by row."""
+
+    def call(groups: int, axis_name: Any, x: Any, kept: Any) -> Any:
+        own = {"groups": groups} if ghosts else {"axis_name": axis_name}
+        layer = with_values(BatchNorm(3, **OPTIONS | own | options))
+        apply, params, state = functionalize(layer)
+        mask = None if ghosts or options else kept[:, None]
+        output, after = apply(params, state, x, train=True, mask=mask)
+        statistics = [] if ghosts else [jnp.broadcast_to(leaf, x.shape) for leaf in after.values()]
+        return [output, *statistics]
+
+    name = "_".join(["ghosts" if ghosts else "normalized", *options])
+    return Row(name, call, (X - 1000, KEPT), False, 0 if ghosts else 2)
+
+
 TABLE = (
     Row("moments", lambda g, name, x: batch_moments(x, 0, axis_name=name), (X,), price=2),
     Row("group_moments", group_moments, (X,), False, 0),
+    Row(
+        "masked_moments",
+        lambda g, name, x, kept: batch_moments(x, 0, axis_name=name, where=kept[:, None]),
+        (X, KEPT),
+        price=2,
+    ),
+    normalized(),
+    normalized(ghosts=True),
+    normalized(renormalize=(2.0, 1.5)),
     Row(
         "positions", lambda g, name, x: independent_positions(x, axis_name=name), (IMAGES,), True, 2
     ),
@@ -153,19 +179,21 @@ def test_pmap(row: Row, devices: int) -> None:
     assert_same(jax.tree.map(whole, got), on_one_device(row))
 
 
-#: The others are constants for differentiation, or not pooled.
-DIFFERENTIABLE = [row for row in TABLE if row.name in ("moments", "positions", "vcl", "total_vcl")]
+#: The others are constants for differentiation, or draws.
+CONSTANT = ("hessian", "perceptron", "noise")
+DIFFERENTIABLE = [row for row in TABLE if row.name not in CONSTANT]
 
 
 @pytest.mark.parametrize("row", DIFFERENTIABLE, ids=lambda row: row.name)
 def test_the_gradient_is_that_of_one_device(row: Row) -> None:
     def slope(call: Callable[..., Any]) -> Any:
-        def score(x: Any) -> Any:
-            return sum(leaf.sum() for leaf in jax.tree.leaves(call(x)))
+        def score(*inputs: Any) -> Any:
+            leaves = [leaf.ravel() for leaf in jax.tree.leaves(call(*inputs))]
+            return sum((jnp.linspace(1, 2, leaf.size) * leaf).sum() for leaf in leaves)
 
         return jax.jit(jax.grad(score))(*row.inputs)
 
-    wanted = slope(lambda x: row.call(GROUPS, None, x))
+    wanted = slope(lambda *inputs: row.call(GROUPS, None, *inputs))
     with jax.set_mesh(mesh(4)):
         assert_same(slope(mapped(row, 4)), wanted)
 

@@ -32,22 +32,6 @@ def named_equinox(name: str, make: Any) -> Any:
     return {name: of_equinox(make)["layer"]}
 
 
-class Stack(nn.Module):
-    use_bias: bool = True
-
-    @nn.compact
-    def __call__(self, x: Any) -> Any:
-        class Layer(nn.Module):
-            use_bias: bool
-
-            @nn.compact
-            def __call__(self, x: Any, _: Any) -> Any:
-                return nn.Dense(8, use_bias=self.use_bias)(x), None
-
-        stacked = nn.scan(Layer, variable_axes={"params": 0}, split_rngs={"params": True}, length=3)
-        return stacked(self.use_bias)(x, None)[0]
-
-
 def stacked_linear() -> Any:
     return eqx.filter_vmap(lambda k: eqx.nn.Linear(8, 6, key=k))(jax.random.split(KEY, 3))
 
@@ -59,8 +43,14 @@ OF_FLAX = {
     "attention": (lambda: linen(HEADS(2), X), QKV),
     "attention without biases": (lambda: linen(HEADS(2, use_bias=False), X), QKV),
     "a projection": (lambda: of_nnx(lambda r: nnx.LinearGeneral(8, (2, 3), rngs=r)), {"kernel"}),
-    "scan": (lambda: linen(Stack(), X), {"ScanLayer_0/Dense_0/kernel"}),
-    "scan without biases": (lambda: linen(Stack(False), X), {"ScanLayer_0/Dense_0/kernel"}),
+    "scan": (
+        lambda: {"dense": {"kernel": jnp.ones((3, 8, 8)), "bias": jnp.ones((3, 8))}},
+        {"dense/kernel"},
+    ),
+    "scan without biases": (
+        lambda: {"ScanLayer_0": {"kernel": jnp.ones((3, 8, 8))}},
+        {"ScanLayer_0/kernel"},
+    ),
     "six axes": (lambda: {"kernel": jnp.ones((2, 1, 1, 1, 3, 4))}, {"kernel"}),
     "transposed": (lambda: {"kernel": jnp.ones((3, 3, 6, 8)), "bias": jnp.ones(6)}, {"kernel"}),
     "LoRA": (

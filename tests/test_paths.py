@@ -24,23 +24,20 @@ from jaxnorm import (
     torch_layout,
 )
 from tests import oracles
+from tests.draws import draw
 from tests.tolerances import FLOAT32
-
-
-def normal(seed: int, *shape: int) -> jax.Array:
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
 def colliding(nested: str = "b", flat: str = "a/b") -> Any:
     """Two layers whose joined paths are one: a/b/kernel."""
-    return {"a": {nested: {"kernel": normal(0, 4, 3)}}, flat: {"kernel": 5 * normal(1, 3, 2)}}
+    return {"a": {nested: {"kernel": draw(0, 4, 3)}}, flat: {"kernel": 5 * draw(1, 3, 2)}}
 
 
 def network(nested: str = "b", flat: str = "a/b") -> Any:
     return lambda params, x: x @ params["a"][nested]["kernel"] @ params[flat]["kernel"]
 
 
-X = normal(2, 8, 4)
+X = draw(2, 8, 4)
 
 
 def test_clean_scales_go_back_to_where_they_came_from() -> None:
@@ -71,7 +68,7 @@ def test_layers_are_clipped_one_by_one() -> None:
 
 def test_a_slash_alone_is_no_collision() -> None:
     """Haiku's modules are called so."""
-    params = {"net/~/linear": {"kernel": normal(0, 4, 3)}}
+    params = {"net/~/linear": {"kernel": draw(0, 4, 3)}}
     _, layers = collect_preactivations(lambda p, x: x @ p["net/~/linear"]["kernel"], params, X)
     assert list(layers) == ["net/~/linear/kernel"]
 
@@ -83,7 +80,7 @@ class Attention(eqx.Module):
 
 
 def test_a_field_called_value_is_a_name() -> None:
-    model = {"head": Attention(normal(0, 3, 2), normal(1, 3, 2), normal(2, 3, 2))}
+    model = {"head": Attention(draw(0, 3, 2), draw(1, 3, 2), draw(2, 3, 2))}
     axes = layout_from_rules([("head/value$", -1)])(model)["head"]
     assert (axes.query, axes.key, axes.value) == (None, None, (-1,))
     tx = clip_by_layer_norm(1.0)
@@ -101,11 +98,11 @@ BOXES = {
 
 @pytest.mark.parametrize("box", BOXES)
 def test_boxes_have_no_name(box: str) -> None:
-    params = {"dense": {"kernel": BOXES[box](normal(0, 4, 3))}}
+    params = {"dense": {"kernel": BOXES[box](draw(0, 4, 3))}}
     axes = [leaf for leaf in jax.tree.leaves(flax_layout(params), is_leaf=is_axes) if leaf]
     assert axes == [(-2,)]
     (landed, *_) = jax.tree.leaves(project(params))
-    wanted = oracles.projected(normal(0, 4, 3), (-2,), 2.0, True)
+    wanted = oracles.projected(draw(0, 4, 3), (-2,), 2.0, True)
     np.testing.assert_allclose(landed, wanted, **FLOAT32)
 
 
@@ -120,7 +117,7 @@ def test_a_box_of_ones_own_has_a_name() -> None:
         value: jax.Array
 
     with pytest.raises(ValueError, match=r"paths are: weight/value"):
-        project({"weight": Box(normal(0, 4, 3))}, layout=torch_layout)
+        project({"weight": Box(draw(0, 4, 3))}, layout=torch_layout)
 
 
 def test_boxes_and_variables_keep_their_kind() -> None:

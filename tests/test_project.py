@@ -15,20 +15,17 @@ from jaxnorm import (
     project,
 )
 from tests import oracles
+from tests.draws import draw
 from tests.tolerances import DRIFT, FLOAT32
 
 HWIO, DENSE = (-4, -3, -2), (-2,)
 
 
-def normal(seed: int, *shape: int) -> jax.Array:
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
-
-
 def tree() -> dict[str, Any]:
     return {
-        "conv": {"bias": normal(0, 4), "kernel": normal(1, 3, 3, 2, 4)},
-        "dense": {"kernel": normal(2, 6, 5)},
-        "scaled": {"kernel": Scaled(normal(3, 4, 3), normal(4, 3), DENSE)},
+        "conv": {"bias": draw(0, 4), "kernel": draw(1, 3, 3, 2, 4)},
+        "dense": {"kernel": draw(2, 6, 5)},
+        "scaled": {"kernel": Scaled(draw(3, 4, 3), draw(4, 3), DENSE)},
     }
 
 
@@ -76,7 +73,7 @@ SQUARE = {"units first": (-1,), "units last": (-2,)}
 def test_a_radius_a_unit_is_that_unit_s(name: str) -> None:
     axes, radii = SQUARE[name], jnp.array([0.5, 2.0, 8.0])
     layout = layout_from_rules([(".*", axes)])
-    kernel = project({"kernel": normal(0, 3, 3)}, layout=layout, squared_radius=radii)["kernel"]
+    kernel = project({"kernel": draw(0, 3, 3)}, layout=layout, squared_radius=radii)["kernel"]
     np.testing.assert_allclose(jnp.square(kernel).sum(axes), radii, **FLOAT32)
     drift = constraint_drift({"kernel": kernel}, layout=layout, squared_radius=radii)
     assert float(drift["squared_norm"]) < DRIFT
@@ -87,7 +84,7 @@ def test_a_radius_a_unit_is_that_unit_s(name: str) -> None:
 @pytest.mark.parametrize("shape", [(2,), (3, 3), (1, 1)])
 def test_a_radius_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"wanted a number, or one for each unit, of shape \(3,\)"):
-        project({"kernel": normal(0, 3, 3)}, squared_radius=jnp.ones(shape))
+        project({"kernel": draw(0, 3, 3)}, squared_radius=jnp.ones(shape))
 
 
 @pytest.mark.parametrize("name", RADII)
@@ -135,7 +132,7 @@ def test_the_drift_of_bfloat16_kernels_is_measured_wide() -> None:
 
 def test_a_traced_radius() -> None:
     """A schedule's value: the number is not known when the program is made."""
-    point = jax.jit(lambda c: project({"kernel": normal(0, 4, 3)}, squared_radius=c)["kernel"])
+    point = jax.jit(lambda c: project({"kernel": draw(0, 4, 3)}, squared_radius=c)["kernel"])
     for radius in (0.25, 9.0):
-        wanted = oracles.projected(normal(0, 4, 3), DENSE, radius, True)
+        wanted = oracles.projected(draw(0, 4, 3), DENSE, radius, True)
         np.testing.assert_allclose(point(jnp.float32(radius)), wanted, **FLOAT32)

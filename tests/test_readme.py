@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "experiments" / "results"
-EVIDENCE = sorted((ROOT / "docs" / "evidence").glob("*.md"))
+EVIDENCE, GUIDES = (sorted((ROOT / "docs" / name).glob("*.md")) for name in ("evidence", "guides"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *EVIDENCE]
 FIGURES = [
     ROOT / "README.md",
@@ -52,10 +52,10 @@ def test_examples_run(number: int) -> None:
     printed_by(number)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *GUIDES], ids=lambda page: page.name)
 def test_links_exist(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", page.read_text())
-    assert links
+    links = re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text())
+    assert links or page in GUIDES
     for link in links:
         assert (page.parent / link).exists(), link
 

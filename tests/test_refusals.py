@@ -76,13 +76,6 @@ def test_single_weights_have_no_zero_sum(name: str) -> None:
     assert str(kernel.T.shape if name == "constrained_step" else kernel.shape) in str(error.value)
 
 
-def test_the_error_for_a_single_weight_comes_before_any_tracing() -> None:
-    params = {"depthwise": {"kernel": jax.ShapeDtypeStruct((1, 6), jnp.float32)}}
-    for kind in CENTERING:
-        with pytest.raises(ValueError, match="one weight each"):
-            jax.eval_shape(lambda p, kind=kind: reparametrize(p, kind), params)
-
-
 def test_uncentered_a_single_weight_is_a_sign() -> None:
     signs = sphere(4.0, centered=False)(jax.random.key(0), (1, 64))
     np.testing.assert_allclose(jnp.abs(signs), 2.0, rtol=1e-6)
@@ -103,21 +96,20 @@ def two_layers() -> Any:
     return {"conv": {"kernel": jnp.ones((3, 3, 2, 4))}, "dense": {"kernel": jnp.ones((4, 3))}}
 
 
-@pytest.mark.parametrize("radius", [0.0, -2.0])
 @pytest.mark.parametrize("name", OF_RADII)
-def test_a_radius_must_be_positive(name: str, radius: float) -> None:
-    message = rf"squared_radius is {radius} for the parameter 'dense/kernel'.*positive number"
+def test_a_radius_is_positive_and_there_for_every_kernel(name: str) -> None:
+    """`tests/wrong` has numbers of other types."""
+    message = r"squared_radius is -2.0 for the parameter 'dense/kernel'.*positive number"
     with pytest.raises(ValueError, match=message):
-        OF_RADII[name](two_layers(), {"conv": 2.0, "dense": radius})
-    with pytest.raises(ValueError, match=rf"{radius}.*positive"):
-        sphere(radius)
-
-
-@pytest.mark.parametrize("name", OF_RADII)
-def test_a_prefix_must_reach_every_kernel(name: str) -> None:
+        OF_RADII[name](two_layers(), {"conv": 2.0, "dense": -2.0})
     message = r"squared_radius has no entry for the parameter 'dense/kernel'; it has .* conv"
     with pytest.raises(ValueError, match=message):
         OF_RADII[name](two_layers(), {"conv": 2.0})
+
+
+def test_a_radius_of_an_initializer_is_positive() -> None:
+    with pytest.raises(ValueError, match=r"0\.0.*positive"):
+        sphere(0.0)
 
 
 @pytest.mark.parametrize("name", ["project", "constraint_drift", "metrics", "constrain"])
@@ -165,3 +157,24 @@ def test_update_needs_the_parameters(name: str) -> None:
     params, tx = OF_PARAMETERS[name](two_layers())
     with pytest.raises(ValueError, match=rf"{name} .* got no params; call update"):
         tx.update(params, tx.init(params))
+
+
+PARAMS = {"a": {"kernel": jnp.ones((4, 3))}, "b": {"kernel": jnp.eye(4, 3)}}
+
+
+def test_under_a_mask_settings_may_be_for_what_is_hidden() -> None:
+    masked = {"a": PARAMS["a"], "b": optax.MaskedNode()}
+    projected = project(masked, squared_radius={"a": 1.0, "b": 2.0})
+    assert isinstance(projected["b"], optax.MaskedNode)
+
+
+def test_noise_of_none_everywhere_raises() -> None:
+    raw = reparametrize(PARAMS, Scaled)
+    tx = noise_injection(optax.sgd(0.1), {"a": None, "b": None}, seed=0)
+    with pytest.raises(ValueError, match=r"stddev is None for every scale"):
+        tx.init(raw)
+
+
+def test_into_must_be_callable() -> None:
+    with pytest.raises(TypeError, match="Scaled"):
+        reparametrize(PARAMS, "Scaled")  # type: ignore[arg-type]

@@ -1,13 +1,19 @@
-"""The site and what goes with a release: every public name has its place, and addresses agree."""
+"""The site, its glossary, and what goes with a release: every public name has its place."""
 
 import importlib
 import importlib.util
 import re
 import tomllib
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import jaxnorm
+import jaxnorm.nnx
+from experiments.methods.glossary import GLOSSARY
+from experiments.methods.table import METHODS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -109,3 +115,29 @@ def test_a_file_of_the_checkout_is_named_by_its_place() -> None:
     written = "[Results](../experiments/results/x), and ([figures](../experiments/results/y.csv))"
     shown = "Results (`experiments/results/x`), and (figures: `experiments/results/y.csv`)"
     assert link.sub(named, written) == shown
+
+
+def test_the_page_is_written_from_the_tables() -> None:
+    assert (DOCS / "glossary.md").read_text() == hook("_glossary").text(), (
+        "run `python -m docs._glossary`"
+    )
+
+
+def test_every_code_is_on_the_page() -> None:
+    page = (DOCS / "glossary.md").read_text()
+    assert not [code for code in METHODS if f"`{code}`" not in page]
+
+
+def test_the_codes_are_those_of_methods() -> None:
+    assert GLOSSARY.keys() <= METHODS.keys()
+    assert {code for code, method in METHODS.items() if method.default} <= GLOSSARY.keys()
+
+
+@pytest.mark.parametrize("code", GLOSSARY)
+def test_the_functions_are_public(code: str) -> None:
+    for name in GLOSSARY[code].functions:
+        assert callable(reduce(getattr, name.split("."), jaxnorm))
+    links = re.findall(r"\]\(([^)]+)\)", hook("_glossary").functions(GLOSSARY[code]))
+    for name, link in zip(GLOSSARY[code].functions, links, strict=True):
+        listed = re.search(rf"^::: jaxnorm\.\S*{name}$", (DOCS / link).read_text(), re.MULTILINE)
+        assert listed, (name, link)

@@ -9,15 +9,10 @@ from pathlib import Path
 import pytest
 
 import jaxnorm
+from tests.test_site import ROOMS
 
 ROOT = Path(__file__).parent.parent
 USER = ROOT / "tests" / "typed" / "user.py"
-PACKAGES = (
-    *("activations", "initializers", "losses", "nnx", "noise", "recipes", "reparam"),
-    "statistics",
-    *("theory", "transforms", "theory.batch_norm"),
-    *("theory.cwo", "theory.lcw", "theory.normprop", "theory.vcl"),
-)
 
 
 def mypy(path: Path, cache: Path) -> subprocess.CompletedProcess[str]:
@@ -30,7 +25,7 @@ def test_it_takes_every_public_name() -> None:
     nodes = list(ast.walk(ast.parse(USER.read_text())))
     read = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     assert not set(jaxnorm.__all__) - read
-    for package in PACKAGES:
+    for package in (*ROOMS, "theory"):
         assert not set(importlib.import_module(f"jaxnorm.{package}").__all__) - read, package
 
 

@@ -5,12 +5,10 @@ what is measured is the library's error alone.
 """
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,6 +16,7 @@ from hypothesis import strategies as st
 
 from jaxnorm import center, project_to_sphere
 from tests import oracles
+from tests.draws import normal
 
 # A sum of m terms has at most m roundings, each of half an eps of the largest term; then come a
 # division, a subtraction and the rounding of the result: (m + 4) eps covers them.
@@ -39,10 +38,6 @@ def in_type(values: Any, dtype: str) -> jax.Array:
 
 def precision(dtype: str) -> contextlib.AbstractContextManager[Any]:
     return jax.enable_x64(dtype == "float64")
-
-
-def normal(seed: int, *shape: int) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 def errors_allowed(dtype: str, roundings: int, scale: Any, result: Any) -> Any:
@@ -129,14 +124,6 @@ def test_a_norm_that_overflows_is_seen_and_stays_in_its_unit(magnitude: float) -
     assert_on_sphere(result[:, 1:], weights[:, 1:], (-2,), "float32", 2.0, True)
 
 
-@pytest.fixture
-def unchecked() -> Iterator[None]:
-    """What users see: without the test run's execution of the shape annotations."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
-
 @pytest.mark.parametrize("function", [center, project_to_sphere])
 @pytest.mark.parametrize(
     ("axes", "given"), [(2, r"\(2,\)"), (-3, r"\(-3,\)"), ((0, -2), r"\(0, -2\)"), ((), r"\(\)")]
@@ -156,7 +143,5 @@ def test_weights_that_are_no_floats_are_refused(function: Any, dtype: str) -> No
         function(jnp.ones((3, 2), dtype), 0)
 
 
-def test_a_centered_sphere_of_single_weights_is_empty() -> None:
-    with pytest.raises(ValueError, match=r"shape \(1, 2\).*one weight each.*centered=False"):
-        project_to_sphere(jnp.ones((1, 2)), 0)
+def test_single_weights_are_centered_to_zero() -> None:
     assert center(jnp.full((1, 2), 5.0), 0).tolist() == [[0.0, 0.0]]

@@ -3,14 +3,12 @@
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from experiments.checkpoints.keeper import keeping
 from experiments.checkpoints.settings import CheckpointSettings
-from experiments.cli import main
 from experiments.config import Config
 from experiments.data.load import load
 from experiments.methods.table import METHODS
@@ -49,28 +47,6 @@ def test_wrong_input_is_told_in_one_line(name, tmp_path, monkeypatch):
     for part in entry.named:
         assert part in said
     assert "\n" not in said
-
-
-END_TO_END = {
-    "compare --dropout 1.5": "error: --dropout is 1.5; wanted at least 0 and less than 1: give",
-    "compare --methods ,": "error: --methods is ','; wanted a name or a path: give such",
-    "paper cwo/tab1 --jobs 0": "error: --jobs is 0; wanted 1 to 1,024: give such a value",
-    "bench step --repeats -1": "error: --repeats is -1; wanted 1 to 1,000,000: give such",
-    "train --dataset toy.npz": "error: cannot read toy.npz: File is not a zip file",
-    "report --folder .": "error: . holds no report; wanted PAPER/ITEM/report.md in it",
-    "report --folder . --verdicts": "error: there is no photographs/results.csv; run what writes",
-}
-
-
-@pytest.mark.parametrize("arguments", END_TO_END)
-def test_the_command_line_says_it_on_stderr(arguments, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path("toy.npz").write_text("no zip")
-    assert main(arguments.split()) == 2
-    captured = capsys.readouterr()
-    assert captured.err.startswith(END_TO_END[arguments])
-    assert captured.err.count("\n") == 1
-    assert captured.out == ""
 
 
 #: What the types that annotate the library refuse before it can, while tests check them.

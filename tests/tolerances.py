@@ -14,10 +14,6 @@ FLOAT32: Tolerance = {"rtol": 2e-6, "atol": 2e-6}
 #: that may be smaller than one.
 FLOAT32_STEPS: Tolerance = {"rtol": 2e-5, "atol": 2e-5}
 
-#: The same after 2e4 steps: each rounds numbers of size 3 to 2e-7, and the errors add up as a
-#: random walk does, 2e-7 * sqrt(2e4) = 3e-5, in each of two runs.
-FLOAT32_MANY_STEPS: Tolerance = {"rtol": 1e-4, "atol": 1e-4}
-
 #: float64 against float64: 2^-53 = 1e-16 times the operations, and times 1e3 for units that pass
 #: near the centre of their sphere, where the projection magnifies whatever error there is.
 FLOAT64: Tolerance = {"rtol": 1e-11, "atol": 1e-11}

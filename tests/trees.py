@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -55,6 +56,24 @@ def assert_close(got: Any, wanted: Any, tolerance: Tolerance = FLOAT32) -> None:
 def assert_equal(got: Any, wanted: Any) -> None:
     """The same, to the bit."""
     assert_close(got, wanted, {"rtol": 0.0, "atol": 0.0})
+
+
+def train(
+    tx: optax.GradientTransformation,
+    params: Any,
+    gradients: Callable[[Any, jax.Array], Any],
+    steps: int,
+    land: Callable[[Any], Any] = lambda params: params,
+) -> Any:
+    """The parameters after steps of ``gradients(params, time)``; ``land`` follows each."""
+
+    def step(carry: Any, time: jax.Array) -> Any:
+        params, state = carry
+        updates, state = tx.update(gradients(params, time), state, params)
+        return (land(optax.apply_updates(params, updates)), state), None
+
+    times = jnp.arange(1.0, steps + 1)
+    return jax.jit(lambda p: jax.lax.scan(step, (p, tx.init(p)), times)[0][0])(params)
 
 
 def largest_difference(got: Any, wanted: Any) -> float:

@@ -189,3 +189,12 @@ def test_standardized_keeps_shape_and_type_and_normalizes(dtype: str) -> None:
 def test_a_constant_activation_is_refused(function: Any) -> None:
     with pytest.raises(ValueError, match=r"constant under N\(0, 1\).*nothing can be divided"):
         function(lambda x: 0 * x + 2)
+
+
+@pytest.mark.parametrize("name", ["relu", "silu", "tanh"])
+def test_without_centering_the_mean_square_is_one(name: str) -> None:
+    case, x = CASES[name], jnp.float32(1.5)
+    with mp.workdps(25):
+        square = expectation(lambda x: case.oracle(x) ** 2, case.kinks)
+    ratio = standardized(case.activation, centered=False)(x) / case.activation(x)
+    np.testing.assert_allclose(ratio, float(1 / mp.sqrt(square)), rtol=1e-6)

@@ -35,9 +35,3 @@ ROWS = jnp.zeros((4, 3))
 def test_what_does_not_fit_is_refused(function, wrong) -> None:
     with pytest.raises(TypeCheckError):
         function(*wrong)
-
-
-def test_splits_have_as_many_labels_as_rows_each() -> None:
-    held_out = np.array([True, False, False, False])
-    train, test = split_by_mask(np.zeros((4, 3)), np.zeros(4, int), held_out)
-    assert [len(part) for part in (*train, *test)] == [3, 3, 1, 1]

@@ -1,11 +1,14 @@
-"""Simulations of covariances, Jacobians and sample variances against what theory says."""
+"""Simulations of covariances, Jacobians and mixtures of modes against what theory says."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from experiments.simulations.covariance import canonical_errors, jacobian_grams, unit_rows
+from experiments.simulations.mixture import Mixture, mixture_samples, train_unit
 from jaxnorm.theory.normprop import canonical_error, expected_jacobian_gram
+from jaxnorm.theory.vcl import mixture_kurtosis
 
 
 @pytest.mark.slow
@@ -31,3 +34,38 @@ def test_the_jacobians_gram_has_the_diagonal_of_theory_and_arcsines_beside():
     wanted = 2 * expected_jacobian_gram(jax.nn.relu) * both * r
     # A mean of values between 0 and 2.93 has a standard error of at most 0.0104.
     np.testing.assert_allclose(got, wanted, atol=0.045)
+
+
+#: To the means' difference, at the start.
+ANGLES = jnp.deg2rad(jnp.array([15.0, 35.0, 55.0, 70.0]))
+
+
+def cosines(setting, *swept):
+    """|cos| at the end by (prior, norm at the start) and by angle, each with draws of its
+    own."""
+    keys = jax.random.split(jax.random.key(0), 4)
+
+    def run(p, start, key, angle):
+        return train_unit(key, p, angle, setting._replace(start=start)).cosine[-1]
+
+    seeds = jax.vmap(run, (None, None, 0, 0))
+    priors, starts = jnp.array(swept).T
+    return np.asarray(jax.jit(jax.vmap(seeds, (0, 0, None, None)))(priors, starts, keys, ANGLES))
+
+
+@pytest.mark.slow
+def test_a_rare_mode_is_merged_and_a_common_one_is_separated(standard_promotion):
+    """The protocol of vcl/fig2 with a quarter of its pairs, half of its steps and of its seeds;
+    the thresholds are those of the whole."""
+    merged, separated = cosines(Mixture(groups=16, steps=2500), (0.1, 1.0), (0.25, 1.0))
+    assert merged.max() < 0.1
+    assert separated.min() > 0.95
+
+
+def test_the_mixture_has_the_kurtosis_of_eq_9():
+    x = np.asarray(mixture_samples(jax.random.key(1), 0.1, 6.0, 200_000), np.float64)
+    parts = x.reshape(10, -1, 2) - x.mean(0)
+    kurtoses = (parts**4).mean(1) / (parts**2).mean(1) ** 2
+    wanted = [float(mixture_kurtosis(0.1, 36.0, 1.0)), 3.0]
+    error = kurtoses.std(0, ddof=1) / np.sqrt(10)
+    assert (np.abs(kurtoses.mean(0) - wanted) < 4 * error).all()

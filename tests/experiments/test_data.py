@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.data.describe import describe_sources
 from experiments.data.load import load
 from experiments.errors import UserError
 from experiments.reading import reading
@@ -97,13 +96,6 @@ def test_folder_and_tar_of_images_are_the_same(tmp_path):
         found = np.column_stack([data.X_train.reshape(8, -1), data.y_train])
         rows = np.column_stack([expected.reshape(8, -1), [0, 0, 0, 1, 1, 1, 0, 1]])
         np.testing.assert_allclose(sorted(found.tolist()), sorted(rows.tolist()), atol=1e-5)
-
-
-def test_sources_are_described():
-    text = describe_sources()
-    assert "digits" in text
-    assert "1348 training and 449 test rows of 8 x 8 x 1" in text
-    assert "test4" in text
 
 
 def test_means_of_many_rows_are_taken_in_float64(tmp_path):

@@ -8,12 +8,9 @@ from experiments.methods.part import Context, Sample
 from experiments.methods.population import GammaDecay
 from jaxnorm import WeightNormalized, effective, exclude, flax_layout
 from jaxnorm.nnx import Functional
+from tests.draws import draw
 from tests.experiments.toy import start, toy_dataset, toy_trainer
 from tests.trees import quick_jit
-
-
-def draw(seed, *shape):
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
 def network(weights, model_state, X, train):

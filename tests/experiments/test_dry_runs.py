@@ -46,6 +46,7 @@ CASES = [
 ]
 
 
+@pytest.mark.kept("fig6", "tab5")
 @pytest.mark.parametrize(("item", "cell", "millions", "steps", "first", "last"), CASES)
 def test_sizes_and_schedules_are_the_papers(item, cell, millions, steps, first, last):
     found = next(c for c in full_cells(ITEMS[item]) if c.cell.name.startswith(cell))

@@ -40,13 +40,6 @@ def test_averaged_kernels_are_projected():
         np.testing.assert_allclose((kernel**2).sum(0), 2, rtol=1e-5)
 
 
-def test_running_statistics_are_averaged():
-    _, (state, metrics) = after_a_round("bn", CLIENTS, 7)
-    assert int(state.epoch) == 1
-    assert np.isfinite(metrics.loss)
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.model_state))
-
-
 def test_each_client_has_few_classes_and_no_row_is_anothers():
     labels = jnp.asarray(np.random.default_rng(0).permutation(np.repeat(np.arange(10), 33)))
     rows = np.asarray(shares(labels, 10, jnp.uint32(3)))

@@ -15,6 +15,10 @@ from jaxnorm.nnx import BatchNorm, functionalize
 
 #: 32 x 32 colour images and ten classes, with batch normalization.
 COUNTS = {
+    # Ikami et al. 2021: three times three layers of 64, 128 and 256 channels.
+    "cnn9": 9 * (3 * 64 + 2 * 64 * 64 + 64 * 128 + 2 * 128 * 128 + 128 * 256 + 2 * 256 * 256)
+    + 2 * 3 * (64 + 128 + 256)
+    + 257 * 10,
     # Luo et al. 2019, appendix B: of one pooling 16 x 16 positions are left.
     "cnn4": 9 * (3 * 32 + 32 * 32 + 32 * 64 + 64 * 64)
     + 16 * 16 * 64 * 512
@@ -48,6 +52,7 @@ COUNTS = {
 
 #: The convolutions and dense layers, projections included; all of them are found by their names.
 KERNELS = {
+    "cnn9": 9 + 1,
     "cnn4": 6,
     "resnet18": 18 + 3,
     "resnet50": 50 + 4,
@@ -79,7 +84,8 @@ def test_parameter_counts(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", [*SHALLOW, "cnn9"])
+@pytest.mark.kept("cnn4", "resnet18", "nin")
+@pytest.mark.parametrize("name", SHALLOW)
 @pytest.mark.parametrize(
     "norm",
     [
@@ -142,6 +148,11 @@ def test_the_layers_of_clevert_et_al() -> None:
     # Twice as large, two positions a side are left of the fifth block, which is pooled.
     larger = positions("elu11", 64)
     assert larger[8:] == [(4, 4, 300), (1, 1, 300), (10,)]
+
+
+def test_nine_layers_are_pooled_twice() -> None:
+    expected = [(side, side, 2048 // side) for side in (32, 16, 8) for _ in range(3)]
+    assert positions("cnn9") == [*expected, (10,)]
 
 
 def test_the_layers_of_the_network_in_network() -> None:

@@ -19,6 +19,7 @@ def test_verdicts_and_rows():
     assert len(report.columns) == len(report.rows[0])
 
 
+@pytest.mark.kept("bound")
 @pytest.mark.parametrize("name", ["lcw/fig1", "lcw/fig3", "normprop/bound", "cwo/signal"])
 def test_small_presets_confirm_the_paper(name, tmp_path):
     report = run_item(ITEMS[name], "smoke", None, tmp_path, "a test")

@@ -1,6 +1,5 @@
 """The networks: shapes, parameter counts in closed form, names, and where biases are."""
 
-import itertools
 from functools import partial
 
 import jax
@@ -35,29 +34,6 @@ def output_shape(functional, shape):
     apply, params, state = functional
     run = partial(apply, train=True)
     return jax.eval_shape(run, params, state, jax.ShapeDtypeStruct(shape, jnp.float32))[0].shape
-
-
-@pytest.mark.parametrize("norm", [None, *AFFINE])
-@pytest.mark.parametrize("channels", [2, 64])
-def test_cnn9(norm, channels):
-    functional = network("cnn9", norm, channels=channels)
-    widths = [3, *[channels] * 3, *[2 * channels] * 3, *[4 * channels] * 3]
-    kernels = sum(9 * before * after for before, after in itertools.pairwise(widths))
-    per_unit = 1 if norm is None else 2
-    expected = kernels + per_unit * sum(widths[1:]) + 10 * (widths[-1] + 1)
-    assert parameter_count(functional.params) == expected
-    assert functional.params["head"]["kernel"].shape == (4 * channels, 10)
-    assert output_shape(functional, (4, 8, 8, 3)) == (4, 10)
-
-
-def test_cnn9_pools_twice():
-    functional = network("cnn9", None, shape=(32, 32, 3))
-    x = jax.ShapeDtypeStruct((2, 32, 32, 3), jnp.float32)
-    run = partial(functional.apply, train=True)
-    text = str(jax.make_jaxpr(run)(functional.params, functional.state, x))
-    for shape in ("2,32,32,64", "2,16,16,128", "2,8,8,256"):
-        assert shape in text
-    assert "2,4,4," not in text
 
 
 @pytest.mark.parametrize("norm", [None, *AFFINE])

@@ -9,15 +9,11 @@ import pytest
 from PIL import Image
 
 from experiments.augmentation.crops import at_random, middle
-from experiments.config import Config
 from experiments.data.pictures import Pictures, load_pictures
 from experiments.data.stream import Stream, cropped_where_read, make_streamed
 from experiments.data.tfds import labelled
 from experiments.errors import UserError
-from experiments.methods.table import METHODS
 from experiments.papers.data import load_data
-from experiments.training.fit import fit
-from experiments.training.trainer import make_trainer
 from tests.experiments.records import write_records
 
 SIDE = 8
@@ -124,15 +120,6 @@ def test_crops_are_taken_where_pictures_are_whole(folder):
     assert cropped_where_read(streamed, "flip") == (streamed, "flip")
     in_memory = streamed._replace(stream=None)
     assert cropped_where_read(in_memory, "resized-crop-flip") == (in_memory, "resized-crop-flip")
-
-
-def test_training_on_pictures_learns_their_colour(folder):
-    data = load_pictures(folder / "imagenet", SIDE)
-    config = Config(model="mlp", depth=1, width=16, epochs=12, batch_size=6)
-    config = config.changed(augment="resized-crop-flip", learning_rate=0.05)
-    run = fit(make_trainer(METHODS["none"], config, data), data, 0)
-    assert run.curve[-1].train_loss < 0.5 * run.curve[0].train_loss
-    assert run.curve[-1].test_accuracy > 0.9
 
 
 def test_a_folder_without_pictures_is_no_class(folder, tmp_path):

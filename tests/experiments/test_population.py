@@ -13,7 +13,6 @@ from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.epoch import EpochPlan, Refresh
 from experiments.training.evaluate import make_evaluate
 from experiments.training.runners import Stepwise
-from experiments.training.trainer import make_trainer
 from jaxnorm import effective, standardized
 from tests.experiments.parallel import with_keys
 from tests.experiments.toy import SETTINGS, start, toy_dataset, toy_trainer
@@ -86,21 +85,6 @@ def test_the_strength_is_multiplied_as_asked():
     plain = Output(jnp.zeros((1, 2)), {}, jnp.float32(1.0))
     found = part.forward(lambda weights, X: plain, raw, own, keys, context)(raw, keys)
     assert float(found.loss) == pytest.approx(1 + 3 * (0.5 * 4 + 0.25))
-
-
-def test_normprop_trains_with_a_batch_of_one_and_batch_normalization_cannot():
-    """From one sample batch normalization makes a constant: its logits never see the input."""
-    data = toy_dataset()
-    accuracies = {}
-    for method in ("normprop", "bn"):
-        settings = SETTINGS.changed(batch_size=1, learning_rate=0.002)
-        trainer = make_trainer(METHODS[method], settings, data)
-        state = start(trainer, 0)
-        for _ in range(2):
-            state, metrics = trainer.epoch(state, *data[:2])
-        accuracies[method] = float(metrics.accuracy)
-    assert accuracies["normprop"] > 0.8
-    assert accuracies["bn"] < 0.6
 
 
 def test_batch_data_normalization_keeps_running_statistics_for_evaluation():

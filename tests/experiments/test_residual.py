@@ -6,9 +6,18 @@ import numpy as np
 import pytest
 from flax import nnx
 
+import jaxnorm
+from experiments.config import Config
+from experiments.data.dataset import Dataset
+from experiments.methods.scale_noise import branch_ends, quieted
+from experiments.methods.table import METHODS
 from experiments.models.norms import NORMS
+from experiments.models.registry import build
 from experiments.models.residual import Residual
 from experiments.models.style import Style
+from experiments.training.evaluate import evaluated_weights
+from experiments.training.trainer import make_trainer
+from jaxnorm.nnx import functionalize
 
 Layers = tuple[tuple[int, int, int], ...]
 
@@ -55,3 +64,50 @@ def test_what_is_normalized_activated_and_dropped() -> None:
     assert residual.sum.norm is None
     drops = [path for path, m in nnx.iter_modules(residual) if isinstance(m, nnx.Dropout)]
     assert drops == [("sum", "dropout")]
+
+
+@pytest.mark.kept("wrn28x10")
+@pytest.mark.parametrize(
+    ("model", "branches"), [("resnet110", 54), ("resnet50", 16), ("wrn28x10", 0), ("cnn9", 0)]
+)
+def test_branches_are_counted(model: str, branches: int) -> None:
+    config = Config(model=model, channels=2)
+    network = nnx.eval_shape(lambda: build(config, (32, 32, 3), 10, nnx.Rngs(0)))
+    assert len(set(branch_ends(network))) == branches
+
+
+def test_scales_at_the_ends_alone_are_smaller() -> None:
+    names = ("units/1/branch/1/", "units/2/branch/1/", "units/3/branch/1/", "units/10/branch/1/")
+    kernels = {"units": {i: {"branch": {j: {"kernel": np.ones((3, 2))} for j in (0, 1)}}
+                         for i in (1, 2, 3, 10, 100)}}  # fmt: skip
+    raw = jaxnorm.reparametrize(jax.tree.map(jax.numpy.asarray, kernels), jaxnorm.Scaled)
+    quiet = quieted(raw, names)["units"]
+    for unit, scale in ((1, 0.5), (10, 0.5), (100, 1.0)):
+        np.testing.assert_array_equal(quiet[unit]["branch"][0]["kernel"].scale, 1.0)
+        np.testing.assert_array_equal(quiet[unit]["branch"][1]["kernel"].scale, scale)
+
+
+@pytest.mark.slow
+def test_logits_of_54_branches_start_of_order_one() -> None:
+    """With scales of 1 their deviation is of order 100 in this narrow network."""
+    X = np.random.default_rng(0).standard_normal((4, 8, 8, 3)).astype(np.float32)
+    y = np.arange(4, dtype=np.int32) % 2
+    method = METHODS["cwo-linear"]
+    config = Config(model="resnet110", channels=4, epochs=1, batch_size=4)
+    trainer = make_trainer(method, config, Dataset(X, y, X, y, "random images", 2))
+    state = trainer.init(np.uint32(0), X)
+    apply = functionalize(trainer.network(jax.random.key(0))).apply
+
+    def logits(params: object) -> jax.Array:
+        weights = evaluated_weights(method, state._replace(params=params))
+        return apply(weights, state.model_state, jax.numpy.asarray(X), train=False)[0]
+
+    is_scaled = lambda x: isinstance(x, jaxnorm.Scaled)  # noqa: E731
+    loud = jax.tree.map(
+        lambda x: jaxnorm.Scaled.from_kernel(x.kernel, x.fan_in_axes) if is_scaled(x) else x,
+        state.params,
+        is_leaf=is_scaled,
+    )
+    deviation = jax.jit(lambda params: logits(params).std())
+    assert deviation(state.params) < 3
+    assert deviation(loud) > 50

@@ -18,12 +18,9 @@ from jaxnorm import effective
 from tests.devices import collectives, traffic
 from tests.experiments.parallel import BATCH, DATA, placement, trainer, trainer_of
 
-#: Each test here takes many seconds.
-pytestmark = pytest.mark.slow
-
 FLOAT = 4  # bytes
 METRICS = 2 * FLOAT
-DEVICES = 8
+DEVICES, LAYERS = 8, 2
 
 
 def state_shapes(subject):
@@ -51,7 +48,11 @@ def size(tree):
     return FLOAT * sum(leaf.size for leaf in leaves)
 
 
-@pytest.mark.parametrize("method", ["none", "bn", "cwo", "lcw", "wn", "normprop", "vcl"])
+#: Of what works on kernels alone, in the default run, what has most parts: cwo.
+KERNELS = [pytest.param(name, marks=pytest.mark.slow) for name in ("lcw", "wn", "normprop")]
+
+
+@pytest.mark.parametrize("method", ["none", "bn", "cwo", "vcl", *KERNELS])
 def test_one_all_reduce_a_step(method):
     """Of the gradients of plain kernels, running statistics and metrics: no method adds a byte."""
     where = placement("jit", DEVICES)
@@ -63,7 +64,16 @@ def test_one_all_reduce_a_step(method):
     assert sent.bytes == size(plain) + size(state.model_state) + METRICS
 
 
-@pytest.mark.parametrize("method", ["bn", "cwo"])
+def test_the_whole_batch_s_statistics_cost_three_all_reduces_a_layer():
+    """The shift, the sums and their gradients, which travel on their own."""
+    where = placement("jit", DEVICES)
+    subject = trainer("bn", where)
+    state = state_shapes(subject)
+    sent = traffic(subject.step, on(where.state_shardings(state), state), keyed_shapes())
+    assert sent.operations == ["all-reduce"] * (1 + 3 * LAYERS)
+
+
+@pytest.mark.parametrize("method", ["bn", "cwo", "vcl", *KERNELS])
 def test_one_all_reduce_a_step_of_shard_map(method):
     """Of the gradients of raw parameters, scales among them."""
     where = placement("shard_map", DEVICES)
@@ -104,6 +114,7 @@ def all_reduces_with_a_kernel_split_along_its_fan_in(method):
     return collectives(step, on(shardings, state), keyed_shapes()).count("all-reduce")
 
 
+@pytest.mark.slow
 def test_a_kernel_split_along_its_fan_in_costs_one_all_reduce_or_two():
     """cwo: the sum, the squares and the scale's gradient, in one.
 

@@ -41,6 +41,7 @@ def one_step(name, where=ONE, **settings):
     return state, *compiled(put(where, state), *where.replicate((X[0], y[0])))
 
 
+@pytest.mark.slow
 def test_microbatches_make_the_same_step():
     """Where rows do not see each other, the mean of the parts' gradients is the batch's."""
     _, whole, metrics = one_step("cwo")

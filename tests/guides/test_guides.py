@@ -75,13 +75,3 @@ class TestGuide:
     def test_its_shell_blocks_parse(self, path: Path) -> None:
         for block in shell_blocks(path):
             assert not parses(block)
-
-    def test_its_lines_fit(self, path: Path) -> None:
-        """Of the code, which is read on narrow pages."""
-        assert not [
-            line for block in blocks(path) for line in block.splitlines() if len(line) > 100
-        ]
-
-    def test_its_links_exist(self, path: Path) -> None:
-        for link in re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text()):
-            assert (path.parent / link).exists(), link

@@ -27,6 +27,7 @@ def strengths(net, key, **options):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [pytest.param("dense", marks=pytest.mark.slow), "conv"])
 def test_it_is_the_strength_of_the_explicit_hessian(kind):
     """Of the pre-activations, sample by sample, in float64: within the draws' standard error."""

@@ -10,15 +10,12 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 from jaxnorm.losses import gamma_decay, gamma_decay_strength, perceptron_gamma_decay_strength
+from tests.draws import draw
 
 M = 50.0
 # Standard errors that an estimate may be off: one test in ten thousand fails at 4 by chance, and
 # the seeds are fixed.
 SIGMAS = 4.0
-
-
-def draw(seed: int, *shape: int) -> jax.Array:
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
 def normalize(h: Any) -> Any:
@@ -85,6 +82,7 @@ class Net:
         return -logits[self.labels[j]]
 
 
+@pytest.mark.kept("dense")
 @pytest.mark.parametrize("kind", ["dense", "conv"])
 def test_the_strength_is_that_of_the_explicit_hessian(kind: str) -> None:
     """The mean of many draws of two probes each, within its own standard error."""

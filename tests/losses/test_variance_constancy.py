@@ -15,17 +15,15 @@ from jaxnorm.losses import (
     total_variance_constancy,
     variance_constancy_loss,
 )
+from tests.draws import normal
 from tests.losses.oracles import variance_constancy
+from tests.oracles import slopes
 
 # Two variances of a few values, a quotient and a square, on terms of order one to a hundred.
 FLOAT32 = {"rtol": 2e-5, "atol": 1e-6}
 loss = jax.jit(
     variance_constancy_loss, static_argnames=("sample_size", "sample_axes", "axis_name", "groups")
 )
-
-
-def normal(seed: int, *shape: int) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 @st.composite
@@ -46,6 +44,20 @@ def test_the_loss_is_that_of_numpy(case: dict[str, Any], seed: int) -> None:
     got = loss(x, beta, sample_size=n, sample_axes=axes, groups=groups)
     assert (got.shape, got.dtype) == ((), jnp.float32)
     np.testing.assert_allclose(got, variance_constancy(x, beta, n, axes, groups), **FLOAT32)
+
+
+def test_gradients_are_those_of_differences_in_numpy() -> None:
+    """Of what the loss reads, and zero elsewhere: a group of five rows has one too many."""
+    x, beta = 2 * normal(3, 10, 3) + 3, np.abs(normal(4, 3)) + 0.3
+    options = {"sample_size": 2, "groups": 2}
+    got = jax.grad(loss, (0, 1))(jnp.float32(x), jnp.float32(beta), **options)
+    of_x, of_beta = (
+        slopes(lambda x: variance_constancy(x, beta, 2, groups=2), x),
+        slopes(lambda beta: variance_constancy(x, beta, 2, groups=2), beta),
+    )
+    for gradient, wanted in zip(got, (of_x, of_beta), strict=True):
+        np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=1e-5)
+    assert not np.asarray(got[0])[[4, 9]].any()
 
 
 def test_none_is_all_axes_but_the_last() -> None:

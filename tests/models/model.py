@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
+
+from tests.draws import draw
 
 BATCH, CLASSES = 8, 3
 
@@ -34,11 +35,6 @@ class Model(NamedTuple):
     one_by_one: tuple[Callable[..., Any], tuple[Any, ...]] | None = None
 
 
-def values(seed: int, *shape: int) -> Any:
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
-
-
-IMAGES = values(0, BATCH, 8, 8, 3)
-SEQUENCES = values(1, BATCH, 5, 6)
-TOKENS = jnp.asarray(np.random.default_rng(2).integers(0, 11, (BATCH, 6)), jnp.int32)
+IMAGES = draw(0, BATCH, 8, 8, 3)
+SEQUENCES = draw(1, BATCH, 5, 6)
 LABELS = jnp.arange(BATCH, dtype=jnp.int32) % CLASSES

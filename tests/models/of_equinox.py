@@ -6,7 +6,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tests.models.model import BATCH, CLASSES, IMAGES, SEQUENCES, Model, values
+from tests.draws import draw
+from tests.models.model import BATCH, CLASSES, IMAGES, SEQUENCES, Model
 
 KEY = jax.random.key(0)
 
@@ -92,7 +93,7 @@ def gru() -> Model:
     def first_step(params: Any, x: Any, states: Any) -> Any:
         return jax.vmap(eqx.combine(params, static).first_step)(x, states)
 
-    states = values(3, BATCH, 7)
+    states = draw(3, BATCH, 7)
     rules = ((r"cell/weight_[ih]h$", (-1,)), (r"head/weight$", (-1,)))
     return Model(
         apply,

@@ -1,11 +1,11 @@
-"""Flax Linen: a residual network with batch normalization, and a Transformer for sequences."""
+"""Flax Linen: a residual network with batch normalization."""
 
 from typing import Any
 
 import flax.linen as nn
 import jax
 
-from tests.models.model import CLASSES, IMAGES, TOKENS, Model
+from tests.models.model import CLASSES, IMAGES, Model
 from tests.trees import quick_jit
 
 KEY = jax.random.key(0)
@@ -37,25 +37,6 @@ class ResNet(nn.Module):
         return nn.Dense(CLASSES)(x.mean((1, 2)))
 
 
-class EncoderLayer(nn.Module):
-    @nn.compact
-    def __call__(self, x: Any) -> Any:
-        y = nn.LayerNorm()(x)
-        attention = nn.MultiHeadDotProductAttention(2, dropout_rate=0.1, deterministic=False)
-        x = x + nn.Dropout(0.1, deterministic=False)(attention(y))
-        y = nn.Dense(8, name="out")(nn.gelu(nn.Dense(16, name="up")(nn.LayerNorm()(x))))
-        return x + nn.Dropout(0.1, deterministic=False)(y)
-
-
-class Transformer(nn.Module):
-    @nn.compact
-    def __call__(self, tokens: Any) -> Any:
-        x = nn.Embed(11, 8)(tokens)
-        x = x + self.param("positions", nn.initializers.normal(0.02), (1, tokens.shape[1], 8))
-        x = EncoderLayer(name="layer")(x)
-        return nn.Dense(CLASSES, name="head")(nn.LayerNorm()(x).mean(1))
-
-
 def _made(module: nn.Module, x: Any) -> tuple[Any, Any]:
     """The model as a function of its parameters, with new batch statistics left behind."""
     variables = quick_jit(module.init)({"params": KEY, "dropout": KEY}, x)
@@ -75,13 +56,3 @@ def resnet() -> Model:
         (r"^Dense_0/kernel$", (-2,)),
     )
     return Model(apply, params, (IMAGES,), rules, "^Dense_0/")
-
-
-def transformer() -> Model:
-    apply, params = _made(Transformer(), TOKENS)
-    rules = (
-        (r"/(query|key|value)/kernel$", (-3,)),
-        (r"Attention_0/out/kernel$", (-3, -2)),
-        (r"(up|out|head)/kernel$", (-2,)),
-    )
-    return Model(apply, params, (TOKENS,), rules, "^head/")

@@ -6,13 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxnorm.nnx import BatchNorm
+from tests.draws import normal
 
 WIDTH, ROWS, EPSILON, MOMENTUM = 3, 24, 1e-3, 0.8
 OPTIONS = {"epsilon": EPSILON, "momentum": MOMENTUM}
-
-
-def normal(seed: int, *shape: int) -> Any:
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 SCALE, BIAS = normal(1, WIDTH), normal(2, WIDTH)

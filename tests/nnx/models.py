@@ -1,10 +1,9 @@
-"""Small models, written the way flax's own examples are; and the same without normalization."""
+"""Small models, written the way flax's own examples are."""
 
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import jax
 from flax import nnx
 
 #: Channels, or the width of a dense layer.
@@ -13,28 +12,21 @@ IMAGES = (2, 8, 8, 3)
 ROWS = (6, 5)
 
 
-def _no_norm(num_features: int, **settings: Any) -> Callable[[Any], Any]:
-    """In the place of ``nnx.BatchNorm`` where a network is built without it."""
-    del num_features, settings
-    return lambda x: x
-
-
-def _convolution_and_norm(normalized: bool) -> tuple[Any, Any]:
-    """As in flax's ImageNet example; without normalization the convolutions have biases."""
-    norm = partial(nnx.BatchNorm, momentum=0.9, epsilon=1e-5) if normalized else _no_norm
-    return partial(nnx.Conv, use_bias=not normalized), norm
+#: As in flax's ImageNet example.
+_conv = partial(nnx.Conv, use_bias=False)
+_norm = partial(nnx.BatchNorm, momentum=0.9, epsilon=1e-5)
 
 
 class ResNetBlock(nnx.Module):
-    def __init__(self, inputs: int, filters: int, conv: Any, norm: Any, strides: Any, rngs: Any):
-        self.conv1 = conv(inputs, filters, (3, 3), strides, rngs=rngs)
-        self.norm1 = norm(filters, rngs=rngs)
-        self.conv2 = conv(filters, filters, (3, 3), rngs=rngs)
-        self.norm2 = norm(filters, scale_init=nnx.initializers.zeros_init(), rngs=rngs)
+    def __init__(self, inputs: int, filters: int, strides: Any, rngs: Any):
+        self.conv1 = _conv(inputs, filters, (3, 3), strides, rngs=rngs)
+        self.norm1 = _norm(filters, rngs=rngs)
+        self.conv2 = _conv(filters, filters, (3, 3), rngs=rngs)
+        self.norm2 = _norm(filters, scale_init=nnx.initializers.zeros_init(), rngs=rngs)
         self.projects = inputs != filters or strides != (1, 1)
         if self.projects:
-            self.conv_proj = conv(inputs, filters, (1, 1), strides, rngs=rngs)
-            self.norm_proj = norm(filters, rngs=rngs)
+            self.conv_proj = _conv(inputs, filters, (1, 1), strides, rngs=rngs)
+            self.norm_proj = _norm(filters, rngs=rngs)
 
     def __call__(self, x: Any) -> Any:
         residual = x
@@ -46,16 +38,15 @@ class ResNetBlock(nnx.Module):
 
 
 class ResNet(nnx.Module):
-    def __init__(self, rngs: nnx.Rngs, normalized: bool = True, classes: int = 4):
-        conv, norm = _convolution_and_norm(normalized)
-        self.conv_init = conv(3, WIDTH, (3, 3), rngs=rngs)
-        self.bn_init = norm(WIDTH, rngs=rngs)
+    def __init__(self, rngs: nnx.Rngs):
+        self.conv_init = _conv(3, WIDTH, (3, 3), rngs=rngs)
+        self.bn_init = _norm(WIDTH, rngs=rngs)
         blocks = [
-            ResNetBlock(WIDTH, WIDTH, conv, norm, (1, 1), rngs),
-            ResNetBlock(WIDTH, 2 * WIDTH, conv, norm, (2, 2), rngs),
+            ResNetBlock(WIDTH, WIDTH, (1, 1), rngs),
+            ResNetBlock(WIDTH, 2 * WIDTH, (2, 2), rngs),
         ]
         self.blocks = nnx.List(blocks)
-        self.head = nnx.Linear(2 * WIDTH, classes, rngs=rngs)
+        self.head = nnx.Linear(2 * WIDTH, 4, rngs=rngs)
 
     def __call__(self, x: Any) -> Any:
         x = nnx.relu(self.bn_init(self.conv_init(x)))
@@ -64,46 +55,15 @@ class ResNet(nnx.Module):
         return self.head(x.mean((1, 2)))
 
 
-class ConvNet(nnx.Module):
-    """Two times convolution, normalization, ReLU."""
-
-    def __init__(self, rngs: nnx.Rngs, normalized: bool = True):
-        conv, norm = _convolution_and_norm(normalized)
-        self.conv1 = conv(3, WIDTH, (3, 3), rngs=rngs)
-        self.norm1 = norm(WIDTH, rngs=rngs)
-        self.conv2 = conv(WIDTH, WIDTH, (3, 3), strides=2, rngs=rngs)
-        self.norm2 = norm(WIDTH, rngs=rngs)
-        self.head = nnx.Linear(WIDTH, 4, rngs=rngs)
-
-    def __call__(self, x: Any) -> Any:
-        x = nnx.relu(self.norm1(self.conv1(x)))
-        x = nnx.relu(self.norm2(self.conv2(x)))
-        return self.head(x.mean((1, 2)))
-
-
-class MLP(nnx.Module):
-    """As in flax's MNIST tutorial, with biases in front of the normalization, and dropout."""
-
-    def __init__(self, rngs: nnx.Rngs):
-        self.linear1 = nnx.Linear(5, WIDTH, rngs=rngs)
-        self.norm1 = nnx.BatchNorm(WIDTH, rngs=rngs)
-        self.dropout = nnx.Dropout(0.5, rngs=rngs)
-        self.linear2 = nnx.Linear(WIDTH, 4, rngs=rngs)
-
-    def __call__(self, x: Any) -> Any:
-        return self.linear2(self.dropout(nnx.relu(self.norm1(self.linear1(x)))))
-
-
 class PreActivation(nnx.Module):
     """Normalization, ReLU, convolution: the normalization comes before a zero-padded kernel."""
 
     def __init__(self, rngs: nnx.Rngs):
-        conv, norm = _convolution_and_norm(normalized=True)
-        self.conv_init = conv(3, WIDTH, (3, 3), rngs=rngs)
-        self.norm1 = norm(WIDTH, rngs=rngs)
-        self.conv1 = conv(WIDTH, WIDTH, (3, 3), rngs=rngs)
-        self.norm2 = norm(WIDTH, rngs=rngs)
-        self.conv2 = conv(WIDTH, WIDTH, (3, 3), rngs=rngs)
+        self.conv_init = _conv(3, WIDTH, (3, 3), rngs=rngs)
+        self.norm1 = _norm(WIDTH, rngs=rngs)
+        self.conv1 = _conv(WIDTH, WIDTH, (3, 3), rngs=rngs)
+        self.norm2 = _norm(WIDTH, rngs=rngs)
+        self.conv2 = _conv(WIDTH, WIDTH, (3, 3), rngs=rngs)
 
     def __call__(self, x: Any) -> Any:
         x = self.conv_init(x)
@@ -138,11 +98,6 @@ def norm(rngs: nnx.Rngs, **settings: Any) -> nnx.BatchNorm:
     return nnx.BatchNorm(WIDTH, rngs=rngs, **settings)
 
 
-def simple(forward: Callable[[Any, Any], Any]) -> Callable[[nnx.Rngs], Custom]:
-    """Makes a model of one Linear ``layer`` and one normalization ``norm``."""
-    return lambda rngs: Custom(forward, layer=dense(rngs, 5), norm=norm(rngs))
-
-
 def containers(rngs: nnx.Rngs) -> Custom:
     """Layers in an nnx.List, an nnx.Dict and an nnx.Sequential."""
 
@@ -157,12 +112,3 @@ def containers(rngs: nnx.Rngs) -> Custom:
         named=nnx.Dict(dense=dense(rngs), norm=norm(rngs)),
         sequence=nnx.Sequential(dense(rngs), norm(rngs), nnx.relu),
     )
-
-
-def _body(m: Any, x: Any) -> Any:
-    return nnx.relu(m.norm(m.layer(x)))
-
-
-#: Normalization inside rematerialized functions: JAX's, and NNX's with the model as an argument.
-checkpointed = simple(lambda m, x: jax.checkpoint(partial(_body, m))(x))
-rematerialized = simple(lambda m, x: nnx.remat(_body)(m, x))

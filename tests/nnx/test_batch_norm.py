@@ -1,4 +1,4 @@
-"""`jaxnorm.nnx.BatchNorm` in all its variants against float64 NumPy, Flax, and any devices."""
+"""`jaxnorm.nnx.BatchNorm` in all its variants against float64 NumPy and Flax."""
 
 from typing import Any
 
@@ -7,10 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from jax.sharding import PartitionSpec as P
 
-from jaxnorm.nnx import BatchNorm, functionalize, replace_batch_norm
-from tests.devices import BOTH, DEVICES, mesh
+from jaxnorm.nnx import BatchNorm, functionalize
 from tests.nnx.batch_norm import (
     BIAS,
     CASES,
@@ -51,10 +49,6 @@ def trained(layer: Any, x: Any, cotangent: Any, **call: Any) -> dict[str, Any]:
         return (output * cotangent).sum(), (output, after)
 
     (by_x, by_params), (output, after) = quick_jit(jax.grad(loss, (0, 1), has_aux=True))(x, params)
-    return named(output, by_x, by_params, after)
-
-
-def named(output: Any, by_x: Any, by_params: Any, after: Any) -> dict[str, Any]:
     gradients = {f"by_{name}": value for name, value in by_params.items()}
     return {"output": output, "by_x": by_x} | gradients | dict(after)
 
@@ -119,22 +113,15 @@ def test_it_is_flax_s_over_several_batches(name: str, axis: int) -> None:
         WIDTH, **OPTIONS, **own, axis=axis, use_fast_variance=False, rngs=nnx.Rngs(0)
     )
     ours, other = case.layer(axis=axis), with_values(flax)
-    turned, back = (lambda a: jnp.moveaxis(a, -1, axis)), (lambda a: jnp.moveaxis(a, axis, -1))
-    x, gradient = case.activations(), cotangent(case)
-    call = {key: turned(jnp.broadcast_to(mask, x.shape)) for key, mask in case.call().items()}
-    got = trained(ours, turned(x), turned(gradient), **call)
-    assert_close(got, trained(other, turned(x), turned(gradient), **call))
-    assert_close(
-        got | {key: back(got[key]) for key in ("output", "by_x")}, in_numpy(case, x, gradient)
-    )
+    x = jnp.moveaxis(case.activations(), -1, axis)
+    call = {
+        key: jnp.moveaxis(jnp.broadcast_to(mask, case.shape), -1, axis)
+        for key, mask in case.call().items()
+    }
     for step in range(3):
-        np.testing.assert_allclose(ours(turned(x) + step), other(turned(x) + step), **FLOAT32)
+        np.testing.assert_allclose(ours(x + step, **call), other(x + step, **call), **FLOAT32)
     ours.eval(), other.eval()
-    np.testing.assert_allclose(ours(turned(x)), other(turned(x)), **FLOAT32)
-    scale, bias = affine(case)
-    taken_out = replace_batch_norm(nnx.Sequential(nnx.relu, ours))(turned(x))
-    wanted = np.maximum(np.float64(x), 0) * scale + bias
-    np.testing.assert_allclose(back(taken_out), wanted, **FLOAT32)
+    np.testing.assert_allclose(ours(x), other(x), **FLOAT32)
 
 
 @pytest.mark.parametrize("groups", [1, 4])
@@ -157,15 +144,6 @@ def test_other_types(groups: int, dtype: str) -> None:
         assert_close(got, in_numpy(case, x, back), tolerance)
         layer.eval()
         assert layer(x).dtype == dtype
-
-
-def test_bfloat16_of_large_offset() -> None:
-    """Near 1e4 bfloat16 numbers are 64 apart; the float32 mean of them is right to 1e-3."""
-    x = jnp.asarray(1e4 + 500 * normal(4, 100, WIDTH), jnp.bfloat16)
-    wide = np.asarray(x, np.float64)
-    wanted = (wide - wide.mean(0)) / wide.std(0)
-    got = np.asarray(BatchNorm(WIDTH)(x), np.float64)
-    np.testing.assert_allclose(got, wanted, rtol=2.0**-8, atol=1e-5)
 
 
 def test_a_mask_of_single_values_counts_unit_by_unit() -> None:
@@ -200,90 +178,6 @@ def test_the_limits_of_renormalization_are_reached_above_below_and_not_at_all() 
     far = FULL.layer(renormalize=(1e3, 1e3))(case.activations())
     running = FULL.layer(use_running_average=True)(case.activations())
     np.testing.assert_allclose(far, running, rtol=2e-5, atol=2e-5)
-
-
-#: What devices compute together, by the layer's own arguments on one device.
-SHARED = {
-    "the whole batch": Case(),
-    "ghost batches": Case(groups=8),
-    "unequal counts": Case(masked=True),
-    "renormalized": Case(renormalize=(2.0, 1.5)),
-}
-
-
-def local(layer: Any, masked: bool, total: Any = lambda x: x) -> Any:
-    """Of one device's rows: ``total`` is the sum over devices."""
-    apply, params, state = functionalize(layer)
-
-    def run(x: Any, back: Any, kept: Any) -> Any:
-        def loss(x: Any, params: Any) -> Any:
-            call = {"mask": kept[:, None]} if masked else {}
-            output, after = apply(params, state, x, train=True, **call)
-            return total((output * back).sum()), (output, after)
-
-        gradients, (output, after) = jax.grad(loss, (0, 1), has_aux=True)(x, params)
-        return output, *gradients, after
-
-    return run
-
-
-@BOTH
-@DEVICES
-@pytest.mark.parametrize("name", SHARED)
-def test_a_sharded_batch_under_jit(name: str, devices: int, axis_type: Any) -> None:
-    case = SHARED[name]
-    x, back = case.activations(), cotangent(case)
-    with jax.set_mesh(mesh(devices, axis_type)):
-        given = jax.device_put((x, back, jnp.asarray(KEPT)), P("data"))
-        got = named(*quick_jit(local(case.layer(), case.masked))(*given))
-    assert_close(got, in_numpy(case, x, back))
-
-
-@DEVICES
-@pytest.mark.parametrize(
-    ("name", "offset"), [*((name, 0.0) for name in SHARED), ("unequal counts", 1000.0)]
-)
-def test_under_shard_map(name: str, offset: float, devices: int) -> None:
-    """Ghost batches of a device's own rows; else what all have, by ``axis_name``.
-
-    The mean of the devices' means would be another; a shift cancels, where a device has none.
-    """
-    case = SHARED[name]
-    alone = case.groups > 1
-    layer = case.layer(groups=case.groups // devices) if alone else case.layer(axis_name="data")
-    x, back = case.activations() + offset, cotangent(case)
-
-    def run(*given: Any) -> Any:
-        output, by_x, by_params, after = local(
-            layer, case.masked, lambda total: jax.lax.psum(total, "data")
-        )(*given)
-        return output, by_x, by_params, jax.lax.pmean(after, "data") if alone else after
-
-    with jax.set_mesh(mesh(devices)):
-        rows = P("data")
-        out = (rows, rows, P(), P())
-        mapped = jax.shard_map(run, in_specs=(rows,) * 3, out_specs=out)
-        got = named(*quick_jit(mapped)(x, back, jnp.asarray(KEPT)))
-    if offset:
-        del got["by_scale"]  # a sum of what is rounded
-    # Near 1000 the activations themselves are rounded to 6e-5.
-    tolerance = {"rtol": 1e-4, "atol": 3e-4} if offset else FLOAT32
-    assert_close(got, in_numpy(case, x, back), tolerance)
-
-
-@DEVICES
-@pytest.mark.parametrize("name", SHARED)
-def test_under_pmap(name: str, devices: int) -> None:
-    case = SHARED[name]
-    alone = case.groups > 1
-    layer = case.layer(groups=case.groups // devices) if alone else case.layer(axis_name="data")
-    mapped = jax.pmap(local(layer, case.masked), axis_name="data", devices=jax.devices()[:devices])
-    x, back = case.activations(), cotangent(case)
-    given = (a.reshape(devices, -1, *a.shape[1:]) for a in (x, back, jnp.asarray(KEPT)))
-    output, _, _, after = mapped(*given)
-    statistics = jax.tree.map(lambda leaf: leaf.mean(0), after)
-    wanted = in_numpy(case, x, back)
-    assert_close({"output": output.reshape(x.shape)} | statistics, wanted)
 
 
 @pytest.mark.usefixtures("standard_promotion")

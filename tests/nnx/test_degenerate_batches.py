@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from jaxnorm.nnx import BatchNorm, PopulationNorm, functionalize
-from tests.nnx.batch_norm import normal
+from tests.draws import normal
 
 EPSILONS = pytest.mark.parametrize("epsilon", [1e-5, 0.0])
 KINDS = pytest.mark.parametrize("kind", [BatchNorm, PopulationNorm])

@@ -9,6 +9,7 @@ import pytest
 
 from jaxnorm import fold_batch_norm
 from jaxnorm.nnx import BatchNorm
+from tests.draws import normal
 
 #: Five float32 operations an entry, on values of order one and scales up to 1/sqrt(0.1).
 FLOAT32 = {"rtol": 2e-6, "atol": 2e-6}
@@ -29,10 +30,6 @@ KERNELS = {
 ALL = (True, True, True)
 
 
-def drawn(seed: int, *shape: int) -> Any:
-    return np.random.default_rng(seed).normal(size=shape)
-
-
 def float32(x: Any) -> Any:
     return jnp.asarray(x, jnp.float32)
 
@@ -42,11 +39,11 @@ def setting(case: str, parts: tuple[bool, bool, bool] = ALL, **changes: Any) -> 
     shape, axes, equation = KERNELS[case]
     kernel, output = equation.split("->")[0].split(",")[1], equation.split("->")[1]
     units = tuple(shape[kernel.index(letter)] for letter in output[1:])
-    own = {name: drawn(seed, *units) for seed, name in enumerate(("bias", "scale", "offset"), 3)}
+    own = {name: normal(seed, *units) for seed, name in enumerate(("bias", "scale", "offset"), 3)}
     own = {name: own[name] if used else None for name, used in zip(own, parts, strict=True)}
     variance = np.random.default_rng(2).uniform(0.1, 2, size=units)
-    statistics = {"mean": drawn(1, *units), "variance": variance}
-    kernels = {"kernel": drawn(0, *shape), "fan_in_axes": axes, "epsilon": EPSILON}
+    statistics = {"mean": normal(1, *units), "variance": variance}
+    kernels = {"kernel": normal(0, *shape), "fan_in_axes": axes, "epsilon": EPSILON}
     return kernels | statistics | own | changes
 
 
@@ -75,7 +72,7 @@ def test_equals_the_layer_and_then_the_normalization(case: str, parts: Any) -> N
     a = setting(case, parts)
     inputs, kernel = equation.split("->")[0].split(",")
     sizes = dict(zip(kernel, shape, strict=True)) | {"b": 3}
-    x = drawn(6, *(sizes[letter] for letter in inputs))
+    x = normal(6, *(sizes[letter] for letter in inputs))
     bias, scale, offset = (a[name] for name in ("bias", "scale", "offset"))
     y = np.einsum(equation, x, a["kernel"]) + (0 if bias is None else bias)
     y = (y - a["mean"]) / np.sqrt(a["variance"] + a["epsilon"])
@@ -110,7 +107,7 @@ def test_constant_channel_without_epsilon_is_not_divided() -> None:
     names = {"mean": "mean", "var": "variance", "scale": "scale", "bias": "offset"}
     for own, name in names.items():
         getattr(layer, own)[...] = float32(arguments[name])
-    x = float32(drawn(6, 3, 5))
+    x = float32(normal(6, 3, 5))
     evaluated = layer(x @ float32(arguments["kernel"]) + float32(arguments["bias"])[None])
     np.testing.assert_allclose(x @ kernel + bias[None], evaluated, **SUMS)
 
@@ -122,7 +119,7 @@ def test_float64_parts_are_not_narrowed_on_their_way_into_a_float32_kernel(wide:
     """b - mu loses everything in float32, where mu is 1e9 and b is not far from it."""
     arguments = setting("dense")
     if "mean" in wide:
-        arguments |= {"mean": 1e9 + np.arange(4.0), "bias": 1e9 + drawn(1, 4)}
+        arguments |= {"mean": 1e9 + np.arange(4.0), "bias": 1e9 + normal(1, 4)}
     with jax.enable_x64(True):
         result = folded(arguments, **{name: jnp.asarray(arguments[name]) for name in wide})
         assert result.kernel.dtype == result.bias.dtype == jnp.float32

@@ -123,16 +123,6 @@ def test_pure_under_jit_and_scan() -> None:
     assert_close(without_keys(last), without_keys(eager))
 
 
-def test_pure_under_vmap() -> None:
-    """An ensemble: members side by side are the members one by one."""
-    apply, params, state = functionalize(net())
-    other = jax.tree.map(lambda x: 2 * x, params)
-    both = jax.tree.map(lambda a, b: jnp.stack([a, b]), params, other)
-    outputs, _ = jax.vmap(lambda p: apply(p, state, X, train=True))(both)
-    for output, member in zip(outputs, (params, other), strict=True):
-        np.testing.assert_allclose(output, apply(member, state, X, train=True)[0], **FLOAT32)
-
-
 def test_raw_parameters_run_through_effective() -> None:
     """Scaling a unit's kernel by 2 in the node is doubling the kernel; gradients reach the node."""
     apply, params, state = functionalize(net())

@@ -127,6 +127,7 @@ def parts(case: Case) -> tuple[Any, Any, Callable[[Any], Any]]:
     return kernel, axes, lambda kernel, x: np.asarray(compiled(kernel, x), np.float64)
 
 
+@pytest.mark.kept("linear", "grouped", "transposed", "query", "stacked")
 @pytest.mark.parametrize("name", CASES)
 def test_a_unit_is_what_one_output_is_made_of(name: str) -> None:
     case = CASES[name]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx, serialization
 
-from jaxnorm import LinearlyConstrained, Scaled, SpectrallyNormalized, effective, reparametrize
+from jaxnorm import LinearlyConstrained, Scaled, SpectrallyNormalized, effective
 from jaxnorm.nnx import Functional, functionalize
 from tests.trees import assert_equal
 
@@ -161,8 +161,3 @@ def test_bytes_of_another_kind_are_refused() -> None:
     saved = serialization.to_bytes({"dense": Scaled.from_kernel(jnp.ones((3, 2)), -2)})
     with pytest.raises(ValueError, match=r"dense is a SpectrallyNorm.*scale"):
         serialization.from_bytes({"dense": own}, saved)
-
-
-def test_raw_parameters_of_a_whole_model_are_told_from_plain_ones(deep: Functional) -> None:
-    with pytest.raises(ValueError, match=r"layers/0/kernel, layers/1/kernel.*effective"):
-        output(deep, reparametrize(deep.params, Scaled))

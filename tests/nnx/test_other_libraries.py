@@ -1,13 +1,12 @@
 """A model of Linen or Equinox, where an NNX module is wanted: the error says what to do instead."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import pytest
 
 import jaxnorm.nnx
@@ -29,14 +28,6 @@ TAKERS = {
     "replace_batch_norm": lambda model: jaxnorm.nnx.replace_batch_norm(model, X),
     "fold_batch_norm": lambda model: jaxnorm.nnx.fold_batch_norm(model, X),
 }
-
-
-@pytest.fixture
-def unchecked() -> Iterator[None]:
-    """A user's process, in which the types of arguments are not checked in front."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxnorm import Scaled, constraint_drift, project, reparametrize, traced_layout
-from jaxnorm.nnx import fold_batch_norm, functionalize, replace_batch_norm
+from jaxnorm.nnx import fold_batch_norm, replace_batch_norm
 from tests.nnx.cases import evaluated, kinds, slashed, trained
 from tests.nnx.models import WIDTH, Custom, dense, norm
-from tests.tolerances import DRIFT
 
 #: The promise, float32: one or two layers with sums over at most 72 weights, values of order one.
 FLOAT32 = {"rtol": 1e-5, "atol": 1e-5}
@@ -162,6 +160,8 @@ ROWS: dict[str, Row] = {
     "masked, transposed": of(nnx.ConvTranspose, *IMAGE, mask=MASK, folds=False),
     "jitted": Row(lambda m, x: nnx.jit(plain)(m, x)),
     "jitted by JAX": Row(lambda m, x: jax.jit(lambda x: plain(m, x))(x)),
+    "checkpointed": Row(lambda m, x: jax.checkpoint(lambda x: plain(m, x))(x)),
+    "rematerialized": Row(lambda m, x: nnx.remat(plain)(m, x)),
     "the last axis from the front": Row(plain, norm=lambda rngs: norm(rngs, axis=1)),
     "in bfloat16": half(jnp.bfloat16),
     "in bfloat16, of float32": half(jnp.float32),
@@ -267,34 +267,39 @@ def test_where_its_scale_is_one_a_kernel_carries_it_or_a_layer_stands_there(row:
     assert_close(evaluated(replaced, x), evaluated(model, x), half)
 
 
-@pytest.mark.parametrize("shared", ["kernel", "bias"])
-def test_layers_that_share_a_variable_keep_it(shared: str) -> None:
-    """Folded into both, it would have to be two."""
+def sharing(variable: str) -> Any:
+    """Two layers that share a kernel or a bias: folded into both, it would have to be two."""
     model = Row(lambda m, x: m.second(nnx.relu(plain(m, x)))).model()
-    setattr(model.second, shared, getattr(model.layer, shared))
-    x = draw(6, WIDTH)
-    folded, remaining = fold_batch_norm(model, x)
-    assert list(map(slashed, remaining)) == ["norm"]
-    assert_close(folded(x), evaluated(model, x))
+    setattr(model.second, variable, getattr(model.layer, variable))
+    return model
 
 
-def test_of_two_normalizations_in_a_row_the_second_remains() -> None:
-    rngs = nnx.Rngs(0)
+def two_in_a_row(rngs: nnx.Rngs) -> Any:
     layers = {"layer": dense(rngs), "first": norm(rngs), "second": norm(rngs)}
-    model = trained(Custom(lambda m, x: m.second(m.first(m.layer(x))), **layers))
-    x = draw(6, WIDTH)
-    folded, remaining = fold_batch_norm(model, x)
-    assert list(map(slashed, remaining)) == ["second"]
-    assert_close(folded(x), evaluated(model, x))
+    return Custom(lambda m, x: m.second(m.first(m.layer(x))), **layers)
 
 
-def test_layers_in_a_tuple_that_flax_keeps() -> None:
-    rngs = nnx.Rngs(0)
+def in_a_tuple(rngs: nnx.Rngs) -> Any:
+    """Which Flax keeps."""
     layers = nnx.data((dense(rngs), norm(rngs)))
-    model = trained(Custom(lambda m, x: m.layers[1](m.layers[0](x)), layers=layers))
-    x = draw(6, WIDTH)
+    return Custom(lambda m, x: m.layers[1](m.layers[0](x)), layers=layers)
+
+
+#: Models of other layers, and which normalizations remain.
+OTHERS: dict[str, tuple[Any, list[str]]] = {
+    "a shared kernel": (lambda rngs: sharing("kernel"), ["norm"]),
+    "a shared bias": (lambda rngs: sharing("bias"), ["norm"]),
+    "two in a row": (two_in_a_row, ["second"]),
+    "in a tuple": (in_a_tuple, []),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_models_of_other_layers(name: str) -> None:
+    make, wanted = OTHERS[name]
+    model, x = trained(make(nnx.Rngs(0))), draw(6, WIDTH)
     folded, remaining = fold_batch_norm(model, x)
-    assert not remaining
+    assert list(map(slashed, remaining)) == wanted
     assert_close(folded(x), evaluated(model, x))
     assert "BatchNorm" not in kinds(replace_batch_norm(model)).values()
 
@@ -325,16 +330,3 @@ def test_a_model_that_cannot_be_called_in_training_says_what_it_needs() -> None:
         replace_batch_norm(model, x)
     assert kinds(replace_batch_norm(model, x, rngs=nnx.Rngs(1)))["norm"] == "Identity"
     assert kinds(replace_batch_norm(model))["norm"] == "ScaleAndBias"
-
-
-@pytest.mark.parametrize("transpose_kernel", [False, True])
-def test_a_transposed_convolution_goes_to_the_weight_side(transpose_kernel: bool) -> None:
-    """Its units, as traced, have the scale, and are projected."""
-    row = of(nnx.ConvTranspose, *IMAGE, transpose_kernel=transpose_kernel)
-    model = row.model()
-    model.norm.scale[...] = jnp.ones(WIDTH)
-    apply, params, state = functionalize(replace_batch_norm(model, row.input()))
-    layout = traced_layout(lambda p, x: apply(p, state, x, train=False)[0], params, row.input())
-    raw = project(reparametrize(params, Scaled, layout), layout=layout)
-    assert raw["layer"]["kernel"].scale.shape == (WIDTH,)
-    assert max(map(float, constraint_drift(raw, layout=layout).values())) < DRIFT

@@ -11,16 +11,13 @@ import numpy as np
 import pytest
 
 from jaxnorm import Scaled, collect_preactivations, effective, exclude, with_scale_noise
+from tests.draws import draw
 from tests.tolerances import FLOAT32, HALF
 from tests.trees import assert_equal, largest_difference
 
 ROWS, SIDE, CHANNELS, UNITS, CLASSES = 6, 4, 3, 5, 2
 SIGMA = 0.4
 HIDDEN = exclude("^head/")
-
-
-def draw(seed: int, *shape: int) -> jax.Array:
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
 X = draw(0, ROWS, SIDE, SIDE, 1)
@@ -69,29 +66,12 @@ def oracle(key: Any, per: str, params: Any = PARAMS) -> np.ndarray:
     return x @ p["head"]["kernel"] + p["head"]["bias"]
 
 
+@pytest.mark.kept("sample")
 @pytest.mark.parametrize("per", ["sample", "position", "step"])
 def test_each_product_is_multiplied_before_its_bias(per: Any, key: Any) -> None:
     noisy = with_scale_noise(apply, SIGMA, layout=HIDDEN, per=per)
     drawn = key()
     np.testing.assert_allclose(noisy(drawn, PARAMS, X), oracle(drawn, per), **FLOAT32)
-
-
-def test_the_gradient_is_that_of_the_network_with_these_draws(key: Any) -> None:
-    """By central differences of the float64 network, whose draws do not depend on the weights."""
-    drawn, direction = key(), draw(9, CHANNELS, UNITS)
-    noisy = with_scale_noise(apply, SIGMA, layout=HIDDEN)
-
-    def moved(step: Any) -> Any:
-        kernel = PARAMS["dense"]["kernel"] + step * direction
-        return PARAMS | {"dense": PARAMS["dense"] | {"kernel": kernel}}
-
-    def reference(step: float) -> float:
-        return float(np.square(oracle(drawn, "sample", moved(step))).sum())
-
-    slope = jax.grad(lambda step: jnp.square(noisy(drawn, moved(step), X)).sum())(0.0)
-    wanted = (reference(2**-7) - reference(-(2**-7))) / 2**-6
-    # A central difference with a step of 1/128 errs by its square times the third derivative.
-    np.testing.assert_allclose(slope, wanted, rtol=1e-3)
 
 
 def test_stddev_is_not_differentiated(key: Any) -> None:
@@ -107,19 +87,6 @@ def linear(params: Any, x: Any) -> Any:
     return x @ params["kernel"]
 
 
-def test_the_factors_are_independent_normal_numbers(key: Any) -> None:
-    """Four standard errors each; one draw a sample and unit, so that all N are independent."""
-    rows, units = 400, 50
-    noisy = with_scale_noise(linear, SIGMA)
-    seen = noisy(key(), {"kernel": jnp.ones((1, units))}, jnp.ones((rows, 1)))
-    n = (np.asarray(seen, np.float64) - 1) / SIGMA
-    assert abs(n.mean()) < 4 / np.sqrt(n.size)
-    assert abs(n.std() - 1) < 4 / np.sqrt(2 * n.size)
-    # Correlations between neighbouring rows and between neighbouring units.
-    for a, b in ((n[1:], n[:-1]), (n[:, 1:], n[:, :-1])):
-        assert abs((a * b).mean()) < 4 / np.sqrt(a.size)
-
-
 def test_a_draw_depends_on_key_kernel_and_place_alone(key: Any) -> None:
     """Not on what else is in the batch or in the network; two uses of a kernel differ."""
     drawn = jax.random.split(key(), ROWS)
@@ -133,19 +100,6 @@ def test_a_draw_depends_on_key_kernel_and_place_alone(key: Any) -> None:
     twice = with_scale_noise(lambda p, x: (x @ p["kernel"], x @ p["kernel"]), SIGMA)
     first, second = twice(drawn, {"kernel": jnp.ones((1, UNITS))}, jnp.ones((ROWS, 1)))
     assert largest_difference(first, second) > SIGMA
-
-
-def test_units_are_found_in_a_kernel_that_is_transposed_or_vmapped(key: Any) -> None:
-    """PyTorch's and Equinox's idioms draw what the plain product draws."""
-    drawn = key()
-    kernel = draw(7, CHANNELS, UNITS)
-    x = draw(8, ROWS, CHANNELS)
-    wanted = with_scale_noise(linear, SIGMA)(drawn, {"kernel": kernel}, x)
-    layout = lambda params: {"kernel": (-1,)}  # noqa: E731
-    forms = (lambda p, x: x @ p["kernel"].T, lambda p, x: jax.vmap(lambda r: p["kernel"] @ r)(x))
-    for form in forms:
-        got = with_scale_noise(form, SIGMA, layout=layout)(drawn, {"kernel": kernel.T}, x)
-        np.testing.assert_allclose(got, wanted, **FLOAT32)
 
 
 @pytest.mark.parametrize("stddev", [0, 0.0, None, {"conv": None, "dense": 0, "head": None}])

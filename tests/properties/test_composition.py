@@ -79,15 +79,6 @@ def test_apply_if_finite_skips_a_step_of_nan(row: Row) -> None:
 
 
 @pytest.mark.parametrize("name", INJECTED)
-def test_injected_hyperparameter(name: str) -> None:
-    factory, arguments, bare = INJECTED[name]
-    params, gradients = example_params(), example_gradients()
-    got = run(factory(**arguments), params, gradients)
-    assert_close(got[:2], run(bare, params, gradients)[:2])
-    assert float(got[2].hyperparams[name]) == jnp.float32(arguments[name])
-
-
-@pytest.mark.parametrize("name", INJECTED)
 def test_injected_hyperparameter_can_change_between_steps(name: str) -> None:
     factory, arguments, bare = INJECTED[name]
     params, gradients = example_params(), example_gradients()

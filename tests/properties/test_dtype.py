@@ -35,6 +35,7 @@ def two_steps(tx: optax.GradientTransformation, params: Any, gradients: Any) -> 
     return first, second, [own_state(state) for state in (*states, state, end)]
 
 
+@pytest.mark.kept("bfloat16")
 @pytest.mark.parametrize("updates_dtype", WIDTHS)
 @pytest.mark.parametrize("params_dtype", WIDTHS)
 def test_types_are_kept(row: Row, params_dtype: str, updates_dtype: str) -> None:

@@ -5,10 +5,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from jaxnorm import sphere_projection
+from tests.devices import collectives, mesh
 from tests.table import Row, example_gradients, example_params
 from tests.trees import assert_close, by_path, quick_jit, run, update_twice
 
@@ -20,7 +23,7 @@ def specification(leaf: Any) -> P:
     return P("units") if leaf.ndim == 1 else P(*[None] * (leaf.ndim - 2), "inputs", "units")
 
 
-def mesh(axis_type: AxisType) -> jax.sharding.Mesh:
+def grid(axis_type: AxisType) -> jax.sharding.Mesh:
     return jax.make_mesh((2, 4), ("inputs", "units"), axis_types=(axis_type,) * 2)
 
 
@@ -38,9 +41,10 @@ def on_one_device(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), tree)
 
 
+@pytest.mark.kept("explicit")
 @pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit], ids=["auto", "explicit"])
 def test_sharded_parameters_under_jit(row: Row, axis_type: AxisType) -> None:
-    over = mesh(axis_type)
+    over = grid(axis_type)
     with jax.set_mesh(over):
         params, gradients = spread(example_params(), over), spread(example_gradients(), over)
         first, second, _ = run(row.tx, params, gradients)
@@ -69,6 +73,7 @@ def test_replicated_parameters_under_shard_map(row: Row) -> None:
     assert_close(on_one_device(got), wanted)
 
 
+@pytest.mark.kept("centered", "noise", "tangent")
 def test_replicated_parameters_under_pmap(row: Row) -> None:
     def steps(params: Any, gradients: Any) -> Any:
         mean = jax.lax.pmean(gradients, "data")
@@ -78,3 +83,23 @@ def test_replicated_parameters_under_pmap(row: Row) -> None:
     got = mapped(example_params(), gradients_of_each_device())
     wanted = run(row.tx, example_params(), example_gradients())[:2]
     assert_close(on_one_device(got), wanted)
+
+
+SHAPES = {"dense": ((784, 256), P("data")), "conv": ((3, 3, 64, 128), P(None, None, "data"))}
+
+
+@pytest.mark.parametrize("tangent", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_nothing_is_gathered(shape: str, tangent: bool) -> None:
+    sizes, spec = SHAPES[shape]
+    tx = sphere_projection(tangent=tangent)
+
+    def step(updates: Any, params: Any) -> Any:
+        return optax.apply_updates(params, tx.update(updates, optax.EmptyState(), params)[0])
+
+    with jax.set_mesh(mesh(8)):
+        kernel = jax.device_put(jnp.ones(sizes), spec)
+        sent = collectives(step, {"kernel": kernel}, {"kernel": kernel})
+    assert set(sent) == {"all-reduce"}
+    if not tangent:
+        assert len(sent) == 1

@@ -26,10 +26,6 @@ Axes = tuple[int, ...]
 FLOAT32 = {"rtol": 5e-6, "atol": 5e-6}
 #: float64 against float64, on the same sums: the same with 2^-53.
 FLOAT64 = {"rtol": 1e-13, "atol": 1e-13}
-#: float32 products of a whole layer, whose sums run over samples and weights.
-LAYER = {"rtol": 2e-5, "atol": 2e-5}
-#: Two things that are said to differ do so by this at least, on values of order one.
-DIFFERENT = 1e-3
 
 
 def storage_tolerance(dtype: Any) -> dict[str, float]:
@@ -53,7 +49,6 @@ class Row(NamedTuple):
         value: ``(v, s) -> kernel``, one unit a row.
         pullback: ``(v, s, c) -> (gradient of v, gradient of s or None)`` of sum(c * kernel).
         start: what ``effective(from_kernel(w))`` is documented to be, one unit a row.
-        centers: whether units sum to zero.
         scales: whether every multiple of a kernel can be represented.
         has_mean: whether v has a mean to remove; coordinates of zero-sum units have none.
     """
@@ -63,7 +58,6 @@ class Row(NamedTuple):
     value: Callable[[Array, Any], Array]
     pullback: Callable[[Array, Any, Array], tuple[Array, Any]]
     start: Callable[[Array], Array]
-    centers: bool = False
     scales: bool = True
     has_mean: bool = True
 
@@ -79,7 +73,6 @@ TABLE = (
         oracles.constrained,
         oracles.constrained_pullback,
         oracles.without_mean,
-        centers=True,
         has_mean=False,
     ),
     Row(
@@ -95,7 +88,6 @@ TABLE = (
         oracles.normalized(centers=True, standardizes=False),
         oracles.normalized_pullback(centers=True, standardizes=False),
         oracles.without_mean,
-        centers=True,
     ),
     Row(
         "ws",
@@ -103,7 +95,6 @@ TABLE = (
         oracles.normalized(centers=True, standardizes=True),
         oracles.normalized_pullback(centers=True, standardizes=True),
         oracles.without_mean,
-        centers=True,
     ),
     Row(
         "sn",
@@ -120,12 +111,9 @@ TABLE = (
         oracles.scaled_constrained,
         oracles.scaled_constrained_pullback,
         oracles.without_mean,
-        centers=True,
         has_mean=False,
     ),
 )
-
-CENTERING = tuple(row for row in TABLE if row.centers)
 
 #: Shapes of rank 2 to 5 and their fan-in axes.
 SHAPES: dict[str, tuple[tuple[int, ...], Axes]] = {

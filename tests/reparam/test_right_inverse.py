@@ -5,10 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxnorm import effective, reparametrize
 from tests.reparam.table import FLOAT32, SHAPES, TABLE, Row, normal, random_node
 from tests.reparam.trees import assert_near, oracle_start, oracle_value
-from tests.trees import assert_equal
 
 SCALING = [row for row in TABLE if row.scales]
 
@@ -59,19 +57,6 @@ def test_rescaled(row: Row, per_unit: bool) -> None:
 def test_a_spectral_norm_cannot_be_rescaled() -> None:
     node = random_node(next(row for row in TABLE if row.name == "sn"), "dense")
     assert_near(node.rescaled(jnp.asarray(3.0)).effective(), float64(node.effective()), FLOAT32)
-
-
-def test_a_tree_of_nodes_of_every_kind() -> None:
-    kernels = {row.name: {"kernel": normal(4, (8, 6)), "bias": normal(5, (6,))} for row in TABLE}
-    makers = {f"{row.name}/kernel": row.make for row in TABLE}
-    raw = reparametrize(kernels, lambda path, kernel, axes: makers[path](kernel, axes))
-    plain = jax.jit(effective)(raw)
-    assert jax.tree.structure(plain) == jax.tree.structure(kernels)
-    for row in TABLE:
-        assert plain[row.name]["bias"] is not None
-        wanted = oracle_start(row, kernels[row.name]["kernel"], (-2,))
-        assert_near(plain[row.name]["kernel"], wanted, FLOAT32)
-    assert_equal(effective(plain), plain)
 
 
 def test_effective_under_vmap_and_scan_is_effective_outside(row: Row) -> None:

@@ -8,7 +8,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxnorm import effective
-from tests.reparam.table import FLOAT32, TABLE, Row, normal
+from tests.reparam.table import FLOAT32, Row, normal
 from tests.reparam.trees import assert_near, oracle_value
 
 SPEC = P("data", "model")
@@ -41,16 +41,8 @@ def check(row: Row, kind: str, kernel_of: Any) -> None:
     assert_near(got, oracle_value(row, node), FLOAT32)
 
 
-def test_auto_axes(row: Row) -> None:
-    check(row, "auto", effective)
-
-
-@pytest.mark.parametrize("row", [row for row in TABLE if row.scales], ids=lambda row: row.name)
-def test_explicit_axes(row: Row) -> None:
-    check(row, "explicit", effective)
-
-
-def test_a_spectral_norm_on_explicit_axes_is_taken_with_auto_axes() -> None:
-    """A product of the kernel with itself has no sharding of its own, so the caller says which."""
-    row = next(row for row in TABLE if row.name == "sn")
-    check(row, "explicit", jax.sharding.auto_axes(effective, out_sharding=SPEC))
+@pytest.mark.parametrize("kind", AXIS_TYPES)
+def test_the_kernel_is_sharded_as_its_raw_leaves_are(row: Row, kind: str) -> None:
+    """Of a product of the kernel with itself, explicit axes need to be told the sharding."""
+    told = jax.sharding.auto_axes(effective, out_sharding=SPEC)
+    check(row, kind, told if (row.name, kind) == ("sn", "explicit") else effective)

@@ -34,6 +34,7 @@ def with_unit(row: Row, value: float, dtype: str) -> tuple[object, object]:
     return jax.tree.unflatten(structure, leaves), jax.tree.unflatten(structure, rest)
 
 
+@pytest.mark.kept("float32")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_zero_unit_is_zero_with_finite_gradients_and_the_others_do_not_notice(
     row: Row, dtype: str

@@ -1,10 +1,17 @@
-"""A node's kind is part of its tree structure: JAX's caches go by that."""
+"""A node's kind is part of its tree structure, and comes back from a checkpoint."""
 
 import itertools
+from pathlib import Path
 
 import jax
+import jax.numpy as jnp
+import optax
+import orbax.checkpoint as ocp
+import pytest
 
+from jaxnorm import effective, power_iteration
 from tests.reparam.table import TABLE, random_node
+from tests.trees import assert_equal
 
 
 def test_nodes_of_different_kinds_have_different_structures() -> None:
@@ -34,3 +41,23 @@ def test_leaves_are_named_by_their_fields() -> None:
         "scaled": ["kernel", "scale"],
         "scaled_lcw": ["kernel/coordinates", "scale"],
     }
+
+
+@pytest.mark.usefixtures("standard_promotion")
+def test_orbax_saves_and_restores_every_node_and_its_optimizer(tmp_path: Path) -> None:
+    raw = {row.name: {"kernel": random_node(row, "dense")} for row in TABLE}
+    raw["half"] = {"kernel": random_node(TABLE[0], "conv", jnp.bfloat16)}
+    state = optax.adam(0.1).init(raw)
+    saved = {"raw": raw, "state": state, "vectors": power_iteration(raw)}
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "step", saved)
+        checkpointer.wait_until_finished()
+        assert_equal(checkpointer.restore(tmp_path / "step", jax.eval_shape(lambda: saved)), saved)
+        without_target = checkpointer.restore(tmp_path / "step")
+    with pytest.raises(TypeError, match=r"'cwn/kernel'.*target"):
+        effective(without_target["raw"])
+
+
+def test_a_layer_with_a_scale_of_its_own_is_left_alone() -> None:
+    params = {"dense": {"kernel": jnp.ones((3, 2)), "scale": jnp.ones(2)}}
+    assert effective(params) == params

@@ -15,14 +15,11 @@ from jaxnorm.statistics import (
     merge_moments,
     sample_variance,
 )
+from tests.draws import normal
 
 # A sum of n terms in float32 has at most n roundings of 6e-8; pairwise or by lanes far fewer.
 SUM = 2e-6
 moments = jax.jit(batch_moments, static_argnums=1, static_argnames=("axis_name", "groups"))
-
-
-def normal(seed: int, *shape: int) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 def numpy_moments(x: Any, axes: Any) -> tuple[Any, Any]:

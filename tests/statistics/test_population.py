@@ -10,10 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxnorm.statistics import Moments, batch_moments, merge_moments, population_statistics
-
-
-def normal(seed: int, *shape: int) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(seed).normal(size=shape)
+from tests.draws import normal
 
 
 def assert_moments(got: Moments, x: Any, axes: Any) -> None:

@@ -61,23 +61,6 @@ def test_the_two_points_are_differentiable_where_they_meet() -> None:
     assert jax.jacobian(vcl.two_point_minimizer, 1)(0.5, 0.0).tolist() == [-1, 1]
 
 
-def mixture(p: float, b: float, w: float, size: int = 400_000) -> np.ndarray:
-    draw = np.random.default_rng(1)
-    first = draw.uniform(size=size) < p
-    return np.where(first, np.sqrt(b), 0) + np.sqrt(w) * draw.normal(size=size)
-
-
-@pytest.mark.parametrize("p", [0.02, 0.1, 0.25, 0.5, 0.9])
-def test_mixture_kurtosis_is_that_of_samples(p: float) -> None:
-    """Within four standard errors, from the delta method's variance over ten parts."""
-    x = mixture(p, 9.0, 0.5).reshape(10, -1)
-    deviation = x - x.mean(1, keepdims=True)
-    parts = (deviation**4).mean(1) / (deviation**2).mean(1) ** 2
-    error = parts.std(ddof=1) / np.sqrt(10)
-    assert abs(float(vcl.mixture_kurtosis(p, 9.0, 0.5)) - parts.mean()) < 4 * error
-    assert error < 0.02 * parts.mean()
-
-
 def test_kurtosis_turns_at_the_threshold() -> None:
     """Below it the least kurtosis is at the least b / w, above it at the largest: the second case
     of Eq. 10 is not the ratio of the first, as printed."""

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from jaxnorm import (
+    Scaled,
     collect_preactivations,
     data_dependent_init,
+    reparametrize,
     traced_layout,
     variance_preserving_init,
     with_scale_noise,
@@ -36,11 +38,11 @@ def test_the_layout_has_the_axes_that_are_summed_over(form: Form) -> None:
 
 @EACH
 def test_pre_activations_and_output(form: Form) -> None:
-    """At any batch size: rows first, units last, the bias added."""
-    params = form.params()
-    for x in (X, X[:1]):
-        output, layers = collect_preactivations(form.apply, params, x, layout=layout_of(form))
-        wanted = product(form, params, x) + np.asarray(BIAS, np.float64)
+    """At any batch size, of nodes too: rows first, units last, the bias added."""
+    plain, layout = form.params(), layout_of(form)
+    for x, params in ((X, plain), (X[:1], plain), (X, reparametrize(plain, Scaled, layout))):
+        output, layers = collect_preactivations(form.apply, params, x, layout=layout)
+        wanted = product(form, plain, x) + np.asarray(BIAS, np.float64)
         np.testing.assert_allclose(output, wanted, **form.tolerance)
         seen = layers["kernel"]
         assert (seen.shape[0], seen.size) == (len(x), wanted.size)

@@ -4,7 +4,6 @@ import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -22,7 +21,7 @@ from jaxnorm import (
     variance_preserving_init,
     with_scale_noise,
 )
-from jaxnorm.losses import collect_preactivations, variance_constancy_loss
+from jaxnorm.losses import collect_preactivations
 from jaxnorm.nnx import functionalize
 from tests.tolerances import FLOAT32
 from tests.tracing.forms import draw
@@ -34,6 +33,11 @@ X, W, B = draw(ROWS, WIDTH), draw(LAYERS, WIDTH, WIDTH), draw(LAYERS, WIDTH)
 
 def dense(h: Any, own: Any) -> tuple[Any, None]:
     return jnp.tanh(h @ own["kernel"] + own["bias"][None]), None
+
+
+def one_by_one_sample(h: Any, own: Any) -> tuple[Any, None]:
+    """As Equinox's layers, which hold (out, in)."""
+    return jnp.tanh(jax.vmap(lambda x: own["kernel"] @ x + own["bias"])(h)), None
 
 
 def scanned(step: Any = dense, **options: Any) -> Callable[[Any, Any], Any]:
@@ -89,20 +93,6 @@ def of_nnx() -> Callable[[Any, Any], Any]:
     return lambda p, x: functional.apply({"layers": p}, state, x, train=False)[0]
 
 
-def one_sample_layers() -> tuple[Any, Callable[[Any, Any], Any]]:
-    """Layers that filter_vmap stacks, as Equinox does: each holds (out, in), takes one sample."""
-    make = eqx.filter_vmap(lambda key: eqx.nn.Linear(WIDTH, WIDTH, key=key))
-    stack, static = eqx.partition(make(jax.random.split(jax.random.key(0), LAYERS)), eqx.is_array)
-
-    def step(h: Any, layer: Any) -> tuple[Any, None]:
-        return jnp.tanh(jax.vmap(eqx.combine(layer, static))(h)), None
-
-    return stack, scanned(step)
-
-
-EQUINOX, of_equinox = one_sample_layers()
-
-
 class Form(NamedTuple):
     """The layers ``{"kernel": (layers, in, out), "bias": (layers, out)}`` as a scan over a stack.
 
@@ -127,6 +117,10 @@ def each(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda p: jax.tree.map(change, p)
 
 
+def turned(p: Any) -> Any:
+    return p | {"kernel": p["kernel"].swapaxes(1, 2)}
+
+
 PARAMS = {"kernel": W, "bias": B}
 FORMS: dict[str, Form] = {
     "by hand": Form(scanned()),
@@ -135,14 +129,7 @@ FORMS: dict[str, Form] = {
     "in a call": Form(jax.jit(jax.checkpoint(scanned()))),
     "linen": Form(linen()),
     "nnx": Form(of_nnx()),
-    "equinox": Form(
-        of_equinox,
-        lambda p: eqx.tree_at(
-            lambda own: (own.weight, own.bias), EQUINOX, (p["kernel"].swapaxes(1, 2), p["bias"])
-        ),
-        lambda own: {"kernel": own.weight.swapaxes(1, 2), "bias": own.bias},
-        (-1,),
-    ),
+    "a sample at a time": Form(scanned(one_by_one_sample), turned, turned, (-1,)),
     "a scan of scans": Form(
         pairs,
         each(lambda leaf: leaf.reshape(2, 2, *leaf.shape[1:])),
@@ -200,16 +187,6 @@ def test_preactivations_and_their_gradients(name: str) -> None:
     (got, gradient), wanted = run(params, of_scan), run(PARAMS, of_loop)
     got = got, form.layers(gradient)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), got, wanted)
-
-
-def test_the_loss_of_a_stack_is_the_mean_of_its_layers_losses() -> None:
-    """The rows come first: a unit of another layer is another unit."""
-    _, every = collect_preactivations(scanned(), PARAMS, X, layout=layout)
-    beta = jnp.abs(draw(LAYERS, WIDTH))
-    got = variance_constancy_loss(every["kernel"], beta, 3)
-    pairs = zip(one_by_one(PARAMS, X)[1], beta, strict=True)
-    each = [variance_constancy_loss(h, b, 3) for h, b in pairs]
-    np.testing.assert_allclose(got, np.mean(each), **FLOAT32)
 
 
 def fitted(p: Any, x: Any, per_unit: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -281,7 +258,7 @@ def test_and_fitted_by_its_first_use(init: Any, per_unit: bool) -> None:
     np.testing.assert_allclose(variance, 1, rtol=1e-3)
 
 
-def by_rows(key: Any, path: str) -> np.ndarray:
+def drawn(key: Any, path: str, per: str) -> np.ndarray:
     """The normal numbers of each sample, layer and unit, from the keys that are promised."""
 
     def of(key: Any, layer: int) -> Any:
@@ -289,14 +266,15 @@ def by_rows(key: Any, path: str) -> np.ndarray:
             key = jax.random.fold_in(key, number)
         return jax.random.normal(key, (WIDTH,))
 
-    rows = jax.random.split(key, ROWS)
+    rows = [key] * ROWS if per == "step" else jax.random.split(key, ROWS)
     return np.asarray([[of(row, layer) for layer in range(LAYERS)] for row in rows], np.float64)
 
 
+@pytest.mark.parametrize("per", ["sample", "position", "step"])
 @pytest.mark.parametrize("name", ["by hand", "linen", "nnx"])
-def test_noise_is_drawn_for_each_layer(name: str, key: Any) -> None:
-    drawn, sigma = key(), 0.4
-    noise = 1 + sigma * by_rows(drawn, "kernel")
+def test_noise_is_drawn_for_each_layer(name: str, per: Any, key: Any) -> None:
+    own, sigma = key(), 0.4
+    noise = 1 + sigma * drawn(own, "kernel", per)
 
     def loop(p: Any) -> Any:
         x = X
@@ -304,14 +282,14 @@ def test_noise_is_drawn_for_each_layer(name: str, key: Any) -> None:
             x = jnp.tanh(jnp.asarray(noise[:, layer], jnp.float32) * (x @ kernel) + bias[None])
         return x
 
-    noisy = with_scale_noise(FORMS[name].apply, sigma, layout=layout)
+    noisy = with_scale_noise(FORMS[name].apply, sigma, layout=layout, per=per)
 
     def loss(p: Any, run: Any) -> Any:
         output = run(p)
         return jnp.square(output).sum(), output
 
     of_both = quick_jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)
-    got, wanted = of_both(PARAMS, lambda p: noisy(drawn, p, X)), of_both(PARAMS, loop)
+    got, wanted = of_both(PARAMS, lambda p: noisy(own, p, X)), of_both(PARAMS, loop)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), got, wanted)
 
 
@@ -331,21 +309,3 @@ def test_nothing_of_a_turn_is_kept() -> None:
     with jax.check_tracer_leaks():
         shapes = jax.eval_shape(all_questions, PARAMS, X)
     assert shapes[1]["kernel"].shape == (ROWS, LAYERS, WIDTH)
-
-
-@pytest.mark.parametrize("per", ["sample", "position", "step"])
-def test_the_draws_of_layers_and_samples_are_independent(per: Any, key: Any) -> None:
-    """Of linear layers of one input: the product is one factor a layer; four standard errors."""
-    units = rows = 60
-    stack = {"kernel": jnp.ones((2, 1, units))}
-
-    def products(p: Any, x: Any) -> Any:
-        return jax.lax.scan(lambda h, w: (h, h @ w), x, p["kernel"])[1]
-
-    noisy = with_scale_noise(products, 0.5, layout=lambda p: {"kernel": (-2,)}, per=per)
-    n = (np.asarray(noisy(key(), stack, jnp.ones((rows, 1))), np.float64) - 1) / 0.5
-    assert (np.ptp(n, 1).max() == 0) == (per == "step")
-    for pair in ((n[0], n[1]), (n[:, 1:], n[:, :-1]), (n[:, :, 1:], n[:, :, :-1])):
-        if per != "step":
-            assert abs((pair[0] * pair[1]).mean()) < 4 / np.sqrt(pair[0].size)
-    assert abs(n.std() - 1) < 4 / np.sqrt(2 * (2 * units if per == "step" else n.size))

@@ -9,11 +9,10 @@ import optax
 import pytest
 from flax import nnx
 
-from jaxnorm import Scaled, clean_parameters, noise_injection
+from jaxnorm import Scaled, clean_parameters, noise_injection, perturb_scales
 from jaxnorm.nnx import ScaleAndBias
 from tests.table import example_params
-from tests.tolerances import FLOAT32_MANY_STEPS
-from tests.trees import assert_close, assert_equal, by_path, quick_jit
+from tests.trees import assert_equal, by_path, quick_jit
 
 MANY = 20_000
 #: A clean scale with values of every kind: large, small, negative and zero.
@@ -45,39 +44,12 @@ def test_gamma_is_intact_after_many_steps_at_sigma_one() -> None:
     assert_equal(clean_parameters(state, visible), params)
 
 
-def test_gamma_follows_the_inner_optimizer_for_many_steps() -> None:
-    """The same optimizer on clean parameters, given the visible gradient times visible / clean."""
-    inner = optax.sgd(1e-5, momentum=0.5)
-    tx = noise_injection(inner, 1.0, seed=0)
-    start = {"kernel": Scaled(jnp.ones((2, 3)), jnp.array([1.0, -2.0, 3.0]), (-2,))}
-    gradient = jax.tree.map(lambda p: 0.1 + jnp.sin(p), start)
-
-    def step(carry: Any, _: Any) -> Any:
-        (visible, state), (clean, inner_state) = carry
-        factor = visible["kernel"].scale / clean["kernel"].scale
-        node = gradient["kernel"]
-        pulled_back = {"kernel": Scaled(node.kernel, node.scale * factor, node.fan_in_axes)}
-        updates, state = tx.update(gradient, state, visible)
-        steps, inner_state = inner.update(pulled_back, inner_state, clean)
-        both = (optax.apply_updates(visible, updates), state)
-        return (both, (optax.apply_updates(clean, steps), inner_state)), None
-
-    carry = ((start, tx.init(start)), (start, inner.init(start)))
-    scan = jax.jit(lambda carry: jax.lax.scan(step, carry, length=MANY)[0])
-    (visible, state), (clean, _) = scan(carry)
-    assert np.abs(np.asarray(clean["kernel"].scale - start["kernel"].scale)).min() > 0.05
-    assert_close(clean_parameters(state, visible), clean, FLOAT32_MANY_STEPS)
-
-
 NOISE = noise_injection(optax.sgd(0.1), 1.0, seed=1)
 SCALES_MASK = {"conv": False, "dense": False, "scaled": True}
 LABELS = {"conv": "plain", "dense": "plain", "scaled": "noisy"}
+#: More, `tests/guides/test_compose.py` has.
 WRAPPED = {
-    "chain": optax.chain(optax.identity(), optax.chain(NOISE, optax.identity())),
-    "masked": optax.masked(NOISE, SCALES_MASK),
     "partition": optax.partition({"noisy": NOISE, "plain": optax.sgd(0.2)}, LABELS),
-    "MultiSteps": optax.MultiSteps(NOISE, every_k_schedule=2),
-    "apply_if_finite": optax.apply_if_finite(NOISE, max_consecutive_errors=3),
     "inject_hyperparams": optax.inject_hyperparams(
         lambda stddev: noise_injection(optax.sgd(0.1), stddev, seed=1)
     )(stddev=1.0),
@@ -124,3 +96,29 @@ def test_clean_parameters_are_found_in_an_nnx_optimizer() -> None:
     clean = clean_parameters(optimizer.opt_state, nnx.state(model, nnx.Param))
     assert_equal(nnx.to_pure_dict(clean), before)
     assert_equal(clean_parameters(optimizer.opt_state, visible), before)
+
+
+PARAMS = {"kernel": Scaled.from_kernel(jnp.ones((3, 4)), -2)}
+
+
+def test_each_unit_has_its_own() -> None:
+    key = jax.random.key(0)
+    one = perturb_scales(PARAMS, 1.0, key)["kernel"].scale - 1
+    stddev = jnp.array([0.0, 0.5, 1.0, 2.0])
+    got = perturb_scales(PARAMS, stddev, key)["kernel"].scale - 1
+    np.testing.assert_allclose(got, stddev * one, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(3,), (5,), (1, 4)])
+def test_those_of_other_units_are_refused(shape: tuple[int, ...]) -> None:
+    """Broadcast, a layer of one unit would become as many as there are deviations."""
+    tx = noise_injection(optax.sgd(0.1), jnp.full(shape, 0.1), seed=0)
+    with pytest.raises(ValueError, match=r"the stddev of 'kernel/scale' has .*; wanted \(4,\)"):
+        tx.update(PARAMS, tx.init(PARAMS), PARAMS)
+
+
+@pytest.mark.parametrize("worst", [-0.5, float("nan")])
+def test_what_no_deviation_can_be_is_refused(worst: float) -> None:
+    for stddev in (worst, {"kernel": worst}, jnp.full(4, 0.1).at[3].set(worst)):
+        with pytest.raises(ValueError, match=rf"stddev is {worst}.*wanted a number of at least 0"):
+            noise_injection(optax.sgd(0.1), stddev, seed=0).init(PARAMS)

@@ -9,13 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import scipy.optimize
 
-from jaxnorm import centered_gradient, layout_from_rules, project, sphere_projection
+from jaxnorm import layout_from_rules, project, sphere_projection
 from tests import oracles
 from tests.table import example_gradients, example_params
-from tests.tolerances import DIFFERENT, FLOAT32, FLOAT32_STEPS, FLOAT64
-from tests.trees import assert_close, largest_difference
+from tests.tolerances import DIFFERENT, FLOAT32, FLOAT64
+from tests.trees import train
 
 OPTIMIZERS = {
     "sgd": (lambda: optax.sgd(0.1), lambda: oracles.sgd(0.1)),
@@ -34,18 +33,6 @@ def land(params: Any, updates: Any, **options: Any) -> Any:
 
 def draw(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape)
-
-
-def train(tx: optax.GradientTransformation, params: Any, gradients: Any) -> Any:
-    """The parameters after one step for each of the stacked gradients."""
-
-    def step(carry: Any, gradient: Any) -> Any:
-        params, state = carry
-        updates, state = tx.update(gradient, state, params)
-        return (optax.apply_updates(params, updates), state), None
-
-    scan = jax.jit(lambda p, g: jax.lax.scan(step, (p, tx.init(p)), g)[0][0])
-    return scan(params, gradients)
 
 
 @st.composite
@@ -68,52 +55,10 @@ def test_steps_are_the_exact_projection(name: str, shape_and_axes: Any, seed: in
     layout = layout_from_rules([("kernel", axes)])
     tx = optax.chain(optimizer(), sphere_projection(squared_radius=squared_radius, layout=layout))
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
-        got = train(tx, {"kernel": jnp.asarray(start)}, {"kernel": jnp.asarray(gradients)})
+        stacked = jnp.asarray(gradients)
+        at = lambda params, time: {"kernel": stacked[time.astype(jnp.int32) - 1]}  # noqa: E731
+        got = train(tx, {"kernel": jnp.asarray(start)}, at, STEPS)
         np.testing.assert_allclose(got["kernel"], wanted, **FLOAT64)
-
-
-@pytest.mark.parametrize("centered", [True, False])
-def test_no_feasible_point_is_nearer(centered: bool) -> None:
-    """A minimizer that knows only the constraints finds the same point from several starts."""
-    weights, step = draw(2, 5, 1), draw(3, 5, 1)
-    with jax.enable_x64(True):
-        both = [{"kernel": jnp.asarray(x)} for x in (weights, step)]
-        got = np.asarray(land(*both, centered=centered)["kernel"]).ravel()
-    goal = (weights + step).ravel()
-    constraints = [{"type": "eq", "fun": lambda w: w @ w - 2.0}]
-    constraints += [{"type": "eq", "fun": np.sum}] if centered else []
-    best = min(
-        (
-            scipy.optimize.minimize(
-                lambda w: ((w - goal) ** 2).sum(), start, constraints=constraints, tol=1e-12
-            )
-            for start in draw(4, 5, 5)
-        ),
-        key=lambda result: result.fun if result.success else np.inf,
-    )
-    # The minimizer stops at about the square root of its tolerance.
-    np.testing.assert_allclose(got, best.x, atol=1e-5)
-    assert ((got - goal) ** 2).sum() <= best.fun + 1e-9
-
-
-def decayed_momentum() -> optax.GradientTransformation:
-    return optax.chain(optax.add_decayed_weights(1e-2), optax.sgd(0.1, momentum=0.9))
-
-
-@pytest.mark.usefixtures("standard_promotion")
-@pytest.mark.parametrize(("name", "redundant"), [("linear", True), ("adam", False)])
-def test_centered_gradient_is_redundant_for_linear_optimizers(name: str, redundant: bool) -> None:
-    optimizer = decayed_momentum() if name == "linear" else optax.adam(0.05)
-    params = project({"kernel": jnp.asarray(draw(5, 6, 4), jnp.float32)})
-    # Gradients with a mean of their own, which is what there is to centre.
-    gradients = {"kernel": jnp.asarray(1 + draw(6, 20, 6, 4), jnp.float32)}
-    alone = train(optax.chain(optimizer, sphere_projection()), params, gradients)
-    both = optax.chain(centered_gradient(), optimizer, sphere_projection())
-    after_centering = train(both, params, gradients)
-    if redundant:
-        assert_close(after_centering, alone, FLOAT32_STEPS)
-    else:
-        assert largest_difference(after_centering, alone) > DIFFERENT
 
 
 @pytest.mark.parametrize("centered", [True, False])

@@ -1,4 +1,4 @@
-"""The sphere projection over thousands of steps, in narrow types, and where there is no sphere."""
+"""The sphere projection over thousands of steps, and in narrow types."""
 
 from typing import Any
 
@@ -8,10 +8,11 @@ import numpy as np
 import optax
 import pytest
 
-from jaxnorm import constraint_drift, project, sphere_projection
+from jaxnorm import constrain, constraint_drift, linearly_constrain, project, sphere_projection
 from tests import oracles
 from tests.table import example_gradients, example_params
 from tests.tolerances import BFLOAT16_DRIFT, DRIFT
+from tests.trees import train
 
 KERNEL_AXES = {"conv/kernel": (-4, -3, -2), "dense/kernel": (-2,), "scaled/kernel/kernel": (-2,)}
 
@@ -36,22 +37,12 @@ def true_drift(params: Any) -> dict[str, float]:
     }
 
 
-def train(
-    tx: optax.GradientTransformation, params: Any, steps: int, land: Any = lambda p: p
-) -> Any:
-    """The parameters after steps of gradients that look random; ``land`` is applied after each."""
-    phases = jax.tree.map(lambda g, p: g.astype(p.dtype), example_gradients(), params)
-
-    def step(carry: Any, time: jax.Array) -> Any:
-        params, state = carry
-        gradients = jax.tree.map(lambda g: jnp.sin(time.astype(g.dtype) * g), phases)
-        updates, state = tx.update(gradients, state, params)
-        return (land(optax.apply_updates(params, updates)), state), None
-
-    times = jnp.arange(1.0, steps + 1)
-    return jax.jit(lambda p: jax.lax.scan(step, (p, tx.init(p)), times)[0][0])(params)
+def waves(phases: Any) -> Any:
+    """Gradients that look random."""
+    return lambda params, time: jax.tree.map(lambda g: jnp.sin(time.astype(g.dtype) * g), phases)
 
 
+@pytest.mark.kept("adam")
 @pytest.mark.usefixtures("standard_promotion")
 @pytest.mark.parametrize(
     "optimizer",
@@ -63,7 +54,8 @@ def train(
 )
 def test_drift_after_two_thousand_steps(optimizer: Any) -> None:
     start = project(example_params())
-    params = train(optax.chain(optimizer, sphere_projection()), start, 2000)
+    tx = optax.chain(optimizer, sphere_projection())
+    params = train(tx, start, waves(example_gradients()), 2000)
     moved = [abs(np.asarray(a) - np.asarray(b)).max() for a, b in _pairs(params, start)]
     assert min(moved) > 0.1
     assert max(true_drift(params).values()) < DRIFT
@@ -85,15 +77,7 @@ def test_a_units_own_norm_does_not_drift(name: str, dtype: str) -> None:
     params = jax.tree.map(lambda leaf: leaf.astype(jnp.dtype(dtype)), drawn)
     phases = jnp.asarray(draw[1], jnp.dtype(dtype))
     tx = optax.chain(WITH[name], sphere_projection(squared_radius=None))
-
-    def step(carry: Any, time: jax.Array) -> Any:
-        params, state = carry
-        gradient = {"kernel": jnp.sin(time.astype(phases.dtype) * phases)}
-        updates, state = tx.update(gradient, state, params)
-        return (optax.apply_updates(params, updates), state), None
-
-    times = jnp.arange(1.0, 5001)
-    got = jax.jit(lambda p: jax.lax.scan(step, (p, tx.init(p)), times)[0][0])(params)["kernel"]
+    got = train(tx, params, waves({"kernel": phases}), 5000)["kernel"]
     before, after = (oracles.sums_and_squared_norms(x, (-2,))[1] for x in (params["kernel"], got))
     assert np.abs(np.asarray(got - params["kernel"], np.float64)).max() > 0.1
     np.testing.assert_allclose(after, before, rtol=KEPT[dtype], atol=0)
@@ -130,5 +114,34 @@ def test_bfloat16_weights_with_float32_updates_land_on_the_stored_projection() -
 def test_bfloat16_weights_that_are_projected_after_the_addition() -> None:
     start = project(example_params(jnp.bfloat16))
     tx = optax.chain(optax.sgd(0.125), sphere_projection())
-    params = train(tx, start, 100, land=project)
+    params = train(tx, start, waves(example_gradients(jnp.bfloat16)), 100, land=project)
     assert 0 < true_drift(params)["squared_norm"] <= 2 * BFLOAT16_DRIFT
+
+
+FAN_IN, UNITS = 1024, 16
+
+
+def after_fifty_steps(constraint: Any) -> np.ndarray[Any, Any]:
+    """The kernel in float64. The gradients have a mean, and a part along the weights."""
+    draws = np.random.default_rng(0).normal(size=(FAN_IN, UNITS))
+    raw, tx = constraint({"kernel": jnp.asarray(draws, jnp.float32)}, optax.sgd(0.1))
+
+    def gradients(params: Any, time: jax.Array) -> Any:
+        return jax.tree.map(lambda p: (jnp.sin(time * p) + p).astype(jnp.bfloat16), params)
+
+    raw = train(tx, raw, gradients, 50)
+    (kernel,) = (leaf for leaf in jax.tree.leaves(raw) if leaf.ndim == 2)
+    return np.asarray(kernel, np.float64)
+
+
+@pytest.mark.usefixtures("standard_promotion")
+def test_kernels_stay_on_the_sphere() -> None:
+    kernel = after_fifty_steps(constrain)
+    assert np.abs(kernel.sum(0)).max() < DRIFT
+    assert np.abs((kernel**2).sum(0) - 2).max() < DRIFT
+
+
+@pytest.mark.usefixtures("standard_promotion")
+def test_linearly_constrained_kernels_keep_their_sums() -> None:
+    """Of weights of size 1: the rounding of 1024 of them."""
+    assert np.abs(after_fifty_steps(linearly_constrain).sum(0)).max() < 1e-4

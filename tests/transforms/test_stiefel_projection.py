@@ -1,7 +1,5 @@
 """The Stiefel projection against singular value decompositions in float64 NumPy."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +8,7 @@ import optax.contrib
 import pytest
 
 from jaxnorm import layout_from_rules, project_to_stiefel, stiefel_projection
+from tests.draws import normal
 from tests.tolerances import FLOAT32_STEPS, FLOAT64
 
 #: Shapes and fan-in axes: more fan-in than units, fewer, convolutions, attention, transposed.
@@ -23,10 +22,6 @@ SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 RADIUS = 1.5
 
 on_shapes = pytest.mark.parametrize("shape", SHAPES)
-
-
-def draw(seed: int, *shape: int) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 def matrix_of(weights: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
@@ -69,7 +64,7 @@ def tangent_part(step: np.ndarray, weights: np.ndarray, axes: tuple[int, ...]) -
 @on_shapes
 def test_it_is_the_nearest_kernel_of_equal_singular_values(shape: str) -> None:
     sizes, axes = SHAPES[shape]
-    weights = draw(0, *sizes)
+    weights = normal(0, *sizes)
     with jax.enable_x64(True):
         got = project_to_stiefel(jnp.asarray(weights), axes, RADIUS)
     np.testing.assert_allclose(got, nearest(weights, axes), **FLOAT64)
@@ -84,7 +79,7 @@ def test_it_is_the_nearest_kernel_of_equal_singular_values(shape: str) -> None:
 def test_in_float32_singular_values_are_as_equal_as_is_said(
     sizes: tuple[int, int], smallest: float
 ) -> None:
-    left, values, right = np.linalg.svd(draw(1, *sizes), full_matrices=False)
+    left, values, right = np.linalg.svd(normal(1, *sizes), full_matrices=False)
     weights = left * np.geomspace(1, smallest, len(values)) @ right
     got = np.asarray(project_to_stiefel(jnp.float32(weights), -2, RADIUS), np.float64)
     found = np.linalg.svd(got, compute_uv=False)
@@ -95,7 +90,7 @@ def test_in_float32_singular_values_are_as_equal_as_is_said(
 @on_shapes
 def test_steps_of_momentum_are_those_of_the_decomposition(shape: str, tangent: bool) -> None:
     sizes, axes = SHAPES[shape]
-    weights, gradients = nearest(draw(2, *sizes), axes), draw(3, 3, *sizes)
+    weights, gradients = nearest(normal(2, *sizes), axes), normal(3, 3, *sizes)
     tx = optax.chain(
         optax.sgd(0.3, momentum=0.9),
         stiefel_projection(
@@ -117,37 +112,8 @@ def test_steps_of_momentum_are_those_of_the_decomposition(shape: str, tangent: b
     np.testing.assert_allclose(params["kernel"], weights, **FLOAT64)
 
 
-@pytest.mark.usefixtures("standard_promotion")
-def test_muon_stays_on_the_manifold_and_finds_the_rotation_that_it_is_asked_for() -> None:
-    """From any orthogonal start it turns inputs into those of a known orthogonal matrix."""
-    inputs = jnp.float32(draw(4, 32, 6))
-    rotation, start = (np.linalg.qr(draw(seed, 6, 6))[0] for seed in (5, 6))
-    # A matrix whose determinant has the other sign cannot be turned into it.
-    start[:, 0] *= np.sign(np.linalg.det(start @ rotation))
-    wanted = inputs @ jnp.float32(rotation)
-    params = {"kernel": jnp.float32(start)}
-    rate = optax.cosine_decay_schedule(0.2, 60)
-    last = stiefel_projection(squared_radius=1.0, tangent=True)
-    tx = optax.chain(optax.contrib.muon(rate), last)
-
-    def loss(params: Any) -> jax.Array:
-        return jnp.square(inputs @ params["kernel"] - wanted).mean()
-
-    @jax.jit
-    def step(params: Any, state: Any) -> Any:
-        updates, state = tx.update(jax.grad(loss)(params), state, params)
-        return optax.apply_updates(params, updates), state
-
-    state, before = tx.init(params), float(loss(params))
-    for _ in range(60):
-        params, state = step(params, state)
-    values = np.linalg.svd(np.asarray(params["kernel"], np.float64), compute_uv=False)
-    np.testing.assert_allclose(values, 1, rtol=2e-6)
-    assert float(loss(params)) < 0.01 * before
-
-
 def test_stacked_kernels_are_projected_one_by_one() -> None:
-    weights = draw(7, 3, 5, 4)
+    weights = normal(7, 3, 5, 4)
     with jax.enable_x64(True):
         got = project_to_stiefel(jnp.asarray(weights), -2, RADIUS, stacked=1)
         params, zeros = {"kernel": jnp.asarray(weights)}, {"kernel": jnp.zeros(weights.shape)}
@@ -162,7 +128,7 @@ def test_stacked_kernels_are_projected_one_by_one() -> None:
 
 
 def test_zero_weights_stay_what_they_were() -> None:
-    kernel = jnp.float32(nearest(draw(8, 5, 4), (-2,)))
+    kernel = jnp.float32(nearest(normal(8, 5, 4), (-2,)))
     tx = stiefel_projection(squared_radius=RADIUS)
     params = {"kernel": kernel}
     updates, _ = tx.update({"kernel": -kernel}, tx.init(params), params)
@@ -171,7 +137,7 @@ def test_zero_weights_stay_what_they_were() -> None:
 
 
 def test_numbers_of_any_size_are_projected() -> None:
-    weights = draw(9, 5, 4)
+    weights = normal(9, 5, 4)
     for size in (1e-12, 1e12):
         got = project_to_stiefel(jnp.float32(size * weights), -2, RADIUS)
         np.testing.assert_allclose(got, nearest(weights, (-2,)), **FLOAT32_STEPS)

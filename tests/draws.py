@@ -1,0 +1,17 @@
+"""Normal numbers, the same ones in every run."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def normal(seed: int, *shape: int) -> np.ndarray[Any, Any]:
+    """In float64, for NumPy."""
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def draw(seed: int, *shape: int) -> jax.Array:
+    """The same in float32, for JAX."""
+    return jnp.asarray(normal(seed, *shape), jnp.float32)
