@@ -8,8 +8,8 @@ from tyro.conf import Positional, arg
 
 from experiments.checkpoints.settings import CheckpointSettings
 from experiments.config import NonFinite
-from experiments.errors import UserError
-from experiments.names import DEFAULT_METHODS
+from experiments.errors import UserError, check_known
+from experiments.names import ALL, DEFAULT_METHODS, ITEMS
 from experiments.progress import quietly
 from experiments.ranges import Count, Epochs, Range
 from experiments.settings import Trains, Workers
@@ -179,9 +179,10 @@ class Paper(Workers):
 
     def run(self, command: str) -> None:
         """Runs the command."""
+        check_known("paper item", self.item, (*ITEMS, ALL))
         from experiments.papers.check import show_check
         from experiments.papers.full_step import show_steps
-        from experiments.papers.registry import ALL, ITEMS, find_items
+        from experiments.papers.registry import find_items
         from experiments.papers.run import items_table, run_item
         from experiments.reports.show import show_table
 
@@ -192,7 +193,7 @@ class Paper(Workers):
             show_check(find_items(self.item or ALL))
             return
         if self.list or not self.item:
-            show_table(items_table(ITEMS.values()))
+            show_table(items_table(find_items(ALL)))
             return
         items = find_items(self.item)
         for item in items:
@@ -223,7 +224,7 @@ class Report:
     def run(self, command: str) -> None:
         """Runs the command."""
         from experiments.papers.collected import collect
-        from experiments.papers.registry import ITEMS
+        from experiments.papers.registry import find_items
         from experiments.reports.pairs import write_pairs
         from experiments.verdicts.page import write_page
 
@@ -236,7 +237,7 @@ class Report:
             print(f"Judged {count} claims in {self.folder / 'README.md'}.")
             return
         out = self.folder / "report.md"
-        count = collect(list(ITEMS.values()), self.folder, out)
+        count = collect(find_items(ALL), self.folder, out)
         print(f"Gathered {count} of {len(ITEMS)} items in {out}.")
 
 

@@ -57,5 +57,11 @@ def unknown(
     return UserError(f"there is no {kind} {name!r}: {guess}There are {', '.join(names)}.")
 
 
+def check_known(kind: str, name: str, known: Iterable[str]) -> None:
+    """Raises UserError for a name that does not exist; none may be given."""
+    if name not in ("", *known):
+        raise unknown(kind, name, known)
+
+
 def _letters(words: str) -> str:
     return "".join(filter(str.isalpha, words.lower()))

@@ -1,6 +1,7 @@
 """The names that the help lists, apart from what they name: help needs no JAX."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 #: The networks, in the order of `experiments.models.registry.MODELS`.
 MODELS = (
@@ -25,6 +26,24 @@ AUGMENTATIONS = (
     *("none", "flip", "crop-flip", "crop-flip-cutout", POLICIES),
     *("resized-crop-flip", "points", "points-scaled"),
 )
+
+#: The items of each paper, in the order of `paper --list`.
+PAPERS: Mapping[str, str] = MappingProxyType(
+    {
+        "vcl": "fig1 fig2 tab1 tab2 tab3 tab4 tab5 fig3",
+        "lcw": "fig1 fig2 fig3 fig4 fig5 tab1 fig6",
+        "cwo": "signal tab1 tab2 tab3 radius tab4 fig2 tab5 tab6",
+        "normprop": "jacobian bound depth fig1 fig2 fig3 fig4 tab1 speed",
+        "bn": "fig1a fig1b tab1 fig2ab fig2cd fig2ef fig2gh fig3 fig4",
+    }
+)
+ITEMS = tuple(f"{paper}/{what}" for paper, items in PAPERS.items() for what in items.split())
+
+#: The benchmarks, in the order of `experiments.bench.registry.BENCHMARKS`.
+BENCHMARKS = ("step", "scaling", "input", "papers")
+
+#: What stands for all of them, one after the other.
+ALL = "all"
 
 #: The datasets that come with the package, in the order of `experiments.data.load.BUNDLED`.
 BUNDLED = ("digits", "python")

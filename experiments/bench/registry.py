@@ -9,7 +9,7 @@ from experiments.bench.papers import bench_papers
 from experiments.bench.scaling import bench_scaling
 from experiments.bench.step import bench_step
 from experiments.bench.table import Measured, Missing, write_and_show
-from experiments.errors import unknown
+from experiments.names import ALL
 from experiments.reports.files import prepare_folder
 
 #: ``flags -> rows``; the flags are those of the command ``bench``.
@@ -21,9 +21,6 @@ BENCHMARKS: Mapping[str, Callable[[Any], Measured]] = MappingProxyType(
         "papers": bench_papers,
     }
 )
-
-#: All of them, one after the other.
-ALL = "all"
 
 COMPILED = "What compilers of TPUs and GPUs make of a step; it has flags of its own."
 
@@ -41,10 +38,8 @@ def run_benchmark(name: str, flags: Any) -> None:
                 _run(each, flags)
             except Missing as error:
                 print(f"Left out: {error}")
-    elif name in BENCHMARKS:
-        _run(name, flags)
     else:
-        raise unknown("benchmark", name, [*BENCHMARKS, "compiled"])
+        _run(name, flags)
 
 
 def _title(name: str) -> str:

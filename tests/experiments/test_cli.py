@@ -14,6 +14,7 @@ import pytest
 
 from experiments import names
 from experiments.augmentation.table import AUGMENTATIONS
+from experiments.bench.registry import BENCHMARKS
 from experiments.checkpoints.lock import FILE, alone_in
 from experiments.cli import COMMANDS, main
 from experiments.config import Config
@@ -244,6 +245,7 @@ AT_ONCE = {
         (
             *("compare --methods cow", "train --dataset digts", "compare --model cn9"),
             *("bench step --methods cow", "bench compiled --methods cow", "compare --augment flp"),
+            *("paper cwo/tb1", "bench stepp"),
         ),
         "did you mean",
     ),
@@ -292,6 +294,7 @@ def test_the_names_in_the_help_are_those_of_the_tables():
     assert tuple(ACTIVATIONS) == names.ACTIVATIONS
     assert tuple(AUGMENTATIONS) == names.AUGMENTATIONS
     assert tuple(BUNDLED) == names.BUNDLED
+    assert tuple(BENCHMARKS) == names.BENCHMARKS
     assert names.DEFAULT_METHODS.split(",") == [each.name for each in find_methods("")]
 
 
