@@ -4,8 +4,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from mkdocs.structure.files import File
-
 RESULTS = Path(__file__).parents[1] / "experiments" / "results"
 #: A link out of docs/ to another file of the checkout: its text and its target.
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?:\.\./)+((?:experiments|notebooks)/[^)]+)\)")
@@ -15,6 +13,8 @@ PICTURE = re.compile(r"\]\((?:\.\./)+experiments/results/")
 
 def on_files(files: Any, config: Any) -> Any:
     """Adds every picture of a comparison, as the page's own."""
+    from mkdocs.structure.files import File  # The tests of this file have no MkDocs.
+
     for path in sorted(RESULTS.glob("**/*.png")):
         name = path.relative_to(RESULTS).as_posix()
         files.append(File.generated(config, f"results/{name}", abs_src_path=str(path)))

@@ -135,5 +135,5 @@ def test_the_characters_are_python_s_own() -> None:
 
 
 def test_what_it_cannot_take_is_told() -> None:
-    with pytest.raises(UserError, match="wanted sequences of tokens"):
+    with pytest.raises(UserError, match="got --width 6; wanted one that 4 divides"):
         make_trainer(METHODS["ln"], CONFIG.changed(width=6), counting())
