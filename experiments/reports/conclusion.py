@@ -45,7 +45,8 @@ def conclusion(runs: Sequence[Run]) -> list[str]:
     )
     said = [f"- {end}: {'; '.join(sorted(who))}" for end, who in ends.items() if who]
     wrap = partial(textwrap.wrap, width=100, subsequent_indent="  ", break_on_hyphens=False)
-    return [line for whole in (head, *said) for line in wrap(whole)]
+    # Markdown wants an empty line before a list.
+    return [*wrap(head), "", *(line for end in said for line in wrap(end))]
 
 
 def spelled(method: str) -> str:

@@ -121,7 +121,7 @@ def test_the_conclusion_says_where_each_method_ends():
     )
     assert "batch normalization (bn)" in lines[0]
     assert "3 seeds" in lines[0]
-    ends = dict(line.removeprefix("- ").split(": ") for line in lines[1:])
+    ends = dict(line.removeprefix("- ").split(": ") for line in lines[2:])
     assert "(cwo) +3.0" in ends["ahead"]
     assert "(lcw) +0.0 [-0.5, +0.5]" in ends["level, within a point"]
     assert "(gn) -20.0" in ends["behind"]
