@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from experiments.models.sizes import Images, Logits, NetworkSizes
 from experiments.models.style import Style
-from experiments.models.transformer import TransformerBlock, check_heads, embedding, norm_of, normed
+from experiments.models.transformer import blocks, check_heads, embedding, norm_of, normed
 
 #: The most patches along a side of an image, and the least pixels along a side of a patch.
 PATCHES, PIXELS = 8, 2
@@ -28,10 +28,7 @@ class PatchTransformer(nnx.Module):
         count, inputs = jax.eval_shape(patches, jnp.zeros((1, *sizes.shape))).shape[1:]
         self.first = nnx.Linear(inputs, sizes.width, kernel_init=style.kernel_init, rngs=rngs)
         self.positions = embedding(count, sizes.width, rngs)
-        factor = 1.0 if style.preserve_magnitude else (2 * sizes.depth) ** -0.5
-        self.blocks = nnx.List(
-            TransformerBlock(sizes.width, style, factor, rngs) for _ in range(sizes.depth)
-        )
+        self.blocks = nnx.List(blocks(sizes, style, rngs))
         self.last = norm_of(style.norm, sizes.width, rngs)
         self.head = nnx.Linear(sizes.width, sizes.num_classes, rngs=rngs)
 

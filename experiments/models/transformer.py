@@ -75,10 +75,7 @@ class Transformer(nnx.Module):
         shape, num_classes, width = sizes.shape, sizes.num_classes, sizes.width
         self.embedding = embedding(num_classes, width, rngs)
         self.positions = embedding(shape[0], width, rngs)
-        quiet = 1.0 if style.preserve_magnitude else (2 * sizes.depth) ** -0.5
-        start = quiet if factor is None else factor
-        block = (width, style, start, rngs)
-        self.blocks = nnx.List(TransformerBlock(*block) for _ in range(sizes.depth))
+        self.blocks = nnx.List(blocks(sizes, style, rngs, factor))
         self.last = norm_of(style.norm, width, rngs)
         self.head = nnx.Linear(width, num_classes, rngs=rngs)
 
@@ -89,6 +86,15 @@ class Transformer(nnx.Module):
         for block in self.blocks:
             x = block(x, mask)
         return self.head(normed(self.last, x))
+
+
+def blocks(
+    sizes: NetworkSizes, style: Style, rngs: nnx.Rngs, factor: float | None = None
+) -> list[TransformerBlock]:
+    """The blocks of a network, whose branches start as quiet as `Transformer` says."""
+    quiet = 1.0 if style.preserve_magnitude else (2 * sizes.depth) ** -0.5
+    start = quiet if factor is None else factor
+    return [TransformerBlock(sizes.width, style, start, rngs) for _ in range(sizes.depth)]
 
 
 def embedding(count: int, width: int, rngs: nnx.Rngs) -> nnx.Embed:
