@@ -17,9 +17,9 @@ from tyro.conf import subcommand
 from experiments.bench.command import Bench
 from experiments.commands import Compare, Datasets, Methods, Paper, Report, Runs, Train
 from experiments.data.source import check_source
-from experiments.errors import Diverged, Stopped, UserError, unknown
+from experiments.errors import Diverged, Stopped, UserError, check_known, unknown
 from experiments.help import description, with_words
-from experiments.names import ACTIVATIONS, AUGMENTATIONS, METHODS, MODELS
+from experiments.names import ACTIVATIONS, ALL, AUGMENTATIONS, BENCHMARKS, ITEMS, METHODS, MODELS
 from experiments.ranges import check_ranges
 from experiments.settings import Trains
 
@@ -57,16 +57,18 @@ def run(command: Any, line: str) -> None:
 def _check_names(command: Any) -> None:
     """Raises UserError for names that are misspelt, before what they name is imported."""
     flags = command.settings if isinstance(command, Trains) else command
-    for kind, known in {"model": MODELS, "activation": ACTIVATIONS}.items():
-        name = getattr(flags, kind, "")
-        if name and name not in known:
-            raise unknown(kind, name, known)
+    if isinstance(command, Trains | Bench):
+        check_known("model", flags.model, MODELS)
+        _check_methods(getattr(command, "methods", getattr(command, "method", "")))
     if isinstance(command, Trains):
-        check_source(flags.dataset)
+        check_known("activation", flags.activation, ACTIVATIONS)
         if flags.augment.partition(":")[0] not in AUGMENTATIONS:
             raise unknown("augmentation", flags.augment, AUGMENTATIONS)
-    if isinstance(command, Trains | Bench):
-        _check_methods(getattr(command, "methods", getattr(command, "method", "")))
+        check_source(flags.dataset)
+    if isinstance(command, Bench):
+        check_known("benchmark", command.name, (*BENCHMARKS, "compiled", ALL))
+    if isinstance(command, Paper):
+        check_known("paper item", command.item, (*ITEMS, ALL))
 
 
 def _check_methods(names: str) -> None:

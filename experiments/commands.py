@@ -8,8 +8,8 @@ from tyro.conf import Positional, arg
 
 from experiments.checkpoints.settings import CheckpointSettings
 from experiments.config import NonFinite
-from experiments.errors import UserError, check_known
-from experiments.names import ALL, DEFAULT_METHODS, ITEMS
+from experiments.errors import UserError
+from experiments.names import ALL, DEFAULT_METHODS
 from experiments.progress import quietly
 from experiments.ranges import Count, Epochs, Range
 from experiments.settings import Trains, Workers
@@ -179,7 +179,6 @@ class Paper(Workers):
 
     def run(self, command: str) -> None:
         """Runs the command."""
-        check_known("paper item", self.item, (*ITEMS, ALL))
         from experiments.papers.check import show_check
         from experiments.papers.full_step import show_steps
         from experiments.papers.registry import find_items
@@ -236,9 +235,9 @@ class Report:
             count = write_page(self.folder)
             print(f"Judged {count} claims in {self.folder / 'README.md'}.")
             return
-        out = self.folder / "report.md"
-        count = collect(find_items(ALL), self.folder, out)
-        print(f"Gathered {count} of {len(ITEMS)} items in {out}.")
+        items, out = find_items(ALL), self.folder / "report.md"
+        count = collect(items, self.folder, out)
+        print(f"Gathered {count} of {len(items)} items in {out}.")
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,6 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from experiments.errors import check_known
-from experiments.names import ALL, BENCHMARKS
 from experiments.ranges import Channels, Count, Depth, Range, Width
 
 
@@ -48,7 +46,6 @@ class Bench:
 
     def run(self, command: str) -> None:
         """Runs the command."""
-        check_known("benchmark", self.name, (*BENCHMARKS, "compiled", ALL))
         from experiments.bench.registry import run_benchmark
 
         run_benchmark(self.name, self)

@@ -171,3 +171,10 @@ def test_the_names_in_the_help_are_those_of_the_tables() -> None:
     assert tuple(PEERS) == names.PEERS
     assert tuple(OPTIMIZERS) == names.OPTIMIZERS
     assert tuple(MAKERS) == names.MAKERS
+
+
+def test_the_kernels_of_an_update_are_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = []
+    monkeypatch.setattr(Compiled, "run", lambda self, command: named.append(self.model))
+    assert main(["bench", "compiled", "--what", "update", "--model", "dense"]) == 0
+    assert named == ["dense"]
