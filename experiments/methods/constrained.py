@@ -18,10 +18,12 @@ class Sphere(Part):
     Attributes:
         squared_radius: the value of ||w||^2.
         centered: whether weights are also kept zero-mean.
+        tangent: whether the part of an update along the weights is left out first.
     """
 
     squared_radius: float = 2.0
     centered: bool = True
+    tangent: bool = False
 
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
         """On the set."""
@@ -39,7 +41,10 @@ class Sphere(Part):
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
         """Ends on the set."""
         projection = jaxnorm.sphere_projection(
-            layout=context.layout, squared_radius=self.squared_radius, centered=self.centered
+            layout=context.layout,
+            squared_radius=self.squared_radius,
+            centered=self.centered,
+            tangent=self.tangent,
         )
         if self.centered and context.adaptive:
             # Under SGD, momentum and decay the projection does the same work alone.

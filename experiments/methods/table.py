@@ -68,6 +68,12 @@ _ABLATIONS = tuple(
     _constrained(*parts) for parts in itertools.product([True, False], [True, False], [True, False])
 )
 
+_TANGENT = Method(
+    "cwo-centre-tangent",
+    "cwo-centre-sphere, steps without their part along the weights",
+    (Sphere(2.0, tangent=True), LearnedScale(), _CLIP),
+)
+
 _OTHER_NOISES = (
     Method(
         "cwo-step",
@@ -209,7 +215,7 @@ _PUBLISHED_SINCE = (
 )
 
 _ALL: tuple[Method, ...] = (
-    *(_NORMALIZERS + _ABLATIONS + _OTHER_NOISES + _REPARAMETRIZATIONS + _PROPAGATION),
+    *(_NORMALIZERS + _ABLATIONS + (_TANGENT,) + _OTHER_NOISES + _REPARAMETRIZATIONS + _PROPAGATION),
     *(_LOSSES + _BATCH_NORM_IN_PIECES + _RIVALS + _FIRST_FREE + _PUBLISHED_SINCE),
 )
 METHODS: Mapping[str, Method] = MappingProxyType({method.name: method for method in _ALL})

@@ -107,6 +107,22 @@ def test_a_tangent_step_is_projected_before_it_lands(centered: bool) -> None:
     assert np.abs(np.asarray(got - plain)).max() > DIFFERENT
 
 
+@pytest.mark.parametrize("tangent", [True, False])
+def test_weight_decay_has_nothing_left_to_do(tangent: bool) -> None:
+    """Decay of a w is a step 1 / (1 - a) times as long; along the tangent it is no step."""
+    rate, decay = 0.05, 0.4
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+        start, gradients = ({"kernel": jnp.asarray(draw(seed, 3, 3, 2, 4))} for seed in (21, 22))
+
+        def landed(optimizer: optax.GradientTransformation) -> Any:
+            tx = optax.chain(optimizer, sphere_projection(tangent=tangent))
+            return train(tx, project(start), lambda params, time: gradients, STEPS)["kernel"]
+
+        got = landed(optax.adamw(rate, weight_decay=decay))
+        longer = rate if tangent else rate / (1 - rate * decay)
+        np.testing.assert_allclose(got, landed(optax.adam(longer)), **FLOAT64)
+
+
 def test_a_tangent_step_of_a_unit_without_direction() -> None:
     """Zero weights (and equal ones, centered) have no tangent space: the step is as without."""
     weights = jnp.asarray(draw(13, 5, 3), jnp.float32).at[:, 0].set(0).at[:, 1].set(0.3)
