@@ -1,6 +1,6 @@
 """Normalization layers by name, as makers ``(width, rngs=...) -> layer``."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -38,7 +38,7 @@ def group_norm(width: int, rngs: nnx.Rngs) -> nnx.Module:
     return nnx.GroupNorm(width, num_groups=groups, rngs=rngs)
 
 
-def as_input(arrays: Sequence[Any], **_: Any) -> Sequence[Any]:
+def as_input(arrays: Any, **_: Any) -> Any:
     """Arrays of the first one's type, the input's: layers of flax promote it otherwise."""
     return [x if x is None else x.astype(arrays[0].dtype) for x in arrays]
 
