@@ -40,7 +40,7 @@ PAPERS: Mapping[str, str] = MappingProxyType(
 ITEMS = tuple(f"{paper}/{what}" for paper, items in PAPERS.items() for what in items.split())
 
 #: The benchmarks, in the order of `experiments.bench.registry.BENCHMARKS`.
-BENCHMARKS = ("step", "scaling", "input", "papers")
+BENCHMARKS = ("step", "input", "papers")
 
 #: What stands for all of them, one after the other.
 ALL = "all"

@@ -14,10 +14,8 @@ class Bench:
     """Measure what a method costs. Without a name: list the benchmarks.
 
     step: times of single compiled training steps, of all methods in turn in one run, and the
-    operations and memory traffic that the compiler counts. scaling: what the devices of a compiled
-    step send each other, on 1, 2, 4 and 8 of them (on a CPU with JAX_NUM_CPU_DEVICES=8). input:
-    rows a second of pictures that are read, decoded and cropped while they are used, of the step
-    alone, and of both together.
+    operations and memory traffic that the compiler counts. input: rows a second of pictures that
+    are read, decoded and cropped while they are used, of the step alone, and of both together.
     """
 
     name: Annotated[Positional[str], arg(help="The benchmark, or all.")] = ""
@@ -26,7 +24,7 @@ class Bench:
     methods: str = "none,cwo,bn"
     """Methods, comma-separated. The baseline none is always measured, and twice, as a control."""
     batch_size: Count = 128
-    """The rows of a step; in scaling, of each device."""
+    """The rows of a step."""
     channels: Channels = 64
     """The channels of cnn9's first stage."""
     depth: Depth = 3

@@ -6,7 +6,6 @@ from typing import Any
 
 from experiments.bench.input import bench_input
 from experiments.bench.papers import bench_papers
-from experiments.bench.scaling import bench_scaling
 from experiments.bench.step import bench_step
 from experiments.bench.table import Measured, Missing, write_and_show
 from experiments.names import ALL
@@ -16,7 +15,6 @@ from experiments.reports.files import prepare_folder
 BENCHMARKS: Mapping[str, Callable[[Any], Measured]] = MappingProxyType(
     {
         "step": bench_step,
-        "scaling": bench_scaling,
         "input": bench_input,
         "papers": bench_papers,
     }

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PyTree
 import jaxnorm
 from experiments.errors import UserError
 from experiments.methods.part import Context, Optimizer, Part
+from experiments.methods.paths import by_path
 from experiments.methods.reparametrized import logits_of
 
 
@@ -41,16 +42,12 @@ class Only(Part):
     def _seen(self, context: Context) -> Context:
         x = jax.ShapeDtypeStruct((2, *context.shape), jnp.float32)
         logits, params = logits_of(context, train=False), context.functional.params
-        named = jax.tree.leaves_with_path(jaxnorm.first_layer(logits, params, x))
-        if not any(first for _, first in named):
+        named = by_path(jaxnorm.first_layer(logits, params, x))
+        if not any(named.values()):
             raise UserError(
                 "the network multiplies its inputs themselves by no kernel, so it has no first "
                 "layer to be left free; wanted a method without -first-free."
             )
-        names = [
-            jax.tree_util.keystr(path, simple=True, separator="/")
-            for path, first in named
-            if first != self.first
-        ]
+        names = [name for name, first in named.items() if first != self.first]
         hidden = (f"^{re.escape(name)}(/|$)" for name in names)
         return context._replace(layout=jaxnorm.exclude(*hidden, layout=context.layout))

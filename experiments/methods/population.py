@@ -60,7 +60,6 @@ class GammaDecay(Part):
         rows: the training rows of the curvature.
         draws: the parts of those rows; each has random signs of its own in a probe.
         probes: the Hutchinson probes.
-        batch_size: the batch of the batch normalization that is imitated; None for the training's.
         excess_kurtosis: of the pre-activations, 0 for a Gaussian.
         nonnegative: whether negative strengths are left out.
         decay_times: what the strength that theory predicts is multiplied by.
@@ -70,7 +69,6 @@ class GammaDecay(Part):
     rows: int = 256
     draws: int = 16
     probes: int = 1
-    batch_size: int | None = None
     excess_kurtosis: float = 0.0
     nonnegative: bool = True
     decay_times: float = 1.0
@@ -109,13 +107,12 @@ class GammaDecay(Part):
             logits = _logits(weights, X, sample, context)
             return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
 
-        rows = self.batch_size or context.batch_size
         return affine_gamma_decay_strength(
             loss,
             scales,
             biases,
             _in_parts(batch, self.draws),
-            {site: rows * each for site, each in positions.items()},
+            {site: context.batch_size * each for site, each in positions.items()},
             key=sample.key,
             means=means,
             stddevs=stddevs,

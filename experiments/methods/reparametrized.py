@@ -1,24 +1,14 @@
 """What stands in the place of each constrained kernel, and what its weights start from."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Literal
 
 from jaxtyping import Array, PyTree, Shaped
 
 import jaxnorm
 from experiments.methods.part import Context, Part
 
-#: What fits initial weights to a minibatch, layer by layer.
-INITIALIZERS: Mapping[str, Callable[..., PyTree]] = MappingProxyType(
-    {
-        "variance-preserving": jaxnorm.variance_preserving_init,
-        "data-dependent": jaxnorm.data_dependent_init,
-    }
-)
-
-#: The rows of that minibatch.
+#: The rows of the minibatch that initial weights are fitted to.
 INITIAL_ROWS = 256
 
 
@@ -61,15 +51,14 @@ class Initialized(Part):
     """Initial weights that are fitted to a minibatch, layer by layer.
 
     Attributes:
-        by: a key of `INITIALIZERS`.
+        by: an initializer of the library that does so.
     """
 
-    by: Literal["variance-preserving", "data-dependent"]
+    by: Callable[..., PyTree]
 
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
         """Fitted ones."""
-        initialize = INITIALIZERS[self.by]
-        return initialize(logits_of(context), params, subsample(X), layout=context.kernels)
+        return self.by(logits_of(context), params, subsample(X), layout=context.kernels)
 
 
 def logits_of(context: Context, train: bool = True) -> Callable[[PyTree, Array], Array]:

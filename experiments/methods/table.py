@@ -27,6 +27,8 @@ from jaxnorm import (
     LinearlyConstrained,
     WeightNormalized,
     WeightStandardized,
+    data_dependent_init,
+    variance_preserving_init,
 )
 
 _NORMALIZERS = (
@@ -88,11 +90,11 @@ _OTHER_NOISES = (
     ),
 )
 
-_DATA = Initialized("data-dependent")
+_DATA = Initialized(data_dependent_init)
 _WN = (Reparametrized(WeightNormalized), _DATA)
 _CWN = (Reparametrized(CenteredWeightNormalized), _DATA)
 _SN = (SpectralNorm(),)
-_LCW = (Reparametrized(LinearlyConstrained), Initialized("variance-preserving"))
+_LCW = (Reparametrized(LinearlyConstrained), Initialized(variance_preserving_init))
 _WS = (Reparametrized(WeightStandardized),)
 _BN = (Normalized("bn"),)
 

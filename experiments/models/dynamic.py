@@ -14,11 +14,12 @@ class DynamicTanh(nnx.Module):
 
     Args:
         width: the number of units.
+        rngs: accepted as other layers do, and unused.
 
     Source: Zhu, Chen, He, LeCun and Liu 2025, "Transformers without normalization".
     """
 
-    def __init__(self, width: int):
+    def __init__(self, width: int, rngs: nnx.Rngs | None = None):
         self.alpha = nnx.Param(jnp.full((1,), ALPHA))
         self.scale = nnx.Param(jnp.ones(width))
         self.bias = nnx.Param(jnp.zeros(width))
@@ -34,11 +35,12 @@ class DynamicErf(nnx.Module):
 
     Args:
         width: the number of units.
+        rngs: accepted as other layers do, and unused.
 
     Source: Chen, Lu, Zhu, Sun and Liu 2025, "Stronger normalization-free transformers".
     """
 
-    def __init__(self, width: int):
+    def __init__(self, width: int, rngs: nnx.Rngs | None = None):
         self.alpha, self.shift = nnx.Param(jnp.float32(ALPHA)), nnx.Param(jnp.float32(0))
         self.scale = nnx.Param(jnp.ones(width))
         self.bias = nnx.Param(jnp.zeros(width))

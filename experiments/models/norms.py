@@ -1,7 +1,7 @@
-"""Normalization layers by name, as makers ``(width, rngs) -> layer``."""
+"""Normalization layers by name, as makers ``(width, rngs=...) -> layer``."""
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -11,7 +11,7 @@ from experiments.models.dynamic import DynamicErf, DynamicTanh
 from experiments.models.rectifier import StandardizedRectifier
 from jaxnorm.nnx import BatchNorm, PopulationNorm
 
-MakeNorm = Callable[[int, nnx.Rngs], nnx.Module]
+MakeNorm = Callable[..., nnx.Module]
 
 #: The groups of group normalization, as in the papers.
 GROUPS = 16
@@ -28,16 +28,6 @@ BATCH_NORMS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 
 
-def batch_norm(width: int, rngs: nnx.Rngs, **options: Any) -> nnx.Module:
-    """Batch normalization; running statistics forget a tenth a step, as is usual elsewhere."""
-    return BatchNorm(width, momentum=0.9, rngs=rngs, **options)
-
-
-def layer_norm(width: int, rngs: nnx.Rngs) -> nnx.Module:
-    """Layer normalization over all of a sample's units, positions of an image included."""
-    return nnx.GroupNorm(width, num_groups=1, rngs=rngs)
-
-
 def group_norm(width: int, rngs: nnx.Rngs) -> nnx.Module:
     """Group normalization in 16 groups, or as many of two units or more as divide the width.
 
@@ -48,52 +38,26 @@ def group_norm(width: int, rngs: nnx.Rngs) -> nnx.Module:
     return nnx.GroupNorm(width, num_groups=groups, rngs=rngs)
 
 
-def rms_norm(width: int, rngs: nnx.Rngs) -> nnx.Module:
-    """Root mean square normalization over the last axis."""
-    return nnx.RMSNorm(width, rngs=rngs)
-
-
-def dynamic_tanh(width: int, rngs: nnx.Rngs) -> nnx.Module:
-    """Dynamic Tanh; its parameters are not random."""
-    return DynamicTanh(width)
-
-
-def dynamic_erf(width: int, rngs: nnx.Rngs) -> nnx.Module:
-    """Derf; its parameters are not random."""
-    return DynamicErf(width)
-
-
-def population_norm(width: int, rngs: nnx.Rngs) -> nnx.Module:
-    """Population normalization; training refreshes its statistics."""
-    return PopulationNorm(width, rngs=rngs)
-
-
-def standardized_rectifier(width: int, rngs: nnx.Rngs) -> nnx.Module:
-    """A rectifier that is normalized by its own moments: normalizer and activation in one."""
-    return StandardizedRectifier(width, rngs=rngs)
-
-
-def _flax(layer: Callable[..., nnx.Module]) -> MakeNorm:
-    """A layer of flax, which a benchmark has beside ours; its output is of its input's type."""
-
-    def as_input(arrays: Sequence[Any], **_: Any) -> Sequence[Any]:
-        return [x if x is None else x.astype(arrays[0].dtype) for x in arrays]
-
-    return lambda width, rngs: layer(width, promote_dtype=as_input, rngs=rngs)
+def as_input(arrays: Any, **_: Any) -> Any:
+    """Arrays of the first one's type, the input's: layers of flax promote it otherwise."""
+    return [x if x is None else x.astype(arrays[0].dtype) for x in arrays]
 
 
 NORMS: Mapping[str, MakeNorm] = MappingProxyType(
     {
-        **{name: functools.partial(batch_norm, **kind) for name, kind in BATCH_NORMS.items()},
-        "ln": layer_norm,
+        # Running statistics forget a tenth a step, as is usual elsewhere.
+        **{name: partial(BatchNorm, momentum=0.9, **kind) for name, kind in BATCH_NORMS.items()},
+        # Over all of a sample's units, positions of an image included.
+        "ln": partial(nnx.GroupNorm, num_groups=1),
         "gn": group_norm,
-        "rms": rms_norm,
-        "dyt": dynamic_tanh,
-        "derf": dynamic_erf,
-        "pn": population_norm,
-        "standardized-rectifier": standardized_rectifier,
-        "nnx.BatchNorm": _flax(nnx.BatchNorm),
-        "nnx.LayerNorm": _flax(nnx.LayerNorm),
+        "rms": nnx.RMSNorm,
+        "dyt": DynamicTanh,
+        "derf": DynamicErf,
+        "pn": PopulationNorm,
+        "standardized-rectifier": StandardizedRectifier,
+        # Flax's own, which a benchmark has beside ours.
+        "nnx.BatchNorm": partial(nnx.BatchNorm, promote_dtype=as_input),
+        "nnx.LayerNorm": partial(nnx.LayerNorm, promote_dtype=as_input),
     }
 )
 
@@ -102,5 +66,4 @@ def maker(name: str | None, groups: int = 1) -> MakeNorm | None:
     """The maker of a name, or None; batch statistics are taken of so many parts of the batch."""
     if name is None:
         return None
-    make: Callable[..., nnx.Module] = NORMS[name]
-    return functools.partial(make, groups=groups) if name in BATCH_NORMS else make
+    return partial(NORMS[name], groups=groups) if name in BATCH_NORMS else NORMS[name]

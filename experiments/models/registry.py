@@ -230,4 +230,4 @@ def build(
     make_input_norm = maker(named.input_norm, config.ghost_groups)
     if make_input_norm is None:
         return network
-    return NormalizedInput(make_input_norm(math.prod(shape), rngs), network)
+    return NormalizedInput(make_input_norm(math.prod(shape), rngs=rngs), network)

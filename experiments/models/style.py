@@ -126,9 +126,9 @@ class Nonlinearity(nnx.Module):
     """
 
     def __init__(self, width: int, style: Style, rngs: nnx.Rngs):
-        self.norm = None if style.norm is None else style.norm(width, rngs)
+        self.norm = None if style.norm is None else style.norm(width, rngs=rngs)
         self.activation = style.activation
-        self.post_norm = None if style.post_norm is None else style.post_norm(width, rngs)
+        self.post_norm = None if style.post_norm is None else style.post_norm(width, rngs=rngs)
         self.dropout = nnx.Dropout(style.dropout, rngs=rngs) if style.dropout else None
         alpha = style.alpha_dropout
         self.alpha_dropout = AlphaDropout(alpha, rngs=rngs) if alpha else None

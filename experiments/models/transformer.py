@@ -127,7 +127,7 @@ def norm_of(make: MakeNorm | None, width: int, rngs: nnx.Rngs) -> nnx.Module | N
     """The normalizer of tokens of ``width`` units, if there is one."""
     if make is None:
         return None
-    norm = make(width, rngs)
+    norm = make(width, rngs=rngs)
     return Tokenwise(norm) if isinstance(norm, nnx.GroupNorm) else norm
 
 

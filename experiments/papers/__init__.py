@@ -32,6 +32,6 @@ Any other item has its code beside it, ``papers/PAPER/ITEM.py``, and its presets
         values = simulate(settings.runs)
         figure = new_figure(1)
         figure.axes[0].plot(values)
-        claim = Claim("mean", f"{values.mean():.3f}", "0.5", abs(values.mean() - 0.5) < 0.01)
-        return Report([claim], ("run", "value"), list(enumerate(values)), {"values": figure})
+        finding = Finding("mean", f"{values.mean():.3f}", "0.5", abs(values.mean() - 0.5) < 0.01)
+        return Report([finding], ("run", "value"), list(enumerate(values)), {"values": figure})
 """

@@ -9,12 +9,12 @@ from experiments.methods.scale_noise import ScaleNoise, StepNoise
 from experiments.names import POLICIES
 from experiments.papers.data import described, published_policies, said_of_policies
 from experiments.papers.grid import Cell, Grid, Protocol
-from experiments.papers.item import Claim, Context, Report
+from experiments.papers.item import Context, Finding, Report
 from experiments.papers.training import Trained, chosen, method_of, train_grid
-from experiments.papers.verdict import NOTE, claims_of, measured
-from experiments.reports.csv import MEASURES
+from experiments.papers.verdict import NOTE, findings_of, measured
 from experiments.reports.curves import draw_measure
 from experiments.reports.picture import new_figure
+from experiments.runs.measures import MEASURES, is_fraction, words
 from experiments.training.fit import Run
 
 #: The columns of results.csv; accuracies are fractions.
@@ -24,7 +24,7 @@ COLUMNS = (
 )
 
 #: What is claimed and drawn of a table's runs, besides what every table shows.
-View = Callable[[Sequence[Trained]], tuple[Sequence[Claim], Mapping[str, Figure]]]
+View = Callable[[Sequence[Trained]], tuple[Sequence[Finding], Mapping[str, Figure]]]
 
 
 def run_grid(grid: Grid, view: View | None, protocol: Protocol, context: Context) -> Report:
@@ -38,8 +38,10 @@ def run_grid(grid: Grid, view: View | None, protocol: Protocol, context: Context
     said += said_of_noise(cells, protocol)
     trained = train_grid(grid, protocol, context)
     report = report_of(grid, trained, said, protocol.last, names)
-    claims, figures = view(trained) if view else ([], {})
-    return report._replace(claims=[*claims, *report.claims], figures={**figures, **report.figures})
+    findings, figures = view(trained) if view else ([], {})
+    return report._replace(
+        findings=[*findings, *report.findings], figures={**figures, **report.figures}
+    )
 
 
 def said_of_noise(cells: Sequence[Cell], protocol: Protocol) -> list[str]:
@@ -76,7 +78,7 @@ def report_of(
     averaged = [f"Measures are means over the last {last} epochs."] if last > 1 else []
     said = (*notes, *averaged, *_diverged(trained), *judged)
     columns = (*COLUMNS, *names)
-    return Report(claims_of(grid, trained, last), columns, rows, _figures(trained, data), said)
+    return Report(findings_of(grid, trained, last), columns, rows, _figures(trained, data), said)
 
 
 def _diverged(trained: Sequence[Trained]) -> list[str]:
@@ -96,13 +98,8 @@ def _row(cell: Cell, run: Run, scores: Sequence[str], last: int) -> tuple[object
     return (*place, *(f"{number:.6g}" for number in numbers), *rest)
 
 
-#: The panels of a column: a measure, its factor, and what is written beside it.
-PANELS = (
-    ("train_loss", 1, "training loss (nats)"),
-    ("test_loss", 1, "test loss (nats)"),
-    ("train_accuracy", 100, "training accuracy (%)"),
-    ("test_accuracy", 100, "test accuracy (%)"),
-)
+#: The panels of a column.
+PANELS = ("train_loss", "test_loss", "train_accuracy", "test_accuracy")
 
 
 def _figures(trained: Sequence[Trained], data: str) -> dict[str, Figure]:
@@ -112,9 +109,10 @@ def _figures(trained: Sequence[Trained], data: str) -> dict[str, Figure]:
     for place, column in enumerate(columns):
         axes = figure.axes[len(PANELS) * place : len(PANELS) * (place + 1)]
         rows = {each.cell.row: each.runs for each in trained if each.cell.column == column}
-        for ax, (measure, factor, name) in zip(axes, PANELS, strict=True):
-            draw_measure(ax, rows, measure, factor)
-            ax.set(xlabel="epoch", ylabel=name, title=column)
+        for ax, measure in zip(axes, PANELS, strict=True):
+            draw_measure(ax, rows, measure)
+            said = f"{words(measure)} ({'%' if is_fraction(measure) else 'nats'})"
+            ax.set(xlabel="epoch", ylabel=said, title=column)
             if measure.endswith("loss"):
                 ax.set_yscale("log")
         # Beside the panels: ten rows would cover the lines.

@@ -36,7 +36,7 @@ Presets = Mapping[PresetName, Preset]
 UNDECIDED, NOT_TRAINED = "undecided", "not trained"
 
 
-class Claim(NamedTuple):
+class Finding(NamedTuple):
     """One number or statement of the paper (or of its theory) beside ours.
 
     Attributes:
@@ -58,14 +58,14 @@ class Report(NamedTuple):
     """What an item found.
 
     Attributes:
-        claims: what is compared, in the order of importance.
+        findings: what is compared, in the order of importance.
         columns: the header of results.csv.
         rows: its rows.
         figures: the pictures by name (without .png), made by `experiments.reports.new_figure`.
         notes: sentences for the report about what was found.
     """
 
-    claims: Sequence[Claim]
+    findings: Sequence[Finding]
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
     figures: Mapping[str, Figure]

@@ -1,4 +1,4 @@
-"""Numbers beside the theory's or the paper's: as claims, and as rows of results.csv."""
+"""Numbers beside the theory's or the paper's: as findings, and as rows of results.csv."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from matplotlib.figure import Figure
 
-from experiments.papers.item import NOT_TRAINED, Claim, Report
+from experiments.papers.item import NOT_TRAINED, Finding, Report
 
 #: What is measured, before it is a float.
 Number = float | np.floating[Any] | Float[Array | np.ndarray, ""]
@@ -35,13 +35,13 @@ class Measured(NamedTuple):
     source: str = "theory"
     error: float = 0.0
 
-    def claim(self) -> Claim:
+    def finding(self) -> Finding:
         """As a line of the report."""
         reference = f"{self.reference:.4g} ({self.source})"
         ours = f"{self.ours:.4g}" + (f" ± {self.error:.2g}" if self.error else "")
         if not math.isfinite(self.ours):
-            return Claim(self.quantity, ours, reference, said=NOT_TRAINED)
-        return Claim(self.quantity, ours, reference, self.holds)
+            return Finding(self.quantity, ours, reference, said=NOT_TRAINED)
+        return Finding(self.quantity, ours, reference, self.holds)
 
     def row(self) -> tuple[object, ...]:
         """As a row of results.csv."""
@@ -77,6 +77,6 @@ def at_least(quantity: str, ours: Number, bound: Number) -> Measured:
 def measured_report(
     measured: Sequence[Measured], figures: Mapping[str, Figure], notes: Sequence[str] = ()
 ) -> Report:
-    """The report of an item that compares numbers: each a claim, and a row of results.csv."""
+    """The report of an item that compares numbers: each a finding, and a row of results.csv."""
     rows = [each.row() for each in measured]
-    return Report([each.claim() for each in measured], COLUMNS, rows, figures, notes)
+    return Report([each.finding() for each in measured], COLUMNS, rows, figures, notes)

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.checkpoints.lock import alone_in
 from experiments.errors import UserError
-from experiments.papers.item import SIZES, Claim, Context, Item, PresetName, Report
+from experiments.papers.item import SIZES, Context, Finding, Item, PresetName, Report
 from experiments.progress import Advance, progress
 from experiments.reports.csv import write_csv
 from experiments.reports.files import prepare_folder, write_whole
@@ -31,7 +31,7 @@ def run_item(
     command: str,
     workers: Workers = HERE,
 ) -> Report:
-    """Runs one preset of an item, writes report.md, results.csv and pictures, prints the claims.
+    """Runs one preset of an item, writes report.md, results.csv and pictures, prints the findings.
 
     Args:
         item: the table or figure.
@@ -51,7 +51,7 @@ def run_item(
     for name, figure in report.figures.items():
         write_whole(out / f"{name}.png", picture(figure))
     write_whole(out / "report.md", written(item, preset, report, command))
-    show_table(claims_table(report.claims))
+    show_table(findings_table(report.findings))
     print(*("", *report.notes), sep="\n")
     files = ["report.md", "results.csv", *(f"{name}.png" for name in report.figures)]
     print(f"\n{preset}: {chosen.label or FULL}.")
@@ -67,7 +67,7 @@ def written(item: Item, preset: PresetName, report: Report, command: str) -> str
         f"# {item.name}: {item.title}",
         f"The paper: {item.reported}",
         f"Preset {preset}: {chosen.label or FULL}.",
-        markdown(claims_table(report.claims)),
+        markdown(findings_table(report.findings)),
         *report.notes,
         *(f"![{name}]({name}.png)" for name in report.figures),
         "\n".join(["Settings:", "", *settings]),
@@ -84,10 +84,10 @@ def named(settings: Any) -> dict[str, Any]:
     return fields
 
 
-def claims_table(claims: Sequence[Claim]) -> Table:
-    """The claims as a table: what is compared, ours, theirs, and whether it holds."""
+def findings_table(findings: Sequence[Finding]) -> Table:
+    """The findings as a table: what is compared, ours, theirs, and whether it holds."""
     words = {True: "yes", False: "no", None: ""}
-    rows = [(c.statement, c.ours, c.reference, words[c.holds] or c.said) for c in claims]
+    rows = [(c.statement, c.ours, c.reference, words[c.holds] or c.said) for c in findings]
     return ("", "ours", "reference", "holds"), rows
 
 

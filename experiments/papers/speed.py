@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from experiments.bench.step import StepCost, measure_steps, random_batch
 from experiments.config import Config
 from experiments.methods.table import find_methods
-from experiments.papers.item import Claim, Context, Report
+from experiments.papers.item import Context, Finding, Report
 from experiments.reports.picture import COLOURS, new_figure
 
 COLUMNS = (*StepCost._fields, "reported")
@@ -51,8 +51,8 @@ def run(settings: Settings, context: Context, ratios: Mapping[str, Mapping[str, 
 
 
 def _report(costs: Sequence[StepCost], ratios: Mapping[str, Mapping[str, float]]) -> Report:
-    claims = [
-        Claim(
+    findings = [
+        Finding(
             f"{cost.method}: time over that of none",
             f"{cost.ratio:.3f} [{cost.ratio_low:.3f}, {cost.ratio_high:.3f}]",
             ", ".join(f"{x:.3g} ({where})" for where, x in ratios.get(cost.method, {}).items()),
@@ -64,12 +64,12 @@ def _report(costs: Sequence[StepCost], ratios: Mapping[str, Mapping[str, float]]
     measured = [by_name[name].ratio for name in ordered]
     found = ", ".join(sorted(ratios, key=lambda name: by_name[name].ratio))
     holds = measured == sorted(measured)
-    claims.append(Claim("cheapest first", found, ", ".join(ordered), holds))
+    findings.append(Finding("cheapest first", found, ", ".join(ordered), holds))
     rows = [
         (c.method, *(f"{x:.5g}" for x in c[1:]), next(iter(ratios.get(c.method, {}).values()), ""))
         for c in costs
     ]
-    return Report(claims, COLUMNS, rows, {"ratios": _drawn(costs)})
+    return Report(findings, COLUMNS, rows, {"ratios": _drawn(costs)})
 
 
 def _drawn(costs: Sequence[StepCost]) -> Figure:

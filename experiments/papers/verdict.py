@@ -7,21 +7,13 @@ import numpy as np
 from jaxtyping import Float
 
 from experiments.papers.grid import Grid, Measure, Ordering
-from experiments.papers.item import NOT_TRAINED, UNDECIDED, Claim
+from experiments.papers.item import NOT_TRAINED, UNDECIDED, Finding
 from experiments.papers.training import Trained
 from experiments.reports.table import mean_and_deviation, mean_and_interval
 from experiments.runs.analyse import above, interval
-from experiments.runs.measures import Values, gains, unit
+from experiments.runs.measures import Values, factor, gains, heading, unit, words
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
-
-#: How measures and scores are called in a table.
-NAMES = {
-    "train_loss": "training loss",
-    "train_accuracy": "training accuracy",
-    "class_accuracy": "mean-class accuracy",
-    "top5_accuracy": "top-5 accuracy",
-}
 
 NOTE = (
     "An ordering holds (yes) if the mean difference over paired seeds is positive with its whole "
@@ -33,8 +25,8 @@ NOTE = (
 
 def by_interval(
     statement: str, wanted: str, differences: Values, ours: str, margin: float = 0.0
-) -> Claim:
-    """A claim that holds if all of the differences' interval is above -margin.
+) -> Finding:
+    """A finding that holds if all of the differences' interval is above -margin.
 
     It fails if all is below, and is undecided between.
 
@@ -47,9 +39,9 @@ def by_interval(
     """
     holds = above(*interval(differences), -margin)
     if holds is not None:
-        return Claim(statement, ours, wanted, holds)
+        return Finding(statement, ours, wanted, holds)
     trained = np.isfinite(differences).all()
-    return Claim(statement, ours, wanted, said=UNDECIDED if trained else NOT_TRAINED)
+    return Finding(statement, ours, wanted, said=UNDECIDED if trained else NOT_TRAINED)
 
 
 def early(curve: Sequence[Epoch]) -> Float[np.ndarray, " epochs"]:
@@ -69,9 +61,9 @@ def measured(run: Run, measure: Measure | str, last: int = 1) -> float:
 
 
 def statement_of(ordering: Ordering, column: str) -> str:
-    """The claim in words."""
+    """What is claimed, in words."""
     where = f" ({column})" if column else ""
-    of = ordering.measure.replace("_", " ")
+    of = words(ordering.measure)
     if ordering.margin:
         close = f"within {ordering.margin:g}{unit(ordering.measure)} of"
         return f"{ordering.better} {close} {ordering.worse}, or better{where}, {of}"
@@ -80,8 +72,8 @@ def statement_of(ordering: Ordering, column: str) -> str:
 
 def comparison(
     ordering: Ordering, column: str, better: Sequence[Run], worse: Sequence[Run], last: int = 1
-) -> Claim:
-    """The claim that one row is better than another.
+) -> Finding:
+    """Whether one row is better than another.
 
     Args:
         ordering: what is claimed.
@@ -93,15 +85,15 @@ def comparison(
     statement, measure = statement_of(ordering, column), ordering.measure
     if lost := [run for run in (*better, *worse) if run.outcome]:
         names = ", ".join(dict.fromkeys(f"{run.method} {run.outcome}" for run in lost))
-        return Claim(statement, names, "better", said=NOT_TRAINED)
+        return Finding(statement, names, "better", said=NOT_TRAINED)
     sides = (np.array([measured(run, measure, last) for run in runs]) for runs in (better, worse))
     differences = gains(measure, *sides)
     found = mean_and_interval(differences, "+.2f", unit(measure))
     return by_interval(statement, "better", differences, found, ordering.margin)
 
 
-def claims_of(grid: Grid, trained: Sequence[Trained], last: int = 1) -> list[Claim]:
-    """All claims of a grid's runs.
+def findings_of(grid: Grid, trained: Sequence[Trained], last: int = 1) -> list[Finding]:
+    """All findings of a grid's runs.
 
     Args:
         grid: the table.
@@ -110,13 +102,13 @@ def claims_of(grid: Grid, trained: Sequence[Trained], last: int = 1) -> list[Cla
     """
     shown = (grid.measure, *grid.beside)
     return [
-        *(claim for ordering in grid.orderings for claim in _judged(ordering, trained, last)),
+        *(finding for ordering in grid.orderings for finding in _judged(ordering, trained, last)),
         *(_shown(grid, each, name, last) for name in shown for each in trained),
         *(_cited(grid, name, value) for name, value in grid.literature.items()),
     ]
 
 
-def _judged(ordering: Ordering, trained: Sequence[Trained], last: int) -> list[Claim]:
+def _judged(ordering: Ordering, trained: Sequence[Trained], last: int) -> list[Finding]:
     """The ordering in each column that has both rows, over paired seeds."""
     runs = {(each.cell.row, each.cell.column): each.runs for each in trained}
     columns = dict.fromkeys(each.cell.column for each in trained)
@@ -132,28 +124,20 @@ def _judged(ordering: Ordering, trained: Sequence[Trained], last: int) -> list[C
     ]
 
 
-def _shown(grid: Grid, trained: Trained, name: str, last: int) -> Claim:
-    what, factor, flipped = _unit(grid, name)
+def _shown(grid: Grid, trained: Trained, name: str, last: int) -> Finding:
     cell, runs = trained
     # Logits that are NaN are the first class's: what diverged has an accuracy, which says nothing.
     finite = [run for run in runs if math.isfinite(run.curve[-1].train_loss)]
     numbers = np.array([measured(run, name, last) for run in finite])
-    numbers = factor * ((1 - numbers) if flipped else numbers)
+    as_error = grid.as_error and name == grid.measure
+    numbers = factor(name) * (1 - numbers if as_error else numbers)
     lost = [f"diverged {len(runs) - len(finite)} of {len(runs)}"] if finite != runs else []
     found = [mean_and_deviation(list(numbers), ".2f")] if finite else []
     reported = cell.reported if name == grid.measure else cell.also.get(name)
     theirs = "" if reported is None else f"{reported:g}"
-    return Claim(f"{cell.name}: {what}", ", ".join([*found, *lost]), theirs)
+    return Finding(f"{cell.name}: {heading(name, as_error)}", ", ".join([*found, *lost]), theirs)
 
 
-def _cited(grid: Grid, name: str, value: float) -> Claim:
-    return Claim(f"{name}: {_unit(grid, grid.measure)[0]}", "", f"{value:g} (cited there)")
-
-
-def _unit(grid: Grid, name: str) -> tuple[str, float, bool]:
-    """What a measure is called, its factor, and whether it is shown as an error."""
-    what = NAMES.get(name, name.replace("_", " "))
-    if not name.endswith("accuracy"):
-        return what, 1.0, False
-    flipped = grid.as_error and name == grid.measure
-    return (what.replace("accuracy", "error") if flipped else what) + ", %", 100.0, flipped
+def _cited(grid: Grid, name: str, value: float) -> Finding:
+    what = heading(grid.measure, grid.as_error)
+    return Finding(f"{name}: {what}", "", f"{value:g} (cited there)")

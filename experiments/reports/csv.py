@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from experiments.reports.files import write_whole
+from experiments.runs.measures import MEASURES
 from experiments.runs.spec import own_settings
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
 
-MEASURES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
 RESULTS_COLUMNS = ("method", "seed", "epochs", *MEASURES, "step_ms", "parameters", "outcome")
 CURVES_COLUMNS = ("method", "seed", *Epoch._fields)
 

@@ -14,6 +14,7 @@ from experiments.reports.method_style import method_style
 from experiments.reports.picture import draw_band, new_figure, picture
 from experiments.reports.table import NO_COSTS, by_method, failures
 from experiments.reports.tpu import Cost
+from experiments.runs.measures import factor
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
 
@@ -28,8 +29,8 @@ def draw_curves(
     known = [run for run in runs if run.method in costs]
     figure = new_figure(3 if known else 2)
     loss, accuracy, *trade = figure.axes
-    losses = draw_measure(loss, by_method(runs), "train_loss", 1.0)
-    accuracies = draw_measure(accuracy, by_method(runs), "test_accuracy", 100.0)
+    losses = draw_measure(loss, by_method(runs), "train_loss")
+    accuracies = draw_measure(accuracy, by_method(runs), "test_accuracy")
     drawn = np.concatenate([line[np.isfinite(line)] for line in losses.values()])
     if drawn.size and drawn.min() > 0:
         loss.set_yscale("log")
@@ -42,12 +43,12 @@ def draw_curves(
 
 
 def draw_measure(
-    axes: Axes, groups: Mapping[str, Sequence[Run]], measure: str, factor: float
+    axes: Axes, groups: Mapping[str, Sequence[Run]], measure: str
 ) -> dict[str, Float[np.ndarray, " epochs"]]:
     """Draws the line and band of each group's runs, and returns the lines."""
     lines = {}
     for index, (name, own) in enumerate(groups.items()):
-        values = factor * _by_epoch([run.curve for run in own], measure)
+        values = factor(measure) * _by_epoch([run.curve for run in own], measure)
         mean = _mean(values)
         epochs = np.arange(1, values.shape[1] + 1)
         marker = "o" if len(epochs) == 1 else None

@@ -7,6 +7,7 @@ import polars as pl
 from jaxtyping import Float
 from scipy import stats
 
+from experiments.runs.measures import MEASURES
 from experiments.runs.spec import shown
 from experiments.runs.store import Row
 
@@ -15,8 +16,6 @@ CONFIDENCE = 0.95
 #: The numbers of seeds at which the plan of the results looks, and how sure an interval is at each:
 #: Pocock's constant for three looks, whose nominal level of 0.0221 keeps 0.05 over all of them.
 LOOKS, LOOK_CONFIDENCE = (3, 6, 10), 0.9779
-
-_MEASURES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
 
 
 def frame(rows: Sequence[Row]) -> pl.DataFrame:
@@ -35,7 +34,7 @@ def summary(runs: pl.DataFrame) -> pl.DataFrame:
     """One row for all seeds of a method and its settings: means and sample standard deviations."""
     if runs.is_empty():
         return runs
-    found = {"seed", "epochs", *_MEASURES, "step_ms", "parameters", "outcome", "date"}
+    found = {"seed", "epochs", *MEASURES, "step_ms", "parameters", "outcome", "date"}
     same = [name for name in runs.columns if name not in found]
     trained = pl.col("outcome") == ""
     accuracy, loss = (pl.col(name).filter(trained) for name in ("test_accuracy", "test_loss"))
@@ -98,7 +97,7 @@ def _flat(row: Row, settings: Sequence[str]) -> dict[str, object]:
         **{name: None if value is None else shown(value) for name, value in own.items()},
         "seed": run.seed,
         "epochs": last.epoch,
-        **{name: getattr(last, name) for name in _MEASURES},
+        **{name: getattr(last, name) for name in MEASURES},
         "step_ms": run.step_ms,
         "parameters": run.parameters,
         "outcome": run.outcome,

@@ -1,9 +1,32 @@
-"""What is compared, by its name in curves and csv files: its unit, and which way is better."""
+"""What is compared, by its name in curves and csv files: its words, unit, and better direction."""
 
 import numpy as np
 from jaxtyping import Float
 
 Values = Float[np.ndarray, " pairs"]
+
+#: Those of the last epoch that every run has.
+MEASURES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
+
+#: How some are called; the others by their names.
+_WORDS = {
+    "train_loss": "training loss",
+    "train_accuracy": "training accuracy",
+    "class_accuracy": "mean-class accuracy",
+    "top5_accuracy": "top-5 accuracy",
+}
+
+
+def words(measure: str) -> str:
+    """How it is called."""
+    return _WORDS.get(measure, measure.replace("_", " "))
+
+
+def heading(measure: str, as_error: bool = False) -> str:
+    """How it is called above its numbers, with %; an accuracy also as an error."""
+    name = words(measure)
+    name = name.replace("accuracy", "error") if as_error else name
+    return f"{name}, %" if is_fraction(measure) else name
 
 
 def is_fraction(measure: str) -> bool:

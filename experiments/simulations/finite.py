@@ -5,11 +5,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Int, Key
 
 from experiments.simulations.student import Inputs, Samples, Scalar, Student, Unit, activation, step
-from jaxnorm import rectified_moments
 
 
 class Outcome(NamedTuple):
@@ -92,42 +90,34 @@ def _problem(key: Key[Array, ""], noise: Scalar, inputs: int, count: int) -> tup
 
 
 def _outcome(unit: Unit, student: Student, x: Inputs, y: Samples, used: Array) -> Outcome:
-    slope, bias = _normalized_by(unit, student, x, used)
-    residual = y - activation(unit, slope * (x @ student.weight) + bias)
+    slope = _normalized_by(unit, student, x, used)
+    residual = y - activation(unit, slope * (x @ student.weight))
     training = jnp.square(residual).mean(where=used)
     length = jnp.linalg.norm(student.weight) / jnp.sqrt(student.weight.size)
     fresh = student.gamma / length if unit.method == "bn" else slope
     overlap = student.weight.mean()
     return Outcome(
         training,
-        exact_error(unit, slope * length, slope * overlap, bias),
-        exact_error(unit, fresh * length, fresh * overlap, jnp.zeros(())),
+        exact_error(unit, slope * length, slope * overlap),
+        exact_error(unit, fresh * length, fresh * overlap),
     )
 
 
-def _normalized_by(
-    unit: Unit, student: Student, x: Inputs, used: Array
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """The student as slope w'x + bias, with the training set's statistics."""
+def _normalized_by(unit: Unit, student: Student, x: Inputs, used: Array) -> Float[Array, ""]:
+    """The slope of the student slope w'x, with the training set's statistics."""
     if unit.method == "sgd":
-        return jnp.ones(()), jnp.zeros(())
+        return jnp.ones(())
     if unit.method == "wn":
-        return student.gamma * jnp.sqrt(x.shape[1]) / jnp.linalg.norm(student.weight), jnp.zeros(())
-    h = x @ student.weight
-    mean = h.mean(where=used)
-    slope = student.gamma / h.std(where=used)
-    return slope, -slope * mean if unit.subtract_mean else jnp.zeros(())
+        return student.gamma * jnp.sqrt(x.shape[1]) / jnp.linalg.norm(student.weight)
+    return student.gamma / (x @ student.weight).std(where=used)
 
 
 def exact_error(
-    unit: Unit, length: Float[Array, ""], overlap: Float[Array, ""], bias: Float[Array, ""]
+    unit: Unit, length: Float[Array, ""], overlap: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """E (t - f(h + bias))^2, t ~ N(0, 1), h ~ N(0, length^2), E t h = overlap.
+    """E (t - f(h))^2, t ~ N(0, 1), h ~ N(0, length^2), E t h = overlap.
 
-    By Stein's lemma E t relu(h + bias) is the overlap times the probability to be active.
+    A rectifier keeps half of E h^2, and by symmetry half of E t h.
     """
-    if not unit.rectified:
-        return 1 + jnp.square(length) + jnp.square(bias) - 2 * overlap
-    mean, std = rectified_moments(length, bias)
-    active = norm.cdf(bias / length)
-    return 1 + jnp.square(mean) + jnp.square(std) - 2 * overlap * active
+    kept = 0.5 if unit.rectified else 1.0
+    return 1 + kept * (jnp.square(length) - 2 * overlap)

@@ -22,14 +22,12 @@ class Unit(NamedTuple):
 
     Attributes:
         method: `sgd`, w'x; `wn`, sqrt(N) gamma w'x / ||w||; `bn`, gamma w'x / sigma_B, sigma_B the
-            standard deviation of w'x over the batch.
+            standard deviation of w'x over the batch, whose mean the paper does not subtract.
         rectified: whether a ReLU follows.
-        subtract_mean: whether `bn` subtracts the batch mean, which the paper leaves out.
     """
 
     method: Method
     rectified: bool = False
-    subtract_mean: bool = False
 
 
 class Student(NamedTuple):
@@ -46,8 +44,7 @@ def preactivation(unit: Unit, student: Student, x: Inputs) -> Samples:
         return h
     if unit.method == "wn":
         return student.gamma * h * jnp.sqrt(x.shape[1]) / jnp.linalg.norm(student.weight)
-    centred = h - h.mean() if unit.subtract_mean else h
-    return student.gamma * centred / h.std()
+    return student.gamma * h / h.std()
 
 
 def activation(unit: Unit, h: Samples) -> Samples:

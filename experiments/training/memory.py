@@ -1,6 +1,5 @@
 """Whether a network fits the memory, asked before anything is computed."""
 
-import math
 from collections.abc import Callable
 
 import jax
@@ -9,6 +8,7 @@ from jaxtyping import Array, Key
 
 from experiments.reading import free_memory, refuse_too_large
 from experiments.training.devices import MODEL, Placement
+from jaxnorm import parameter_count
 
 #: The bytes of each parameter that training holds at least: itself, its gradient, its momentum.
 BYTES = 3 * 4
@@ -24,8 +24,7 @@ def abstract_network(network: MakeNetwork, placement: Placement) -> nnx.Module:
         UserError: for more parameters than a device can hold.
     """
     model = nnx.eval_shape(lambda: network(jax.random.key(0)))
-    shapes = [leaf.shape for leaf in jax.tree.leaves(nnx.state(model, nnx.Param))]
-    count = sum(map(math.prod, shapes))
+    count = parameter_count(nnx.state(model, nnx.Param))
     parts = 1 if placement.mesh is None else placement.mesh.shape[MODEL]
     refuse_too_large(
         f"training a network of {count:,} parameters",

@@ -11,7 +11,7 @@ from experiments.errors import UserError
 from experiments.reading import reading
 from experiments.reports.files import write_whole
 from experiments.runs.analyse import LOOK_CONFIDENCE, LOOKS
-from experiments.runs.measures import is_fraction
+from experiments.runs.measures import heading
 from experiments.verdicts.beside import level_of, tables
 from experiments.verdicts.claim import HERE, Claim, Paper, Side, papers, read, side_of
 from experiments.verdicts.costs import COSTS, decided_by
@@ -124,10 +124,11 @@ def _table(judged: Iterable[tuple[Claim, Verdict]], folder: Path) -> str:
     header = ("claim", "the paper", "measured", "verdict", "why", "what would decide it", "runs")
     rows = []
     for claim, verdict in judged:
+        shown = f"{claim.data}, {heading(claim.measure)}"
         row = (
             f'<a id="{claim.name}"></a>{claim.name}',
             f"{claim.says} ({claim.place}{_unlike(claim)})",
-            f"{claim.data}, {_measure(claim)}, {_seeds(claim, folder)} seeds: {verdict.found}",
+            f"{shown}, {_seeds(claim, folder)} seeds: {verdict.found}",
             f"**{verdict.word}**",
             verdict.reason,
             decided_by(claim, folder) if verdict.word == OPEN else "",
@@ -139,11 +140,6 @@ def _table(judged: Iterable[tuple[Claim, Verdict]], folder: Path) -> str:
 
 def _unlike(claim: Claim) -> str:
     return f"; unlike the paper: {claim.unlike}" if claim.unlike else ""
-
-
-def _measure(claim: Claim) -> str:
-    name = claim.measure.replace("_", " ").replace("train ", "training ")
-    return f"{name}, %" if is_fraction(claim.measure) else name
 
 
 def _seeds(claim: Claim, folder: Path) -> int:

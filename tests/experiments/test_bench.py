@@ -1,11 +1,9 @@
 """The benchmarks run and write what they print, at sizes that take no time."""
 
 import csv
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
@@ -15,7 +13,6 @@ from experiments.bench.timing import in_turn
 from experiments.cli import main
 
 SMALL = ["--depth", "1", "--batch-size", "16", "--repeats", "1"]
-FLOAT = 4  # bytes
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -65,25 +62,3 @@ def test_all_of_them_but_those_that_need_more(
     assert "Left out: bench input needs --data-dir" in said
     assert "| x | 2 [1, 3] |" in " ".join(said.split())
     assert rows_of(tmp_path / "step.csv") == [{"a": "x", "b": "2", "b_low": "1", "b_high": "3"}]
-
-
-@pytest.mark.slow
-def test_bytes_a_device_do_not_depend_on_the_devices(tmp_path: Path) -> None:
-    """By each entry, with so many rows a device; test_step_collectives says what they are."""
-    width, counts = 2, (2, 4, 8)
-    command = ["bench", "scaling", "--model", "mlp", "--width", str(width), *SMALL]
-    assert main([*command, "--methods", "none,bn,cwo,vcl", "--out", str(tmp_path)]) == 0
-    found = defaultdict(dict)
-    for row in rows_of(tmp_path / "scaling.csv"):
-        found[row["method"], row["parallel"]][int(row["devices"])] = int(row["bytes_per_device"])
-    assert len(found) == 8
-    for way, sent in found.items():
-        assert sent[2] == sent[4] == sent[8] > 0, way
-    parameters = 32 * 32 * 3 * width + width + width * 10 + 10
-    assert found["none", "jit"] == {1: 0, **dict.fromkeys(counts, FLOAT * (parameters + 2))}
-
-
-def test_scaling_wants_devices(monkeypatch: pytest.MonkeyPatch, capsys, tmp_path: Path) -> None:
-    monkeypatch.setattr(jax, "devices", lambda: jax.local_devices()[:1])
-    assert main(["bench", "scaling", "--out", str(tmp_path)]) == 2
-    assert "JAX_NUM_CPU_DEVICES=8" in capsys.readouterr().err

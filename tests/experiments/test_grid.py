@@ -180,7 +180,7 @@ def run_of(method, seed, accuracy):
 )
 def test_orderings_are_judged_over_paired_seeds(plain, normalized, holds, said):
     report = report_of(GRID, trained([plain, normalized]))
-    ordering = report.claims[0]
+    ordering = report.findings[0]
     assert ordering.statement == "normalized better than plain (small), test accuracy"
     assert (ordering.holds, ordering.said) == (holds, said)
     assert NOTE in report.notes
@@ -189,7 +189,7 @@ def test_orderings_are_judged_over_paired_seeds(plain, normalized, holds, said):
 def test_an_ordering_says_its_interval():
     """Student's t of two differences of 20 and -10 points: 5 +- 12.706 * 21.21 / sqrt(2)."""
     report = report_of(GRID, trained([(0.5, 0.6), (0.7, 0.5)]))
-    ordering, plain, normalized = report.claims
+    ordering, plain, normalized = report.findings
     assert ordering.ours == "+5.00 points [-185.59, +195.59]"
     assert (plain.ours, plain.reference) == ("45.00 ± 7.07", "5")
     assert normalized.statement == "normalized, small: test error, %"
@@ -200,18 +200,18 @@ def test_an_ordering_says_its_interval():
 def test_an_ordering_against_what_did_not_train_is_not_judged():
     plain, normalized = trained([(0.5, 0.6), (0.7, 0.8)])
     lost = [plain.runs[0], plain.runs[1]._replace(outcome="at chance")]
-    claim = report_of(GRID, [plain._replace(runs=lost), normalized]).claims[0]
-    assert (claim.holds, claim.said, claim.ours) == (None, "not trained", "none at chance")
+    finding = report_of(GRID, [plain._replace(runs=lost), normalized]).findings[0]
+    assert (finding.holds, finding.said, finding.ours) == (None, "not trained", "none at chance")
 
 
 def test_a_margin_is_part_of_the_claim():
     ordering = Ordering("normalized", "plain", margin=3.0)
     grid = replace(GRID, orderings=(ordering,))
     runs = trained([(0.50, 0.60, 0.70), (0.49, 0.58, 0.685)])  # 1.5 points worse, +- 1.24.
-    claim = report_of(grid, runs).claims[0]
+    finding = report_of(grid, runs).findings[0]
     worse, better = (each.runs for each in runs)
     expected = "normalized within 3 points of plain, or better (small), test accuracy"
-    assert (claim.statement, claim.holds) == (expected, True)
+    assert (finding.statement, finding.holds) == (expected, True)
     assert not comparison(ordering._replace(margin=0.1), "", better, worse).holds
     assert comparison(ordering._replace(margin=1.5), "", better, worse).said == "undecided"
 
@@ -223,7 +223,7 @@ def test_the_last_epochs_are_averaged():
     assert measured(run, "test_loss", 3) == pytest.approx(1.0)
     runs = [each._replace(runs=[run]) for each in trained([(0.5,), (0.7,)])]
     report = report_of(GRID, runs, last=2)
-    assert [claim.ours for claim in report.claims[1:]] == ["50.00", "50.00"]
+    assert [finding.ours for finding in report.findings[1:]] == ["50.00", "50.00"]
     assert "Measures are means over the last 2 epochs." in report.notes
     assert report.rows[0][report.columns.index("test_accuracy")] == "0.5"
 
@@ -244,11 +244,11 @@ def test_scores_and_losses_stand_beside_with_the_papers():
         for cell, each, own in zip(cells, found, scores, strict=True)
     ]
     report = report_of(grid, runs)
-    shown = {claim.statement: (claim.ours, claim.reference) for claim in report.claims}
+    shown = {finding.statement: (finding.ours, finding.reference) for finding in report.findings}
     assert shown["plain, small: mean-class accuracy, %"] == ("50.00 ± 35.36", "60")
     assert shown["plain, small: test loss"] == ("1.00 ± 0.00", "")
     assert shown["another network: test error, %"] == ("", "3.5 (cited there)")
-    assert report.claims[0].holds is True
+    assert report.findings[0].holds is True
     assert report.columns[-1] == "class_accuracy"
     assert [row[-1] for row in report.rows] == ["0.25", "0.75", "1.25", "1.75"]
 
@@ -299,7 +299,7 @@ def test_what_diverged_is_said():
     said = "Training diverged: normalized, small (1 of 2 seeds)."
     assert report.notes == ("A note.", said, NOTE)
     # Its accuracy is that of its first class.
-    shown = {claim.statement: claim.ours for claim in report.claims}
+    shown = {finding.statement: finding.ours for finding in report.findings}
     assert shown["normalized, small: test error, %"] == "90.00, diverged 1 of 2"
     assert shown["plain, small: test error, %"].startswith("45.00 ± 7.07")
 

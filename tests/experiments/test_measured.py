@@ -1,10 +1,10 @@
-"""What items compare: verdicts and rows; and the quickest items, whose claims hold when small."""
+"""What items compare: verdicts and rows; and the quickest items, whose findings hold when small."""
 
 import csv
 
 import pytest
 
-from experiments.papers.item import Claim
+from experiments.papers.item import Finding
 from experiments.papers.measured import Measured, at_least, at_most, measured_report, near
 from experiments.papers.registry import ITEMS
 from experiments.papers.run import run_item
@@ -15,7 +15,7 @@ def test_verdicts_and_rows():
     assert [m.holds for m in measured] == [False, True, False]
     report = measured_report(measured, {})
     assert report.rows[0] == ("a", "1.02", "1", "0.02", False)
-    assert report.claims[1] == Claim("b", "2", "3 (at most)", True)
+    assert report.findings[1] == Finding("b", "2", "3 (at most)", True)
     assert len(report.columns) == len(report.rows[0])
 
 
@@ -23,8 +23,8 @@ def test_verdicts_and_rows():
 @pytest.mark.parametrize("name", ["lcw/fig1", "lcw/fig3", "normprop/bound", "cwo/signal"])
 def test_small_presets_confirm_the_paper(name, tmp_path):
     report = run_item(ITEMS[name], "smoke", None, tmp_path, "a test")
-    assert all(claim.holds is not False for claim in report.claims)
-    assert len(report.claims) == len(report.rows)
+    assert all(finding.holds is not False for finding in report.findings)
+    assert len(report.findings) == len(report.rows)
     with (tmp_path / "results.csv").open() as file:
         for row in csv.DictReader(file):
             difference = float(row["ours"]) - float(row["reference"])
@@ -35,6 +35,6 @@ def test_small_presets_confirm_the_paper(name, tmp_path):
 def test_what_diverged_confirms_nothing():
     for bad in (float("nan"), float("inf")):
         for judged in (at_least("loss", bad, 1.0), Measured("loss", bad, 1.0, True)):
-            assert (judged.claim().holds, judged.claim().said) == (None, "not trained")
+            assert (judged.finding().holds, judged.finding().said) == (None, "not trained")
             assert judged.row()[-1] == ""
-    assert at_least("loss", 2.0, 1.0).claim().holds
+    assert at_least("loss", 2.0, 1.0).finding().holds

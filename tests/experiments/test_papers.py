@@ -12,7 +12,7 @@ from experiments.cli import main
 from experiments.errors import UserError
 from experiments.papers.catalogue import read
 from experiments.papers.collected import collect
-from experiments.papers.item import SIZES, Claim, Item, Preset, Report
+from experiments.papers.item import SIZES, Finding, Item, Preset, Report
 from experiments.papers.registry import ITEMS
 from experiments.papers.run import named, run_item
 from experiments.reports.picture import new_figure
@@ -26,9 +26,9 @@ def run(settings, context):
     figure = new_figure()
     figure.axes[0].plot(range(settings.points))
     context.advance(1.0, "drawn")
-    claims = [Claim("points", str(settings.points), "3", settings.points == 3)]
+    findings = [Finding("points", str(settings.points), "3", settings.points == 3)]
     rows = [(index, index**2) for index in range(settings.points)]
-    return Report(claims, ("x", "y"), rows, {"squares": figure}, ["Squares grow."])
+    return Report(findings, ("x", "y"), rows, {"squares": figure}, ["Squares grow."])
 
 
 TOY = Item(

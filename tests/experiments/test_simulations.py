@@ -42,12 +42,12 @@ def test_a_step_is_equation_five(key):
 @pytest.mark.parametrize("rectified", [False, True])
 def test_the_exact_error_is_that_of_samples(rectified):
     """5e5 fresh (teacher, student) pairs."""
-    length, cosine, bias = 0.9, 0.7, -0.4
+    length, cosine = 0.9, 0.7
     t, other = np.random.default_rng(0).standard_normal((2, 500_000))
-    h = length * (cosine * t + np.sqrt(1 - cosine**2) * other) + bias
+    h = length * (cosine * t + np.sqrt(1 - cosine**2) * other)
     squares = (t - (np.maximum(h, 0) if rectified else h)) ** 2
-    numbers = (jnp.float32(number) for number in (length, length * cosine, bias))
-    got = exact_error(Unit("bn", rectified, True), *numbers)
+    numbers = (jnp.float32(number) for number in (length, length * cosine))
+    got = exact_error(Unit("bn", rectified), *numbers)
     error = 4 * squares.std() / np.sqrt(len(t))
     assert abs(squares.mean() - got) < error < 0.02 * got
 

@@ -38,9 +38,9 @@ def batch_shapes(rows=BATCH):
     return jax.ShapeDtypeStruct((rows, 6), jnp.float32), jax.ShapeDtypeStruct((rows,), jnp.int32)
 
 
-def keyed_shapes():
-    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), BATCH))
-    return Batch(*batch_shapes(), keys)
+def keyed_shapes(rows=BATCH):
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), rows))
+    return Batch(*batch_shapes(rows), keys)
 
 
 def size(tree):
@@ -82,6 +82,21 @@ def test_one_all_reduce_a_step_of_shard_map(method):
     sent = traffic(subject.step, on(where.state_shardings(state), state), keyed_shapes())
     assert sent.operations == ["all-reduce"]
     assert sent.bytes == size(state.params) + size(state.model_state) + METRICS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", ["jit", "shard_map"])
+@pytest.mark.parametrize("method", ["none", "bn", "cwo", "vcl"])
+def test_bytes_a_device_do_not_depend_on_the_devices(method, entry):
+    """With so many rows a device."""
+    found = []
+    for devices in (2, 4, 8):
+        where, rows = placement(entry, devices), 4 * devices
+        subject = trainer(method, where, groups=devices, batch_size=rows)
+        state = state_shapes(subject)
+        sent = traffic(subject.step, on(where.state_shardings(state), state), keyed_shapes(rows))
+        found.append(sent.bytes)
+    assert found[0] == found[1] == found[2] > 0
 
 
 def test_taking_a_batch_out_of_the_data_sends_nothing():

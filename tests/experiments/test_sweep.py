@@ -45,7 +45,6 @@ def splits() -> list[Dataset]:
 
 def test_sizes():
     assert sizes_of(toy_dataset(), 0.2) == TIGHT
-    assert TIGHT.joined(Sizes(1, 99, 1, 1, 1)) == TIGHT._replace(validation=99)
     data = padded(splits(), 0.2, ROOMY)
     assert data.train.X.shape == (2, 70, 9)
     first = splits()[1]

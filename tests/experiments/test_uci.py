@@ -11,7 +11,7 @@ from experiments.cli import main
 from experiments.papers.item import Context
 from experiments.papers.registry import ITEMS
 from experiments.papers.vcl import fig1, uci_train
-from experiments.papers.vcl.uci import claims_of, profile, wins
+from experiments.papers.vcl.uci import findings_of, profile, wins
 from experiments.papers.vcl.uci_train import Settings, Sweeps, select, train_all
 from experiments.runs.store import FILE
 
@@ -46,10 +46,10 @@ def test_the_window_chooses_run_and_epoch():
 def test_claims_follow_the_wins():
     """In three sets of six VCL is best, in two BN, in one nothing; and the other way round."""
     errors = np.tile(np.eye(3)[[2, 2, 2, 1, 1, 0]] * -0.1 + 0.3, 3)
-    assert [c.holds for c in claims_of(errors, Settings())][:7] == [True] * 7
+    assert [c.holds for c in findings_of(errors, Settings())][:7] == [True] * 7
     # SELU and ELU give way to ReLU where VCL is best.
     flipped = errors[:, ::-1] + [0, 0, 0, 0.01, 0, 0, 0.01, 0, 0]
-    assert [c.holds for c in claims_of(flipped, Settings())][:7] == [False] * 7
+    assert [c.holds for c in findings_of(flipped, Settings())][:7] == [False] * 7
 
 
 def of_figure_1(method, seed, peak, modes):
@@ -66,14 +66,14 @@ def test_figure_1_is_judged_over_paired_seeds():
         for method, peak, modes in (("bn", 5.0, 0), ("vcl", 3.0, 1), ("none", 4.0, 0))
         for seed in range(3)
     ]
-    modes, first, second = fig1.claims_of(found)
+    modes, first, second = fig1.findings_of(found)
     # The differences are the same under every seed: 25 points, -2, and nothing.
     assert (modes.holds, first.holds, second.said) == (True, True, "undecided")
     assert modes.ours == "VCL 25.0 ± 0.0, BN 0.0 ± 0.0; none 0.0 ± 0.0"
     assert first.ours == "VCL 3.10 ± 0.10, BN 5.10 ± 0.10; none 4.10 ± 0.10"
-    assert fig1.claims_of(found[::3])[0].said == "undecided"  # One seed decides nothing.
+    assert fig1.findings_of(found[::3])[0].said == "undecided"  # One seed decides nothing.
     lost = [*found[:3], *(each._replace(outcome="diverged") for each in found[3:])]
-    assert {claim.said for claim in fig1.claims_of(lost)} == {"not trained"}
+    assert {finding.said for finding in fig1.findings_of(lost)} == {"not trained"}
 
 
 @pytest.fixture(scope="module")

@@ -7,31 +7,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from experiments.config import Config
+from experiments.methods.paths import by_path
+from experiments.methods.table import METHODS
+from experiments.papers.full import functional_of
+
 Shapes = list[tuple[int, ...]]
 
 
-def wide_resnet_kernels() -> Shapes:
-    """The kernel shapes of WRN-28-10 (Zagoruyko and Komodakis 2016): 36.5M weights."""
-    shapes: Shapes = [(3, 3, 3, 16)]
-    before = 16
-    for width in (160, 320, 640):
-        shapes.append((1, 1, before, width))
-        for unit in range(4):
-            shapes += [(3, 3, before if unit == 0 else width, width), (3, 3, width, width)]
-        before = width
-    return [*shapes, (before, 10)]
-
-
-def resnet50_kernels() -> Shapes:
-    """The kernel shapes of ResNet-50 (He et al. 2016): 25.5M weights."""
-    shapes: Shapes = [(7, 7, 3, 64)]
-    before = 64
-    for width, units in ((64, 3), (128, 4), (256, 6), (512, 3)):
-        shapes.append((1, 1, before, 4 * width))
-        for _ in range(units):
-            shapes += [(1, 1, before, width), (3, 3, width, width), (1, 1, width, 4 * width)]
-            before = 4 * width
-    return [*shapes, (before, 1000)]
+def kernels_of(model: str, row: tuple[int, ...], classes: int) -> Shapes:
+    """The kernel shapes of a network of the experiments, of the paper's width."""
+    config = Config(model=model, channels=64)
+    named = by_path(functional_of(METHODS["none"], config, row, classes).params)
+    return [leaf.shape for path, leaf in named.items() if path.endswith("/kernel")]
 
 
 def decoder_kernels(width: int = 1024, layers: int = 24) -> Shapes:
@@ -44,8 +32,8 @@ KERNELS: Mapping[str, Callable[[], Sequence[tuple[int, ...]]]] = MappingProxyTyp
     {
         "conv3x3": lambda: 12 * [(3, 3, 256, 256)],
         "dense": lambda: 6 * [(1024, 1024)],
-        "resnet50": resnet50_kernels,
-        "wrn28x10": wide_resnet_kernels,
+        "resnet50": lambda: kernels_of("resnet50", (224, 224, 3), 1000),
+        "wrn28x10": lambda: kernels_of("wrn28x10", (32, 32, 3), 10),
         "decoder": decoder_kernels,
     }
 )

@@ -4,12 +4,12 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from experiments.papers.bn.loads import NOISE, Curve, Settings, draw_points, train_all
-from experiments.papers.item import Claim, Context, Report
+from experiments.papers.item import Context, Finding, Report
 from experiments.papers.measured import Number, near
 from experiments.reports.picture import COLOURS, new_figure
 from jaxnorm.theory.batch_norm import generalization_error
 
-#: The load at which the claims are read, where the curves are far apart; then one at which SGD
+#: The load at which the findings are read, where the curves are far apart; then one at which SGD
 #: with a ReLU is near its divergence at 2.
 READ_AT, HIGH_LOAD = 0.9, 1.7
 COLUMNS = (
@@ -32,16 +32,16 @@ def run(settings: Settings, context: Context, rectified: bool) -> Report:
         theory = {"sgd": _error("sgd_relu", trained), "bn": curves[1].error}
         _draw_relu_theory(axes, trained.max())
         draw_points(axes, settings, curves, "ReLU", (0.4, 2))
-        claims = _relu_claims(settings, curves, theory)
+        findings = _relu_findings(settings, curves, theory)
     else:
         with np.errstate(all="ignore"):
             ridge = _error("wn_linear", trained, NOISE, trained * decay)
             theory = {"sgd": _error("sgd_linear", trained), "wn+gamma-decay": ridge, "bn": ridge}
         _draw_linear_theory(axes, trained.max(), decay)
         draw_points(axes, settings, curves, "Linear", (0, 3))
-        claims = _linear_claims(settings, curves, theory)
+        findings = _linear_findings(settings, curves, theory)
     name = "fig1b" if rectified else "fig1a"
-    return Report(claims, COLUMNS, _rows(settings, curves, theory), {name: figure})
+    return Report(findings, COLUMNS, _rows(settings, curves, theory), {name: figure})
 
 
 def _error(
@@ -69,13 +69,13 @@ def _draw_relu_theory(axes: Axes, highest: float) -> None:
     axes.plot(dense, quiet, color="0.5", label="SGD, theory, no noise")
 
 
-def _linear_claims(
+def _linear_findings(
     settings: Settings, curves: list[Curve], theory: dict[str, np.ndarray]
-) -> list[Claim]:
+) -> list[Finding]:
     read, last = _nearest(settings, READ_AT), curves[-1]
     return [
         *(_compare(settings, curve, read, theory[curve.method][read]) for curve in curves),
-        Claim(
+        Finding(
             f"training error at load {settings.loads[read]}, bn, {last.length} N samples",
             f"{last.training[read]:.2g}",
             f"{curves[1].training[read]:.2g} (WN + gamma decay)",
@@ -83,9 +83,9 @@ def _linear_claims(
     ]
 
 
-def _relu_claims(
+def _relu_findings(
     settings: Settings, curves: list[Curve], theory: dict[str, np.ndarray]
-) -> list[Claim]:
+) -> list[Finding]:
     read, high = (_nearest(settings, load) for load in (READ_AT, HIGH_LOAD))
     sgd, decayed, *batch = curves
     error, spread = theory["bn"][read], decayed.standard_error[read]
@@ -102,11 +102,11 @@ def _nearest(settings: Settings, load: float) -> int:
 
 def _compare(
     settings: Settings, curve: Curve, at: int, wanted: Number, its_error: Number = 0.0
-) -> Claim:
+) -> Finding:
     """The error at a load's index: within 3 standard errors and 2%, for N is finite."""
     name = f"error at load {settings.loads[at]}, {curve.method}, {curve.length} N samples"
     error = np.hypot(curve.standard_error[at], its_error)
-    return near(name, curve.error[at], wanted, 0.02, error=error).claim()
+    return near(name, curve.error[at], wanted, 0.02, error=error).finding()
 
 
 def _rows(

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from experiments.papers.item import Claim
+from experiments.papers.item import Finding
 from experiments.papers.training import Trained
 from experiments.papers.verdict import by_interval, measured
 from experiments.reports.picture import colour_of, draw_band, new_figure
@@ -16,14 +16,14 @@ from experiments.reports.table import mean_and_interval
 MEASURES = {"gamma_squared": "gamma^2", "test_loss": "validation loss"}
 
 
-def view(trained: Sequence[Trained]) -> tuple[list[Claim], Mapping[str, Figure]]:
+def view(trained: Sequence[Trained]) -> tuple[list[Finding], Mapping[str, Figure]]:
     """How much each measure grows with the batch size, by layer."""
     layers = dict.fromkeys(each.cell.row for each in trained)
-    claims = [_growth(trained, row, measure) for measure in MEASURES for row in layers]
-    return claims, {"fig2ef": _drawn(trained, list(layers))}
+    findings = [_growth(trained, row, measure) for measure in MEASURES for row in layers]
+    return findings, {"fig2ef": _drawn(trained, list(layers))}
 
 
-def _growth(trained: Sequence[Trained], row: str, measure: str) -> Claim:
+def _growth(trained: Sequence[Trained], row: str, measure: str) -> Finding:
     """How much a measure grows when the batch size doubles."""
     sizes, values = _values(trained, row, measure)
     doublings = np.log2(sizes)

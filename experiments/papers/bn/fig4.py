@@ -11,6 +11,7 @@ from jaxtyping import Float, PyTree
 from matplotlib.figure import Figure
 
 from experiments.data.dataset import Dataset
+from experiments.methods.paths import by_path
 from experiments.methods.table import METHODS
 from experiments.papers.data import described, load_data
 from experiments.papers.epochs import epochs
@@ -104,11 +105,8 @@ def _fine_tuned(trainer: Trainer, params: PyTree, data: Dataset) -> History:
     state = trainer.init(np.uint32(SEED), train[0])
     norms, train_loss, test_loss = [], [], []
     for current, _ in epochs(trainer, data, SEED, state._replace(params=params)):
-        kernels = [
-            leaf
-            for path, leaf in jax.tree.leaves_with_path(current.params)
-            if jax.tree_util.keystr(path[-1:], simple=True) == "kernel"
-        ]
+        named = by_path(current.params).items()
+        kernels = [leaf for path, leaf in named if path.endswith("/kernel")]
         norms.append([float(jnp.linalg.norm(kernel.ravel())) for kernel in kernels])
         train_loss.append(float(trainer.evaluate(current, *train).loss))
         test_loss.append(float(trainer.evaluate(current, *test).loss))

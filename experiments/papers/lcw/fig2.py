@@ -1,6 +1,5 @@
 """Figure 2: activations of a sigmoid network with LCW, at the start and after training."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -58,17 +57,17 @@ def run(settings: Settings, context: Context) -> Report:
     )
 
 
-#: Of all activations of a layer.
-MEASURES: tuple[Callable[[np.ndarray], Any], ...] = (np.std, np.mean)
-
-
 def _at_the_start(layers: Activations) -> list[Measured]:
     """Unit variance before the sigmoid makes a standard deviation of 0.208 around 0.5 after it."""
     forward, _ = variance_gain(jax.nn.sigmoid, 1.0)
     # The mean of 256 units, whose own means are spread by up to 0.2: four standard errors.
-    wanted = {"std": (float(jnp.sqrt(forward)), 0.05), "mean": (0.5, 0.1)}
+    wanted: dict[Any, Any] = {np.std: (float(jnp.sqrt(forward)), 0.05), np.mean: (0.5, 0.1)}
     return [
-        near(f"at the start, layer {n}: {name} of all activations", measure(layers[n - 1]), *goal)
-        for (name, goal), measure in zip(wanted.items(), MEASURES, strict=True)
+        near(
+            f"at the start, layer {n}: {measure.__name__} of all activations",
+            measure(layers[n - 1]),
+            *goal,
+        )
+        for measure, goal in wanted.items()
         for n in LAYERS
     ]

@@ -18,7 +18,7 @@ from experiments.methods.overrides import Overrides
 from experiments.methods.table import METHODS
 from experiments.papers.data import find
 from experiments.papers.hidden import preactivations
-from experiments.papers.item import NOT_TRAINED, Claim, Context, Report
+from experiments.papers.item import NOT_TRAINED, Context, Finding, Report
 from experiments.papers.vcl.modes import multimodal
 from experiments.papers.vcl.uci_data import split
 from experiments.papers.vcl.uci_train import Uci
@@ -75,7 +75,7 @@ def run(settings: Settings, context: Context) -> Report:
         pl.col("kurtosis").round_sig_figs(6), pl.col("multimodal").cast(int)
     )
     figures = {"histograms": draw(settings, found[: len(METHODS_SHOWN)])}  # Of the first seed.
-    return Report(claims_of(found), rows.columns, rows.rows(), figures)
+    return Report(findings_of(found), rows.columns, rows.rows(), figures)
 
 
 def measure(settings: Settings, name: str, data: Dataset, seed: int) -> Measured:
@@ -97,28 +97,28 @@ def units_of(
     return pl.DataFrame({**place, "kurtosis": peaks, "multimodal": multimodal(values)})
 
 
-def claims_of(found: Sequence[Measured]) -> list[Claim]:
+def findings_of(found: Sequence[Measured]) -> list[Finding]:
     """The units of several modes: are there more with VCL? And is each layer's kurtosis lower?"""
     units, shown = pl.concat([each.units for each in found]), pl.col("method").is_in(METHODS_SHOWN)
     compared = [each for each in found if not each.units.filter(shown).is_empty()]
     lost = sorted({each.outcome for each in compared if each.outcome})
     by_run = units.group_by("method", "seed", maintain_order=True)
     share = by_run.agg(found=100 * pl.col("multimodal").mean())
-    claims = [_judged("units of more than one mode (dip test, 5%), %", share, 1, ".1f", lost)]
+    findings = [_judged("units of more than one mode (dip test, 5%), %", share, 1, ".1f", lost)]
     for (layer,), own in units.group_by("layer", maintain_order=True):
         by_run = own.group_by("method", "seed", maintain_order=True)
         medians = by_run.agg(found=pl.col("kurtosis").median())
         name = f"kurtosis of the median unit, hidden layer {layer}"
-        claims.append(_judged(name, medians, -1, ".2f", lost))
-    return claims
+        findings.append(_judged(name, medians, -1, ".2f", lost))
+    return findings
 
 
-def _judged(name: str, runs: pl.DataFrame, sign: int, digits: str, lost: Sequence[str]) -> Claim:
+def _judged(name: str, runs: pl.DataFrame, sign: int, digits: str, lost: Sequence[str]) -> Finding:
     """Whether VCL's number is above (sign 1) or below BN's, by the interval over paired seeds."""
     numbers = {key: runs.filter(method=key)["found"].to_numpy() for key in LABELS}
     wanted = "more with VCL than with BN" if sign > 0 else "VCL lower than BN"
     if lost:
-        return Claim(name, ", ".join(lost), wanted, said=NOT_TRAINED)
+        return Finding(name, ", ".join(lost), wanted, said=NOT_TRAINED)
     vcl, bn, none = (
         f"{label} {mean_and_deviation(list(numbers[key]), digits)}" for key, label in LABELS.items()
     )

@@ -1,7 +1,6 @@
 """Small data sets of different sizes in arrays of one size, so that one program serves them all."""
 
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,14 +27,6 @@ class Sizes(NamedTuple):
     test: Any
     features: Any
     classes: Any
-
-    def joined(self, other: "Sizes") -> "Sizes":
-        """The smallest sizes that hold both."""
-        return Sizes(*map(max, self, other))
-
-    def common(self, other: "Sizes") -> "Sizes":
-        """What both have."""
-        return Sizes(*map(min, self, other))
 
 
 class Padded(NamedTuple):
@@ -64,7 +55,7 @@ def padded(splits: Sequence[Dataset], held_out: float, capacity: Sizes) -> Padde
         held_out: the fraction of the training rows that is kept for validation: the last ones.
         capacity: the sizes of the arrays.
     """
-    sizes = reduce(Sizes.common, (sizes_of(each, held_out) for each in splits))
+    sizes = Sizes(*np.min([sizes_of(each, held_out) for each in splits], 0).tolist())
     held = slice(sizes.train, sizes.train + sizes.validation)
     rows = (
         [(s.X_train[: sizes.train], s.y_train[: sizes.train]) for s in splits],

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
 from experiments.papers.catalogue import read
-from experiments.papers.item import Claim, Context, Report
+from experiments.papers.item import Context, Finding, Report
 from experiments.papers.vcl.uci_train import Settings, train_all
 from experiments.reports.picture import COLOURS, STYLES, new_figure
 from experiments.reports.table import Table, markdown, mean_and_deviation, mean_and_interval
@@ -40,11 +40,11 @@ def run(settings: Settings, context: Context) -> Report:
     rows = chosen.with_columns(reported_error=pl.Series(papers)).with_columns(
         pl.col("validation_error", "test_error").round_sig_figs(6)
     )
-    claims, figures = claims_of(errors, settings), {"profile": draw_profile(errors, settings)}
-    return Report(claims, rows.columns, rows.rows(), figures, (table,))
+    findings, figures = findings_of(errors, settings), {"profile": draw_profile(errors, settings)}
+    return Report(findings, rows.columns, rows.rows(), figures, (table,))
 
 
-def claims_of(errors: Float[np.ndarray, "sets options"], settings: Settings) -> list[Claim]:
+def findings_of(errors: Float[np.ndarray, "sets options"], settings: Settings) -> list[Finding]:
     """What the paper says of the wins, and all wins beside its own."""
     sets, names = len(errors), settings.normalizations
     by_activation = dict(
@@ -55,7 +55,7 @@ def claims_of(errors: Float[np.ndarray, "sets options"], settings: Settings) -> 
         said, won = NAMES[activation], dict(zip(names, wins(own).tolist(), strict=True))
         paper = dict(zip(Settings().normalizations, TAB4[activation], strict=True))
         orderings += [
-            Claim(
+            Finding(
                 f"{better} wins more often than {worse}, {said}",
                 f"{won[better]} against {won[worse]}",
                 "more often",
@@ -65,28 +65,30 @@ def claims_of(errors: Float[np.ndarray, "sets options"], settings: Settings) -> 
         ]
         means.append(_means(f"mean test error over the sets, %, {said}", own, names))
         counts += [
-            Claim(f"wins of {name}, {said}", f"{won[name]} of {sets} sets", f"{paper[name]} of 44")
+            Finding(
+                f"wins of {name}, {said}", f"{won[name]} of {sets} sets", f"{paper[name]} of 44"
+            )
             for name in names
         ]
     return [*orderings, _best_of_all(errors, settings), *means, *counts]
 
 
-def _best_of_all(errors: Float[np.ndarray, "sets options"], settings: Settings) -> Claim:
+def _best_of_all(errors: Float[np.ndarray, "sets options"], settings: Settings) -> Finding:
     named = sorted(zip(wins(errors), map("+".join, options(settings)), strict=True), reverse=True)
     most = {name for count, name in named if count == named[0][0]}
     listed = ", ".join(f"{name} {count}" for count, name in named)
     holds = bool(most & {"selu+vcl", "elu+vcl"})
-    return Claim("most wins among all combinations", listed, "selu+vcl 11, elu+vcl 11", holds)
+    return Finding("most wins among all combinations", listed, "selu+vcl 11, elu+vcl 11", holds)
 
 
 def _means(
     statement: str, errors: Float[np.ndarray, "sets normalizations"], names: Sequence[str]
-) -> Claim:
+) -> Finding:
     """The mean over data sets, and how the difference of VCL and BN varies between them."""
     columns = dict(zip(names, 100 * errors.T, strict=True))
     listed = ", ".join(f"{name} {column.mean():.2f}" for name, column in columns.items())
     gained = mean_and_interval(columns["vcl"] - columns["bn"], "+.2f")
-    return Claim(statement, f"{listed}; VCL - BN {gained}", "")
+    return Finding(statement, f"{listed}; VCL - BN {gained}", "")
 
 
 def draw_profile(errors: Float[np.ndarray, "sets options"], settings: Settings) -> Figure:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache, partial, reduce
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 
 import jax
@@ -189,7 +189,7 @@ class Sweeps:
         sizes = [sizes_of(self._split(name, 0), self._settings.validation) for name in self._sets]
         for each in sizes:
             steps_per_epoch(each.train, self._settings.batch_size)  # Raises for too few rows.
-        return reduce(Sizes.joined, sizes)
+        return Sizes(*np.max(sizes, 0).tolist())
 
     def _split(self, name: str, seed: int) -> Dataset:
         return split(self._sets[name], seed, self._settings.rows, self._settings.test_rows)
