@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._tracing._program import Found, Program, Turns, trace
-from jaxnorm._tracing._values import Product
+from jaxnorm._tracing._values import Product, Step
 from jaxnorm._tracing._views import whole
 from jaxnorm._trees._constrained import kernel_axes
 from jaxnorm._trees._layout import Layout
@@ -38,6 +38,8 @@ class KernelCall(NamedTuple):
         turns: inside scans over stacked kernels, which layer it is along each axis of layers.
         bias: the parameter of one value a unit that the model adds to the product directly, and
             that it reads nowhere but beside this kernel; None without one.
+        added: what the model adds to the output next, and what replaces the output is to have, if
+            it is seen ``apart``.
     """
 
     path: Path
@@ -47,6 +49,7 @@ class KernelCall(NamedTuple):
     fan_in: Axes | None
     turns: Turns
     bias: Path | None
+    added: Float[Array, "..."] | None = None
 
 
 #: What is called with each use, in execution order, and with what the uses before it have found, by
@@ -61,6 +64,7 @@ def run_layers(
     layout: Layout,
     visit: Visit,
     with_bias: bool = False,
+    apart: bool = False,
     alone: bool = False,
     free: Sequence[str] = (),
 ) -> tuple[Any, dict[Path, Seen]]:
@@ -71,6 +75,9 @@ def run_layers(
     ``with_bias``: the pre-activations are seen after the bias, where it is added to the product
     directly, and with units last. They always are where the kernel has a part for each group of
     inputs.
+
+    ``apart``: where the model adds something to the product as it is, ``visit`` sees both, and
+    makes the sum.
 
     ``free``: the parameters that count as inputs, as `traced_layout` has them.
 
@@ -93,25 +100,34 @@ def run_layers(
         _check_met(program.walk.met & layers.keys())
     elif opened := sorted(program.walk.opened & layers.keys()):
         _warn_of_opened(opened)
-    products = list(program.body.products())
-    biased = {id(product.use) for product in products if product.biased}
+    steps = [(step, step.makes) for step in program.body.layers() if step.makes]
+    late = {
+        id(product.use)
+        for step, product in steps
+        if (product.biased if with_bias else apart and step.added is not None)
+    }
     biases = _own_biases(program)
 
-    def replace(product: Product, output: Any, found: Found, turns: Turns) -> tuple[Any, Found]:
-        if product.biased != (with_bias and id(product.use) in biased):
+    def replace(
+        step: Step, operands: list[Any], output: Any, found: Found, turns: Turns
+    ) -> tuple[Any, Found]:
+        product = step.makes
+        if product is None or product.biased != (id(product.use) in late):
             return output, found
         call = _call(product, output, turns, biases.get(id(product.use)))
+        if apart and step.added is not None:
+            call = call._replace(output=operands[1 - step.added], added=operands[step.added])
         units = last = call.units
         # Channels first, `vmap` of ``w @ x``, and ensembles: rows are to be first, and units last.
         if with_bias or product.use.in_groups:
             last = tuple(range(output.ndim - len(units), output.ndim))
-        moved = call._replace(output=jnp.moveaxis(output, units, last), units=last)
+        moved = call._replace(output=jnp.moveaxis(call.output, units, last), units=last)
         result, own = visit(moved._replace(unit_axes=call.unit_axes and last), found)
         return jnp.moveaxis(result, last, units), found | {call.path: own}
 
     output, found = program.run(replace)
     # In execution order, which a scan does not keep.
-    order = dict.fromkeys(product.form.path for product in products)
+    order = dict.fromkeys(product.form.path for _, product in steps)
     return output, {path: (found[path], layers[path]) for path in order}
 
 

@@ -14,7 +14,6 @@ from jaxnorm._tracing._values import (
     CONSTANT,
     INPUT,
     Body,
-    Product,
     Step,
     Value,
     Variable,
@@ -30,8 +29,8 @@ Found = dict[Path, Any]
 #: Which turn it is of each scan around a product, the outermost first.
 Turns = tuple[UInt[Array, ""], ...]
 
-#: ``(product, what it is, found, turns) -> (what replaces it, found)``.
-Replace = Callable[[Product, Any, Found, Turns], tuple[Any, Found]]
+#: ``(step, its operands, the product that it makes, found, turns) -> (what replaces it, found)``.
+Replace = Callable[[Step, list[Any], Any, Found, Turns], tuple[Any, Found]]
 
 #: Runs a body on its inputs: its results, and what was found.
 Run = Callable[[Body, list[Any], Found, Turns], tuple[list[Any], Found]]
@@ -68,7 +67,7 @@ class Program(NamedTuple):
                 else:
                     results = _run_alone(step.equation, operands)
                 if step.makes:
-                    results[0], found = replace(step.makes, results[0], found, turns)
+                    results[0], found = replace(step, operands, results[0], found, turns)
                 env.update(zip(step.outputs, results, strict=True))
             return [env[name] for name, _ in body.outputs], found
 

@@ -115,6 +115,7 @@ class Step(NamedTuple):
     """One equation of a program without calls; a variable is an object, unique in the program.
 
     ``makes``: the product that it computes, or that it adds a bias to. ``body``: that of a scan.
+    ``added``: which operand is the bias, if it adds one to a product whose axes are its own still.
     """
 
     equation: Any
@@ -122,6 +123,7 @@ class Step(NamedTuple):
     outputs: list[object]
     makes: Product | None = None
     body: "Body | None" = None
+    added: int | None = None
 
 
 class Variable(NamedTuple):
@@ -138,11 +140,15 @@ class Body(NamedTuple):
     steps: list[Step]
     outputs: list[Variable]
 
-    def products(self) -> Iterator[Product]:
-        """What it makes, without a bias and with it, those of scans in it included."""
+    def layers(self) -> Iterator[Step]:
+        """The steps that make a product or add its bias, those of scans in it included."""
         for step in self.steps:
-            yield from (step.makes,) if step.makes else ()
-            yield from step.body.products() if step.body else ()
+            yield from (step,) if step.makes else ()
+            yield from step.body.layers() if step.body else ()
+
+    def products(self) -> Iterator[Product]:
+        """What these make."""
+        return (step.makes for step in self.layers() if step.makes)
 
     def values(self) -> list[Value]:
         """Those of its results."""

@@ -126,7 +126,9 @@ class Walk:
         outputs = [Variable(object(), value) for value in results]
         before, after = ([variable.name for variable in side] for side in (operands, outputs))
         makes = results[0].product if last else None
-        return [Step(equation, before, after, makes, body)], outputs
+        return [
+            Step(equation, before, after, makes, body, _added(equation, values, makes))
+        ], outputs
 
     def _results(self, equation: Any, values: list[Value]) -> list[Value]:
         """What a primitive makes of parameters or products."""
@@ -236,6 +238,14 @@ class Walk:
         self.read.update(paths)
         for path in sorted(paths):
             self.refused.setdefault(path, reason)
+
+
+def _added(equation: Any, values: list[Value], makes: Product | None) -> int | None:
+    """Which operand of a sum is the bias of a product that is as it was made; None for the rest."""
+    if makes is None or equation.primitive.name not in _SUMS or makes.use.in_groups:
+        return None
+    is_as_made = makes.form == whole(makes.form.path, makes.form.shape)
+    return int(values[0].product is not None) if is_as_made else None
 
 
 def _is_last(made: list[Product], results: list[Value]) -> bool:

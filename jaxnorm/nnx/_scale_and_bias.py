@@ -11,6 +11,7 @@ from jaxnorm._checks import NONNEGATIVE, check_number
 from jaxnorm._numerics import promote
 from jaxnorm.nnx._layer import Signature
 from jaxnorm.nnx._statistics import check_features
+from jaxnorm.noise._noisy_affine import noisy_affine
 
 
 class ScaleAndBias(nnx.Module):
@@ -85,12 +86,16 @@ class ScaleAndBias(nnx.Module):
         wide = promote(x)
         if self.channel_scale is not None:
             wide = wide * promote(self.channel_scale[...], wide).reshape(shape)
+        bias = None
+        if self.bias is not None:
+            bias = promote(self.bias[...], wide).reshape(shape)
         if self.rngs is not None and not self.deterministic:
             draws = [1] * x.ndim
             draws[0], draws[self.axis] = x.shape[0], x.shape[self.axis]
-            wide = wide * (1 + self.stddev * jax.random.normal(self.rngs(), draws, wide.dtype))
-        if self.bias is not None:
-            wide = wide + promote(self.bias[...], wide).reshape(shape)
+            factor = 1 + self.stddev * jax.random.normal(self.rngs(), draws, wide.dtype)
+            wide = noisy_affine(wide, factor, bias)
+        elif bias is not None:
+            wide = wide + bias
         return wide.astype(self.dtype or x.dtype)
 
 

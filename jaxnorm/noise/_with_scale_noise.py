@@ -19,6 +19,7 @@ from jaxnorm._trees._constrained import (
 )
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._paths import Path, entries
+from jaxnorm.noise._noisy_affine import noisy_affine
 from jaxnorm.reparam._reparametrize import effective
 
 #: ``noisy(key, params, *inputs)``: what ``apply(params, *inputs)`` returns, with noise.
@@ -68,7 +69,8 @@ def with_scale_noise(
         has on one device. A draw depends on its row's key, on the kernel's path, on the layer in a
         stack and on its place in the sample alone; it costs no communication. Noise is computed in
         float32 or wider; types are kept. With a ``stddev`` of 0 or None the result is that of
-        ``apply``, bit by bit.
+        ``apply``, bit by bit. Gradients, and derivatives of gradients, are there; ``jax.jvp`` of
+        the model itself is not.
 
     Raises:
         TypeError: for a ``stddev`` that is no number.
@@ -108,12 +110,12 @@ def with_scale_noise(
 
         def visit(call: KernelCall, uses: dict[Path, Any]) -> tuple[Float[Array, "..."], Any]:
             if call.path not in deviations:
-                return call.output, 0
+                return call.output if call.added is None else call.output + call.added, 0
             use = uses.get(call.path, 0)
             own = layer_keys(keys, call.path, use, *call.turns)
             return _times_noise(call, own, deviations[call.path], rows, per), use + 1
 
-        return run_layers(apply, plain, inputs, layout, visit, free=free)[0]
+        return run_layers(apply, plain, inputs, layout, visit, apart=True, free=free)[0]
 
     return noisy
 
@@ -121,7 +123,7 @@ def with_scale_noise(
 def _times_noise(
     call: KernelCall, keys: Key[Array, "*rows"], stddev: Any, rows: int, per: Per
 ) -> Float[Array, "..."]:
-    """One layer's product with its noise, in the product's type."""
+    """One layer's product with its noise, and its bias if that comes next, in its type."""
     wide = promote(call.output)
     of_layers = jax.lax.stop_gradient(jnp.asarray(stddev).astype(wide.dtype))
     sigma = of_layers[call.turns[: of_layers.ndim]]
@@ -130,7 +132,9 @@ def _times_noise(
         size if axis in (*call.units, samples) or per == "position" else 1
         for axis, size in enumerate(wide.shape)
     )
-    return (wide * noise_factor(keys, sigma, shape, samples)).astype(call.output.dtype)
+    factor = noise_factor(keys, sigma, shape, samples)
+    bias = None if call.added is None else promote(call.added, wide)
+    return noisy_affine(wide, factor, bias).astype(call.output.dtype)
 
 
 def _sample_axis(call: KernelCall, rows: int) -> int:

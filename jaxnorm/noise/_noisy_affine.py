@@ -1,0 +1,48 @@
+"""A noisy scale and a bias, whose gradients are made of one array."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+#: The least size of 1 + n: noise that takes a whole product away leaves a millionth of it.
+LEAST = 1e-6
+
+
+def noisy_affine(
+    x: Float[Array, "..."], factor: Float[Array, "..."], bias: Float[Array, "..."] | None
+) -> Float[Array, "..."]:
+    """(1 + n) x + beta.
+
+    With g pulled back, the gradient of x is g (1 + n), and that of beta the sum of g. Left to
+    itself JAX makes both out of g, which compilers then write beside g (1 + n): on a TPU a step of
+    float32 convolutions moves half as many bytes again. Here the gradient of beta is the sum of
+    g (1 + n) / (1 + n).
+
+    Args:
+        x: a product of weights.
+        factor: 1 + n, of the rank of ``x``; it has no gradient.
+        bias: beta, of that rank; None for none.
+    """
+    if bias is None:
+        return x * factor
+    return _affine(x, jnp.where(jnp.abs(factor) < LEAST, LEAST, factor), bias)
+
+
+@jax.custom_vjp
+def _affine(x: Array, factor: Array, bias: Array) -> Array:
+    return x * factor + bias
+
+
+def _forward(x: Array, factor: Array, bias: Array) -> tuple[Array, tuple[Array, Array]]:
+    return x * factor + bias, (factor, bias)
+
+
+def _backward(kept: tuple[Array, Array], pulled: Array) -> tuple[Array, None, Array]:
+    factor, bias = kept
+    by_x = pulled * factor
+    by_bias = by_x / factor
+    spread = [axis for axis, size in enumerate(bias.shape) if size == 1]
+    return by_x, None, by_bias.sum(spread, keepdims=True)
+
+
+_affine.defvjp(_forward, _backward)

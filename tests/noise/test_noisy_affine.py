@@ -1,0 +1,34 @@
+"""The noisy scale and its bias, against the plain formula in float64, also where 1 + n is 0."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxnorm.noise._noisy_affine import noisy_affine
+from tests.draws import draw
+from tests.tolerances import FLOAT32, FLOAT64
+
+X, BIAS, PULLED = draw(0, 4, 5, 3), draw(1, 3), draw(2, 4, 5, 3)
+FACTOR = np.array([[[1.3, -0.2, 0.0]], [[1e-3, 1.0, -1e-4]], [[0.7, 2.5, -3.0]], [[0.0, 0.9, 1.1]]])
+
+
+def test_value_and_gradients_are_those_of_the_plain_formula() -> None:
+    """The gradient of beta is the sum of all that is pulled back, whatever the noise."""
+    apply = lambda x, bias: noisy_affine(x, jnp.float32(FACTOR), bias[None, None])  # noqa: E731
+    y, pull = jax.vjp(apply, X, BIAS)
+    x, bias, pulled = (np.asarray(each, np.float64) for each in (X, BIAS, PULLED))
+    np.testing.assert_allclose(y, x * FACTOR + bias, **FLOAT32)
+    by_x, by_bias = pull(PULLED)
+    np.testing.assert_allclose(by_x, pulled * FACTOR, **FLOAT32)
+    np.testing.assert_allclose(by_bias, pulled.sum((0, 1)), **FLOAT32)
+
+
+def test_derivatives_of_derivatives_are_those_of_the_plain_formula() -> None:
+    """Of the bias as it is, whose axes of size 1 are summed over."""
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+        x, factor, bias = (jnp.asarray(each, jnp.float64) for each in (X, FACTOR + 0.1, BIAS))
+        got, wanted = (
+            jax.hessian(lambda bias, of=of: (of(x, factor, bias[None, None]) ** 3).sum())(bias)
+            for of in (noisy_affine, lambda x, factor, bias: x * factor + bias)
+        )
+        np.testing.assert_allclose(got, wanted, **FLOAT64)
