@@ -1,6 +1,5 @@
 """The command line, end to end."""
 
-import csv
 import importlib.metadata
 import shutil
 import subprocess
@@ -24,7 +23,7 @@ from experiments.methods.table import METHODS, find_methods
 from experiments.models.registry import MODELS
 from experiments.models.style import ACTIVATIONS
 from experiments.runs.store import Store
-from tests.experiments.toy import save_toy
+from tests.experiments.toy import rows_of, save_toy
 
 TINY = ["--depth", "1", "--width", "8", "--epochs", "2", "--batch-size", "16"]
 
@@ -40,11 +39,6 @@ def comparison(npz, tmp_path_factory):
     arguments = ["compare", "--dataset", npz, "--methods", "bn,cwo", "--seeds", "2", *TINY]
     assert main([*arguments, "--out", str(out)]) == 0
     return out
-
-
-def rows_of(path):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_compare_writes_its_files(comparison):

@@ -32,7 +32,7 @@ from experiments.papers.verdict import NOTE, comparison, measured
 from experiments.simulations.rectified_chain import KEEPING
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
-from tests.experiments.toy import toy_dataset, toy_trainer
+from tests.experiments.toy import run_of, toy_dataset, toy_trainer
 
 PROTOCOL = Protocol(
     model="mlp", depth=1, width=4, epochs=2, batch_size=16, rows=64, test_rows=32, seeds=2
@@ -163,10 +163,6 @@ def trained(accuracies):
         Trained(cell, [run_of(cell.method, seed, x) for seed, x in enumerate(row)])
         for cell, row in zip(GRID.cells, accuracies, strict=False)
     ]
-
-
-def run_of(method, seed, accuracy):
-    return Run(method, seed, [Epoch(1, 1.0, 0.5, 1.0, accuracy)], 1.0, 10, None)
 
 
 @pytest.mark.parametrize(

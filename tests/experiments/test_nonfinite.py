@@ -17,7 +17,7 @@ from experiments.training.fit import fit
 from experiments.training.nonfinite import first_nonfinite, guarded
 from experiments.training.state import Batch, StepMetrics
 from experiments.training.trainer import make_trainer
-from tests.experiments.parallel import with_keys
+from tests.experiments.parallel import assert_same, with_keys
 from tests.experiments.toy import save_toy, start, toy_dataset
 
 SETTINGS = Config(depth=2, width=4, epochs=2, batch_size=16)
@@ -92,10 +92,7 @@ def test_skipping_is_training_without_those_steps():
     assert [len(each) for each in losses] == [4 - (row in order) for order in orders()]
     for entry, epoch in zip(run.curve, losses, strict=True):
         assert entry.train_loss == pytest.approx(np.mean(epoch), rel=1e-5)
-    for mine, theirs in zip(
-        jax.tree.leaves(run.state.params), jax.tree.leaves(state.params), strict=True
-    ):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+    assert_same(run.state.params, state.params, 1e-5, 1e-6)
 
 
 def test_a_guard_changes_no_finite_run():

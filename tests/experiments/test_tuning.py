@@ -1,6 +1,5 @@
 """Settings that each method chooses on held-out training rows."""
 
-import csv
 import math
 
 import numpy as np
@@ -10,20 +9,13 @@ from experiments.cli import main
 from experiments.data.dataset import Dataset
 from experiments.methods.table import METHODS
 from experiments.runs.spec import name_of
-from experiments.training.fit import Run
-from experiments.training.history import Epoch
 from experiments.tuning.choose import best_of
 from experiments.tuning.grid import combinations, grid_of
 from experiments.tuning.held_out import OFFSET, held_out
 from experiments.tuning.report import said_of_ends
-from tests.experiments.toy import save_toy, toy_dataset
+from tests.experiments.toy import rows_of, run_of, save_toy, toy_dataset
 
 TINY = ["--depth", "1", "--width", "8", "--epochs", "2", "--batch-size", "16", "--model", "mlp"]
-
-
-def rows_of(path):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.fixture(scope="module")
@@ -110,8 +102,8 @@ def test_other_seeds_hold_out_other_rows():
 
 
 def run_with(accuracy, loss, rate, outcome=""):
-    curve = [Epoch(1, 1.0, 0.5, loss, accuracy)]
-    return Run("bn", OFFSET, curve, 1.0, 1, None, outcome, (("learning_rate", rate),))
+    run = run_of("bn", OFFSET, accuracy, loss)
+    return run._replace(outcome=outcome, changes=(("learning_rate", rate),))
 
 
 def test_equal_accuracies_are_told_apart_by_the_loss_and_divergence_comes_last():
