@@ -151,9 +151,6 @@ def test_the_test_rows_are_evaluated_in_parts_of_any_size(streamed):
 
 def test_what_cannot_be_read_is_said_in_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-    for name in ("tinier_pictures", "rows/of/nothing"):
-        with pytest.raises(UserError, match=f"there is no dataset '{name}'"):
-            load(name, 0)
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     assert main(["train", "--dataset", "mnist", "--out", str(tmp_path)]) == 2
     err = capsys.readouterr().err

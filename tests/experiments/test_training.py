@@ -136,10 +136,6 @@ def test_augmentation_is_part_of_the_step(cwo):
 
 def test_impossible_settings_are_told():
     data = toy_dataset()
-    with pytest.raises(UserError, match="batch size is 71 and there are 70 training rows"):
-        make_trainer(METHODS["bn"], SETTINGS.changed(batch_size=71), data)
-    with pytest.raises(UserError, match="only images can be augmented by flip"):
-        make_trainer(METHODS["bn"], SETTINGS.changed(augment="flip"), data)
     narrow = data._replace(X_train=data.X_train[:, :1], X_test=data.X_test[:, :1])
     with pytest.raises(UserError, match="cwo does not fit this network"):
         fit(make_trainer(METHODS["cwo"], SETTINGS, narrow), narrow, 0)
