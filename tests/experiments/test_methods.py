@@ -13,7 +13,7 @@ from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.errors import UserError
 from experiments.methods.constrained import ClippedByLayer
-from experiments.methods.optimizer import make_optimizer
+from experiments.methods.optimizer import make_optimizer, schedule_of
 from experiments.methods.overrides import Overrides
 from experiments.methods.part import Output
 from experiments.methods.population import GammaDecay
@@ -33,7 +33,7 @@ from jaxnorm import (
 )
 from jaxnorm.nnx import ScaleAndBias
 from tests.experiments.parallel import with_keys
-from tests.experiments.toy import after_an_epoch, start, toy_dataset, toy_trainer
+from tests.experiments.toy import SETTINGS, after_an_epoch, start, toy_dataset, toy_trainer
 
 
 def test_flags_reach_the_parts_that_have_them_and_no_other():
@@ -150,6 +150,12 @@ def test_initial_parameters_keep_what_they_can():
     np.testing.assert_allclose(got, expected, rtol=1e-5)
     got = effective(toy_parameters("cwo-centre"))["blocks"][0]["linear"]["kernel"]
     np.testing.assert_allclose(got, centred, atol=1e-6)
+
+
+def test_a_rate_that_decays_loses_the_same_part_at_each_step():
+    decaying = schedule_of(SETTINGS.changed(learning_rate=0.4, rate_decay=0.1), 8)
+    found = [float(decaying(jnp.int32(step))) for step in (0, 1, 10)]
+    np.testing.assert_allclose(found, [0.4, 0.4 * 0.9, 0.4 * 0.9**10], rtol=1e-5)
 
 
 def test_before_branches_scale_bias_and_noise_are_layers():
