@@ -67,9 +67,7 @@ def test_the_benchmark_writes_a_row_for_each_way(small, tmp_path):
         assert float(row["held_mib"]) <= float(row["peak_mib"])
 
 
-def test_what_is_missing_is_told(small, tmp_path, capsys):
-    assert main(["bench", "input", "--out", str(tmp_path)]) == 2
-    assert "needs --data-dir" in capsys.readouterr().err
+def test_too_few_pictures_are_told(small, tmp_path, capsys):
     command = ["bench", "input", "--data-dir", str(small), "--side", "8", "--methods", "none"]
     assert main([*command, "--out", str(tmp_path)]) == 2
     assert "take 2,560 rows, and" in capsys.readouterr().err

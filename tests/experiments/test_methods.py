@@ -158,6 +158,14 @@ def test_a_rate_that_decays_loses_the_same_part_at_each_step():
     np.testing.assert_allclose(found, [0.4, 0.4 * 0.9, 0.4 * 0.9**10], rtol=1e-5)
 
 
+def test_linear_noise_is_that_of_each_hidden_layer():
+    context = toy_trainer("cwo-linear").context
+    noise = METHODS["cwo-linear"].changed(ScaleNoise, noise=1.0).get(ScaleNoise)
+    stddev = noise.stddev_of_kernels(context)
+    assert [stddev["blocks"][i]["linear"]["kernel"] for i in range(2)] == [0.5, 1.0]
+    assert stddev["head"]["kernel"] is None
+
+
 def test_before_branches_scale_bias_and_noise_are_layers():
     """WRN-28-10 has two in each of twelve units and one in the end; kernels have neither."""
     model = Config(model="wrn28x10", channels=4)

@@ -219,11 +219,6 @@ def test_links_of_the_page_exist():
             assert (RESULTS / link).is_file(), link
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path):
-    with pytest.raises(UserError, match=r"there is no .*x/results.csv; run what writes it"):
-        seen(CLAIM, CLAIM.better, tmp_path)
-
-
 HEADER = "method,seed,test_accuracy"
 #: A file, and what is said of it.
 EDITED = {
