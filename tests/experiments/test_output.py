@@ -14,13 +14,7 @@ from experiments.reports import show
 from experiments.reports.curves import draw_curves
 from experiments.reports.files import write_whole
 from experiments.reports.table import comparison_table, provenance
-from tests.experiments.toy import run_of
-
-RUNS = [
-    run_of(method, seed, accuracy)._replace(parameters=123456)
-    for method, found in (("none", (0.9, 0.8)), ("bn", (0.95, 0.83)))
-    for seed, accuracy in enumerate(found)
-]
+from tests.experiments.test_reports import RUNS
 
 
 @pytest.mark.parametrize("width", [20, 60, 90, 120, 300])
