@@ -185,8 +185,6 @@ def test_what_cannot_be_replaced_is_named() -> None:
     network.layers[1].axis = (-2, -1)
     with pytest.raises(ValueError, match=r"\(-2, -1\).*with_="):
         replace_batch_norm(network)
-    replaced = replace_batch_norm(network, with_=lambda norm: nnx.Dropout(0.0))
-    assert kinds(replaced)["layers/1"] == "Dropout"
     for take_out in (replace_batch_norm, fold_batch_norm):
         with pytest.raises(ValueError, match="Linear"):
             take_out(dense(rngs), x)
