@@ -21,6 +21,7 @@ from jaxnorm import (
     sphere_projection,
 )
 from tests import oracles
+from tests.draws import draw
 from tests.tolerances import FLOAT32, FLOAT32_STEPS
 
 RATE, STEPS = 0.1, 4
@@ -28,18 +29,14 @@ HIDDEN = exclude("^head/")
 CALLS = (constrain, linearly_constrain, propagate_normalization)
 
 
-def normal(seed: int, *shape: int) -> Any:
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
 def params() -> Any:
     return {
-        "body": {"kernel": jnp.asarray(normal(0, 6, 5)), "bias": jnp.asarray(normal(1, 5))},
-        "head": {"kernel": jnp.asarray(normal(2, 5, 3))},
+        "body": {"kernel": draw(0, 6, 5), "bias": draw(1, 5)},
+        "head": {"kernel": draw(2, 5, 3)},
     }
 
 
-GRADIENTS = normal(3, STEPS, 6, 5)
+GRADIENTS = draw(3, STEPS, 6, 5)
 
 
 def stepped(raw: Any, tx: Any, of_kernel: Any) -> Any:

@@ -24,6 +24,7 @@ from jaxnorm import (
     propagate_normalization,
     reparametrize,
     sphere_projection,
+    stiefel_projection,
 )
 from jaxnorm.initializers import sphere
 from jaxnorm.theory import cwo
@@ -36,6 +37,7 @@ OF_TREES = {
     "metrics": metrics,
     "centered_gradient": lambda params: centered_gradient().init(params),
     "sphere_projection": lambda params: sphere_projection().init(params),
+    "stiefel_projection": lambda params: stiefel_projection().init(params),
     "reparametrize": lambda params: reparametrize(params, Scaled),
     "constrain": lambda params: constrain(params, SGD),
     "linearly_constrain": lambda params: linearly_constrain(params, SGD),
@@ -88,6 +90,7 @@ OF_RADII = {
     "constraint_drift": lambda params, c: constraint_drift(params, squared_radius=c),
     "metrics": lambda params, c: metrics(params, squared_radius=c),
     "sphere_projection": lambda params, c: sphere_projection(squared_radius=c).init(params),
+    "stiefel_projection": lambda params, c: stiefel_projection(squared_radius=c).init(params),
     "constrain": lambda params, c: constrain(params, SGD, squared_radius=c),
 }
 
@@ -144,6 +147,7 @@ def test_centering_that_is_no_bool_is_refused_with_the_parameter(centered: Any) 
 #: What edits the parameters and not the gradients alone.
 OF_PARAMETERS = {
     "sphere_projection": lambda params: (params, sphere_projection()),
+    "stiefel_projection": lambda params: (params, stiefel_projection()),
     "linearly_constrain": lambda params: linearly_constrain(params, SGD),
     "noise_injection": lambda params: (
         reparametrize(params, Scaled),

@@ -10,12 +10,9 @@ import pytest
 
 from jaxnorm import Reparametrization, Scaled, effective, flax_layout, reparametrize
 from jaxnorm.reparam import LinearlyConstrained
+from tests.draws import draw
 from tests.tolerances import FLOAT32
 from tests.trees import assert_equal
-
-
-def normal(seed: int, *shape: int) -> Any:
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 @jax.tree_util.register_dataclass
@@ -36,9 +33,9 @@ class Squared(Reparametrization):
 
 
 def mixed() -> dict[str, Any]:
-    kernel = jnp.abs(jnp.asarray(normal(0, 4, 3)))
+    kernel = jnp.abs(draw(0, 4, 3))
     return {
-        "scaled": {"kernel": Scaled(kernel, jnp.asarray(normal(1, 3)), (-2,)), "bias": jnp.ones(3)},
+        "scaled": {"kernel": Scaled(kernel, draw(1, 3), (-2,)), "bias": jnp.ones(3)},
         "nested": [Scaled(Squared(kernel, (-2,)), 2 * jnp.ones(3), (-2,)), None],
         "constrained": LinearlyConstrained.from_kernel(kernel, -2),
         "plain": {"kernel": kernel},
@@ -46,9 +43,11 @@ def mixed() -> dict[str, Any]:
 
 
 def test_effective_maps_every_node_and_leaves_the_rest_alone() -> None:
-    tree, kernel = mixed(), np.abs(normal(0, 4, 3)).astype(np.float64)
+    tree, kernel = mixed(), np.abs(np.float64(draw(0, 4, 3)))
     result = effective(tree)
-    np.testing.assert_allclose(result["scaled"]["kernel"], kernel * normal(1, 3), **FLOAT32)
+    np.testing.assert_allclose(
+        result["scaled"]["kernel"], kernel * np.float64(draw(1, 3)), **FLOAT32
+    )
     np.testing.assert_allclose(result["nested"][0], 2 * kernel**2, **FLOAT32)
     np.testing.assert_allclose(result["constrained"], kernel - kernel.mean(0), **FLOAT32)
     assert result["nested"][1] is None
@@ -61,7 +60,7 @@ def test_effective_maps_every_node_and_leaves_the_rest_alone() -> None:
 
 def test_reparametrize_wraps_kernels_alone_and_keeps_the_function() -> None:
     params = {
-        "conv": {"kernel": jnp.asarray(normal(0, 3, 3, 2, 4)), "bias": jnp.ones(4)},
+        "conv": {"kernel": draw(0, 3, 3, 2, 4), "bias": jnp.ones(4)},
         "off": None,
     }
     raw = reparametrize(params, Scaled)
@@ -71,9 +70,7 @@ def test_reparametrize_wraps_kernels_alone_and_keeps_the_function() -> None:
 
 
 def test_into_decides_kernel_by_kernel() -> None:
-    params = {
-        name: {"kernel": jnp.asarray(normal(i, 4, 3))} for i, name in enumerate(("body", "head"))
-    }
+    params = {name: {"kernel": draw(i, 4, 3)} for i, name in enumerate(("body", "head"))}
     seen = []
 
     def into(path: str, kernel: Any, axes: tuple[int, ...]) -> Any:
@@ -87,7 +84,7 @@ def test_into_decides_kernel_by_kernel() -> None:
 
 
 def test_a_node_is_wrapped_as_one() -> None:
-    params = {"qkv": {"kernel": jnp.abs(jnp.asarray(normal(0, 4, 2, 3)))}}
+    params = {"qkv": {"kernel": jnp.abs(draw(0, 4, 2, 3))}}
     inner = reparametrize(params, Squared, lambda tree: {"qkv": {"kernel": (-3,)}})
     outer = reparametrize(inner, Scaled)  # flax_layout would say (-3, -2): the node's axes hold
     node = outer["qkv"]["kernel"]

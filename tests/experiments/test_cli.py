@@ -1,13 +1,11 @@
 """The command line, end to end."""
 
-import csv
 import importlib.metadata
 import shutil
 import subprocess
 import sys
 from dataclasses import fields
 from itertools import pairwise
-from pathlib import Path
 from typing import get_type_hints
 
 import pytest
@@ -24,7 +22,7 @@ from experiments.methods.table import METHODS, find_methods
 from experiments.models.registry import MODELS
 from experiments.models.style import ACTIVATIONS
 from experiments.runs.store import Store
-from tests.experiments.toy import save_toy
+from tests.experiments.toy import rows_of, save_toy
 
 TINY = ["--depth", "1", "--width", "8", "--epochs", "2", "--batch-size", "16"]
 
@@ -40,11 +38,6 @@ def comparison(npz, tmp_path_factory):
     arguments = ["compare", "--dataset", npz, "--methods", "bn,cwo", "--seeds", "2", *TINY]
     assert main([*arguments, "--out", str(out)]) == 0
     return out
-
-
-def rows_of(path):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_compare_writes_its_files(comparison):
@@ -135,21 +128,6 @@ def test_train_is_one_run_of_compare(comparison, npz, tmp_path, capsys):
     assert "cwo, seed 1" in captured.err
 
 
-@pytest.mark.slow
-def test_a_run_that_diverges_is_stopped_and_the_others_go_on(npz, tmp_path, capsys):
-    arguments = ["compare", "--dataset", npz, "--methods", "none,bn", "--seeds", "2", *TINY]
-    assert main([*arguments, "--learning-rate", "1e30", "--out", str(tmp_path)]) == 0
-    said = capsys.readouterr()
-    assert "none (2 diverged)" in said.out
-    assert "none, seed 0: diverged, not finite at step" in said.out
-    assert "A smaller --learning-rate may help" in said.out
-    rows = rows_of(tmp_path / "results.csv")
-    assert len(rows) == 4
-    assert rows[0]["outcome"].startswith("diverged, not finite at step 2 of epoch 1, ")
-    assert (rows[0]["epochs"], rows[0]["test_accuracy"]) == ("1", "nan")
-    assert "none (2 diverged)" in (tmp_path / "table.md").read_text()
-
-
 def test_the_network_follows_the_data():
     shapes = {
         (32, 32, 3): "cnn9",
@@ -168,22 +146,13 @@ WRONG = {
     "comapre --epochs 3": "there is no command 'comapre': did you mean 'compare'",
     "compare --train-rows 2000": "--train-rows is 2000, and digits has 1348 train rows",
     "compare --test-rows 450": "--test-rows is 450, and digits has 449 test rows",
-    "compare --dataset absent.npz": "there is no file absent.npz",
-    "compare --model cnn": "did you mean 'cnn9'",
     "compare --model transformer": "transformer got rows of digits, which are of numbers",
     "compare --dataset python": "python has sequences of tokens and mlp takes none",
-    "compare --methods batchnorm": "did you mean 'bn'?",
     "compare --methods BN": "did you mean 'bn'",
     "compare --dataset Digits": "did you mean 'digits'",
     "compare --activation relo": "did you mean 'relu'",
     "compare --batch-size 2000": "take a --batch-size from 1 to 1348",
-    "compare --dropout 1.5": "--dropout is 1.5; wanted at least 0 and less than 1: give",
-    "compare --methods ,": "--methods is ','; wanted a name or a path: give such",
     "compare --out /dev/null/below": "give another --out",
-    "paper cwo/tab1 --jobs 0": "--jobs is 0; wanted 1 to 1,024: give such a value",
-    "bench step --repeats -1": "--repeats is -1; wanted 1 to 1,000,000: give such",
-    "train --dataset toy.npz": "cannot read toy.npz: File is not a zip file",
-    "report --folder .": ". holds no report; wanted PAPER/ITEM/report.md in it",
     "report --folder . --verdicts": "there is no photographs/results.csv; run what writes",
 }
 
@@ -191,7 +160,6 @@ WRONG = {
 @pytest.mark.parametrize("arguments", WRONG)
 def test_wrong_input_gets_one_line(arguments, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    Path("toy.npz").write_text("no zip")
     assert main(arguments.split()) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith("error: ")
@@ -217,12 +185,11 @@ def test_the_methods_are_a_command(capsys):
 
 
 @pytest.mark.slow
-def test_quiet_prints_nothing_and_writes_everything(comparison, npz, tmp_path, capfd):
+def test_quiet_prints_nothing_and_writes_everything(npz, tmp_path, capfd):
     arguments = ["train", "--dataset", npz, "--method", "cwo", "--seed", "1", *TINY, "--quiet"]
     assert main([*arguments, "--out", str(tmp_path)]) == 0
     assert capfd.readouterr() == ("", "")
-    (row,) = rows_of(tmp_path / "results.csv")
-    assert row["test_loss"] == rows_of(comparison / "results.csv")[-1]["test_loss"]
+    assert len(rows_of(tmp_path / "results.csv")) == 1
 
 
 def test_a_flag_with_a_slip_gets_the_near_name(capsys):

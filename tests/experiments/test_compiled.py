@@ -1,6 +1,5 @@
 """What is read off compiled programs, and the command that has them made."""
 
-import csv
 import math
 import re
 from dataclasses import replace
@@ -22,6 +21,7 @@ from experiments.bench.compiled.update import OPTIMIZERS
 from experiments.bench.compiled.worker import Found
 from experiments.cli import main
 from experiments.errors import UserError
+from tests.experiments.toy import rows_of
 
 PROGRAM = Program((Path(__file__).parent / "programs" / "tpu.txt").read_text())
 ARRAY = 8 * 128 * 4  # bytes
@@ -109,8 +109,8 @@ def test_rows_are_merged_and_read_again(tmp_path: Path) -> None:
     assert read_rows(tmp_path / "compiled.csv") == rows
     assert ratios(bn, rows) == (3, 1)
     assert ratios(elsewhere, rows) is None
-    with (tmp_path / "compiled.csv").open(newline="") as file:
-        assert [line["hbm_ratio"] for line in csv.DictReader(file)] == ["1.0000", "", "3.0000"]
+    written = rows_of(tmp_path / "compiled.csv")
+    assert [line["hbm_ratio"] for line in written] == ["1.0000", "", "3.0000"]
 
 
 def test_the_command(

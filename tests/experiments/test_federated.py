@@ -2,7 +2,6 @@
 
 import functools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.training.federated import shares
 from experiments.training.trainer import make_trainer
+from tests.experiments.parallel import assert_same
 from tests.experiments.toy import SETTINGS, start, toy_dataset
 
 CLIENTS = 5
@@ -28,8 +28,7 @@ def test_with_one_step_each_a_round_is_a_step_on_all_rows():
     """The mean of clients' gradients is the gradient on all their rows (McMahan et al. 2017)."""
     _, (apart, _) = after_a_round("none", CLIENTS, OWN)
     _, (together, _) = after_a_round("none", None, CLIENTS * OWN)
-    for got, wanted in zip(*map(jax.tree.leaves, (apart.params, together.params)), strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+    assert_same(apart.params, together.params, 1e-5, 1e-6)
 
 
 def test_averaged_kernels_are_projected():

@@ -1,6 +1,5 @@
 """Steps of the full presets: which there are, what they need, and one of a small network."""
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ from experiments.papers.full import Full
 from experiments.papers.full_step import compiled, kinds, one_step
 from experiments.papers.grid import Cell, Protocol
 from experiments.papers.registry import ITEMS
+from tests.experiments.toy import rows_of
 
 #: A hidden layer of 5 units on rows of 4 x 4 x 3; ten classes.
 TINY = Protocol(model="mlp", depth=1, width=5, batch_size=4, learning_rate=0.1, epochs=1)
@@ -39,8 +39,7 @@ def test_a_compiled_step_holds_its_parameters_twice_and_counts_its_products(tiny
 @pytest.mark.parametrize("name", ["memory", "step"])
 def test_the_committed_tables_have_every_kind(name):
     folder = Path(full_step.__file__).parents[1] / "results" / "full"
-    with (folder / f"{name}.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = rows_of(folder / f"{name}.csv")
     wanted = [
         (each.item, each.setting.model, each.row, each.cell.method)
         for each, own in kinds(ITEMS.values())
@@ -79,10 +78,7 @@ def test_the_command_writes_both_tables(tiny, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(full_step, "kinds", lambda items: [(tiny, True), (beside, False)])
     command = ["paper", "cwo/tab1", "--memory", "--one-step", "--out", str(tmp_path)]
     assert main(command) == 0
-    rows = {}
-    for name in ("memory", "step"):
-        with (tmp_path / f"{name}.csv").open(newline="") as file:
-            rows[name] = list(csv.DictReader(file))
+    rows = {name: rows_of(tmp_path / f"{name}.csv") for name in ("memory", "step")}
     assert [row["method"] for row in rows["memory"]] == ["cwo", "bn"]
     (step,) = rows["step"]
     assert (step["batch"], step["paper_batch"], step["finite"]) == ("4", "4", "yes")

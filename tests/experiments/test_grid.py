@@ -22,7 +22,7 @@ from experiments.papers.data import (
     load_data,
     subset,
 )
-from experiments.papers.grid import PAPER, Cell, Grid, Ordering, Protocol
+from experiments.papers.grid import PAPER, Cell, Grid, Ordering
 from experiments.papers.grid_report import report_of, said_of_noise
 from experiments.papers.presets import table_presets
 from experiments.papers.registry import ITEMS
@@ -32,11 +32,9 @@ from experiments.papers.verdict import NOTE, comparison, measured
 from experiments.simulations.rectified_chain import KEEPING
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
-from tests.experiments.toy import toy_dataset, toy_trainer
+from tests.experiments.test_runs import PROTOCOL
+from tests.experiments.toy import run_of, toy_dataset, toy_trainer
 
-PROTOCOL = Protocol(
-    model="mlp", depth=1, width=4, epochs=2, batch_size=16, rows=64, test_rows=32, seeds=2
-)
 GRID = Grid(
     (
         Cell("plain", "none", "small", 5.0),
@@ -163,10 +161,6 @@ def trained(accuracies):
         Trained(cell, [run_of(cell.method, seed, x) for seed, x in enumerate(row)])
         for cell, row in zip(GRID.cells, accuracies, strict=False)
     ]
-
-
-def run_of(method, seed, accuracy):
-    return Run(method, seed, [Epoch(1, 1.0, 0.5, 1.0, accuracy)], 1.0, 10, None)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The benchmark of pictures that are read while training, on a handful of them."""
 
-import csv
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from experiments.bench.input import Some
 from experiments.cli import main
 from experiments.data.pictures import load_pictures
 from experiments.resident import with_memory
+from tests.experiments.toy import rows_of
 
 ROOT = Path(__file__).parents[2] / "experiments"
 
@@ -58,8 +58,7 @@ def test_the_benchmark_writes_a_row_for_each_way(small, tmp_path):
     command = ["bench", "input", "--data-dir", str(small), *sizes]
     command += ["--depth", "1", "--methods", "none", "--repeats", "2"]
     assert main([*command, "--out", str(tmp_path)]) == 0
-    with (tmp_path / "input.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = rows_of(tmp_path / "input.csv")
     ways = [(small.name, way) for way in ("input", "step", "both")]
     assert [(row["source"], row["way"]) for row in rows] == ways
     for row in rows:
@@ -68,17 +67,14 @@ def test_the_benchmark_writes_a_row_for_each_way(small, tmp_path):
         assert float(row["held_mib"]) <= float(row["peak_mib"])
 
 
-def test_what_is_missing_is_told(small, tmp_path, capsys):
-    assert main(["bench", "input", "--out", str(tmp_path)]) == 2
-    assert "needs --data-dir" in capsys.readouterr().err
+def test_too_few_pictures_are_told(small, tmp_path, capsys):
     command = ["bench", "input", "--data-dir", str(small), "--side", "8", "--methods", "none"]
     assert main([*command, "--out", str(tmp_path)]) == 2
     assert "take 2,560 rows, and" in capsys.readouterr().err
 
 
 def test_the_page_has_the_figures_of_the_file():
-    with (ROOT / "results" / "bench" / "input.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = rows_of(ROOT / "results" / "bench" / "input.csv")
     assert len(rows) == 6
     page = (ROOT / "README.md").read_text()
     for row in rows:

@@ -3,7 +3,6 @@
 Three times; more: ``KILLS=20 python -m pytest -m slow tests/experiments/test_killed.py``.
 """
 
-import csv
 import os
 import random
 import signal
@@ -17,7 +16,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 from experiments.checkpoints.checkpoints import Checkpoints
-from tests.experiments.toy import save_toy
+from tests.experiments.toy import rows_of, save_toy
 
 KILLS = int(os.environ.get("KILLS", "3"))
 EPOCHS = 12 * (KILLS + 2)
@@ -88,8 +87,7 @@ def assert_same(training, untouched, epoch):
 
 
 def without_time(path):
-    with path.open(newline="") as file:
-        return [{**row, "step_ms": None} for row in csv.DictReader(file)]
+    return [{**row, "step_ms": None} for row in rows_of(path)]
 
 
 @pytest.mark.slow

@@ -1,13 +1,12 @@
 """What items compare: verdicts and rows; and the quickest items, whose findings hold when small."""
 
-import csv
-
 import pytest
 
 from experiments.papers.item import Finding
 from experiments.papers.measured import Measured, at_least, at_most, measured_report, near
 from experiments.papers.registry import ITEMS
 from experiments.papers.run import run_item
+from tests.experiments.toy import rows_of
 
 
 def test_verdicts_and_rows():
@@ -25,10 +24,9 @@ def test_small_presets_confirm_the_paper(name, tmp_path):
     report = run_item(ITEMS[name], "smoke", None, tmp_path, "a test")
     assert all(finding.holds is not False for finding in report.findings)
     assert len(report.findings) == len(report.rows)
-    with (tmp_path / "results.csv").open() as file:
-        for row in csv.DictReader(file):
-            difference = float(row["ours"]) - float(row["reference"])
-            assert float(row["difference"]) == pytest.approx(difference, rel=1e-3, abs=1e-5)
+    for row in rows_of(tmp_path / "results.csv"):
+        difference = float(row["ours"]) - float(row["reference"])
+        assert float(row["difference"]) == pytest.approx(difference, rel=1e-3, abs=1e-5)
     assert list(tmp_path.glob("*.png"))
 
 

@@ -10,9 +10,8 @@ from experiments.papers.bn.fig2ef import view
 from experiments.papers.registry import ITEMS
 from experiments.papers.scores import gamma_squared
 from experiments.papers.training import Trained
-from experiments.training.fit import Run
-from experiments.training.history import Epoch
 from jaxnorm.nnx import functionalize
+from tests.experiments.toy import run_of
 
 
 @pytest.mark.parametrize("layer", range(1, 6))
@@ -45,8 +44,8 @@ def trained(*gains, loss=1.0):
 
 
 def run(seed, large, gain, loss):
-    curve = [Epoch(1, 3.0, 0.5, loss * (3.0 - 2 * large), 0.9)]
-    return Run("bn", seed, curve, 1.0, 10, None, scores={"gamma_squared": 1 + gain * large})
+    own = run_of("bn", seed, 0.9, loss * (3.0 - 2 * large))
+    return own._replace(scores={"gamma_squared": 1 + gain * large})
 
 
 def test_slopes_are_judged_by_their_interval_over_seeds():

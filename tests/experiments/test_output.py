@@ -14,16 +14,7 @@ from experiments.reports import show
 from experiments.reports.curves import draw_curves
 from experiments.reports.files import write_whole
 from experiments.reports.table import comparison_table, provenance
-from experiments.training.fit import Run
-from experiments.training.history import Epoch
-
-
-def run(method, seed, accuracy):
-    curve = [Epoch(1, 0.5, 0.5, 0.5, accuracy)]
-    return Run(method, seed, curve, 1.5, 123456, None)
-
-
-RUNS = [run("none", 0, 0.9), run("none", 1, 0.8), run("bn", 0, 0.95), run("bn", 1, 0.83)]
+from tests.experiments.test_reports import RUNS
 
 
 @pytest.mark.parametrize("width", [20, 60, 90, 120, 300])

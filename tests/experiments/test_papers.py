@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import pytest
 
-from experiments.cli import main
 from experiments.errors import UserError
 from experiments.papers.catalogue import read
 from experiments.papers.collected import collect
@@ -61,14 +60,6 @@ def test_every_item_has_a_smoke_preset_and_a_name_of_two_parts():
         for preset in item.presets.values():
             assert named(preset.settings)
             assert preset.cost
-
-
-def test_an_unknown_item_and_a_missing_folder_are_one_line(tmp_path, capsys):
-    assert main(["paper", "vcl/fig99"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "there is no paper item 'vcl/fig99'" in line
-    with pytest.raises(UserError, match="is not a folder"):
-        run_item(TOY, "smoke", tmp_path / "missing", tmp_path, "")
 
 
 def test_reports_are_gathered_with_their_pictures(tmp_path, capsys):

@@ -14,7 +14,7 @@ from experiments.training.epoch import EpochPlan, Refresh
 from experiments.training.evaluate import make_evaluate
 from experiments.training.runners import Stepwise
 from jaxnorm import effective, standardized
-from tests.experiments.parallel import with_keys
+from tests.experiments.parallel import assert_same, with_keys
 from tests.experiments.toy import SETTINGS, start, toy_dataset, toy_trainer
 
 #: Each test here takes many seconds.
@@ -55,8 +55,7 @@ def test_stepwise_and_scanned_epochs_refresh_alike(method):
     stepwise = Stepwise(EpochPlan(trainer.step, 16, refreshes=trainer.plan.refreshes))
     one, _ = stepwise(start(trainer, 3), *data[:2])
     other, _ = trainer.epoch(start(trainer, 3), *data[:2])
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+    assert_same(one, other, 1e-4, 1e-6)
     strengths = jax.tree.leaves(one.method_state["GammaDecay"])
     assert all((np.asarray(each) > 0).any() for each in strengths)
 

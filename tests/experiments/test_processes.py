@@ -3,7 +3,6 @@
 In the end one of them is sent a signal, and both leave.
 """
 
-import csv
 import os
 import signal
 import socket
@@ -18,6 +17,7 @@ from experiments.cli import main
 from experiments.errors import UserError
 from experiments.training.processes import is_of_a_cluster, join
 from tests.experiments.parallel import DATA, assert_same, on_one_device, placement
+from tests.experiments.toy import rows_of
 from tests.experiments.two_processes import ENTRIES, flags
 
 #: Each test here takes many seconds.
@@ -61,8 +61,7 @@ def folder(tmp_path_factory):
 
 
 def result(path):
-    with (path / "results.csv").open(newline="") as file:
-        (row,) = csv.DictReader(file)
+    (row,) = rows_of(path / "results.csv")
     return {name: value for name, value in row.items() if name != "step_ms"}
 
 

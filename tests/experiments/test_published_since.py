@@ -9,8 +9,6 @@ import optax
 import pytest
 from flax import nnx
 
-from experiments.config import Config
-from experiments.data.dataset import Dataset
 from experiments.errors import UserError
 from experiments.methods.optimizer import base_optimizer
 from experiments.methods.rivals.edm2 import ForcedNorm
@@ -23,6 +21,7 @@ from experiments.models.sizes import NetworkSizes
 from experiments.training.fit import fit
 from experiments.training.trainer import make_trainer
 from jaxnorm import effective
+from tests.experiments.test_transformer import CONFIG, counting
 from tests.experiments.toy import SETTINGS, after_an_epoch, start, toy_trainer
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
@@ -86,22 +85,8 @@ def test_ngpt_is_the_network_of_the_paper() -> None:
         np.testing.assert_allclose(row, logits_of(plain, text), rtol=2e-4, atol=2e-5)
 
 
-def counting() -> Dataset:
-    rows = (np.arange(64)[:, None] + np.arange(LENGTH + 1)) % TOKENS
-    X, y = rows[:, :-1].astype(np.int32), rows[:, 1:].astype(np.int32)
-    return Dataset(X[:48], y[:48], X[48:], y[48:], "counting", TOKENS)
-
-
 def test_ngpt_s_matrices_have_unit_norm_along_the_embedding_and_it_learns() -> None:
-    config = Config(
-        model="transformer",
-        depth=DEPTH,
-        width=WIDTH,
-        epochs=12,
-        batch_size=16,
-        optimizer="adam",
-        learning_rate=0.03,
-    )
+    config = CONFIG.changed(depth=DEPTH, epochs=12, optimizer="adam", learning_rate=0.03)
     trainer = make_trainer(METHODS["ngpt"], config, counting())
     run = fit(trainer, counting(), 0)
     assert run.curve[-1].test_accuracy > 0.9

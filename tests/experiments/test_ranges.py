@@ -14,7 +14,6 @@ from experiments.errors import UserError
 from experiments.ranges import Count, check_ranges, ranges_of
 from experiments.runs.spec import Spec
 from experiments.settings import Settings, Trains
-from experiments.tuning.grid import grid_of
 
 #: What papers set, and nobody else: no flags.
 HIDDEN = {"rate_decay", "alpha_dropout", "head_dropout", "norm_at"}
@@ -53,10 +52,3 @@ def test_a_new_setting_is_one_line():
         check_ranges(Warmed(warmup=0))
     assert Spec("bn", 0, WarmedSettings(warmup=2)).described["warmup"] == 2
     assert tyro.cli(WarmedCommand, args=["--warmup", "3"]).training == Warmed(warmup=3)
-
-
-def test_what_is_tuned_keeps_to_the_same_ranges():
-    with pytest.raises(UserError, match="wanted values, each at least 0 and less than 1"):
-        grid_of(["dropout=0.1,1"])
-    with pytest.raises(UserError, match="setting to tune"):
-        grid_of(["epochs=1"])

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.errors import UserError
 from experiments.reports.conclusion import conclusion
 from experiments.reports.csv import write_curves, write_results
 from experiments.reports.curves import draw_curves, spread_out
-from experiments.reports.files import prepare_folder, write_whole
 from experiments.reports.table import comparison_table, markdown, mean_and_deviation
 from experiments.reports.tpu import Cost, tpu_costs
 from experiments.training.fit import Run
@@ -165,15 +163,3 @@ def test_names_are_moved_apart_no_more_than_needed():
     np.testing.assert_allclose(spread_out([0.52, 0.5], 0.1), [0.56, 0.46])
     crowded = spread_out([0.5, 0.1, 0.5, 0.5], 0.2)
     np.testing.assert_allclose(sorted(crowded), [0.1, 0.3, 0.5, 0.7])
-
-
-def test_files_are_whole(tmp_path):
-    write_whole(tmp_path / "a.txt", "first")
-    write_whole(tmp_path / "a.txt", b"second")
-    assert (tmp_path / "a.txt").read_text() == "second"
-    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
-    assert prepare_folder(tmp_path / "b" / "c").is_dir()
-    with pytest.raises(UserError, match="give another --out"):
-        prepare_folder(tmp_path / "a.txt" / "below")
-    with pytest.raises(UserError, match="cannot write"):
-        write_whole(tmp_path / "absent" / "a.txt", "text")

@@ -1,6 +1,5 @@
 """The event files of --tensorboard hold what curves.csv holds, and are complete after a resume."""
 
-import csv
 import math
 import struct
 import sys
@@ -12,7 +11,7 @@ from experiments.cli import main
 from experiments.errors import UserError
 from experiments.reports.tensorboard import EventFiles
 from experiments.training.history import Epoch
-from tests.experiments.toy import save_toy
+from tests.experiments.toy import rows_of, save_toy
 
 COMMAND = ["--depth", "1", "--width", "4", "--epochs", "2", "--batch-size", "16"]
 
@@ -48,8 +47,7 @@ def test_the_curves_are_in_the_event_files(command, tmp_path):
     where = ["--out", str(tmp_path / "out"), "--tensorboard", str(tmp_path / "events")]
     assert main([*command, *more, "--dataset", save_toy(tmp_path), *COMMAND, *where]) == 0
     shown = scalars(tmp_path / "events" / "cwo" / "seed-0")
-    with (tmp_path / "out" / "curves.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = rows_of(tmp_path / "out" / "curves.csv")
     wanted = {
         (name, int(row["epoch"])): float(value)
         for row in rows

@@ -1,6 +1,5 @@
 """Settings that each method chooses on held-out training rows."""
 
-import csv
 import math
 
 import numpy as np
@@ -10,20 +9,13 @@ from experiments.cli import main
 from experiments.data.dataset import Dataset
 from experiments.methods.table import METHODS
 from experiments.runs.spec import name_of
-from experiments.training.fit import Run
-from experiments.training.history import Epoch
 from experiments.tuning.choose import best_of
 from experiments.tuning.grid import combinations, grid_of
 from experiments.tuning.held_out import OFFSET, held_out
 from experiments.tuning.report import said_of_ends
-from tests.experiments.toy import save_toy, toy_dataset
+from tests.experiments.toy import rows_of, run_of, save_toy, toy_dataset
 
 TINY = ["--depth", "1", "--width", "8", "--epochs", "2", "--batch-size", "16", "--model", "mlp"]
-
-
-def rows_of(path):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.fixture(scope="module")
@@ -77,15 +69,6 @@ def test_the_best_of_each_seed_is_chosen_and_trained_anew(tuned, npz, tmp_path):
         assert same[name] == last[name], name
 
 
-@pytest.mark.slow
-def test_finished_trials_are_kept(tuned, capsys):
-    out, command = tuned
-    assert main([*command, "--out", str(out)]) == 0
-    said = capsys.readouterr().err
-    assert "18 of 18 runs are kept" in said
-    assert "4 of 4 runs are kept" in said
-
-
 def test_trials_see_training_rows_alone_and_each_of_them_once():
     data = toy_dataset()
     rows = np.arange(70, dtype=np.float32)[:, None] + np.zeros((1, 2), np.float32)
@@ -110,8 +93,8 @@ def test_other_seeds_hold_out_other_rows():
 
 
 def run_with(accuracy, loss, rate, outcome=""):
-    curve = [Epoch(1, 1.0, 0.5, loss, accuracy)]
-    return Run("bn", OFFSET, curve, 1.0, 1, None, outcome, (("learning_rate", rate),))
+    run = run_of("bn", OFFSET, accuracy, loss)
+    return run._replace(outcome=outcome, changes=(("learning_rate", rate),))
 
 
 def test_equal_accuracies_are_told_apart_by_the_loss_and_divergence_comes_last():

@@ -1,5 +1,6 @@
 """A tiny dataset, and methods trained on it once for all tests."""
 
+import csv
 import functools
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import numpy as np
 from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.methods.table import METHODS
+from experiments.training.fit import Run
+from experiments.training.history import Epoch
 from experiments.training.state import TrainState
 from experiments.training.trainer import Trainer, make_trainer
 
@@ -28,6 +31,17 @@ def save_toy(folder: Path) -> str:
     path = folder / "toy.npz"
     np.savez(path, X=np.concatenate([data[0], data[2]]), y=np.concatenate([data[1], data[3]]))
     return str(path)
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file."""
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def run_of(method: str, seed: int = 0, accuracy: float = 0.5, loss: float = 1.0) -> Run:
+    """A run of one epoch that ends there."""
+    return Run(method, seed, [Epoch(1, 1.0, 0.5, loss, accuracy)], 1.0, 10, None)
 
 
 @functools.cache

@@ -18,12 +18,9 @@ GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 OTHERS = ("apply", "sam", "schedule_free")
 
 
-def blocks(path: Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
-
-
-def shell_blocks(path: Path) -> list[str]:
-    return re.findall(r"^```bash\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
+def blocks(path: Path, language: str = "python") -> list[str]:
+    found = rf"^```{language}\n(.*?)^```"
+    return re.findall(found, path.read_text(), re.DOTALL | re.MULTILINE)
 
 
 def parses(script: str) -> str:
@@ -40,7 +37,7 @@ def dotted(node: ast.AST) -> str:
 
 
 def test_what_bash_refuses_is_seen() -> None:
-    assert shell_blocks(ROOT / "docs" / "guides" / "clusters.md")
+    assert blocks(ROOT / "docs" / "guides" / "clusters.md", "bash")
     assert parses('srun "python')
 
 
@@ -73,5 +70,5 @@ class TestGuide:
         assert ran.returncode == 0, ran.stderr
 
     def test_its_shell_blocks_parse(self, path: Path) -> None:
-        for block in shell_blocks(path):
+        for block in blocks(path, "bash"):
             assert not parses(block)

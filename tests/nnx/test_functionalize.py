@@ -1,6 +1,5 @@
 """`functionalize`: the model's own outputs from a pure function of plain dicts."""
 
-import copy
 from typing import Any
 
 import jax
@@ -9,10 +8,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxnorm import Scaled, effective, reparametrize
 from jaxnorm.nnx import functionalize
-from tests.tolerances import FLOAT32
-from tests.trees import assert_close, assert_equal
+from tests.trees import assert_equal
 
 X = jnp.asarray(np.random.default_rng(0).normal(size=(8, 6)), jnp.float32)
 
@@ -105,40 +102,3 @@ def test_a_shared_kernel_gets_both_gradients() -> None:
     x = jnp.full((1, 1), 5.0)
     gradient = jax.grad(lambda p: apply(p, state, x, train=True)[0].sum())(params)
     assert [leaf.item() for leaf in jax.tree.leaves(gradient)] == [2 * 3.0 * 5.0]
-
-
-def test_pure_under_jit_and_scan() -> None:
-    apply, params, state = functionalize(net())
-
-    def step(state: Any, x: Any) -> Any:
-        output, state = apply(params, state, x, train=True)
-        return state, output
-
-    batches = jnp.stack([X, X + 1, X + 2])
-    last, outputs = jax.jit(lambda s: jax.lax.scan(step, s, batches))(state)
-    eager = state
-    for output, x in zip(outputs, batches, strict=True):
-        eager, wanted = step(eager, x)
-        np.testing.assert_allclose(output, wanted, **FLOAT32)
-    assert_close(without_keys(last), without_keys(eager))
-
-
-def test_raw_parameters_run_through_effective() -> None:
-    """Scaling a unit's kernel by 2 in the node is doubling the kernel; gradients reach the node."""
-    apply, params, state = functionalize(net())
-    raw = reparametrize(params, Scaled)
-    raw = jax.tree.map(
-        lambda x: Scaled(x.kernel, 2 * x.scale, x.fan_in_axes) if isinstance(x, Scaled) else x,
-        raw,
-        is_leaf=lambda x: isinstance(x, Scaled),
-    )
-    doubled = copy.deepcopy(params)
-    for layer in (doubled["first"], doubled["blocks"][1], doubled["again"]):
-        layer["kernel"] = 2 * layer["kernel"]
-    wanted, _ = apply(doubled, state, X, train=False)
-    np.testing.assert_allclose(apply(effective(raw), state, X, train=False)[0], wanted, **FLOAT32)
-
-    loss = lambda raw: (apply(effective(raw), state, X, train=False)[0] ** 2).sum()  # noqa: E731
-    gradient = jax.grad(loss)(raw)
-    assert jax.tree.structure(gradient) == jax.tree.structure(raw)
-    assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(gradient["first"]["kernel"]))

@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
@@ -71,29 +70,6 @@ def test_every_normalization_is_replaced_and_nothing_else(network: Network) -> N
         assert list(after) == list(before)
         assert {path for path in before if before[path] != after[path]} == everything
         assert not jax.tree.leaves(nnx.state(model, nnx.BatchStat))
-
-
-def test_shapes_are_enough(network: Network) -> None:
-    x = jax.ShapeDtypeStruct(network.case.shape, jnp.float32)
-    folded, remaining = fold_batch_norm(network.model, x)
-    assert remaining == network.remaining
-    replaced = replace_batch_norm(network.case.model(), x)
-    for got, wanted in ((folded, network.folded), (replaced, network.on_weights)):
-        assert kinds(got) == kinds(wanted)
-        jax.tree.map(np.testing.assert_array_equal, variables(got), variables(wanted))
-
-
-@pytest.mark.parametrize("inputs", [(RESNET.input(),), ()], ids=["inputs", "no inputs"])
-def test_custom_replacement_is_used_for_every_one(inputs: Any) -> None:
-    made = []
-
-    def group_norm(norm: nnx.BatchNorm) -> nnx.GroupNorm:
-        made.append(norm.num_features)
-        return nnx.GroupNorm(norm.num_features, num_groups=2, rngs=nnx.Rngs(0))
-
-    replaced = replace_batch_norm(RESNET.model(), *inputs, with_=group_norm)
-    assert of_kind(replaced, "GroupNorm") == RESNET.followed
-    assert sorted(made) == [8, 8, 8, 16, 16, 16]
 
 
 def test_a_scale_that_a_kernel_cannot_carry_becomes_a_layer_s() -> None:

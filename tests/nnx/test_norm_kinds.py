@@ -126,22 +126,6 @@ def test_a_normalization_with_the_batch_s_statistics_is_not_folded(kind: Any) ->
     assert kinds(replace_batch_norm(network, x))["norm"] == "Identity"
 
 
-@pytest.mark.parametrize("kernel_type", [jnp.float32, jnp.bfloat16])
-@pytest.mark.parametrize("norm_type", [jnp.float32, jnp.bfloat16])
-@pytest.mark.parametrize("kind", [nnx.BatchNorm, BatchNorm])
-def test_the_type_that_a_layer_was_told_to_give_is_kept(
-    kind: Any, norm_type: Any, kernel_type: Any
-) -> None:
-    """What comes after it computes in that type: with its BatchNorm gone it took the kernel's."""
-    rngs, x = nnx.Rngs(0), jnp.ones((4, 3))
-    linear = nnx.Linear(3, 5, dtype=kernel_type, rngs=rngs)
-    network = nnx.Sequential(linear, kind(5, dtype=norm_type, rngs=rngs))
-    network.eval()
-    taken_out = (fold_batch_norm(network, x).model, replace_batch_norm(network, x))
-    for other in (network, *taken_out, replace_batch_norm(network)):
-        assert other(x).dtype == norm_type
-
-
 INPUTS = pytest.mark.parametrize("with_inputs", [True, False])
 
 
@@ -157,7 +141,7 @@ def test_a_subclass_that_does_more_needs_a_replacement_of_one_s_own(with_inputs:
     with pytest.raises(ValueError, match=r"Activated.*with_="):
         replace_batch_norm(network, *inputs)
     replaced = replace_batch_norm(network, *inputs, with_=lambda norm: nnx.Dropout(0.0))
-    assert kinds(replaced)["layers/1"] == "Dropout"
+    assert {kinds(replaced)[f"layers/{place}"] for place in (1, 3)} == {"Dropout"}
 
 
 class Frozen(nnx.Param[Any]):
@@ -201,8 +185,6 @@ def test_what_cannot_be_replaced_is_named() -> None:
     network.layers[1].axis = (-2, -1)
     with pytest.raises(ValueError, match=r"\(-2, -1\).*with_="):
         replace_batch_norm(network)
-    replaced = replace_batch_norm(network, with_=lambda norm: nnx.Dropout(0.0))
-    assert kinds(replaced)["layers/1"] == "Dropout"
     for take_out in (replace_batch_norm, fold_batch_norm):
         with pytest.raises(ValueError, match="Linear"):
             take_out(dense(rngs), x)

@@ -64,18 +64,6 @@ def test_a_switch_changes_one_thing(name: str) -> None:
         assert_equal(by_norm, wanted[2])
 
 
-@pytest.mark.parametrize("switch", SWITCHES)
-def test_a_view_sets_one_switch_of_the_copy_and_shares_the_variables(switch: str) -> None:
-    original = model()
-    before = [getattr(original.layers[1], name) for name in SWITCHES]
-    view = nnx.view(original, **{switch: not getattr(original.layers[1], switch)})
-    after = [getattr(view.layers[1], name) for name in SWITCHES]
-    assert [a != b for a, b in zip(after, before, strict=True)] == [s == switch for s in SWITCHES]
-    assert [getattr(original.layers[1], name) for name in SWITCHES] == before
-    view.layers[1].scale[...] = jnp.full(4, 7.0)
-    assert original.layers[1].scale[...].tolist() == [7.0] * 4
-
-
 def test_views_reach_their_own_layers_and_misspelt_ones_are_refused() -> None:
     both = nnx.Sequential(PopulationNorm(3), BatchNorm(3))
     view = nnx.view(both, refresh=True, use_running_average=True)

@@ -169,6 +169,7 @@ ROWS: dict[str, Row] = {
         lambda m, x: m.norm(m.layer(x).astype(jnp.float32)),
         layer=lambda rngs: dense(rngs, dtype=jnp.bfloat16),
     ),
+    "of a type of its own": Row(plain, norm=lambda rngs: norm(rngs, dtype=jnp.bfloat16)),
     "along another axis": stays(
         plain, shape=(2, WIDTH, WIDTH), norm=lambda rngs: norm(rngs, axis=1)
     ),
@@ -235,9 +236,9 @@ ROWS: dict[str, Row] = {
 EACH = pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 
 
-def assert_close(got: Any, wanted: Any, half: bool = False) -> None:
+def assert_close(got: Any, wanted: Any, *types: Any) -> None:
     assert got.dtype == wanted.dtype
-    tolerance = BFLOAT16 if half else FLOAT32
+    tolerance = BFLOAT16 if jnp.bfloat16 in types else FLOAT32
     np.testing.assert_allclose(np.float64(got), np.float64(wanted), **tolerance)
 
 
@@ -247,7 +248,7 @@ def test_it_folds_or_remains_and_computes_the_same(row: Row) -> None:
     folded, remaining = fold_batch_norm(model, x)
     assert list(map(slashed, remaining)) == ([] if row.folds else ["norm"])
     assert folded.layer.kernel.dtype == model.layer.kernel.dtype
-    assert_close(folded(x), evaluated(model, x), model.layer.dtype == jnp.bfloat16)
+    assert_close(folded(x), evaluated(model, x), model.layer.dtype, model.norm.dtype)
 
 
 @EACH
@@ -263,8 +264,8 @@ def test_where_its_scale_is_one_a_kernel_carries_it_or_a_layer_stands_there(row:
     assert kinds(replaced)["norm"] == ("Identity" if carried else "ScaleAndBias")
     if not carried and model.layer.bias is not None:
         np.testing.assert_array_equal(replaced.layer.bias[...], model.layer.bias[...])
-    half = model.layer.dtype == jnp.bfloat16
-    assert_close(evaluated(replaced, x), evaluated(model, x), half)
+    types = model.layer.dtype, model.norm.dtype
+    assert_close(evaluated(replaced, x), evaluated(model, x), *types)
 
 
 def sharing(variable: str) -> Any:

@@ -1,7 +1,5 @@
 """Inside optax's own wrappers a step is the bare transform's step, wherever it should be."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import optax
@@ -87,14 +85,3 @@ def test_injected_hyperparameter_can_change_between_steps(name: str) -> None:
     state.hyperparams[name] = jnp.float32(arguments[name])
     updates, _ = quick_jit(tx.update)(gradients, state, params)
     assert_close(updates, run(bare, params, gradients)[0])
-
-
-def test_injected_learning_rate_of_the_wrapped_optimizer() -> None:
-    @optax.inject_hyperparams
-    def tx(learning_rate: Any) -> optax.GradientTransformation:
-        return noise_injection(optax.sgd(learning_rate), 0.3, seed=7)
-
-    params, gradients = example_params(), example_gradients()
-    got = run(tx(optax.constant_schedule(0.1)), params, gradients)
-    wanted = run(noise_injection(optax.sgd(0.1), 0.3, seed=7), params, gradients)
-    assert_close(got[:2], wanted[:2])

@@ -66,6 +66,13 @@ def _scaled_lcw(kernel: Any, axes: Any) -> Scaled:
     return Scaled.from_kernel(LinearlyConstrained.from_kernel(kernel, axes), axes)
 
 
+def _normalized(name: str, kind: Any, centers: bool = False, standardizes: bool = False) -> Row:
+    own = centers, standardizes
+    value, pullback = oracles.normalized(*own), oracles.normalized_pullback(*own)
+    start = oracles.without_mean if centers else np.asarray
+    return Row(name, kind.from_kernel, value, pullback, start)
+
+
 TABLE = (
     Row(
         "lcw",
@@ -75,27 +82,9 @@ TABLE = (
         oracles.without_mean,
         has_mean=False,
     ),
-    Row(
-        "wn",
-        WeightNormalized.from_kernel,
-        oracles.normalized(centers=False, standardizes=False),
-        oracles.normalized_pullback(centers=False, standardizes=False),
-        np.asarray,
-    ),
-    Row(
-        "cwn",
-        CenteredWeightNormalized.from_kernel,
-        oracles.normalized(centers=True, standardizes=False),
-        oracles.normalized_pullback(centers=True, standardizes=False),
-        oracles.without_mean,
-    ),
-    Row(
-        "ws",
-        WeightStandardized.from_kernel,
-        oracles.normalized(centers=True, standardizes=True),
-        oracles.normalized_pullback(centers=True, standardizes=True),
-        oracles.without_mean,
-    ),
+    _normalized("wn", WeightNormalized),
+    _normalized("cwn", CenteredWeightNormalized, True),
+    _normalized("ws", WeightStandardized, True, True),
     Row(
         "sn",
         SpectrallyNormalized.from_kernel,

@@ -4,12 +4,9 @@ from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
-from tests.oracles import from_rows, rows
-from tests.reparam.oracles import without_mean
-from tests.reparam.table import FLOAT32, SHAPES, TABLE, Row, normal, random_node, storage_tolerance
+from tests.reparam.table import SHAPES, TABLE, Row, normal, random_node, storage_tolerance
 from tests.reparam.trees import (
     assert_near,
     oracle_gradients,
@@ -52,16 +49,6 @@ def test_half_precision_storage(row: Row, dtype: type) -> None:
 def test_float64(row: Row) -> None:
     with jax.enable_x64(True):
         check(row, ("dense", "attention_out", "conv"), jnp.float64)
-
-
-def test_a_step_of_coordinates_is_one_of_the_kernel_along_the_centered_gradient() -> None:
-    """So linearly constrained weights train as plain ones do, under linear optimizers."""
-    for case, (shape, axes) in SHAPES.items():
-        node, gradient = random_node(TABLE[0], case), normal(9, shape)
-        start, (of_coordinates,) = value_and_gradients(node, gradient)
-        moved = jax.tree.map(lambda leaf, step=of_coordinates: leaf - step, node).effective()
-        centered = from_rows(without_mean(rows(gradient, axes)), gradient, axes)
-        assert_near(moved, np.float64(start) - centered, FLOAT32, case)
 
 
 @pytest.mark.parametrize("row", [r for r in TABLE if r.name in ("wn", "cwn", "ws", "scaled")])

@@ -7,7 +7,6 @@ import pytest
 
 from jaxnorm import (
     CenteredWeightNormalized,
-    LinearlyConstrained,
     SpectrallyNormalized,
     WeightNormalized,
     WeightStandardized,
@@ -17,7 +16,7 @@ from jaxnorm import (
     attach_singular_vectors as attach,
 )
 from tests.reparam.oracles import spectral_pullback
-from tests.reparam.table import FLOAT32, TABLE, Row, normal, random_node
+from tests.reparam.table import FLOAT32, TABLE, Row, normal
 from tests.reparam.trees import assert_near, oracle_start, value_and_gradients
 
 DTYPES = ("float32", "bfloat16")
@@ -115,12 +114,6 @@ def test_making_a_node_of_a_unit_without_direction_has_a_finite_gradient(
     gradient = jax.grad(made)(kernel)
     assert np.isfinite(gradient).all()
     assert_near(gradient[:, :-1], np.asarray(jax.grad(made)(kernel[:, :-1]), np.float64), FLOAT32)
-
-
-def test_the_pinned_coordinate_has_no_effect() -> None:
-    node = random_node(TABLE[0], "conv")
-    moved = LinearlyConstrained(node.coordinates.at[0, 0, 0].add(3.0), node.fan_in_axes)
-    np.testing.assert_array_equal(moved.effective(), node.effective())
 
 
 NORMS = (WeightNormalized, CenteredWeightNormalized, WeightStandardized)

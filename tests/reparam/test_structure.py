@@ -24,25 +24,6 @@ def test_nodes_of_different_kinds_have_different_structures() -> None:
         assert left != right, (name, other)
 
 
-def test_leaves_are_named_by_their_fields() -> None:
-    names = {
-        row.name: [
-            jax.tree_util.keystr(path, simple=True, separator="/")
-            for path, _ in jax.tree_util.tree_leaves_with_path(random_node(row, "dense"))
-        ]
-        for row in TABLE
-    }
-    assert names == {
-        "lcw": ["coordinates"],
-        "wn": ["direction", "scale"],
-        "cwn": ["direction", "scale"],
-        "ws": ["kernel", "gain"],
-        "sn": ["kernel"],
-        "scaled": ["kernel", "scale"],
-        "scaled_lcw": ["kernel/coordinates", "scale"],
-    }
-
-
 @pytest.mark.usefixtures("standard_promotion")
 def test_orbax_saves_and_restores_every_node_and_its_optimizer(tmp_path: Path) -> None:
     raw = {row.name: {"kernel": random_node(row, "dense")} for row in TABLE}

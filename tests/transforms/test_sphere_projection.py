@@ -12,6 +12,7 @@ import pytest
 
 from jaxnorm import layout_from_rules, project, sphere_projection
 from tests import oracles
+from tests.draws import draw, normal
 from tests.table import example_gradients, example_params
 from tests.tolerances import DIFFERENT, FLOAT32, FLOAT64
 from tests.trees import train
@@ -31,10 +32,6 @@ def land(params: Any, updates: Any, **options: Any) -> Any:
     return optax.apply_updates(params, step)
 
 
-def draw(seed: int, *shape: int) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape)
-
-
 @st.composite
 def shapes_and_axes(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """A shape of rank 2 to 4 and some, not all, of its axes, with a fan-in of at least 2."""
@@ -49,8 +46,8 @@ def shapes_and_axes(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def test_steps_are_the_exact_projection(name: str, shape_and_axes: Any, seed: int) -> None:
     (shape, axes), squared_radius = shape_and_axes, 1.5
     optimizer, oracle = OPTIMIZERS[name]
-    start = oracles.projected(draw(seed, *shape), axes, squared_radius, centered=True)
-    gradients = draw(seed + 100, STEPS, *shape)
+    start = oracles.projected(normal(seed, *shape), axes, squared_radius, centered=True)
+    gradients = normal(seed + 100, STEPS, *shape)
     *_, wanted = oracles.constrained_run(start, gradients, oracle(), axes, squared_radius)
     layout = layout_from_rules([("kernel", axes)])
     tx = optax.chain(optimizer(), sphere_projection(squared_radius=squared_radius, layout=layout))
@@ -63,8 +60,8 @@ def test_steps_are_the_exact_projection(name: str, shape_and_axes: Any, seed: in
 
 @pytest.mark.parametrize("centered", [True, False])
 def test_a_singular_unit_keeps_its_weights_and_the_others_move(centered: bool) -> None:
-    weights = project({"kernel": jnp.asarray(draw(7, 4, 3), jnp.float32)}, centered=centered)
-    update = jnp.asarray(draw(8, 4, 3), jnp.float32)
+    weights = project({"kernel": draw(7, 4, 3)}, centered=centered)
+    update = draw(8, 4, 3)
     # The first unit steps to a point whose centered part is zero (or which is zero).
     singular = -weights["kernel"][:, 0] + (5.0 if centered else 0.0)
     updates = {"kernel": update.at[:, 0].set(singular)}
@@ -89,8 +86,8 @@ def test_without_a_radius_each_unit_keeps_its_norm(centered: bool) -> None:
 def test_a_tangent_step_is_projected_before_it_lands(centered: bool) -> None:
     """Against NumPy with the explicit projector I - 11'/m - ww'/||w||^2, unit by unit."""
     axes = (-4, -3, -2)
-    start = oracles.projected(draw(10, 3, 3, 2, 4), axes, 1.5, centered)
-    update = 1 + draw(11, 3, 3, 2, 4)
+    start = oracles.projected(normal(10, 3, 3, 2, 4), axes, 1.5, centered)
+    update = 1 + normal(11, 3, 3, 2, 4)
     moved = []
     for w, u in zip(oracles.rows(start, axes), oracles.rows(update, axes), strict=True):
         projector = np.eye(w.size) - np.outer(w, w) / (w @ w)
@@ -112,7 +109,7 @@ def test_weight_decay_has_nothing_left_to_do(tangent: bool) -> None:
     """Decay of a w is a step 1 / (1 - a) times as long; along the tangent it is no step."""
     rate, decay = 0.05, 0.4
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
-        start, gradients = ({"kernel": jnp.asarray(draw(seed, 3, 3, 2, 4))} for seed in (21, 22))
+        start, gradients = ({"kernel": jnp.asarray(normal(seed, 3, 3, 2, 4))} for seed in (21, 22))
 
         def landed(optimizer: optax.GradientTransformation) -> Any:
             tx = optax.chain(optimizer, sphere_projection(tangent=tangent))
@@ -125,8 +122,8 @@ def test_weight_decay_has_nothing_left_to_do(tangent: bool) -> None:
 
 def test_a_tangent_step_of_a_unit_without_direction() -> None:
     """Zero weights (and equal ones, centered) have no tangent space: the step is as without."""
-    weights = jnp.asarray(draw(13, 5, 3), jnp.float32).at[:, 0].set(0).at[:, 1].set(0.3)
-    params, updates = {"kernel": weights}, {"kernel": jnp.asarray(draw(14, 5, 3), jnp.float32)}
+    weights = draw(13, 5, 3).at[:, 0].set(0).at[:, 1].set(0.3)
+    params, updates = {"kernel": weights}, {"kernel": draw(14, 5, 3)}
     got, plain = land(params, updates, tangent=True)["kernel"], land(params, updates)["kernel"]
     np.testing.assert_allclose(got[:, :2], plain[:, :2], **FLOAT32)
     assert np.isfinite(got).all()

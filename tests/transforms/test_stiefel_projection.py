@@ -141,14 +141,3 @@ def test_numbers_of_any_size_are_projected() -> None:
     for size in (1e-12, 1e12):
         got = project_to_stiefel(jnp.float32(size * weights), -2, RADIUS)
         np.testing.assert_allclose(got, nearest(weights, (-2,)), **FLOAT32_STEPS)
-
-
-def test_what_it_needs_is_said() -> None:
-    tx = stiefel_projection()
-    params = {"kernel": jnp.ones((2, 2))}
-    with pytest.raises(ValueError, match="got no params"):
-        tx.update(params, tx.init(params))
-    with pytest.raises(ValueError, match="constrains no parameter"):
-        tx.init({"bias": jnp.ones(2)})
-    with pytest.raises(ValueError, match="positive"):
-        project_to_stiefel(jnp.ones((2, 2)), -2, 0.0)

@@ -112,4 +112,5 @@ LIBRARY: Walk = {
         for value in (0.0, 1.5)
     },
     "a gain for NaN": call(lcw.variance_gain, jax.nn.relu, NAN, named="stddev is nan"),
+    "a gain for 0": call(lcw.variance_gain, jax.nn.relu, 0.0, named="stddev is 0.0"),
 }
