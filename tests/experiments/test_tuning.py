@@ -69,6 +69,15 @@ def test_the_best_of_each_seed_is_chosen_and_trained_anew(tuned, npz, tmp_path):
         assert same[name] == last[name], name
 
 
+@pytest.mark.slow
+def test_finished_trials_are_kept(tuned, capsys):
+    out, command = tuned
+    assert main([*command, "--out", str(out)]) == 0
+    said = capsys.readouterr().err
+    assert "18 of 18 runs are kept" in said
+    assert "4 of 4 runs are kept" in said
+
+
 def test_trials_see_training_rows_alone_and_each_of_them_once():
     data = toy_dataset()
     rows = np.arange(70, dtype=np.float32)[:, None] + np.zeros((1, 2), np.float32)
