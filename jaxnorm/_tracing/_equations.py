@@ -6,12 +6,15 @@ from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from jaxnorm._tracing._values import CONSTANT, Value
-from jaxnorm._tracing._views import View, broadcast, joined, looked_up, scaled, viewed
+from jaxnorm._tracing._values import CONSTANT, Product, Value
+from jaxnorm._tracing._views import View, broadcast, joined, looked_up, scaled, viewed, whole
 from jaxnorm._trees._paths import Path
 
 #: Where a primitive that only wraps other equations keeps them.
 _CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+
+#: The primitives that may add a bias.
+SUMS = ("add", "add_any")
 
 #: The indices of an einsum of three operands or more, as the names of its equations have them.
 _EINSUM = re.compile(r"[^,()/>-]*(?:,[^,()/>-]*){2,}(?:->[^,()/]*)?")
@@ -80,6 +83,14 @@ def altered(equation: Any, values: list[Value]) -> tuple[View, ...]:
                 form = broadcast(view, shape)
                 found.append(form._replace(added=view.added or (adds and meets)))
     return tuple(found)
+
+
+def added(equation: Any, values: list[Value], makes: Product | None) -> int | None:
+    """Which operand of a sum is the bias of a product that is as it was made; None for the rest."""
+    if makes is None or equation.primitive.name not in SUMS or makes.use.in_groups:
+        return None
+    is_as_made = makes.form == whole(makes.form.path, makes.form.shape)
+    return int(values[0].product is not None) if is_as_made else None
 
 
 def altered_kernels(equation: Any, values: list[Value]) -> Iterator[Path]:

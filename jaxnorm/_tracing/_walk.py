@@ -32,7 +32,6 @@ _NAMES = (
 #: What may be done to inputs with a parameter that is no kernel: a bias, a scale, a table.
 _ELEMENTWISE = frozenset(_NAMES.split())
 _PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
-_SUMS = ("add", "add_any")
 
 
 class Walk:
@@ -107,7 +106,7 @@ class Walk:
     ) -> tuple[list[Step], list[Variable]]:
         values = [variable.value for variable in operands]
         primitive, inner, body = equation.primitive.name, reading.body_of(equation, values), None
-        last = primitive in (*_PRODUCTS, *_SUMS)
+        last = primitive in (*_PRODUCTS, *reading.SUMS)
         name = str(equation.params.get("name", primitive))
         if name.startswith(MARK):
             self.marks.append((name.removeprefix(MARK), values[0].product))
@@ -127,7 +126,7 @@ class Walk:
         before, after = ([variable.name for variable in side] for side in (operands, outputs))
         makes = results[0].product if last else None
         return [
-            Step(equation, before, after, makes, body, _added(equation, values, makes))
+            Step(equation, before, after, makes, body, reading.added(equation, values, makes))
         ], outputs
 
     def _results(self, equation: Any, values: list[Value]) -> list[Value]:
@@ -142,7 +141,7 @@ class Walk:
             return values
         if name in _PRODUCTS:
             return [self._product(equation, values)]
-        if name in _SUMS and any(value.product for value in values):
+        if name in reading.SUMS and any(value.product for value in values):
             return [self._sum(equation, values)]
         if name == "concatenate" and not meets:
             return [reading.concatenated(equation, values)]
@@ -238,14 +237,6 @@ class Walk:
         self.read.update(paths)
         for path in sorted(paths):
             self.refused.setdefault(path, reason)
-
-
-def _added(equation: Any, values: list[Value], makes: Product | None) -> int | None:
-    """Which operand of a sum is the bias of a product that is as it was made; None for the rest."""
-    if makes is None or equation.primitive.name not in _SUMS or makes.use.in_groups:
-        return None
-    is_as_made = makes.form == whole(makes.form.path, makes.form.shape)
-    return int(values[0].product is not None) if is_as_made else None
 
 
 def _is_last(made: list[Product], results: list[Value]) -> bool:
