@@ -6,6 +6,7 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
+from jaxnorm._tracing._equations import SUMS
 from jaxnorm._tracing._program import trace
 from jaxnorm._tracing._values import Body, Step, scan_counts
 from jaxnorm._tracing._walk import Walk
@@ -146,7 +147,7 @@ def _visit(body: Body, sources: Sources, first: set[Path], later: set[Path]) -> 
             # What a turn hands on to the next may depend on all that the scan is given.
             own[consts : consts + carry] = [everything] * carry
             _visit(step.body, dict(zip(step.body.inputs, own, strict=True)), first, later)
-        elif step.makes and step.equation.primitive.name not in ("add", "add_any"):
+        elif step.makes and step.equation.primitive.name not in SUMS:
             (first if _meets_inputs(step, own) else later).add(step.makes.use.kernel.path)
         sources.update(dict.fromkeys(step.outputs, everything))
 

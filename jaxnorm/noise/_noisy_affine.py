@@ -25,7 +25,8 @@ def noisy_affine(
     """
     if bias is None:
         return x * factor
-    return _affine(x, jnp.where(jnp.abs(factor) < LEAST, LEAST, factor), bias)
+    factor = jnp.where(jnp.abs(factor) < LEAST, LEAST, factor)
+    return _affine(x, factor, jnp.broadcast_to(bias, x.shape))
 
 
 @jax.custom_vjp
@@ -33,16 +34,13 @@ def _affine(x: Array, factor: Array, bias: Array) -> Array:
     return x * factor + bias
 
 
-def _forward(x: Array, factor: Array, bias: Array) -> tuple[Array, tuple[Array, Array]]:
-    return x * factor + bias, (factor, bias)
+def _forward(x: Array, factor: Array, bias: Array) -> tuple[Array, Array]:
+    return x * factor + bias, factor
 
 
-def _backward(kept: tuple[Array, Array], pulled: Array) -> tuple[Array, None, Array]:
-    factor, bias = kept
+def _backward(factor: Array, pulled: Array) -> tuple[Array, None, Array]:
     by_x = pulled * factor
-    by_bias = by_x / factor
-    spread = [axis for axis, size in enumerate(bias.shape) if size == 1]
-    return by_x, None, by_bias.sum(spread, keepdims=True)
+    return by_x, None, by_x / factor
 
 
 _affine.defvjp(_forward, _backward)
