@@ -40,6 +40,7 @@ def printed_by(number: int) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 def test_the_program_of_the_readme_is_short_and_learns() -> None:
     assert len(EXAMPLES[0][1].splitlines()) <= 30
     found = re.fullmatch(r"test accuracy (\d+\.\d)%\n", printed_by(0))

@@ -37,12 +37,11 @@ def traced_parameters(activation: Activation) -> list[Any]:
 
 
 def on_host(activation: Activation, x: Float64[np.ndarray, " nodes"]) -> Float64[np.ndarray, "..."]:
-    """f(x) in float64 on the host, also under jit, in the middle of a trace and inside shard_map.
+    """f(x), called inside `float64_on_host`.
 
     The result has one axis more than ``x`` if the activation has a parameter per channel.
     """
-    with _float64_on_host():
-        values = np.asarray(_compiled(activation, len(x))(x[:, None]), np.float64)
+    values = np.asarray(_compiled(activation, len(x))(x[:, None]), np.float64)
     return values[:, 0] if values.shape[1] == 1 else values
 
 
@@ -75,7 +74,8 @@ def _implicit_promotion() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _float64_on_host() -> Iterator[None]:
+def float64_on_host() -> Iterator[None]:
+    """Computes at once, also under jit, in the middle of a trace and inside shard_map."""
     with (
         jax.ensure_compile_time_eval(),
         jax.enable_x64(True),

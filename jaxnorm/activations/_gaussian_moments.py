@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Float64
 from jaxnorm._numerics import ROUNDING_ERRORS, promote
 from jaxnorm.activations._evaluate import (
     Activation,
+    float64_on_host,
     kept,
     on_host,
     slope,
@@ -107,6 +108,7 @@ def _leaky_moments(a: Any) -> tuple[Moment, Moment]:
 
 
 @kept
+@float64_on_host()
 def _host_moments(activation: Activation) -> tuple[Moment, Moment]:
     mean = gaussian_expectation(lambda x: on_host(activation, x))
 
@@ -166,6 +168,7 @@ def jacobian_factor(activation: Activation) -> Moment:
 
 
 @kept
+@float64_on_host()
 def _mean_squared_slope(activation: Activation) -> np.ndarray:
     derivative = slope(activation)
 

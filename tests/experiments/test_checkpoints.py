@@ -164,6 +164,7 @@ def test_results_are_no_checkpoint(tmp_path, capsys):
         refuse_out_in_checkpoints(tmp_path / place, f"{tmp_path}/runs")
 
 
+@pytest.mark.slow
 def test_a_batch_goes_on_in_as_many_groups(tmp_path, capsys):
     """Of batch normalization under shard_map, which sees the rows of a device."""
     command = ["train", "--dataset", save_toy(tmp_path), "--method", "bn", "--depth", "1"]

@@ -93,6 +93,7 @@ def test_a_comparison_grows_and_keeps_what_is_finished(comparison, npz, tmp_path
     assert float(listed[0]["test_loss"]) == pytest.approx(float(old[0]["test_loss"]), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_other_settings_and_fresh_runs_are_trained(comparison, npz, tmp_path, capsys):
     for path in comparison.iterdir():
         shutil.copy(path, tmp_path)

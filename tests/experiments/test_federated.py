@@ -31,6 +31,7 @@ def test_with_one_step_each_a_round_is_a_step_on_all_rows():
     assert_same(apart.params, together.params, 1e-5, 1e-6)
 
 
+@pytest.mark.slow
 def test_averaged_kernels_are_projected():
     _, (state, _) = after_a_round("cwo", CLIENTS, 7)
     for block in state.params["blocks"].values():

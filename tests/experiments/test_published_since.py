@@ -85,6 +85,7 @@ def test_ngpt_is_the_network_of_the_paper() -> None:
         np.testing.assert_allclose(row, logits_of(plain, text), rtol=2e-4, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_ngpt_s_matrices_have_unit_norm_along_the_embedding_and_it_learns() -> None:
     config = CONFIG.changed(depth=DEPTH, epochs=12, optimizer="adam", learning_rate=0.03)
     trainer = make_trainer(METHODS["ngpt"], config, counting())
@@ -169,7 +170,7 @@ def test_a_step_of_edm2_is_weight_normalization_s_and_then_the_norm() -> None:
     np.testing.assert_array_equal(new.scale, 1)
 
 
-@pytest.mark.parametrize("base", ["sgd", "muon"])
+@pytest.mark.parametrize("base", ["sgd", pytest.param("muon", marks=pytest.mark.slow)])
 def test_edm2_and_stiefel_keep_to_their_sets_in_training(base: str) -> None:
     for name in ("edm2", "stiefel"):
         trainer = toy_trainer(name, base)

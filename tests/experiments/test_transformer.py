@@ -99,6 +99,7 @@ def test_attention_s_kernels_have_the_axes_that_it_contracts_and_keep_to_the_set
     assert max(map(float, drift.values())) < 1e-5
 
 
+@pytest.mark.slow
 def test_without_a_normalizer_depth_does_not_decide_how_far_the_tokens_grow() -> None:
     def growth(depth: int, **options: float) -> float:
         sizes = NetworkSizes((LENGTH,), TOKENS, depth, 32, 1)
