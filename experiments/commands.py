@@ -163,31 +163,16 @@ class Paper(Workers):
     """Train nothing. Print where the protocol of the full preset differs from the paper's text,
     with the place in the text, and what no text states. For a single item, print all that the text
     states, and the parameters, steps and learning rates of its networks."""
-    memory: bool = False
-    """Train nothing. Compile a step of each network of the full presets, with the paper's method
-    and with batch normalization or none, and print its memory and its operations. If --out is
-    given, write memory.csv there. Large networks take minutes."""
-    one_step: bool = False
-    """Do one step of each network of the full presets with the paper's method, from random
-    parameters on random rows, and print loss, gradient norm, time and memory. If --out is given,
-    write step.csv there."""
-    gib: Annotated[float, Range(0, 2**20, without=0)] = 8.0
-    """The memory in GiB that a step of --one-step may take: the paper's batch is halved until the
-    step fits."""
     quiet: bool = False
     """Print nothing but errors; the files say the rest."""
 
     def run(self, command: str) -> None:
         """Runs the command."""
         from experiments.papers.check import show_check
-        from experiments.papers.full_step import show_steps
         from experiments.papers.registry import find_items
         from experiments.papers.run import items_table, run_item
         from experiments.reports.show import show_table
 
-        if self.memory or self.one_step:
-            show_steps(find_items(self.item or ALL), self.memory, self.one_step, self.gib, self.out)
-            return
         if self.check:
             show_check(find_items(self.item or ALL))
             return
