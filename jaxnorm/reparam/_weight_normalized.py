@@ -1,6 +1,6 @@
 """Weight normalization, plain, centered and standardized: a direction and a length a unit."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxnorm._constraints._unit import Weights, center, check_sphere, squared_norm, to_sphere
 from jaxnorm._numerics import promote, root
@@ -31,25 +31,30 @@ class WeightNormalized(Reparametrization):
 
     kernel_fields = ("direction",)
 
+    #: Whether the mean of each unit is taken from its direction.
+    centered: ClassVar[bool] = False
+
     direction: Any
     scale: Any
     fan_in_axes: Axes = static_field()
 
     @classmethod
     def from_kernel(cls, kernel: Any, fan_in_axes: int | Axes) -> "WeightNormalized":
-        """The node of exactly this kernel: v is the kernel, g its norm."""
-        return cls(*_with_lengths(kernel, fan_in_axes, centered=False))
+        """The node of exactly this kernel, or of the centered one: v is the kernel, g its norm."""
+        return cls(*_with_lengths(kernel, fan_in_axes, cls.centered))
 
     def effective(self) -> Weights:
         """The kernel g v / ||v||, computed in float32 or wider, in the direction's type."""
-        return _scaled_point(self.direction, self.scale, self.fan_in_axes, 1.0, centered=False)
+        return _scaled_point(self.direction, self.scale, self.fan_in_axes, 1.0, self.centered)
 
 
 @register_node
-class CenteredWeightNormalized(Reparametrization):
+class CenteredWeightNormalized(WeightNormalized):
     """w_i = g_i (v_i - mean v_i) / ||v_i - mean v_i||: zero-sum units with a length of their own.
 
-    A unit of equal weights has a zero effective kernel and zero gradients, never NaN.
+    ``effective()`` of the node of a kernel is ``center(kernel)``. A unit of equal weights has a
+    zero effective kernel and zero gradients, never NaN; units with a single weight, which have no
+    zero-mean direction, are refused with a ValueError.
 
     Attributes:
         direction: v, an array of the kernel's shape and type.
@@ -65,23 +70,7 @@ class CenteredWeightNormalized(Reparametrization):
     Source: Huang et al. 2017 (centered weight normalization); their fixed g is a parameter here.
     """
 
-    kernel_fields = ("direction",)
-
-    direction: Any
-    scale: Any
-    fan_in_axes: Axes = static_field()
-
-    @classmethod
-    def from_kernel(cls, kernel: Any, fan_in_axes: int | Axes) -> "CenteredWeightNormalized":
-        """The node of the centered kernel: ``effective()`` is ``center(kernel)``.
-
-        Raises ValueError for units with a single weight, which have no zero-mean direction.
-        """
-        return cls(*_with_lengths(kernel, fan_in_axes, centered=True))
-
-    def effective(self) -> Weights:
-        """The zero-sum kernel, computed in float32 or wider, in the direction's type."""
-        return _scaled_point(self.direction, self.scale, self.fan_in_axes, 1.0, centered=True)
+    centered = True
 
 
 @register_node
