@@ -37,7 +37,7 @@ def draw_curves(
     _label(loss, losses, "training loss (cross-entropy, nats)")
     _label(accuracy, accuracies, "test accuracy (%)")
     for axes in trade:
-        _draw_trade(axes, known, costs)
+        draw_trade(axes, known, costs)
     figure.suptitle(title, parse_math=False)  # A file may be called cost$.npz.
     write_whole(path, picture(figure))
 
@@ -71,17 +71,21 @@ def _mean(values: Float[np.ndarray, "runs epochs"]) -> Float[np.ndarray, " epoch
     return trained.mean(0) if len(trained) else values[:1].mean(0)
 
 
-def _draw_trade(axes: Axes, runs: Sequence[Run], costs: Mapping[str, Cost]) -> None:
-    """Mean and range of the test accuracy of each method, over the bytes that its step moves."""
+def draw_trade(axes: Axes, runs: Sequence[Run], costs: Mapping[str, Cost]) -> None:
+    """Mean and range of the test accuracy of each method, over the bytes that its step moves.
+
+    As of the curves, the mean is of the runs that are finite.
+    """
     ends = {}
     for index, (method, own) in enumerate(by_method(runs).items()):
-        found = [100 * run.curve[-1].test_accuracy for run in own]
-        mean, style = np.mean(found), method_style(method, index)
-        reach = np.abs(np.array([[min(found)], [max(found)]]) - mean)
+        found = np.array([100 * run.curve[-1].test_accuracy for run in own])
+        found = found[np.isfinite(found)] if np.isfinite(found).any() else found
+        mean, style = found.mean(), method_style(method, index)
+        reach = np.abs(np.array([[found.min()], [found.max()]]) - mean)
         face = style["color"] if style["linestyle"] == "-" else "white"
         dot = {"fmt": "o", "color": style["color"], "markerfacecolor": face, "capsize": 3}
         axes.errorbar(costs[method].traffic, mean, reach, **dot)
-        ends[method] = mean
+        ends[f"{method}{failures(own)}"] = mean
     axes.set(xlabel="bytes of a TPU step, none = 1", ylabel="test accuracy (%)")
     _name(axes, ends)
 

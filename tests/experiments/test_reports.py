@@ -8,7 +8,8 @@ from PIL import Image
 
 from experiments.reports.conclusion import conclusion
 from experiments.reports.csv import write_curves, write_results
-from experiments.reports.curves import draw_curves, spread_out
+from experiments.reports.curves import draw_curves, draw_trade, spread_out
+from experiments.reports.picture import new_figure
 from experiments.reports.table import comparison_table, markdown, mean_and_deviation
 from experiments.reports.tpu import Cost, tpu_costs
 from experiments.training.fit import Run
@@ -155,6 +156,14 @@ def test_a_picture_is_drawn(tmp_path, runs):
         pixels = np.asarray(image.convert("RGB"))
     assert pixels.shape[1] > 1000
     assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 20
+
+
+def test_a_method_with_a_lost_run_stands_where_its_others_are():
+    axes = new_figure().axes[0]
+    draw_trade(axes, [DIVERGED, run("cwo", 1, 0.9), run("cwo", 2, 0.8)], {"cwo": Cost(1.07, 2)})
+    (dot,) = (line for line in axes.lines if line.get_marker() == "o")
+    np.testing.assert_allclose(dot.get_xydata(), [(1.07, 85.0)])
+    assert "cwo (1 diverged)" in [text.get_text() for text in axes.texts]
 
 
 def test_names_are_moved_apart_no_more_than_needed():
