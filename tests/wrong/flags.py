@@ -30,7 +30,6 @@ VALUES: list[tuple[Any, str, Any]] = [
     (Train(), "checkpoint_seconds", -1.0),
     (Bench("step"), "repeats", 0),
     (Bench("input"), "side", 0),
-    (Paper("cwo/tab1"), "gib", 0.0),
     (Paper("bn/fig1a"), "jobs", -2),
     (Compare(), "methods", " , "),
     (Compare(), "dataset", ""),
