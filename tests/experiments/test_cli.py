@@ -154,7 +154,9 @@ WRONG = {
     "compare --activation relo": "did you mean 'relu'",
     "compare --batch-size 2000": "take a --batch-size from 1 to 1348",
     "compare --out /dev/null/below": "give another --out",
-    "report --folder . --verdicts": "/results.csv; run what writes",
+    "report --folder . --verdicts": (
+        "there is no photographs-six-seeds/results.csv; run what writes"
+    ),
 }
 
 
