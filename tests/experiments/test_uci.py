@@ -29,6 +29,12 @@ def test_wins_count_ties_and_no_constant_sets():
     np.testing.assert_array_equal(wins(ERRORS), [1, 1, 2])
 
 
+def test_the_last_bits_of_a_mean_decide_no_win():
+    """The mean of 0.1834 and 0.1836 is 0.1835 or, summed otherwise, one bit less."""
+    near = np.array([[0.1842, 0.1849, mean] for mean in (0.1835, np.nextafter(0.1835, 0))])
+    np.testing.assert_array_equal(wins(near[:1]), wins(near[1:]))
+
+
 def test_profile():
     """Accuracies 0.9 0.8 0.9 | 0.7 0.75 0.8 | 0.5 0.5 0.5 | 0.6 0.72 0.7 over their best."""
     got = profile(np.round(ERRORS, 3), np.array([1.0, 0.95, 0.88, 0.8]))

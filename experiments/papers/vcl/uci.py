@@ -132,7 +132,8 @@ def wins(errors: Float[np.ndarray, "sets options"]) -> Int[np.ndarray, " options
 
     Where all options are tied none wins. Errors are compared to three digits, as they are printed.
     """
-    errors = np.round(errors, DIGITS)
+    # Some means end in half a digit; the last bits of a sum must not decide where they are rounded.
+    errors = np.round(np.round(errors, 9), DIGITS)
     is_best = errors == errors.min(1, keepdims=True)
     return (is_best & ~is_best.all(1, keepdims=True)).sum(0)
 
