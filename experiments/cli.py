@@ -8,7 +8,6 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import tyro
@@ -24,12 +23,10 @@ from experiments.ranges import check_ranges
 from experiments.settings import Trains
 
 #: The commands by name, in the order of the help; what they run is imported when they run.
-COMMANDS: Mapping[str, type] = MappingProxyType(
-    {
-        **{"compare": Compare, "train": Train, "paper": Paper, "report": Report, "bench": Bench},
-        **{"runs": Runs, "methods": Methods, "datasets": Datasets},
-    }
-)
+COMMANDS: Mapping[str, type] = {
+    **{"compare": Compare, "train": Train, "paper": Paper, "report": Report, "bench": Bench},
+    **{"runs": Runs, "methods": Methods, "datasets": Datasets},
+}
 
 #: The number of the signal that ends a program whose output nobody reads; Windows has none.
 SIGPIPE = 13

@@ -250,8 +250,8 @@ class Methods:
         from experiments.methods.table import METHODS
         from experiments.reports.show import show_table
 
-        words = {True: "yes", False: ""}
-        rows = [(each.name, each.summary, words[each.default]) for each in METHODS.values()]
+        default = DEFAULT_METHODS.split(",")
+        rows = [(m.name, m.summary, "yes" * (m.name in default)) for m in METHODS.values()]
         show_table((("method", "what it is", "default"), rows))
 
 

@@ -3,7 +3,6 @@
 import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 
@@ -38,7 +37,7 @@ class Stopped(Exception):
 
 
 def unknown(
-    kind: str, name: str, known: Iterable[str], summaries: Mapping[str, str] = MappingProxyType({})
+    kind: str, name: str, known: Iterable[str], summaries: Mapping[str, str] = {}
 ) -> UserError:
     """The error for a name that does not exist, with the names near to it.
 

@@ -1,7 +1,6 @@
 """The names that the help lists, apart from what they name: help needs no JAX."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 #: The networks, in the order of `experiments.models.registry.MODELS`.
 MODELS = (
@@ -28,15 +27,13 @@ AUGMENTATIONS = (
 )
 
 #: The items of each paper, in the order of `paper --list`.
-PAPERS: Mapping[str, str] = MappingProxyType(
-    {
-        "vcl": "fig1 fig2 tab1 tab2 tab3 tab4 tab5 fig3",
-        "lcw": "fig1 fig2 fig3 fig4 fig5 tab1 fig6",
-        "cwo": "signal tab1 tab2 tab3 radius tab4 fig2 tab5 tab6",
-        "normprop": "jacobian bound depth fig1 fig2 fig3 fig4 tab1 speed",
-        "bn": "fig1a fig1b tab1 fig2ab fig2cd fig2ef fig2gh fig3 fig4",
-    }
-)
+PAPERS: Mapping[str, str] = {
+    "vcl": "fig1 fig2 tab1 tab2 tab3 tab4 tab5 fig3",
+    "lcw": "fig1 fig2 fig3 fig4 fig5 tab1 fig6",
+    "cwo": "signal tab1 tab2 tab3 radius tab4 fig2 tab5 tab6",
+    "normprop": "jacobian bound depth fig1 fig2 fig3 fig4 tab1 speed",
+    "bn": "fig1a fig1b tab1 fig2ab fig2cd fig2ef fig2gh fig3 fig4",
+}
 ITEMS = tuple(f"{paper}/{what}" for paper, items in PAPERS.items() for what in items.split())
 
 #: The benchmarks, in the order of `experiments.bench.registry.BENCHMARKS`.
@@ -60,7 +57,7 @@ METHODS = (
     *("lcw-first-free", "cwn-first-free", "ws-first-free", "ngpt", "edm2", "stiefel"),
 )
 
-#: The methods that a comparison has by itself: those of `experiments.methods.table` that say so.
+#: The methods that a comparison has by itself.
 DEFAULT_METHODS = "none,bn,ln,gn,cwo,lcw,normprop,vcl"
 
 #: The smallest side of an image that cnn9's two poolings leave something of.

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 from experiments.errors import UserError
@@ -52,7 +51,7 @@ def ranges_of(record: type) -> Mapping[str, Range]:
     """The range of each numeric setting of a dataclass, which its annotation holds."""
     hints = get_type_hints(record, include_extras=True)
     found = {name: _range_in(hint) for name, hint in hints.items()}
-    return MappingProxyType({name: range for name, range in found.items() if range is not None})
+    return {name: range for name, range in found.items() if range is not None}
 
 
 def _range_in(hint: Any) -> Range | None:

@@ -5,7 +5,6 @@ levels by the caller, since the published operations work on bytes.
 """
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
@@ -169,22 +168,20 @@ def _away_from(origin: Array, image: Image, factor: Scalar) -> Image:
 
 #: By the names and with the ranges of the papers (Cubuk et al. 2019, table 6; Lim et al. 2019):
 #: pairing two images, the last one of their lists, is left out, as in the published code.
-OPERATIONS: Mapping[str, Operation] = MappingProxyType(
-    {
-        "ShearX": Operation(shear_x, -0.3, 0.3, mirrored=True),
-        "ShearY": Operation(shear_y, -0.3, 0.3, mirrored=True),
-        "TranslateX": Operation(translate_x, -0.45, 0.45, mirrored=True),
-        "TranslateY": Operation(translate_y, -0.45, 0.45, mirrored=True),
-        "Rotate": Operation(rotate, -30.0, 30.0, mirrored=True),
-        "AutoContrast": Operation(auto_contrast),
-        "Invert": Operation(invert),
-        "Equalize": Operation(equalize),
-        "Solarize": Operation(solarize, 0.0, 256.0),
-        "Posterize": Operation(posterize, 4.0, 8.0),
-        "Contrast": Operation(contrast, 0.1, 1.9),
-        "Color": Operation(color, 0.1, 1.9),
-        "Brightness": Operation(brightness, 0.1, 1.9),
-        "Sharpness": Operation(sharpness, 0.1, 1.9),
-        "Cutout": Operation(grey_square, 0.0, 0.2),
-    }
-)
+OPERATIONS: Mapping[str, Operation] = {
+    "ShearX": Operation(shear_x, -0.3, 0.3, mirrored=True),
+    "ShearY": Operation(shear_y, -0.3, 0.3, mirrored=True),
+    "TranslateX": Operation(translate_x, -0.45, 0.45, mirrored=True),
+    "TranslateY": Operation(translate_y, -0.45, 0.45, mirrored=True),
+    "Rotate": Operation(rotate, -30.0, 30.0, mirrored=True),
+    "AutoContrast": Operation(auto_contrast),
+    "Invert": Operation(invert),
+    "Equalize": Operation(equalize),
+    "Solarize": Operation(solarize, 0.0, 256.0),
+    "Posterize": Operation(posterize, 4.0, 8.0),
+    "Contrast": Operation(contrast, 0.1, 1.9),
+    "Color": Operation(color, 0.1, 1.9),
+    "Brightness": Operation(brightness, 0.1, 1.9),
+    "Sharpness": Operation(sharpness, 0.1, 1.9),
+    "Cutout": Operation(grey_square, 0.0, 0.2),
+}

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
@@ -57,18 +56,16 @@ def _with_policies(policies: Policies | None) -> Augmentation:
     return _images(partial(fast_autoaugment, policies=policies), pad_crop_flip, cutout)
 
 
-AUGMENTATIONS: Mapping[str, Augmentation] = MappingProxyType(
-    {
-        "none": Augmentation(unchanged, None, "rows"),
-        "flip": _images(flip),
-        "crop-flip": _images(pad_crop_flip),
-        "crop-flip-cutout": _images(pad_crop_flip, cutout),
-        POLICIES: _with_policies(None),
-        "resized-crop-flip": _images(resized_crop_flip),
-        "points": Augmentation(rotate_and_jitter, 2, "point clouds"),
-        "points-scaled": Augmentation(scale_shift_and_jitter, 2, "point clouds"),
-    }
-)
+AUGMENTATIONS: Mapping[str, Augmentation] = {
+    "none": Augmentation(unchanged, None, "rows"),
+    "flip": _images(flip),
+    "crop-flip": _images(pad_crop_flip),
+    "crop-flip-cutout": _images(pad_crop_flip, cutout),
+    POLICIES: _with_policies(None),
+    "resized-crop-flip": _images(resized_crop_flip),
+    "points": Augmentation(rotate_and_jitter, 2, "point clouds"),
+    "points-scaled": Augmentation(scale_shift_and_jitter, 2, "point clouds"),
+}
 
 
 def find_augmentation(name: str, dataset: str, shape: Sequence[int]) -> Augment:

@@ -1,7 +1,6 @@
 """The benchmarks."""
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from experiments.bench.input import bench_input
@@ -12,13 +11,11 @@ from experiments.names import ALL
 from experiments.reports.files import prepare_folder
 
 #: ``flags -> rows``; the flags are those of the command ``bench``.
-BENCHMARKS: Mapping[str, Callable[[Any], Measured]] = MappingProxyType(
-    {
-        "step": bench_step,
-        "input": bench_input,
-        "papers": bench_papers,
-    }
-)
+BENCHMARKS: Mapping[str, Callable[[Any], Measured]] = {
+    "step": bench_step,
+    "input": bench_input,
+    "papers": bench_papers,
+}
 
 COMPILED = "What compilers of TPUs and GPUs make of a step; it has flags of its own."
 

@@ -13,6 +13,7 @@ from experiments.data.characters import CHARACTERS, LENGTH
 from experiments.data.dataset import Dataset
 from experiments.methods.method import Method
 from experiments.methods.table import METHODS, find_methods
+from experiments.models.registry import takes_tokens
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.state import Batch
 from experiments.training.trainer import Trainer, make_trainer
@@ -64,16 +65,14 @@ def config_of(flags: Any) -> Config:
     return Config(**{name: getattr(flags, name) for name in names})
 
 
-def random_batch(
-    rows: int, model: str = "cnn9", row: tuple[int, ...] = IMAGE, classes: int = CLASSES
-) -> Batch:
-    """Images, or characters for the transformer, and labels without meaning, on the device."""
+def random_batch(rows: int, model: str = "cnn9") -> Batch:
+    """Images, or characters for a transformer, and labels without meaning, on the device."""
     random = np.random.default_rng(0)
-    if model == "transformer":
+    if takes_tokens(model):
         X, y = random.integers(0, len(CHARACTERS), (2, rows, LENGTH)).astype(np.int32)
     else:
-        X = random.standard_normal((rows, *row), np.float32)
-        y = random.integers(0, classes, rows).astype(np.int32)
+        X = random.standard_normal((rows, *IMAGE), np.float32)
+        y = random.integers(0, CLASSES, rows).astype(np.int32)
     inputs, labels = jax.device_put((X, y))
     return Batch(inputs, labels, jax.random.split(jax.random.key(0), rows))
 

@@ -19,11 +19,11 @@ FOLDER      meshes CLASS/train|test/*.off, as ModelNet40 comes; 1,024 points of 
 FOLDER      point clouds in HDF5 files with data (rows, points, 3) and label (rows, 1), as
             ModelNet40 is passed on, named in train_files.txt and test_files.txt; the first 1,024
             points of each
-
-Columns are standardized on the training rows, images by channel.
 NAME        any of the TensorFlow Datasets that is prepared in the format array_record, in
             TFDS_DATA_DIR or ~/tensorflow_datasets; with classes, and rows of one shape. Needs no
-            TensorFlow, but pip install 'jaxnorm[tfds]'. More than 2 GiB are read while training."""
+            TensorFlow, but pip install 'jaxnorm[tfds]'. More than 2 GiB are read while training.
+
+Columns are standardized on the training rows, images by channel."""
 
 
 def describe_sources() -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 from experiments.data.characters import load_characters
 from experiments.data.csv import load_csv
@@ -16,14 +15,10 @@ from experiments.data.source import TARS, check_source, unknown_source
 from experiments.data.tfds import load_tfds
 
 #: Datasets that come with the package, by name: ``seed -> dataset``.
-BUNDLED: Mapping[str, Callable[[int], Dataset]] = MappingProxyType(
-    {"digits": load_digits, "python": load_characters}
-)
+BUNDLED: Mapping[str, Callable[[int], Dataset]] = {"digits": load_digits, "python": load_characters}
 
 #: The readers of files whose split the seed may decide.
-READERS: Mapping[str, Callable[[Path, int], Dataset]] = MappingProxyType(
-    {".npz": load_npz, ".csv": load_csv}
-)
+READERS: Mapping[str, Callable[[Path, int], Dataset]] = {".npz": load_npz, ".csv": load_csv}
 
 
 def load(

@@ -8,7 +8,6 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 
 @dataclass(frozen=True)
@@ -35,9 +34,7 @@ class Entry:
 
 _KNOWN = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
-GLOSSARY: Mapping[str, Entry] = MappingProxyType(
-    {
-        code: Entry(**{**entry, "functions": tuple(entry.get("functions", ()))})
-        for code, entry in _KNOWN.items()
-    }
-)
+GLOSSARY: Mapping[str, Entry] = {
+    code: Entry(**{**entry, "functions": tuple(entry.get("functions", ()))})
+    for code, entry in _KNOWN.items()
+}

@@ -24,13 +24,11 @@ class Method:
         name: what the command line calls it.
         summary: what it does, in a few words.
         parts: each a record of one idea, applied in order.
-        default: whether ``compare`` runs it when no methods are named.
     """
 
     name: str
     summary: str
     parts: tuple[Part, ...] = ()
-    default: bool = False
 
     def get(self, kind: type[Kind]) -> Kind | None:
         """The part of that kind, if there is one."""

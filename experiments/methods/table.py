@@ -1,8 +1,6 @@
 """The methods by name: a method is a row, a short list of parts."""
 
-import itertools
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from experiments.errors import UserError, unknown
 from experiments.methods.constrained import Centered, ClippedByLayer, Sphere
@@ -22,6 +20,7 @@ from experiments.methods.rivals.ngpt import Hypersphere
 from experiments.methods.rivals.orthogonal import Stiefel
 from experiments.methods.scale_noise import LearnedScale, ScaleNoise, StepNoise
 from experiments.methods.variance_constancy import VarianceConstancy
+from experiments.names import DEFAULT_METHODS
 from jaxnorm import (
     CenteredWeightNormalized,
     LinearlyConstrained,
@@ -31,14 +30,6 @@ from jaxnorm import (
     variance_preserving_init,
 )
 
-_NORMALIZERS = (
-    Method("none", "no normalization", default=True),
-    Method("bn", "batch normalization", (Normalized("bn"),), default=True),
-    Method("ln", "layer normalization", (Normalized("ln"),), default=True),
-    Method("gn", "group normalization, 16 groups", (Normalized("gn"),), default=True),
-    Method("rms", "root mean square normalization", (Normalized("rms"),)),
-)
-
 #: The largest norm of a layer's gradient in constrained weight optimization; ours. Without it
 #: training at the paper's rate explodes in the first epoch on photographs, with noise or without,
 #: under one seed in three.
@@ -46,49 +37,13 @@ _CLIP = ClippedByLayer(1.0)
 
 #: The paper states no sigma for networks without residual branches; this one is ours.
 _NOISE = ScaleNoise(0.1)
+#: Chosen on held-out rows (results/sigma-residual); the paper's wide network has 1.
+_GROWING = ScaleNoise(0.3, grows=True)
 
-
-def _constrained(centre: bool, sphere: bool, noise: bool) -> Method:
-    """Constrained weight optimization, or what is left of it without some of its three ideas."""
-    chosen = {"centre": centre, "sphere": sphere, "noise": noise}
-    ideas = [idea for idea, wanted in chosen.items() if wanted]
-    whole = len(ideas) == len(chosen)
-    kept: tuple[Part, ...] = (Centered(),) if centre else ()
-    if sphere:
-        kept = (Sphere(2.0, centered=centre),)
-    return Method(
-        name="cwo" if whole else "-".join(["cwo", *(ideas or ["none"])]),
-        summary="learned scale and bias" + "".join(f" + {idea}" for idea in ideas),
-        parts=(*kept, LearnedScale(), _CLIP, *([_NOISE] if noise else [])),
-        default=whole,
-    )
-
-
-_CWO = (Sphere(2.0), LearnedScale(), _CLIP)
-
-_ABLATIONS = tuple(
-    _constrained(*parts) for parts in itertools.product([True, False], [True, False], [True, False])
-)
-
-_TANGENT = Method(
-    "cwo-centre-tangent",
-    "cwo-centre-sphere, steps without their part along the weights",
-    (Sphere(2.0, tangent=True), LearnedScale(), _CLIP),
-)
-
-_OTHER_NOISES = (
-    Method(
-        "cwo-step",
-        "cwo with one draw of the noise a step, which all samples share",
-        (*_CWO, StepNoise(0.1)),
-    ),
-    Method(
-        "cwo-linear",
-        "cwo, noise that grows with depth to 0.3, for residual networks",
-        # Chosen on held-out rows (results/sigma-residual); the paper's wide network has 1.
-        (*_CWO, ScaleNoise(0.3, grows=True)),
-    ),
-)
+_SCALE = LearnedScale()
+_CWO = (Sphere(2.0), _SCALE, _CLIP)
+_UNCENTRED = Sphere(2.0, centered=False)
+_FREE = Only(_UNCENTRED, first=True)
 
 _DATA = Initialized(data_dependent_init)
 _WN = (Reparametrized(WeightNormalized), _DATA)
@@ -98,11 +53,63 @@ _LCW = (Reparametrized(LinearlyConstrained), Initialized(variance_preserving_ini
 _WS = (Reparametrized(WeightStandardized),)
 _BN = (Normalized("bn"),)
 
-_REPARAMETRIZATIONS = (
+_UNIT_NORM = Sphere(1.0, centered=False)
+_PROPAGATED = (_UNIT_NORM, Reparametrized(WeightNormalized), Propagated())
+
+_PN = (PopulationNorm(),)
+_DECAY = (GammaDecay(),)
+
+
+def _first_free(name: str, parts: tuple[Part, ...]) -> Method:
+    """The method but for a first layer that sees the sum of the features, too."""
+    summary = f"{name}, the first layer weight normalized, not centred"
+    first = (Only(parts[0], first=False), Only(_WN[0], first=True))
+    return Method(f"{name}-first-free", summary, (*first, *parts[1:]))
+
+
+_ALL = (
+    Method("none", "no normalization"),
+    Method("bn", "batch normalization", _BN),
+    Method("ln", "layer normalization", (Normalized("ln"),)),
+    Method("gn", "group normalization, 16 groups", (Normalized("gn"),)),
+    Method("rms", "root mean square normalization", (Normalized("rms"),)),
+    # Constrained weight optimization, and what is left of it without some of its three ideas.
+    Method("cwo", "learned scale and bias + centre + sphere + noise", (*_CWO, _NOISE)),
+    Method("cwo-centre-sphere", "learned scale and bias + centre + sphere", _CWO),
+    Method(
+        "cwo-centre-noise",
+        "learned scale and bias + centre + noise",
+        (Centered(), _SCALE, _CLIP, _NOISE),
+    ),
+    Method("cwo-centre", "learned scale and bias + centre", (Centered(), _SCALE, _CLIP)),
+    Method(
+        "cwo-sphere-noise",
+        "learned scale and bias + sphere + noise",
+        (_UNCENTRED, _SCALE, _CLIP, _NOISE),
+    ),
+    Method("cwo-sphere", "learned scale and bias + sphere", (_UNCENTRED, _SCALE, _CLIP)),
+    Method("cwo-noise", "learned scale and bias + noise", (_SCALE, _CLIP, _NOISE)),
+    Method("cwo-none", "learned scale and bias", (_SCALE, _CLIP)),
+    Method(
+        "cwo-centre-tangent",
+        "cwo-centre-sphere, steps without their part along the weights",
+        (Sphere(2.0, tangent=True), _SCALE, _CLIP),
+    ),
+    Method(
+        "cwo-step",
+        "cwo with one draw of the noise a step, which all samples share",
+        (*_CWO, StepNoise(0.1)),
+    ),
+    Method(
+        "cwo-linear",
+        "cwo, noise that grows with depth to 0.3, for residual networks",
+        (*_CWO, _GROWING),
+    ),
+    # Kernels computed from others.
     Method("wn", "weight normalization", _WN),
     Method("cwn", "centred weight normalization", _CWN),
     Method("sn", "spectral normalization", _SN),
-    Method("lcw", "linearly constrained (zero-sum) weights", _LCW, default=True),
+    Method("lcw", "linearly constrained (zero-sum) weights", _LCW),
     Method(
         "sl",
         "standardization layer: bn without affine, after the activation",
@@ -120,17 +127,9 @@ _REPARAMETRIZATIONS = (
         "bn before the activation, the standardization layer after",
         (Normalized("bn", "sl"),),
     ),
-)
-
-_UNIT_NORM = Sphere(1.0, centered=False)
-_PROPAGATED = (_UNIT_NORM, Reparametrized(WeightNormalized), Propagated())
-
-_PROPAGATION = (
+    # Normalization propagation, and the loss.
     Method(
-        "normprop",
-        "normalization propagation: unit norms, standardized activations",
-        _PROPAGATED,
-        default=True,
+        "normprop", "normalization propagation: unit norms, standardized activations", _PROPAGATED
     ),
     Method(
         "normprop-batch",
@@ -142,21 +141,12 @@ _PROPAGATION = (
         "normprop, exact while biases are learned (rectifiers only)",
         (_UNIT_NORM, StandardizedRectifier()),
     ),
-)
-
-_LOSSES = (
     Method(
         "vcl",
         "variance constancy loss, n = 5, layers' gradients clipped at 1",
         (VarianceConstancy(),),
-        default=True,
     ),
-)
-
-_PN = (PopulationNorm(),)
-_DECAY = (GammaDecay(),)
-
-_BATCH_NORM_IN_PIECES = (
+    # Batch normalization in pieces.
     Method("pn", "population normalization, statistics refreshed every 10 steps", _PN),
     Method("pn+gamma-decay", "pn and the decay of gamma that is implicit in bn", _PN + _DECAY),
     Method("wn+gamma-decay", "wn and the decay of gamma implicit in bn", _WN + _DECAY),
@@ -166,43 +156,26 @@ _BATCH_NORM_IN_PIECES = (
     ),
     Method("bn+dropout", "bn, and 0.1 of the activations dropped", (*_BN, Dropout(0.1))),
     Method("wn+dropout", "wn, and 0.2 of the activations dropped", (*_WN, Dropout(0.2))),
-)
-
-_RIVALS = (
+    # Rivals.
     Method(
         "nero",
         "Nero: weights on the sphere, gradients of units over their size",
-        (Sphere(2.0), LearnedScale(), UnitwiseGradients()),
+        (Sphere(2.0), _SCALE, UnitwiseGradients()),
     ),
     Method("hyperball", "each kernel's Frobenius norm is kept", (FrobeniusSphere(),)),
     Method("adamp", "AdamP (with sgd: SGDP): tangent updates", (TangentUpdates(),)),
     Method("dyt", "Dynamic Tanh in the place of a normalizer", (Normalized("dyt"),)),
     Method("derf", "Derf in the place of a normalizer", (Normalized("derf"),)),
     Method("agc", "adaptive gradient clipping at 0.01", (AdaptivelyClipped(),)),
-)
-
-_FREE = Only(Sphere(2.0, centered=False), first=True)
-
-#: The same but for a first layer that sees the sum of the features, too.
-_FIRST_FREE = (
     Method(
         "cwo-first-free",
         "cwo, the first layer not centred",
-        (Only(Sphere(2.0), first=False), _FREE, LearnedScale(), _CLIP, _NOISE),
+        (Only(Sphere(2.0), first=False), _FREE, _SCALE, _CLIP, _NOISE),
     ),
     Method("lcw-first-free", "lcw, the first layer free", (Only(_LCW[0], first=False), _LCW[1])),
-    *(
-        Method(
-            f"{name}-first-free",
-            f"{name}, the first layer weight normalized, not centred",
-            (Only(parts[0], first=False), Only(_WN[0], first=True), *parts[1:]),
-        )
-        for name, parts in (("cwn", _CWN), ("ws", _WS))
-    ),
-)
-
-#: Constraints that were published since, of which the library has the projections.
-_PUBLISHED_SINCE = (
+    _first_free("cwn", _CWN),
+    _first_free("ws", _WS),
+    # Constraints that were published since, of which the library has the projections.
     Method("ngpt", "nGPT: tokens and matrices on the unit sphere (transformer)", (Hypersphere(),)),
     Method(
         "edm2",
@@ -212,26 +185,19 @@ _PUBLISHED_SINCE = (
     Method(
         "stiefel",
         "kernels of equal singular values, learned scale and bias",
-        (Stiefel(2.0), LearnedScale(), _CLIP),
+        (Stiefel(2.0), _SCALE, _CLIP),
     ),
 )
-
-_ALL: tuple[Method, ...] = (
-    *(_NORMALIZERS + _ABLATIONS + (_TANGENT,) + _OTHER_NOISES + _REPARAMETRIZATIONS + _PROPAGATION),
-    *(_LOSSES + _BATCH_NORM_IN_PIECES + _RIVALS + _FIRST_FREE + _PUBLISHED_SINCE),
-)
-METHODS: Mapping[str, Method] = MappingProxyType({method.name: method for method in _ALL})
+METHODS: Mapping[str, Method] = {method.name: method for method in _ALL}
 
 
 def find_methods(names: str) -> list[Method]:
     """The methods of comma-separated names, in their order; of an empty string the default ones."""
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    wanted = [name.strip() for name in (names or DEFAULT_METHODS).split(",") if name.strip()]
     for name in wanted:
         if name not in METHODS:
             summaries = {each.name: each.summary for each in METHODS.values()}
             raise unknown("method", name, METHODS, summaries)
         if wanted.count(name) > 1:
             raise UserError(f"the method {name!r} is named twice; name each once.")
-    if not wanted:
-        return [method for method in METHODS.values() if method.default]
     return [METHODS[name] for name in wanted]

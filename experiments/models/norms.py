@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from flax import nnx
@@ -18,14 +17,12 @@ GROUPS = 16
 
 #: The layers that take statistics of the batch, by the options of `jaxnorm.nnx.BatchNorm`. Of the
 #: mean-only kind the weights bring the scale.
-BATCH_NORMS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        "bn": {},
-        "sl": {"use_scale": False, "use_bias": False},
-        "mean-only-bn": {"use_variance": False, "use_scale": False},
-        "variance-only-bn": {"use_mean": False},
-    }
-)
+BATCH_NORMS: Mapping[str, Mapping[str, Any]] = {
+    "bn": {},
+    "sl": {"use_scale": False, "use_bias": False},
+    "mean-only-bn": {"use_variance": False, "use_scale": False},
+    "variance-only-bn": {"use_mean": False},
+}
 
 
 def group_norm(width: int, rngs: nnx.Rngs) -> nnx.Module:
@@ -43,23 +40,21 @@ def as_input(arrays: Any, **_: Any) -> Any:
     return [x if x is None else x.astype(arrays[0].dtype) for x in arrays]
 
 
-NORMS: Mapping[str, MakeNorm] = MappingProxyType(
-    {
-        # Running statistics forget a tenth a step, as is usual elsewhere.
-        **{name: partial(BatchNorm, momentum=0.9, **kind) for name, kind in BATCH_NORMS.items()},
-        # Over all of a sample's units, positions of an image included.
-        "ln": partial(nnx.GroupNorm, num_groups=1),
-        "gn": group_norm,
-        "rms": nnx.RMSNorm,
-        "dyt": DynamicTanh,
-        "derf": DynamicErf,
-        "pn": PopulationNorm,
-        "standardized-rectifier": StandardizedRectifier,
-        # Flax's own, which a benchmark has beside ours.
-        "nnx.BatchNorm": partial(nnx.BatchNorm, promote_dtype=as_input),
-        "nnx.LayerNorm": partial(nnx.LayerNorm, promote_dtype=as_input),
-    }
-)
+NORMS: Mapping[str, MakeNorm] = {
+    # Running statistics forget a tenth a step, as is usual elsewhere.
+    **{name: partial(BatchNorm, momentum=0.9, **kind) for name, kind in BATCH_NORMS.items()},
+    # Over all of a sample's units, positions of an image included.
+    "ln": partial(nnx.GroupNorm, num_groups=1),
+    "gn": group_norm,
+    "rms": nnx.RMSNorm,
+    "dyt": DynamicTanh,
+    "derf": DynamicErf,
+    "pn": PopulationNorm,
+    "standardized-rectifier": StandardizedRectifier,
+    # Flax's own, which a benchmark has beside ours.
+    "nnx.BatchNorm": partial(nnx.BatchNorm, promote_dtype=as_input),
+    "nnx.LayerNorm": partial(nnx.LayerNorm, promote_dtype=as_input),
+}
 
 
 def maker(name: str | None, groups: int = 1) -> MakeNorm | None:

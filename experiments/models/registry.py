@@ -3,7 +3,6 @@
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -32,6 +31,11 @@ from jaxnorm.activations import standardized
 HEAD = "head"
 
 
+def takes_tokens(model: str) -> bool:
+    """Whether a model reads sequences of tokens, not rows of numbers."""
+    return model.startswith("transformer")
+
+
 def check_tokens(model: str, data: str, kind: np.dtype) -> None:
     """Raises UserError for tokens with another model than the transformer, and for it without them.
 
@@ -41,13 +45,12 @@ def check_tokens(model: str, data: str, kind: np.dtype) -> None:
         kind: the type of a row; tokens are whole numbers.
     """
     has_tokens = np.issubdtype(kind, np.integer)
-    takes_tokens = model.startswith("transformer")
-    if has_tokens and not takes_tokens:
+    if has_tokens and not takes_tokens(model):
         raise UserError(
             f"{data} has sequences of tokens and {model} takes none; wanted --model "
             "transformer, or another --dataset."
         )
-    if takes_tokens and not has_tokens:
+    if takes_tokens(model) and not has_tokens:
         raise UserError(
             f"{model} got rows of {data}, which are of numbers; wanted sequences "
             "of tokens: take --dataset python, or another --model."
@@ -85,25 +88,23 @@ def _dgcnn(sizes: NetworkSizes, style: Style, rngs: nnx.Rngs) -> nnx.Module:
     return DGCNN(sizes, style, rngs)
 
 
-MODELS: Mapping[str, Builder] = MappingProxyType(
-    {
-        "mlp": MLP,
-        "cnn4": _images(CNN4, "cnn4", 2),
-        "cnn9": _images(CNN9, "cnn9", CNN9_SIDE),
-        "elu11": _images(ELU11, "elu11", 1),
-        "nin": _images(NIN, "nin", 20),
-        "sigmoid50": _sigmoid50,
-        "vgg19": _images(VGG19, "vgg19", 8),
-        "resnet18": _images(resnet18, "resnet18", 8),
-        "resnet50": _images(ResNet50, "resnet50", 8),
-        "resnet110": _images(ResNet110, "resnet110", 4),
-        "wrn28x10": _images(wrn28x10, "wrn28x10", 4),
-        "dgcnn": _dgcnn,
-        "patches": _images(PatchTransformer, "patches", PIXELS),
-        "transformer": Transformer,
-        "transformer-unscaled": functools.partial(Transformer, factor=1.0),
-    }
-)
+MODELS: Mapping[str, Builder] = {
+    "mlp": MLP,
+    "cnn4": _images(CNN4, "cnn4", 2),
+    "cnn9": _images(CNN9, "cnn9", CNN9_SIDE),
+    "elu11": _images(ELU11, "elu11", 1),
+    "nin": _images(NIN, "nin", 20),
+    "sigmoid50": _sigmoid50,
+    "vgg19": _images(VGG19, "vgg19", 8),
+    "resnet18": _images(resnet18, "resnet18", 8),
+    "resnet50": _images(ResNet50, "resnet50", 8),
+    "resnet110": _images(ResNet110, "resnet110", 4),
+    "wrn28x10": _images(wrn28x10, "wrn28x10", 4),
+    "dgcnn": _dgcnn,
+    "patches": _images(PatchTransformer, "patches", PIXELS),
+    "transformer": Transformer,
+    "transformer-unscaled": functools.partial(Transformer, factor=1.0),
+}
 
 
 class Noise(NamedTuple):

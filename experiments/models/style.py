@@ -3,7 +3,6 @@
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -18,20 +17,18 @@ Values = Float[Array, "rows *shape"]
 Activation = Callable[[Values], Values]
 
 #: The activations by name.
-ACTIVATIONS: Mapping[str, Activation] = MappingProxyType(
-    {
-        "relu": jax.nn.relu,
-        "leaky_relu": jax.nn.leaky_relu,
-        "leaky_relu_0.2": functools.partial(jax.nn.leaky_relu, negative_slope=0.2),
-        "elu": jax.nn.elu,
-        "selu": jax.nn.selu,
-        "gelu": jax.nn.gelu,
-        "silu": jax.nn.silu,
-        "sigmoid": jax.nn.sigmoid,
-        "tanh": jax.nn.tanh,
-        "identity": lambda x: x,
-    }
-)
+ACTIVATIONS: Mapping[str, Activation] = {
+    "relu": jax.nn.relu,
+    "leaky_relu": jax.nn.leaky_relu,
+    "leaky_relu_0.2": functools.partial(jax.nn.leaky_relu, negative_slope=0.2),
+    "elu": jax.nn.elu,
+    "selu": jax.nn.selu,
+    "gelu": jax.nn.gelu,
+    "silu": jax.nn.silu,
+    "sigmoid": jax.nn.sigmoid,
+    "tanh": jax.nn.tanh,
+    "identity": lambda x: x,
+}
 
 #: What a dropped unit is set to: the limit of the SELU at minus infinity.
 SATURATED = -1.7580993408473766

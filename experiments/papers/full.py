@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
@@ -37,17 +36,15 @@ class Shape(NamedTuple):
 
 
 #: By the names of --data-dir; SVHN with its extra images.
-SHAPES: Mapping[str, Shape] = MappingProxyType(
-    {
-        "cifar10": Shape((32, 32, 3), 50_000, 10),
-        "cifar100": Shape((32, 32, 3), 50_000, 100),
-        "svhn": Shape((32, 32, 3), 73_257 + 531_131, 10),
-        "tiny-imagenet": Shape((64, 64, 3), 100_000, 200),
-        "imagenet": Shape((224, 224, 3), 1_281_167, 1000),
-        "imagenet32": Shape((32, 32, 3), 1_281_167, 1000),
-        "modelnet40": Shape((1024, 3), 9_843, 40),
-    }
-)
+SHAPES: Mapping[str, Shape] = {
+    "cifar10": Shape((32, 32, 3), 50_000, 10),
+    "cifar100": Shape((32, 32, 3), 50_000, 100),
+    "svhn": Shape((32, 32, 3), 73_257 + 531_131, 10),
+    "tiny-imagenet": Shape((64, 64, 3), 100_000, 200),
+    "imagenet": Shape((224, 224, 3), 1_281_167, 1000),
+    "imagenet32": Shape((32, 32, 3), 1_281_167, 1000),
+    "modelnet40": Shape((1024, 3), 9_843, 40),
+}
 
 
 class Full(NamedTuple):

@@ -1,13 +1,12 @@
 """The papers' tables and figures by name, of all papers."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from experiments import names
 from experiments.papers.catalogue import item_of
 from experiments.papers.item import Item
 
-ITEMS: Mapping[str, Item] = MappingProxyType({name: item_of(name) for name in names.ITEMS})
+ITEMS: Mapping[str, Item] = {name: item_of(name) for name in names.ITEMS}
 
 
 def find_items(name: str) -> list[Item]:

@@ -1,7 +1,6 @@
 """What tables show of a trained network besides its accuracy: of its logits, or its weights."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 
 import jax
 import jax.numpy as jnp
@@ -33,9 +32,10 @@ def top5_accuracy(logits: Logits, labels: Labels) -> float:
 
 
 #: By the names that a protocol and a table take.
-SCORES: Mapping[str, Callable[[Logits, Labels], float]] = MappingProxyType(
-    {"class_accuracy": class_accuracy, "top5_accuracy": top5_accuracy}
-)
+SCORES: Mapping[str, Callable[[Logits, Labels], float]] = {
+    "class_accuracy": class_accuracy,
+    "top5_accuracy": top5_accuracy,
+}
 
 
 def gamma_squared(params: PyTree) -> float:
@@ -45,9 +45,7 @@ def gamma_squared(params: PyTree) -> float:
 
 
 #: Those of the trained parameters.
-OF_WEIGHTS: Mapping[str, Callable[[PyTree], float]] = MappingProxyType(
-    {"gamma_squared": gamma_squared}
-)
+OF_WEIGHTS: Mapping[str, Callable[[PyTree], float]] = {"gamma_squared": gamma_squared}
 
 
 def scores_of(

@@ -1,6 +1,5 @@
 """The colour and the dashes of a method, the same in every picture."""
 
-from types import MappingProxyType
 from typing import Any
 
 from experiments.methods.table import METHODS
@@ -10,7 +9,7 @@ from experiments.reports.picture import COLOURS, line_style
 _FIRST = ("none", "bn", "cwo", "ln", "lcw", "normprop", "gn", "vcl", "rms", "dyt", "derf")
 
 #: The place of each method in the palette.
-_PLACES = MappingProxyType({name: i for i, name in enumerate(dict.fromkeys((*_FIRST, *METHODS)))})
+_PLACES = {name: i for i, name in enumerate(dict.fromkeys((*_FIRST, *METHODS)))}
 
 
 def method_style(name: str, place: int) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import platform
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -27,7 +26,7 @@ Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 #: The spread of step times, over their mean, from which on a busy machine is what they tell of.
 STEADY = 0.1
 
-NO_COSTS: Mapping[str, Cost] = MappingProxyType({})
+NO_COSTS: Mapping[str, Cost] = {}
 
 
 def by_method(runs: Iterable[Run]) -> dict[str, list[Run]]:

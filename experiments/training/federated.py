@@ -28,8 +28,6 @@ class Federated(Scanned):
         clients: their number.
     """
 
-    title = "an epoch of every client"
-
     def __init__(self, plan: EpochPlan, project: Callable[[PyTree], PyTree], clients: int):
         AheadOfTime.__init__(self, make_round(plan, project, clients), donate_argnums=0)
         self._plan, self._clients = plan, clients

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import numpy as np
@@ -30,29 +30,8 @@ def nothing() -> None:
     """What the host does while the device computes, if there is nothing to do."""
 
 
-@runtime_checkable
-class Runner(Protocol):
-    """An epoch ``(state, X, y) -> (state, mean metrics of its steps)``; it consumes the state."""
-
-    #: In a few words.
-    title: str
-
-    def compile(self, state: TrainState, X: AnyArray, y: AnyArray) -> Any:
-        """Compiles everything that a call needs."""
-
-    def __call__(
-        self, state: TrainState, X: AnyArray, y: AnyArray, meanwhile: Callable[[], None] = nothing
-    ) -> tuple[TrainState, StepMetrics]:
-        """The state after the epoch; ``meanwhile`` is called once, when the device is at work."""
-
-    def batch(self, state: TrainState, X: AnyArray, y: AnyArray, index: int) -> Batch:
-        """The batch of a step of the epoch that the state begins, as the network sees it."""
-
-
 class Scanned(AheadOfTime):
     """An epoch as one compiled scan, which the host does not wait for."""
-
-    title = "one compiled scan"
 
     def __init__(self, plan: EpochPlan):
         # The old state's memory becomes the new one's.
@@ -62,13 +41,16 @@ class Scanned(AheadOfTime):
     def __call__(
         self, state: TrainState, X: AnyArray, y: AnyArray, meanwhile: Callable[[], None] = nothing
     ) -> tuple[TrainState, StepMetrics]:
-        """The state after the epoch, and the mean metrics of its steps."""
+        """The state after the epoch, and the mean metrics of its steps.
+
+        The state is consumed; ``meanwhile`` is called once, when the device is at work.
+        """
         result: tuple[TrainState, StepMetrics] = super().__call__(state, X, y)
         meanwhile()
         return result
 
     def batch(self, state: TrainState, X: AnyArray, y: AnyArray, index: int) -> Batch:
-        """The batch of a step, as the network sees it."""
+        """The batch of a step of the epoch that the state begins, as the network sees it."""
         return Stepwise(self._plan).batch(state, X, y, index)
 
 
@@ -79,8 +61,6 @@ class Stepwise:
     outside (https://github.com/jax-ml/jax/issues/12868), which is far more than a call costs. The
     step and the refreshes are compiled each on its own.
     """
-
-    title = "a call per step"
 
     def __init__(self, plan: EpochPlan):
         self._plan = plan
@@ -145,6 +125,10 @@ class Stepwise:
         X, y, order, index = rows
         own = order[index]
         return batch_of(state, X[own], y[own], index, self._plan.augment)
+
+
+#: What runs an epoch.
+Runner = Scanned | Stepwise
 
 
 def loops_are_slow(model: nnx.Module) -> bool:

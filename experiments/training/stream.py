@@ -25,8 +25,6 @@ class Streamed(Stepwise):
         dataset: with a stream.
     """
 
-    title = "a call per step, over a stream"
-
     def __init__(self, plan: EpochPlan, dataset: Dataset):
         super().__init__(plan)
         self._dataset = dataset

@@ -3,7 +3,6 @@
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 
@@ -33,6 +32,5 @@ _KNOWN = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="u
 TPUS: Mapping[str, Card]
 GPUS: Mapping[str, Card]
 TPUS, GPUS = (
-    MappingProxyType({name: Card(**card) for name, card in _KNOWN[kind].items()})
-    for kind in ("tpus", "gpus")
+    {name: Card(**card) for name, card in _KNOWN[kind].items()} for kind in ("tpus", "gpus")
 )

@@ -4,7 +4,6 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -79,20 +78,18 @@ def _paramax(kernels: Any) -> Made:
     return (lambda raw: paramax.unwrap(equinox.combine(raw, functions))), raw
 
 
-MAKERS: Mapping[str, Callable[[Any], Made]] = MappingProxyType(
-    {
-        "plain": _plain,
-        "cwo": partial(_node, jaxnorm.Scaled),
-        "lcw": partial(_node, jaxnorm.LinearlyConstrained),
-        "wn": partial(_node, jaxnorm.WeightNormalized),
-        "cwn": partial(_node, jaxnorm.CenteredWeightNormalized),
-        "ws": partial(_node, jaxnorm.WeightStandardized),
-        "sn": _spectral,
-        "nnx.WeightNorm": partial(_wrapped, nnx.WeightNorm),
-        "nnx.SpectralNorm": partial(_wrapped, nnx.SpectralNorm),
-        "paramax.WeightNormalization": _paramax,
-    }
-)
+MAKERS: Mapping[str, Callable[[Any], Made]] = {
+    "plain": _plain,
+    "cwo": partial(_node, jaxnorm.Scaled),
+    "lcw": partial(_node, jaxnorm.LinearlyConstrained),
+    "wn": partial(_node, jaxnorm.WeightNormalized),
+    "cwn": partial(_node, jaxnorm.CenteredWeightNormalized),
+    "ws": partial(_node, jaxnorm.WeightStandardized),
+    "sn": _spectral,
+    "nnx.WeightNorm": partial(_wrapped, nnx.WeightNorm),
+    "nnx.SpectralNorm": partial(_wrapped, nnx.SpectralNorm),
+    "paramax.WeightNormalization": _paramax,
+}
 
 
 def effective_subject(spec: Spec, devices: Sequence[jax.Device]) -> Subject:

@@ -1,7 +1,6 @@
 """Sets of kernels by name, for what is done to parameters alone."""
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -28,15 +27,13 @@ def decoder_kernels(width: int = 1024, layers: int = 24) -> Shapes:
     return layers * [*attention, (width, 4 * width), (4 * width, width)]
 
 
-KERNELS: Mapping[str, Callable[[], Sequence[tuple[int, ...]]]] = MappingProxyType(
-    {
-        "conv3x3": lambda: 12 * [(3, 3, 256, 256)],
-        "dense": lambda: 6 * [(1024, 1024)],
-        "resnet50": lambda: kernels_of("resnet50", (224, 224, 3), 1000),
-        "wrn28x10": lambda: kernels_of("wrn28x10", (32, 32, 3), 10),
-        "decoder": decoder_kernels,
-    }
-)
+KERNELS: Mapping[str, Callable[[], Sequence[tuple[int, ...]]]] = {
+    "conv3x3": lambda: 12 * [(3, 3, 256, 256)],
+    "dense": lambda: 6 * [(1024, 1024)],
+    "resnet50": lambda: kernels_of("resnet50", (224, 224, 3), 1000),
+    "wrn28x10": lambda: kernels_of("wrn28x10", (32, 32, 3), 10),
+    "decoder": decoder_kernels,
+}
 
 
 def params_of(model: str) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The names that the help lists, apart from what they name: help needs no JAX."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from experiments.names import METHODS
 
@@ -28,6 +27,8 @@ MAKERS = (
 )
 
 #: What --methods may name, by --what.
-KNOWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"step": (*METHODS, *PEERS), "update": OPTIMIZERS, "effective": MAKERS}
-)
+KNOWN: Mapping[str, tuple[str, ...]] = {
+    "step": (*METHODS, *PEERS),
+    "update": OPTIMIZERS,
+    "effective": MAKERS,
+}

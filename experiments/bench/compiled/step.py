@@ -1,7 +1,6 @@
 """A training step as the experiments run it, with nothing computed and no data."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -17,21 +16,18 @@ from experiments.data.dataset import Dataset
 from experiments.methods.method import Method
 from experiments.methods.normalizers import Normalized
 from experiments.methods.table import METHODS
+from experiments.models.registry import takes_tokens
 from experiments.training.devices import ONE_DEVICE, Placement
 from experiments.training.trainer import make_trainer
 
 #: What the methods of the experiments are measured against: flax's own layers, as they come.
-PEERS: Mapping[str, Method] = MappingProxyType(
-    {
-        name: Method(name, f"flax's {name.removeprefix('nnx.')}", (Normalized(name),))
-        for name in ("nnx.BatchNorm", "nnx.LayerNorm")
-    }
-)
+PEERS: Mapping[str, Method] = {
+    name: Method(name, f"flax's {name.removeprefix('nnx.')}", (Normalized(name),))
+    for name in ("nnx.BatchNorm", "nnx.LayerNorm")
+}
 
 #: An image and the classes; ImageNet's for the network that is made for it.
-_SIZES: Mapping[str, tuple[tuple[int, ...], int]] = MappingProxyType(
-    {"resnet50": ((224, 224, 3), 1000)}
-)
+_SIZES: Mapping[str, tuple[tuple[int, ...], int]] = {"resnet50": ((224, 224, 3), 1000)}
 _SMALL = ((32, 32, 3), 10)
 
 
@@ -57,7 +53,7 @@ def _step(spec: Spec, placement: Placement) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _data(model: str, rows: int) -> Dataset:
-    if model != "transformer":
+    if not takes_tokens(model):
         shape, classes = _SIZES.get(model, _SMALL)
         return zeros(shape, rows, classes)
     tokens = np.broadcast_to(np.int32(0), (rows, LENGTH))

@@ -5,7 +5,6 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
@@ -18,9 +17,7 @@ from experiments.errors import UserError, unknown
 GPUS_A_HOST = 8
 
 #: The module that brings the compiler, and the extra that installs it.
-_COMPILERS = MappingProxyType(
-    {"tpu": ("libtpu", "compile-tpu"), "cuda": ("jax_cuda12_plugin", "compile-gpu")}
-)
+_COMPILERS = {"tpu": ("libtpu", "compile-tpu"), "cuda": ("jax_cuda12_plugin", "compile-gpu")}
 
 #: Without them a process would look for a TPU, ask a server what it is, and lock out the others.
 _TPU_SETTINGS = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}

@@ -1,7 +1,6 @@
 """An optimizer's update of a network's parameters: ours, and others'."""
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -43,25 +42,23 @@ def _nero() -> Optimizer:
 
 
 #: What is last in a chain edits the update that the optimizer before it made.
-OPTIMIZERS: Mapping[str, Callable[[], Optimizer]] = MappingProxyType(
-    {
-        "sgd": _sgd,
-        "adam": lambda: optax.adam(1e-3),
-        "constrain": lambda: optax.chain(_sgd(), _SPHERE()),
-        "constrain+clip": lambda: optax.chain(jaxnorm.clip_by_layer_norm(1.0), _sgd(), _SPHERE()),
-        "adam+constrain": lambda: optax.chain(optax.adam(1e-3), _SPHERE()),
-        "unit-norm": lambda: optax.chain(_sgd(), _SPHERE(squared_radius=1.0, centered=False)),
-        "centered_gradient": lambda: optax.chain(jaxnorm.centered_gradient(), _sgd()),
-        "clip_by_layer_norm": lambda: optax.chain(jaxnorm.clip_by_layer_norm(1.0), _sgd()),
-        "optax.clip_by_global_norm": lambda: optax.chain(optax.clip_by_global_norm(1.0), _sgd()),
-        "optax.centralize": lambda: optax.chain(optax.centralize(), _sgd()),
-        "optax.adaptive_grad_clip": lambda: optax.chain(optax.adaptive_grad_clip(0.01), _sgd()),
-        "optax.contrib.muon": _muon,
-        "nero": _nero,
-        "hyperball": lambda: hyperball(_sgd(), jaxnorm.flax_layout),
-        "muon+stiefel": lambda: optax.chain(_muon(), jaxnorm.stiefel_projection(tangent=True)),
-    }
-)
+OPTIMIZERS: Mapping[str, Callable[[], Optimizer]] = {
+    "sgd": _sgd,
+    "adam": lambda: optax.adam(1e-3),
+    "constrain": lambda: optax.chain(_sgd(), _SPHERE()),
+    "constrain+clip": lambda: optax.chain(jaxnorm.clip_by_layer_norm(1.0), _sgd(), _SPHERE()),
+    "adam+constrain": lambda: optax.chain(optax.adam(1e-3), _SPHERE()),
+    "unit-norm": lambda: optax.chain(_sgd(), _SPHERE(squared_radius=1.0, centered=False)),
+    "centered_gradient": lambda: optax.chain(jaxnorm.centered_gradient(), _sgd()),
+    "clip_by_layer_norm": lambda: optax.chain(jaxnorm.clip_by_layer_norm(1.0), _sgd()),
+    "optax.clip_by_global_norm": lambda: optax.chain(optax.clip_by_global_norm(1.0), _sgd()),
+    "optax.centralize": lambda: optax.chain(optax.centralize(), _sgd()),
+    "optax.adaptive_grad_clip": lambda: optax.chain(optax.adaptive_grad_clip(0.01), _sgd()),
+    "optax.contrib.muon": _muon,
+    "nero": _nero,
+    "hyperball": lambda: hyperball(_sgd(), jaxnorm.flax_layout),
+    "muon+stiefel": lambda: optax.chain(_muon(), jaxnorm.stiefel_projection(tangent=True)),
+}
 
 
 def update_subject(spec: Spec, devices: Sequence[jax.Device]) -> Subject:

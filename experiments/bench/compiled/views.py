@@ -5,6 +5,7 @@ from typing import Any
 
 from experiments.bench.compiled.rows import Row, ratios
 from experiments.bench.compiled.spec import Spec
+from experiments.models.registry import takes_tokens
 from experiments.reports.conclusion import spelled
 from experiments.reports.method_style import bar_style
 from experiments.reports.picture import new_figure, picture
@@ -17,7 +18,7 @@ def title(spec: Spec) -> str:
     """What the rows of a configuration share, in a line."""
     if spec.what == "step":
         size = f"{spec.channels} channels"
-        if spec.model in ("mlp", "transformer"):
+        if spec.model in ("mlp", "patches") or takes_tokens(spec.model):
             size = f"depth {spec.depth}, width {spec.width}"
         what = f"training step of {spec.model}, {size}, {spec.rows} rows a device, {spec.dtype}"
     else:

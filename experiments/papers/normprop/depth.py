@@ -1,7 +1,6 @@
 """How far the moments that are propagated hold: layer upon layer of standardized activations."""
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -15,16 +14,14 @@ from experiments.papers.measured import Measured, measured_report, near
 from experiments.reports.picture import COLOURS, draw_lines, new_figure
 from experiments.simulations.propagated_chain import Propagated, propagated_chain
 
-ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
-    {
-        "relu": jax.nn.relu,
-        "elu": jax.nn.elu,
-        "gelu": jax.nn.gelu,
-        "silu": jax.nn.silu,
-        "tanh": jnp.tanh,
-    }
-)
-ROWS: Mapping[str, bool] = MappingProxyType({"plain rows": False, "centred rows": True})
+ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {
+    "relu": jax.nn.relu,
+    "elu": jax.nn.elu,
+    "gelu": jax.nn.gelu,
+    "silu": jax.nn.silu,
+    "tanh": jnp.tanh,
+}
+ROWS: Mapping[str, bool] = {"plain rows": False, "centred rows": True}
 #: How far from 1 a root mean square may be, to count as kept.
 KEPT = 0.1
 

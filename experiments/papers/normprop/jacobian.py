@@ -1,7 +1,6 @@
 """Section 3.4: the Jacobian of a normalized layer, E J J' = 1.47 I and what hides behind it."""
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -17,9 +16,12 @@ from experiments.simulations.covariance import jacobian_grams, unit_rows
 from jaxnorm import standardized
 from jaxnorm.theory.normprop import expected_jacobian_gram
 
-ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
-    {"relu": jax.nn.relu, "tanh": jnp.tanh, "elu": jax.nn.elu, "gelu": jax.nn.gelu}
-)
+ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {
+    "relu": jax.nn.relu,
+    "tanh": jnp.tanh,
+    "elu": jax.nn.elu,
+    "gelu": jax.nn.gelu,
+}
 
 
 class Settings(NamedTuple):
