@@ -8,7 +8,7 @@ from jaxtyping import PyTree
 
 from jaxnorm._tracing._equations import SUMS
 from jaxnorm._tracing._program import trace
-from jaxnorm._tracing._values import Body, Step, scan_counts
+from jaxnorm._tracing._values import Body, Step, is_checkpoint, scan_counts
 from jaxnorm._tracing._walk import Walk
 from jaxnorm._trees._layout import Layout, layout_by
 from jaxnorm._trees._node import Axes
@@ -142,6 +142,9 @@ def _visit(body: Body, sources: Sources, first: set[Path], later: set[Path]) -> 
     for step in body.steps:
         own = [sources.get(name, frozenset()) for name in step.inputs]
         everything = frozenset[Path]().union(*own)
+        if step.body and is_checkpoint(step.equation):
+            _visit(step.body, sources, first, later)
+            continue
         if step.body:
             consts, carry = scan_counts(step.equation)
             # What a turn hands on to the next may depend on all that the scan is given.

@@ -17,6 +17,7 @@ from jaxnorm._tracing._values import (
     Step,
     Value,
     Variable,
+    is_checkpoint,
     scan_counts,
 )
 from jaxnorm._tracing._views import whole
@@ -63,7 +64,8 @@ class Program(NamedTuple):
             for step in body.steps:
                 operands = [env[name] for name in step.inputs]
                 if step.body:
-                    results, found = _run_scan(step, step.body, operands, found, turns, run)
+                    around = _run_checkpoint if is_checkpoint(step.equation) else _run_scan
+                    results, found = around(step, step.body, operands, found, turns, run)
                 else:
                     results = _run_alone(step.equation, operands)
                 if step.makes:
@@ -141,6 +143,21 @@ def _run_scan(
     start = operands[consts : consts + carry]
     end, (stacked, after) = jax.lax.scan(turn, start, slices, **options)
     return [*end, *stacked], found | after
+
+
+def _run_checkpoint(
+    step: Step, body: Body, operands: list[Any], found: Found, turns: Turns, run: Run
+) -> tuple[list[Any], Found]:
+    """The gradient keeps of it what the model's own keeps."""
+
+    def inside(operands: list[Any], found: Found) -> tuple[list[Any], Found]:
+        return run(body, operands, found, turns)
+
+    if not any(isinstance(x, jax.core.Tracer) for x in operands):
+        return inside(operands, found)  # No gradient is taken, and what is found are numbers.
+    options = {name: step.equation.params[name] for name in ("policy", "prevent_cse")}
+    results: tuple[list[Any], Found] = jax.checkpoint(inside, **options)(operands, found)
+    return results
 
 
 def _run_alone(equation: Any, operands: list[Any]) -> list[Any]:

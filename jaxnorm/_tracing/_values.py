@@ -114,7 +114,8 @@ def either(one: Value, other: Value) -> Value:
 class Step(NamedTuple):
     """One equation of a program without calls; a variable is an object, unique in the program.
 
-    ``makes``: the product that it computes, or that it adds a bias to. ``body``: that of a scan.
+    ``makes``: the product that it computes, or that it adds a bias to. ``body``: that of a scan, or
+    of a checkpoint, which has the variables of what is around it.
     ``added``: which operand is the bias, if it adds one to a product whose axes are its own still.
     """
 
@@ -167,6 +168,11 @@ def _settled(carry: list[Value], turn: Callable[[list[Value]], list[Value]]) -> 
     while (joint := list(map(either, carry, turn(carry)))) != carry:
         carry = joint
     return carry
+
+
+def is_checkpoint(equation: Any) -> bool:
+    """Whether an equation is a `jax.checkpoint`, whose name is not that of every JAX."""
+    return "prevent_cse" in equation.params
 
 
 def scan_counts(equation: Any) -> tuple[int, int]:

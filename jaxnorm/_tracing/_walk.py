@@ -18,6 +18,7 @@ from jaxnorm._tracing._values import (
     Use,
     Value,
     Variable,
+    is_checkpoint,
 )
 from jaxnorm._tracing._views import View, whole
 from jaxnorm._trees._paths import Path
@@ -72,7 +73,7 @@ class Walk:
 
         A call is opened if it makes a layer's product or adds its bias; any other stays one
         equation, with its own rule of differentiation, as does one with such a rule that makes
-        nothing after the product or the sum.
+        nothing after the product or the sum. A `jax.checkpoint` stays around its equations.
         """
         jaxpr = closed.jaxpr
         atoms = (*jaxpr.outvars, *(atom for equation in jaxpr.eqns for atom in equation.invars))
@@ -119,6 +120,9 @@ class Walk:
             own, last = primitive.startswith("custom"), _is_last(made, results)
             if any(not (own and (last or product.biased)) for product in made):
                 self.opened.update(product.form.path for product in made if own)
+                if is_checkpoint(equation):
+                    after = [variable.name for variable in called.outputs]
+                    return [Step(equation, called.inputs, after, body=called)], called.outputs
                 return called.steps, called.outputs
         else:
             results = self._results(equation, values)

@@ -69,8 +69,8 @@ def with_scale_noise(
         has on one device. A draw depends on its row's key, on the kernel's path, on the layer in a
         stack and on its place in the sample alone; it costs no communication. Noise is computed in
         float32 or wider; types are kept. With a ``stddev`` of 0 or None the result is that of
-        ``apply``, bit by bit. Gradients, and derivatives of gradients, are there; ``jax.jvp`` of
-        the model itself is not.
+        ``apply``, bit by bit. What the model puts into `jax.checkpoint` stays in it. Gradients, and
+        derivatives of gradients, are there; ``jax.jvp`` of the model itself is not.
 
     Raises:
         TypeError: for a ``stddev`` that is no number.
