@@ -71,7 +71,8 @@ class SpectrallyNormalized(Reparametrization):
         held = jax.lax.stop_gradient(matrix)
         right = exact_vector(held) if self.vector is None else promote(self.vector, self.kernel)
         # Of the length of Vv the gradient is uv', as that of u'Vv is with both vectors held.
-        sigma = _length(_times(matrix, jax.lax.stop_gradient(_normalized(right))))
+        right = jax.lax.stop_gradient(_normalized(right))
+        sigma = _length(_product("...mi,...i->...m", matrix, right))
         inverse = jnp.expand_dims(
             quotient(jnp.ones_like(sigma), sigma).squeeze(-1), tuple(range(-len(self.unit_axes), 0))
         )
@@ -101,7 +102,7 @@ class SpectrallyNormalized(Reparametrization):
 
 def exact_vector(matrix: Matrix) -> Vector:
     """The right singular vector of the largest singular value."""
-    gram = jnp.einsum("...mi,...mj->...ij", matrix, matrix)
+    gram = _product("...mi,...mj->...ij", matrix, matrix)
     _, vectors = jnp.linalg.eigh(gram)
     leading: Vector = vectors[..., -1]
     return leading
@@ -111,8 +112,8 @@ def refreshed_vector(matrix: Matrix, vector: Vector, iterations: int) -> Vector:
     """Power iterations v <- V'Vv / ||.||, from ``vector``; a zero matrix keeps it."""
 
     def refresh(_: Any, vector: Vector) -> Vector:
-        left = _normalized(_times(matrix, vector))
-        following = _normalized(jnp.einsum("...mi,...m->...i", matrix, left))
+        left = _normalized(_product("...mi,...i->...m", matrix, vector))
+        following = _normalized(_product("...mi,...m->...i", matrix, left))
         alive = jnp.any(following != 0, axis=-1, keepdims=True)
         return jnp.where(alive, following, vector)
 
@@ -120,8 +121,9 @@ def refreshed_vector(matrix: Matrix, vector: Vector, iterations: int) -> Vector:
     return result
 
 
-def _times(matrix: Matrix, vector: Vector) -> Float[Array, "... fan_in"]:
-    return jnp.einsum("...mi,...i->...m", matrix, vector)
+def _product(axes: str, left: Matrix, right: Float[Array, "..."]) -> Float[Array, "..."]:
+    """In the full precision of its type, which on TPUs and GPUs is not the default."""
+    return jnp.einsum(axes, left, right, precision=jax.lax.Precision.HIGHEST)
 
 
 def _normalized(vector: Float[Array, "... n"]) -> Float[Array, "... n"]:
