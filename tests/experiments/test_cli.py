@@ -155,7 +155,7 @@ WRONG = {
     "compare --batch-size 2000": "take a --batch-size from 1 to 1348",
     "compare --out /dev/null/below": "give another --out",
     "report --folder . --verdicts": (
-        "there is no photographs-six-seeds/results.csv; run what writes"
+        "there is no photographs-ten-seeds/results.csv; run what writes"
     ),
 }
 
