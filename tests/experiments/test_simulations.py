@@ -52,6 +52,7 @@ def test_the_exact_error_is_that_of_samples(rectified):
     assert abs(squares.mean() - got) < error < 0.02 * got
 
 
+@pytest.mark.slow
 def test_the_mean_of_runs_follows_the_flow(key):
     """64 runs of 1,000 inputs; within 3 standard errors and 2%, for N is finite."""
     start, rate, decay, every, points = (0.5, 0.1, 1.0), 1.5, 0.1, 250, 4
