@@ -6,6 +6,7 @@ before it is divided by, or the root is taken: the branch that is not taken has 
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Num
 
@@ -54,6 +55,11 @@ def quotient(x: Numbers, y: Numbers) -> Values:
 def root(x: Numbers) -> Values:
     """The square root, with gradient 0 at 0."""
     return jnp.where(x == 0, 0, jnp.sqrt(nonzero(x)))
+
+
+def product(left: Values, right: Values) -> Values:
+    """Of matrices, in the full precision of their type, not the default of TPUs and GPUs."""
+    return jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)
 
 
 def rounding_floor(mean: Values, errors: int = ROUNDING_ERRORS, count: int = 1) -> Values:

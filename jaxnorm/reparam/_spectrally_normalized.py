@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._numerics import promote, quotient, root
+from jaxnorm._numerics import product, promote, quotient, root
 from jaxnorm._trees._axes import fan_in, negative_axes, per_unit, unit_shape
 from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
 from jaxnorm._trees._paths import entries, is_absent
@@ -72,7 +72,7 @@ class SpectrallyNormalized(Reparametrization):
         right = exact_vector(held) if self.vector is None else promote(self.vector, self.kernel)
         # Of the length of Vv the gradient is uv', as that of u'Vv is with both vectors held.
         right = jax.lax.stop_gradient(_normalized(right))
-        sigma = _length(_product("...mi,...i->...m", matrix, right))
+        sigma = _length(_times(matrix, right))
         inverse = jnp.expand_dims(
             quotient(jnp.ones_like(sigma), sigma).squeeze(-1), tuple(range(-len(self.unit_axes), 0))
         )
@@ -102,7 +102,7 @@ class SpectrallyNormalized(Reparametrization):
 
 def exact_vector(matrix: Matrix) -> Vector:
     """The right singular vector of the largest singular value."""
-    gram = _product("...mi,...mj->...ij", matrix, matrix)
+    gram = product(matrix.mT, matrix)
     _, vectors = jnp.linalg.eigh(gram)
     leading: Vector = vectors[..., -1]
     return leading
@@ -112,8 +112,8 @@ def refreshed_vector(matrix: Matrix, vector: Vector, iterations: int) -> Vector:
     """Power iterations v <- V'Vv / ||.||, from ``vector``; a zero matrix keeps it."""
 
     def refresh(_: Any, vector: Vector) -> Vector:
-        left = _normalized(_product("...mi,...i->...m", matrix, vector))
-        following = _normalized(_product("...mi,...m->...i", matrix, left))
+        left = _normalized(_times(matrix, vector))
+        following = _normalized(_times(matrix.mT, left))
         alive = jnp.any(following != 0, axis=-1, keepdims=True)
         return jnp.where(alive, following, vector)
 
@@ -121,9 +121,8 @@ def refreshed_vector(matrix: Matrix, vector: Vector, iterations: int) -> Vector:
     return result
 
 
-def _product(axes: str, left: Matrix, right: Float[Array, "..."]) -> Float[Array, "..."]:
-    """In the full precision of its type, which on TPUs and GPUs is not the default."""
-    return jnp.einsum(axes, left, right, precision=jax.lax.Precision.HIGHEST)
+def _times(matrix: Float[Array, "... m n"], vector: Float[Array, "... n"]) -> Float[Array, "... m"]:
+    return product(matrix, vector[..., None])[..., 0]
 
 
 def _normalized(vector: Float[Array, "... n"]) -> Float[Array, "... n"]:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._constraints._project import kernels_of
 from jaxnorm._constraints._unit import SMALLEST, Weights, check_squared_radius
-from jaxnorm._numerics import nonzero, promote
+from jaxnorm._numerics import nonzero, product, promote
 from jaxnorm._trees._axes import fan_in, negative_axes
 from jaxnorm._trees._constrained import Setting, setting_per_leaf
 from jaxnorm._trees._layout import Layout, flax_layout
@@ -183,7 +183,7 @@ def polar_factor(matrix: Matrix) -> Matrix:
     def iterate(x: Tall, polynomial: Float[Array, "3"]) -> tuple[Tall, None]:
         a, b, c = polynomial
         gram = _gram(x)
-        return a * x + _product(x, b * gram + c * _product(gram, gram)), None
+        return a * x + product(x, b * gram + c * product(gram, gram)), None
 
     tall, _ = jax.lax.scan(iterate, tall, jnp.asarray(POLYNOMIALS, tall.dtype))
     return tall.mT if wide else tall
@@ -197,8 +197,8 @@ def _tangent_part(
     square = jnp.square(_singular_value(w, squared_radius))
     wide = w.shape[-2] < w.shape[-1]
     u, w = (u.mT, w.mT) if wide else (u, w)
-    inner = _product(w.mT, u)
-    u = u - _product(w, (inner + inner.mT) / (2 * square))
+    inner = product(w.mT, u)
+    u = u - product(w, (inner + inner.mT) / (2 * square))
     return restore(u.mT if wide else u)
 
 
@@ -226,9 +226,4 @@ def _matrices(
 
 
 def _gram(tall: Tall) -> Float[Array, "... short short"]:
-    return _product(tall.mT, tall)
-
-
-def _product(left: Float[Array, "..."], right: Float[Array, "..."]) -> Float[Array, "..."]:
-    """In the full precision of its type, which on TPUs and GPUs is not the default."""
-    return jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)
+    return product(tall.mT, tall)
