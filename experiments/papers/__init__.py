@@ -10,7 +10,7 @@ trainings is nothing else::
 
     [full]  # The paper's protocol; then cpu and smoke, with what they change of it.
     cost = "10 GPU hours a run (estimated)"
-    recipe = "cwo/wrn28x10"  # Of `jaxnorm.recipes`.
+    recipe = "cwo/wrn28x10"  # In `recipes.py`.
     augment = "crop-flip"
 
     [rows]

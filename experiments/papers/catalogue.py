@@ -18,7 +18,7 @@ from experiments.papers.grid import PAPER, Cell, Grid, Ordering, Protocol
 from experiments.papers.grid_report import run_grid
 from experiments.papers.item import SIZES, Item, Preset
 from experiments.papers.presets import table_presets
-from jaxnorm.recipes import RECIPES
+from experiments.papers.recipes import RECIPES
 
 #: The folder of the papers' folders.
 HERE = Path(__file__).parent

@@ -47,7 +47,7 @@ def test_another_protocol_is_reported(name, fields):
 
 
 def test_two_fields_alone_differ_from_the_texts():
-    """Protocols come from `jaxnorm.recipes`: these are held against the papers here."""
+    """Protocols come from `experiments.papers.recipes`: these are held against the papers here."""
     checked = [each for item in ITEMS.values() for each in check(item)]
     found = {(each.item, each.field) for each in checked if each.verdict == "differs"}
     assert found == {("lcw/fig1", "draws"), ("cwo/radius", "Sphere.squared_radius")}

@@ -154,14 +154,3 @@ def theory(x: Array) -> list[Any]:
     gains = (*lcw.variance_gain(jax.nn.relu), lcw.gradient_gain(jax.nn.relu))
     gram = normprop.expected_jacobian_gram(jax.nn.relu)
     return [numbers, flow, solved, scalars, gains, gram]
-
-
-def recipes() -> tuple[optax.Schedule, float | None]:
-    recipe: jn.recipes.Recipe = jn.recipes.RECIPES["cwo/cnn9"]
-    schedule = jn.recipes.learning_rate_schedule(recipe, 390, epochs=20)
-    return schedule, recipe.weight_decay
-
-
-def rooms() -> list[str]:
-    modules = (jn.activations, jn.losses, jn.noise, jn.statistics, jn.transforms, jn.reparam)
-    return [name for module in modules for name in module.__all__]

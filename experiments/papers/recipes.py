@@ -1,20 +1,52 @@
-"""The trainings of the five papers, by method and network.
+"""Hyperparameters that the papers state, by method and network.
 
-Of Luo et al. 2019 (batch normalization in pieces) there is none: they state a rate and its drops
-for one network, ResNet-18 on ImageNet (0.1, a tenth after 30, 60 and 90 epochs), and no length.
+Luo et al. 2019 (regularization in batch normalization) state none completely: for one network,
+ResNet-18 on ImageNet, they give the learning rate (0.1, divided by 10 after 30, 60 and 90 epochs)
+but not the number of epochs.
 """
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
-from jaxnorm.recipes._recipe import Recipe
+
+class Recipe(NamedTuple):
+    """The hyperparameters of a method on a network, as its paper states them.
+
+    A value that the paper does not state is None; no value of ours is among these.
+
+    Attributes:
+        learning_rate: of SGD with momentum at the first step.
+        batch_size: rows per step.
+        epochs: passes over the training rows.
+        source: the place in the paper.
+        momentum: of SGD.
+        weight_decay: of kernels; scales and biases have none.
+        rate_schedule: a staircase of ``(epoch, factor)``: after that epoch the learning rate is the
+            first one times the factor. Empty for half a cosine down to 0.
+        squared_radius: c of ||w||^2 = c, in constrained weight optimization and in normalization
+            propagation.
+        sample_size: n of the variance constancy loss.
+        strength: the factor of the variance constancy loss.
+    """
+
+    learning_rate: float
+    batch_size: int
+    epochs: int | None
+    source: str
+    momentum: float | None = 0.9
+    weight_decay: float | None = None
+    rate_schedule: tuple[tuple[int, float], ...] = ()
+    squared_radius: float | None = None
+    sample_size: int | None = None
+    strength: float | None = None
+
 
 _CNN9 = Recipe(
     learning_rate=0.1,
     batch_size=128,
     epochs=200,
     weight_decay=1e-3,
-    cosine=True,
     squared_radius=2.0,
     source="Ikami et al. 2021, section 4.1.1",
 )
@@ -48,28 +80,21 @@ _NIN = Recipe(
     epochs=200,
     rate_schedule=tuple((25 * k, 0.5**k) for k in range(1, 8)),
     squared_radius=1.0,
-    source="Arpit et al. 2016, section 5.5; its decay is within 0.0005 to 0.005 (section 4)",
+    source="Arpit et al. 2016, section 5.5; the weight decay is within 0.0005 to 0.005 (section 4)",
 )
 
-#: Recipes by ``METHOD/NETWORK`` or ``METHOD/NETWORK/DATA``; DATA is CIFAR if left out.
+#: Recipes by ``METHOD/NETWORK`` or ``METHOD/NETWORK/DATA``; without DATA they are for CIFAR.
 RECIPES: Mapping[str, Recipe] = MappingProxyType(
     {
         "cwo/cnn9": _CNN9,
-        "cwo/resnet110": _CNN9._replace(learning_rate=0.2, growing=True),
-        "cwo/wrn28x10": _CNN9._replace(
-            learning_rate=0.2,
-            weight_decay=5e-3,
-            stddev=1.0,
-            growing=True,
-            source="Ikami et al. 2021, sections 4.1.1 and 4.1.4",
-        ),
+        "cwo/resnet110": _CNN9._replace(learning_rate=0.2),
+        "cwo/wrn28x10": _CNN9._replace(learning_rate=0.2, weight_decay=5e-3),
         "cwo/resnet50/imagenet": Recipe(
             learning_rate=0.1,
             batch_size=256,
             epochs=None,
             rate_schedule=((30, 0.1), (60, 0.01), (90, 0.001)),
             squared_radius=2.0,
-            growing=True,
             source="Ikami et al. 2021, section 4.3.1",
         ),
         "lcw/sigmoid50": _LCW._replace(
