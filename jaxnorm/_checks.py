@@ -1,7 +1,7 @@
-"""Numbers that users give: real, finite and in range, whatever scalar type they come in.
+"""Checks of numbers that users pass: real, finite and in range, of any scalar type.
 
-What is traced has no value yet and is not looked at; nor is an array of several processes, of which
-each sees a part.
+Traced numbers have no value yet and pass, and so do arrays of several processes, of which each
+process holds a part.
 """
 
 from typing import Any, NamedTuple
@@ -15,11 +15,11 @@ class Range(NamedTuple):
     """Finite numbers between two ends.
 
     Attributes:
-        words: the range as a message says it.
+        words: the range in the words of a message.
         low: the lower end.
         high: the upper end.
-        with_low: whether the lower end belongs to it.
-        with_high: whether the upper end does.
+        with_low: True if the lower end belongs to the range.
+        with_high: True if the upper end belongs to the range.
     """
 
     words: str
@@ -29,7 +29,7 @@ class Range(NamedTuple):
     with_high: bool = True
 
     def holds(self, values: np.ndarray) -> bool:
-        """Whether all values are in it; NaN and infinity never are."""
+        """Returns True if all values are in the range; NaN and infinity never are."""
         above = values >= self.low if self.with_low else values > self.low
         below = values <= self.high if self.with_high else values < self.high
         return bool((above & below & np.isfinite(values)).all())
@@ -42,36 +42,33 @@ FRACTION = Range("a number from 0 to 1", 0, 1)
 INSIDE_UNIT = Range("a number between 0 and 1", 0, 1, with_low=False, with_high=False)
 
 
-def check_number(value: Any, wanted: Range, name: str, way_out: str) -> None:
-    """Raises for a number, or an array of them, that is not in a range.
+def check_number(value: Any, expected: Range, name: str, advice: str) -> None:
+    """Raises for a number, or an array of numbers, outside of a range.
 
     Args:
-        value: of any scalar type; the elements of an array count one by one.
-        wanted: the range.
-        name: of the argument, and what it is for: ``stddev for the parameter 'a/b'``.
-        way_out: an example, or how to mend it.
+        value: a number of any scalar type, or an array, whose elements are checked one by one.
+        expected: the range.
+        name: the argument's name in the message: ``stddev``, or ``stddev for the parameter 'a/b'``.
+        advice: an example, or how to mend the value.
 
     Raises:
-        TypeError: for what is no real number.
+        TypeError: for a value that is no real number.
         ValueError: for a number out of range.
     """
-    argument, for_what, place = name.partition(" for ")
+    argument, preposition, place = name.partition(" for ")
+    name, where = argument, preposition + place
     if not is_real(value):
-        raise TypeError(
-            f"{argument} is {value!r}{for_what}{place}; wanted {wanted.words}, {way_out}."
-        )
+        raise TypeError(f"{name} is {value!r}{where}; wanted {expected.words}, {advice}.")
     known = known_values(value)
-    if known is None or wanted.holds(known):
+    if known is None or expected.holds(known):
         return
-    bad = next(number for number in known.ravel().tolist() if not wanted.holds(np.asarray(number)))
+    bad = next(x for x in known.ravel().tolist() if not expected.holds(np.asarray(x)))
     among = " in an array" if known.ndim else ""
-    raise ValueError(
-        f"{argument} is {bad}{among}{for_what}{place}; wanted {wanted.words}, {way_out}."
-    )
+    raise ValueError(f"{name} is {bad}{among}{where}; wanted {expected.words}, {advice}.")
 
 
 def check_seed(seed: Any) -> None:
-    """Raises ValueError for a seed that 32 bits do not hold as it is; traced ones pass."""
+    """Raises ValueError for a seed that does not fit into 32 bits; traced seeds pass."""
     if isinstance(seed, jax.core.Tracer):
         return
     known = np.asarray(seed)
@@ -83,7 +80,7 @@ def check_seed(seed: Any) -> None:
 
 
 def is_real(value: Any) -> bool:
-    """Whether it is a real number or an array of them, known or traced; truth values are not."""
+    """Returns True for a real number or an array of them, known or traced, but not for bools."""
     dtype = getattr(value, "dtype", None)
     if dtype is not None:
         return any(jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer))
@@ -91,17 +88,17 @@ def is_real(value: Any) -> bool:
 
 
 def known_values(value: Any) -> np.ndarray | None:
-    """The numbers in NumPy's form; None where they are traced or lie on other processes."""
+    """Returns the numbers as a NumPy array; None if they are traced or on other processes."""
     if isinstance(value, jax.core.Tracer):
         return None
     if isinstance(value, jax.Array) and not value.is_fully_addressable:
         return None
-    # Types of JAX alone, such as bfloat16, NumPy does not compare with infinity.
+    # NumPy does not compare JAX's own types, such as bfloat16, with infinity.
     known = np.asarray(value)
     return known if known.dtype.kind in "iuf" else known.astype(np.float64)
 
 
 def all_zero(values: Any) -> bool:
-    """Whether numbers are known to be all zero; of an empty array they are not."""
+    """Returns True if the numbers are known and all zero; False for an empty array."""
     known = known_values(values)
     return known is not None and known.size > 0 and not known.any()

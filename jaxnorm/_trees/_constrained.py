@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from jaxnorm._checks import FINITE, NONNEGATIVE, POSITIVE, check_number
+from jaxnorm._layout import kernel_axes as kernel_axes_of
 from jaxnorm._trees._axes import negative_axes
 from jaxnorm._trees._layout import Layout, is_axes
 from jaxnorm._trees._node import Axes, Reparametrization
@@ -49,7 +50,7 @@ def kernel_axes(tree: PyTree, layout: Layout) -> dict[Path, Axes]:
 def axes_of_leaves(layout: Layout, tree: PyTree, some: bool = False) -> list[Constrained]:
     """The same, and raises for a layout that constrains nothing only if there must be ``some``."""
     named = leaves(tree)
-    axes = jax.tree.leaves(layout(tree), is_leaf=is_axes)
+    axes = jax.tree.leaves(kernel_axes_of(layout, tree, False), is_leaf=is_axes)
     paths = listed(path for path, _ in named) or "(there are none)"
     if len(axes) != len(named):
         raise ValueError(
@@ -87,7 +88,7 @@ def _check_weights(tree: PyTree) -> None:
     """Raises for nodes whose fields of the kernel's shape are coordinates."""
 
     def is_coordinates(x: Any) -> bool:
-        return isinstance(x, Reparametrization) and x.zero_sum
+        return isinstance(x, Reparametrization) and not x.stores_weights
 
     for path, entry in entries(tree, lambda x: is_absent(x) or is_coordinates(x)):
         if is_coordinates(entry):

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import PyTree
 
+from jaxnorm._layout import Layout, flax_layout
 from jaxnorm._trees._constrained import axes_of_leaves, setting_per_leaf
-from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._node import Axes
 from jaxnorm._trees._paths import is_absent
 

@@ -50,7 +50,7 @@ class LinearlyConstrained(Reparametrization):
     """
 
     kernel_fields = ("coordinates",)
-    zero_sum = True
+    stores_weights = False
 
     coordinates: Any
     fan_in_axes: Axes = static_field()

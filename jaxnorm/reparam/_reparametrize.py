@@ -1,5 +1,6 @@
 """Plain parameters to raw ones and back: wrapping kernels, making them effective, counting."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,7 @@ from jaxtyping import PyTree
 
 from jaxnorm._trees._constrained import constrained_leaves
 from jaxnorm._trees._layout import Layout, flax_layout
-from jaxnorm._trees._node import NODE_FIELDS, Axes, Reparametrization, count_of, kernel_of
+from jaxnorm._trees._node import NODE_TYPES, Axes, Reparametrization, count_of, kernel_of
 from jaxnorm._trees._paths import Path, entries, flat_leaves, is_node, rebuild_entries
 
 #: ``(path, kernel, fan_in_axes) -> node``; returning the kernel leaves it plain.
@@ -45,13 +46,20 @@ def effective(tree: PyTree) -> PyTree:
     return jax.tree.map(kernel_of, tree, is_leaf=is_node)
 
 
+def _field_names() -> list[set[str]]:
+    return [
+        {field.name for field in dataclasses.fields(kind) if not field.metadata.get("static")}
+        for kind in NODE_TYPES
+    ]
+
+
 def _check_restored(tree: PyTree) -> None:
     """Raises for nodes that have become dicts."""
     fields: dict[Path, set[str]] = {}
     for path, _ in entries(tree):
         fields.setdefault(Path(path[:-1]), set()).add(path.name)
     for parent, names in fields.items():
-        if parent.name in ("kernel", "weight") and names in NODE_FIELDS:
+        if parent.name in ("kernel", "weight") and names in _field_names():
             raise TypeError(
                 f"{parent!r} is a dict with the fields {sorted(names)} of a reparametrized kernel: "
                 "a checkpoint restored without a target. Restore it with one, the raw parameters "

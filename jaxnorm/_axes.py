@@ -1,0 +1,48 @@
+"""Arithmetic of axes: fan-in axes as negative numbers, and values per unit."""
+
+import math
+import operator
+from collections.abc import Iterable
+from typing import Any, SupportsIndex
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxnorm._node import Axes
+
+
+def negative_axes(
+    axes: SupportsIndex | Iterable[SupportsIndex], ndim: int, name: str = "array"
+) -> Axes:
+    """Returns ``axes`` of an array of rank ``ndim`` as sorted negative numbers.
+
+    Negative axes stay right when ``jax.vmap`` or a scan adds leading axes. Raises ValueError for
+    axes that are repeated or out of range, TypeError for axes that are no integers; ``name`` is
+    the array's name in the message.
+    """
+    given = tuple(map(operator.index, axes if isinstance(axes, Iterable) else (axes,)))
+    result = tuple(sorted(axis - ndim if axis >= 0 else axis for axis in given))
+    outside = [axis for axis in given if not -ndim <= axis < ndim]
+    if outside or len(set(result)) < len(result) or not result:
+        raise ValueError(
+            f"{name} has {ndim} axes, and its fan-in axes were given as {given}: wanted at least "
+            f"one, each once, and each from {-ndim} to -1 (or 0 to {ndim - 1})."
+        )
+    return result
+
+
+def fan_in_size(kernel: Any, axes: Axes) -> int:
+    """Returns the number of weights per unit."""
+    return math.prod(kernel.shape[axis] for axis in axes)
+
+
+def unit_shape(kernel: Any, axes: Axes) -> tuple[int, ...]:
+    """Returns the shape of one value per unit: the kernel's shape without its fan-in axes."""
+    return tuple(
+        size for axis, size in enumerate(kernel.shape) if axis - len(kernel.shape) not in axes
+    )
+
+
+def per_unit(values: Float[Array, "..."], axes: Axes) -> Float[Array, "..."]:
+    """Inserts axes of size 1 at the fan-in axes into an array of one value per unit."""
+    return jnp.expand_dims(values, axes)

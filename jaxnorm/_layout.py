@@ -1,0 +1,435 @@
+"""Layouts: which leaves of a tree are kernels, and which of their axes are fan-in.
+
+A *layout* is a callable that takes a parameter tree and returns a tree of the same structure: a
+tuple of negative axes, the fan-in axes, at each constrained leaf, and None at every other leaf. A
+reparametrization node counts as one leaf at its kernel's path; inside the node the node's own axes
+hold for the fields that have the kernel's shape. Placeholders (None, the MaskedNode of
+``optax.masked``) stay what they are.
+"""
+
+import re
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
+from typing import Any
+
+import jax
+import optax
+from jaxtyping import PyTree
+
+from jaxnorm._axes import negative_axes
+from jaxnorm._node import Axes, Reparametrization, is_node
+from jaxnorm._paths import (
+    Path,
+    is_absent,
+    listed,
+    map_entries,
+    named_entries,
+    named_leaves,
+    rebuild_entries,
+)
+
+#: ``params -> tree of axes``.
+Layout = Callable[[PyTree], PyTree]
+
+#: A number or None for all parameters, or a pytree prefix of the parameters.
+Setting = Any
+
+Rules = list[tuple[re.Pattern[str], int | Iterable[int] | None]]
+
+#: ``(path, entry) -> fan-in axes``, or None for a free entry.
+Select = Callable[[Path, Any], Axes | None]
+
+
+def map_kernels(
+    function: Callable[..., Any], layout: Layout, tree: PyTree, *rest: PyTree
+) -> PyTree:
+    """Applies ``function(kernel, fan_in_axes, *values)`` to each constrained kernel of a tree.
+
+    Everything here that works on kernels is written with it, and so can your own constraint::
+
+        def normalized(kernel, axes):
+            return kernel / jnp.sqrt((kernel**2).sum(axes, keepdims=True))
+
+
+        params = map_kernels(normalized, flax_layout, params)
+
+    Args:
+        function: a function of one kernel, its fan-in axes (a tuple of negative ints) and the
+            values that ``rest`` has at the kernel. Of a reparametrization node it gets the fields
+            that have the kernel's shape.
+        layout: which leaves are kernels, and their fan-in axes.
+        tree: parameters, updates or gradients.
+        *rest: trees of the same structure, as `jax.tree.map` takes them.
+
+    Returns:
+        The tree with the results at the kernels, and every other leaf unchanged.
+
+    Raises:
+        ValueError: if the layout returns a tree of another structure, axes that a leaf does not
+            have, or constrains no leaf. An error that ``function`` raises names the kernel's path
+            in a note.
+
+    It works wherever ``function`` does: under jit, vmap, pmap and shard_map.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> params = {"kernel": jnp.array([[1.0, 2.0], [3.0, 6.0]]), "bias": jnp.ones(2)}
+        >>> means = map_kernels(lambda kernel, axes: kernel.mean(axes), flax_layout, params)
+        >>> means["kernel"].tolist(), means["bias"].tolist()
+        ([2.0, 4.0], [1.0, 1.0])
+    """
+    return map_with_axes(function, kernel_axes(layout, tree), tree, *rest)
+
+
+def map_with_axes(
+    function: Callable[..., Any], axes: PyTree, tree: PyTree, *rest: PyTree
+) -> PyTree:
+    """Does the work of `map_kernels` for axes that `kernel_axes` returned."""
+    structure: Any = jax.tree.structure(tree)
+    columns = [structure.flatten_up_to(x) for x in (tree, axes, *rest)]
+    paths = [path for path, leaf in named_leaves(tree) if not is_absent(leaf)]
+    results = [_call_at(path, function, *row) for path, *row in zip(paths, *columns, strict=True)]
+    return jax.tree.unflatten(structure, results)
+
+
+def _call_at(
+    path: Path, function: Callable[..., Any], leaf: Any, axes: Axes | None, *values: Any
+) -> Any:
+    if axes is None:
+        return leaf
+    try:
+        return function(leaf, axes, *values)
+    except (TypeError, ValueError) as error:
+        error.add_note(f"The error was raised for the kernel {path!r} of shape {leaf.shape}.")
+        raise
+
+
+def kernel_axes(layout: Layout, tree: PyTree, require_some: bool = True) -> PyTree:
+    """Returns the layout of a tree, checked: its structure, and the axes of each leaf.
+
+    Raises ValueError for a layout that constrains nothing if ``require_some``, unless a mask has
+    taken leaves away.
+    """
+    result, leaves = layout(tree), named_leaves(tree)
+    structure: Any = jax.tree.structure(tree, is_leaf=is_absent)
+    if jax.tree.structure(result, is_leaf=_is_axes) != structure:
+        raise ValueError(_mismatch(result, leaves))
+    entries = jax.tree.leaves(result, is_leaf=_is_axes)
+    checked = [_checked(*leaf, axes) for leaf, axes in zip(leaves, entries, strict=True)]
+    masked = any(isinstance(leaf, optax.MaskedNode) for _, leaf in leaves)
+    if require_some and not masked and all(map(is_absent, checked)):
+        raise ValueError(
+            "the layout constrains no parameter, so this would do nothing. The paths are: "
+            f"{listed(path for path, _ in leaves)}. Pass a layout that knows these names: "
+            "layout_from_rules([(regex, axes), ...]), torch_layout, or traced_layout(apply, "
+            "params, *inputs), which needs no names."
+        )
+    return jax.tree.unflatten(structure, checked)
+
+
+def kernels_by_path(layout: Layout, tree: PyTree) -> dict[Path, Axes]:
+    """Returns the fan-in axes of each kernel by its path."""
+    axes = jax.tree.leaves(kernel_axes(layout, tree), is_leaf=_is_axes)
+    rows = zip(named_leaves(tree), axes, strict=True)
+    return {path: own for (path, _), own in rows if not is_absent(own)}
+
+
+def broadcast(setting: Setting, tree: PyTree, name: str) -> PyTree:
+    """Returns a tree of the structure of ``tree`` from a pytree prefix of settings.
+
+    None is a setting like any other. Raises ValueError, with the path, for a prefix of another
+    structure; ``name`` is the setting's name in the message.
+    """
+    try:
+        return jax.tree.broadcast(setting, tree, is_leaf=is_absent)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} has entries for {listed(path for path, _ in named_leaves(setting))}, and the "
+            f"parameters are {listed(path for path, _ in named_leaves(tree))}; wanted one value "
+            f"for all parameters, or a pytree prefix of them. {error}"
+        ) from error
+
+
+def refuse_coordinates(tree: PyTree) -> None:
+    """Raises TypeError for nodes that store coordinates instead of weights."""
+    for path, entry in named_entries(tree, lambda x: is_absent(x) or _has_coordinates(x)):
+        if _has_coordinates(entry):
+            raise TypeError(
+                f"the kernel {path!r} is {type(entry).__name__}, which stores basis coordinates, "
+                "not weights, so it cannot be centered, measured or put on a sphere. Use "
+                "sphere_projection(centered=True), or linearly_constrain, on plain kernels; "
+                "measure effective(params)."
+            )
+
+
+def _has_coordinates(x: Any) -> bool:
+    return isinstance(x, Reparametrization) and not x.stores_weights
+
+
+def _is_axes(x: Any) -> bool:
+    is_tuple_of_ints = isinstance(x, tuple) and bool(x) and all(isinstance(a, int) for a in x)
+    return is_absent(x) or is_tuple_of_ints
+
+
+def _checked(path: Path, leaf: Any, axes: Any) -> Any:
+    """Returns the axes as sorted negative numbers; the leaf itself if it is a placeholder."""
+    if not _is_axes(axes):
+        raise TypeError(
+            f"the layout returned {axes!r} for the leaf {path!r}; wanted a tuple of ints, or None."
+        )
+    if is_absent(leaf):
+        return leaf
+    if is_absent(axes):
+        return None
+    return negative_axes(axes, leaf.ndim, f"the leaf {path!r} of shape {tuple(leaf.shape)}")
+
+
+def _mismatch(result: PyTree, leaves: list[tuple[Path, Any]]) -> str:
+    expected = [path for path, _ in leaves]
+    got = [path for path, _ in named_entries(result, _is_axes)]
+    pairs = zip_longest(expected, got)
+    differing = next((pair for pair in pairs if pair[0] != pair[1]), None)
+    where = f": {differing[0]!r} meets {differing[1]!r}" if differing else " (other containers)"
+    return (
+        f"the layout returned a tree of another structure than the parameters{where}. The "
+        f"parameters are {listed(expected)}; the layout has {listed(got)}. Wanted the parameters' "
+        "structure, with axes or None at each leaf, as jax.tree.map makes it."
+    )
+
+
+def flax_layout(params: PyTree) -> PyTree:
+    """Layout of Flax kernels: leaves named ``kernel``, all axes but the last.
+
+    Leaves of fewer than two axes are free. The layout is right for (in, out) and for convolutions
+    of any rank (H, W, in, out), grouped and depthwise ones included, since their ``in`` is per
+    group. It works on ``nnx.state(model)``, inside ``nnx.Optimizer``, on pure dicts and on Linen's
+    trees. Kernels of more axes need `traced_layout`, `jaxnorm.nnx.layout` or `layout_from_rules`:
+    stacked ones (``nn.scan``), attention projections (in, heads, head size), and convolutions with
+    ``transpose_kernel``.
+
+    Args:
+        params: a tree of arrays, or of their shapes.
+
+    Returns:
+        A tree of the same structure: a tuple of negative axes at each kernel, None elsewhere.
+
+    Warns:
+        UserWarning: once per leaf, if its name, the number of its axes or the shape of the bias
+            beside it shows that the rule is wrong: the kernels above, and LoRA factors.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> flax_layout({"conv": {"kernel": jnp.ones((3, 3, 8, 16)), "bias": jnp.ones(16)}})
+        {'conv': {'bias': None, 'kernel': (-4, -3, -2)}}
+    """
+    _warn_if_doubtful(params, _is_doubtful_in_flax)
+    return layout_by_name("kernel", -1)(params)
+
+
+def torch_layout(params: PyTree) -> PyTree:
+    """Layout of Equinox and PyTorch: leaves named ``weight``, all axes but the first.
+
+    Args:
+        params: a tree of arrays, or of their shapes.
+
+    Returns:
+        A tree of the same structure: a tuple of negative axes at each kernel, None elsewhere.
+
+    Warns:
+        UserWarning: once per leaf, if its name, the number of its axes or the shape of the bias
+            beside it shows that the rule is wrong: embeddings, a normalization's scale of two axes
+            or more, stacked layers, PyTorch's transposed convolutions; recurrent cells
+            (``weight_ih``) and LoRA factors, which the layout leaves free.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> torch_layout({"weight": jnp.ones((16, 8, 3, 3)), "bias": jnp.ones(16)})
+        {'bias': None, 'weight': (-3, -2, -1)}
+    """
+    _warn_if_doubtful(params, _is_doubtful_in_torch)
+    return layout_by_name("weight", 0)(params)
+
+
+def layout_from_rules(rules: Sequence[tuple[str, int | Iterable[int] | None]]) -> Layout:
+    r"""Returns a layout from ``(regular expression, fan-in axes or None)`` pairs.
+
+    Args:
+        rules: the first match decides. Expressions are searched for in the ``/``-joined path of
+            each leaf (anchor them with ``^`` and ``$``); axes may be positive and are kept as
+            negative ones. Leaves that no rule matches are free. At a reparametrized kernel the
+            node's own axes hold, and a rule only says whether the kernel is constrained.
+
+    Returns:
+        A layout. Calling it raises ValueError if a rule matches no path at all (the message lists
+        the paths), or if a leaf lacks the axes that its rule names.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> params = {"head": {"kernel": jnp.ones((8, 2))}, "qkv": {"kernel": jnp.ones((8, 4, 2))}}
+        >>> layout_from_rules([("head", None), ("qkv/kernel$", 0)])(params)
+        {'head': {'kernel': None}, 'qkv': {'kernel': (-3,)}}
+    """
+    compiled: Rules = [(re.compile(pattern), axes) for pattern, axes in rules]
+
+    def select(path: Path, entry: Any) -> Axes | None:
+        axes = next((axes for pattern, axes in compiled if pattern.search(str(path))), None)
+        if axes is None or is_node(entry):
+            return None if axes is None else ()
+        return negative_axes(axes, entry.ndim, f"the leaf {path!r} of shape {tuple(entry.shape)}")
+
+    def layout(params: PyTree) -> PyTree:
+        _check_rules(compiled, params)
+        return layout_by(select)(params)
+
+    return layout
+
+
+def exclude(*patterns: str, layout: Layout = flax_layout) -> Layout:
+    """Returns a layout without the leaves whose path matches one of the regular expressions.
+
+    Args:
+        *patterns: expressions that are searched for in the ``/``-joined paths, the classifier's
+            ``"^head/"`` for example.
+        layout: the layout from which they are taken.
+
+    Returns:
+        A layout. Calling it raises ValueError if an expression matches no path at all.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> params = {"head": {"kernel": jnp.ones((8, 2))}, "body": {"kernel": jnp.ones((8, 4))}}
+        >>> exclude("^head/")(params)
+        {'body': {'kernel': (-2,)}, 'head': {'kernel': None}}
+    """
+    rules: Rules = [(re.compile(pattern), None) for pattern in patterns]
+
+    def is_hidden(path: Path) -> bool:
+        return any(pattern.search(str(path)) for pattern, _ in rules)
+
+    def without(params: PyTree) -> PyTree:
+        _check_rules(rules, params)
+        # An excluded leaf is masked, so that no layout by names warns of it.
+        shown = map_entries(lambda path, x: optax.MaskedNode() if is_hidden(path) else x, params)
+        entries = jax.tree.leaves(layout(shown), is_leaf=lambda x: _is_axes(x) or is_node(x))
+        rows = zip(named_entries(params), entries, strict=True)
+        values = [_free(entry) if is_hidden(path) else axes for (path, entry), axes in rows]
+        return rebuild_entries(params, values)
+
+    return without
+
+
+def layout_by(select: Select) -> Layout:
+    """Returns the layout whose axes are ``select(path, entry)`` at each array or node.
+
+    The axes of a node are its own: for a node, any axes but None mean that it is constrained.
+    """
+
+    def axes_of(path: Path, entry: Any) -> Any:
+        if is_absent(entry):
+            return entry
+        axes = select(path, entry)
+        return _node_axes(entry, axes is not None) if is_node(entry) else axes
+
+    return lambda params: map_entries(axes_of, params)
+
+
+def layout_by_name(name: str, unit_axis: int) -> Layout:
+    """Returns the layout of leaves with one name: all axes but the units' one are fan-in."""
+
+    def select(path: Path, entry: Any) -> Axes | None:
+        if path.name != name:
+            return None
+        return () if is_node(entry) else _all_axes_but(unit_axis, entry.ndim)
+
+    return layout_by(select)
+
+
+def _node_axes(node: Reparametrization, constrained: bool) -> Reparametrization:
+    """Returns the node with axes, or None, in the place of its arrays."""
+
+    def axes_of(name: str, value: Any) -> Any:
+        if is_node(value):
+            return _node_axes(value, constrained)
+        if is_absent(value):
+            return value
+        return node.fan_in_axes if constrained and name in node.kernel_fields else None
+
+    return node.replaced(**{name: axes_of(name, value) for name, value in node.arrays().items()})
+
+
+def _free(entry: Any) -> Any:
+    """Returns the entry of a layout that constrains nothing there."""
+    if is_node(entry):
+        return _node_axes(entry, constrained=False)
+    return entry if is_absent(entry) else None
+
+
+def _all_axes_but(unit_axis: int, ndim: int) -> Axes | None:
+    if ndim < 2:
+        return None
+    return tuple(axis for axis in range(-ndim, 0) if axis != unit_axis % ndim - ndim)
+
+
+def _check_rules(rules: Rules, params: PyTree) -> None:
+    """Raises for a rule that matches nothing, unless a mask may have taken the leaves away."""
+    named = named_entries(params)
+    if any(isinstance(entry, optax.MaskedNode) for _, entry in named):
+        return
+    for pattern, _ in rules:
+        if not any(pattern.search(str(path)) for path, _ in named):
+            raise ValueError(
+                f"the layout rule {pattern.pattern!r} matches no parameter. The paths are: "
+                f"{listed(path for path, _ in named)}. Mend the expression, or drop the rule."
+            )
+
+
+#: ``(path, shape, shape of the bias beside it or None)``: True if a layout by names is wrong.
+Doubt = Callable[[Path, Axes, Axes | None], bool]
+
+_TABLE = re.compile(r"emb|^wte$|^wpe$|lookup", re.IGNORECASE)
+_NORM = re.compile(r"norm|^ln", re.IGNORECASE)
+_LIFTED = re.compile(r"scan|vmap", re.IGNORECASE)
+
+#: Three axes of space, the inputs and the outputs: the axes of the largest convolution.
+_MOST_AXES = 5
+
+
+def _warn_if_doubtful(params: PyTree, is_doubtful: Doubt) -> None:
+    """Warns once per leaf at which a layout by names is known to be wrong."""
+    shapes = {path: tuple(x.shape) for path, x in named_entries(params) if hasattr(x, "shape")}
+    for path, shape in shapes.items():
+        bias = shapes.get(path.beside("bias"))
+        if is_doubtful(path, shape, bias):
+            text = (
+                f"the leaf {path!r} of shape {shape}, beside a bias of shape {bias}, is one "
+                "whose fan-in a layout by names does not know (an attention projection, stacked "
+                "layers, a transposed kernel, an embedding, a normalization's scale, a recurrent "
+                "cell's weight or a LoRA factor). Use jaxnorm.traced_layout(apply, params, "
+                "*inputs) or layout_from_rules([(regex, axes), ...]), or exclude it."
+            )
+            # One line for every caller, so that Python's own filter shows each text once.
+            warnings.warn(text, UserWarning, stacklevel=1)
+
+
+def _is_doubtful_in_flax(path: Path, shape: Axes, bias: Axes | None) -> bool:
+    if path.name != "kernel" or len(shape) < 2:
+        return _is_adapter(path, shape)
+    heads = len(shape) > 2 and path[-2:-1] and path[-2] in ("query", "key", "value")
+    lifted = len(shape) > 2 and bias is None and any(_LIFTED.search(key) for key in path)
+    return bool(heads or lifted or len(shape) > _MOST_AXES or bias not in (None, shape[-1:]))
+
+
+def _is_doubtful_in_torch(path: Path, shape: Axes, bias: Axes | None) -> bool:
+    if path.name != "weight" or len(shape) < 2:
+        return len(shape) > 1 and ("weight" in path.name or _is_adapter(path, shape))
+    parent = path[-2] if bias is None and len(path) > 1 else ""
+    by_name = _NORM.search(parent) or (_TABLE.search(parent) and len(shape) == 2)
+    units = bias
+    while units and units[-1] == 1:  # Equinox's convolutions have biases of shape (out, 1, 1)
+        units = units[:-1]
+    return bool(by_name or len(shape) > _MOST_AXES or units not in (None, shape[:1], ()))
+
+
+def _is_adapter(path: Path, shape: Axes) -> bool:
+    return path.name.lower().startswith("lora") and len(shape) > 1

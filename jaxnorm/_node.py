@@ -1,0 +1,145 @@
+"""Base class of reparametrized kernels: pytree nodes that stand where a kernel stood."""
+
+import abc
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+#: Negative axes of an array, as in ``(-4, -3, -2)`` for an HWIO kernel.
+Axes = tuple[int, ...]
+
+NodeType = TypeVar("NodeType", bound="type[Reparametrization]")
+
+#: Every registered class of nodes.
+NODE_TYPES: list[Any] = []
+
+#: Attributes of arrays, asked of a node where the call of `effective` was forgotten.
+_ARRAY_ATTRIBUTES = (
+    *("shape", "dtype", "ndim", "size", "T", "mT", "at", "astype", "reshape", "sum", "mean"),
+)
+
+
+class Reparametrization(abc.ABC):
+    """Raw parameters from which a kernel is computed.
+
+    A subclass is decorated with `register_node`; its array fields are pytree children and its
+    ``fan_in_axes`` are static. Fields named in ``kernel_fields`` have the kernel's own shape, so
+    constraints on the kernel's fan-in axes apply to them; the other fields are per unit.
+    """
+
+    #: Names of the fields that have the kernel's shape.
+    kernel_fields: ClassVar[tuple[str, ...]] = ()
+    #: False for coordinates in some basis, which cannot be centered, measured or projected.
+    stores_weights: ClassVar[bool] = True
+
+    fan_in_axes: Axes
+
+    @classmethod
+    @abc.abstractmethod
+    def from_kernel(cls, kernel: Any, fan_in_axes: Axes) -> "Reparametrization":
+        """Returns the raw parameters of which ``kernel`` is the effective value."""
+
+    @abc.abstractmethod
+    def effective(self) -> Float[Array, "..."]:
+        """Returns the kernel that these raw parameters represent."""
+
+    def rescaled(self, factor: Float[Array, "..."]) -> "Reparametrization":
+        """Returns a node whose effective kernel is multiplied by ``factor``, if the set allows it.
+
+        Args:
+            factor: a scalar, or one value per unit with the fan-in axes kept as axes of size 1.
+        """
+        kernel = self.effective()
+        return self.from_kernel(kernel * factor.astype(kernel.dtype), self.fan_in_axes)
+
+    def parameter_count(self) -> int:
+        """Returns the number of free parameters."""
+        return sum(map(count_parameters, self.arrays().values()))
+
+    def arrays(self) -> dict[str, Any]:
+        """Returns the array fields by name; a nested node is one of them."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass
+        names = [field.name for field in fields if not field.metadata.get("static")]
+        return {name: getattr(self, name) for name in names}
+
+    def replaced(self, **values: Any) -> "Reparametrization":
+        """Returns the node with new values for some fields."""
+        return dataclasses.replace(self, **values)  # type: ignore[type-var]  # all are dataclasses
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(_missing_effective(self, "an array"))
+
+    __jax_array__ = __array__
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _ARRAY_ATTRIBUTES:
+            raise AttributeError(_missing_effective(self, f"its .{name}"))
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def _missing_effective(node: Reparametrization, use: str) -> str:
+    return (
+        f"{use} was asked of a {type(node).__name__}, which holds the raw parameters of a "
+        "kernel and is no array; call jaxnorm.effective(params) at the top of the loss and use its "
+        "result."
+    )
+
+
+def static_field() -> Any:
+    """Declares a dataclass field that is part of the node's type, not of its data."""
+    return dataclasses.field(metadata={"static": True})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(static_field, dataclasses.field))
+def register_node(cls: NodeType) -> NodeType:
+    """Makes ``cls`` a frozen dataclass and a pytree node with named children.
+
+    The class is part of the static data. ``jax.tree_util.register_dataclass`` leaves the class
+    out, so that nodes of different kinds can compare equal as structures and share one compiled
+    program.
+    """
+    node: Any = dataclasses.dataclass(frozen=True)(cls)
+    static = [field.name for field in dataclasses.fields(node) if field.metadata.get("static")]
+    arrays = [field.name for field in dataclasses.fields(node) if field.name not in static]
+    keys = [jax.tree_util.GetAttrKey(name) for name in arrays]
+    NODE_TYPES.append(node)
+
+    def flatten(x: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        children = tuple(getattr(x, name) for name in arrays)
+        return children, (node, *(getattr(x, name) for name in static))
+
+    def flatten_with_keys(x: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        children, kind = flatten(x)
+        return tuple(zip(keys, children, strict=True)), kind
+
+    def unflatten(kind: tuple[Any, ...], children: Iterable[Any]) -> Any:
+        x = object.__new__(node)
+        values = [*zip(arrays, children, strict=True), *zip(static, kind[1:], strict=True)]
+        for name, value in values:
+            object.__setattr__(x, name, value)
+        return x
+
+    jax.tree_util.register_pytree_with_keys(node, flatten_with_keys, unflatten, flatten)
+    result: NodeType = node
+    return result
+
+
+def is_node(x: Any) -> bool:
+    """Returns True for a reparametrized kernel."""
+    return isinstance(x, Reparametrization)
+
+
+def effective_kernel(kernel: Any) -> Any:
+    """Returns an array unchanged, and the effective kernel of a node."""
+    return kernel.effective() if isinstance(kernel, Reparametrization) else kernel
+
+
+def count_parameters(entry: Any) -> int:
+    """Counts the free parameters of a node, or of the arrays of any other tree."""
+    if isinstance(entry, Reparametrization):
+        return entry.parameter_count()
+    return sum(int(np.size(leaf)) for leaf in jax.tree.leaves(entry))

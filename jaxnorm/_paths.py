@@ -1,0 +1,101 @@
+"""Names of the leaves of a parameter tree, for regular expressions and messages."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import jax
+import optax
+from jaxtyping import PyTree
+
+from jaxnorm._node import is_node
+
+
+class Path(tuple[str, ...]):
+    """Keys from a tree's root to a leaf, as strings; different leaves have different paths.
+
+    ``str(path)`` joins the keys, ``encoder/0/kernel``; regular expressions and messages use the
+    joined form.
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "/".join(self)
+
+    def __repr__(self) -> str:
+        return repr(str(self))
+
+    @property
+    def name(self) -> str:
+        """Last key; empty for a tree that is a single leaf."""
+        return self[-1] if self else ""
+
+    def beside(self, name: str) -> "Path":
+        """Returns the path of the leaf ``name`` with the same parent."""
+        return Path((*self[:-1], name))
+
+
+def is_absent(x: Any) -> bool:
+    """Returns True for the placeholders of a leaf: None and the MaskedNode of ``optax.masked``."""
+    return x is None or isinstance(x, optax.MaskedNode)
+
+
+def is_entry(x: Any) -> bool:
+    """Returns True for what counts as one entry of a tree: a placeholder, or a whole node."""
+    return is_absent(x) or is_node(x)
+
+
+def is_box(x: Any) -> bool:
+    """Returns True for an NNX Variable or a Linen box (a partitioned parameter).
+
+    Flax is not imported for the check. The field ``value`` of a box is no part of a path.
+    """
+    return any(
+        kind.__name__ in ("Variable", "VariableState", "AxisMetadata")
+        and kind.__module__.partition(".")[0] == "flax"
+        for kind in type(x).__mro__
+    )
+
+
+def named_entries(
+    tree: PyTree, is_leaf: Callable[[Any], bool] = is_entry
+) -> list[tuple[Path, Any]]:
+    """Returns every entry with its path; a node is one entry, and placeholders are included."""
+    return [(Path(keys), entry) for keys, entry in _walk(tree, is_leaf)]
+
+
+def named_leaves(tree: PyTree) -> list[tuple[Path, Any]]:
+    """Returns every leaf with its path, placeholders included.
+
+    The leaves of a node have the node's path and the name of their field: ``dense/kernel/scale``.
+    """
+    return named_entries(tree, is_absent)
+
+
+def map_entries(function: Callable[[Path, Any], Any], tree: PyTree) -> PyTree:
+    """Returns the tree with ``function(path, entry)`` in the place of each entry."""
+    return rebuild_entries(tree, [function(path, entry) for path, entry in named_entries(tree)])
+
+
+def rebuild_entries(tree: PyTree, values: list[Any]) -> PyTree:
+    """Returns the tree with ``values`` in the place of its entries."""
+    return jax.tree.unflatten(jax.tree.structure(tree, is_leaf=is_entry), values)
+
+
+def listed(paths: Iterable[Path]) -> str:
+    """Joins paths for a message."""
+    return ", ".join(map(str, paths)) or "(there are none)"
+
+
+def _walk(tree: PyTree, is_leaf: Callable[[Any], bool]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yields the leaves of a tree with their keys, without the keys into boxes."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(
+        tree, is_leaf=lambda x: is_leaf(x) or (is_box(x) and x is not tree)
+    )
+    for path, entry in flat:
+        into_box = is_box(tree) and path[:1] == (jax.tree_util.GetAttrKey("value"),)
+        keys = tuple(jax.tree_util.keystr((key,), simple=True) for key in path[into_box:])
+        if is_box(entry) and entry is not tree:
+            yield from ((keys + inner, x) for inner, x in _walk(entry, is_leaf))
+        else:
+            yield keys, entry
