@@ -1,4 +1,4 @@
-"""``python -m jaxnorm``: what zero-sum weights do for a network that does not train, in seconds."""
+"""``python -m jaxnorm``: trains a deep sigmoid network with and without zero-sum weights."""
 
 from typing import Any
 
@@ -11,46 +11,53 @@ from jaxnorm import __version__, layout_from_rules, linearly_constrain
 
 LAYERS, UNITS, STEPS = 30, 32, 300
 
-#: The layers are stacked for the scan: an axis in front that is no fan-in. The head is free.
+#: Hidden kernels are stacked along axis 0 for the scan; axis -2 is the fan-in. The head is free.
 HIDDEN = layout_from_rules([("^(first|layers)/kernel$", -2)])
 
 
-def _forward(params: PyTree, x: Float[Array, "rows features"]) -> Float[Array, " rows"]:
-    def layer(x: Any, own: Any) -> Any:
-        return jax.nn.sigmoid(x @ own["kernel"] + own["bias"]), None
+def _apply(params: PyTree, x: Float[Array, "rows features"]) -> Float[Array, " rows"]:
+    def dense(layer: Any, x: Any) -> Any:
+        return x @ layer["kernel"] + layer["bias"]
 
-    first = jax.nn.sigmoid(x @ params["first"]["kernel"] + params["first"]["bias"])
-    last, _ = jax.lax.scan(layer, first, params["layers"])
-    logits: Float[Array, " rows"] = (last @ params["head"]["kernel"])[:, 0] + params["head"]["bias"]
+    def hidden(x: Any, layer: Any) -> Any:
+        return jax.nn.sigmoid(dense(layer, x)), None
+
+    x, _ = hidden(x, params["first"])
+    x, _ = jax.lax.scan(hidden, x, params["layers"])
+    logits: Float[Array, " rows"] = dense(params["head"], x)[:, 0]
     return logits
 
 
-def _initial(key: Array) -> PyTree:
-    """Normal weights of norm 4.8: a sigmoid then hands on as much variance as it gets."""
+def _init(key: Array) -> PyTree:
+    """Normal weights of norm 4.8, at which a sigmoid layer preserves the variance."""
     keys = jax.random.split(key, 3)
 
-    def dense(key: Array, *shape: int) -> PyTree:
+    def layer(key: Array, *shape: int) -> PyTree:
         kernel = jax.random.normal(key, shape) * 4.8 / shape[-2] ** 0.5
         return {"kernel": kernel, "bias": jnp.zeros(shape[:-2] + shape[-1:])}
 
-    layers = dense(keys[1], LAYERS - 1, UNITS, UNITS)
-    return {"first": dense(keys[0], 2, UNITS), "layers": layers, "head": dense(keys[2], UNITS, 1)}
+    return {
+        "first": layer(keys[0], 2, UNITS),
+        "layers": layer(keys[1], LAYERS - 1, UNITS, UNITS),
+        "head": layer(keys[2], UNITS, 1),
+    }
 
 
 def _train(params: PyTree, tx: Any) -> tuple[float, float]:
-    """The loss and the accuracy on which side of two lines a point is, after training."""
+    """Loss and accuracy after training; the label is the sign of the product of two inputs."""
     x = jax.random.normal(jax.random.key(1), (256, 2))
     y = (x[:, 0] * x[:, 1] > 0).astype(jnp.float32)
 
     def loss(params: PyTree) -> Any:
-        logits = _forward(params, x)
-        return optax.sigmoid_binary_cross_entropy(logits, y).mean(), ((logits > 0) == (y > 0))
+        logits = _apply(params, x)
+        accuracy = ((logits > 0) == (y > 0)).mean()
+        return optax.sigmoid_binary_cross_entropy(logits, y).mean(), accuracy
 
     def step(carry: Any, _: None) -> Any:
         params, state = carry
-        (value, right), gradient = jax.value_and_grad(loss, has_aux=True)(params)
+        metrics, gradient = jax.value_and_grad(loss, has_aux=True)(params)
         updates, state = tx.update(gradient, state, params)
-        return (optax.apply_updates(params, updates), state), (value, right.mean())
+        return (optax.apply_updates(params, updates), state), metrics
 
     run = jax.jit(lambda params: jax.lax.scan(step, (params, tx.init(params)), None, STEPS)[1])
     losses, accuracies = run(params)
@@ -58,15 +65,15 @@ def _train(params: PyTree, tx: Any) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Trains the same network twice, once with zero-sum weights, and prints both."""
+    """Trains the network with plain and with zero-sum weights, and prints both results."""
     print(f"jaxnorm {__version__}: {LAYERS} layers of {UNITS} sigmoid units, {STEPS} steps of SGD")
-    params, tx = _initial(jax.random.key(0)), optax.sgd(0.1, momentum=0.9)
+    params, tx = _init(jax.random.key(0)), optax.sgd(0.1, momentum=0.9)
     print(f"  {'weights':34}   loss  accuracy")
-    both = {
-        "as they are": (params, tx),
+    runs = {
+        "plain": (params, tx),
         "zero-sum: linearly_constrain(...)": linearly_constrain(params, tx, layout=HIDDEN),
     }
-    for name, (start, optimizer) in both.items():
+    for name, (start, optimizer) in runs.items():
         loss, accuracy = _train(start, optimizer)
         print(f"  {name:34} {loss:6.3f} {accuracy:8.0%}")
     print("Chance has the loss 0.693. Next: help(jaxnorm.constrain), for your own optimizer.")

@@ -43,9 +43,7 @@ UNWRITTEN = {
     *(f"nnx/{name}.py" for name in ("__init__", "_batch_norm", "_followed", "_layer", "_layout")),
     *(f"nnx/{name}.py" for name in ("_population_norm", "_scale_and_bias", "_statistics")),
     *(f"statistics/{name}.py" for name in ("_independent_positions", "_moments", "_shape")),
-    *(f"theory/batch_norm/{name}.py" for name in ("_dynamics", "_fixed_point", "_numbers")),
-    *("theory/batch_norm/_regularization.py", "theory/lcw.py", "theory/normprop.py"),
-    *("theory/vcl.py", "transforms/_noise.py"),
+    "transforms/_noise.py",
 }
 
 

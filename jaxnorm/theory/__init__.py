@@ -1,4 +1,4 @@
-"""The papers' closed forms and dynamics, one module a paper."""
+"""The papers' closed forms and dynamics, one module per paper."""
 
 from jaxnorm.theory import batch_norm, cwo, lcw, normprop, vcl
 

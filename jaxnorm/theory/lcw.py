@@ -1,6 +1,6 @@
 """Activation shift and the propagation of variances: Kutsuna 2019, sections 2 to 4.
 
-Weights are as in the paper, z = W a: a unit's weights run along the last axis (a Flax kernel is the
+As in the paper's z = W a, the last axis of the weights is the fan-in (a Flax kernel is the
 transpose).
 """
 
@@ -28,24 +28,24 @@ Scalar = float | Float[Array, ""]
 def activation_shift(weight: Weight, mean_activation: Scalar | Float[Array, " inputs"]) -> Units:
     """The mean of each unit's pre-activation: E w'a = w'E a.
 
-    It is gamma sqrt(m) ||w|| cos(w, 1) for activations of the mean gamma 1, and zero for zero-sum
-    weights; in general ||w|| ||mu|| cos(w, mu).
+    For activations of mean mu it is ||w|| ||mu|| cos(w, mu); if all means are gamma, it is
+    gamma sqrt(m) ||w|| cos(w, 1), which is zero for zero-sum weights.
 
     Args:
-        weight: one unit's weights, or units along leading axes.
+        weight: the weights of one unit, or units along the leading axes.
         mean_activation: E a: one number gamma for all inputs, or a vector mu.
 
     Returns:
-        One value a unit.
+        One value per unit.
 
-    Linear, the same under jit, pmap and shard_map.
+    Linear; the same under jit, pmap and shard_map.
 
     Example:
         >>> activation_shift(jnp.array([[1.0, 2.0], [1.0, -1.0]]), -0.5).tolist()
         [-1.5, 0.0]
 
-    Source: Kutsuna 2019, Propositions 1 to 3. Erratum: Proposition 1 prints |gamma|, which is wrong
-    by its sign for a negative mean.
+    Source: Kutsuna 2019, Propositions 1 to 3. Erratum: Proposition 1 prints |gamma|, which has the
+    wrong sign for a negative mean.
     """
     mean = jnp.broadcast_to(jnp.asarray(mean_activation, weight.dtype), weight.shape)
     return (weight * mean).sum(-1)
@@ -55,14 +55,14 @@ def forward_moments(weight: Weight, mean: Scalar, variance: Scalar) -> tuple[Uni
     """The mean and variance of each unit's pre-activation: (gamma 1'w, sigma^2 ||w||^2).
 
     Args:
-        weight: units along leading axes.
+        weight: units along the leading axes.
         mean: gamma, the mean of every input.
         variance: sigma^2, the variance of every input; inputs are uncorrelated.
 
     Returns:
-        The pair (mean, variance), one value a unit; the mean of zero-sum weights is zero.
+        The pair (mean, variance), one value per unit; the mean of zero-sum weights is zero.
 
-    Differentiable, the same under jit, pmap and shard_map.
+    Differentiable; the same under jit, pmap and shard_map.
 
     Example:
         >>> mean, variance = forward_moments(jnp.array([[1.0, 2.0], [1.0, -1.0]]), 0.5, 3.0)
@@ -84,9 +84,9 @@ def backward_variance(
         variance: sigma^2 of the gradient at every unit; its mean is 0 and units are uncorrelated.
 
     Returns:
-        One value an input; the mean is 0.
+        One value per input; the mean of each of these gradients is 0.
 
-    Differentiable, the same under jit, pmap and shard_map.
+    Differentiable; the same under jit, pmap and shard_map.
 
     Example:
         >>> backward_variance(jnp.array([[1.0, 2.0], [1.0, -1.0]]), 3.0).tolist()
@@ -98,22 +98,22 @@ def backward_variance(
 
 
 def variance_gain(activation: Activation, stddev: Scalar = 1.0) -> tuple[Moment, Moment]:
-    """What an activation does to variances: (Var f(z) / Var z, E f'(z)^2), z ~ N(0, stddev^2).
+    """Factors of an activation on variances: (Var f(z) / Var z, E f'(z)^2), z ~ N(0, stddev^2).
 
-    The second is the factor of a gradient's variance on its way back. For ReLU they are
-    (1 - 1/pi) / 2 = 0.3408 and 1/2 at any scale.
+    The first is for the forward pass, the second for the variance of a gradient in the backward
+    pass. For ReLU they are (1 - 1/pi) / 2 = 0.3408 and 1/2 at any scale.
 
     Args:
         activation: an elementwise function, as in `jaxnorm.gaussian_moments`.
-        stddev: of the pre-activation; positive.
+        stddev: standard deviation of the pre-activation; positive.
 
     Returns:
-        The pair (forward, backward) as Python floats, right to 1e-10; float32 arrays that can be
-        differentiated if ``stddev`` or a parameter of the activation is traced.
+        The pair (forward, backward) as Python floats, accurate to 1e-10; differentiable float32
+        arrays if ``stddev`` or a parameter of the activation is traced.
 
     Raises:
-        ValueError: for a standard deviation that is not positive, an activation that is constant,
-            and as `jaxnorm.gaussian_moments`.
+        ValueError: if the standard deviation is not positive, if the activation is constant, and
+            as `jaxnorm.gaussian_moments`.
 
     Computed while tracing unless ``stddev`` is traced: nothing runs on the devices.
 
@@ -139,14 +139,14 @@ def variance_gain(activation: Activation, stddev: Scalar = 1.0) -> tuple[Moment,
 def gradient_gain(activation: Activation, constrained: bool = True) -> Moment:
     """The factor of the gradient's variance through one layer of a wide network at initialization.
 
-    The random weights are rescaled to pre-activations of unit variance, pooled over samples and
-    units, so ||w||^2 Var f(z) = 1 with zero-sum weights. With plain ones the units' means count as
-    well, ||w||^2 E f(z)^2 = 1: the weights are too small on the way back, and gradients vanish. The
-    factors are E f'(z)^2 / Var f(z) and E f'(z)^2 / E f(z)^2.
+    The random weights are rescaled so that pre-activations have unit variance, pooled over samples
+    and units. With zero-sum weights this is ||w||^2 Var f(z) = 1, and the factor is
+    E f'(z)^2 / Var f(z). With plain weights the means of the units count as well: ||w||^2 E f(z)^2
+    = 1, and the factor E f'(z)^2 / E f(z)^2 is so small that gradients vanish.
 
     Args:
         activation: an elementwise function, as in `jaxnorm.gaussian_moments`.
-        constrained: whether the weights of a unit sum to zero.
+        constrained: True if the weights of each unit sum to zero.
 
     Returns:
         A Python float; an array if a parameter of the activation is traced.
@@ -161,7 +161,7 @@ def gradient_gain(activation: Activation, constrained: bool = True) -> Moment:
         >>> [round(gradient_gain(jax.nn.sigmoid, constrained), 4) for constrained in (True, False)]
         [1.0336, 0.1528]
 
-    Source: Kutsuna 2019, section 4.3, whose argument this makes into a number; ours.
+    Source: ours; a number for the argument of Kutsuna 2019, section 4.3.
     """
     forward, backward = variance_gain(activation)
     if constrained:

@@ -1,6 +1,6 @@
-"""How far normalization propagates: Arpit et al. 2016, sections 3.2 and 3.4.
+"""Error bounds of normalization propagation: Arpit et al. 2016, sections 3.2 and 3.4.
 
-Weights are as in the paper, u = W x: a unit is a row of W (a Flax kernel is the transpose).
+As in the paper's u = W x, each row of the weights is a unit (a Flax kernel is the transpose).
 """
 
 import jax
@@ -28,13 +28,13 @@ def coherence(weights: Matrix) -> Value:
     """The largest |cos| between two units: max over i != j of |w_i'w_j| / (||w_i|| ||w_j||).
 
     Args:
-        weights: W, a unit a row.
+        weights: W, one row per unit; rows may be of any size.
 
     Returns:
-        A scalar from 0 to 1. A zero unit has no angle and counts as 0, with gradient zero; so does
-        a single unit. Units may be of any size.
+        A scalar from 0 to 1. The cosine of a zero row counts as 0, with gradient zero; the
+        coherence of a single unit is 0.
 
-    Differentiable except at ties; under pmap and shard_map it is of the device's own units.
+    Differentiable except at ties. Under pmap and shard_map each device compares its local units.
 
     Example:
         >>> round(float(coherence(jnp.array([[1.0, 0.0], [-3.0, 4.0]]))), 4)
@@ -42,27 +42,27 @@ def coherence(weights: Matrix) -> Value:
 
     Source: Arpit et al. 2016, Proposition 1 (footnote).
     """
-    # Of size one first, so that no square overflows or vanishes.
+    # Entries of at most 1: no square overflows or vanishes.
     largest = jax.lax.stop_gradient(jnp.abs(weights).max(-1, keepdims=True, initial=0.0))
     weights = weights / _numerics.nonzero(largest)
     squared = jnp.square(weights).sum(-1, keepdims=True)
-    unit = _numerics.quotient(weights, _numerics.root(squared))
-    return jnp.abs(_off_diagonal(unit @ unit.T)).max()
+    directions = _numerics.quotient(weights, _numerics.root(squared))
+    return jnp.abs(_off_diagonal(directions @ directions.T)).max()
 
 
 def canonical_error(weights: Matrix, sigma: Scalar = 1.0) -> Value:
-    """How far from diagonal the pre-activations' covariance is: min over d of ||S - diag(d)||_F.
+    """The distance of the pre-activations' covariance from diagonal: min over d ||S - diag(d)||_F.
 
     S = sigma^2 W W', and the nearest diagonal is its own, d_i = sigma^2 ||w_i||^2.
 
     Args:
-        weights: W, a unit a row.
+        weights: W, one row per unit.
         sigma: the standard deviation of the inputs, which are uncorrelated with mean zero.
 
     Returns:
         A scalar; zero, with gradient zero, for orthogonal units.
 
-    Differentiable; under pmap and shard_map it is that of the device's own units.
+    Differentiable. Under pmap and shard_map each device computes the error of its local units.
 
     Example:
         >>> round(float(canonical_error(jnp.array([[1.0, 0.0], [-3.0, 4.0]]))), 4)
@@ -76,17 +76,18 @@ def canonical_error(weights: Matrix, sigma: Scalar = 1.0) -> Value:
 def canonical_error_bound(weights: Matrix, sigma: Scalar = 1.0) -> Value:
     """A bound on `canonical_error` by the coherence mu.
 
-    sigma^2 mu sqrt(sum over i != j of ||w_i||^2 ||w_j||^2). It is an equality where all pairs of
-    units have the same |cos|, two units for example.
+    sigma^2 mu sqrt(sum over i != j of ||w_i||^2 ||w_j||^2). It is attained if all pairs of units
+    have the same |cos|, for example if there are two units.
 
     Args:
-        weights: W, a unit a row.
+        weights: W, one row per unit.
         sigma: the standard deviation of the inputs.
 
     Returns:
-        A scalar; zero, with gradient zero, for weights that are all zero.
+        A scalar; zero, with gradient zero, if all weights are zero.
 
-    Differentiable except at ties; under pmap and shard_map it is of the device's own units.
+    Differentiable except at ties. Under pmap and shard_map each device bounds the error of its
+    local units.
 
     Example:
         >>> round(float(canonical_error_bound(jnp.array([[1.0, 0.0], [-3.0, 4.0]]))), 4)
@@ -102,18 +103,19 @@ def canonical_error_bound(weights: Matrix, sigma: Scalar = 1.0) -> Value:
 def expected_jacobian_gram(activation: Activation) -> Moment:
     """The number g in E J J' = g I, for a layer of standardized activations and incoherent units.
 
-    J is the Jacobian of (f(Wx) - mean) / std with unit-norm rows and x ~ N(0, I); g is
-    E f'(Z)^2 / Var f(Z), Z ~ N(0, 1). The diagonal of E J J' is g for any W with unit-norm rows;
-    elsewhere it is 0 for orthogonal ones.
+    J is the Jacobian of (f(W x) - mean) / std with unit-norm rows and x ~ N(0, I), and
+    g = E f'(Z)^2 / Var f(Z), Z ~ N(0, 1). The diagonal of E J J' is g for any W with unit-norm
+    rows; the other entries are 0 if the rows are orthogonal.
 
     Args:
         activation: an elementwise function, as in `jaxnorm.gaussian_moments`.
 
     Returns:
-        A Python float, the square of `jaxnorm.jacobian_factor`.
+        A Python float, the square of `jaxnorm.jacobian_factor`; an array if a parameter of the
+        activation is traced.
 
     Raises:
-        ValueError: for an activation that is constant or has no finite moments.
+        ValueError: if the activation is constant or has no finite moments.
 
     Computed while tracing: nothing runs on the devices.
 
@@ -129,4 +131,5 @@ def expected_jacobian_gram(activation: Activation) -> Moment:
 
 
 def _off_diagonal(matrix: Float[Array, "units units"]) -> Float[Array, "units units"]:
+    """The matrix with zeros on its diagonal."""
     return matrix * (1 - jnp.eye(len(matrix), dtype=matrix.dtype))

@@ -1,7 +1,7 @@
 """Variances of sample variances: Littwin and Wolf 2018, sections 2 to 2.3.
 
-Everything is elementwise in its arguments, differentiable, and the same under jit, vmap, pmap and
-shard_map.
+All functions are elementwise in their arguments, differentiable, and the same under jit, vmap, pmap
+and shard_map.
 """
 
 import math
@@ -33,7 +33,7 @@ def sample_variance_variance(fourth_moment: Number, variance: Number, n: int) ->
     Args:
         fourth_moment: m4, about the mean.
         variance: sigma^2.
-        n: the size of the sample, at least 2.
+        n: the sample size, at least 2.
 
     Returns:
         An array of the arguments' common shape.
@@ -44,26 +44,27 @@ def sample_variance_variance(fourth_moment: Number, variance: Number, n: int) ->
     Elementwise: the same under jit, pmap and shard_map.
 
     Example:
-        >>> float(sample_variance_variance(3.0, 1.0, 5))  # a Gaussian's is 2 / (n - 1)
+        >>> float(sample_variance_variance(3.0, 1.0, 5))  # 2 / (n - 1) for a Gaussian
         0.5
 
     Source: Littwin and Wolf 2018, Eq. 1.
     """
-    _check_size(n)
+    if n < 2:
+        raise ValueError(f"n is {n}; expected at least 2: one sample has no unbiased variance.")
     fourth, second = jnp.asarray(fourth_moment), jnp.asarray(variance)
-    # Not as a square, which of an integer may not fit 32 bits.
+    # Not jnp.square(second): the square of an integer may not fit 32 bits.
     return fourth / n - second * (second * ((n - 3) / (n * (n - 1))))
 
 
 def two_point_minimizer(mean: Number, stddev: Number) -> Float[Array, "... 2"]:
-    """The distribution with the least variance of sample variances among those of one variance.
+    """The distribution of given variance whose sample variances have the least variance.
 
-    It has the two values mean - stddev and mean + stddev, each with probability 1/2; its kurtosis
+    It has the two values mean - stddev and mean + stddev, each with probability 1/2. Its kurtosis
     is 1, and its sample variances have the variance 2 sigma^4 / (n (n - 1)).
 
     Args:
         mean: the mean.
-        stddev: the standard deviation, so that the gradient at 0 is finite.
+        stddev: the standard deviation; unlike the variance, it has a finite gradient at 0.
 
     Returns:
         The two values, along a new last axis.
@@ -83,9 +84,10 @@ def two_point_minimizer(mean: Number, stddev: Number) -> Float[Array, "... 2"]:
 def mixture_kurtosis(p: Number, between: Number, within: Number) -> Values:
     """The kurtosis of a projected mixture of two Gaussians with the same covariance.
 
-    3 + a (1 - 6a) b^2 / (a b + w)^2, with a = p (1 - p). It is monotonic in b / w: increasing for p
-    below `separation_threshold`, where the projection of least kurtosis unites the two modes,
-    decreasing above, where it separates them as linear discriminant analysis does.
+    3 + a (1 - 6a) b^2 / (a b + w)^2, with a = p (1 - p). It is monotonic in b / w. For p below
+    `separation_threshold` it increases, and the projection of least kurtosis merges the two modes;
+    for p above it decreases, and that projection separates them as linear discriminant analysis
+    does.
 
     Args:
         p: the probability of one component.
@@ -93,8 +95,8 @@ def mixture_kurtosis(p: Number, between: Number, within: Number) -> Values:
         within: w, the variance of either projected component.
 
     Returns:
-        An array of the arguments' common shape. A constant, a b + w = 0, gets 3 with gradient 0, as
-        in `jaxnorm.kurtosis`.
+        An array of the arguments' common shape. For a constant, a b + w = 0, it is 3 with gradient
+        0, as in `jaxnorm.kurtosis`.
 
     Elementwise: the same under jit, pmap and shard_map.
 
@@ -103,7 +105,7 @@ def mixture_kurtosis(p: Number, between: Number, within: Number) -> Values:
         [5.985, 2.494, 1.38]
 
     Source: Littwin and Wolf 2018, Theorem 2 and Eq. 9. Errata: the second case of Eq. 10 prints the
-    same ratio twice; the least kurtosis is there that of the least b / w. Eq. 9 needs components of
+    same ratio twice; there the least kurtosis is at the least b / w. Eq. 9 holds for components of
     one covariance (the theorem prints Sigma_2 for both, the proof sums over Sigma_1 and Sigma_2).
     """
     prior, b, w = (jnp.asarray(x) for x in (p, between, within))
@@ -114,7 +116,7 @@ def mixture_kurtosis(p: Number, between: Number, within: Number) -> Values:
 def separation_threshold() -> float:
     """The prior from which the loss separates two modes: (1 - sqrt(1/3)) / 2 = 0.2113.
 
-    There a = p (1 - p) = 1/6, and the mixture has a Gaussian's kurtosis for any projection.
+    There a = p (1 - p) = 1/6, and every projection of the mixture has the kurtosis of a Gaussian.
 
     Returns:
         A Python float: a constant under any transformation.
@@ -129,7 +131,7 @@ def separation_threshold() -> float:
 
 
 def variance_ratio_bound(kurtosis: Number, n: int, epsilon: Number) -> tuple[Values, Values]:
-    """How close to 1 the ratio of two sample variances is: a bound, and with what probability.
+    """A bound on the distance of the ratio of two sample variances from 1, and its probability.
 
     P[(1 - s1^2 / s2^2)^2 <= 4 e^2 / (1 - e)^2] >= max(0, 1 - V / e^2)^2, with
     V = kurtosis / n - (n - 3) / (n (n - 1)), the variance of s^2 / sigma^2.
@@ -152,20 +154,20 @@ def variance_ratio_bound(kurtosis: Number, n: int, epsilon: Number) -> tuple[Val
         >>> float(bound), round(float(probability), 4)
         (4.0, 0.9841)
 
-    Source: Littwin and Wolf 2018, Theorem 3. Errata: the lower bound 4 e^2 / (1 + e)^2 that Eqs. 12
-    and 16 print beside does not follow, since the ratio may be exactly 1; and the base of the
-    square may be negative (at n = 2 and kurtosis 3 it is for any e), where the square as printed
-    would promise a probability, even one above 1. It is clipped at 0.
+    Source: Littwin and Wolf 2018, Theorem 3. Errata: Eqs. 12 and 16 also print the lower bound
+    4 e^2 / (1 + e)^2, which does not follow, since the ratio may be exactly 1. The base of the
+    square may be negative (for any e at n = 2 and kurtosis 3), and the square as printed would then
+    promise a positive probability, even one above 1; the base is clipped at 0.
     """
     _checks.check_number(epsilon, _checks.INSIDE_UNIT, "epsilon", "0.5 for example")
     e = jnp.asarray(epsilon)
-    return 4 * jnp.square(e / (1 - e)), jnp.square(_within(kurtosis, n, e))
+    return 4 * jnp.square(e / (1 - e)), jnp.square(_least_probability(kurtosis, n, e))
 
 
 def batch_norm_stability_bound(
     kurtosis: Number, n: int, epsilon: Number
 ) -> tuple[Values, Values, Values]:
-    """How well a minibatch knows the scale of batch normalization: an interval, its probability.
+    """An interval for sigma over its estimate on a minibatch of batch normalization.
 
     P[1 / sqrt(1 + e) <= sigma / sigma_s <= 1 / sqrt(1 - e)] >= max(0, 1 - V / e^2), with V as in
     `variance_ratio_bound`: the lower the kurtosis, the more stable.
@@ -192,15 +194,10 @@ def batch_norm_stability_bound(
     """
     _checks.check_number(epsilon, _checks.INSIDE_UNIT, "epsilon", "0.5 for example")
     e = jnp.asarray(epsilon)
-    return 1 / jnp.sqrt(1 + e), 1 / jnp.sqrt(1 - e), _within(kurtosis, n, e)
+    return 1 / jnp.sqrt(1 + e), 1 / jnp.sqrt(1 - e), _least_probability(kurtosis, n, e)
 
 
-def _within(kurtosis: Number, n: int, epsilon: Values) -> Values:
-    """Chebyshev's least probability of |1 - s^2 / sigma^2| <= epsilon."""
+def _least_probability(kurtosis: Number, n: int, epsilon: Values) -> Values:
+    """Chebyshev's lower bound on the probability of |1 - s^2 / sigma^2| <= epsilon."""
     variance = sample_variance_variance(kurtosis, 1.0, n)
     return jnp.maximum(1 - variance / jnp.square(epsilon), 0)
-
-
-def _check_size(n: int) -> None:
-    if n < 2:
-        raise ValueError(f"n is {n}; wanted a sample of at least 2, which has a variance.")

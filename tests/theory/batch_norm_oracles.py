@@ -1,4 +1,4 @@
-"""The teacher-student integrals by quadrature, and the dynamics made of them, in float64."""
+"""The teacher-student integrals by quadrature, and the dynamics that follow, in float64."""
 
 import numpy as np
 
@@ -6,13 +6,13 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(20)
 
 
 def angular(function, correlation):
-    """E f(u, v) over standard normals of a correlation, f homogeneous of degree 2.
+    """E f(u, v) over standard normals of a correlation, for f homogeneous of degree 2.
 
     In polar coordinates E radius^2 = 2 is a factor; over the angle, between the kinks at u = 0 and
     at v = 0, f is a trigonometric polynomial, for which 20 nodes are exact to rounding.
     """
     angle = np.arccos(correlation)
-    start = -np.pi / 2  # u's first kink; one period from here
+    start = -np.pi / 2  # the first kink of u; the integral covers one period
     ends = start + np.sort([0, angle, np.pi, np.pi + angle, 2 * np.pi])
     middles, halves = (ends[1:] + ends[:-1])[:, None] / 2, (ends[1:] - ends[:-1])[:, None] / 2
     x = middles + halves * NODES
@@ -37,20 +37,20 @@ def normalized_flow(state, rate, decay):
     q, r, length = state
     i1, i2, i3 = integrals(q, r)
     square, product = 2 * rate * i1 - 2 * rate * decay * q**2, rate / length * (q * i3 - r * i1)
-    grow = rate**2 * q**2 / length**2 * i2 / (2 * length)
-    return np.array([square / (2 * q), (product - r * grow) / length, grow])
+    growth = rate**2 * q**2 / length**2 * i2 / (2 * length)
+    return np.array([square / (2 * q), (product - r * growth) / length, growth])
 
 
 def plain_flow(state, rate):
-    """Plain SGD, w += rate delta x: the rates of (Q, R), from those of Q^2 and QR."""
+    """Rates of (Q, R) under plain SGD, w += rate delta x, from those of Q^2 and QR."""
     q, r = state
     i1, i2, i3 = integrals(q, r)
-    grow = (2 * rate * i1 + rate**2 * i2) / (2 * q)
-    return np.array([grow, (rate * i3 - r * grow) / q])
+    growth = (2 * rate * i1 + rate**2 * i2) / (2 * q)
+    return np.array([growth, (rate * i3 - r * growth) / q])
 
 
 def derivative(function, point, axis, step=1e-6):
-    """A central difference; below 1, where R ends, a one-sided one."""
+    """A central difference; one-sided at R = 1, where the domain of R ends."""
     move = np.zeros(len(point))
     move[axis] = step
     ahead = point if axis == 1 and point[1] == 1 else point + move
