@@ -34,11 +34,10 @@ RENAMED = {"fold_batch_norm"}
 OPENINGS = re.compile(r"(What|That|Those|Whether|How|Of|As|The same|Likewise|Where)\b")
 #: Files with docstrings that still begin so.
 UNWRITTEN = {
-    *("_checks.py", "_numerics.py", "_constraints/_project.py", "_constraints/_unit.py"),
+    *("_constraints/_project.py", "_constraints/_unit.py"),
     *(f"_tracing/{name}.py" for name in ("__init__", "_equations", "_layers", "_layout")),
     *(f"_tracing/{name}.py" for name in ("_program", "_values", "_views", "_walk")),
-    *(f"_trees/{name}.py" for name in ("_axes", "_constrained", "_doubts", "_layout", "_node")),
-    *("_trees/_paths.py", "activations/_rectified_moments.py"),
+    *("_trees/_axes.py", "_trees/_constrained.py", "activations/_rectified_moments.py"),
     *("initializers/_data_dependent.py", "reparam/_scaled.py"),
     *(f"nnx/{name}.py" for name in ("__init__", "_batch_norm", "_followed", "_layer", "_layout")),
     *(f"nnx/{name}.py" for name in ("_population_norm", "_scale_and_bias", "_statistics")),
