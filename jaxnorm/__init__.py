@@ -19,6 +19,7 @@ from jaxnorm._constrain import constrain, linearly_constrain, propagate_normaliz
 from jaxnorm._constraints._metrics import metrics
 from jaxnorm._constraints._project import constraint_drift, project
 from jaxnorm._constraints._unit import center, project_to_sphere
+from jaxnorm._fold import fold_into_kernel
 from jaxnorm._tracing import first_layer, traced_layout
 from jaxnorm._trees._describe import describe
 from jaxnorm._trees._layout import Layout, exclude, flax_layout, layout_from_rules, torch_layout
@@ -46,7 +47,6 @@ from jaxnorm.reparam import (
     WeightStandardized,
     attach_singular_vectors,
     effective,
-    fold_batch_norm,
     parameter_count,
     power_iteration,
     reparametrize,
@@ -100,7 +100,7 @@ __all__ = [
     "exclude",
     "first_layer",
     "flax_layout",
-    "fold_batch_norm",
+    "fold_into_kernel",
     "gamma_decay",
     "gamma_decay_strength",
     "gaussian_moments",

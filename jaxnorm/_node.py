@@ -9,6 +9,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxnorm._serialization import register_serialization
+
 #: Negative axes of an array, as in ``(-4, -3, -2)`` for an HWIO kernel.
 Axes = tuple[int, ...]
 
@@ -124,6 +126,7 @@ def register_node(cls: NodeType) -> NodeType:
         return x
 
     jax.tree_util.register_pytree_with_keys(node, flatten_with_keys, unflatten, flatten)
+    register_serialization(node)
     result: NodeType = node
     return result
 

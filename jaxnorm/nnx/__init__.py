@@ -1,6 +1,5 @@
 """What needs Flax: models as pure functions, layouts from types, layers, and edits of models."""
 
-import jaxnorm.nnx._serialization  # noqa: F401  # registers the nodes with Flax
 from jaxnorm.nnx._batch_norm import BatchNorm
 from jaxnorm.nnx._fold_batch_norm import FoldedModel, fold_batch_norm
 from jaxnorm.nnx._functionalize import Functional, functionalize

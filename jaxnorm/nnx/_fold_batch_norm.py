@@ -4,12 +4,12 @@ from typing import Any, NamedTuple
 
 from flax import nnx
 
+from jaxnorm._fold import fold_into_kernel
 from jaxnorm._trees._node import Axes
 from jaxnorm.nnx._edit import Path, clone, replaced, set_bias
 from jaxnorm.nnx._followed import followed_layers
 from jaxnorm.nnx._replace_batch_norm import Normalization, batch_norms, own_dtype
 from jaxnorm.nnx._scale_and_bias import Identity
-from jaxnorm.reparam._fold import fold_batch_norm as fold
 
 
 class FoldedModel(NamedTuple):
@@ -71,7 +71,7 @@ def fold_batch_norm(model: nnx.Module, *inputs: Any, **keywords: Any) -> FoldedM
 
 def _fold_into(layer: Any, norm: Normalization, fan_in: Axes) -> None:
     variables = (layer.bias, norm.mean, norm.var, norm.scale, norm.bias)
-    folded = fold(
+    folded = fold_into_kernel(
         layer.kernel[...],
         *(None if variable is None else variable[...] for variable in variables),
         fan_in_axes=fan_in,

@@ -1,7 +1,6 @@
 """Raw parameters -> effective weights: one node a reparametrization."""
 
 from jaxnorm._trees._node import Reparametrization
-from jaxnorm.reparam._fold import Folded, fold_batch_norm
 from jaxnorm.reparam._linearly_constrained import LinearlyConstrained
 from jaxnorm.reparam._reparametrize import effective, parameter_count, reparametrize
 from jaxnorm.reparam._scaled import Scaled
@@ -18,7 +17,6 @@ from jaxnorm.reparam._weight_normalized import (
 
 __all__ = [
     "CenteredWeightNormalized",
-    "Folded",
     "LinearlyConstrained",
     "Reparametrization",
     "Scaled",
@@ -27,7 +25,6 @@ __all__ = [
     "WeightStandardized",
     "attach_singular_vectors",
     "effective",
-    "fold_batch_norm",
     "parameter_count",
     "power_iteration",
     "reparametrize",

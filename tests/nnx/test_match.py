@@ -7,11 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx, serialization
+from flax import nnx
 
-from jaxnorm import LinearlyConstrained, Scaled, SpectrallyNormalized, effective
+from jaxnorm import Scaled
 from jaxnorm.nnx import Functional, functionalize
-from tests.trees import assert_equal
 
 LAYERS = 12
 X = jnp.asarray(np.random.default_rng(0).normal(size=(4, 3)), jnp.float32)
@@ -135,29 +134,3 @@ def test_mixed_precision_takes_any_float_and_no_integer() -> None:
     assert output.dtype == jnp.bfloat16
     with pytest.raises(ValueError, match=r"'kernel' is int32\[3, 2\]"):
         apply(jax.tree.map(lambda x: x.astype(jnp.int32), params), state, X, train=True)
-
-
-def nodes() -> Any:
-    """Nodes of three kinds, one in another, among plain arrays."""
-    kernels = {name: jnp.arange(6.0).reshape(3, 2) + place for place, name in enumerate("abc")}
-    constrained = LinearlyConstrained.from_kernel(kernels["a"], -2)
-    return {
-        "nested": Scaled.from_kernel(constrained, -2),
-        "spectral": SpectrallyNormalized.from_kernel(kernels["b"], -2),
-        "plain": kernels["c"],
-    }
-
-
-def test_nodes_go_through_flax_serialization() -> None:
-    target = jax.tree.map(jnp.zeros_like, nodes())
-    back = serialization.from_bytes(target, serialization.to_bytes(nodes()))
-    assert jax.tree.structure(back) == jax.tree.structure(nodes())
-    assert_equal(back, nodes())
-    assert_equal(effective(jax.tree.map(jnp.asarray, back)), effective(nodes()))
-
-
-def test_bytes_of_another_kind_are_refused() -> None:
-    own = SpectrallyNormalized.from_kernel(jnp.ones((3, 2)), -2)
-    saved = serialization.to_bytes({"dense": Scaled.from_kernel(jnp.ones((3, 2)), -2)})
-    with pytest.raises(ValueError, match=r"dense is a SpectrallyNorm.*scale"):
-        serialization.from_bytes({"dense": own}, saved)

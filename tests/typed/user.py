@@ -66,11 +66,10 @@ def nodes(params: Tree, kernel: Array) -> Tree:
     raw: Tree = jn.reparametrize(params, jn.Scaled)
     estimates = jn.power_iteration(raw, iterations=1)
     raw = jn.attach_singular_vectors(raw, estimates)
-    folded: jn.reparam.Folded = jn.fold_batch_norm(
-        kernel, None, kernel[0], kernel[0], None, None, fan_in_axes=-2
-    )
+    folded = jn.fold_into_kernel(kernel, None, kernel[0], kernel[0], fan_in_axes=-2)
+    bias: Array = folded.bias
     count: int = jn.parameter_count(raw)
-    print(count, folded.bias, [node.effective().shape for node in kinds])
+    print(count, bias, [node.effective().shape for node in kinds])
     plain: Tree = jn.effective(raw)
     return plain
 

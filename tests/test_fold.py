@@ -1,4 +1,4 @@
-"""`jaxnorm.fold_batch_norm`, the pure function, against float64 NumPy."""
+"""`jaxnorm.fold_into_kernel` against float64 NumPy."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxnorm import fold_batch_norm
+from jaxnorm import fold_into_kernel
 from jaxnorm.nnx import BatchNorm
 from tests.draws import normal
 
-#: Five float32 operations an entry, on values of order one and scales up to 1/sqrt(0.1).
+#: Five float32 operations per entry, on values of order one and scales up to 1/sqrt(0.1).
 FLOAT32 = {"rtol": 2e-6, "atol": 2e-6}
 #: The same, of sums of 18 weights at most.
 SUMS = {"rtol": 2e-5, "atol": 2e-5}
@@ -35,7 +35,7 @@ def float32(x: Any) -> Any:
 
 
 def setting(case: str, parts: tuple[bool, bool, bool] = ALL, **changes: Any) -> dict[str, Any]:
-    """The arguments of the function, in float64: with a bias, a scale, an offset, or without."""
+    """Arguments of the function in float64; ``parts`` are the bias, the scale and the offset."""
     shape, axes, equation = KERNELS[case]
     kernel, output = equation.split("->")[0].split(",")[1], equation.split("->")[1]
     units = tuple(shape[kernel.index(letter)] for letter in output[1:])
@@ -49,7 +49,7 @@ def setting(case: str, parts: tuple[bool, bool, bool] = ALL, **changes: Any) -> 
 
 def folded(arguments: dict[str, Any], **changes: Any) -> Any:
     arrays = {name: float32(x) for name, x in arguments.items() if isinstance(x, np.ndarray)}
-    return fold_batch_norm(**(arguments | arrays | changes))
+    return fold_into_kernel(**(arguments | arrays | changes))
 
 
 def closed_form(a: dict[str, Any]) -> tuple[Any, Any]:
@@ -129,3 +129,13 @@ def test_float64_parts_are_not_narrowed_on_their_way_into_a_float32_kernel(wide:
 def test_fan_in_axes_out_of_range() -> None:
     with pytest.raises(ValueError, match=r"kernel.*\(-3,\)"):
         folded(setting("dense"), fan_in_axes=-3)
+
+
+def test_a_result_that_overflows_float16_is_refused() -> None:
+    """500 / sqrt(1e-5) is 1.6e5, and float16 ends at 65504; NaN and infinity are kept."""
+    arguments = setting("dense", variance=np.zeros(4), epsilon=1e-5)
+    kernel = jnp.full((5, 4), 500.0, jnp.float16)
+    with pytest.raises(ValueError, match=r"kernel.*float16"):
+        folded(arguments, kernel=kernel)
+    arguments |= {"variance": np.array([np.nan, 4.0, 4.0, 4.0])}
+    assert np.isnan(folded(arguments, kernel=kernel).kernel).any(0).tolist() == [True, *[False] * 3]

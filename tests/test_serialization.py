@@ -1,0 +1,103 @@
+"""Reparametrized kernels in the bytes of Flax and in programs of ``jax.export``."""
+
+import subprocess
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import serialization
+from jax import export
+
+import jaxnorm as jn
+from jaxnorm._node import Reparametrization, register_node, static_field
+from tests.public import ROOT
+from tests.trees import assert_equal
+
+KERNEL = jnp.arange(9.0).reshape(3, 3) + jnp.eye(3)
+
+
+def nodes() -> Any:
+    """Nodes of each kind, one inside another, among plain arrays."""
+    constrained = jn.LinearlyConstrained.from_kernel(KERNEL, (-2,))
+    kinds = (jn.WeightNormalized, jn.CenteredWeightNormalized, jn.WeightStandardized)
+    return {
+        "nested": jn.Scaled.from_kernel(constrained, (-2,)),
+        "plain": KERNEL,
+        "spectral": jn.SpectrallyNormalized.from_kernel(KERNEL, (-2,)),
+        **{kind.__name__: kind.from_kernel(KERNEL, (-2,)) for kind in kinds},
+    }
+
+
+def test_bytes_of_flax_restore_nodes() -> None:
+    target = jax.tree.map(jnp.zeros_like, nodes())
+    restored = serialization.from_bytes(target, serialization.to_bytes(nodes()))
+    assert str(jax.tree.structure(restored)) == str(jax.tree.structure(nodes()))
+    assert_equal(restored, nodes())
+    assert_equal(jn.effective(jax.tree.map(jnp.asarray, restored)), jn.effective(nodes()))
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "kind with the same fields": (jn.WeightNormalized.from_kernel(KERNEL, (-2,)), "WeightNorm"),
+    "kind with other fields": (jn.Scaled.from_kernel(KERNEL, (-2,)), "Scaled"),
+    "other fan-in axes": (jn.CenteredWeightNormalized.from_kernel(KERNEL, (-1,)), r"\w+\(-1,\)"),
+    "plain kernel": (KERNEL, "an array"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bytes_restore_into_their_own_kind_only(name: str) -> None:
+    saved, named = REFUSED[name]
+    target = {"dense": jn.CenteredWeightNormalized.from_kernel(KERNEL, (-2,))}
+    with pytest.raises(ValueError, match=rf"dense is CenteredWeightNorm.*\(-2,\).*is {named}"):
+        serialization.from_bytes(target, serialization.to_bytes({"dense": saved}))
+
+
+def test_flax_knows_nodes_whatever_was_imported() -> None:
+    """Flax is imported last, and `jaxnorm.nnx` not at all."""
+    code = """if True:
+        import sys
+        import jax.numpy as jnp
+        import jaxnorm as jn
+        raw = {"kernel": jn.Scaled.from_kernel(jnp.ones((3, 2)), (-2,))}
+        assert "flax" not in sys.modules
+        from flax import serialization
+        restored = serialization.from_bytes(raw, serialization.to_bytes(raw))
+        assert "jaxnorm.nnx" not in sys.modules
+        print(type(restored["kernel"]).__name__)"""
+    command = [sys.executable, "-c", code]
+    process = subprocess.run(command, cwd=ROOT.parent, capture_output=True, text=True, check=True)
+    assert process.stdout.split() == ["Scaled"]
+
+
+def test_exported_programs_take_nodes() -> None:
+    exported = export.export(jax.jit(jn.effective))(nodes())
+    program = export.deserialize(exported.serialize())
+    assert str(program.in_tree) == str(exported.in_tree)
+    assert_equal(program.call(nodes()), jax.jit(jn.effective)(nodes()))
+
+
+def test_a_class_may_be_defined_twice() -> None:
+    """In a notebook a cell runs again; the second class serializes with Flax too."""
+
+    def define() -> Any:
+        @register_node
+        class Twice(Reparametrization):
+            kernel: jax.Array
+            fan_in_axes: tuple[int, ...] = static_field()
+
+            @classmethod
+            def from_kernel(cls, kernel: Any, fan_in_axes: Any) -> "Twice":
+                return cls(kernel, fan_in_axes)
+
+            def effective(self) -> Any:
+                return 2 * self.kernel
+
+        return Twice
+
+    first, second = (define().from_kernel(KERNEL, (-2,)) for _ in range(2))
+    for node in (first, second):
+        restored = serialization.from_bytes(node, serialization.to_bytes(node))
+        assert type(restored) is type(node)
+        assert_equal(restored.kernel, KERNEL)
