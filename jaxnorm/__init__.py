@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from jaxnorm import (
     activations,
-    initializers,
-    losses,
     noise,
     reparam,
-    statistics,
     theory,
     transforms,
 )
@@ -20,22 +17,32 @@ from jaxnorm._constraints._metrics import metrics
 from jaxnorm._constraints._project import constraint_drift, project
 from jaxnorm._constraints._unit import center, project_to_sphere
 from jaxnorm._fold import fold_into_kernel
-from jaxnorm._tracing import first_layer, traced_layout
-from jaxnorm._trees._describe import describe
-from jaxnorm._trees._layout import Layout, exclude, flax_layout, layout_from_rules, torch_layout
-from jaxnorm.activations import gaussian_moments, jacobian_factor, rectified_moments, standardized
-from jaxnorm.initializers import data_dependent_init, variance_preserving_init
-from jaxnorm.losses import (
+from jaxnorm._gamma_decay import (
     affine_gamma_decay_strength,
-    collect_preactivations,
     gamma_decay,
     gamma_decay_strength,
-    initial_betas,
     perceptron_gamma_decay_strength,
+)
+from jaxnorm._initializers import data_dependent_init, sphere_init, variance_preserving_init
+from jaxnorm._losses import (
+    collect_preactivations,
+    initial_betas,
     positive_betas,
     total_variance_constancy,
     variance_constancy_loss,
 )
+from jaxnorm._statistics import (
+    Moments,
+    batch_moments,
+    independent_positions,
+    kurtosis,
+    merge_moments,
+    population_statistics,
+)
+from jaxnorm._tracing import first_layer, traced_layout
+from jaxnorm._trees._describe import describe
+from jaxnorm._trees._layout import Layout, exclude, flax_layout, layout_from_rules, torch_layout
+from jaxnorm.activations import gaussian_moments, jacobian_factor, rectified_moments, standardized
 from jaxnorm.noise import linear_stddev, with_scale_noise
 from jaxnorm.reparam import (
     CenteredWeightNormalized,
@@ -50,15 +57,6 @@ from jaxnorm.reparam import (
     parameter_count,
     power_iteration,
     reparametrize,
-)
-from jaxnorm.statistics import (
-    Moments,
-    batch_moments,
-    independent_positions,
-    kurtosis,
-    merge_moments,
-    population_statistics,
-    sample_variance,
 )
 from jaxnorm.transforms import (
     centered_gradient,
@@ -106,13 +104,11 @@ __all__ = [
     "gaussian_moments",
     "independent_positions",
     "initial_betas",
-    "initializers",
     "jacobian_factor",
     "kurtosis",
     "layout_from_rules",
     "linear_stddev",
     "linearly_constrain",
-    "losses",
     "merge_moments",
     "metrics",
     "nnx",
@@ -131,10 +127,9 @@ __all__ = [
     "rectified_moments",
     "reparam",
     "reparametrize",
-    "sample_variance",
+    "sphere_init",
     "sphere_projection",
     "standardized",
-    "statistics",
     "stiefel_projection",
     "theory",
     "torch_layout",

@@ -10,15 +10,16 @@ import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-from jaxnorm import with_scale_noise
-from jaxnorm.losses import (
+from jaxnorm import (
+    batch_moments,
     gamma_decay_strength,
+    independent_positions,
     perceptron_gamma_decay_strength,
     total_variance_constancy,
     variance_constancy_loss,
+    with_scale_noise,
 )
 from jaxnorm.nnx import BatchNorm, functionalize
-from jaxnorm.statistics import batch_moments, independent_positions
 from tests.devices import DEVICES, collectives, mesh
 from tests.draws import draw
 from tests.nnx.batch_norm import OPTIONS, with_values

@@ -22,12 +22,7 @@ PUBLIC = {"jaxnorm", "jaxnorm.nnx", "jaxnorm.theory"} | {
     f"jaxnorm.theory.{paper}" for paper in ("batch_norm", "cwo", "lcw", "normprop", "vcl")
 }
 #: Modules that repeat names of the top level and are going to be private.
-LEAVING = {
-    f"jaxnorm.{module}"
-    for module in (
-        *("activations", "initializers", "losses", "noise", "reparam", "statistics", "transforms"),
-    )
-}
+LEAVING = {f"jaxnorm.{module}" for module in ("activations", "noise", "reparam", "transforms")}
 #: Openings of a docstring that name nothing and do nothing.
 OPENINGS = re.compile(r"(What|That|Those|Whether|How|Of|As|The same|Likewise|Where)\b")
 #: Files with docstrings that still begin so.
@@ -36,11 +31,9 @@ UNWRITTEN = {
     *(f"_tracing/{name}.py" for name in ("__init__", "_equations", "_layers", "_layout")),
     *(f"_tracing/{name}.py" for name in ("_program", "_values", "_views", "_walk")),
     *("_trees/_axes.py", "_trees/_constrained.py", "activations/_rectified_moments.py"),
-    *("initializers/_data_dependent.py", "reparam/_scaled.py"),
+    *("reparam/_scaled.py", "transforms/_noise.py"),
     *(f"nnx/{name}.py" for name in ("__init__", "_batch_norm", "_followed", "_layer", "_layout")),
     *(f"nnx/{name}.py" for name in ("_population_norm", "_scale_and_bias", "_statistics")),
-    *(f"statistics/{name}.py" for name in ("_independent_positions", "_moments", "_shape")),
-    "transforms/_noise.py",
 }
 
 

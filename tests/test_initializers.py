@@ -1,4 +1,4 @@
-"""`initializers.sphere`: on the set, uniform on it, and usable wherever an initializer is."""
+"""`sphere_init`: on the sphere, uniform on it, and usable wherever an initializer is."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxnorm.initializers import sphere
+from jaxnorm import sphere_init
 from tests import oracles
 from tests.tolerances import BFLOAT16_DRIFT, DRIFT
 
@@ -42,7 +42,7 @@ def assert_on_set(kernel: Any, axes: Any, radius: float, centered: bool, drift: 
     ],
 )
 def test_units_are_on_the_set(key: Any, shape: Any, given: Any, axes: Any, centered: bool) -> None:
-    kernel = drawn(sphere(SQUARED_RADIUS, centered, given), key(), shape)
+    kernel = drawn(sphere_init(SQUARED_RADIUS, centered, given), key(), shape)
     assert (kernel.shape, kernel.dtype) == (shape, jnp.float32)
     assert_on_set(kernel, axes, SQUARED_RADIUS, centered, DRIFT)
 
@@ -50,7 +50,7 @@ def test_units_are_on_the_set(key: Any, shape: Any, given: Any, axes: Any, cente
 @pytest.mark.parametrize(("dtype", "drift"), [("bfloat16", BFLOAT16_DRIFT), ("float64", 1e-14)])
 def test_other_types(key: Any, dtype: str, drift: float) -> None:
     with jax.enable_x64(dtype == "float64"):
-        kernel = drawn(sphere(), key(), (16, 4), jnp.dtype(dtype))
+        kernel = drawn(sphere_init(), key(), (16, 4), jnp.dtype(dtype))
         assert kernel.dtype == dtype
         assert_on_set(kernel, (-2,), 2.0, True, drift)
 
@@ -63,7 +63,7 @@ def test_units_are_uniform_on_the_set(key: Any, centered: bool) -> None:
     Along a unit vector a of these, E (a'w)^4 = 3 c^2 / (d (d + 2)) and
     E (a'w)^6 = 15 c^3 / (d (d + 2) (d + 4)).
     """
-    units = np.asarray(sphere(SQUARED_RADIUS, centered)(key(), (FAN_IN, DRAWS)), np.float64)
+    units = np.asarray(sphere_init(SQUARED_RADIUS, centered)(key(), (FAN_IN, DRAWS)), np.float64)
     average = np.full((FAN_IN, FAN_IN), 1 / FAN_IN)
     projector = np.eye(FAN_IN) - average if centered else np.eye(FAN_IN)
     d = FAN_IN - 1 if centered else FAN_IN
@@ -85,13 +85,15 @@ def assert_mean(draws: Any, wanted: Any) -> None:
 
 
 def test_keys_decide(key: Any) -> None:
-    one, other = (drawn(sphere(), key(), (4, 3)) for _ in range(2))
+    one, other = (drawn(sphere_init(), key(), (4, 3)) for _ in range(2))
     assert (one != other).all()
 
 
 def test_models_take_it(key: Any) -> None:
-    conv = nnx.Conv(4, 4, (3, 3), feature_group_count=2, kernel_init=sphere(), rngs=nnx.Rngs(0))
-    dense = nn.Dense(3, kernel_init=sphere()).init(key(), jnp.ones((2, 5)))
+    conv = nnx.Conv(
+        4, 4, (3, 3), feature_group_count=2, kernel_init=sphere_init(), rngs=nnx.Rngs(0)
+    )
+    dense = nn.Dense(3, kernel_init=sphere_init()).init(key(), jnp.ones((2, 5)))
     assert_on_set(conv.kernel[...], (-4, -3, -2), 2.0, True, DRIFT)
     assert_on_set(dense["params"]["kernel"], (-2,), 2.0, True, DRIFT)
 
@@ -100,8 +102,8 @@ def test_models_take_it(key: Any) -> None:
 def test_a_sharded_kernel_has_the_same_numbers(key: Any, compiled: bool) -> None:
     mesh = jax.make_mesh((8,), ("units",), axis_types=(jax.sharding.AxisType.Auto,))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, "units"))
-    init = lambda key: sphere()(key, (6, 16), out_sharding=sharding)  # noqa: E731
+    init = lambda key: sphere_init()(key, (6, 16), out_sharding=sharding)  # noqa: E731
     one = key()
     kernel = (jax.jit(init) if compiled else init)(one)
     assert kernel.sharding.is_equivalent_to(sharding, 2)
-    np.testing.assert_allclose(kernel, sphere()(one, (6, 16)), rtol=DRIFT, atol=DRIFT)
+    np.testing.assert_allclose(kernel, sphere_init()(one, (6, 16)), rtol=DRIFT, atol=DRIFT)

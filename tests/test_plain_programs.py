@@ -13,12 +13,12 @@ from jaxnorm import (
     Scaled,
     WeightNormalized,
     WeightStandardized,
+    batch_moments,
     clip_by_layer_norm,
     constrain,
     effective,
     reparametrize,
 )
-from jaxnorm.statistics import batch_moments
 
 #: Large enough for any choice by size.
 KERNEL = jnp.cos(jnp.arange(3 * 3 * 64 * 64.0)).reshape(3, 3, 64, 64)

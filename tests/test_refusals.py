@@ -23,10 +23,10 @@ from jaxnorm import (
     project_to_sphere,
     propagate_normalization,
     reparametrize,
+    sphere_init,
     sphere_projection,
     stiefel_projection,
 )
-from jaxnorm.initializers import sphere
 from jaxnorm.theory import cwo
 
 SGD = optax.sgd(0.1)
@@ -61,7 +61,7 @@ CENTERING = (LinearlyConstrained, CenteredWeightNormalized, WeightStandardized)
 OF_THE_LEAF = ("project", "centered_gradient", "sphere_projection", "constrain")
 OF_ONE_KERNEL = {
     "project_to_sphere": lambda kernel: project_to_sphere(kernel, 0),
-    "sphere": lambda kernel: sphere()(jax.random.key(0), kernel.shape),
+    "sphere_init": lambda kernel: sphere_init()(jax.random.key(0), kernel.shape),
     "constrained_step": lambda kernel: cwo.constrained_step(kernel.T, kernel.T, 0.1),
     **{kind.__name__: lambda k, kind=kind: kind.from_kernel(k, -2) for kind in CENTERING},
 }
@@ -79,7 +79,7 @@ def test_single_weights_have_no_zero_sum(name: str) -> None:
 
 
 def test_uncentered_a_single_weight_is_a_sign() -> None:
-    signs = sphere(4.0, centered=False)(jax.random.key(0), (1, 64))
+    signs = sphere_init(4.0, centered=False)(jax.random.key(0), (1, 64))
     np.testing.assert_allclose(jnp.abs(signs), 2.0, rtol=1e-6)
     assert signs.min() < 0 < signs.max()
 
@@ -112,7 +112,7 @@ def test_a_radius_is_positive_and_there_for_every_kernel(name: str) -> None:
 
 def test_a_radius_of_an_initializer_is_positive() -> None:
     with pytest.raises(ValueError, match=r"0\.0.*positive"):
-        sphere(0.0)
+        sphere_init(0.0)
 
 
 @pytest.mark.parametrize("name", ["project", "constraint_drift", "metrics", "constrain"])

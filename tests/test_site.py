@@ -27,7 +27,7 @@ LISTED = [
 ]
 #: Names that the pages list by the module which offers them, until they have their place.
 UNSETTLED = {
-    *("jaxnorm.initializers.sphere", "jaxnorm.transforms.NoiseState"),
+    "jaxnorm.transforms.NoiseState",
 }
 
 

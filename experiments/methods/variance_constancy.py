@@ -11,7 +11,7 @@ from jaxtyping import Array, PyTree, Shaped
 from experiments.methods.constrained import ClippedByLayer
 from experiments.methods.part import Context, Forward, Optimizer, Output, Part
 from experiments.methods.reparametrized import logits_of, subsample
-from jaxnorm.losses import (
+from jaxnorm import (
     collect_preactivations,
     initial_betas,
     positive_betas,
@@ -40,7 +40,7 @@ class VarianceConstancy(Part):
 
     @property
     def sample_axes(self) -> tuple[int, ...] | None:
-        """As `jaxnorm.losses.variance_constancy_loss` takes them."""
+        """As `jaxnorm.variance_constancy_loss` takes them."""
         return None if self.vcl_per_channel else (0,)
 
     @property

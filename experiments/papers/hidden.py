@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, PyTree
 from experiments.training.evaluate import evaluated_weights
 from experiments.training.state import TrainState
 from experiments.training.trainer import Trainer
-from jaxnorm.losses import collect_preactivations
+from jaxnorm import collect_preactivations
 
 
 def preactivations(

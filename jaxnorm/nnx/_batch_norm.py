@@ -11,6 +11,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from jaxnorm._checks import FRACTION, NONNEGATIVE, check_number
+from jaxnorm._statistics import Moments, batch_moments, broadcast_mask
 from jaxnorm.nnx._layer import Initializer, Signature, initial
 from jaxnorm.nnx._statistics import (
     Correction,
@@ -22,8 +23,6 @@ from jaxnorm.nnx._statistics import (
     sample_axes,
     units_last,
 )
-from jaxnorm.statistics import Moments, batch_moments
-from jaxnorm.statistics._own_moments import mask_like
 
 Values = Float[Array, "..."]
 
@@ -168,7 +167,7 @@ class BatchNorm(nnx.Module):
         if running:
             normalized = normalize(last, *self._running(), self.epsilon, *self._affine())
         else:
-            kept = None if mask is None else units_last(mask_like(mask, x), self.axis)
+            kept = None if mask is None else units_last(broadcast_mask(mask, x), self.axis)
             normalized = self._trained(last, kept)
         restored = normalized if last is x else jnp.moveaxis(normalized, -1, self.axis)
         return restored.astype(self.dtype or x.dtype)

@@ -8,9 +8,9 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from jaxnorm._checks import NONNEGATIVE, check_number
+from jaxnorm._statistics import batch_moments, independent_positions
 from jaxnorm.nnx._layer import Signature
 from jaxnorm.nnx._statistics import Statistic, check_features, normalize, sample_axes
-from jaxnorm.statistics import batch_moments, independent_positions
 
 Values = Float[Array, "..."]
 

@@ -12,8 +12,8 @@ from jaxtyping import Array, Float, Shaped
 from jaxnorm._checks import NONNEGATIVE, Range, check_number
 from jaxnorm._fold import inverse_deviation
 from jaxnorm._numerics import promote
+from jaxnorm._statistics import split_groups
 from jaxnorm.nnx._layer import Signature
-from jaxnorm.statistics._own_moments import split_groups
 
 Values = Float[Array, "..."]
 

@@ -9,8 +9,7 @@ from flax import nnx
 from experiments.config import Config
 from experiments.errors import UserError
 from experiments.models.registry import build
-from jaxnorm import flax_layout, parameter_count
-from jaxnorm.losses import collect_preactivations
+from jaxnorm import collect_preactivations, flax_layout, parameter_count
 from jaxnorm.nnx import BatchNorm, functionalize
 
 #: 32 x 32 colour images and ten classes, with batch normalization.

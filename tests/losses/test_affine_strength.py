@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from jaxnorm.losses import affine_gamma_decay_strength
+from jaxnorm import affine_gamma_decay_strength
 from tests.losses.test_gamma_decay_strength import SIGMAS, M, Net
 
 

@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-from jaxnorm.losses import gamma_decay, gamma_decay_strength, perceptron_gamma_decay_strength
+from jaxnorm import gamma_decay, gamma_decay_strength, perceptron_gamma_decay_strength
 from tests.draws import draw
 
 M = 50.0

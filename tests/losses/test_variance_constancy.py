@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxnorm.losses import (
+from jaxnorm import (
     initial_betas,
     positive_betas,
     total_variance_constancy,

@@ -11,19 +11,17 @@ import pytest
 from jaxnorm import (
     Layout,
     Scaled,
+    collect_preactivations,
     constrain,
     data_dependent_init,
     effective,
     exclude,
-    layout_from_rules,
-    traced_layout,
-    variance_preserving_init,
-)
-from jaxnorm.losses import (
-    collect_preactivations,
     initial_betas,
+    layout_from_rules,
     positive_betas,
     total_variance_constancy,
+    traced_layout,
+    variance_preserving_init,
 )
 from tests import oracles
 from tests.losses.oracles import variance_constancy

@@ -8,9 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxnorm import torch_layout
-from jaxnorm.initializers import data_dependent_init
-from jaxnorm.losses import collect_preactivations
+from jaxnorm import collect_preactivations, data_dependent_init, torch_layout
 from tests.tolerances import FLOAT32
 from tests.tracing.forms import draw
 

@@ -14,6 +14,7 @@ from flax import nnx
 from jaxnorm import (
     Scaled,
     WeightNormalized,
+    collect_preactivations,
     data_dependent_init,
     effective,
     reparametrize,
@@ -21,7 +22,6 @@ from jaxnorm import (
     variance_preserving_init,
     with_scale_noise,
 )
-from jaxnorm.losses import collect_preactivations
 from jaxnorm.nnx import functionalize
 from tests.tolerances import FLOAT32
 from tests.tracing.forms import draw

@@ -79,10 +79,10 @@ def arrays(x: Array) -> list[Array]:
     activation = jn.standardized(jax.nn.relu, centered=False)
     both: tuple[Array, Array] = jn.rectified_moments(x, x)
     moments: jn.Moments = jn.merge_moments(jn.batch_moments(x, 0), jn.batch_moments(x, 0))
-    drawn: Array = jn.initializers.sphere()(jax.random.key(0), (3, 2), jnp.float32)
+    drawn: Array = jn.sphere_init()(jax.random.key(0), (3, 2), jnp.float32)
     return [
         *(jn.center(x, 0), jn.project_to_sphere(x, 0), activation(x), *both, drawn, moments.mean),
-        *(jn.kurtosis(x, 0), jn.sample_variance(x, 0), jnp.asarray(mean), jnp.asarray(stddev)),
+        *(jn.kurtosis(x, 0), jnp.asarray(mean), jnp.asarray(stddev)),
         jnp.asarray(jn.jacobian_factor(jax.nn.relu)),
     ]
 

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 
 import jaxnorm
-from jaxnorm import Scaled, losses, nnx, project, statistics
+from jaxnorm import Moments, Scaled, gamma_decay, merge_moments, nnx, project
 from jaxnorm._checks import check_seed
 from jaxnorm.theory import lcw, vcl
 from tests.wrong import Walk, Wrong
@@ -51,8 +51,8 @@ def projected(radius: Any) -> object:
     return project(PARAMS, squared_radius=radius)
 
 
-def moments(units: int) -> statistics.Moments:
-    return statistics.Moments(jnp.zeros(units), jnp.ones(units), jnp.float32(4))
+def moments(units: int) -> Moments:
+    return Moments(jnp.zeros(units), jnp.ones(units), jnp.float32(4))
 
 
 LIBRARY: Walk = {
@@ -79,10 +79,10 @@ LIBRARY: Walk = {
         jaxnorm.project_to_sphere, KERNEL, 0, jnp.array([1.0, -2.0, 3]), named="-2.0 in an array"
     ),
     "a strength of NaN": call(
-        losses.gamma_decay, PARAMS["dense"], np.float32(NAN), named="strengths is nan"
+        gamma_decay, PARAMS["dense"], np.float32(NAN), named="strengths is nan"
     ),
     "a strength of text": call(
-        losses.gamma_decay,
+        gamma_decay,
         PARAMS["dense"],
         {"kernel": None, "bias": "1"},
         named="strengths is '1'|'bias'",
@@ -101,9 +101,7 @@ LIBRARY: Walk = {
         for layer in (nnx.BatchNorm, nnx.PopulationNorm, nnx.Standardization)
         for value in (-1.0, INF)
     },
-    "moments of other units": call(
-        statistics.merge_moments, moments(1), moments(5), named="(1,) and (5,)"
-    ),
+    "moments of other units": call(merge_moments, moments(1), moments(5), named="(1,) and (5,)"),
     **{
         f"a bound for e = {value} in {bound.__name__}": call(
             bound, 3.0, 5, value, named=f"epsilon is {value}"

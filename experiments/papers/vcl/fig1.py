@@ -27,7 +27,7 @@ from experiments.reports.picture import COLOURS, new_figure
 from experiments.reports.table import mean_and_deviation
 from experiments.training.fit import fit
 from experiments.training.trainer import make_trainer
-from jaxnorm.statistics import kurtosis
+from jaxnorm import kurtosis
 
 #: What is drawn, and a control: a network without either.
 METHODS_SHOWN, CONTROL = ("bn", "vcl"), "none"

@@ -1,0 +1,319 @@
+"""Initial weights: on the sphere, or fitted layer by layer to a minibatch."""
+
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.nn.initializers import Initializer
+from jaxtyping import Array, Float, PyTree
+
+from jaxnorm._axes import negative_axes, per_unit
+from jaxnorm._constraints._unit import check_sphere, check_squared_radius, project_to_sphere
+from jaxnorm._layout import Layout, flax_layout
+from jaxnorm._node import is_node
+from jaxnorm._numerics import ROUNDING_ERRORS, nonzero, promote, rounding_floor, wide_dtype
+from jaxnorm._paths import Path, is_absent, map_entries, named_entries
+from jaxnorm._tracing import Apply, KernelCall, run_layers
+from jaxnorm.reparam._reparametrize import effective
+
+Values = Float[Array, "..."]
+
+#: The factor of each kernel, in the kernel's rank: one number or one per unit, common to the layers
+#: of a stack or one per layer.
+Factors = dict[Path, Values]
+
+
+def sphere_init(
+    squared_radius: float = 2.0,
+    centered: bool = True,
+    fan_in_axes: int | Iterable[int] | None = None,
+) -> Initializer:
+    """Initializer of units uniform on {w : ||w||^2 = c, and 1'w = 0 if centered}.
+
+    With c = 2, He et al.'s variance for ReLU networks, n Var(w) / 2 = 1, holds in every unit.
+
+    Args:
+        squared_radius: c, a positive number.
+        centered: if True, the units are zero-mean.
+        fan_in_axes: the axes of each unit's weights; None for all but the last, as in Flax.
+
+    Returns:
+        An initializer ``(key, shape, dtype) -> array``, for ``kernel_init`` of Flax, Haiku and
+        others. Calling it raises ValueError if a centered unit has a single weight.
+
+    Raises:
+        ValueError: for c that is not positive.
+
+    Under jit, pmap and shard_map the draws are those of the key and the shape that it is called
+    with, also for a kernel that is sharded by ``out_sharding``.
+
+    Example:
+        >>> kernel = sphere_init()(jax.random.key(0), (3, 3, 8, 16))
+        >>> bool(jnp.allclose((kernel**2).sum((0, 1, 2)), 2.0))
+        True
+
+    Source: Ikami et al. 2021, sections 3.1 and 3.2 (Eq. 4 for c = 2).
+    """
+    check_squared_radius(squared_radius, "the initializer")
+
+    def init(key: Array, shape: Any, dtype: Any = jnp.float32, out_sharding: Any = None) -> Values:
+        axes = range(len(shape) - 1) if fan_in_axes is None else fan_in_axes
+        axes = negative_axes(axes, len(shape), "the kernel")
+        check_sphere(jax.ShapeDtypeStruct(tuple(shape), dtype), axes, centered, "the kernel")
+        normal = jax.random.normal(key, shape, wide_dtype(dtype))
+        kernel = project_to_sphere(normal, axes, squared_radius, centered).astype(dtype)
+        if out_sharding is not None:
+            kernel = jax.lax.with_sharding_constraint(kernel, out_sharding)
+        return kernel
+
+    return init
+
+
+def variance_preserving_init(
+    apply: Apply,
+    params: PyTree,
+    *inputs: Any,
+    layout: Layout = flax_layout,
+    free: Sequence[str] = (),
+) -> PyTree:
+    """Multiplies each kernel by one scalar, so that its pre-activations have unit variance.
+
+    The function makes one pass over a minibatch in execution order: each layer gets its inputs from
+    the layers before it after their rescaling. The variance is pooled over samples, positions and
+    units, with the units' means included: Var of all the numbers w_i'x together. (With one variance
+    per unit the vanishing gradient of sigmoid networks that the paper explains does not appear.)
+    Biases are left out of the variance and do not change.
+
+    Args:
+        apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters;
+            for NNX ``lambda params, x: functional.apply(params, state, x, train=True)[0]``.
+        params: random parameters; reparametrized kernels are rescaled as such.
+        *inputs: a minibatch, and the remaining arguments of ``apply``.
+        layout: which leaves are kernels.
+        free: regular expressions, searched for in the ``/``-joined paths, of parameters that the
+            model uses as if they were inputs (learned queries), as in `traced_layout`.
+
+    Returns:
+        A tree of the same structure. A layer whose pre-activations are all equal keeps its kernel;
+        a kernel that is used twice is rescaled by its first use, and each layer of a stack, which
+        the model scans over, by its own turn. A spectrally normalized kernel has no scale to
+        change: wrap it in `Scaled`.
+
+    Raises:
+        ValueError: if the layout constrains nothing, or contains a kernel that the model does not
+            multiply its input by, or that it also multiplies in another form (its square, say), or
+            looks up (a tied embedding), or uses inside a loop other than a scan over stacked
+            kernels, one layer per turn; for a stack that is reparametrized along its layers; for an
+            empty minibatch; for pre-activations that are infinite or NaN. Under jit and in scans,
+            where values are not known, the kernel of such pre-activations becomes NaN instead.
+
+    Under jit the variance is that of the whole minibatch, however it is sharded; under pmap and
+    shard_map, of the device's own: call it once, before sharding.
+
+    Example:
+        >>> import jax
+        >>> params = {"kernel": 7 * jax.random.normal(jax.random.key(0), (16, 8))}
+        >>> x = jax.random.normal(jax.random.key(1), (64, 16))
+        >>> params = variance_preserving_init(lambda p, x: x @ p["kernel"], params, x)
+        >>> round(float((x @ params["kernel"]).var()), 3)
+        1.0
+
+    Source: Kutsuna 2019, section 4.3.
+    """
+
+    def visit(call: KernelCall, found: dict[Path, Any]) -> tuple[Values, Values]:
+        factor = found[call.path] if call.path in found else _mean_and_factor(call)[1]
+        return call.output * factor.astype(call.output.dtype), factor
+
+    plain = effective(params)
+    ranks = {path: jnp.ndim(entry) for path, entry in named_entries(plain)}
+    _, found = run_layers(apply, plain, inputs, layout, visit, alone=True, free=free)
+    factors = {
+        path: jnp.expand_dims(factor, [i for i in range(-ranks[path], 0) if i not in layers])
+        for path, (factor, layers) in found.items()
+    }
+    return _updated(params, factors, {})
+
+
+def data_dependent_init(
+    apply: Apply,
+    params: PyTree,
+    *inputs: Any,
+    layout: Layout = flax_layout,
+    free: Sequence[str] = (),
+) -> PyTree:
+    """Gives each unit pre-activations of zero mean and unit variance on one minibatch.
+
+    w_i <- w_i / s_i and b_i <- -m_i / s_i, m_i and s_i the mean and standard deviation of w_i'x
+    over samples and positions, layer by layer in execution order: each layer gets its inputs from
+    the layers before it after their own initialization. The bias is the leaf named ``bias``, or
+    Haiku's ``b`` of a ``w``, beside the kernel, of one value per unit in any shape, if the model
+    adds it to the product directly and uses it nowhere else; a layer without one only gets its
+    variance.
+
+    Args:
+        apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters;
+            for NNX ``lambda params, x: functional.apply(params, state, x, train=True)[0]``.
+        params: random parameters; reparametrized kernels are rescaled as such (`WeightNormalized`
+            then starts at g_i = ||w_i|| / s_i).
+        *inputs: a minibatch, and the remaining arguments of ``apply``.
+        layout: which leaves are kernels.
+        free: regular expressions, searched for in the ``/``-joined paths, of parameters that the
+            model uses as if they were inputs (learned queries), as in `traced_layout`.
+
+    Returns:
+        A tree of the same structure. A unit whose pre-activations are all equal keeps its weights;
+        a kernel that is used twice is initialized by its first use, and each layer of a stack,
+        which the model scans over, by its own turn; kernel and bias are then stacked along their
+        first axes.
+
+    Raises:
+        ValueError: as `variance_preserving_init`, and for a kernel that the model reshapes or
+            transposes before it uses it, or also uses along other axes, so that its units cannot be
+            told apart.
+
+    Warns:
+        UserWarning: for a bias beside a kernel that cannot be fitted, because the model adds it to
+            a sum (as a recurrent cell does), after a gain, to the products of several kernels or
+            not at all, or because it does not have one value per unit.
+
+    Under jit the moments are those of the whole minibatch, however it is sharded; under pmap and
+    shard_map, of the device's own: call it once, before sharding.
+
+    Example:
+        >>> import jax
+        >>> kernel = jax.random.normal(jax.random.key(0), (16, 8))
+        >>> x = 3 + jax.random.normal(jax.random.key(1), (64, 16))
+        >>> apply = lambda p, x: x @ p["kernel"] + p["bias"][None]
+        >>> params = data_dependent_init(apply, {"kernel": kernel, "bias": jnp.zeros(8)}, x)
+        >>> bool(jnp.allclose(apply(params, x).mean(0), 0, atol=1e-5))
+        True
+
+    Source: Salimans and Kingma 2016, section 3.
+    """
+    plain = dict(named_entries(effective(params)))
+    biases = {
+        path: leaf
+        for path, leaf in plain.items()
+        if path.name in ("bias", "b") and not is_absent(leaf)
+    }
+
+    def old_bias(call: KernelCall, units: tuple[int, ...]) -> Values | None:
+        """Bias that the model adds to this product next; None if it cannot be fitted."""
+        path = _bias_path(call.path, biases)
+        shape = (*plain[call.path].shape[: len(call.turns)], *units)
+        if call.bias is None or call.bias != path or biases[path].size != math.prod(shape):
+            return None
+        return promote(biases[path], call.output).reshape(shape)[call.turns]
+
+    def visit(call: KernelCall, found: dict[Path, Any]) -> tuple[Values, Any]:
+        if call.unit_axes is None:
+            raise _unordered_units(call.path)
+        sample_axes = [axis for axis in range(call.output.ndim) if axis not in call.unit_axes]
+        units = tuple(call.output.shape[axis] for axis in sorted(call.unit_axes))
+        old = old_bias(call, units)
+        if call.path in found:
+            new, factor = found[call.path]
+        else:
+            mean, scale = _mean_and_factor(call, tuple(sample_axes))
+            new = None if old is None else -mean * scale
+            factor = per_unit(scale, call.fan_in or ())
+        if any(factor.shape[axis] != 1 for axis in call.fan_in or ()):
+            raise _unordered_units(call.path)
+        output = promote(call.output) * jnp.expand_dims(factor.reshape(units), sample_axes)
+        if old is not None and new is not None:
+            output = output + jnp.expand_dims(new - old, sample_axes)
+        return output.astype(call.output.dtype), (new, factor)
+
+    _, found = run_layers(apply, params, inputs, layout, visit, alone=True, free=free)
+    fitted = {path: new for path, ((new, _), _) in found.items()}
+    for path, new in fitted.items():
+        if new is None and _bias_path(path, biases) in biases:
+            _warn_of_bias(path, _bias_path(path, biases))
+    return _updated(
+        params,
+        {path: factor for path, ((_, factor), _) in found.items()},
+        {_bias_path(path, biases): new for path, new in fitted.items() if new is not None},
+    )
+
+
+def _mean_and_factor(
+    call: KernelCall, sample_axes: tuple[int, ...] | None = None
+) -> tuple[Values, Values]:
+    """Mean of the pre-activations, and 1 over their standard deviation.
+
+    The factor is 1 if all values are equal up to rounding, and NaN if the variance is traced and
+    not finite. Raises ValueError for an empty minibatch and for a known variance that is not
+    finite.
+    """
+    wide = promote(call.output)
+    if not wide.size:
+        raise ValueError(
+            f"the pre-activations of the kernel {call.path!r} have the shape {wide.shape} and hold "
+            "no value: the minibatch is empty. Wanted at least one sample in the inputs."
+        )
+    mean, variance = wide.mean(sample_axes), wide.var(sample_axes)
+    if not isinstance(variance, jax.core.Tracer) and not np.isfinite(variance).all():
+        raise ValueError(
+            f"the pre-activations of the kernel {call.path!r} are infinite or NaN, or their "
+            "squares overflow, so their variance is not finite; wanted a minibatch and parameters "
+            "that are finite. Look for NaN in the inputs, and at the outputs of the layers before "
+            "this one."
+        )
+    # A sum over a whole minibatch gathers more errors than a sum over one unit's weights.
+    is_constant = variance <= rounding_floor(mean, 8 * ROUNDING_ERRORS)
+    factor = 1 / jnp.sqrt(nonzero(variance, is_constant))
+    return mean, jnp.where(jnp.isfinite(variance), factor, jnp.nan)
+
+
+def _updated(params: PyTree, factors: Factors, biases: dict[Path, Values]) -> PyTree:
+    """Parameters with rescaled kernels, plain or reparametrized, and new biases."""
+
+    def updated(path: Path, entry: Any) -> Any:
+        if path in factors:
+            return _rescaled(path, entry, factors[path])
+        if path in biases:
+            return jax.tree.map(lambda x: biases[path].reshape(x.shape).astype(x.dtype), entry)
+        return entry
+
+    return map_entries(updated, params)
+
+
+def _rescaled(path: Path, entry: Any, factor: Values) -> Any:
+    if not is_node(entry):
+        return jax.tree.map(lambda kernel: kernel * factor.astype(kernel.dtype), entry)
+    if any(factor.shape[axis] != 1 for axis in entry.fan_in_axes):
+        raise ValueError(
+            f"the kernel {path!r} is reparametrized with the fan-in axes {entry.fan_in_axes}, and "
+            "the model scans over layers, or has units, along one of them; wanted those that it "
+            "sums over. Reparametrize with the layout traced_layout(apply, params, *inputs)."
+        )
+    return entry.rescaled(factor)
+
+
+def _bias_path(kernel: Path, biases: dict[Path, Any]) -> Path:
+    """Path of a kernel's bias, which need not exist; Haiku names the two w and b."""
+    short = kernel.beside("b")
+    return short if kernel.name == "w" and short in biases else kernel.beside("bias")
+
+
+def _warn_of_bias(kernel: Path, bias: Path) -> None:
+    warnings.warn(
+        f"the model does not add the bias {bias!r} to the product of the kernel {kernel!r} "
+        "directly, or uses it elsewhere too, so it cannot take a mean out: it does not change, and "
+        "these units only get their variance. Add it to the product itself, or give it another "
+        "name if it is no bias.",
+        UserWarning,
+        stacklevel=3,
+    )
+
+
+def _unordered_units(kernel: Path) -> ValueError:
+    return ValueError(
+        f"the model reshapes or transposes the kernel {kernel!r} before it uses it, or also uses "
+        "it along other axes, so its units cannot be told apart. Leave it out of the layout."
+    )
