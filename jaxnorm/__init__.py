@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Any
 from jaxnorm import (
     activations,
     noise,
-    reparam,
     theory,
     transforms,
 )
-from jaxnorm._constrain import constrain, linearly_constrain, propagate_normalization
-from jaxnorm._constraints._metrics import metrics
-from jaxnorm._constraints._project import constraint_drift, project
-from jaxnorm._constraints._unit import center, project_to_sphere
+from jaxnorm._clip import clip_by_layer_norm
+from jaxnorm._describe import describe
 from jaxnorm._fold import fold_into_kernel
 from jaxnorm._gamma_decay import (
     affine_gamma_decay_strength,
@@ -24,6 +21,21 @@ from jaxnorm._gamma_decay import (
     perceptron_gamma_decay_strength,
 )
 from jaxnorm._initializers import data_dependent_init, sphere_init, variance_preserving_init
+from jaxnorm._kinds import (
+    CenteredWeightNormalized,
+    LinearlyConstrained,
+    Scaled,
+    WeightNormalized,
+    WeightStandardized,
+)
+from jaxnorm._layout import (
+    Layout,
+    exclude,
+    flax_layout,
+    layout_from_rules,
+    map_kernels,
+    torch_layout,
+)
 from jaxnorm._losses import (
     collect_preactivations,
     initial_betas,
@@ -31,6 +43,13 @@ from jaxnorm._losses import (
     total_variance_constancy,
     variance_constancy_loss,
 )
+from jaxnorm._methods import constrain, linearly_constrain, propagate_normalization
+from jaxnorm._metrics import constraint_drift, metrics
+from jaxnorm._node import Reparametrization
+from jaxnorm._reparametrize import effective, parameter_count, reparametrize
+from jaxnorm._spectral import SpectrallyNormalized, attach_singular_vectors, power_iteration
+from jaxnorm._sphere import center, project, project_to_sphere
+from jaxnorm._sphere_projection import centered_gradient, sphere_projection
 from jaxnorm._statistics import (
     Moments,
     batch_moments,
@@ -39,35 +58,11 @@ from jaxnorm._statistics import (
     merge_moments,
     population_statistics,
 )
+from jaxnorm._stiefel import project_to_stiefel, stiefel_projection
 from jaxnorm._tracing import first_layer, traced_layout
-from jaxnorm._trees._describe import describe
-from jaxnorm._trees._layout import Layout, exclude, flax_layout, layout_from_rules, torch_layout
 from jaxnorm.activations import gaussian_moments, jacobian_factor, rectified_moments, standardized
 from jaxnorm.noise import linear_stddev, with_scale_noise
-from jaxnorm.reparam import (
-    CenteredWeightNormalized,
-    LinearlyConstrained,
-    Reparametrization,
-    Scaled,
-    SpectrallyNormalized,
-    WeightNormalized,
-    WeightStandardized,
-    attach_singular_vectors,
-    effective,
-    parameter_count,
-    power_iteration,
-    reparametrize,
-)
-from jaxnorm.transforms import (
-    centered_gradient,
-    clean_parameters,
-    clip_by_layer_norm,
-    noise_injection,
-    perturb_scales,
-    project_to_stiefel,
-    sphere_projection,
-    stiefel_projection,
-)
+from jaxnorm.transforms import clean_parameters, noise_injection, perturb_scales
 
 __version__ = "0.1.0"
 
@@ -109,6 +104,7 @@ __all__ = [
     "layout_from_rules",
     "linear_stddev",
     "linearly_constrain",
+    "map_kernels",
     "merge_moments",
     "metrics",
     "nnx",
@@ -125,7 +121,6 @@ __all__ = [
     "project_to_stiefel",
     "propagate_normalization",
     "rectified_moments",
-    "reparam",
     "reparametrize",
     "sphere_init",
     "sphere_projection",

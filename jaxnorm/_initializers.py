@@ -12,13 +12,13 @@ from jax.nn.initializers import Initializer
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._axes import negative_axes, per_unit
-from jaxnorm._constraints._unit import check_sphere, check_squared_radius, project_to_sphere
 from jaxnorm._layout import Layout, flax_layout
 from jaxnorm._node import is_node
 from jaxnorm._numerics import ROUNDING_ERRORS, nonzero, promote, rounding_floor, wide_dtype
 from jaxnorm._paths import Path, is_absent, map_entries, named_entries
+from jaxnorm._reparametrize import effective
+from jaxnorm._sphere import check_sphere, check_squared_radius, project_to_sphere
 from jaxnorm._tracing import Apply, KernelCall, run_layers
-from jaxnorm.reparam._reparametrize import effective
 
 Values = Float[Array, "..."]
 

@@ -128,11 +128,20 @@ def kernel_axes(layout: Layout, tree: PyTree, require_some: bool = True) -> PyTr
     return jax.tree.unflatten(structure, checked)
 
 
+def list_kernels(layout: Layout, tree: PyTree, *rest: PyTree) -> list[tuple[Any, ...]]:
+    """Returns ``(path, kernel, fan_in_axes, *values)`` for each constrained kernel, in order.
+
+    ``rest`` are trees of the structure of ``tree``, whose values at the kernel are the last ones.
+    """
+    structure: Any = jax.tree.structure(tree)
+    columns = [structure.flatten_up_to(x) for x in (tree, kernel_axes(layout, tree), *rest)]
+    paths = [path for path, leaf in named_leaves(tree) if not is_absent(leaf)]
+    return [row for row in zip(paths, *columns, strict=True) if row[2] is not None]
+
+
 def kernels_by_path(layout: Layout, tree: PyTree) -> dict[Path, Axes]:
     """Returns the fan-in axes of each kernel by its path."""
-    axes = jax.tree.leaves(kernel_axes(layout, tree), is_leaf=_is_axes)
-    rows = zip(named_leaves(tree), axes, strict=True)
-    return {path: own for (path, _), own in rows if not is_absent(own)}
+    return {path: axes for path, _, axes in list_kernels(layout, tree)}
 
 
 def broadcast(setting: Setting, tree: PyTree, name: str) -> PyTree:
@@ -144,11 +153,31 @@ def broadcast(setting: Setting, tree: PyTree, name: str) -> PyTree:
     try:
         return jax.tree.broadcast(setting, tree, is_leaf=is_absent)
     except ValueError as error:
-        raise ValueError(
-            f"{name} has entries for {listed(path for path, _ in named_leaves(setting))}, and the "
-            f"parameters are {listed(path for path, _ in named_leaves(tree))}; wanted one value "
-            f"for all parameters, or a pytree prefix of them. {error}"
-        ) from error
+        raise ValueError(_prefix_mismatch(setting, tree, name)) from error
+
+
+def _prefix_mismatch(setting: Setting, tree: PyTree, name: str) -> str:
+    prefixes, paths = ([path for path, _ in named_leaves(x)] for x in (setting, tree))
+    covered = [p for path in paths for p in prefixes if path[: len(p)] == p]
+    missing = [path for path in paths if not any(path[: len(p)] == p for p in prefixes)]
+    surplus = [p for p in prefixes if p not in covered]
+    parts = [
+        f"no entry for the parameters {listed(missing)}" if missing else "",
+        f"entries for {listed(surplus)}, which are no parameters" if surplus else "",
+    ]
+    difference = " and ".join(filter(None, parts)) or "containers of other types"
+    return (
+        f"{name} is no pytree prefix of the parameters: it has {difference}. The entries are for "
+        f"{listed(prefixes)}, the parameters are {listed(paths)}. Wanted one value (or None) for "
+        "all parameters, or a tree of them that jax.tree.broadcast takes."
+    )
+
+
+def with_placeholders(tree: PyTree, updates: PyTree) -> PyTree:
+    """Returns the tree with the placeholders of ``updates``: frozen or masked leaves."""
+    return jax.tree.map(
+        lambda update, leaf: update if is_absent(update) else leaf, updates, tree, is_leaf=is_absent
+    )
 
 
 def refuse_coordinates(tree: PyTree) -> None:

@@ -52,7 +52,7 @@ class Row(NamedTuple):
 
 
 #: The paper's c per layer, as a pytree prefix.
-RADII = {"conv": 2.0, "dense": {"bias": 1.0, "kernel": 0.5}, "scaled": 3.0}
+RADII = {"conv": 2.0, "dense": 0.5, "scaled": 3.0}
 
 NOTHING = optax.identity()
 SGD = optax.sgd(0.1)

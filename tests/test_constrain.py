@@ -132,6 +132,6 @@ def test_normalization_propagates_through_unit_kernels(centered: bool) -> None:
 @pytest.mark.parametrize("call", CALLS)
 def test_kernels_that_are_raw_already_are_named(call: Any) -> None:
     raw = reparametrize(params(), Scaled, HIDDEN)
-    message = rf"{call.__name__} makes raw .*kernels at body/kernel; pass effective\(params\)"
+    message = rf"{call.__name__} takes plain .*kernels at body/kernel; pass effective\(params\)"
     with pytest.raises(ValueError, match=message):
         call(raw, optax.sgd(RATE))

@@ -105,7 +105,7 @@ def test_a_radius_is_positive_and_there_for_every_kernel(name: str) -> None:
     message = r"squared_radius is -2.0 for the parameter 'dense/kernel'.*positive number"
     with pytest.raises(ValueError, match=message):
         OF_RADII[name](two_layers(), {"conv": 2.0, "dense": -2.0})
-    message = r"squared_radius has no entry for the parameter 'dense/kernel'; it has .* conv"
+    message = r"squared_radius .*no entry for the parameters dense/kernel.* conv"
     with pytest.raises(ValueError, match=message):
         OF_RADII[name](two_layers(), {"conv": 2.0})
 
@@ -159,7 +159,7 @@ OF_PARAMETERS = {
 @pytest.mark.parametrize("name", OF_PARAMETERS)
 def test_update_needs_the_parameters(name: str) -> None:
     params, tx = OF_PARAMETERS[name](two_layers())
-    with pytest.raises(ValueError, match=rf"{name} .* got no params; call update"):
+    with pytest.raises(ValueError, match=r"got no params; call update"):
         tx.update(params, tx.init(params))
 
 

@@ -8,8 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxnorm import Reparametrization, Scaled, effective, flax_layout, reparametrize
-from jaxnorm.reparam import LinearlyConstrained
+from jaxnorm import (
+    LinearlyConstrained,
+    Reparametrization,
+    Scaled,
+    effective,
+    flax_layout,
+    reparametrize,
+)
 from tests.draws import draw
 from tests.tolerances import FLOAT32
 from tests.trees import assert_equal

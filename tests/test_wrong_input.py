@@ -51,7 +51,7 @@ def test_wrong_input_is_told_in_one_line(name, tmp_path, monkeypatch):
 
 #: What the types that annotate the library refuse before it can, while tests check them.
 UNANNOTATED = {
-    "jaxnorm.center(x, numpy.int64(3))": "ValueError: the weights array has 2 axes, and its fan-in",
+    "jaxnorm.center(x, numpy.int64(3))": "ValueError: the kernel has 2 axes, and its fan-in",
     "jaxnorm.sphere_init(radius)": "TypeError: squared_radius is '2' for the init",
     "jaxnorm.nnx.BatchNorm(3, momentum=radius)": "TypeError: momentum is '2'; wanted a number from",
 }

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from jaxnorm._reparametrize import effective
 from jaxnorm._tracing._program import Found, Program, Turns, trace
 from jaxnorm._tracing._values import Product, Step
 from jaxnorm._tracing._views import whole
@@ -15,7 +16,6 @@ from jaxnorm._trees._constrained import kernel_axes
 from jaxnorm._trees._layout import Layout
 from jaxnorm._trees._node import Axes
 from jaxnorm._trees._paths import Path, listed
-from jaxnorm.reparam._reparametrize import effective
 
 #: ``apply(params, *inputs)``: the model as a function of its plain parameters.
 Apply = Callable[..., Any]

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
+from jaxnorm._reparametrize import effective
 from jaxnorm._tracing._equations import SUMS
 from jaxnorm._tracing._program import trace
 from jaxnorm._tracing._values import Body, Step, is_checkpoint, scan_counts
@@ -13,7 +14,6 @@ from jaxnorm._tracing._walk import Walk
 from jaxnorm._trees._layout import Layout, layout_by
 from jaxnorm._trees._node import Axes
 from jaxnorm._trees._paths import Path, entries, is_absent, is_node, listed, rebuild_entries
-from jaxnorm.reparam._reparametrize import effective
 
 #: The parameters that each variable of a program depends on; none where there is no entry.
 Sources = dict[object, frozenset[Path]]

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree, UInt
 
 from jaxnorm._numerics import promote
+from jaxnorm._reparametrize import effective
 from jaxnorm._tracing import KernelCall, run_layers
 from jaxnorm._trees._constrained import (
     Setting,
@@ -20,7 +21,6 @@ from jaxnorm._trees._constrained import (
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._paths import Path, entries
 from jaxnorm.noise._noisy_affine import noisy_affine
-from jaxnorm.reparam._reparametrize import effective
 
 #: ``noisy(key, params, *inputs)``: what ``apply(params, *inputs)`` returns, with noise.
 Noisy = Callable[..., Any]

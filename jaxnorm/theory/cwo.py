@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm import _numerics
-from jaxnorm._constraints._unit import center, project_to_sphere
+from jaxnorm._sphere import center, project_to_sphere
 
 __all__ = [
     "constrained_step",

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree, UInt
 
+from jaxnorm._kinds import Scaled
 from jaxnorm._numerics import promote
 from jaxnorm._trees._constrained import Setting, check_per_unit, is_zero, setting_per_leaf
 from jaxnorm._trees._paths import Path, entries, flat_leaves, is_absent, leaves, listed, rebuild
-from jaxnorm.reparam._scaled import Scaled
 
 #: A pytree of bools that is a prefix of the parameters, or a function from them to one.
 Where = Any

@@ -58,7 +58,7 @@ def test_masked_by_a_prefix(row: Row) -> None:
     mask = {"conv": False, "dense": True, "scaled": {"bias": False, "kernel": True}}
     got = run(optax.masked(row.tx, mask), params, gradients)[0]
     parts = [
-        {"dense": tree["dense"], "scaled": {"kernel": tree["scaled"]["kernel"]}}
+        {"conv": {}, "dense": tree["dense"], "scaled": {"kernel": tree["scaled"]["kernel"]}}
         for tree in (params, gradients)
     ]
     wanted = run(row.tx, *parts)[0]

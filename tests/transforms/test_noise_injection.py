@@ -9,8 +9,14 @@ import optax
 import pytest
 import scipy.stats
 
-from jaxnorm import Scaled, clean_parameters, effective, noise_injection, perturb_scales
-from jaxnorm.reparam import WeightNormalized
+from jaxnorm import (
+    Scaled,
+    WeightNormalized,
+    clean_parameters,
+    effective,
+    noise_injection,
+    perturb_scales,
+)
 from tests.table import example_gradients, example_params
 from tests.tolerances import DIFFERENT, FLOAT32, FLOAT32_STEPS
 from tests.trees import assert_close, assert_equal, largest_difference, quick_jit

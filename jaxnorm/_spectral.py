@@ -1,4 +1,4 @@
-"""Spectral normalization: kernels of spectral norm 1, and the vectors that a loop carries."""
+"""Spectral normalization: kernels of spectral norm 1, and the singular vectors as state."""
 
 import dataclasses
 import math
@@ -8,39 +8,40 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from jaxnorm._axes import fan_in_size, negative_axes, per_unit, unit_shape
+from jaxnorm._node import Axes, Reparametrization, effective_kernel, register_node, static_field
 from jaxnorm._numerics import product, promote, quotient, root
-from jaxnorm._trees._axes import fan_in, negative_axes, per_unit, unit_shape
-from jaxnorm._trees._node import Axes, Reparametrization, kernel_of, register_node, static_field
-from jaxnorm._trees._paths import entries, is_absent
+from jaxnorm._paths import is_absent, named_entries
+from jaxnorm._stiefel import checked_stack
 
 Matrix = Float[Array, "... fan_in units"]
 Vector = Float[Array, "... units"]
 
-#: Singular vectors by the path of their kernel: arrays only, so any checkpoint library keeps them.
+#: Singular vectors by the path of their kernel; arrays only, for any checkpoint library.
 Vectors = dict[str, Float[Array, "..."]]
 
 
 @register_node
 class SpectrallyNormalized(Reparametrization):
-    """W = V / sigma(V), the largest singular value of the kernel as a (fan-in x units) matrix.
+    """Kernel divided by its largest singular value: W = V / sigma(V), V of (fan-in x units).
 
     sigma = u'Vv with the leading singular vectors held fixed, so its gradient is u v', and second
-    derivatives (Hessian products) lack what the vectors' own motion adds. Its vector is *state*,
-    not a parameter: it is None in the parameters (so nothing decays, averages or trains it), and
-    the training loop carries it: ``vectors = power_iteration(params, vectors)`` once a step and
-    ``effective(attach_singular_vectors(params, vectors))`` in the loss. Without one, `effective`
-    takes the exact vector from an eigendecomposition, as for an export. A zero kernel stays zero,
-    with zero gradients.
+    derivatives (Hessian products) lack the contribution of the vectors' own motion. The right
+    vector is *state*, not a parameter: the field is None in the parameters, so that nothing decays,
+    averages or trains it, and the training loop carries the vectors: ``vectors =
+    power_iteration(params, vectors)`` once per step and ``effective(attach_singular_vectors(params,
+    vectors))`` in the loss. Without a vector, `effective` computes the exact one by an
+    eigendecomposition, as for an export. A zero kernel stays zero, with zero gradients.
 
     On a mesh with explicit axes wrap the call: ``jax.sharding.auto_axes(effective,
-    out_sharding=...)``; the singular vectors mix all of a kernel's shards.
+    out_sharding=...)``; the singular vectors mix all shards of a kernel.
 
     Attributes:
         kernel: V, an array of the kernel's shape and type.
         vector: the right singular vector, of length the number of units, or None.
         fan_in_axes: negative axes of the kernel; static.
-        unit_axes: its other axes when it was made; axes that vmap stacks in front of it later count
-            kernels, not units. Static.
+        unit_axes: the kernel's other axes when the node was created; axes that vmap stacks in
+            front of it later count kernels, not units. Static.
 
     Example:
         >>> node = SpectrallyNormalized.from_kernel(jnp.diag(jnp.array([4.0, 1.0])), -2)
@@ -59,49 +60,55 @@ class SpectrallyNormalized(Reparametrization):
 
     @classmethod
     def from_kernel(cls, kernel: Any, fan_in_axes: int | Axes) -> "SpectrallyNormalized":
-        """The node of this kernel divided by its spectral norm."""
-        weights = kernel_of(kernel)
-        axes = negative_axes(fan_in_axes, weights.ndim, "the kernel")
-        units = tuple(axis for axis in range(-weights.ndim, 0) if axis not in axes)
-        return cls(weights, None, axes, units)
+        """Returns the node of the kernel divided by its spectral norm.
+
+        Raises ValueError for units on both sides of the fan-in, whose leading axes may count
+        kernels: ``jax.vmap`` of this call makes the node of a stack, and a kernel whose units are
+        joined to one axis is one matrix.
+        """
+        plain = effective_kernel(kernel)
+        axes = negative_axes(fan_in_axes, plain.ndim, "the kernel")
+        checked_stack(plain, axes, None, "the kernel of a SpectrallyNormalized")
+        units = tuple(axis for axis in range(-plain.ndim, 0) if axis not in axes)
+        return cls(plain, None, axes, units)
 
     def effective(self) -> Float[Array, "..."]:
-        """The kernel of spectral norm 1, computed in float32 or wider, in the kernel's type."""
+        """Returns the kernel of spectral norm 1, computed in float32 or wider, in its type."""
         matrix = self.matrix()
         held = jax.lax.stop_gradient(matrix)
         right = exact_vector(held) if self.vector is None else promote(self.vector, self.kernel)
-        # Of the length of Vv the gradient is uv', as that of u'Vv is with both vectors held.
+        # The gradient of the length of Vv is uv', like that of u'Vv with both vectors held fixed.
         right = jax.lax.stop_gradient(_normalized(right))
         sigma = _length(_times(matrix, right))
         inverse = jnp.expand_dims(
             quotient(jnp.ones_like(sigma), sigma).squeeze(-1), tuple(range(-len(self.unit_axes), 0))
         )
         wide, axes = promote(self.kernel), self.fan_in_axes
-        # One factor a unit, so that its gradient is one pass over the kernel.
+        # One factor per unit, so that its gradient is one pass over the kernel.
         factor = per_unit(jnp.broadcast_to(inverse, unit_shape(wide, axes)), axes)
         return (wide * factor).astype(self.kernel.dtype)
 
     def parameter_count(self) -> int:
-        """The kernel's size; an attached vector is no parameter."""
+        """Returns the kernel's size; an attached vector is no parameter."""
         return int(self.kernel.size)
 
     def rescaled(self, factor: Float[Array, "..."]) -> "SpectrallyNormalized":
-        """This node: a kernel of spectral norm 1 has no scale."""
+        """Returns the node unchanged: a kernel of spectral norm 1 has no scale."""
         del factor
         return self
 
     def matrix(self) -> Matrix:
-        """The kernel as (..., fan-in, units), in float32 or wider."""
+        """Returns the kernel as (..., fan-in, units), in float32 or wider."""
         wide = promote(self.kernel)
         rows, columns = len(self.fan_in_axes), len(self.unit_axes)
         moved = jnp.moveaxis(wide, self.fan_in_axes + self.unit_axes, range(-rows - columns, 0))
         stacked = moved.shape[: moved.ndim - rows - columns]
         units = math.prod(wide.shape[axis] for axis in self.unit_axes)
-        return moved.reshape(*stacked, fan_in(wide, self.fan_in_axes), units)
+        return moved.reshape(*stacked, fan_in_size(wide, self.fan_in_axes), units)
 
 
 def exact_vector(matrix: Matrix) -> Vector:
-    """The right singular vector of the largest singular value."""
+    """Returns the right singular vector of the largest singular value."""
     gram = product(matrix.mT, matrix)
     _, vectors = jnp.linalg.eigh(gram)
     leading: Vector = vectors[..., -1]
@@ -109,7 +116,7 @@ def exact_vector(matrix: Matrix) -> Vector:
 
 
 def refreshed_vector(matrix: Matrix, vector: Vector, iterations: int) -> Vector:
-    """Power iterations v <- V'Vv / ||.||, from ``vector``; a zero matrix keeps it."""
+    """Runs power iterations v <- V'Vv / ||.|| from ``vector``; a zero matrix keeps it."""
 
     def refresh(_: Any, vector: Vector) -> Vector:
         left = _normalized(_times(matrix, vector))
@@ -134,19 +141,19 @@ def _length(vector: Float[Array, "... n"]) -> Float[Array, "... 1"]:
 
 
 def power_iteration(params: PyTree, vectors: Vectors | None = None, iterations: int = 1) -> Vectors:
-    """Follows the leading singular vectors of every `SpectrallyNormalized` kernel.
+    """Updates the leading singular vectors of every `SpectrallyNormalized` kernel.
 
-    Call it once without ``vectors`` to start from the exact ones, then once a training step, before
-    or after the update; never in evaluation. A call takes O(parameters) operations.
+    Call it once without ``vectors`` to start from the exact ones, then once per training step,
+    before or after the update; never in evaluation. A call takes O(parameters) operations.
 
     Args:
         params: a tree of parameters.
-        vectors: what the last call returned, or None to start.
+        vectors: the result of the last call, or None to start.
         iterations: the number of iterations v <- V'Vv / ||V'Vv||.
 
     Returns:
-        The right singular vectors by path, unit vectors in float32 or wider; not parameters: keep
-        them beside the optimizer's state.
+        The right singular vectors by path, unit vectors in float32 or wider. They are no
+        parameters: keep them beside the optimizer's state.
 
     Raises:
         KeyError: naming a kernel of ``params`` that ``vectors`` does not know.
@@ -170,15 +177,15 @@ def power_iteration(params: PyTree, vectors: Vectors | None = None, iterations: 
 
 
 def attach_singular_vectors(params: PyTree, vectors: Vectors) -> PyTree:
-    """The parameters with each spectrally normalized kernel knowing its vector.
+    """Puts the singular vectors into the spectrally normalized kernels.
 
-    Use the function inside the loss, in front of `effective`:
+    Call it inside the loss, before `effective`:
     ``effective(attach_singular_vectors(params, vectors))``. Gradients with respect to ``params``
     have no entry for the vectors.
 
     Args:
         params: a tree of parameters.
-        vectors: what `power_iteration` returned.
+        vectors: the result of `power_iteration`.
 
     Returns:
         The same tree, with vectors in the nodes.
@@ -202,8 +209,8 @@ def attach_singular_vectors(params: PyTree, vectors: Vectors) -> PyTree:
 
 
 def _nodes(params: PyTree) -> list[tuple[str, Any]]:
-    """Every leaf, a spectrally normalized kernel being one, wherever it is nested."""
-    return [(str(path), leaf) for path, leaf in entries(params, _is_leaf)]
+    """Returns every leaf by path; a spectrally normalized kernel, nested or not, is one leaf."""
+    return [(str(path), leaf) for path, leaf in named_entries(params, _is_leaf)]
 
 
 def _is_leaf(x: Any) -> bool:

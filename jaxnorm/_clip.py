@@ -1,4 +1,4 @@
-"""Gradient clipping layer by layer."""
+"""Gradient clipping, layer by layer."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._numerics import nonzero, promote, root
-from jaxnorm._trees._paths import entries, rebuild_entries
+from jaxnorm._paths import Path, map_entries, named_entries
 
 
 def clip_by_layer_norm(
@@ -17,8 +17,8 @@ def clip_by_layer_norm(
 ) -> optax.GradientTransformation:
     """Scales each layer's update down to a joint L2 norm of at most ``max_norm``.
 
-    g_l <- g_l min(1, max_norm / ||g_l||), where a layer is the leaves that share a parent path
-    (kernel and bias of ``encoder/0``); a reparametrized kernel is one leaf of its parent.
+    g_l <- g_l min(1, max_norm / ||g_l||). The leaves that share a parent (kernel and bias of
+    ``encoder/0``) are one layer; a reparametrized kernel is one leaf of its parent.
 
     Args:
         max_norm: a positive number; infinity clips nothing.
@@ -26,14 +26,15 @@ def clip_by_layer_norm(
     Returns:
         A stateless transformation. A layer of zero gradients stays zero. A layer whose squares
         overflow float32 (entries above about 1e19), or with an infinite or NaN entry, becomes NaN.
-        ``optax.apply_if_finite`` looks at what it is given: put it around what comes after,
-        ``chain(clip_by_layer_norm(1.0), apply_if_finite(optimizer, 5))``.
+        ``optax.apply_if_finite`` tests the updates that it gets: put it around the rest of the
+        chain, ``chain(clip_by_layer_norm(1.0), apply_if_finite(optimizer, 5))``.
 
     Raises:
         ValueError: for a ``max_norm`` that is not positive.
 
-    Clip after the gradients' mean over devices: clipping each device's own gradient is another
-    method. Norms are computed in float32 or wider; shapes, types and shardings are kept.
+    Under pmap and shard_map clip after the gradients' mean over devices: clipping the gradient of
+    each device is another method. Norms are computed in float32 or wider; shapes, types and
+    shardings are kept.
 
     Example:
         >>> import jax.numpy as jnp
@@ -51,20 +52,20 @@ def clip_by_layer_norm(
     def clip(updates: PyTree, params: PyTree | None) -> PyTree:
         del params
         layers: dict[tuple[str, ...], list[Any]] = {}
-        for path, entry in entries(updates):
+        for path, entry in named_entries(updates):
             layers.setdefault(path[:-1], []).extend(jax.tree.leaves(entry))
         factors = {layer: _factor(leaves, max_norm) for layer, leaves in layers.items() if leaves}
-        clipped = [
-            jax.tree.map(lambda leaf, layer=path[:-1]: _scaled(leaf, factors[layer]), entry)
-            for path, entry in entries(updates)
-        ]
-        return rebuild_entries(updates, clipped)
+
+        def clipped(path: Path, entry: Any) -> Any:
+            return jax.tree.map(lambda leaf: _scaled(leaf, factors[path[:-1]]), entry)
+
+        return map_entries(clipped, updates)
 
     return optax.stateless(clip)
 
 
 def _factor(leaves: list[Float[Array, "..."]], max_norm: Any) -> Float[Array, ""]:
-    """min(1, max_norm / ||g||), and NaN where the norm is not finite."""
+    """Returns min(1, max_norm / ||g||), and NaN if the norm is not finite."""
     squares = [jnp.square(promote(leaf, *leaves)).sum() for leaf in leaves]
     norm = root(jnp.stack(squares).sum())
     factor = jnp.minimum(1, jnp.asarray(max_norm, norm.dtype) / nonzero(norm))

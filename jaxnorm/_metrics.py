@@ -1,0 +1,171 @@
+"""Numbers of a training step for a logger: norms, steps, and drift off the constraint."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from jaxnorm._layout import Layout, Setting, flax_layout, list_kernels
+from jaxnorm._node import Axes
+from jaxnorm._numerics import promote, quotient
+from jaxnorm._paths import Path, is_absent, listed, named_entries, named_leaves
+from jaxnorm._sphere import Kernel, broadcast_radius, check_settings, squared_norm
+
+Scalar = Float[Array, ""]
+
+_DRIFT = ("drift_sum", "drift_squared_norm")
+
+
+def constraint_drift(
+    params: PyTree, *, layout: Layout = flax_layout, squared_radius: Setting = 2.0
+) -> dict[str, Scalar]:
+    """Largest distances of the units from the centered sphere, as a metric to log.
+
+    Args:
+        params: a tree of parameters.
+        layout: which leaves are kernels, and their fan-in axes.
+        squared_radius: c, a number or a pytree prefix of them.
+
+    Returns:
+        ``sum``, the largest |1'w| of all units, and ``squared_norm``, the largest | ||w||^2 - c |;
+        float32 scalars (float64 if the parameters are).
+
+    Raises:
+        ValueError: if the layout constrains nothing, or c is not positive.
+        TypeError: for `LinearlyConstrained` kernels: pass ``effective(params)``.
+
+    Under jit, pmap and with sharded parameters the result is the same; inside shard_map parameters
+    must be whole.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> drift = constraint_drift({"kernel": jnp.array([[-1.0], [1.5]])})
+        >>> {name: float(value) for name, value in drift.items()}
+        {'squared_norm': 1.25, 'sum': 0.5}
+    """
+    radii, _ = check_settings(params, layout, squared_radius)
+    rows = list_kernels(layout, params, radii)
+    drifts = [_drifts(promote(kernel), axes, radius) for _, kernel, axes, radius in rows]
+    return {
+        "squared_norm": _stacked([norm for _, norm in drifts]).max(),
+        "sum": _stacked([total for total, _ in drifts]).max(),
+    }
+
+
+def metrics(
+    raw: PyTree,
+    updates: PyTree | None = None,
+    *,
+    layout: Layout = flax_layout,
+    squared_radius: Setting = 2.0,
+) -> dict[str, Scalar]:
+    """Flat dict of norms, steps and drift, per kernel and in total, for any logger.
+
+    For each kernel, under its path (``dense/kernel/norm``), and for all together, under ``total``:
+
+    - ``norm``: ||w||, and ``total/norm`` that of all floating parameters, ``optax.tree.norm``;
+    - ``update_norm``: ||u||, only if ``updates`` are given, and so the next one;
+    - ``relative_update``: ||u|| / ||w||; for a kernel on the sphere the angle by which it turns;
+    - ``drift_sum`` and ``drift_squared_norm``: the largest |1'w| and | ||w||^2 - c | of its units,
+      and in total the largest of all, as `constraint_drift`. Rounding alone is 1e-5 in float32.
+
+    Under ``optax.MultiSteps`` the updates are zero until the accumulated step lands, and
+    ``update_norm`` and ``relative_update`` are then 0 for every kernel: no sign of a kernel that
+    does not train. Log them after the steps for which ``tx.has_updated(state)`` is True.
+
+    Args:
+        raw: parameters, plain or reparametrized; a node counts with the field that has the kernel's
+            shape (v of a `Scaled`; its gamma counts in the total).
+        updates: the updates that ``optax.apply_updates`` is to add; ``raw`` is from before.
+        layout: which leaves are kernels, and their fan-in axes.
+        squared_radius: c, a positive number or a pytree prefix of them; for kernels that nothing
+            constrains the two drifts only say how far they are from the sphere.
+
+    Returns:
+        Scalars by name, float32 (float64 if the parameters are). The relative update of zero
+        weights is 0. Absent leaves (None, MaskedNode) count as no step.
+
+    Raises:
+        ValueError: if the layout constrains nothing, ``updates`` have other leaves than ``raw``, or
+            two kernels have the same joined path.
+        TypeError: for `LinearlyConstrained` kernels: pass ``effective(raw)``.
+
+    Each array is read once. Under jit, pmap and with sharded parameters the result is the same, at
+    one all-reduce per sharded kernel; inside shard_map parameters must be whole.
+
+    Example:
+        >>> params = {"dense": {"kernel": jnp.array([[-1.0], [1.0]]), "bias": jnp.zeros(1)}}
+        >>> steps = {"dense": {"kernel": jnp.array([[0.1], [0.1]]), "bias": jnp.zeros(1)}}
+        >>> for name, value in metrics(params, steps).items():
+        ...     print(f"{name} {value:.2f}")
+        dense/kernel/norm 1.41
+        dense/kernel/update_norm 0.14
+        dense/kernel/relative_update 0.10
+        dense/kernel/drift_sum 0.00
+        dense/kernel/drift_squared_norm 0.00
+        total/norm 1.41
+        total/update_norm 0.14
+        total/relative_update 0.10
+        total/drift_sum 0.00
+        total/drift_squared_norm 0.00
+    """
+    radii, _ = check_settings(raw, layout, squared_radius)
+    kernels = {path: (axes, radius) for path, _, axes, radius in list_kernels(layout, raw, radii)}
+    rows: dict[str, dict[str, Scalar]] = {}
+    squares: list[Scalar] = []
+    steps: list[Scalar] = []
+    for (path, leaf), step in zip(named_leaves(raw), _aligned(updates, raw), strict=True):
+        if is_absent(leaf) or not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+            continue
+        wide = promote(jnp.asarray(leaf))  # A leaf may be a Python number before its first step.
+        squares.append(jnp.square(wide).sum())
+        if step is not None:
+            steps.append(jnp.square(promote(jnp.asarray(step), wide)).sum())
+        if path in kernels:
+            drift = dict(zip(_DRIFT, _drifts(wide, *kernels[path]), strict=True))
+            rows[_entry_name(path, raw)] = _norms(squares[-1:], steps[-1:]) | drift
+    if len(rows) < len(kernels):
+        raise ValueError(f"two of the kernels {listed(kernels)} have the same path; rename one.")
+    largest = {key: _stacked([row[key] for row in rows.values()]).max() for key in _DRIFT}
+    rows["total"] = _norms(squares, steps) | largest
+    return {f"{name}/{key}": value for name, row in rows.items() for key, value in row.items()}
+
+
+def _entry_name(leaf: Path, raw: PyTree) -> str:
+    """Returns the joined path of the parameter to which a leaf belongs: a node's own path."""
+    return next(str(path) for path, _ in named_entries(raw) if leaf[: len(path)] == path)
+
+
+def _drifts(wide: Kernel, axes: Axes, squared_radius: Any) -> tuple[Scalar, Scalar]:
+    """Returns the largest |1'w| of all units, and the largest | ||w||^2 - c |."""
+    drift = jnp.abs(squared_norm(wide, axes) - broadcast_radius(squared_radius, wide, axes))
+    return jnp.abs(wide.sum(axes)).max(initial=0.0), drift.max(initial=0.0)
+
+
+def _norms(squares: list[Scalar], steps: list[Scalar]) -> dict[str, Scalar]:
+    """Returns the norms of leaves together, from their sums of squares and their updates'."""
+    norm = jnp.sqrt(_stacked(squares).sum())
+    if not steps:
+        return {"norm": norm}
+    step = jnp.sqrt(_stacked(steps).sum())
+    return {"norm": norm, "update_norm": step, "relative_update": quotient(step, norm)}
+
+
+def _stacked(scalars: list[Scalar]) -> Float[Array, " leaves"]:
+    """Stacks numbers of several types in the widest of them; one zero for an empty list."""
+    return jnp.stack([promote(x, *scalars) for x in scalars] or [jnp.zeros(())])
+
+
+def _aligned(updates: PyTree | None, raw: PyTree) -> list[Any]:
+    """Returns the update of each leaf, 0 for an absent one; without updates None for each."""
+    paths = [path for path, _ in named_leaves(raw)]
+    if updates is None:
+        return [None] * len(paths)
+    named = named_leaves(updates)
+    if [path for path, _ in named] != paths:
+        raise ValueError(
+            f"the updates are of the parameters {listed(path for path, _ in named)}, and raw has "
+            f"{listed(paths)}; pass what the optimizer's update returned for raw: metrics(raw, "
+            "updates)."
+        )
+    return [jnp.zeros(()) if is_absent(step) else step for _, step in named]

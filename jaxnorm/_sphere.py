@@ -1,0 +1,282 @@
+"""Units on a sphere: centering, the projection of a kernel, and of every kernel of a tree.
+
+Sums run over the fan-in axes, in float32 or wider; results have the kernel's own type. A kernel
+that is sharded along its fan-in costs one all-reduce per sum.
+"""
+
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PyTree
+
+from jaxnorm._axes import fan_in_size, negative_axes, per_unit, unit_shape
+from jaxnorm._checks import POSITIVE, all_zero, check_number
+from jaxnorm._layout import (
+    Layout,
+    Setting,
+    broadcast,
+    flax_layout,
+    list_kernels,
+    map_kernels,
+    refuse_coordinates,
+)
+from jaxnorm._node import Axes
+from jaxnorm._numerics import ROUNDING_ERRORS, nonzero, promote, rounding_floor
+
+Kernel = Float[Array, "..."]
+Units = Float[Array, "..."]
+
+#: Squared norm that counts as zero: below it the gradient of a quotient by the norm overflows.
+SMALLEST = 1e-36
+
+RADIUS_EXAMPLE = "the paper's c = 2 for example"
+
+
+def center(kernel: Kernel, fan_in_axes: int | Iterable[int]) -> Kernel:
+    """Subtracts each unit's mean over its fan-in axes: w - (1'w / m) 1.
+
+    Args:
+        kernel: array of any rank and floating type; a gradient or an update too.
+        fan_in_axes: the axes of one unit's weight vector; the other axes count units.
+
+    Returns:
+        An array of the same shape and type. A unit with a single weight becomes zero.
+
+    Raises:
+        ValueError: for axes that the array does not have.
+        TypeError: for weights that are not real floating-point numbers.
+
+    Under jit, vmap, pmap and with sharded arrays the result is the same; inside shard_map the
+    fan-in must be whole.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> center(jnp.array([[1.0, 2.0], [3.0, 6.0]]), 0).tolist()
+        [[-1.0, -2.0], [1.0, 2.0]]
+
+    Source: Ikami et al. 2021 (constrained weight optimization), section 3.2; Yong et al. 2020
+    apply the same map to gradients (gradient centralization).
+    """
+    axes = negative_axes(fan_in_axes, kernel.ndim, "the kernel")
+    wide = promote(kernel)
+    return (wide - wide.mean(axes, keepdims=True)).astype(kernel.dtype)
+
+
+def project_to_sphere(
+    kernel: Kernel,
+    fan_in_axes: int | Iterable[int],
+    squared_radius: float | Float[Array, "..."] = 2.0,
+    centered: bool = True,
+) -> Kernel:
+    """Projects each unit onto {w : ||w||^2 = c, and 1'w = 0 if centered}.
+
+    w <- sqrt(c) (w - mean) / ||w - mean||. If w - mean is zero (to rounding, or of a norm below
+    1e-18), every point of the sphere is equally near; the result is then zero and so is its
+    gradient. A norm whose square overflows gives NaN.
+
+    Args:
+        kernel: array of any rank and floating type.
+        fan_in_axes: the axes of one unit's weight vector; the other axes count units.
+        squared_radius: c, a positive number, or an array of one value per unit.
+        centered: if True, the mean over the fan-in is removed first.
+
+    Returns:
+        An array of the same shape and type.
+
+    Raises:
+        ValueError: for axes that the array does not have, for a centered sphere of units with a
+            single weight, which holds no point, and for c that is not positive or of another shape.
+        TypeError: for weights that are not real floating-point numbers.
+
+    Under jit, vmap, pmap and with sharded arrays the result is the same; inside shard_map the
+    fan-in must be whole.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> project_to_sphere(jnp.array([[1.0, 0.0], [3.0, 0.0]]), 0).tolist()
+        [[-1.0, 0.0], [1.0, 0.0]]
+
+    Source: Ikami et al. 2021, Eq. 11. Erratum: Eqs. 13-14, which restate it as a decay and a step
+    length, drop the factor sqrt(c): beta = 1 - sqrt(c)/||.||, alpha' = sqrt(c) alpha/||.||.
+    """
+    axes = negative_axes(fan_in_axes, kernel.ndim, "the kernel")
+    check_sphere(kernel, axes, centered, "the kernel")
+    check_squared_radius(squared_radius, "the kernel")
+    deviation, factor = to_sphere(promote(kernel), axes, squared_radius, centered)
+    return (deviation * factor).astype(kernel.dtype)
+
+
+def project(
+    params: PyTree,
+    *,
+    layout: Layout = flax_layout,
+    squared_radius: Setting = 2.0,
+    centered: Setting = True,
+) -> PyTree:
+    """Projects every kernel onto {w : ||w||^2 = c, and 1'w = 0 if centered}, unit by unit.
+
+    `project_to_sphere` of each kernel. Call it once on initial parameters, and after
+    ``optax.apply_updates`` on bfloat16 parameters if their rounding matters.
+
+    Args:
+        params: a tree of parameters; reparametrization nodes are constrained in their kernel-shaped
+            fields.
+        layout: which leaves are kernels, and their fan-in axes.
+        squared_radius: c, a positive number or a pytree prefix of them.
+        centered: if True, the units are also zero-mean; a bool, or a pytree prefix of them.
+
+    Returns:
+        A tree of the same structure, shapes and types. A unit whose centered weights are zero
+        becomes zero, since no point is nearest.
+
+    Raises:
+        ValueError: if the layout constrains nothing, a centered unit has a single weight, or c is
+            not positive.
+        TypeError: for `LinearlyConstrained` kernels, which store coordinates, not weights.
+
+    Warns:
+        UserWarning: inside shard_map, for a kernel that varies along a mesh axis: the sums are
+            those of each shard, which is wrong if the fan-in is split.
+
+    Under jit, pmap, shard_map and with sharded parameters the result is the same; no collective is
+    needed unless a kernel is sharded along its fan-in, which needs jit.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> params = {"kernel": jnp.array([[1.0], [3.0]]), "bias": jnp.ones(1)}
+        >>> project(params)["kernel"].tolist()
+        [[-1.0], [1.0]]
+
+    Source: Ikami et al. 2021, Eqs. 2 and 11.
+    """
+    settings = check_settings(params, layout, squared_radius, centered)
+    return map_kernels(project_to_sphere, layout, params, *settings)
+
+
+def to_sphere(
+    wide: Kernel, axes: Axes, squared_radius: Any, centered: bool
+) -> tuple[Kernel, Units]:
+    """Returns each unit's deviation from its mean, and the factor that puts it on the sphere.
+
+    The mean is subtracted first, so that an offset of any size cancels before the squares. The
+    factor is zero, with no gradient, if the deviation is zero.
+    """
+    mean = wide.mean(axes, keepdims=True) if centered else jnp.zeros((), wide.dtype)
+    mean = jax.lax.stop_gradient(mean)
+    floor = rounding_floor(mean, count=fan_in_size(wide, axes))
+    # The pass of the squares removes the rounding error that this mean leaves.
+    deviation, factor, _ = near_sphere(wide - mean, axes, squared_radius, centered, floor)
+    return deviation, factor
+
+
+def near_sphere(
+    wide: Kernel, axes: Axes, squared_radius: Any, centered: bool, floor: Any = 0.0
+) -> tuple[Kernel, Units, Bool[Array, "..."]]:
+    """Does `to_sphere` in one pass, for units of a mean near zero; also returns if a point exists.
+
+    ||w - mean||^2 = ||w||^2 - m mean^2 cancels little if the mean is small.
+    """
+    size, squares = fan_in_size(wide, axes), squared_norm(wide, axes)
+    mean = wide.mean(axes, keepdims=True) if centered else jnp.zeros((), wide.dtype)
+    squared_mean = size * jnp.square(mean)
+    squares = squares - squared_mean
+    rounding = ROUNDING_ERRORS * float(jnp.finfo(wide.dtype).eps) * squared_mean
+    # Written so that NaN counts as a point: NaN must stay visible in the result.
+    exists = ~(squares <= SMALLEST + rounding + floor)
+    # The square is replaced before its root is taken, or the other branch makes the gradient NaN.
+    norm = jnp.sqrt(nonzero(squares, ~exists))
+    norm = jnp.where(norm < jnp.inf, norm, jnp.nan)
+    factor = jnp.sqrt(broadcast_radius(squared_radius, wide, axes)) / norm
+    return wide - mean, jnp.where(exists, factor, 0.0), exists
+
+
+def squared_norm(wide: Kernel, axes: Axes) -> Float[Array, "..."]:
+    """Returns ||w||^2 per unit, with the fan-in axes kept as axes of size 1."""
+    return jnp.square(wide).sum(axes, keepdims=True)
+
+
+def broadcast_radius(squared_radius: Any, wide: Kernel, axes: Axes) -> Float[Array, "..."]:
+    """Returns c as a scalar, or as one value per unit with the fan-in axes as axes of size 1.
+
+    Raises ValueError for any other shape, which would broadcast against the weights of a unit.
+    """
+    radius, units = jnp.asarray(squared_radius, wide.dtype), unit_shape(wide, axes)
+    kept = tuple(1 if n - wide.ndim in axes else size for n, size in enumerate(wide.shape))
+    if radius.shape in ((), kept):
+        return radius
+    if radius.shape != units:
+        raise ValueError(
+            f"squared_radius is an array of shape {radius.shape} for a parameter of shape "
+            f"{wide.shape} with the fan-in axes {axes}; wanted a number, or one for each unit, of "
+            f"shape {units}."
+        )
+    return per_unit(radius, axes)
+
+
+def check_settings(
+    params: PyTree,
+    layout: Layout,
+    squared_radius: Setting,
+    centered: Setting = False,
+    own_norms: bool = False,
+) -> tuple[PyTree, PyTree]:
+    """Returns the settings of each leaf, checked at each kernel.
+
+    With ``own_norms`` a radius of None means the norm that a unit has. Raises an error that names
+    the kernel if its set is empty.
+    """
+    radii = broadcast(squared_radius, params, "squared_radius")
+    flags = broadcast(centered, params, "centered")
+    refuse_coordinates(params)
+    for path, kernel, axes, radius, flag in list_kernels(layout, params, radii, flags):
+        name = f"the parameter {path!r}"
+        if not isinstance(flag, bool):
+            raise TypeError(f"centered is {flag!r} for {name}; wanted a bool.")
+        check_sphere(kernel, axes, flag, name)
+        if radius is not None or not own_norms:
+            check_squared_radius(radius, name)
+        elif all_zero(kernel):
+            raise ValueError(
+                f"the weights of {path!r} are all zero, and squared_radius=None keeps each "
+                "unit's norm, so they would stay zero. Give it a radius, in a pytree prefix, "
+                "or random weights, or leave it out of the layout, with exclude."
+            )
+        _warn_of_shards(kernel, axes, name)
+    return radii, flags
+
+
+def check_squared_radius(squared_radius: Any, name: str) -> None:
+    """Raises for a radius that is no positive number; traced radii pass."""
+    if squared_radius is None:
+        raise ValueError(
+            f"squared_radius is None for {name}; wanted a positive number, {RADIUS_EXAMPLE}."
+        )
+    check_number(squared_radius, POSITIVE, f"squared_radius for {name}", RADIUS_EXAMPLE)
+
+
+def check_sphere(kernel: Any, axes: Axes, centered: bool, name: str) -> None:
+    """Raises ValueError for centered units of a single weight, which are zero and on no sphere."""
+    if centered and fan_in_size(kernel, axes) == 1:
+        raise ValueError(
+            f"{name} of shape {tuple(kernel.shape)} has units with one weight each (fan-in axes "
+            f"{axes}): centered, they are zero and never train. Leave it out of the layout, with "
+            "exclude (None for it in layout_from_rules), or pass centered=False where there is a "
+            "sphere."
+        )
+
+
+def _warn_of_shards(kernel: Any, axes: Axes, name: str) -> None:
+    """Warns of a kernel that is a shard inside shard_map: its sums are the shard's own."""
+    varying = getattr(jax.typeof(kernel), "vma", None) if isinstance(kernel, jax.Array) else None
+    if varying:
+        warnings.warn(
+            f"{name} varies along the mesh axes {tuple(sorted(varying))} inside shard_map, so each "
+            f"shard sums over its own part of the fan-in axes {axes}. That is right if the units "
+            "are split over the mesh, and wrong if the fan-in is: call this under jit then, which "
+            "sums over all shards.",
+            UserWarning,
+            stacklevel=1,
+        )

@@ -1,0 +1,240 @@
+"""The sphere as an edit of the update, and centered gradients: optax transformations."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import PyTree
+
+from jaxnorm._layout import (
+    Layout,
+    Setting,
+    broadcast,
+    flax_layout,
+    kernel_axes,
+    map_with_axes,
+    with_placeholders,
+)
+from jaxnorm._node import Axes
+from jaxnorm._numerics import promote
+from jaxnorm._paths import is_absent
+from jaxnorm._sphere import Kernel, center, check_settings, near_sphere, squared_norm
+
+
+class OwnNormsState(NamedTuple):
+    """State of a `sphere_projection` whose units keep the norms that they had at ``init``.
+
+    Attributes:
+        squared_norms: the parameters' structure with ||w||^2 per unit of a constrained kernel, in
+            float32 or wider with the fan-in axes as axes of size 1; MaskedNode elsewhere.
+    """
+
+    squared_norms: PyTree
+
+
+def sphere_projection(
+    *,
+    layout: Layout = flax_layout,
+    squared_radius: Setting = 2.0,
+    centered: Setting = True,
+    tangent: bool = False,
+) -> optax.GradientTransformation:
+    """Edits the update so that params + update is on {w : ||w||^2 = c, and 1'w = 0 if centered}.
+
+    The edit is the exact Euclidean projection of params + update, unit by unit, whatever optimizer
+    made the update. **Put it last in the chain**: a later transformation moves the weights off the
+    set. The first update also lands on the set from parameters that are not on it.
+
+    Before it, `centered_gradient` is redundant for a linear optimizer (SGD, momentum, weight
+    decay): both lead to the same weights, and the projection alone saves a pass. Under Adam they
+    differ.
+
+    Args:
+        layout: which leaves are kernels, and their fan-in axes.
+        squared_radius: c; a positive number, a pytree prefix of numbers (the paper's c per layer)
+            and of arrays with one value per unit, or None: each unit keeps the norm that it had at
+            ``init``.
+        centered: if True, the units are also zero-mean; a bool, or a pytree prefix of them.
+        tangent: if True, the update is first projected onto the tangent space at the old weights,
+            u <- u - (w'u / ||w||^2) w, with u and w centered if the units are: a step of Riemannian
+            optimization with the projection as its retraction. The part of the optimizer's step
+            that only changes the norm (weight decay, the radial part of Adam's step) then does not
+            change the length of the step on the sphere.
+
+    Returns:
+        A transformation whose ``update`` needs ``params``; stateless, unless units keep their own
+        norms, which are then the state: one number per unit. If the centered point is zero the
+        projection is not unique, and the unit keeps its old weights. An update has the type of the
+        parameters, or its own if that is wider. If squares overflow it is NaN.
+
+    Raises:
+        ValueError: in ``init``, if the layout constrains nothing, if a centered unit has a single
+            weight, if c is not positive, or if a kernel that is to keep its norms is all zero; in
+            ``update``, without ``params``.
+        TypeError: in ``init``, for `LinearlyConstrained` kernels: ``centered`` keeps the sums of
+            plain ones at zero.
+
+    Warns:
+        UserWarning: in ``init`` inside shard_map, as `project`.
+
+    The projection is a function of one parameter at a time, so the result is the same under jit,
+    pmap and shard_map with replicated parameters; kernels sharded along their fan-in need jit,
+    which adds two all-reduces per kernel. In float32 the drift stays below 1e-5 for thousands of
+    steps. In bfloat16 the weights are rounded after the projection: ||w||^2 is then right to 2^-7
+    relative, and `project` after ``optax.apply_updates`` removes the rounding of the addition.
+    float16 rounds the usual ``eps`` of Adam to 0, and its steps to NaN, with or without a
+    projection: give it ``eps=1e-4``.
+
+    Under ``optax.inject_hyperparams`` name ``layout`` and ``centered`` in ``static_args``, because
+    it takes any callable for a schedule.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> params = {"kernel": jnp.array([[-1.0], [1.0]])}
+        >>> tx = optax.chain(optax.sgd(0.1), sphere_projection())
+        >>> gradient = {"kernel": jnp.array([[5.0], [3.0]])}
+        >>> update, _ = tx.update(gradient, tx.init(params), params)
+        >>> optax.apply_updates(params, update)["kernel"].tolist()
+        [[-1.0], [1.0]]
+
+    Source: Ikami et al. 2021, Eq. 11. Erratum: Eqs. 13-14 drop the factor sqrt(c). The tangent step
+    is that of Absil et al. 2008, section 4.1 (projections as retractions).
+    """
+
+    def init(params: PyTree) -> Any:
+        settings = check_settings(params, layout, squared_radius, centered, own_norms=True)
+        norms = _squared_norms(params, layout, settings[0])
+        known = all(map(is_absent, jax.tree.leaves(norms, is_leaf=is_absent)))
+        return optax.EmptyState() if known else OwnNormsState(norms)
+
+    def project_sum(
+        kernel: Kernel, update: Kernel, axes: Axes, squared_radius: Any, centered: bool
+    ) -> Kernel:
+        step = _tangent_part(update, kernel, axes, centered) if tangent else update
+        deviation, factor, exists = near_sphere(kernel + step, axes, squared_radius, centered)
+        return jnp.where(exists, deviation * factor, kernel)
+
+    def update(updates: PyTree, state: Any, params: PyTree | None = None) -> tuple[PyTree, Any]:
+        radii = broadcast(squared_radius, updates, "squared_radius")
+        if isinstance(state, OwnNormsState):
+            norms = with_placeholders(state.squared_norms, updates)
+            radii = jax.tree.map(
+                lambda norm, radius: norm if radius is None else radius,
+                *(norms, radii),
+                is_leaf=is_absent,
+            )
+        flags = broadcast(centered, updates, "centered")
+        edited = edit_updates(project_sum, layout, updates, params, radii, flags)
+        return edited, state
+
+    return optax.GradientTransformation(init, update)
+
+
+def edit_updates(
+    target: Callable[..., Kernel],
+    layout: Layout,
+    updates: PyTree,
+    params: PyTree | None,
+    *settings: PyTree,
+) -> PyTree:
+    """Edits the update of each kernel so that kernel + update is a target.
+
+    Args:
+        target: ``target(kernel, update, fan_in_axes, *settings)``, of a kernel and its update in
+            float32 or wider.
+        layout: which leaves are kernels.
+        updates: the tree of updates.
+        params: the tree of parameters before them.
+        *settings: trees of one value per leaf.
+
+    Returns:
+        The edited updates, in the wider type of the parameters and the updates. They lead to the
+        stored value of the target, and so make up for its rounding; an update in bfloat16 would
+        leave float32 weights off the set.
+    """
+    if params is None:
+        raise ValueError(
+            "the projection edits params + update and got no params; call update(gradients, state, "
+            "params)."
+        )
+
+    def edit(update: Kernel, axes: Axes, kernel: Kernel, *values: Any) -> Kernel:
+        wide = promote(kernel, update)
+        projected = target(wide, promote(update, kernel), axes, *values)
+        stored = promote(projected.astype(kernel.dtype), update)
+        dtype = max(kernel.dtype, update.dtype, key=lambda kind: jnp.finfo(kind).bits)
+        return (stored - wide).astype(dtype)
+
+    axes = kernel_axes(layout, updates, require_some=False)
+    return map_with_axes(edit, axes, updates, with_placeholders(params, updates), *settings)
+
+
+def centered_gradient(layout: Layout = flax_layout) -> optax.GradientTransformation:
+    """Subtracts each unit's mean from the gradient: g <- g - (1'g / m) 1.
+
+    Under SGD with momentum and weight decay, zero-mean weights then stay zero-mean. Under Adam they
+    do not, whatever precedes it: put `sphere_projection` last in the chain. Before that projection
+    and a linear optimizer (SGD, momentum, decay) the transformation changes nothing, since the
+    projection removes the mean anyway: leave it out and save a pass.
+
+    ``optax.centralize`` averages over all axes but the first, which is right for PyTorch's (out,
+    in, ...); on a kernel of Flax it averages over the outputs. `centered_gradient` asks the layout.
+
+    Args:
+        layout: which leaves are kernels, and their fan-in axes.
+
+    Returns:
+        A stateless transformation.
+
+    Raises:
+        ValueError: in ``init``, if the layout constrains nothing, or for units with a single
+            weight: their centered gradient is zero, and they would never train.
+        TypeError: in ``init``, for `LinearlyConstrained` kernels, whose gradients are centered
+            already: leave it out.
+
+    The transformation commutes with averaging over devices, so it gives the same under jit, pmap
+    and shard_map, before or after the gradients' mean; shapes, types and shardings are kept.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> gradient = {"kernel": jnp.array([[1.0, 2.0], [3.0, 6.0]])}
+        >>> tx = centered_gradient()
+        >>> tx.update(gradient, tx.init(gradient))[0]["kernel"].tolist()
+        [[-1.0, -2.0], [1.0, 2.0]]
+
+    Source: Ikami et al. 2021, Algorithm 1; Yong et al. 2020 (gradient centralization).
+    """
+
+    def init(params: PyTree) -> optax.EmptyState:
+        check_settings(params, layout, 1.0, centered=True)
+        return optax.EmptyState()
+
+    def centered(updates: PyTree, params: PyTree | None) -> PyTree:
+        del params
+        return map_with_axes(center, kernel_axes(layout, updates, require_some=False), updates)
+
+    return optax.GradientTransformation(init, optax.stateless(centered).update)
+
+
+def _squared_norms(params: PyTree, layout: Layout, radii: PyTree) -> PyTree:
+    """Returns ||w||^2 per unit of the kernels without a radius, MaskedNode for other leaves."""
+
+    def norms(leaf: Any, axes: Axes | None, radius: Any) -> Any:
+        if axes is None or radius is not None:
+            return optax.MaskedNode()
+        return squared_norm(promote(leaf), axes)
+
+    return jax.tree.map(norms, params, kernel_axes(layout, params), radii)
+
+
+def _tangent_part(update: Kernel, kernel: Kernel, axes: Axes, centered: bool) -> Kernel:
+    """Removes the update's part along the weights, and its mean if units are centered.
+
+    Weights that are zero have no tangent space: their update is only centered.
+    """
+    update = center(update, axes) if centered else update
+    deviation, factor, _ = near_sphere(kernel, axes, 1.0, centered)
+    direction = deviation * factor
+    return update - (update * direction).sum(axes, keepdims=True) * direction
