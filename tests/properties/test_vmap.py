@@ -29,7 +29,8 @@ def stacked_nodes(seed: int) -> dict:
     """Nodes made by a vmapped function, with positive axes that are right only inside it."""
     draw = np.random.default_rng(seed)
     kernels = jnp.asarray(draw.normal(size=(SETS, 4, 8)), jnp.float32)
-    return {"dense": {"kernel": jax.vmap(lambda k: Scaled.from_kernel(k, (0,)))(kernels)}}
+    nodes = jax.vmap(lambda kernel: Scaled.from_kernel(kernel, (0,)))(kernels)
+    return {"conv": {}, "dense": {"kernel": nodes}, "scaled": {}}
 
 
 def run_each(tx: optax.GradientTransformation, params: dict, gradients: dict) -> Any:

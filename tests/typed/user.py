@@ -38,7 +38,8 @@ def layouts(params: Tree, x: Array) -> list[jn.Layout]:
     rules: jn.Layout = jn.layout_from_rules([("kernel$", -2), ("bias", None)])
     traced: jn.Layout = jn.traced_layout(apply, params, x)
     text: str = jn.describe(params, traced)
-    print(text, jn.first_layer(apply, params, x))
+    sums: Tree = jn.map_kernels(lambda kernel, axes: kernel.sum(axes), traced, params)
+    print(text, sums, jn.first_layer(apply, params, x))
     return [jn.flax_layout, jn.torch_layout, rules, traced, jn.exclude("^head/", layout=rules)]
 
 
