@@ -130,14 +130,7 @@ def gamma_decay_strength(
     # The zeros of the first position are sharded as the samples are.
     zeros = jax.tree.map(lambda u: jnp.zeros_like(promote(u[:, *(0,) * (u.ndim - 2)])), normalized)
     return _curvature_strength(
-        loss,
-        zeros,
-        batch_size,
-        key=key,
-        probes=probes,
-        excess_kurtosis=excess_kurtosis,
-        nonnegative=nonnegative,
-        axis_name=axis_name,
+        loss, zeros, batch_size, excess_kurtosis, nonnegative, key, probes, axis_name
     )
 
 
@@ -218,14 +211,7 @@ def affine_gamma_decay_strength(
     count = len(jax.tree.leaves(samples)[0])
     zeros = jax.tree.map(lambda x: jnp.zeros((count, *x.shape), wide_dtype(x.dtype)), scales)
     return _curvature_strength(
-        mean_loss,
-        zeros,
-        batch_size,
-        key=key,
-        probes=probes,
-        excess_kurtosis=excess_kurtosis,
-        nonnegative=nonnegative,
-        axis_name=axis_name,
+        mean_loss, zeros, batch_size, excess_kurtosis, nonnegative, key, probes, axis_name
     )
 
 
@@ -279,11 +265,10 @@ def _curvature_strength(
     loss: PairLoss,
     zeros: PyTree,
     batch_size: Setting,
-    *,
-    key: Array,
-    probes: int,
     excess_kurtosis: Setting,
     nonnegative: bool,
+    key: Array,
+    probes: int,
     axis_name: Hashable | None,
 ) -> PyTree:
     """Zeta = 1/2 [(rho + 2) / (4 M) D_a + (1 / M) D_b] per unit.

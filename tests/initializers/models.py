@@ -1,36 +1,33 @@
-"""A deep sigmoid network, and what its layers compute in float64 NumPy."""
+"""A deep sigmoid network, and the pre-activations of its layers in float64 NumPy."""
 
-import itertools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-DEPTH, WIDTH = 20, 64
+WIDTH = 64
 
 
 def sigmoid(x: Any) -> Any:
-    """Of floats, not of arrays of a library: JAX's and NumPy's have the same ``tanh``."""
+    """Sigmoid of floats, through the ``tanh`` of JAX or NumPy."""
     tanh = np.tanh if isinstance(x, np.ndarray) else jnp.tanh
     return 0.5 * tanh(0.5 * x) + 0.5
 
 
-def layers(depth: int = DEPTH, width: int = WIDTH, inputs: int = WIDTH) -> dict[str, Any]:
-    """Kernels named so that their alphabetical order, 0 1 10 11 ... 2, is not their own."""
-    draw = np.random.default_rng(0)
-    sizes = [inputs] + [width] * depth
-    kernels = [draw.normal(size=pair) for pair in itertools.pairwise(sizes)]
-    biases = [0.1 * draw.normal(size=width) for _ in range(depth)]
-    pairs = zip(kernels, biases, strict=True)
+def layers(depth: int) -> dict[str, Any]:
+    """Kernels named so that their alphabetical order, 0 1 10 11 ... 2, is not that of the model."""
+    random = np.random.default_rng(0)
+    kernels = [random.normal(size=(WIDTH, WIDTH)) for _ in range(depth)]
+    biases = [0.1 * random.normal(size=WIDTH) for _ in range(depth)]
     return {
         f"layer_{i}": {"kernel": jnp.asarray(w, jnp.float32), "bias": jnp.asarray(b, jnp.float32)}
-        for i, (w, b) in enumerate(pairs)
+        for i, (w, b) in enumerate(zip(kernels, biases, strict=True))
     }
 
 
 def mlp(params: Any, x: Any) -> Any:
-    """A sigmoid MLP with biases; the last layer is sigmoid too, which changes nothing here."""
+    """A sigmoid MLP with biases, with a sigmoid after the last layer too."""
     for number in range(len(params)):
         layer = params[f"layer_{number}"]
         x = sigmoid(x @ layer["kernel"] + layer["bias"][None])

@@ -1,4 +1,4 @@
-"""The variance constancy loss in float64 NumPy, as the paper and its authors' code have it."""
+"""Variance constancy loss in float64 NumPy, unit by unit, as in the paper and its authors' code."""
 
 from typing import Any
 
@@ -14,12 +14,13 @@ def unit_loss(pair: Any, beta: Any) -> Any:
 def variance_constancy(
     x: Any, beta: Any, n: int, sample_axes: tuple[int, ...] = (0,), groups: int = 1
 ) -> float:
-    """Group by group and unit by unit: the first two consecutive subsets of n samples."""
+    """Mean over groups and units, for the first two consecutive subsets of n samples."""
     wide = np.asarray(x, np.float64)
-    others = [axis for axis in range(1, wide.ndim) if axis in sample_axes]
+    positions = [axis for axis in range(1, wide.ndim) if axis in sample_axes]
     units = [axis for axis in range(1, wide.ndim) if axis not in sample_axes]
-    last = np.transpose(wide, (0, *others, *units))
-    flat = last.reshape(len(wide), int(np.prod([wide.shape[a] for a in others], dtype=int)), -1)
+    units_last = np.transpose(wide, (0, *positions, *units))
+    count = int(np.prod([wide.shape[axis] for axis in positions], dtype=int))
+    flat = units_last.reshape(len(wide), count, -1)
     betas = np.broadcast_to(np.asarray(beta, np.float64).ravel(), flat.shape[2])
     terms = [
         unit_loss((part[:n, :, unit], part[n : 2 * n, :, unit]), betas[unit])

@@ -15,16 +15,16 @@ from tests.tolerances import BFLOAT16_DRIFT, DRIFT
 
 # A mean of N draws strays by more than five standard errors once in two million.
 DRAWS, STANDARD_ERRORS = 100_000, 5
-# The fewer dimensions, the farther other laws are from uniform (points of a cube, scaled: 6 %).
+# In few dimensions other laws are far from uniform (scaled points of a cube: 6 %).
 FAN_IN, SQUARED_RADIUS = 3, 3.0
 
 
-def drawn(init: Any, *arguments: Any) -> Any:
-    """Compiled as one, which is faster than operation by operation."""
+def run(init: Any, *arguments: Any) -> Any:
+    """Compiles the initializer, which is faster than operation by operation."""
     return jax.jit(init, static_argnums=(1, 2))(*arguments)
 
 
-def assert_on_set(kernel: Any, axes: Any, radius: float, centered: bool, drift: float) -> None:
+def assert_on_sphere(kernel: Any, axes: Any, radius: float, centered: bool, drift: float) -> None:
     sums, norms = oracles.sums_and_squared_norms(kernel, axes)
     np.testing.assert_allclose(norms, radius, rtol=drift)
     if centered:
@@ -33,7 +33,7 @@ def assert_on_set(kernel: Any, axes: Any, radius: float, centered: bool, drift: 
 
 @pytest.mark.parametrize("centered", [True, False])
 @pytest.mark.parametrize(
-    ("shape", "given", "axes"),
+    ("shape", "fan_in_axes", "axes"),
     [
         ((6, 4), None, (-2,)),
         ((3, 3, 2, 4), None, (-4, -3, -2)),
@@ -41,25 +41,27 @@ def assert_on_set(kernel: Any, axes: Any, radius: float, centered: bool, drift: 
         ((4, 3, 2), (-1, 1), (-2, -1)),
     ],
 )
-def test_units_are_on_the_set(key: Any, shape: Any, given: Any, axes: Any, centered: bool) -> None:
-    kernel = drawn(sphere_init(SQUARED_RADIUS, centered, given), key(), shape)
+def test_units_are_on_the_sphere(
+    key: Any, shape: Any, fan_in_axes: Any, axes: Any, centered: bool
+) -> None:
+    kernel = run(sphere_init(SQUARED_RADIUS, centered, fan_in_axes), key(), shape)
     assert (kernel.shape, kernel.dtype) == (shape, jnp.float32)
-    assert_on_set(kernel, axes, SQUARED_RADIUS, centered, DRIFT)
+    assert_on_sphere(kernel, axes, SQUARED_RADIUS, centered, DRIFT)
 
 
 @pytest.mark.parametrize(("dtype", "drift"), [("bfloat16", BFLOAT16_DRIFT), ("float64", 1e-14)])
 def test_other_types(key: Any, dtype: str, drift: float) -> None:
     with jax.enable_x64(dtype == "float64"):
-        kernel = drawn(sphere_init(), key(), (16, 4), jnp.dtype(dtype))
+        kernel = run(sphere_init(), key(), (16, 4), jnp.dtype(dtype))
         assert kernel.dtype == dtype
-        assert_on_set(kernel, (-2,), 2.0, True, drift)
+        assert_on_sphere(kernel, (-2,), 2.0, True, drift)
 
 
 @pytest.mark.parametrize("centered", [True, False])
-def test_units_are_uniform_on_the_set(key: Any, centered: bool) -> None:
+def test_units_are_uniform_on_the_sphere(key: Any, centered: bool) -> None:
     """Mean 0, covariance c/d P (so c/m per coordinate), and higher moments of a uniform point.
 
-    P is the projector onto the set's d dimensions: d = m, or m - 1 and P = I - 11'/m if centered.
+    P is the projector onto d dimensions: d = m, or m - 1 and P = I - 11'/m if centered.
     Along a unit vector a of these, E (a'w)^4 = 3 c^2 / (d (d + 2)) and
     E (a'w)^6 = 15 c^3 / (d (d + 2) (d + 4)).
     """
@@ -79,23 +81,23 @@ def test_units_are_uniform_on_the_set(key: Any, centered: bool) -> None:
         assert_mean(np.stack([along**4, along**6]), np.asarray([fourth, sixth]))
 
 
-def assert_mean(draws: Any, wanted: Any) -> None:
+def assert_mean(draws: Any, expected: Any) -> None:
     allowed = STANDARD_ERRORS * draws.std(1) / np.sqrt(DRAWS)
-    assert (np.abs(draws.mean(1) - wanted) <= allowed).all()
+    assert (np.abs(draws.mean(1) - expected) <= allowed).all()
 
 
-def test_keys_decide(key: Any) -> None:
-    one, other = (drawn(sphere_init(), key(), (4, 3)) for _ in range(2))
-    assert (one != other).all()
+def test_keys_determine_the_draws(key: Any) -> None:
+    first, second = (run(sphere_init(), key(), (4, 3)) for _ in range(2))
+    assert (first != second).all()
 
 
-def test_models_take_it(key: Any) -> None:
+def test_initializer_works_in_flax_models(key: Any) -> None:
     conv = nnx.Conv(
         4, 4, (3, 3), feature_group_count=2, kernel_init=sphere_init(), rngs=nnx.Rngs(0)
     )
     dense = nn.Dense(3, kernel_init=sphere_init()).init(key(), jnp.ones((2, 5)))
-    assert_on_set(conv.kernel[...], (-4, -3, -2), 2.0, True, DRIFT)
-    assert_on_set(dense["params"]["kernel"], (-2,), 2.0, True, DRIFT)
+    assert_on_sphere(conv.kernel[...], (-4, -3, -2), 2.0, True, DRIFT)
+    assert_on_sphere(dense["params"]["kernel"], (-2,), 2.0, True, DRIFT)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -103,7 +105,7 @@ def test_a_sharded_kernel_has_the_same_numbers(key: Any, compiled: bool) -> None
     mesh = jax.make_mesh((8,), ("units",), axis_types=(jax.sharding.AxisType.Auto,))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, "units"))
     init = lambda key: sphere_init()(key, (6, 16), out_sharding=sharding)  # noqa: E731
-    one = key()
-    kernel = (jax.jit(init) if compiled else init)(one)
+    drawn_with = key()
+    kernel = (jax.jit(init) if compiled else init)(drawn_with)
     assert kernel.sharding.is_equivalent_to(sharding, 2)
-    np.testing.assert_allclose(kernel, sphere_init()(one, (6, 16)), rtol=DRIFT, atol=DRIFT)
+    np.testing.assert_allclose(kernel, sphere_init()(drawn_with, (6, 16)), rtol=DRIFT, atol=DRIFT)
