@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from jaxnorm import Scaled, describe, exclude, layout_from_rules, reparametrize
 
@@ -57,3 +58,15 @@ def test_a_layout_that_constrains_nothing_is_seen_and_not_refused():
     assert text.endswith(
         "constrained: 0 leaves, 0 weights in 0 units; free: 1 leaf, 6 weights; decayed: 1 leaf."
     )
+
+
+def test_a_mask_by_rank_on_raw_parameters_is_what_optax_decays():
+    """The scale of a node has one axis: the mask spares it, and so must the table."""
+    raw = reparametrize(params(), Scaled, LAYOUT)
+    by_rank = lambda tree: jax.tree.map(lambda leaf: leaf.ndim > 1, tree)  # noqa: E731
+    tx = optax.add_decayed_weights(0.1, mask=by_rank)
+    updates, _ = tx.update(jax.tree.map(jnp.zeros_like, raw), tx.init(raw), raw)
+    moves = [bool(update.any()) for update in jax.tree.leaves(updates)]
+    lines = describe(raw, LAYOUT, decayed=by_rank).splitlines()[1:-1]
+    assert [line.split()[-1] == "yes" for line in lines] == moves
+    assert {True, False} == set(moves)

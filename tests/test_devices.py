@@ -6,12 +6,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 from jaxnorm import (
     batch_moments,
+    constrain,
     gamma_decay_strength,
     independent_positions,
     perceptron_gamma_decay_strength,
@@ -214,3 +216,20 @@ def test_moments_over_one_or_both_of_two_mapped_axes(axis_name: Any) -> None:
     exact = parts.reshape(1 if isinstance(axis_name, tuple) else 4, -1, 3)
     for value, wanted in zip(jax.jit(pooled)(X), (exact.mean(1), exact.var(1)), strict=True):
         np.testing.assert_allclose(np.asarray(value).reshape(-1, 3), wanted, rtol=1e-5)
+
+
+def test_a_shard_of_the_fan_in_is_told_inside_shard_map() -> None:
+    """Each shard would have norm 2, the whole kernel 8."""
+    kernel, devices = draw(0, 8, 4), mesh(4)
+    axis = devices.axis_names[0]
+
+    def start(kernel: jax.Array) -> jax.Array:
+        raw, _ = constrain({"kernel": kernel}, optax.sgd(0.1))
+        return raw["kernel"].kernel
+
+    split = jax.shard_map(start, mesh=devices, in_specs=P(axis), out_specs=P(axis))
+    with pytest.warns(UserWarning, match=rf"'kernel'.*{axis}.*under jit"):
+        jax.jit(split)(kernel)
+    whole = jax.shard_map(start, mesh=devices, in_specs=P(), out_specs=P())
+    squares = jnp.square(jax.jit(whole)(kernel)).sum(0)
+    np.testing.assert_allclose(squares, 2, rtol=1e-6)

@@ -99,6 +99,17 @@ def test_a_mask_may_take_every_kernel() -> None:
     }
 
 
+def test_under_multi_steps_updates_are_zero_until_the_step_lands(standard_promotion) -> None:
+    """As the docstring says, and how to tell both apart."""
+    params = example_params()
+    tx = optax.MultiSteps(optax.sgd(0.1), every_k_schedule=2)
+    state = tx.init(params)
+    for lands in (False, True):
+        updates, state = tx.update(params, state, params)
+        assert bool(tx.has_updated(state)) == lands
+        assert (float(jn.metrics(params, updates)["total/update_norm"]) > 0) == lands
+
+
 def test_updates_of_other_parameters_are_refused() -> None:
     params = example_params()
     with pytest.raises(ValueError, match=r"the updates are of the parameters .*dense/kernel"):

@@ -7,7 +7,7 @@ import optax
 import optax.contrib
 import pytest
 
-from jaxnorm import layout_from_rules, project_to_stiefel, stiefel_projection
+from jaxnorm import SpectrallyNormalized, layout_from_rules, project_to_stiefel, stiefel_projection
 from tests.draws import normal
 from tests.tolerances import FLOAT32_STEPS, FLOAT64
 
@@ -141,3 +141,23 @@ def test_numbers_of_any_size_are_projected() -> None:
     for size in (1e-12, 1e12):
         got = project_to_stiefel(jnp.float32(size * weights), -2, RADIUS)
         np.testing.assert_allclose(got, nearest(weights, (-2,)), **FLOAT32_STEPS)
+
+
+def test_a_stack_is_no_matrix() -> None:
+    """Layers in front of the fan-in would be columns of one matrix."""
+    stack = jnp.asarray(normal(0, 3, 4, 4), jnp.float32)
+    with pytest.raises(ValueError, match=r"stacked=1"):
+        project_to_stiefel(stack, -2)
+    tx = stiefel_projection(layout=layout_from_rules([("kernel", -2)]))
+    with pytest.raises(ValueError, match=r"'layers/kernel'.*stacked=1"):
+        tx.init({"layers": {"kernel": stack}})
+    one_by_one = jnp.stack([project_to_stiefel(kernel, -2, RADIUS) for kernel in stack])
+    projected = project_to_stiefel(stack, -2, RADIUS, stacked=1)
+    np.testing.assert_allclose(projected, one_by_one, **FLOAT32_STEPS)
+    joined = project_to_stiefel(stack, -2, RADIUS, stacked=0)
+    assert joined.shape == stack.shape
+    with pytest.raises(ValueError, match=r"SpectrallyNormalized"):
+        SpectrallyNormalized.from_kernel(stack, -2)
+    node = jax.vmap(lambda kernel: SpectrallyNormalized.from_kernel(kernel, -2))(stack)
+    norms = np.linalg.norm(np.asarray(node.effective(), np.float64), 2, (-2, -1))
+    np.testing.assert_allclose(norms, 1, **FLOAT32_STEPS)
