@@ -6,11 +6,11 @@
 from typing import TYPE_CHECKING, Any
 
 from jaxnorm import (
-    activations,
     noise,
     theory,
     transforms,
 )
+from jaxnorm._activations import gaussian_moments, jacobian_factor, rectified_moments, standardized
 from jaxnorm._clip import clip_by_layer_norm
 from jaxnorm._describe import describe
 from jaxnorm._fold import fold_into_kernel
@@ -60,7 +60,6 @@ from jaxnorm._statistics import (
 )
 from jaxnorm._stiefel import project_to_stiefel, stiefel_projection
 from jaxnorm._tracing import first_layer, traced_layout
-from jaxnorm.activations import gaussian_moments, jacobian_factor, rectified_moments, standardized
 from jaxnorm.noise import linear_stddev, with_scale_noise
 from jaxnorm.transforms import clean_parameters, noise_injection, perturb_scales
 
@@ -76,7 +75,6 @@ __all__ = [
     "SpectrallyNormalized",
     "WeightNormalized",
     "WeightStandardized",
-    "activations",
     "affine_gamma_decay_strength",
     "attach_singular_vectors",
     "batch_moments",

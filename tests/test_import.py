@@ -22,14 +22,14 @@ PUBLIC = {"jaxnorm", "jaxnorm.nnx", "jaxnorm.theory"} | {
     f"jaxnorm.theory.{paper}" for paper in ("batch_norm", "cwo", "lcw", "normprop", "vcl")
 }
 #: Modules that repeat names of the top level and are going to be private.
-LEAVING = {f"jaxnorm.{module}" for module in ("activations", "noise", "transforms")}
+LEAVING = {f"jaxnorm.{module}" for module in ("noise", "transforms")}
 #: Openings of a docstring that name nothing and do nothing.
 OPENINGS = re.compile(r"(What|That|Those|Whether|How|Of|As|The same|Likewise|Where)\b")
 #: Files with docstrings that still begin so.
 UNWRITTEN = {
     *(f"_tracing/{name}.py" for name in ("__init__", "_equations", "_layers", "_layout")),
     *(f"_tracing/{name}.py" for name in ("_program", "_values", "_views", "_walk")),
-    *("_trees/_axes.py", "_trees/_constrained.py", "activations/_rectified_moments.py"),
+    *("_trees/_axes.py", "_trees/_constrained.py"),
     "transforms/_noise.py",
     *(f"nnx/{name}.py" for name in ("__init__", "_batch_norm", "_followed", "_layer", "_layout")),
     *(f"nnx/{name}.py" for name in ("_population_norm", "_scale_and_bias", "_statistics")),

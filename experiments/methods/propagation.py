@@ -10,7 +10,7 @@ import jaxnorm
 from experiments.methods.part import Context, Part
 from experiments.models.registry import NetworkStyle
 from experiments.models.style import ACTIVATIONS
-from jaxnorm.activations import jacobian_factor
+from jaxnorm import jacobian_factor
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from experiments.models.sizes import NetworkSizes
 from experiments.models.style import ACTIVATIONS, Activation, Style
 from experiments.models.transformer import Transformer
 from experiments.names import CNN9_SIDE
-from jaxnorm.activations import standardized
+from jaxnorm import standardized
 
 #: The name of every network's classifier, which methods leave unconstrained.
 HEAD = "head"

@@ -1,5 +1,6 @@
 """Covariances of pre-activations and Jacobians of standardized layers, from samples."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -7,7 +8,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm import standardized
-from jaxnorm.activations._evaluate import Activation
 from jaxnorm.theory.normprop import canonical_error_bound, coherence
 
 
@@ -50,7 +50,10 @@ def canonical_errors(
 
 
 def jacobian_grams(
-    key: Array, weights: Float[Array, "units inputs"], activation: Activation, samples: int
+    key: Array,
+    weights: Float[Array, "units inputs"],
+    activation: Callable[[Array], Array],
+    samples: int,
 ) -> Float[Array, "units units"]:
     """The mean of J J' of the standardized layer over standard normal inputs."""
     layer = standardized(activation)

@@ -1,5 +1,6 @@
 """Normalization propagation through many layers: what is left of mean 0 and variance 1."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -7,7 +8,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm import project_to_sphere, standardized
-from jaxnorm.activations._evaluate import Activation
 
 
 class Propagated(NamedTuple):
@@ -23,7 +23,13 @@ class Propagated(NamedTuple):
 
 
 def propagated_chain(
-    key: Array, activation: Activation, depth: int, width: int, samples: int, *, centered: bool
+    key: Array,
+    activation: Callable[[Array], Array],
+    depth: int,
+    width: int,
+    samples: int,
+    *,
+    centered: bool,
 ) -> Propagated:
     """Standard normal inputs through ``depth`` layers z -> W g(z) of random rows of norm one.
 

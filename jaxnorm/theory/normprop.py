@@ -8,9 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm import _numerics
-from jaxnorm.activations import jacobian_factor
-from jaxnorm.activations._evaluate import Activation
-from jaxnorm.activations._gaussian_moments import Moment
+from jaxnorm._activations import jacobian_factor
+from jaxnorm._quadrature import Activation, Moment
 
 __all__ = [
     "canonical_error",

@@ -1,6 +1,7 @@
-"""Gaussian moments against mpmath's quadrature in 30 digits, split at the kinks that we know."""
+"""Gaussian moments against mpmath's quadrature between kinks, closed forms and asymptotics."""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,61 +10,92 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+import scipy.stats
 from jax.sharding import PartitionSpec as P
 
-from jaxnorm.activations import gaussian_moments, jacobian_factor, standardized
+from jaxnorm import gaussian_moments, jacobian_factor, standardized
 
-# The promise of the docstring.
-EXACT = 1e-10
+#: The errors that the docstrings promise: in general, and if a jump stays unseen.
+EXACT, UNSEEN = 1e-10, 7e-6
 
 
 class Case(NamedTuple):
-    """An activation of JAX, the same function in mpmath, and where its pieces meet."""
+    """Activation in JAX; its function, derivative and kinks in mpmath."""
 
     activation: Callable[[Any], Any]
-    oracle: Callable[[Any], Any]
-    kinks: tuple[float, ...] = (0,)
+    function: Callable[[Any], Any]
+    derivative: Callable[[Any], Any]
+    kinks: tuple[Any, ...] = (0,)
 
 
 def sigmoid(x: Any) -> Any:
     return 1 / (1 + mp.e ** (-x))
 
 
+def gelu_tanh(x: Any) -> Any:
+    return x / 2 * (1 + mp.tanh(mp.sqrt(2 / mp.pi) * (x + mp.mpf("0.044715") * x**3)))
+
+
+def leaky(slope: Any) -> dict[str, Callable[[Any], Any]]:
+    return {
+        "function": lambda x: x if x > 0 else x * slope,
+        "derivative": lambda x: 1 if x > 0 else slope,
+    }
+
+
 def steps(x: jax.Array) -> jax.Array:
-    """Jumps and kinks at places that no halving of a panel hits."""
+    """Jumps and kinks at places that are no ends of panels."""
     return jnp.where(x > 1 / 3, 2.0, jnp.where(x < -0.7, jnp.abs(x + 1.1), 0.0))
 
 
-def steps_oracle(x: Any) -> Any:
-    return 2 if x > mp.mpf(1) / 3 else (abs(x + mp.mpf("1.1")) if x < mp.mpf("-0.7") else 0)
-
-
+THIRD, LEFT_JUMP, LEFT_KINK = mp.mpf(1 / 3), mp.mpf(-0.7), mp.mpf(-1.1)
 SELU_SCALE = mp.mpf("1.0507009873554804934193349852946")
 SELU_ALPHA = mp.mpf("1.6732632423543772848170429916717")
 
 CASES = {
-    "relu": Case(jax.nn.relu, lambda x: max(x, 0)),
-    "relu_by_quadrature": Case(lambda x: jnp.maximum(x, 0), lambda x: max(x, 0)),
-    "leaky_relu": Case(jax.nn.leaky_relu, lambda x: x if x > 0 else x / 100),
-    "leaky_relu_0.2": Case(
-        functools.partial(jax.nn.leaky_relu, negative_slope=0.2), lambda x: x if x > 0 else x / 5
+    "relu": Case(jax.nn.relu, **leaky(0)),
+    "relu by quadrature": Case(lambda x: jnp.maximum(x, 0), **leaky(0)),
+    "leaky relu": Case(jax.nn.leaky_relu, **leaky(mp.mpf(1) / 100)),
+    "leaky relu 0.2": Case(
+        functools.partial(jax.nn.leaky_relu, negative_slope=0.2), **leaky(mp.mpf(1) / 5)
     ),
-    "prelu": Case(
-        lambda x: jnp.where(x > 0, x, jnp.float32(0.25) * x), lambda x: x if x > 0 else x / 4
+    "prelu": Case(lambda x: jnp.where(x > 0, x, jnp.float32(0.25) * x), **leaky(mp.mpf(1) / 4)),
+    "elu": Case(
+        jax.nn.elu,
+        lambda x: x if x > 0 else mp.expm1(x),
+        lambda x: 1 if x > 0 else mp.e**x,
     ),
-    "elu": Case(jax.nn.elu, lambda x: x if x > 0 else mp.expm1(x)),
-    "selu": Case(jax.nn.selu, lambda x: SELU_SCALE * (x if x > 0 else SELU_ALPHA * mp.expm1(x))),
-    "gelu": Case(functools.partial(jax.nn.gelu, approximate=False), lambda x: x * mp.ncdf(x)),
-    "gelu_tanh": Case(
-        jax.nn.gelu,
-        lambda x: x / 2 * (1 + mp.tanh(mp.sqrt(2 / mp.pi) * (x + mp.mpf("0.044715") * x**3))),
+    "selu": Case(
+        jax.nn.selu,
+        lambda x: SELU_SCALE * (x if x > 0 else SELU_ALPHA * mp.expm1(x)),
+        lambda x: SELU_SCALE * (1 if x > 0 else SELU_ALPHA * mp.e**x),
     ),
-    "silu": Case(jax.nn.silu, lambda x: x * sigmoid(x)),
-    "tanh": Case(jnp.tanh, mp.tanh),
-    "softplus": Case(jax.nn.softplus, lambda x: mp.log1p(mp.e**x)),
-    "hard_tanh": Case(jax.nn.hard_tanh, lambda x: min(max(x, -1), 1), (-1, 1)),
-    "steps": Case(steps, steps_oracle, (-1.1, -0.7, mp.mpf(1) / 3)),
-    "large_mean": Case(lambda x: 1000.0 + jnp.abs(x), lambda x: 1000 + abs(x)),
+    "gelu": Case(
+        functools.partial(jax.nn.gelu, approximate=False),
+        lambda x: x * mp.ncdf(x),
+        lambda x: mp.ncdf(x) + x * mp.npdf(x),
+    ),
+    "gelu tanh": Case(jax.nn.gelu, gelu_tanh, lambda x: mp.diff(gelu_tanh, x)),
+    "silu": Case(
+        jax.nn.silu,
+        lambda x: x * sigmoid(x),
+        lambda x: sigmoid(x) * (1 + x * (1 - sigmoid(x))),
+    ),
+    "tanh": Case(jnp.tanh, mp.tanh, lambda x: mp.sech(x) ** 2),
+    "softplus": Case(jax.nn.softplus, lambda x: mp.log1p(mp.e**x), sigmoid),
+    "hard tanh": Case(
+        jax.nn.hard_tanh,
+        lambda x: min(max(x, -1), 1),
+        lambda x: 1 if abs(x) < 1 else 0,
+        (-1, 1),
+    ),
+    "steps": Case(
+        steps,
+        lambda x: 2 if x > THIRD else (abs(x - LEFT_KINK) if x < LEFT_JUMP else 0),
+        lambda x: mp.sign(x - LEFT_KINK) if x < LEFT_JUMP else 0,
+        (LEFT_KINK, LEFT_JUMP, THIRD),
+    ),
+    "large mean": Case(lambda x: 1000.0 + jnp.abs(x), lambda x: 1000 + abs(x), mp.sign),
 }
 
 
@@ -72,53 +104,105 @@ def expectation(f: Callable[[Any], Any], kinks: tuple[Any, ...]) -> Any:
     return mp.quad(lambda x: f(x) * mp.npdf(x), edges)
 
 
-@functools.cache
-def wanted(name: str) -> tuple[Any, Any]:
-    case = CASES[name]
-    with mp.workdps(25):
-        mean = expectation(case.oracle, case.kinks)
-        variance = expectation(lambda x: (case.oracle(x) - mean) ** 2, case.kinks)
-        return mean, mp.sqrt(variance)
-
-
 @pytest.mark.parametrize("name", CASES)
-def test_moments_are_those_of_mpmath(name: str) -> None:
-    got = gaussian_moments(CASES[name].activation)
-    assert all(type(value) is float for value in got)
-    for value, exact in zip(got, wanted(name), strict=True):
+def test_moments_and_factors_equal_those_of_mpmath(name: str) -> None:
+    activation, function, derivative, kinks = CASES[name]
+    with mp.workdps(25):
+        mean = expectation(function, kinks)
+        std = mp.sqrt(expectation(lambda x: (function(x) - mean) ** 2, kinks))
+        factor = mp.sqrt(expectation(lambda x: derivative(x) ** 2, kinks)) / std
+    values = (*gaussian_moments(activation), jacobian_factor(activation))
+    assert all(type(value) is float for value in values)
+    for value, exact in zip(values, (mean, std, factor), strict=True):
         assert abs(value - exact) < EXACT
 
 
-DERIVATIVES: dict[str, Callable[[Any], Any]] = {
-    "relu": lambda x: 1 if x > 0 else 0,
-    "leaky_relu_0.2": lambda x: 1 if x > 0 else mp.mpf(1) / 5,
-    "tanh": lambda x: mp.sech(x) ** 2,
-    "softplus": sigmoid,
-    "hard_tanh": lambda x: 1 if abs(x) < 1 else 0,
+@pytest.mark.parametrize("kink", [0.3, -1.4, 3 / 64 - 1e-4, 3 / 64, 3 / 64 + 1e-5, 3 / 128 + 1e-9])
+def test_kinks_at_any_place_leave_moments_exact(kink: float) -> None:
+    """A kink 1e-5 after the end of a panel lies before the panel's first node."""
+    with mp.workdps(25):
+        b = mp.mpf(kink)
+        above = mp.ncdf(-b)
+        mean = mp.npdf(b) - b * above
+        std = mp.sqrt((1 + b**2) * above - b * mp.npdf(b) - mean**2)
+        factor = mp.sqrt(above) / std
+    relu = lambda x: jnp.maximum(x - kink, 0)  # noqa: E731
+    exact = np.asarray([mean, std], np.float64)
+    np.testing.assert_allclose(gaussian_moments(relu), exact, rtol=EXACT)
+    rtol = UNSEEN if kink == 3 / 64 + 1e-5 else 5 * EXACT
+    np.testing.assert_allclose(jacobian_factor(relu), float(factor), rtol=rtol)
+
+
+@pytest.mark.kept("0.25", "1e-05")
+@pytest.mark.parametrize("jump", [0.25, 0.3, -1.4, 1 / 64 + 1e-5, 1.7e-5 + 1 / 64, -1 / 128 + 8e-6])
+def test_jumps_cost_no_more_than_documented(jump: float) -> None:
+    share = scipy.stats.norm.sf(jump)
+    moments = gaussian_moments(lambda x: jnp.where(x > jump, 1.0, 0.0))
+    atol = EXACT if jump in (0.25, 0.3, -1.4) else UNSEEN
+    np.testing.assert_allclose(moments, (share, math.sqrt(share * (1 - share))), atol=atol, rtol=0)
+
+
+@pytest.mark.kept("1000000")
+@pytest.mark.parametrize("steepness", [1e3, 1e4, 1e6])
+def test_steep_steps_at_zero_have_exact_moments(steepness: float) -> None:
+    """E f'^2 and Var f of tanh(s x) equal two terms in 1 / s; the next terms are s^-4 of them."""
+    s, root = steepness, math.sqrt(2 * math.pi)
+    squared_slope = s / root * (4 / 3 - (math.pi**2 - 6) / (18 * s**2))
+    std = math.sqrt(1 - (2 - math.pi**2 / (12 * s**2)) / (s * root))
+    step = lambda x: jnp.tanh(s * x)  # noqa: E731
+    mean, measured_std = gaussian_moments(step)
+    assert abs(mean) < EXACT
+    measured = (measured_std, jacobian_factor(step))
+    np.testing.assert_allclose(measured, (std, math.sqrt(squared_slope) / std), rtol=EXACT)
+
+
+@pytest.mark.parametrize("rate", [0.2, 0.24])
+def test_activations_that_grow_nearly_as_the_density_falls(rate: float) -> None:
+    """E exp(r x^2) = 1 / sqrt(1 - 2r); at r = 0.24 the tails beyond 16 hold 1e-3 of its square."""
+    growing = lambda x: jnp.exp(rate * jnp.square(x))  # noqa: E731
+    first, second = (1 - 2 * rate) ** -0.5, (1 - 4 * rate) ** -0.5
+    std = math.sqrt(second - first**2)
+    mean_squared_slope = 4 * rate**2 * second / (1 - 4 * rate)
+    np.testing.assert_allclose(gaussian_moments(growing), (first, std), rtol=EXACT)
+    factor = math.sqrt(mean_squared_slope) / std
+    np.testing.assert_allclose(jacobian_factor(growing), factor, rtol=EXACT)
+
+
+REFUSED: dict[str, Callable[[Any], Any]] = {
+    "exp(x^2/4)": lambda x: jnp.exp(x**2 / 4),
+    "exp(x^2) below zero": lambda x: jnp.exp(jnp.minimum(x, 0) ** 2),
+    "log": jnp.log,
+    "exp(x^2/4) / (1 + x^2)": lambda x: jnp.exp(x**2 / 4) / (1 + x**2),
+    "tan": jnp.tan,
+    "root of a pole": lambda x: jnp.abs(x - 1.3) ** -0.5,
+    "rounded to bfloat16": lambda x: jax.nn.relu(x.astype(jnp.bfloat16)),
 }
 
 
-@pytest.mark.parametrize("name", DERIVATIVES)
-def test_jacobian_factor_is_that_of_mpmath(name: str) -> None:
-    derivative = DERIVATIVES[name]
-    with mp.workdps(25):
-        squared = expectation(lambda x: derivative(x) ** 2, CASES[name].kinks)
-    exact = mp.sqrt(squared) / wanted(name)[1]
-    assert abs(jacobian_factor(CASES[name].activation) - exact) < EXACT
+@pytest.mark.kept("exp", "log")
+@pytest.mark.parametrize("name", REFUSED)
+def test_activations_without_exact_moments_raise(name: str) -> None:
+    """Moments that are infinite, too close to infinite for float64, or of too many jumps."""
+    with pytest.raises(ValueError, match=r"moments of this activation|activation or its square"):
+        gaussian_moments(REFUSED[name])
 
 
-def moved_silu(x: jax.Array) -> jax.Array:
-    return jax.nn.silu(x - 0.1)
+@pytest.mark.parametrize("function", [standardized, jacobian_factor])
+def test_a_constant_activation_raises(function: Any) -> None:
+    with pytest.raises(ValueError, match=r"activation .* is constant"):
+        function(lambda x: 0 * x + 2)
+    assert gaussian_moments(lambda x: 0 * x + 2) == (2.0, 0.0)
 
 
-def test_the_same_numbers_inside_every_transformation() -> None:
+def test_moments_are_equal_inside_every_transformation() -> None:
     """Under jit, grad, vmap, pmap, shard_map and a mesh of explicit axes, in float32."""
-    outside = gaussian_moments(moved_silu)
-    seen: list[Any] = []
+    activation = lambda x: jax.nn.silu(x - 0.1)  # noqa: E731
+    expected = gaussian_moments(activation)
+    collected: list[Any] = []
 
     def f(x: jax.Array) -> jax.Array:
-        seen.append(gaussian_moments(moved_silu))
-        return x * jnp.float32(seen[-1][1])
+        collected.append(gaussian_moments(activation))
+        return x * jnp.float32(collected[-1][1])
 
     x = jnp.ones(8)
     jax.jit(f)(x)
@@ -130,71 +214,25 @@ def test_the_same_numbers_inside_every_transformation() -> None:
             jax.jit(f)(x)
             mapped = jax.shard_map(f, in_specs=P("data"), out_specs=P("data"))
             jax.jit(mapped)(jax.device_put(x, P("data")))
-    assert len(seen) == 8
-    assert set(seen) == {outside}
+    assert len(collected) == 8
+    assert set(collected) == {expected}
     assert not jax.config.read("jax_enable_x64")
-
-
-def learned(kind: str, slope: Any) -> Callable[[Any], Any]:
-    if kind == "closed form":
-        return functools.partial(jax.nn.leaky_relu, negative_slope=slope)
-    per_channel = jnp.expand_dims(slope, 0) if jnp.ndim(slope) else slope
-    return lambda x: jnp.where(x > 0, x, per_channel * x)
-
-
-def prelu_moments(a: Any) -> tuple[Any, Any]:
-    """The paper's closed form, in float64."""
-    variance = ((1 + a**2) - (1 - a) ** 2 / np.pi) / 2
-    return (1 - a) / np.sqrt(2 * np.pi), np.sqrt(variance)
-
-
-@pytest.mark.parametrize("kind", ["closed form", "quadrature"])
-@pytest.mark.parametrize("slope", [-0.5, 0.25])
-def test_a_learned_slope_has_moments_and_gradients(kind: str, slope: float) -> None:
-    moments = jax.jit(lambda a: gaussian_moments(learned(kind, a)))
-    got = moments(jnp.float32(slope))
-    gradients = jax.jit(jax.jacobian(lambda a: gaussian_moments(learned(kind, a))))(slope)
-    step = 1e-6
-    for index in range(2):
-        difference = prelu_moments(slope + step)[index] - prelu_moments(slope - step)[index]
-        assert got[index].dtype == jnp.float32
-        np.testing.assert_allclose(got[index], prelu_moments(slope)[index], atol=1e-6)
-        np.testing.assert_allclose(gradients[index], difference / (2 * step), atol=2e-6)
-
-
-def test_a_slope_per_channel_has_moments_per_channel() -> None:
-    slopes = jnp.asarray([0.0, 0.25, 0.5], jnp.bfloat16)
-    exact = prelu_moments(np.asarray(slopes, np.float64))
-    known = gaussian_moments(learned("quadrature", slopes))
-    np.testing.assert_allclose(known, exact, atol=EXACT)
-    np.testing.assert_allclose(gaussian_moments(learned("closed form", slopes)), exact, atol=EXACT)
-    traced = jax.jit(lambda a: gaussian_moments(learned("quadrature", a)))(slopes)
-    np.testing.assert_allclose(traced, exact, atol=1e-6)
-    factor = jax.jit(lambda a: jacobian_factor(learned("quadrature", a)))(slopes)
-    wanted_factor = np.sqrt((1 + np.asarray(slopes, np.float64) ** 2) / 2) / exact[1]
-    np.testing.assert_allclose(factor, wanted_factor, atol=2e-6)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_standardized_keeps_shape_and_type_and_normalizes(dtype: str) -> None:
     x = jnp.asarray(np.random.default_rng(1).normal(size=(200, 50)), jnp.dtype(dtype))
-    got = standardized(jax.nn.elu)(x)
-    assert (got.shape, got.dtype) == (x.shape, x.dtype)
+    y = standardized(jax.nn.elu)(x)
+    assert (y.shape, y.dtype) == (x.shape, x.dtype)
     # Ten thousand samples: a standard error of 0.01.
-    assert abs(np.asarray(got, np.float64).mean()) < 0.04
-    assert abs(np.asarray(got, np.float64).std() - 1) < 0.04
-
-
-@pytest.mark.parametrize("function", [standardized, jacobian_factor])
-def test_a_constant_activation_is_refused(function: Any) -> None:
-    with pytest.raises(ValueError, match=r"constant under N\(0, 1\).*nothing can be divided"):
-        function(lambda x: 0 * x + 2)
+    assert abs(np.asarray(y, np.float64).mean()) < 0.04
+    assert abs(np.asarray(y, np.float64).std() - 1) < 0.04
 
 
 @pytest.mark.parametrize("name", ["relu", "silu", "tanh"])
-def test_without_centering_the_mean_square_is_one(name: str) -> None:
+def test_standardized_without_centering_has_mean_square_one(name: str) -> None:
     case, x = CASES[name], jnp.float32(1.5)
     with mp.workdps(25):
-        square = expectation(lambda x: case.oracle(x) ** 2, case.kinks)
+        square = expectation(lambda x: case.function(x) ** 2, case.kinks)
     ratio = standardized(case.activation, centered=False)(x) / case.activation(x)
     np.testing.assert_allclose(ratio, float(1 / mp.sqrt(square)), rtol=1e-6)

@@ -8,7 +8,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from jaxnorm.activations import rectified_moments as eager_moments
+from jaxnorm import rectified_moments as eager_moments
 
 # Compiled as one: a new shape then costs one compilation, not one an operation.
 rectified_moments = jax.jit(eager_moments)
