@@ -43,6 +43,15 @@ def unit_shape(kernel: Any, axes: Axes) -> tuple[int, ...]:
     )
 
 
+def check_per_unit(value: Any, shape: tuple[int, ...], name: str) -> None:
+    """Raises ValueError for an array that is not one value per unit and would be broadcast."""
+    if jnp.shape(value) not in ((), tuple(shape)):
+        raise ValueError(
+            f"{name} has the shape {jnp.shape(value)}; wanted {tuple(shape)}, one value per unit "
+            "of its layer, or a number."
+        )
+
+
 def per_unit(values: Float[Array, "..."], axes: Axes) -> Float[Array, "..."]:
     """Inserts axes of size 1 at the fan-in axes into an array of one value per unit."""
     return jnp.expand_dims(values, axes)

@@ -9,11 +9,11 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PyTree
 
+from jaxnorm._axes import check_per_unit
 from jaxnorm._checks import FINITE, NONNEGATIVE, POSITIVE, Range, check_number
 from jaxnorm._layout import Setting, broadcast
 from jaxnorm._numerics import promote, wide_dtype
 from jaxnorm._paths import is_absent, named_leaves
-from jaxnorm._trees._constrained import check_per_unit
 
 Values = Float[Array, "..."]
 

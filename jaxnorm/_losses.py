@@ -8,13 +8,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._axes import fan_in_size, negative_axes, unit_shape
+from jaxnorm._axes import check_per_unit, fan_in_size, negative_axes, unit_shape
 from jaxnorm._layout import Layout, flax_layout
 from jaxnorm._node import Axes
 from jaxnorm._numerics import promote, wide_dtype
 from jaxnorm._statistics import split_groups
 from jaxnorm._tracing import KernelCall, run_layers
-from jaxnorm._trees._constrained import check_per_unit
 
 Values = Float[Array, "..."]
 

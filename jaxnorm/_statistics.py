@@ -18,9 +18,6 @@ Values = Float[Array, "..."]
 #: The provisional mean is an average of more values than this, if the sample has more.
 SMALL_COUNT = 32
 
-#: The kurtosis of a Gaussian, which is also the result for a constant unit.
-GAUSSIAN_KURTOSIS = 3.0
-
 
 class Moments(NamedTuple):
     """Mean, variance and size of a sample: all that is needed to merge it with another sample.
@@ -66,8 +63,8 @@ def batch_moments(
         `Moments` in float32 or wider: mean and variance of shape (units,) or (groups, units) if
         ``groups`` > 1, and the number of values behind each, of the same shape if there is a mask.
         A unit without values (as of an empty batch) has mean, variance and size 0. The variance is
-        never negative; the variance of a single value or of a constant channel is 0 with gradient
-        0. An infinite or NaN value makes its own unit (and group) NaN, and no other.
+        never negative; for a single value or a constant channel it is 0 with gradient 0. An
+        infinite or NaN value makes its own unit (and group) NaN, and no other.
 
     Raises:
         ValueError: for axes that the array does not have, groups that do not divide the batch, and
@@ -100,9 +97,8 @@ def batch_moments(
     if groups != 1:
         if axis_name is not None:
             raise ValueError(
-                f"got groups={groups} and axis_name={axis_name!r}; wanted one of them. Groups are "
-                "parts of each device's samples: leave axis_name out. To pool the samples of all "
-                "devices, leave groups out."
+                f"got groups={groups} and axis_name={axis_name!r}; wanted one of them: groups of "
+                "each device's samples, or the samples of all devices pooled."
             )
         # Negative axes of the whole are negative axes of each group.
         wide, mask = jax.tree.map(
@@ -118,8 +114,8 @@ def batch_moments(
 def split_groups(x: Any, groups: int, axis: int = 0) -> Any:
     """Splits ``axis`` into (groups, samples per group) and moves the groups to the front.
 
-    The result is a view that moves no data if the groups are aligned with the shards of the batch.
-    Raises ValueError for groups that do not divide the batch.
+    A view that moves no data if groups are aligned with the shards of the batch. Raises ValueError
+    for groups that do not divide the batch.
     """
     samples = x.shape[axis]
     if groups < 1 or samples % groups:
@@ -149,9 +145,8 @@ def _local_moments(
 ) -> tuple[tuple[Values, Values, Values], int | Values]:
     """A shift c, the mean less c, and the biased variance; and the count of values.
 
-    For any constant c the sums of x - c and (x - c)^2 give the same moments and gradients; they
-    cancel little if c is near the data. The mean stays in two parts, because their sum would lose
-    the digits that a large offset takes. Without values all are 0.
+    Any constant c gives the same moments and gradients, which cancel little if c is near the data.
+    The sum of the mean's two parts would lose digits to a large offset. Without values all are 0.
     """
     count: Any = fan_in_size(wide, axes) if mask is None else mask.astype(wide.dtype).sum(axes)
     divisor = max(count, 1) if mask is None else jnp.maximum(count, 1)
@@ -177,9 +172,9 @@ def _local_moments(
 def _provisional_mean(wide: Values, axes: Axes) -> Values:
     """Mean over part of each unit's values, with the sample axes kept as axes of size 1.
 
-    The part is the middle position of all samples, or of more positions if the samples are few.
-    Single values would not do: a padded corner of an image, or a sample that fills up a batch, may
-    be far from all others. An axis that is sharded with explicit axes cannot be sliced.
+    The part is the middle position of all samples, or more positions if the samples are few. Single
+    values would not do: a padded corner of an image, or a sample that fills up a batch, may be far
+    from all others. An axis that is sharded with explicit axes cannot be sliced.
     """
     sharding, count = jax.typeof(wide).sharding.spec, fan_in_size(wide, axes)
     index = [slice(None)] * wide.ndim
@@ -194,8 +189,8 @@ def _provisional_mean(wide: Values, axes: Axes) -> Values:
 def _pooled(local: tuple[Values, ...], count: int | Values, axis_name: Hashable) -> Moments:
     """Moments of the samples of all devices, from each device's shift, offset, variance and count.
 
-    The devices sum a table of which each writes its own row. The sums of x and x^2 would be
-    smaller, but cancel; and a common shift for them would cost another all-reduce.
+    The devices sum a table of which each writes its own row: the smaller sums of x and x^2 would
+    cancel, and a common shift for them would cost another all-reduce.
     """
     devices = jax.lax.axis_size(axis_name)
     own = jnp.stack([*local, jnp.broadcast_to(jnp.asarray(count, local[0].dtype), local[0].shape)])
@@ -231,8 +226,8 @@ def merge_moments(first: Moments, second: Moments) -> Moments:
     Raises:
         ValueError: for moments of different numbers of units.
 
-    Elementwise in the units: the same under jit, pmap and shard_map. To merge across devices, use
-    the ``axis_name`` of `batch_moments`.
+    Elementwise in the units, also under jit, pmap and shard_map, where the ``axis_name`` of
+    `batch_moments` merges across devices.
 
     Example:
         >>> x = jnp.arange(6.0)
@@ -248,7 +243,6 @@ def merge_moments(first: Moments, second: Moments) -> Moments:
             "same units in both: take them of the same layer, over the same axes."
         )
     size = first.size + second.size
-    # The union of two empty samples has no weights: no division by zero.
     weight = second.size / jnp.maximum(size, 1)
     difference = second.mean - first.mean
     mean = first.mean + weight * difference
@@ -263,7 +257,7 @@ def population_statistics(
 ) -> PyTree:
     """Moments of the samples of all minibatches together, exactly, in constant memory.
 
-    Minibatches may differ in size: they are merged by their sizes, never by averaging means.
+    Minibatches of different sizes are merged by their sizes, never by averaging means.
 
     Args:
         batches: arrays, or pytrees of arrays (one for each layer), all of one structure. A
@@ -277,9 +271,9 @@ def population_statistics(
     Raises:
         ValueError: if there is no minibatch, or for axes that an array does not have.
 
-    Each minibatch is one call of a compiled function, so this function is for use outside jit;
-    inside a trace fold `merge_moments` over `batch_moments` with ``jax.lax.scan``. A sharded
-    minibatch counts as a whole; under pmap and shard_map use ``batch_moments(..., axis_name=...)``.
+    Each minibatch is one call of a compiled function: inside jit fold `merge_moments` over
+    `batch_moments` with ``jax.lax.scan`` instead. A sharded minibatch counts as a whole; under pmap
+    and shard_map use the ``axis_name`` of `batch_moments`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -291,18 +285,17 @@ def population_statistics(
     Source: Luo et al. 2019, section 5 (population normalization, from 10,000 samples); Chan, Golub
     and LeVeque 1983 for the merge.
     """
-    static_axes = axes if axes is None or isinstance(axes, int) else tuple(axes)
     total = None
     for batch in batches:
-        total = _with_batch(total, batch, static_axes)
+        total = _merged(total, batch, tuple(axes) if isinstance(axes, Iterable) else axes)
     if total is None:
         raise ValueError("got no minibatch; wanted at least one to take statistics of.")
     return total
 
 
 @functools.partial(jax.jit, static_argnames="axes")
-def _with_batch(total: PyTree, batch: PyTree, axes: int | tuple[int, ...] | None) -> PyTree:
-    """Moments of the minibatches so far, merged with those of one more."""
+def _merged(total: PyTree, batch: PyTree, axes: int | tuple[int, ...] | None) -> PyTree:
+    """Moments ``total`` of earlier minibatches, merged with those of one more."""
 
     def moments(x: Values) -> Moments:
         return batch_moments(x, range(x.ndim - 1) if axes is None else axes)
@@ -328,15 +321,14 @@ def independent_positions(
             devices are taken together, in two all-reduces.
 
     Returns:
-        One value per unit from 1 to P, in float32 or wider; P for a unit without variance, and for
-        a single sample, which has no variance between samples. An infinite or NaN value makes its
-        own unit NaN.
+        One value per unit from 1 to P, in float32 or wider; P for a unit without variance and for a
+        single sample. An infinite or NaN value makes its own unit NaN.
 
     Raises:
         TypeError: for activations that are not real floating-point numbers.
 
-    Under pmap and shard_map without ``axis_name`` the samples are those of the device; under jit
-    the whole batch, however it is sharded.
+    Without ``axis_name`` each device uses its own samples under pmap and shard_map, and all samples
+    under jit, however they are sharded.
 
     Example:
         >>> equal = jnp.array([[1.0, 1.0], [-1.0, -1.0]])[..., None]
@@ -349,19 +341,14 @@ def independent_positions(
     def across_devices(averages: Any) -> Any:
         return averages if axis_name is None else jax.lax.pmean(averages, axis_name)
 
-    wide = promote(x)
+    wide, count = promote(x), math.prod(x.shape[1:-1])
     positions = tuple(range(1, x.ndim - 1))
-    count = math.prod(x.shape[1:-1])
     deviation = wide - across_devices(wide.mean((0, *positions), keepdims=True))
     sample_means = deviation.mean(positions)
-    variance, between, error = across_devices(
-        (
-            jnp.square(deviation).mean((0, *positions)),
-            jnp.square(sample_means).mean(0),
-            sample_means.mean(0),
-        )
-    )
-    # The rounding error of the mean is common to all samples, and large for a large offset.
+    total = jnp.square(deviation).mean((0, *positions))
+    averages = total, jnp.square(sample_means).mean(0), sample_means.mean(0)
+    variance, between, error = across_devices(averages)
+    # The rounding error of the mean, common to all samples and large for a large offset.
     variance, between = variance - jnp.square(error), between - jnp.square(error)
     resolution = float(jnp.finfo(wide.dtype).eps) * ROUNDING_ERRORS
     is_zero = between <= variance * resolution
@@ -372,25 +359,24 @@ def independent_positions(
 def kurtosis(x: Float[Array, "..."], axes: int | Iterable[int]) -> Float[Array, "..."]:
     """Fourth moment about the mean over the squared variance, m4 / m2^2: 3 for a Gaussian.
 
-    The least value is 1, of two points of equal probability. The *excess* kurtosis rho of the batch
-    normalization paper is this value minus 3.
+    The least value is 1, of two points of equal probability. The batch normalization paper's excess
+    kurtosis rho is this value minus 3.
 
     Args:
         x: activations of any floating type.
         axes: the axes of samples and positions.
 
     Returns:
-        One value per unit, in float32 or wider, from biased moments. The kurtosis of a constant
-        unit (to rounding) is undefined; the result is 3, a Gaussian's, with gradient 0, so that a
-        metric or a strength that depends on it stays finite. An infinite or NaN value makes its own
-        unit NaN.
+        One value per unit, in float32 or wider, from biased moments. A constant unit (to rounding)
+        has no kurtosis; the result is 3, a Gaussian's, with gradient 0, so that a metric or a
+        strength made of it stays finite. An infinite or NaN value makes its own unit NaN.
 
     Raises:
         ValueError: for axes that the array does not have.
         TypeError: for activations that are not real floating-point numbers.
 
-    Under pmap and shard_map the sample is that of the device (kurtoses cannot be averaged); under
-    jit it is the whole array, however it is sharded, at five all-reduces.
+    Under pmap and shard_map each device uses its own sample (kurtoses cannot be averaged); under
+    jit the whole array, however it is sharded, at four all-reduces.
 
     Example:
         >>> kurtosis(jnp.array([[1.0, 5.0], [-1.0, 5.0]]), 0).tolist()
@@ -405,12 +391,10 @@ def kurtosis(x: Float[Array, "..."], axes: int | Iterable[int]) -> Float[Array, 
     deviation = deviation - deviation.mean(sample_axes, keepdims=True)
     variance = jnp.square(deviation).mean(sample_axes, keepdims=True)
     is_constant = (variance <= rounding_floor(mean)) & jnp.isfinite(variance)
-    # The kurtosis does not depend on the scale, which is therefore a constant for the gradient:
-    # powers of small and large deviations neither vanish nor overflow.
+    # A constant for the gradient, as the kurtosis does not depend on the scale: powers of small and
+    # large deviations neither vanish nor overflow.
     scale = jax.lax.stop_gradient(jnp.sqrt(nonzero(variance, is_constant)))
     square = jnp.square(deviation / scale)
     second, fourth = square.mean(sample_axes), jnp.square(square).mean(sample_axes)
     is_constant = is_constant.squeeze(sample_axes)
-    return jnp.where(
-        is_constant, GAUSSIAN_KURTOSIS, fourth / jnp.square(nonzero(second, is_constant))
-    )
+    return jnp.where(is_constant, 3, fourth / jnp.square(nonzero(second, is_constant)))

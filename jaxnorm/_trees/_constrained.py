@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from jaxnorm._axes import check_per_unit as check_per_unit
 from jaxnorm._checks import FINITE, NONNEGATIVE, POSITIVE, check_number
 from jaxnorm._layout import kernel_axes as kernel_axes_of
 from jaxnorm._trees._axes import negative_axes
@@ -144,15 +145,6 @@ def _setting_at(path: Path, given: dict[Path, Any], name: str) -> Any:
         f"{listed(given) or 'nothing'}. Wanted one number (or None) for all parameters, or a "
         "tree of them that reaches every leaf, as a pytree prefix does."
     )
-
-
-def check_per_unit(value: Any, shape: tuple[int, ...], name: str) -> None:
-    """Raises ValueError for an array of another shape, which would broadcast to more units."""
-    if jnp.shape(value) not in ((), tuple(shape)):
-        raise ValueError(
-            f"{name} has the shape {jnp.shape(value)}; wanted {tuple(shape)}, one value for each "
-            "unit of its layer, or a number."
-        )
 
 
 def is_zero(setting: Setting) -> bool:
