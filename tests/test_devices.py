@@ -91,6 +91,12 @@ def normalized(ghosts: bool = False, **options: Any) -> Row:
 
 TABLE = (
     Row("moments", lambda g, name, x: batch_moments(x, 0, axis_name=name), (X,), price=2),
+    Row(
+        "image_moments",
+        lambda g, name, x: batch_moments(x, (0, 1), axis_name=name),
+        (IMAGES,),
+        price=2,
+    ),
     Row("group_moments", group_moments, (X,), False, 0),
     Row(
         "masked_moments",
