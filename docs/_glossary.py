@@ -9,8 +9,8 @@ from experiments.methods.table import METHODS
 
 PAGE = Path(__file__).parent / "glossary.md"
 COSTS = Path(__file__).parents[1] / "experiments" / "results" / "compiled"
-#: The pages of the rooms in which public names live.
-ROOMS = ("activations", "initializers", "losses", "noise", "reparam", "statistics", "transforms")
+#: Pages of the API by topic.
+TOPICS = ("activations", "initializers", "losses", "noise", "reparam", "statistics", "transforms")
 BEGIN = """# The methods by their codes
 
 The codes are those of `python -m experiments compare --methods CODES`. A `+` joins two methods:
@@ -66,14 +66,14 @@ def anchor(title: str) -> str:
 
 def functions(entry: Entry) -> str:
     """Each public name, with the page where it is explained."""
-    return ", ".join(f"[`{name}`](api/{room(name)}.md)" for name in entry.functions)
+    return ", ".join(f"[`{name}`](api/{page_of(name)}.md)" for name in entry.functions)
 
 
-def room(name: str) -> str:
-    """The page of the API with that name."""
+def page_of(name: str) -> str:
+    """The page of the API that explains the name."""
     if name.startswith("nnx."):
         return "nnx"
-    pages = {page: (PAGE.parent / "api" / f"{page}.md").read_text() for page in ROOMS}
+    pages = {page: (PAGE.parent / "api" / f"{page}.md").read_text() for page in TOPICS}
     return next((page for page, found in pages.items() if f".{name}\n" in found), "index")
 
 

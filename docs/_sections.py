@@ -1,6 +1,7 @@
-"""How the docstrings' sections are meant, for the parser of the site, which reads them its own way.
+"""Adapts the sections of docstrings to the parser of the site.
 
-``Example:`` is code (it knows ``Examples:``), and a colon in what is returned ends no type.
+The parser expects ``Examples:`` for ``Example:``, and takes a colon under ``Returns:`` for the end
+of a type.
 """
 
 import re
@@ -10,11 +11,11 @@ import griffe
 
 
 class Sections(griffe.Extension):
-    """Rewrites two headings while the site is built."""
+    """Rewrites two headings of each docstring while the site is built."""
 
     def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        """Called for each object of the library once it is read."""
+        """Called for each object of the library after it is parsed."""
         if obj.docstring:
             text = obj.docstring.value.replace("Example:\n", "Examples:\n")
-            # An empty type: the signature's is shown.
+            # An empty type, so that the site shows that of the signature.
             obj.docstring.value = re.sub(r"(\bReturns:\n +)", r"\1: ", text)
