@@ -43,7 +43,7 @@ def gaussian_moments(activation: Activation) -> tuple[Moment, Moment]:
     Returns:
         The pair (mean, standard deviation) as Python floats, with errors below 1e-10 whatever JAX's
         default precision; as float64 arrays for parameters per channel. An activation that jumps
-        may lose accuracy: the error was below 1e-10 at 0, at multiples of 1/64 and at 96 of 100
+        may lose accuracy: the error was below 1e-10 at 0, at multiples of 1/64 and at 97 of 100
         random places, and is at most 7e-6 of the jump elsewhere. If a parameter is traced, as the
         slope of a learned PReLU inside jit or grad, the pair is differentiable and in float32, by
         Gauss-Legendre nodes in panels of width 1/64 on [-8, 8], with errors below 2e-6 for
@@ -111,7 +111,7 @@ def jacobian_factor(activation: Activation) -> Moment:
         A Python float with an error below 1e-10; an array for parameters per channel; a
         differentiable array for a traced parameter. If the slope jumps, E f'^2 may lose accuracy,
         like the moments of an activation that jumps: the error was below 1e-10 for kinks at 0, at
-        multiples of 1/64 and at 96 of 100 random places, and is at most 7e-6 of the jump of f'^2
+        multiples of 1/64 and at 97 of 100 random places, and is at most 7e-6 of the jump of f'^2
         elsewhere. For a traced parameter the error of E f'^2 is below 1e-5 if the slope changes
         over 0.03 or more, and below 4e-3 of the jump of f'^2 if the slope jumps at another place
         than 0; the derivative lacks the effect of moving such a jump.
