@@ -125,16 +125,16 @@ def variance_preserving_init(
     Source: Kutsuna 2019, section 4.3.
     """
 
-    def visit(call: KernelCall, found: dict[Path, Any]) -> tuple[Values, Values]:
-        factor = found[call.path] if call.path in found else _mean_and_factor(call)[1]
+    def visit(call: KernelCall, collected: dict[Path, Any]) -> tuple[Values, Values]:
+        factor = collected[call.path] if call.path in collected else _mean_and_factor(call)[1]
         return call.output * factor.astype(call.output.dtype), factor
 
     plain = effective(params)
     ranks = {path: jnp.ndim(entry) for path, entry in named_entries(plain)}
-    _, found = run_layers(apply, plain, inputs, layout, visit, alone=True, free=free)
+    _, collected = run_layers(apply, plain, inputs, layout, visit, alone=True, free=free)
     factors = {
         path: jnp.expand_dims(factor, [i for i in range(-ranks[path], 0) if i not in layers])
-        for path, (factor, layers) in found.items()
+        for path, (factor, layers) in collected.items()
     }
     return _updated(params, factors, {})
 
@@ -202,7 +202,7 @@ def data_dependent_init(
         if path.name in ("bias", "b") and not is_absent(leaf)
     }
 
-    def old_bias(call: KernelCall, units: tuple[int, ...]) -> Values | None:
+    def added_bias(call: KernelCall, units: tuple[int, ...]) -> Values | None:
         """Bias that the model adds to this product next; None if it cannot be fitted."""
         path = _bias_path(call.path, biases)
         shape = (*plain[call.path].shape[: len(call.turns)], *units)
@@ -210,35 +210,34 @@ def data_dependent_init(
             return None
         return promote(biases[path], call.output).reshape(shape)[call.turns]
 
-    def visit(call: KernelCall, found: dict[Path, Any]) -> tuple[Values, Any]:
+    def visit(call: KernelCall, collected: dict[Path, Any]) -> tuple[Values, Any]:
         if call.unit_axes is None:
             raise _unordered_units(call.path)
         sample_axes = [axis for axis in range(call.output.ndim) if axis not in call.unit_axes]
         units = tuple(call.output.shape[axis] for axis in sorted(call.unit_axes))
-        old = old_bias(call, units)
-        if call.path in found:
-            new, factor = found[call.path]
+        bias = added_bias(call, units)
+        if call.path in collected:
+            new_bias, factor = collected[call.path]
         else:
             mean, scale = _mean_and_factor(call, tuple(sample_axes))
-            new = None if old is None else -mean * scale
+            new_bias = None if bias is None else -mean * scale
             factor = per_unit(scale, call.fan_in or ())
         if any(factor.shape[axis] != 1 for axis in call.fan_in or ()):
             raise _unordered_units(call.path)
         output = promote(call.output) * jnp.expand_dims(factor.reshape(units), sample_axes)
-        if old is not None and new is not None:
-            output = output + jnp.expand_dims(new - old, sample_axes)
-        return output.astype(call.output.dtype), (new, factor)
+        if bias is not None and new_bias is not None:
+            output = output + jnp.expand_dims(new_bias - bias, sample_axes)
+        return output.astype(call.output.dtype), (new_bias, factor)
 
-    _, found = run_layers(apply, params, inputs, layout, visit, alone=True, free=free)
-    fitted = {path: new for path, ((new, _), _) in found.items()}
-    for path, new in fitted.items():
-        if new is None and _bias_path(path, biases) in biases:
-            _warn_of_bias(path, _bias_path(path, biases))
-    return _updated(
-        params,
-        {path: factor for path, ((_, factor), _) in found.items()},
-        {_bias_path(path, biases): new for path, new in fitted.items() if new is not None},
-    )
+    _, collected = run_layers(apply, params, inputs, layout, visit, alone=True, free=free)
+    factors, new_biases = {}, {}
+    for path, ((new_bias, factor), _) in collected.items():
+        factors[path], bias_path = factor, _bias_path(path, biases)
+        if new_bias is not None:
+            new_biases[bias_path] = new_bias
+        elif bias_path in biases:
+            _warn_of_bias(path, bias_path)
+    return _updated(params, factors, new_biases)
 
 
 def _mean_and_factor(

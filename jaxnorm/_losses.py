@@ -90,13 +90,13 @@ def collect_preactivations(
         (0.0, -8.0)
     """
 
-    def visit(call: KernelCall, found: Any) -> tuple[Values, Values]:
+    def visit(call: KernelCall, collected: Any) -> tuple[Values, Values]:
         return call.output, call.output
 
-    output, found = run_layers(apply, params, inputs, layout, visit, with_bias=True, free=free)
+    output, collected = run_layers(apply, params, inputs, layout, visit, with_bias=True, free=free)
     return output, {
         str(path): jnp.moveaxis(values, len(layers), 0) if layers else values
-        for path, (values, layers) in found.items()
+        for path, (values, layers) in collected.items()
     }
 
 

@@ -300,10 +300,10 @@ def _merged(total: PyTree, batch: PyTree, axes: int | tuple[int, ...] | None) ->
     def moments(x: Values) -> Moments:
         return batch_moments(x, range(x.ndim - 1) if axes is None else axes)
 
-    found = jax.tree.map(moments, batch)
+    latest = jax.tree.map(moments, batch)
     if total is None:
-        return found
-    return jax.tree.map(merge_moments, total, found, is_leaf=lambda x: isinstance(x, Moments))
+        return latest
+    return jax.tree.map(merge_moments, total, latest, is_leaf=lambda x: isinstance(x, Moments))
 
 
 def independent_positions(
