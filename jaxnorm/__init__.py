@@ -59,7 +59,7 @@ from jaxnorm._statistics import (
     population_statistics,
 )
 from jaxnorm._stiefel import project_to_stiefel, stiefel_projection
-from jaxnorm._tracing import first_layer, traced_layout
+from jaxnorm._trace import first_layer, traced_layout
 from jaxnorm.noise import linear_stddev, with_scale_noise
 from jaxnorm.transforms import clean_parameters, noise_injection, perturb_scales
 

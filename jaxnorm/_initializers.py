@@ -18,7 +18,7 @@ from jaxnorm._numerics import ROUNDING_ERRORS, nonzero, promote, rounding_floor,
 from jaxnorm._paths import Path, is_absent, map_entries, named_entries
 from jaxnorm._reparametrize import effective
 from jaxnorm._sphere import check_sphere, check_squared_radius, project_to_sphere
-from jaxnorm._tracing import Apply, KernelCall, run_layers
+from jaxnorm._trace import Apply, KernelCall, run_layers
 
 Values = Float[Array, "..."]
 

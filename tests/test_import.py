@@ -27,8 +27,6 @@ LEAVING = {f"jaxnorm.{module}" for module in ("noise", "transforms")}
 OPENINGS = re.compile(r"(What|That|Those|Whether|How|Of|As|The same|Likewise|Where)\b")
 #: Files with docstrings that still begin so.
 UNWRITTEN = {
-    *(f"_tracing/{name}.py" for name in ("__init__", "_equations", "_layers", "_layout")),
-    *(f"_tracing/{name}.py" for name in ("_program", "_values", "_views", "_walk")),
     *("_trees/_axes.py", "_trees/_constrained.py"),
     "transforms/_noise.py",
     *(f"nnx/{name}.py" for name in ("__init__", "_batch_norm", "_followed", "_layer", "_layout")),

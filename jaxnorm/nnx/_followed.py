@@ -1,6 +1,5 @@
 """Which normalization follows which kernel directly, read off the model's program."""
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -8,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jaxnorm._tracing import MARK, Product, Program, is_flag, trace
+from jaxnorm._trace import MARK, is_flag, marked_layers, trace
 from jaxnorm._trees import _paths
 from jaxnorm._trees._node import Axes
 from jaxnorm.nnx._edit import Path, clone, replaced, set_bias
@@ -109,23 +108,11 @@ def _in_mode(
 
     kernels = [_paths.Path((*layer, "kernel")) for layer in layers]
     program = trace(run, nnx.to_pure_dict(state), (arrays, *inputs), kernels)
-    return _found(program, normalizations, layers)
-
-
-def _found(
-    program: Program, normalizations: list[Path], layers: dict[tuple[str, ...], Path]
-) -> dict[Path, Followed]:
-    walk, read = program.walk, program.read()
-    reads = Counter([*walk.sums, *(use.kernel.path for use in walk.uses)])
-    marks = Counter(name for name, _ in walk.marks)
-    found = {}
-    for name, product in walk.marks:
-        if name and marks[name] == 1 and product is not None and _is_a_layer_s_own(product):
-            kernel, fan_in = product.form.path, product.use.fan_in
-            bias = kernel.beside("bias")
-            if fan_in and reads[kernel] == reads[bias] == 1 and not read & {kernel, bias}:
-                found[normalizations[int(name)]] = Followed(layers[kernel[:-1]], fan_in)
-    return found
+    return {
+        normalizations[int(name)]: Followed(layers[layer.kernel[:-1]], layer.fan_in)
+        for name, layer in marked_layers(program).items()
+        if name and layer.bias == layer.kernel.beside("bias")
+    }
 
 
 def _marked(
@@ -144,11 +131,3 @@ def _marked(
         for i, path in enumerate(normalizations)
     }
     return replaced(copy, marks), {tuple(map(str, path)): path for path in layers}
-
-
-def _is_a_layer_s_own(product: Product) -> bool:
-    """Whether it has its layer's bias, one value a unit, and its last axis counts the units."""
-    last = (len(product.form.dims) - 1,)
-    own = not product.use.within and product.bias == product.form.path.beside("bias")
-    own = own and product.use.kernel.scaled is None
-    return own and product.unit_axes() == product.unit_axes(alone=True) == last

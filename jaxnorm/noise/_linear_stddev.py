@@ -6,7 +6,7 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
-from jaxnorm._tracing import run_layers
+from jaxnorm._trace import run_layers
 from jaxnorm._trees._layout import Layout, flax_layout
 from jaxnorm._trees._paths import Path, entries, listed, rebuild_entries
 

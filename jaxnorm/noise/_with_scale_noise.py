@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key, PyTree, UInt
 
 from jaxnorm._numerics import promote
 from jaxnorm._reparametrize import effective
-from jaxnorm._tracing import KernelCall, run_layers
+from jaxnorm._trace import KernelCall, run_layers
 from jaxnorm._trees._constrained import (
     Setting,
     check_setting,
@@ -115,7 +115,8 @@ def with_scale_noise(
             own = layer_keys(keys, call.path, use, *call.turns)
             return _times_noise(call, own, deviations[call.path], rows, per), use + 1
 
-        return run_layers(apply, plain, inputs, layout, visit, apart=True, free=free)[0]
+        options: dict[str, Any] = {"apart": True, "sample_axes": per != "step", "free": free}
+        return run_layers(apply, plain, inputs, layout, visit, **options)[0]
 
     return noisy
 
@@ -127,7 +128,9 @@ def _times_noise(
     wide = promote(call.output)
     of_layers = jax.lax.stop_gradient(jnp.asarray(stddev).astype(wide.dtype))
     sigma = of_layers[call.turns[: of_layers.ndim]]
-    samples = None if per == "step" else _sample_axis(call, rows)
+    if call.sample_axis is None and per != "step":
+        raise _no_rows(call, rows)
+    samples = None if per == "step" else call.sample_axis
     shape = tuple(
         size if axis in (*call.units, samples) or per == "position" else 1
         for axis, size in enumerate(wide.shape)
@@ -137,19 +140,14 @@ def _times_noise(
     return noisy_affine(wide, factor, bias).astype(call.output.dtype)
 
 
-def _sample_axis(call: KernelCall, rows: int) -> int:
-    """The axis of a product that counts the rows of the minibatch: the first that is no unit's."""
-    free = [axis for axis in range(call.output.ndim) if axis not in call.units]
-    if not free or call.output.shape[free[0]] != rows:
-        where = f"axis {free[0]} does not count" if free else "axes do not count"
-        raise ValueError(
-            f"the product of the kernel {call.path!r} has the shape {call.output.shape}, whose "
-            f"{where} the {rows} rows of the first input, so it is not known which sample a number "
-            "belongs to. Keep the rows as the first axis of the first input "
-            "and apart from positions (with vmap, inside apply), or take per='step', or None for "
-            "this kernel in stddev."
-        )
-    return free[0]
+def _no_rows(call: KernelCall, rows: int) -> ValueError:
+    return ValueError(
+        f"the product of the kernel {call.path!r} has the shape {call.output.shape}, none of whose "
+        f"axes grows with the {rows} rows of the first input, so it is not known which sample a "
+        "number belongs to. Keep the rows as the first axis of the first input and apart from "
+        "positions (with vmap, inside apply), write apply for any number of rows, or take "
+        "per='step', or None for this kernel in stddev."
+    )
 
 
 def _rows(inputs: tuple[Any, ...]) -> int:

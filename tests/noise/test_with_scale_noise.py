@@ -165,19 +165,6 @@ def test_an_unknown_sharing_is_an_error() -> None:
         unchecked(apply, 0.1, per="batch")
 
 
-@pytest.mark.parametrize(
-    ("product", "shape"),
-    [
-        (lambda p, x: x.reshape(28, 3) @ p["kernel"], r"\(28, 2\)"),
-        (lambda p, x: x.swapaxes(0, 1) @ p["kernel"], r"\(7, 4, 2\)"),
-    ],
-)
-def test_rows_that_are_not_found_are_an_error(product: Any, shape: str, key: Any) -> None:
-    """Merged with positions, or behind them: the model is refused, and never guessed at."""
-    with pytest.raises(ValueError, match=rf"'kernel' has the shape {shape}.*4 rows.*per='step'"):
-        with_scale_noise(product, 0.1)(key(), {"kernel": jnp.ones((3, 2))}, jnp.ones((4, 7, 3)))
-
-
 def test_as_many_keys_as_there_are_draws(key: Any) -> None:
     keys = jax.random.split(key(), ROWS)
     with pytest.raises(ValueError, match=r"got .*6.* for 4 rows.*wanted one key"):

@@ -10,7 +10,7 @@ import pytest
 
 from jaxnorm import collect_preactivations, data_dependent_init, torch_layout
 from tests.tolerances import FLOAT32
-from tests.tracing.forms import draw
+from tests.trace.forms import draw
 
 Add = Callable[[Any, Any], Any]
 

@@ -23,7 +23,7 @@ from jaxnorm import (
     traced_layout,
 )
 from tests.tolerances import FLOAT32
-from tests.tracing.forms import draw
+from tests.trace.forms import draw
 from tests.trees import by_path
 
 KEY = jax.random.key(0)

@@ -18,7 +18,7 @@ from jaxnorm import (
 )
 from tests.devices import mesh
 from tests.tolerances import FLOAT32
-from tests.tracing.forms import BIAS, KERNEL, PARAMS, X, draw
+from tests.trace.forms import BIAS, KERNEL, PARAMS, X, draw
 
 WANTED = np.float64(X) @ np.float64(KERNEL) + np.float64(BIAS)
 

@@ -24,7 +24,7 @@ from jaxnorm import (
 )
 from jaxnorm.nnx import functionalize
 from tests.tolerances import FLOAT32
-from tests.tracing.forms import draw
+from tests.trace.forms import draw
 from tests.trees import quick_jit
 
 LAYERS, ROWS, WIDTH = 4, 8, 3

@@ -16,7 +16,7 @@ from jaxnorm import (
     variance_preserving_init,
     with_scale_noise,
 )
-from tests.tracing.forms import BFLOAT16, BIAS, FORMS, KERNEL, PARAMS, ROWS, Form, X
+from tests.trace.forms import BFLOAT16, BIAS, FORMS, KERNEL, PARAMS, ROWS, Form, X
 
 EACH = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 

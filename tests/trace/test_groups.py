@@ -10,7 +10,7 @@ import pytest
 
 from jaxnorm import collect_preactivations, data_dependent_init, traced_layout, with_scale_noise
 from tests.tolerances import FLOAT32
-from tests.tracing.forms import draw
+from tests.trace.forms import draw
 
 ROWS, GROUPS, INPUTS, UNITS = 24, 3, 4, 5
 X = 2 + draw(ROWS, GROUPS, INPUTS)

@@ -19,7 +19,7 @@ from jaxnorm import (
 )
 from tests.devices import mesh
 from tests.tolerances import FLOAT32
-from tests.tracing.forms import draw, own
+from tests.trace.forms import draw, own
 
 Apply = Callable[..., Any]
 

@@ -1,0 +1,389 @@
+"""Abstract interpreter: one pass over a model's jaxpr, which can be run again with other products.
+
+Calls are inlined, scans keep the body of one turn, and `jax.checkpoint` stays around its equations.
+"""
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
+from jaxtyping import Array, PyTree, UInt
+
+from jaxnorm._paths import Path, named_entries, rebuild_entries
+from jaxnorm._trace.rules import PRODUCTS, SUMS, Facts, transfer
+from jaxnorm._trace.values import CONSTANT, INPUT, Product, Value, join, parameters, whole
+
+#: Prefix of the name of a jitted function that the interpreter records and does not enter.
+MARK = "jaxnorm_mark_"
+
+#: The parameters of a call that hold its body.
+_BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+
+
+#: Place of an equation: its index in the jaxpr, after those of the calls and scans around it.
+Place = tuple[int, ...]
+
+
+class Layer(NamedTuple):
+    """Equation that computes a product, or adds its bias.
+
+    Attributes:
+        equation: the equation of the jaxpr.
+        product: the product, without or with the bias.
+        bias: the operand that is the bias, if it is added to a product in its own axes.
+    """
+
+    equation: Any
+    product: Product
+    bias: int | None
+
+
+#: Values that were collected at the products so far, by the path of the kernel.
+Collected = dict[Path, Any]
+
+#: The index of the current turn of each scan around a product, the outermost first.
+Turns = tuple[UInt[Array, ""], ...]
+
+#: ``(layer, operands, result, collected, turns) -> (replacement of the result, collected)``.
+Replace = Callable[[Layer, list[Any], Any, Collected, Turns], tuple[Any, Collected]]
+
+
+class Program(NamedTuple):
+    """Traced function.
+
+    Attributes:
+        closed: its jaxpr.
+        facts: what the interpreter collected about its parameters.
+        layers: its products and their biases, in execution order.
+        bodies: the inlined calls, and the scans with products inside.
+        results: the abstract values of its results.
+        arguments: its parameters and inputs.
+        structure: the structure of its result.
+    """
+
+    closed: ClosedJaxpr
+    facts: Facts
+    layers: dict[Place, Layer]
+    bodies: dict[Place, ClosedJaxpr]
+    results: list[Value]
+    arguments: list[Any]
+    structure: Any
+
+    def read(self) -> set[Path]:
+        """Returns the parameters that are read elsewhere than in products and as their biases."""
+        return self.facts.read | parameters(self.results)
+
+    def run(self, replace: Replace) -> tuple[PyTree, Collected]:
+        """Returns the function's result, with ``replace`` at each product, and the collected."""
+        replay = _Replay(self.layers, self.bodies, replace)
+        results, collected = replay.run(self.closed, self.arguments, {}, (), ())
+        return jax.tree.unflatten(self.structure, results), collected
+
+
+def trace(
+    apply: Callable[..., Any],
+    params: PyTree,
+    inputs: tuple[Any, ...],
+    kernels: Iterable[Path] | None = None,
+    free: Sequence[str] = (),
+) -> Program:
+    """Interprets ``apply(params, *inputs)``.
+
+    Args:
+        apply: a function of plain parameters and of the inputs.
+        params: arrays, or their shapes; other leaves stay as they are.
+        inputs: arrays, their shapes, and flags: Python values that the function may branch on.
+        kernels: the parameters that count as kernels; None for every one that is multiplied.
+        free: regular expressions, searched for in the paths of parameters that count as inputs.
+    """
+    named = named_entries(params)
+    arrays = {path: entry for path, entry in named if hasattr(entry, "shape")}
+
+    def run(arrays: dict[Path, Any], *inputs: Any) -> Any:
+        merged = [arrays.get(path, entry) for path, entry in named]
+        return apply(rebuild_entries(params, merged), *inputs)
+
+    flags = [i for i, x in enumerate(inputs) if is_flag(x)]
+    traced = jax.make_jaxpr(run, return_shape=True, static_argnums=[i + 1 for i in flags])
+    closed, shape = traced(arrays, *inputs)
+    arguments = jax.tree.leaves((arrays, [x for i, x in enumerate(inputs) if i not in flags]))
+    values = [
+        INPUT if any(re.search(pattern, str(path)) for pattern in free) else _parameter(path, x)
+        for path, x in sorted(arrays.items())
+    ]
+    values.extend([INPUT] * (len(arguments) - len(values)))
+    facts = Facts(None if kernels is None else frozenset(kernels))
+    # Without inputs the constants are what kernels meet.
+    interpreter = _Interpreter(facts, CONSTANT if len(arguments) > len(arrays) else INPUT)
+    results = interpreter.run(closed, values, ())
+    layers, bodies = interpreter.layers, interpreter.bodies
+    structure = jax.tree.structure(shape)
+    return Program(closed, facts, layers, bodies, results, arguments, structure)
+
+
+def is_flag(x: Any) -> bool:
+    """Returns True for a Python value that a model may branch on."""
+    return isinstance(x, (bool, int, float, str)) or x is None
+
+
+def _parameter(path: Path, x: Any) -> Value:
+    return Value((whole(path, tuple(x.shape)),), frozenset([path]))
+
+
+class _Interpreter:
+    """Pass over a jaxpr with abstract values; ``constant`` is the value of its constants."""
+
+    def __init__(self, facts: Facts, constant: Value) -> None:
+        self.facts = facts
+        self.constant = constant
+        self.layers: dict[Place, Layer] = {}
+        self.bodies: dict[Place, ClosedJaxpr] = {}
+
+    def run(self, closed: ClosedJaxpr, operands: list[Value], place: Place) -> list[Value]:
+        """Returns the values of a jaxpr's results. A product that is read twice is none."""
+        jaxpr, env = closed.jaxpr, dict[Any, Value]()
+        atoms = (*jaxpr.outvars, *(atom for equation in jaxpr.eqns for atom in equation.invars))
+        reads = Counter(atom for atom in atoms if not isinstance(atom, Literal))
+
+        def write(atoms: Sequence[Any], values: Iterable[Value]) -> None:
+            for atom, value in zip(atoms, values, strict=True):
+                env[atom] = value if reads[atom] == 1 else value._replace(product=None)
+
+        def read(atoms: Sequence[Any]) -> list[Value]:
+            return [CONSTANT if isinstance(atom, Literal) else env[atom] for atom in atoms]
+
+        write(jaxpr.constvars, [self.constant] * len(jaxpr.constvars))
+        write(jaxpr.invars, operands)
+        for i, equation in enumerate(jaxpr.eqns):
+            results = self._equation(equation, read(equation.invars), (*place, i))
+            write(equation.outvars, results)
+        return read(jaxpr.outvars)
+
+    def _equation(self, equation: Any, values: list[Value], place: Place) -> list[Value]:
+        primitive, name = equation.primitive.name, str(equation.params.get("name", ""))
+        if name.startswith(MARK):
+            self.facts.marks.append((name.removeprefix(MARK), values[0].product))
+            results = [INPUT]
+        elif primitive in ("scan", "while", "cond"):
+            results = getattr(self, f"_{primitive}")(equation, values, place)
+        elif (called := _called(equation, values)) and primitive != "shard_map":
+            return self._call(equation, called, values, place)
+        elif called:
+            results = self._inside(equation, called, values, place)
+        else:
+            results = transfer(self.facts, equation, values)
+            if primitive in (*PRODUCTS, *SUMS) and results[0].product:
+                side = int(values[0].product is not None)
+                self.layers[place] = _layer(equation, results[0].product, side)
+        sources = frozenset(path for value in values for path in value.sources)
+        return [value._replace(sources=sources) for value in results]
+
+    def _call(
+        self, equation: Any, closed: ClosedJaxpr, values: list[Value], place: Place
+    ) -> list[Value]:
+        """Inlines a call that computes a layer's product or adds its bias.
+
+        Any other call stays one equation, with its own rule of differentiation, and so does one
+        with such a rule that does nothing after the product or the sum.
+        """
+        outside, self.layers = self.layers, {}
+        results = self.run(closed, values, place)
+        inside, self.layers = self.layers, outside
+        products = [layer.product for layer in inside.values()]
+        has_derivative = equation.primitive.name.startswith("custom")
+        last = results[0].product if len(results) == len(products) == 1 else None
+        ends = last is not None and last.use is products[0].use
+        if any(not (has_derivative and (ends or product.biased)) for product in products):
+            if has_derivative:
+                self.facts.opened.update(product.form.path for product in products)
+            self.bodies[place] = closed
+            self.layers.update(inside)
+        elif ends and last:
+            self.layers[place] = Layer(equation, last, None)
+        return results
+
+    def _inside(
+        self,
+        equation: Any,
+        closed: ClosedJaxpr,
+        values: list[Value],
+        place: Place,
+        record: bool = True,
+    ) -> list[Value]:
+        """Interprets the body of a loop or a branch, into and out of which no product passes."""
+        facts = self.facts if record else Facts(self.facts.kernels)
+        body, outside = _Interpreter(facts, self.constant), facts.within
+        facts.within = (*outside, equation.primitive.name)
+        results = body.run(closed, _without_products(values), place)
+        facts.within = outside
+        if record and equation.primitive.name == "scan" and body.layers:
+            self.layers |= body.layers
+            self.bodies |= body.bodies | {place: closed}
+        return _without_products(results)
+
+    def _scan(self, equation: Any, values: list[Value], place: Place) -> list[Value]:
+        (consts, carry), closed = scan_counts(equation), equation.params["jaxpr"]
+        slices = [value.sliced_by_scan() for value in values[consts + carry :]]
+
+        def turn(carried: list[Value], record: bool = False) -> list[Value]:
+            operands = [*values[:consts], *carried, *slices]
+            return self._inside(equation, closed, operands, place, record)
+
+        start = values[consts : consts + carry]
+        results = turn(_fixpoint(start, lambda carried: turn(carried)[:carry]), record=True)
+        stacked = [value._replace(views=(), altered=()) for value in results[carry:]]
+        return [*results[:carry], *stacked]
+
+    def _while(self, equation: Any, values: list[Value], place: Place) -> list[Value]:
+        start = equation.params["cond_nconsts"]
+        consts = values[start : start + equation.params["body_nconsts"]]
+        condition, body = equation.params["cond_jaxpr"], equation.params["body_jaxpr"]
+
+        def turn(carried: list[Value], record: bool = False) -> list[Value]:
+            return self._inside(equation, body, [*consts, *carried], place, record)
+
+        carry = _fixpoint(values[start + len(consts) :], turn)
+        self._inside(equation, condition, [*values[:start], *carry], place)
+        return turn(carry, record=True)
+
+    def _cond(self, equation: Any, values: list[Value], place: Place) -> list[Value]:
+        branches = equation.params["branches"]
+        results = [self._inside(equation, branch, values[1:], place) for branch in branches]
+        return functools.reduce(lambda one, other: list(map(join, one, other)), results)
+
+
+def _layer(equation: Any, product: Product, side: int) -> Layer:
+    apart = product.biased and product.is_unchanged and not product.use.in_groups
+    return Layer(equation, product, side if apart else None)
+
+
+def _without_products(values: list[Value]) -> list[Value]:
+    return [value._replace(product=None) for value in values]
+
+
+def _fixpoint(carry: list[Value], turn: Callable[[list[Value]], list[Value]]) -> list[Value]:
+    """Returns the values that a loop carries at any turn."""
+    while (joint := list(map(join, carry, turn(carry)))) != carry:
+        carry = joint
+    return carry
+
+
+def _called(equation: Any, values: list[Value]) -> ClosedJaxpr | None:
+    """Returns the body of a call that hands parameters on as they are."""
+    for key in _BODIES:
+        body = equation.params.get(key)
+        if isinstance(body, Jaxpr) and not body.constvars:
+            body = ClosedJaxpr(body, [])
+        if isinstance(body, ClosedJaxpr) and len(body.jaxpr.invars) == len(values):
+            rows = zip(equation.invars, body.jaxpr.invars, values, strict=True)
+            if all(a.aval.shape == b.aval.shape for a, b, v in rows if v.is_followed):
+                return body
+    return None
+
+
+def _is_checkpoint(equation: Any) -> bool:
+    """Returns True for a `jax.checkpoint`, the name of which differs between versions of JAX."""
+    return "prevent_cse" in equation.params
+
+
+def scan_counts(equation: Any) -> tuple[int, int]:
+    """Returns how many operands a scan's body gets whole at every turn, and how many it carries.
+
+    The names of these parameters differ between versions of JAX, so they are counted by rank: the
+    arrays that are scanned over, and those that are stacked, come last and have one axis more
+    outside than inside.
+    """
+    inner = equation.params["jaxpr"].jaxpr
+    ins = zip(equation.invars, inner.invars, strict=True)
+    outs = zip(equation.outvars, inner.outvars, strict=True)
+    whole, carry = (sum(a.aval.ndim == b.aval.ndim for a, b in pairs) for pairs in (ins, outs))
+    return whole - carry, carry
+
+
+class _Replay(NamedTuple):
+    """Concrete evaluation of a program, with ``replace`` at each layer."""
+
+    layers: dict[Place, Layer]
+    bodies: dict[Place, ClosedJaxpr]
+    replace_result: Replace
+
+    def run(
+        self,
+        closed: ClosedJaxpr,
+        arguments: list[Any],
+        collected: Collected,
+        turns: Turns,
+        place: Place,
+    ) -> tuple[list[Any], Collected]:
+        jaxpr = closed.jaxpr
+        names, values = (*jaxpr.constvars, *jaxpr.invars), (*closed.consts, *arguments)
+        env: dict[Any, Any] = dict(zip(names, values, strict=True))
+
+        def read(atoms: Sequence[Any]) -> list[Any]:
+            return [atom.val if isinstance(atom, Literal) else env[atom] for atom in atoms]
+
+        for i, equation in enumerate(jaxpr.eqns):
+            operands, here = read(equation.invars), (*place, i)
+            results, collected = self._equation(equation, operands, collected, turns, here)
+            if layer := self.layers.get(here):
+                results[0], collected = self.replace_result(
+                    layer, operands, results[0], collected, turns
+                )
+            env.update(zip(equation.outvars, results, strict=True))
+        return read(jaxpr.outvars), collected
+
+    def _equation(
+        self, equation: Any, operands: list[Any], collected: Collected, turns: Turns, place: Place
+    ) -> tuple[list[Any], Collected]:
+        if place not in self.bodies:
+            return _evaluate(equation, operands), collected
+        if equation.primitive.name == "scan":
+            return self._scan(equation, operands, collected, turns, place)
+
+        def run(operands: list[Any], collected: Collected) -> tuple[list[Any], Collected]:
+            return self.run(self.bodies[place], operands, collected, turns, place)
+
+        # Without a gradient, no checkpoint, so that the collected values are numbers.
+        if _is_checkpoint(equation) and any(isinstance(x, jax.core.Tracer) for x in operands):
+            options = {name: equation.params[name] for name in ("policy", "prevent_cse")}
+            run = jax.checkpoint(run, **options)
+        return run(operands, collected)
+
+    def _scan(
+        self, equation: Any, operands: list[Any], collected: Collected, turns: Turns, place: Place
+    ) -> tuple[list[Any], Collected]:
+        """Values collected inside a scan are stacked along axis 0."""
+        consts, carry = scan_counts(equation)
+        options = {name: equation.params[name] for name in ("length", "reverse", "unroll")}
+        inside = (x for at, x in self.layers.items() if at[: len(place)] == place)
+        paths = {layer.product.form.path for layer in inside} & {*collected}
+        numbers = jnp.arange(options["length"], dtype=jnp.uint32)
+        slices = operands[consts + carry :], numbers, {path: collected[path] for path in paths}
+
+        def turn(carried: list[Any], slices: Any) -> Any:
+            sliced, number, before = slices
+            inputs = [*operands[:consts], *carried, *sliced]
+            results, after = self.run(self.bodies[place], inputs, before, (*turns, number), place)
+            return results[:carry], (results[carry:], after)
+
+        start = operands[consts : consts + carry]
+        end, (stacked, after) = jax.lax.scan(turn, start, slices, **options)
+        return [*end, *stacked], collected | after
+
+
+def _evaluate(equation: Any, operands: list[Any]) -> list[Any]:
+    """Evaluates one equation; a call keeps its own rule of differentiation."""
+    pairs = zip(equation.invars, operands, strict=True)
+    inputs = {atom: x for atom, x in pairs if not isinstance(atom, Literal)}
+    program = _empty().replace(invars=list(inputs), outvars=list(equation.outvars), eqns=[equation])
+    return list(jaxpr_as_fun(ClosedJaxpr(program, []))(*inputs.values()))
+
+
+@functools.cache
+def _empty() -> Any:
+    return jax.make_jaxpr(lambda: None)().jaxpr

@@ -1,0 +1,432 @@
+"""Transfer rules: the abstract values that each primitive makes of those of its operands."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxnorm._paths import Path
+from jaxnorm._trace.values import (
+    BROADCAST,
+    CONSTANT,
+    INPUT,
+    PARTIAL,
+    Dim,
+    Factor,
+    Product,
+    Use,
+    Value,
+    View,
+    parameters,
+)
+
+PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
+SUMS = ("add", "add_any")
+
+#: Operations of the inputs and a parameter that is no kernel: a bias, a scale, a table.
+_ELEMENTWISE = (
+    "add add_any and atan2 clamp concatenate div dynamic_update_slice eq gather ge gt le lt max "
+    "min mul ne nextafter or pow rem scatter scatter_add scatter-add select_n sub xor"
+)
+_IDENTITIES = (
+    "copy copy_p name pcast pvary reduce_precision reshard sharding_constraint stop_gradient"
+)
+
+#: Indices of an einsum of three operands or more, in the name that its equations are traced under.
+_EINSUM = re.compile(r"[^,()/>-]*(?:,[^,()/>-]*){2,}(?:->[^,()/]*)?")
+
+
+@dataclass
+class Facts:
+    """Facts about the parameters that the interpreter collects on its pass.
+
+    Attributes:
+        kernels: the parameters that are followed to their products; None for all.
+        within: the loops, branches and shard_maps around the current equation.
+        uses: the products of kernels.
+        refused: why a parameter is not understood.
+        changed: parameters of which another function is multiplied with the inputs.
+        opened: kernels whose product is in an opened call with a derivative of its own.
+        met: parameters that meet the inputs in something else than a product.
+        biases: parameters that are added to a product, one entry per sum.
+        read: parameters that anything else is made of.
+        marks: the product that goes into each marked call, with the mark's name.
+    """
+
+    kernels: frozenset[Path] | None
+    within: tuple[str, ...] = ()
+    uses: list[Use] = field(default_factory=list)
+    refused: dict[Path, str] = field(default_factory=dict)
+    changed: set[Path] = field(default_factory=set)
+    opened: set[Path] = field(default_factory=set)
+    met: set[Path] = field(default_factory=set)
+    biases: list[Path] = field(default_factory=list)
+    read: set[Path] = field(default_factory=set)
+    marks: list[tuple[str, Product | None]] = field(default_factory=list)
+
+    def refuse(self, paths: Iterable[Path], reason: str) -> None:
+        self.read.update(paths)
+        for path in sorted(paths):
+            self.refused.setdefault(path, reason)
+
+    def is_of_kernel(self, value: Value) -> bool:
+        """Returns True if a value is made of a kernel, or of any parameter if all may be one."""
+        paths = value.parameters
+        return bool(paths if self.kernels is None else paths & self.kernels)
+
+
+#: ``(facts, equation, values of the operands) -> values of the results``.
+Rule = Callable[[Facts, Any, list[Value]], list[Value]]
+
+
+def transfer(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
+    """Returns the abstract values of the results of any equation but a call or a loop."""
+    if any(value.is_followed for value in values):
+        return RULES.get(equation.primitive.name, _elementwise)(facts, equation, values)
+    if not any(value.input for value in values):
+        return [CONSTANT] * len(equation.outvars)
+    return [
+        INPUT._replace(activation=_is_activation(equation, values, out.aval.size))
+        for out in equation.outvars
+    ]
+
+
+# Views.
+
+
+def _transposed(view: View, equation: Any, shape: tuple[int, ...]) -> View:
+    return view.with_dims(view.dims[axis] for axis in equation.params["permutation"])
+
+
+def _squeezed(view: View, equation: Any, shape: tuple[int, ...]) -> View:
+    removed = equation.params["dimensions"]
+    return view.with_dims(dim for axis, dim in enumerate(view.dims) if axis not in removed)
+
+
+def _broadcast(view: View, equation: Any, shape: tuple[int, ...]) -> View:
+    before = equation.invars[0].aval.shape
+    dims: list[Dim] = [(Factor(BROADCAST, size),) for size in shape]
+    for axis, place in enumerate(equation.params["broadcast_dimensions"]):
+        if shape[place] == before[axis]:
+            dims[place] = view.dims[axis]
+    return view.with_dims(dims)
+
+
+def _sliced(view: View, equation: Any, shape: tuple[int, ...]) -> View:
+    before = equation.invars[0].aval.shape
+    axes = zip(view.dims, before, shape, strict=True)
+    return view.with_dims(d if old == new else (Factor(PARTIAL, new),) for d, old, new in axes)
+
+
+def _reshaped(view: View, equation: Any, shape: tuple[int, ...]) -> View | None:
+    # `vmap` of a convolution transposes its kernel with the reshape.
+    order = equation.params["dimensions"] or range(len(view.dims))
+    return view.with_dims(view.dims[axis] for axis in order).reshaped(shape)
+
+
+def _reversed(view: View, equation: Any, shape: tuple[int, ...]) -> View:
+    def turned(dim: Dim) -> Dim:
+        return tuple(factor._replace(reversed=not factor.reversed) for factor in dim)
+
+    axes = equation.params["dimensions"]
+    return view.with_dims(turned(d) if i in axes else d for i, d in enumerate(view.dims))
+
+
+def _cast(view: View, equation: Any, shape: tuple[int, ...]) -> View | None:
+    """Casts to integers round, and those of complex numbers to real ones drop a part."""
+    before, after = equation.invars[0].aval.dtype, equation.params["new_dtype"]
+    is_inexact = all(jnp.issubdtype(dtype, jnp.inexact) for dtype in (before, after))
+    drops = jnp.issubdtype(before, jnp.complexfloating) > jnp.issubdtype(after, jnp.complexfloating)
+    return view if is_inexact and not drops else None
+
+
+#: ``(view, equation, shape of the result) -> view``; None for a result that is no view.
+VIEWS: dict[str, Callable[[View, Any, tuple[int, ...]], View | None]] = {
+    "transpose": _transposed,
+    "squeeze": _squeezed,
+    "broadcast_in_dim": _broadcast,
+    **dict.fromkeys(("slice", "dynamic_slice", "split"), _sliced),
+    "reshape": _reshaped,
+    "rev": _reversed,
+    "convert_element_type": _cast,
+    **dict.fromkeys(_IDENTITIES.split(), lambda view, equation, shape: view),
+}
+
+
+def _view(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
+    results = [_viewed(equation, values[0], out.aval.shape) for out in equation.outvars]
+    return [value or _elementwise(facts, equation, values)[0] for value in results]
+
+
+def _viewed(equation: Any, value: Value, shape: tuple[int, ...]) -> Value | None:
+    """Returns the value of a parameter, or of a product, in another form."""
+    name, rule = equation.primitive.name, VIEWS[equation.primitive.name]
+    if name == "stop_gradient":
+        value = value._replace(stopped=not value.input)
+        if value.stopped and not value.views:
+            return value
+    views = [view for v in value.views if (view := rule(v, equation, shape)) is not None]
+    if value.views and len(views) == len(value.views):
+        return value._replace(views=tuple(views))
+    product = value.product
+    if (
+        product
+        and name != "rev"
+        and (product := product.viewed(rule(product.form, equation, shape)))
+    ):
+        return value._replace(product=product)
+    altered = tuple(view for v in value.altered if (view := rule(v, equation, shape)) is not None)
+    return value._replace(altered=altered) if altered and not value.product else None
+
+
+def _identity(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
+    return values
+
+
+def _concatenated(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
+    """Several parameters, or parameters and constants, as one array."""
+    if any(value.input for value in values):
+        return _elementwise(facts, equation, values)
+    axis, size = equation.params["dimension"], equation.outvars[0].aval.shape
+    part = (Factor(PARTIAL, size[axis]),)
+    views = [
+        view.with_dims((*view.dims[:axis], part, *view.dims[axis + 1 :]))
+        for value in values
+        for view in value.views
+    ]
+    changed = any(value.sources and not value.views for value in values)
+    return [Value(() if changed else tuple(views), parameters(values))]
+
+
+def _scaled(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
+    """A parameter times a constant: its products are those of the parameter, times the constant."""
+    name, shape = equation.primitive.name, equation.outvars[0].aval.shape
+    side = 1 if name == "mul" and not values[0].views else 0
+    others = [i for i in range(len(values)) if i != side]
+    views = [view for view in values[side].views if len(view.dims) == len(shape)]
+    if not views or not all(values[i].is_constant for i in others):
+        return _elementwise(facts, equation, values)
+    constants = [equation.invars[i].aval.shape for i in others]
+    scaled = tuple(view.times_constant(shape, *constants) for view in views)
+    return [values[side]._replace(views=scaled)]
+
+
+# Sums and other elementwise operations.
+
+
+def _sum(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
+    """A product with its bias, a straight-through estimator, or any other sum."""
+    for i, j in ((0, 1), (1, 0)):
+        product, bias = values[i].product, values[j]
+        if product and not product.biased and _is_bias(facts, equation, product, i, bias):
+            biased = product.with_bias(bias.views)
+            facts.biases.extend(view.path for view in bias.views)
+            facts.read.update(() if biased.bias else bias.parameters)
+            return [values[i]._replace(product=biased, altered=())]
+    return _straight_through(facts, equation, values)
+
+
+def _is_bias(facts: Facts, equation: Any, product: Product, side: int, bias: Value) -> bool:
+    """Returns True for parameters that are no kernels, and constants that are equal for all rows.
+
+    If all parameters may be kernels, one that is added as it is counts as a bias. The rows are the
+    first axis that counts no units.
+    """
+    shapes = [atom.aval.shape for atom in equation.invars]
+    if bias.input or shapes[side] != equation.outvars[0].aval.shape:
+        return False
+    if bias.sources:
+        return not facts.is_of_kernel(bias) or (facts.kernels is None and bool(bias.views))
+    rows = [axis for axis in range(len(shapes[side])) if axis not in product.unit_axes()]
+    return shapes[1 - side] != () and (not rows or shapes[1 - side][rows[0]] == 1)
+
+
+def _straight_through(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
+    """``w + stop_gradient(q(w) - w)`` is a view of w: gradients pass as if it were w."""
+    pairs = ((0, 1),) if equation.primitive.name == "sub" else ((0, 1), (1, 0))
+    for i, j in pairs:
+        kernel, rest = values[i], values[j]
+        own = len(kernel.views) == 1 and rest.sources == kernel.sources
+        if own and rest.stopped and not rest.views and not kernel.stopped:
+            return [kernel]
+    return _elementwise(facts, equation, values)
+
+
+def _elementwise(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
+    """Any other function of its operands, which the inputs may meet only elementwise."""
+    paths, name = parameters(values), equation.primitive.name
+    meets = any(value.input for value in values)
+    if meets and name not in _ELEMENTWISE.split():
+        facts.refuse(paths, f"goes into a {name}, which has no transfer rule")
+    facts.read.update(paths)
+    # A function of a kernel's product and constants is measured at the product.
+    facts.met.update(parameters(v for v in values if not v.product) if meets else ())
+    result = Value(
+        sources=frozenset() if meets else paths,
+        input=meets,
+        altered=tuple(_altered(equation, values)) if len(equation.outvars) == 1 else (),
+        stopped=all(value.stopped or value.is_constant for value in values),
+    )
+    return [
+        result._replace(activation=meets and _is_activation(equation, values, out.aval.size))
+        for out in equation.outvars
+    ]
+
+
+def _is_activation(equation: Any, values: list[Value], size: int) -> bool:
+    pairs = zip(values, equation.invars, strict=True)
+    sizes = [value.activation and atom.aval.size for value, atom in pairs]
+    return equation.primitive.name not in PRODUCTS and size in sizes
+
+
+def _altered(equation: Any, values: list[Value]) -> Iterator[View]:
+    """Yields the parameters whose numbers an equation changes one by one, or selects from.
+
+    A weight that meets inputs, its mask or its scale, stays one. A position that is added to inputs
+    is none as soon as other inputs meet it; nor is a parameter that is added to a layer's product,
+    or broadcast to a layer's activations: their bias, or their scale.
+    """
+    name, shape = equation.primitive.name, equation.outvars[0].aval.shape
+    if name == "gather":
+        yield from (_gathered(v, equation, shape) for v in (*values[0].views, *values[0].altered))
+    if name not in ("add", "div", "mul", "select_n", "sub"):
+        return
+    adds = name in ("add", "sub")
+    for i, value in enumerate(values):
+        others = [(v, equation.invars[j]) for j, v in enumerate(values) if j != i]
+        meets = any(v.input for v, _ in others)
+        layers = [v for v, atom in others if v.activation and atom.aval.shape == shape]
+        on_product = adds and any(v.product for v in layers)
+        for view in (*value.views, *value.altered):
+            is_position = value.input and meets and (adds or view.added)
+            of_layer = layers and name != "select_n" and view.broadcast_axes()
+            if len(view.dims) == len(shape) and not (is_position or of_layer or on_product):
+                yield view.broadcast(shape)._replace(added=view.added or (adds and meets))
+
+
+def _gathered(view: View, equation: Any, shape: tuple[int, ...]) -> View:
+    """Returns the rows of a view: broadcast along the indices, and whole along other axes."""
+    numbers, before = equation.params["dimension_numbers"], equation.invars[0].aval.shape
+    removed = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    kept = [axis for axis in range(len(before)) if axis not in removed]
+    dims: list[Dim] = [(Factor(BROADCAST, size),) for size in shape]
+    for place, axis in zip(numbers.offset_dims, kept, strict=True):
+        size = shape[place]
+        dims[place] = view.dims[axis] if size == before[axis] else (Factor(PARTIAL, size),)
+    return view.with_dims(dims)
+
+
+# Products.
+
+
+def _product(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
+    paths, sides = parameters(values), [i for i in (0, 1) if facts.is_of_kernel(values[i])]
+    meets = any(value.input for value in values)
+    if not sides:
+        altered = list(_altered_kernels(equation, values))
+        reason = "is changed by an input before it is multiplied with others, or looked up by one"
+        facts.refuse(altered, reason)
+        facts.changed.update(altered)
+        return _elementwise(facts, equation, values)
+    result = INPUT._replace(activation=True) if meets else Value(sources=paths)
+    kernel, reason = values[sides[0]], _refusal(equation, sides)
+    if meets and not kernel.views:
+        reason = reason or "is changed before it is multiplied with the inputs"
+    if reason:
+        facts.refuse(paths, reason)
+        facts.changed.update(paths if meets else ())
+        return [result]
+    of_inputs = not values[1 - sides[0]].sources
+    uses = [_use(facts, equation, view, sides[0], of_inputs) for view in kernel.views]
+    complete = [use for use in uses if use.kernel.covers(once=use.fan_in is None)]
+    # Rows of different groups have different units in one place.
+    if len(uses) == len(complete) == 1 and not _row_groups(equation):
+        shape, view = equation.outvars[0].aval.shape, uses[0].kernel
+        form = View(view.path, view.shape, uses[0].product_dims(shape))
+        return [result._replace(product=Product(uses[0], form, shape))]
+    return [result]
+
+
+def _use(facts: Facts, equation: Any, view: View, side: int, meets_inputs: bool) -> Use:
+    """Records the product of a kernel."""
+    contracted, groups, places = product_axes(equation, side)
+    places = {axis: places[axis] for axis in places.keys() - view.broadcast_axes()}
+    in_groups = any(place < groups for place in places.values())
+    fan_in = view.contracted(contracted)
+    use = Use(view, fan_in, places, in_groups, meets_inputs, facts.within)
+    if use.fan_in is None:
+        reason = "is contracted along a part of an axis, or joined to others"
+        facts.refuse([view.path], reason)
+    elif {axis - len(view.shape) for axis in view.scaled or ()} & {*use.fan_in}:
+        reason = "is multiplied by a constant that differs along its fan-in, a mask say"
+        facts.refuse([view.path], reason)
+        facts.changed.add(view.path)
+    facts.uses.append(use)
+    return use
+
+
+def product_axes(equation: Any, side: int) -> tuple[tuple[int, ...], int, dict[int, int]]:
+    """Returns the axes of one operand that a product sums over, and the places of the others.
+
+    A matrix product has the batch axes first, then the left operand's free axes, then the right's;
+    between the two is the number of batch axes.
+    """
+    ragged = equation.params.get("ragged_dot_dimension_numbers")
+    numbers = ragged.dot_dimension_numbers if ragged else equation.params["dimension_numbers"]
+    if equation.primitive.name == "conv_general_dilated":
+        return tuple(numbers.rhs_spec[1:]), 0, {numbers.rhs_spec[0]: numbers.out_spec[1]}
+    contracted, batch = numbers
+    used = [{*contracted[0], *batch[0]}, {*contracted[1], *batch[1], *_row_groups(equation)}]
+    free = [[a for a in range(equation.invars[i].aval.ndim) if a not in used[i]] for i in (0, 1)]
+    order = [*batch[side], *((None,) * len(free[0]) if side else ()), *free[side]]
+    places = {axis: place for place, axis in enumerate(order) if axis is not None}
+    return tuple(contracted[side]), len(batch[0]), places
+
+
+def _row_groups(equation: Any) -> tuple[int, ...]:
+    """Returns the axes of a ragged product's right operand that count groups of rows."""
+    ragged = equation.params.get("ragged_dot_dimension_numbers")
+    return tuple(ragged.rhs_group_dimensions) if ragged else ()
+
+
+def _refusal(equation: Any, sides: list[int]) -> str:
+    """Returns why the operands on these sides of a product are no kernels; empty if one is."""
+    einsum = _EINSUM.search(str(equation.source_info.name_stack))
+    match equation.primitive.name:
+        case _ if einsum:
+            return (
+                f"is in the einsum {einsum[0]!r} of more than two operands, whose sizes decide "
+                "which of them JAX multiplies first: split it into einsums of two"
+            )
+        case _ if len(sides) > 1:
+            return "is multiplied with another parameter"
+        case "conv_general_dilated" if sides == [0] or equation.params["batch_group_count"] != 1:
+            return "is what a convolution slides over"
+        case "ragged_dot_general" if sides == [0] or not _row_groups(equation):
+            return "is in a ragged product, and has no part for each group of its rows"
+    return ""
+
+
+def _altered_kernels(equation: Any, values: list[Value]) -> Iterator[Path]:
+    """Yields the parameters that a product of inputs sums over some of their axes, not all."""
+    is_conv = equation.primitive.name == "conv_general_dilated"
+    for side, other in ((1, 0),) if is_conv else ((0, 1), (1, 0)):
+        contracted, groups, places = product_axes(equation, side)
+        free = [axis for axis, place in places.items() if is_conv or place >= groups]
+        for view in values[side].altered if values[other].input else ():
+            if view.varies(contracted) and view.varies(free):
+                yield view.path
+
+
+#: The transfer rules; a primitive that is not here is an elementwise operation, or is refused.
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(VIEWS, _view),
+    **dict.fromkeys(PRODUCTS, _product),
+    **dict.fromkeys(SUMS, _sum),
+    **dict.fromkeys(("device_put", "optimization_barrier"), _identity),
+    **dict.fromkeys(("mul", "div", "neg"), _scaled),
+    "sub": _straight_through,
+    "concatenate": _concatenated,
+}
