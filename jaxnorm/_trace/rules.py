@@ -135,11 +135,9 @@ def _reversed(view: View, equation: Any, shape: tuple[int, ...]) -> View:
 
 
 def _cast(view: View, equation: Any, shape: tuple[int, ...]) -> View | None:
-    """Casts to integers round, and those of complex numbers to real ones drop a part."""
-    before, after = equation.invars[0].aval.dtype, equation.params["new_dtype"]
-    is_inexact = all(jnp.issubdtype(dtype, jnp.inexact) for dtype in (before, after))
-    drops = jnp.issubdtype(before, jnp.complexfloating) > jnp.issubdtype(after, jnp.complexfloating)
-    return view if is_inexact and not drops else None
+    """A cast to integers rounds, and is no view."""
+    dtypes = equation.invars[0].aval.dtype, equation.params["new_dtype"]
+    return view if all(jnp.issubdtype(dtype, jnp.inexact) for dtype in dtypes) else None
 
 
 #: ``(view, equation, shape of the result) -> view``; None for a result that is no view.

@@ -202,15 +202,10 @@ CHANGES: dict[str, tuple[Callable[[Any], Any], bool]] = {
     "with a gradient through the error": (lambda w: w + (rounded(w) - w), False),
     "doubled": (lambda w: w + jax.lax.stop_gradient(w), False),
     "integers": (lambda w: w.astype(jnp.int32).astype(jnp.float32), False),
-    "its imaginary part": (
-        lambda w: (w.astype(jnp.complex64) * jnp.complex64(-1j)).astype(jnp.float32),
-        False,
-    ),
 }
 
 
 @pytest.mark.parametrize("name", CHANGES)
-@pytest.mark.filterwarnings("ignore:Casting complex values")
 def test_only_what_keeps_the_numbers_of_a_kernel_is_a_view(name: str) -> None:
     change, is_view = CHANGES[name]
     params = {"kernel": PARAMS["kernel"]}
