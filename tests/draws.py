@@ -1,4 +1,4 @@
-"""Normal numbers, the same ones in every run."""
+"""Normal numbers that are equal in every run."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ import numpy as np
 
 
 def normal(seed: int, *shape: int) -> np.ndarray[Any, Any]:
-    """In float64, for NumPy."""
+    """Normal numbers in float64, for NumPy."""
     return np.random.default_rng(seed).normal(size=shape)
 
 
 def draw(seed: int, *shape: int) -> jax.Array:
-    """The same in float32, for JAX."""
+    """Normal numbers in float32, for JAX."""
     return jnp.asarray(normal(seed, *shape), jnp.float32)

@@ -1,6 +1,6 @@
-"""Independent oracles: the same mathematics in float64 NumPy, unit by unit, as the papers have it.
+"""Independent oracles: the mathematics of the papers in float64 NumPy, unit by unit.
 
-They know units as the rows of a matrix and project with the explicit projector I - 11'/m.
+Units are the rows of a matrix; the projector is the explicit matrix I - 11'/m.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,29 +9,29 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
-#: ``(weights, gradient) -> step``, with whatever state the method has inside.
+#: ``(weights, gradient) -> step``; the state of the method is inside.
 Optimizer = Callable[[Array, Array], Array]
 
 
 def rows(weights: Any, fan_in_axes: tuple[int, ...]) -> Array:
-    """The weights as a float64 matrix with one unit a row."""
+    """The weights as a float64 matrix with one row per unit."""
     array = np.asarray(weights, np.float64)
-    last = np.moveaxis(array, fan_in_axes, range(-len(fan_in_axes), 0))
-    units = last.shape[: last.ndim - len(fan_in_axes)]
-    return last.reshape(int(np.prod(units)), -1)
+    moved = np.moveaxis(array, fan_in_axes, range(-len(fan_in_axes), 0))
+    units = moved.shape[: moved.ndim - len(fan_in_axes)]
+    return moved.reshape(int(np.prod(units)), -1)
 
 
 def from_rows(matrix: Array, like: Any, fan_in_axes: tuple[int, ...]) -> Array:
     """The inverse of `rows`."""
-    kept = [axis for axis in range(-like.ndim, 0) if axis not in fan_in_axes]
-    sizes = [like.shape[axis] for axis in (*kept, *fan_in_axes)]
+    unit_axes = [axis for axis in range(-like.ndim, 0) if axis not in fan_in_axes]
+    sizes = [like.shape[axis] for axis in (*unit_axes, *fan_in_axes)]
     return np.moveaxis(matrix.reshape(sizes), range(-len(fan_in_axes), 0), fan_in_axes)
 
 
 def projected(
     weights: Any, fan_in_axes: tuple[int, ...], squared_radius: Any, centered: bool
 ) -> Array:
-    """The nearest point of the sphere; ``squared_radius`` is one number, or one a unit."""
+    """The nearest point of the sphere; ``squared_radius`` is one number, or one per unit."""
     matrix = rows(weights, fan_in_axes)
     size = matrix.shape[1]
     projector = np.eye(size) - np.ones((size, size)) / size if centered else np.eye(size)
@@ -41,7 +41,7 @@ def projected(
 
 
 def sums_and_squared_norms(weights: Any, fan_in_axes: tuple[int, ...]) -> tuple[Array, Array]:
-    """1'w and ||w||^2 of each unit."""
+    """1'w and ||w||^2 per unit."""
     matrix = rows(weights, fan_in_axes)
     return matrix.sum(1), (matrix**2).sum(1)
 
@@ -88,10 +88,10 @@ def constrained_run(
 
 
 def slopes(function: Callable[[Array], Any], at: Array) -> Array:
-    """Central differences of a number in float64, one coordinate at a time.
+    """Gradient of a scalar function by central differences in float64.
 
-    With a step h = 1e-5: h^2 = 1e-10 of truncation and 1e-16 / h = 1e-11 of cancellation, on values
-    and third derivatives of order one to a hundred.
+    The step h = 1e-5 has a truncation error of h^2 = 1e-10 and a cancellation error of
+    1e-16 / h = 1e-11, for values and third derivatives of order one to a hundred.
     """
     result = np.zeros_like(at)
     for index in np.ndindex(at.shape):

@@ -1,4 +1,4 @@
-"""The one table of all transforms. A new transform is a new row; every property test runs on it."""
+"""Table of all transforms: each property test runs on every row."""
 
 import re
 from typing import Any, Literal, NamedTuple
@@ -17,23 +17,23 @@ from jaxnorm import (
     stiefel_projection,
 )
 
-#: Kernels alone, the one of a `Scaled` node included.
+#: Paths of kernels, including the kernel of a `Scaled` node.
 KERNELS = r"kernel(/kernel)?$"
-#: The scale of a `Scaled` node.
+#: Path of the scale of a `Scaled` node.
 SCALES = r"kernel/scale$"
-EVERYTHING = ""
+ALL = ""
 
 
 class Row(NamedTuple):
-    """One transform.
+    """One transform of the table.
 
     Attributes:
-        name: the name of its tests.
+        name: the name in the ids of tests.
         tx: the transform.
-        base: what it edits: the wrapped optimizer, or the identity.
-        may_change: the paths at which its step may differ from the base's, as a regular expression.
-        promotion: what optax's own part of it needs of ``jax.numpy_dtype_promotion``.
-        by_unit: whether it is a function of one unit's weights and gradient at a time.
+        base: the transform that ``tx`` edits: the wrapped optimizer, or the identity.
+        may_change: regular expression of the paths where the updates of ``tx`` and ``base`` differ.
+        promotion: the ``jax.numpy_dtype_promotion`` that optax's part of ``tx`` needs.
+        by_unit: whether each unit's update depends on that unit's weights and gradient only.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Row(NamedTuple):
     by_unit: bool = False
 
     def lands(self, path: str) -> bool:
-        """Whether its step at a path is one to a point: of the parameters' type, if it is wider."""
+        """True if updates at a path land on a constraint, and so have the wider of both types."""
         return self.name.startswith(("sphere", "stiefel")) and self.changes(path)
 
     def changes(self, path: str) -> bool:
@@ -54,24 +54,24 @@ class Row(NamedTuple):
 #: The paper's c per layer, as a pytree prefix.
 RADII = {"conv": 2.0, "dense": 0.5, "scaled": 3.0}
 
-NOTHING = optax.identity()
+IDENTITY = optax.identity()
 SGD = optax.sgd(0.1)
 # float16 rounds Adam's usual eps = 1e-8 to zero, and its steps are then 0/0.
 ADAM_ON_SPHERE = optax.chain(optax.adam(1e-2, eps=1e-3), sphere_projection())
 
 TABLE = (
-    Row("centered_gradient", centered_gradient(), NOTHING, KERNELS, by_unit=True),
-    Row("sphere", sphere_projection(), NOTHING, KERNELS, by_unit=True),
-    Row("sphere_uncentered", sphere_projection(centered=False), NOTHING, KERNELS, by_unit=True),
+    Row("centered_gradient", centered_gradient(), IDENTITY, KERNELS, by_unit=True),
+    Row("sphere", sphere_projection(), IDENTITY, KERNELS, by_unit=True),
+    Row("sphere_uncentered", sphere_projection(centered=False), IDENTITY, KERNELS, by_unit=True),
     Row(
         "sphere_radius_tree",
         sphere_projection(squared_radius=RADII),
-        NOTHING,
+        IDENTITY,
         KERNELS,
         by_unit=True,
     ),
-    Row("sphere_tangent", sphere_projection(tangent=True), NOTHING, KERNELS, by_unit=True),
-    Row("stiefel", stiefel_projection(), NOTHING, KERNELS),
+    Row("sphere_tangent", sphere_projection(tangent=True), IDENTITY, KERNELS, by_unit=True),
+    Row("stiefel", stiefel_projection(), IDENTITY, KERNELS),
     Row("noise_sgd", noise_injection(SGD, 0.5, seed=3), SGD, SCALES),
     Row(
         "noise_adam_sphere",
@@ -80,7 +80,7 @@ TABLE = (
         SCALES,
         promotion="standard",
     ),
-    Row("clip_by_layer_norm", clip_by_layer_norm(0.5), NOTHING, EVERYTHING),
+    Row("clip_by_layer_norm", clip_by_layer_norm(0.5), IDENTITY, ALL),
 )
 
 

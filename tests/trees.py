@@ -1,4 +1,4 @@
-"""What the tests do with trees: run a transform for some steps, and compare."""
+"""Helpers for trees: run a transform for some steps, and compare."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,13 +18,13 @@ def is_absent(x: Any) -> bool:
 
 
 def by_path(tree: Any) -> dict[str, Any]:
-    """Every leaf by its path, None and MaskedNode included."""
+    """Leaves by path, None and MaskedNode included."""
     flat = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_absent)[0]
     return {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in flat}
 
 
 def update_twice(init: Any, update: Any, params: Any, gradients: Any) -> Any:
-    """Both updates and the last state: the second update also sees what the first left behind."""
+    """Two updates and the last state; the second update depends on the state after the first."""
     state = init(params)
     first, state = update(gradients, state, params)
     second, state = update(gradients, state, jax.jit(optax.apply_updates)(params, first))
@@ -32,30 +32,30 @@ def update_twice(init: Any, update: Any, params: Any, gradients: Any) -> Any:
 
 
 def run(tx: optax.GradientTransformation, params: Any, gradients: Any) -> Any:
-    """`update_twice`, compiled; tests that share a transform share the program."""
+    """Compiled `update_twice`; tests that share a transform share the program."""
     return update_twice(jax.jit(tx.init), quick_jit(tx.update), params, gradients)
 
 
 def quick_jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """``jax.jit`` for what runs a few times: half of the compile time, without optimizations.
+    """``jax.jit`` without optimizations, in half of the compile time, for functions with few calls.
 
-    What the tests ask of it is decided when a function is traced; `test_jit_equals_eager` has jit.
+    Tracing decides the properties that these tests hold; `test_jit_equals_eager` uses ``jax.jit``.
     """
     compiled: Callable[..., Any] = jax.jit(function, compiler_options=QUICK, **options)
     return compiled
 
 
-def assert_close(got: Any, wanted: Any, tolerance: Tolerance = FLOAT32) -> None:
-    """The same structure, shapes and types, and the same values within the tolerance."""
-    assert jax.tree.structure(got) == jax.tree.structure(wanted)
-    for path, leaf in by_path(wanted).items():
+def assert_close(actual: Any, expected: Any, tolerance: Tolerance = FLOAT32) -> None:
+    """Asserts equal structures, shapes and types, and values equal within the tolerance."""
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    for path, leaf in by_path(expected).items():
         if not is_absent(leaf):
-            _assert_leaf_close(by_path(got)[path], leaf, tolerance, path)
+            _assert_leaf_close(by_path(actual)[path], leaf, tolerance, path)
 
 
-def assert_equal(got: Any, wanted: Any) -> None:
-    """The same, to the bit."""
-    assert_close(got, wanted, {"rtol": 0.0, "atol": 0.0})
+def assert_equal(actual: Any, expected: Any) -> None:
+    """Asserts equal structures, shapes, types and values."""
+    assert_close(actual, expected, {"rtol": 0.0, "atol": 0.0})
 
 
 def train(
@@ -65,7 +65,7 @@ def train(
     steps: int,
     land: Callable[[Any], Any] = lambda params: params,
 ) -> Any:
-    """The parameters after steps of ``gradients(params, time)``; ``land`` follows each."""
+    """Parameters after steps along ``gradients(params, time)``, each followed by ``land``."""
 
     def step(carry: Any, time: jax.Array) -> Any:
         params, state = carry
@@ -76,12 +76,12 @@ def train(
     return jax.jit(lambda p: jax.lax.scan(step, (p, tx.init(p)), times)[0][0])(params)
 
 
-def largest_difference(got: Any, wanted: Any) -> float:
-    pairs = zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True)
+def largest_difference(actual: Any, expected: Any) -> float:
+    pairs = zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True)
     return max(float(np.abs(np.asarray(a) - np.asarray(b)).max()) for a, b in pairs)
 
 
-def _assert_leaf_close(got: Any, wanted: Any, tolerance: Tolerance, path: str) -> None:
-    assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype), path
-    values = [np.asarray(x, np.float64) for x in (got, wanted)]
+def _assert_leaf_close(actual: Any, expected: Any, tolerance: Tolerance, path: str) -> None:
+    assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype), path
+    values = [np.asarray(x, np.float64) for x in (actual, expected)]
     np.testing.assert_allclose(*values, **tolerance, err_msg=path)

@@ -1,4 +1,4 @@
-"""The fixture that runs a test on every row of the table."""
+"""Fixture that runs a test on every row of the table."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ import pytest
 
 from tests.table import TABLE, Row
 
-#: Rows of other rows' parts, which take as long as all others together.
+#: Compositions of other rows, which take as long as all other rows together.
 COMBINED = ("noise_adam_sphere",)
 ROWS = [
     pytest.param(row, marks=[pytest.mark.slow] if row.name in COMBINED else []) for row in TABLE
@@ -16,7 +16,7 @@ ROWS = [
 
 @pytest.fixture(params=ROWS, ids=[row.name for row in TABLE])
 def row(request: pytest.FixtureRequest) -> Iterator[Row]:
-    """One transform; strict promotion stays on unless optax's own part of it needs the other."""
+    """One transform, under strict promotion unless optax's part of the transform needs another."""
     row: Row = request.param
     if row.promotion == "strict":
         yield row

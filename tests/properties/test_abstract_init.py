@@ -1,4 +1,4 @@
-"""States from shapes alone, states made inside jit, and buffers that can be given away."""
+"""States initialized from shapes and inside jit, and donated buffers."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ from tests.trees import assert_close, assert_equal, quick_jit, run
 def test_init_from_shapes(row: Row) -> None:
     tx, params = row.tx, example_params()
     shapes = jax.eval_shape(example_params)
-    got, wanted = jax.eval_shape(tx.init, shapes), tx.init(params)
-    assert jax.tree.structure(got) == jax.tree.structure(wanted)
-    described = [[(x.shape, x.dtype) for x in jax.tree.leaves(tree)] for tree in (got, wanted)]
-    assert described[0] == described[1]
+    actual, expected = jax.eval_shape(tx.init, shapes), tx.init(params)
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    types = [[(x.shape, x.dtype) for x in jax.tree.leaves(tree)] for tree in (actual, expected)]
+    assert types[0] == types[1]
 
 
 def test_init_inside_jit(row: Row) -> None:
@@ -34,7 +34,7 @@ def test_parameters_and_state_can_be_donated(row: Row) -> None:
     params, gradients = example_params(), example_gradients()
     state = jax.jit(tx.init)(params)
     for _ in range(2):
-        given = jax.tree.leaves((params, state))
+        donated = jax.tree.leaves((params, state))
         updates, params, state = donating(params, state, gradients)
-        assert all(buffer.is_deleted() for buffer in given)
+        assert all(buffer.is_deleted() for buffer in donated)
     assert_close((updates, state), run(tx, example_params(), gradients)[1:])

@@ -1,4 +1,4 @@
-"""Inside optax's own wrappers a step is the bare transform's step, wherever it should be."""
+"""Steps inside optax's wrappers equal the steps of the bare transform."""
 
 import jax
 import jax.numpy as jnp
@@ -39,15 +39,15 @@ def test_chain(row: Row) -> None:
 
 def test_partition(row: Row) -> None:
     params, gradients = example_params(), example_gradients()
-    parts = {"on": row.tx, "frozen": optax.set_to_zero()}
+    parts = {"trained": row.tx, "frozen": optax.set_to_zero()}
     labels = {
         "conv": "frozen",
-        "dense": "on",
-        "scaled": jax.tree.map(lambda _: "on", params["scaled"]),
+        "dense": "trained",
+        "scaled": jax.tree.map(lambda _: "trained", params["scaled"]),
     }
     updates, _, _ = run(optax.partition(parts, labels), params, gradients)
-    trained = [{**tree, "conv": {}} for tree in (updates, params, gradients)]
-    assert_close(trained[0], run(row.tx, *trained[1:])[0])
+    kernels = [{**tree, "conv": {}} for tree in (updates, params, gradients)]
+    assert_close(kernels[0], run(row.tx, *kernels[1:])[0])
     assert_equal(updates["conv"], jax.tree.map(jnp.zeros_like, params["conv"]))
 
 
@@ -56,11 +56,11 @@ def test_multi_steps_accumulates_for_one_step(row: Row) -> None:
     tx = optax.MultiSteps(row.tx, every_k_schedule=2)
     update, state = quick_jit(tx.update), tx.init(params)
     halves = [jax.tree.map(lambda g, share=share: share * g, gradients) for share in (0.5, 1.5)]
-    for wanted in run(row.tx, params, gradients)[:2]:
+    for expected in run(row.tx, params, gradients)[:2]:
         updates, state = update(halves[0], state, params)
         assert_equal(updates, jax.tree.map(jnp.zeros_like, params))
         updates, state = update(halves[1], state, params)
-        assert_close(updates, wanted)
+        assert_close(updates, expected)
         params = optax.apply_updates(params, updates)
 
 
@@ -68,11 +68,11 @@ def test_apply_if_finite_skips_a_step_of_nan(row: Row) -> None:
     params, gradients = example_params(), example_gradients()
     tx = optax.apply_if_finite(row.tx, max_consecutive_errors=5)
     update, state = quick_jit(tx.update), tx.init(params)
-    broken = jax.tree.map(lambda g: g * jnp.nan, gradients)
-    updates, after = update(broken, state, params)
+    not_finite = jax.tree.map(lambda g: g * jnp.nan, gradients)
+    updates, skipped = update(not_finite, state, params)
     assert_equal(updates, jax.tree.map(jnp.zeros_like, params))
-    assert_equal(after.inner_state, state.inner_state)
-    updates, _ = update(gradients, after, params)
+    assert_equal(skipped.inner_state, state.inner_state)
+    updates, _ = update(gradients, skipped, params)
     assert_close(updates, run(row.tx, params, gradients)[0])
 
 

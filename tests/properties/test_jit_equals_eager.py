@@ -1,4 +1,4 @@
-"""A compiled step is the eager step."""
+"""Compiled steps equal eager steps."""
 
 import jax
 

@@ -1,4 +1,4 @@
-"""A transform changes the leaves that it is for, and no other."""
+"""A transform changes the leaves of its row in the table, and no other leaf."""
 
 import numpy as np
 
@@ -6,10 +6,10 @@ from tests.table import Row, example_gradients, example_params
 from tests.trees import by_path, run
 
 
-def test_changes_its_own_leaves_and_no_other(row: Row) -> None:
+def test_only_the_leaves_of_the_row_change(row: Row) -> None:
     params, gradients = example_params(), example_gradients()
-    wanted = by_path(run(row.base, params, gradients)[0])
-    got = by_path(run(row.tx, params, gradients)[0])
-    for path, leaf in got.items():
-        differs = not np.array_equal(leaf, wanted[path])
+    expected = by_path(run(row.base, params, gradients)[0])
+    actual = by_path(run(row.tx, params, gradients)[0])
+    for path, leaf in actual.items():
+        differs = not np.array_equal(leaf, expected[path])
         assert differs == row.changes(path), path

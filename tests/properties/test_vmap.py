@@ -1,4 +1,4 @@
-"""Under vmap each parameter set is on its own; nodes built under vmap are right outside it."""
+"""Parameter sets under vmap are independent; nodes built under vmap work outside it."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def one_set(tree: dict, number: int) -> dict:
 
 
 def stacked_nodes(seed: int) -> dict:
-    """Nodes made by a vmapped function, with positive axes that are right only inside it."""
+    """Nodes built under vmap, with positive axes, which count the axes inside vmap only."""
     draw = np.random.default_rng(seed)
     kernels = jnp.asarray(draw.normal(size=(SETS, 4, 8)), jnp.float32)
     nodes = jax.vmap(lambda kernel: Scaled.from_kernel(kernel, (0,)))(kernels)
@@ -34,7 +34,7 @@ def stacked_nodes(seed: int) -> dict:
 
 
 def run_each(tx: optax.GradientTransformation, params: dict, gradients: dict) -> Any:
-    """Like `run`, for a whole stack at once."""
+    """Like `run`, for all sets of a stack."""
     init, update = jax.jit(jax.vmap(tx.init)), quick_jit(jax.vmap(tx.update))
     return update_twice(init, update, params, gradients)
 
@@ -48,12 +48,12 @@ def test_stacked_parameter_sets(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in TABLE if row.by_unit], ids=lambda row: row.name)
-def test_nodes_built_under_vmap_are_constrained_unit_by_unit(row: Row) -> None:
+def test_nodes_built_under_vmap_are_constrained_per_unit(row: Row) -> None:
     params, gradients = stacked_nodes(4), stacked_nodes(5)
     assert_close(run(row.tx, params, gradients), run_each(row.tx, params, gradients))
 
 
-def test_nodes_built_under_vmap_are_noisy_unit_by_unit() -> None:
+def test_nodes_built_under_vmap_have_noise_per_unit() -> None:
     params = stacked_nodes(6)
     tx = noise_injection(optax.set_to_zero(), 1.0, seed=0)
     updates, state = tx.update(params, tx.init(params), params)
