@@ -78,7 +78,7 @@ def page_of(name: str) -> str:
 
 
 def section(code: str, entry: Entry) -> str:
-    """What a reader wants to know of one method."""
+    """The section of one method: formula, facts and costs."""
     lines = [f"## {heading(code)}\n"]
     if entry.formula:
         lines.append(f"$$\n{entry.formula}\n$$\n")
@@ -94,7 +94,7 @@ def section(code: str, entry: Entry) -> str:
 
 
 def costs(code: str) -> str:
-    """What compilers say of a training step; nothing where the method was not compiled."""
+    """The table of a compiled training step; empty if the method was not compiled."""
     rows = [row for row in compiled() if row["method"] == code != "none" and plain(row)]
     keys = ("model", "dtype", "target", "hbm_ratio", "collectives")
     cells = ([f"{float(r[k]):.2f}" if k == "hbm_ratio" else r[k] for k in keys] for r in rows)
@@ -108,7 +108,7 @@ def compiled() -> list[dict[str, str]]:
 
 
 def plain(row: dict[str, str]) -> bool:
-    """Whether the row is a training step on one axis of devices, beside one of `none`."""
+    """True if the row is a training step on one mesh axis that is compared with `none`."""
     settings = (row.get("what", "step"), row["entry"], row.get("mesh", ""), row.get("shard", ""))
     return settings == ("step", "jit", "", "") and bool(row["hbm_ratio"])
 

@@ -1,4 +1,4 @@
-"""The guides: every block runs, top to bottom, in a user's process, and what they name exists."""
+"""The guides: all blocks run in order in a user's process, and the names in them exist."""
 
 import ast
 import os
@@ -14,49 +14,48 @@ import jaxnorm
 
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
-#: The user's own function, and optax's that the text calls by their short names.
-OTHERS = ("apply", "sam", "schedule_free")
+#: The user's function, and optax's that the text calls by their short names.
+OUTSIDE = ("apply", "sam", "schedule_free")
 
 
 def blocks(path: Path, language: str = "python") -> list[str]:
-    found = rf"^```{language}\n(.*?)^```"
-    return re.findall(found, path.read_text(), re.DOTALL | re.MULTILINE)
+    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
 
 
-def parses(script: str) -> str:
-    """What bash has against a script, which is not run."""
+def syntax_errors(script: str) -> str:
+    """Messages of bash, which parses the script and does not run it."""
     command = ["bash", "-n"]
-    ran = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
-    return ran.stderr
+    process = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
+    return process.stderr
 
 
 def dotted(node: ast.AST) -> str:
-    """`jn.nnx.layout` of its syntax tree; empty for what is no chain of names."""
+    """Source of a chain of names such as `jn.nnx.layout`; empty for other nodes."""
     text = ast.unparse(node)
     return text if re.fullmatch(r"jn(\.\w+)+", text) else ""
 
 
-def test_what_bash_refuses_is_seen() -> None:
+def test_a_wrong_script_has_syntax_errors() -> None:
     assert blocks(ROOT / "docs" / "guides" / "clusters.md", "bash")
-    assert parses('srun "python')
+    assert syntax_errors('srun "python')
 
 
 @pytest.mark.parametrize("path", GUIDES, ids=lambda path: path.stem)
 class TestGuide:
-    def test_what_it_takes_of_the_library_exists(self, path: Path) -> None:
+    def test_names_in_its_blocks_exist(self, path: Path) -> None:
         nodes = ast.walk(ast.parse("\n".join(blocks(path))))
         names = {dotted(node) for node in nodes if isinstance(node, ast.Attribute)} - {""}
         assert names
         for name in names:
             reduce(getattr, name.split(".")[1:], jaxnorm)
 
-    def test_what_its_text_and_tables_name_exists(self, path: Path) -> None:
-        """Calls in `backticks`, where no module is named in front."""
+    def test_calls_in_its_text_and_tables_exist(self, path: Path) -> None:
+        """Calls in `backticks` without a module."""
         text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
         called = set(re.findall(r"`([a-z_]+)\(", text))
-        assert called <= {*jaxnorm.__all__, *jaxnorm.nnx.__all__, *OTHERS}
+        assert called <= {*jaxnorm.__all__, *jaxnorm.nnx.__all__, *OUTSIDE}
 
-    def test_it_asserts_what_it_says(self, path: Path) -> None:
+    def test_its_blocks_assert(self, path: Path) -> None:
         assert sum(block.count("assert ") for block in blocks(path)) >= 3
 
     @pytest.mark.slow  # a process that compiles everything
@@ -64,11 +63,11 @@ class TestGuide:
         code = "\n".join(blocks(path))
         command = [sys.executable, "-W", "error", "-c", code]
         environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
-        ran = subprocess.run(
+        process = subprocess.run(
             command, env=environment, capture_output=True, text=True, check=False, timeout=600
         )
-        assert ran.returncode == 0, ran.stderr
+        assert process.returncode == 0, process.stderr
 
     def test_its_shell_blocks_parse(self, path: Path) -> None:
         for block in blocks(path, "bash"):
-            assert not parses(block)
+            assert not syntax_errors(block)
