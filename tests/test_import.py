@@ -29,8 +29,6 @@ OPENINGS = re.compile(r"(What|That|Those|Whether|How|Of|As|The same|Likewise|Whe
 UNWRITTEN = {
     *("_trees/_axes.py", "_trees/_constrained.py"),
     "transforms/_noise.py",
-    *(f"nnx/{name}.py" for name in ("__init__", "_batch_norm", "_followed", "_layer", "_layout")),
-    *(f"nnx/{name}.py" for name in ("_population_norm", "_scale_and_bias", "_statistics")),
 }
 
 

@@ -1,8 +1,8 @@
-"""Batch normalization, with its parts as switches."""
+"""Batch normalization with each of its parts as an option, and population normalization."""
 
 import functools
 import operator
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax
@@ -11,48 +11,33 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from jaxnorm._checks import FRACTION, NONNEGATIVE, check_number
-from jaxnorm._statistics import Moments, batch_moments, broadcast_mask
-from jaxnorm.nnx._layer import Initializer, Signature, initial
-from jaxnorm.nnx._statistics import (
-    Correction,
-    Statistic,
-    as_limits,
+from jaxnorm._statistics import Moments, batch_moments, broadcast_mask, independent_positions
+from jaxnorm.nnx._normalize import (
+    Pair,
     check_features,
-    correction,
     normalize,
-    sample_axes,
-    units_last,
+    renormalization,
+    renormalization_limits,
 )
 
 Values = Float[Array, "..."]
 
-#: Of the mean and the variance, or of gamma and beta: what the layer has.
-Pair = tuple[Values | None, Values | None]
+#: ``(key, shape, dtype) -> array``.
+Initializer = Callable[..., Any]
 
 
 class BatchNorm(nnx.Module):
-    """gamma (x - mu_B) / sqrt(var_B + eps) + beta for each unit of an axis, taken apart.
+    """gamma (x - mu_B) / sqrt(var_B + eps) + beta per unit, with each part as an option.
 
-    ``use_mean`` and ``use_variance`` leave one half out (mean-only, variance-only). ``groups``
-    makes ghost batches: so many contiguous parts of the batch, each normalized with statistics of
-    its own, whatever the number of devices. Three switches are separate: what to normalize with
-    (``use_running_average``, which ``model.train()`` and ``model.eval()`` set), whether the running
-    statistics follow (``update_statistics``), and whether gamma and beta are trained
-    (``train_affine``). ``nnx.view`` sets any of them for a whole model; the ``train`` of a
-    functionalized model decides on the first one, whatever the view.
+    The layer takes the place of ``nnx.BatchNorm``: arguments of the same name mean the same
+    (``momentum`` is 0.9 here, 0.99 there). Beyond Flax's it has ``use_mean``, ``use_variance``,
+    ``groups`` and ``renormalize``.
 
-    It takes the place of ``nnx.BatchNorm``: ``axis``, ``dtype``, ``scale_init``, ``bias_init`` and
-    the ``mask`` of a call are Flax's (``momentum`` is 0.9 here, 0.99 there). A mask leaves values
-    out of the statistics, not out of what is normalized. Over devices, and groups, the values that
-    are left in count one by one, however many each has; running statistics do not follow a unit
-    that has none.
-
-    ``renormalize=(r_max, d_max)`` is batch renormalization, for small batches or samples that
-    depend on each other: gamma ((x - mu_B) / s_B * r + d) + beta, with r = s_B / s within
-    [1 / r_max, r_max] and d = (mu_B - mu) / s within [-d_max, d_max], where mu and s are the
-    running mean and deviation before this batch; no gradient goes through r and d. Within the
-    limits it is what evaluation computes. The paper begins with (1, 0), batch normalization, and
-    lets them grow to (3, 5): ``nnx.view(model, renormalize=(3.0, 5.0))``, which compiles anew.
+    With ``use_running_average`` the layer normalizes by its running statistics, and these stay as
+    they are; otherwise it normalizes by the batch's, and the running ones follow. ``model.train()``
+    and ``model.eval()`` set it for a whole model. A layer that is frozen by
+    ``use_running_average=True`` also stays frozen in `functionalize`. To freeze gamma and beta,
+    leave them out of the optimizer (``optax.masked``).
 
     The running statistics are exponential averages of the batches' (the groups' averaged) means and
     biased variances, old * momentum + new * (1 - momentum), from mean 0 and variance 1.
@@ -60,22 +45,54 @@ class BatchNorm(nnx.Module):
     A unit that is constant over the batch (or its group), as every unit of a single value is, has
     variance 0 and becomes beta, without a mean gamma x / sqrt(eps) + beta; with epsilon 0 it is
     divided by 1. An infinite or NaN value, or a variance that overflows, makes its own unit, in its
-    own group, NaN. Running statistics do not follow a unit whose batch statistics are not finite:
-    one broken batch spoils its own loss, which ``optax.apply_if_finite`` sees, and not every later
+    own group, NaN. The running statistics do not follow a unit whose batch statistics are not
+    finite: one broken batch spoils its own loss, which ``optax.apply_if_finite`` sees, and no later
     evaluation.
 
     Under jit the batch is the whole batch, however it is sharded, at two all-reduces forward and
-    one backward; with as many groups as devices it adds no operation to the step, as the running
-    statistics travel with the gradients. Under pmap and shard_map it is the device's own, or with
-    ``axis_name`` all devices' together, at one all-reduce forward and one backward. On its own
-    batch a device gets running statistics of its own; their mean over devices, for the caller to
-    take, is what ``groups`` gives under jit.
+    one backward; with as many groups as devices the layer adds no operation to the step, since the
+    running statistics travel with the gradients. Under pmap and shard_map the batch is the device's
+    own, or with ``axis_name`` that of all devices together, at one all-reduce forward and one
+    backward. Without ``axis_name`` each device has its own running statistics; their mean over
+    devices, which the caller takes, is what ``groups`` gives under jit.
+
+    Args:
+        num_features: the number of units, the size of ``axis``.
+        use_mean: if False, nothing is subtracted (variance-only).
+        use_variance: if False, nothing is divided (mean-only).
+        groups: the number of contiguous parts of the batch (ghost batches), each normalized with
+            its own statistics, whatever the number of devices.
+        renormalize: ``(r_max, d_max)`` of batch renormalization, for small batches or dependent
+            samples: gamma ((x - mu_B) / s_B * r + d) + beta, with r = s_B / s within
+            [1 / r_max, r_max] and d = (mu_B - mu) / s within [-d_max, d_max], where mu and s are
+            the running mean and deviation before this batch. No gradient goes through r and d.
+            Within the limits the result is that of evaluation. The paper begins with (1, 0), batch
+            normalization, and lets the limits grow to (3, 5): ``nnx.view(model, renormalize=(3.0,
+            5.0))``, which compiles anew.
+        axis: the axis of the units.
+        axis_name: under pmap or shard_map, the mapped axis (or axes) whose batches are pooled.
+        use_running_average: True to normalize by the running statistics.
+        momentum: the share of the old running statistics, from 0 to 1.
+        epsilon: added to the variance.
+        use_scale: if False, there is no gamma.
+        use_bias: if False, there is no beta.
+        scale_init: initializer of gamma.
+        bias_init: initializer of beta.
+        dtype: of the result; that of ``x`` if None.
+        param_dtype: of gamma and beta. The statistics are float32 or wider.
+        rngs: the random keys of initializers other than ones and zeros.
 
     Attributes:
         scale: gamma, or None.
         bias: beta, or None.
-        mean: the running mean, a `Statistic`; None without ``use_mean``.
-        var: the running variance, a `Statistic`; None without ``use_variance``.
+        mean: the running mean, an ``nnx.BatchStat``; None without ``use_mean``.
+        var: the running variance, an ``nnx.BatchStat``; None without ``use_variance``.
+
+    Raises:
+        ValueError: for options out of range, if nothing is normalized, for an initializer without
+            ``rngs``; in a call, for another number of units, and groups that do not divide the
+            batch or meet ``axis_name``.
+        TypeError: for an ``axis`` that is no int, and a mask that is not of type bool.
 
     Example:
         >>> layer = BatchNorm(1, use_scale=False, use_bias=False, epsilon=0.0)
@@ -85,8 +102,6 @@ class BatchNorm(nnx.Module):
     Source: Ioffe and Szegedy 2015; Salimans and Kingma 2016 for mean-only, Hoffer et al. 2017 for
     ghost batches, Ioffe 2017 for renormalization.
     """
-
-    __signature__ = Signature()
 
     def __init__(
         self,
@@ -99,8 +114,6 @@ class BatchNorm(nnx.Module):
         axis: Any = -1,
         axis_name: Hashable | None = None,
         use_running_average: bool = False,
-        update_statistics: bool = True,
-        train_affine: bool = True,
         momentum: float = 0.9,
         epsilon: float = 1e-5,
         use_scale: bool = True,
@@ -111,7 +124,7 @@ class BatchNorm(nnx.Module):
         param_dtype: Any = jnp.float32,
         rngs: nnx.Rngs | None = None,
     ):
-        """A layer with gamma = 1, beta = 0; other initializers ask for ``rngs``."""
+        """Makes a layer with gamma = 1 and beta = 0, unless initializers are given."""
         if not (use_mean or use_variance):
             raise ValueError(
                 "got use_mean=False and use_variance=False, which normalizes nothing; wanted one "
@@ -122,103 +135,232 @@ class BatchNorm(nnx.Module):
         if not isinstance(axis, int):
             raise TypeError(f"axis is {axis!r}; wanted one axis, as an int: that of the units.")
         self.num_features, self.groups, self.axis_name = num_features, groups, axis_name
-        self.axis, self.dtype, self.renormalize = axis, dtype, as_limits(renormalize)
+        self.axis, self.dtype, self.renormalize = axis, dtype, renormalization_limits(renormalize)
         self.use_mean, self.use_variance = use_mean, use_variance
         self.use_running_average = use_running_average
-        self.update_statistics, self.train_affine = update_statistics, train_affine
         self.momentum, self.epsilon = momentum, epsilon
-        width, kind = num_features, param_dtype
-        self.scale = initial(scale_init, rngs, width, kind) if use_scale else None
-        self.bias = initial(bias_init, rngs, width, kind) if use_bias else None
-        self.mean = Statistic(jnp.zeros(num_features)) if use_mean else None
-        self.var = Statistic(jnp.ones(num_features)) if use_variance else None
+        shape = (num_features,)
+        self.scale = _parameter(scale_init, rngs, shape, param_dtype) if use_scale else None
+        self.bias = _parameter(bias_init, rngs, shape, param_dtype) if use_bias else None
+        self.mean = nnx.BatchStat(jnp.zeros(shape)) if use_mean else None
+        self.var = nnx.BatchStat(jnp.ones(shape)) if use_variance else None
 
-    def set_view(
-        self,
-        use_running_average: bool | None = None,
-        update_statistics: bool | None = None,
-        train_affine: bool | None = None,
-        renormalize: Any = None,
-    ) -> None:
-        """What ``nnx.view`` may change: the three switches, and the limits of renormalization."""
-        given = {
-            "renormalize": as_limits(renormalize),
-            "use_running_average": use_running_average,
-            "update_statistics": update_statistics,
-            "train_affine": train_affine,
-        }
-        for name, value in given.items():
-            if value is not None:
-                setattr(self, name, value)
+    def set_view(self, use_running_average: bool | None = None, renormalize: Any = None) -> None:
+        """Sets what ``nnx.view`` may change.
+
+        Args:
+            use_running_average: True to normalize by the running statistics.
+            renormalize: the limits of batch renormalization.
+        """
+        if use_running_average is not None:
+            self.use_running_average = use_running_average
+        if renormalize is not None:
+            self.renormalize = renormalization_limits(renormalize)
 
     def __call__(
         self, x: Values, use_running_average: bool | None = None, *, mask: Any = None
     ) -> Values:
-        """Normalizes ``x``, its units on ``axis``, in its own type (or ``dtype``).
+        """Normalizes ``x`` along the units' axis, in its own type (or ``dtype``).
 
         Args:
             x: activations.
-            use_running_average: overrides the layer's own switch.
-            mask: truth values that broadcast to ``x``, True for the values that statistics count.
+            use_running_average: overrides the layer's own option.
+            mask: array of bool that broadcasts to ``x``, True for the values that count in the
+                statistics; with groups and over devices each value counts alike. All values are
+                normalized, except that infinite and NaN values outside the mask are replaced by 0.
+                The running statistics do not follow a unit without any value in the mask.
         """
-        running = self.use_running_average if use_running_average is None else use_running_average
         check_features(x, self.num_features, self.axis)
-        last = units_last(x, self.axis)
-        if running:
-            normalized = normalize(last, *self._running(), self.epsilon, *self._affine())
+        values = jnp.moveaxis(x, self.axis, -1)
+        if mask is not None:
+            mask = jnp.moveaxis(broadcast_mask(mask, x), self.axis, -1)
+            # A product with NaN has a NaN gradient even if its cotangent is 0.
+            values = jnp.where(mask | jnp.isfinite(values), values, 0)
+        if use_running_average is None:
+            use_running_average = self.use_running_average
+        if use_running_average:
+            normalized = normalize(values, *self._running(), self.epsilon, *self._affine())
         else:
-            kept = None if mask is None else units_last(broadcast_mask(mask, x), self.axis)
-            normalized = self._trained(last, kept)
-        restored = normalized if last is x else jnp.moveaxis(normalized, -1, self.axis)
-        return restored.astype(self.dtype or x.dtype)
+            normalized = self._normalize_by_batch(values, mask)
+        return jnp.moveaxis(normalized, -1, self.axis).astype(self.dtype or x.dtype)
 
-    def _trained(self, x: Values, mask: Any) -> Values:
-        """Normalized with the batch's statistics, which the running ones follow."""
+    def _normalize_by_batch(self, x: Values, mask: Any) -> Values:
+        """Normalizes by the statistics of ``x``, and updates the running ones."""
         moments = batch_moments(
-            x, sample_axes(x), axis_name=self.axis_name, groups=self.groups, where=mask
+            x, range(x.ndim - 1), axis_name=self.axis_name, groups=self.groups, where=mask
         )
-        batch = (
+        batch: Pair = (
             moments.mean if self.use_mean else None,
             moments.variance if self.use_variance else None,
         )
-        limits, steps = self.renormalize, Correction(None, None)
-        if limits is not None:
-            steps = correction(batch, self._running(), self.epsilon, limits)
-        if self.update_statistics and x.size:
-            self._follow(moments, masked=mask is not None)
-        return normalize(x, *batch, self.epsilon, *self._affine(), self.groups, steps)
+        correction: Pair = (None, None)
+        if self.renormalize is not None:
+            correction = renormalization(batch, self._running(), self.epsilon, self.renormalize)
+        if x.size:
+            self._update_statistics(moments)
+        return normalize(x, *batch, self.epsilon, *self._affine(), self.groups, correction)
 
-    def _follow(self, moments: Moments, masked: bool) -> None:
-        """The running statistics follow those of the groups, averaged; of a unit both or none."""
-        news = []
-        for kept, values in ((self.mean, moments.mean), (self.var, moments.variance)):
-            if kept is None:
-                continue
-            new = values if self.groups == 1 else values.mean(0)
-            if masked:
-                new = _by_size(values, moments.size, self.groups)
-            news.append((kept, jax.lax.stop_gradient(new).astype(kept[...].dtype)))
-        finite = functools.reduce(operator.and_, [jnp.isfinite(new) for _, new in news])
-        for kept, new in news:
-            old = kept[...]
-            followed = self.momentum * old + (1 - self.momentum) * new
-            kept[...] = jnp.where(finite, followed, old)
+    def _update_statistics(self, moments: Moments) -> None:
+        """Moves the running statistics of each unit whose new ones are all finite."""
+        updates = []
+        for statistic, values in ((self.mean, moments.mean), (self.var, moments.variance)):
+            if statistic is not None:
+                new = _group_average(values, moments.size, self.groups)
+                new = jax.lax.stop_gradient(new).astype(statistic[...].dtype)
+                updates.append((statistic, new))
+        finite = functools.reduce(operator.and_, [jnp.isfinite(new) for _, new in updates])
+        for statistic, new in updates:
+            old = statistic[...]
+            moved = self.momentum * old + (1 - self.momentum) * new
+            statistic[...] = jnp.where(finite, moved, old)
 
     def _running(self) -> Pair:
-        return _value(self.mean), _value(self.var)
+        return _read(self.mean), _read(self.var)
 
     def _affine(self) -> Pair:
-        values = _value(self.scale), _value(self.bias)
-        return values if self.train_affine else jax.lax.stop_gradient(values)
+        return _read(self.scale), _read(self.bias)
 
 
-def _value(variable: nnx.Variable[Any] | None) -> Values | None:
+class Standardization(BatchNorm):
+    """(a - mu_B) / sqrt(var_B + eps), batch normalization of activations without parameters.
+
+    Placed after an activation, the layer makes the inputs of the next layer zero-mean, and so
+    removes the activation shift that batch normalization removes from the pre-activations.
+
+    Args:
+        num_features: the number of units, the size of the units' axis.
+        **options: those of `BatchNorm`, except ``use_scale`` and ``use_bias``.
+
+    Example:
+        >>> Standardization(1, epsilon=0.0)(jnp.array([[1.0], [3.0]])).tolist()
+        [[-1.0], [1.0]]
+
+    Source: Gulcehre and Bengio 2016; Kutsuna 2019, section 5.
+    """
+
+    def __init__(self, num_features: int, **options: Any):
+        """Makes a layer without scale and bias."""
+        super().__init__(num_features, use_scale=False, use_bias=False, **options)
+
+
+class PopulationNorm(nnx.Module):
+    """gamma (x - mu) / sqrt(var + eps) + beta with statistics that do not depend on the minibatch.
+
+    mu and var are constants of a training step, without gradient: those of the last sample that
+    passed the layer while ``refresh`` was set. To refresh them, run the model on a large sample
+    (the paper: 10,000 rows) with ``refresh`` set: each layer then normalizes with that sample's own
+    statistics and stores them. ``nnx.view(model, refresh=True)`` sets it for a whole model; the
+    ``apply`` of that view, functionalized, is the refresh on the same state.
+
+    A constant unit becomes beta. An infinite or NaN value in the refreshing sample, or a variance
+    that overflows, makes its own unit NaN until the next refresh: the statistics before it are not
+    those of this network.
+
+    Under jit the sample is the whole batch, however it is sharded; under pmap and shard_map give
+    ``axis_name``, or each device keeps its own statistics.
+
+    Args:
+        num_features: the number of units, the size of the last axis.
+        axis_name: under pmap or shard_map, the mapped axis (or axes) whose samples are pooled.
+        epsilon: added to the variance.
+        use_scale: if False, there is no gamma.
+        use_bias: if False, there is no beta.
+        param_dtype: of gamma and beta.
+        rngs: accepted as by other layers, and unused.
+
+    Attributes:
+        scale: gamma, or None.
+        bias: beta, or None.
+        mean: mu, an ``nnx.BatchStat``; 0 until the first refresh.
+        var: an ``nnx.BatchStat``; 1 until the first refresh.
+        positions: an ``nnx.BatchStat``; the number of independent values that the positions of one
+            sample amount to, for the strength of gamma decay.
+
+    Raises:
+        ValueError: for an ``epsilon`` out of range, and in a call for another number of units.
+
+    Example:
+        >>> layer = PopulationNorm(1, epsilon=0.0)
+        >>> layer.refresh = True
+        >>> _ = layer(jnp.array([[1.0], [3.0]]))
+        >>> layer.refresh = False
+        >>> layer(jnp.array([[5.0]])).tolist()
+        [[3.0]]
+
+    Source: Luo et al. 2019, sections 2 and 5.
+    """
+
+    #: Options of `BatchNorm` that are fixed here.
+    axis, dtype = -1, None
+
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        axis_name: Any = None,
+        epsilon: float = 1e-5,
+        use_scale: bool = True,
+        use_bias: bool = True,
+        param_dtype: Any = jnp.float32,
+        rngs: nnx.Rngs | None = None,
+    ):
+        """Makes a layer with gamma = 1 and beta = 0."""
+        del rngs
+        check_number(epsilon, NONNEGATIVE, "epsilon", "1e-5 for example")
+        self.num_features, self.axis_name, self.epsilon = num_features, axis_name, epsilon
+        self.refresh = False
+        self.scale = nnx.Param(jnp.ones(num_features, param_dtype)) if use_scale else None
+        self.bias = nnx.Param(jnp.zeros(num_features, param_dtype)) if use_bias else None
+        self.mean = nnx.BatchStat(jnp.zeros(num_features))
+        self.var = nnx.BatchStat(jnp.ones(num_features))
+        self.positions = nnx.BatchStat(jnp.ones(num_features))
+
+    def set_view(self, refresh: bool | None = None) -> None:
+        """Sets what ``nnx.view`` may change.
+
+        Args:
+            refresh: True to take the statistics anew.
+        """
+        if refresh is not None:
+            self.refresh = refresh
+
+    def __call__(self, x: Values, *args: Any, **kwargs: Any) -> Values:
+        """Normalizes ``x``, (batch, ..., units), in its own type; ignores further arguments."""
+        del args, kwargs
+        check_features(x, self.num_features)
+        if self.refresh and x.size:
+            moments = batch_moments(x, range(x.ndim - 1), axis_name=self.axis_name)
+            positions = independent_positions(x, axis_name=self.axis_name)
+            statistics = (self.mean, self.var, self.positions)
+            for statistic, new in zip(statistics, (*moments[:2], positions), strict=True):
+                statistic[...] = jax.lax.stop_gradient(new).astype(statistic[...].dtype)
+        mean, variance = jax.lax.stop_gradient((self.mean[...], self.var[...]))
+        affine = _read(self.scale), _read(self.bias)
+        return normalize(x, mean, variance, self.epsilon, *affine).astype(x.dtype)
+
+
+def _read(variable: nnx.Variable[Any] | None) -> Values | None:
     return None if variable is None else variable[...]
 
 
-def _by_size(values: Values, sizes: Values, groups: int) -> Values:
-    """The groups' average by their sizes; NaN for a unit of no values, which is not followed."""
-    sizes = sizes if groups > 1 else sizes[None]
-    values = values if groups > 1 else values[None]
+def _parameter(
+    initializer: Initializer, rngs: nnx.Rngs | None, shape: tuple[int], dtype: Any
+) -> nnx.Param[Any]:
+    """Returns an initialized parameter; ones and zeros draw no key from ``rngs``."""
+    is_constant = initializer in (nnx.initializers.ones, nnx.initializers.zeros)
+    if not is_constant and rngs is None:
+        raise ValueError(
+            f"the initializer {initializer} needs random keys; pass rngs=nnx.Rngs(0), for example, "
+            "to the layer."
+        )
+    key = None if is_constant or rngs is None else rngs.params()
+    return nnx.Param(initializer(key, shape, dtype))
+
+
+def _group_average(values: Values, sizes: Values, groups: int) -> Values:
+    """Average over the groups, by their sizes if masked; NaN for a unit without any value."""
+    if sizes.ndim == 0:
+        return values if groups == 1 else values.mean(0)
+    values, sizes = (array.reshape(groups, -1) for array in (values, sizes))
     total = sizes.sum(0)
     return jnp.where(total > 0, (sizes * values).sum(0) / jnp.maximum(total, 1), jnp.nan)

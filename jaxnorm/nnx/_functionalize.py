@@ -1,24 +1,27 @@
-"""An NNX model as a pure function of plain dicts, whose leaves are matched by their names."""
+"""NNX models as pure functions of plain dicts."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 from jaxtyping import PyTree
 
-from jaxnorm._trees._paths import Path, entries, is_absent, is_node, listed
-from jaxnorm.nnx._edit import check_module
-from jaxnorm.nnx._flags import with_flags
+from jaxnorm._node import is_node
+from jaxnorm._paths import is_absent, named_entries
+from jaxnorm.nnx._modules import check_module
 
-#: How many paths a message names.
+#: Arguments that tell a model whether it trains, with their values in training.
+FLAGS = {"train": True, "training": True, "is_training": True, "deterministic": False}
+
+#: Number of leaves that an error names.
 SHOWN = 3
 
 
 class Functional(NamedTuple):
-    """A model taken apart.
+    """Pure function of a model, and its parameters and state.
 
     Attributes:
         apply: ``(params, state, *args, train=..., **kwargs) -> (output, new state)``, pure.
@@ -32,150 +35,145 @@ class Functional(NamedTuple):
 
 
 def functionalize(model: nnx.Module, *, mixed_precision: bool = False) -> Functional:
-    """Takes an NNX model apart into a pure ``apply`` and plain dicts, without changing the model.
+    """Splits an NNX model into a pure ``apply`` and plain dicts, without changing the model.
 
-    ``apply(effective(raw), state, x, train=True)`` then runs any model with any reparametrization,
-    under jit, grad, vmap, scan and shard_map: what the model writes (running statistics, random
-    counters) comes back as the new state, and nothing else is kept. What it sows is there too, and
-    begins anew at the next call.
+    ``apply(effective(raw), state, x, train=True)`` runs any model with any reparametrization,
+    under jit, grad, vmap, scan and shard_map. The model's writes (running statistics, random
+    counters, sown values) are in the new state, and nothing else is kept; a call ignores the values
+    that an earlier call has sown.
+
+    With ``train=False`` the model runs as after ``model.eval()``: without dropout, and with running
+    statistics. With ``train=True`` it runs as after ``model.train()``, except that frozen layers
+    stay frozen: each BatchNorm whose ``use_running_average`` is True in ``model`` normalizes by its
+    running statistics and keeps them. ``model.eval()`` sets it in all of them, so call
+    ``model.train()`` before functionalizing a model that was last evaluated. A model whose call has
+    an argument ``train``, ``training``, ``is_training`` or ``deterministic`` gets it too.
+
+    To write the results back into a model, statistics included, give Flax both dicts in one call:
+    ``nnx.update(model, effective(raw), state)``.
 
     Args:
         model: any ``nnx.Module``. Its arrays are shared with the result, not copied.
-        mixed_precision: whether ``apply`` takes floating parameters in another floating type than
-            the model's: ``apply(cast(params), ...)``.
+        mixed_precision: if True, ``apply`` also takes floating parameters in another floating type
+            than the model's: ``apply(cast(params), ...)``.
 
     Returns:
-        ``(apply, params, state)``. With ``train=False`` the model runs as after ``model.eval()``
-        (dropout off, running statistics used), else as after ``model.train()``; a model whose call
-        has an argument ``train``, ``training``, ``is_training`` or ``deterministic`` gets it too.
+        ``(apply, params, state)``.
 
     Raises:
-        ValueError: in ``apply``, for params and state that are not the model's. They match by path,
-            shape and type, whatever their order: a checkpoint whose list indices became strings
-            fits, one with other names, shapes or types does not.
+        ValueError: in ``apply``, for params and state that are not the model's. Leaves match by
+            path, shape and type, whatever their order: ``nnx.State`` fits, and a checkpoint whose
+            list indices became strings.
         TypeError: if the model is another library's.
 
     Example:
         >>> import jax.numpy as jnp
-        >>> model = nnx.Sequential(nnx.Linear(4, 8, rngs=nnx.Rngs(0)), nnx.relu)
+        >>> rngs = nnx.Rngs(0)
+        >>> model = nnx.Sequential(nnx.Linear(4, 8, rngs=rngs), nnx.BatchNorm(8, rngs=rngs))
         >>> apply, params, state = functionalize(model)
-        >>> output, state = apply(params, state, jnp.ones((2, 4)), train=False)
+        >>> output, state = apply(params, state, jnp.ones((2, 4)), train=True)
+        >>> nnx.update(model, params, state)
         >>> output.shape
         (2, 8)
     """
     check_module(model)
-    training, evaluating = _graph(model, train=True), _graph(model, train=False)
+    training, evaluation = _graph_in_mode(model, True), _graph_in_mode(model, False)
     params, state = (
         nnx.to_pure_dict(nnx.state(model, kind)) for kind in (nnx.Param, nnx.Not(nnx.Param))
     )
-    fit_params = Fit(params, "params", any_float=mixed_precision)
-    # A model may write a wider mean than it started from; that is its own affair.
-    fit_state = Fit(state, "state", any_float=True)
+    # Shapes alone, so that the function keeps no array alive.
+    param_shapes, state_shapes = jax.tree.map(_shape, (params, state))
 
     def apply(params: PyTree, state: PyTree, *args: Any, train: bool, **kwargs: Any) -> Any:
-        graph = training if train else evaluating
-        bound = nnx.merge(graph, fit_params(params), fit_state(state))
+        fitted = _fit(params, param_shapes, "params", any_float=mixed_precision)
+        # Statistics may become wider than the model's; sown values are no part of the model.
+        kept = _fit(state, state_shapes, "state", any_float=True, ignore_unknown=True)
+        bound = nnx.merge(training if train else evaluation, fitted, kept)
         args, kwargs = with_flags(bound, args, kwargs, train)
         output = bound(*args, **kwargs)
-        fit_state.note(nnx.to_pure_dict(nnx.state(bound, nnx.Intermediate)))
         return output, nnx.to_pure_dict(nnx.state(bound, nnx.Not(nnx.Param)))
 
     return Functional(apply, params, state)
 
 
-def _graph(model: nnx.Module, train: bool) -> Any:
-    """The model's structure in training or evaluation mode; the model itself stays as it is."""
+def with_flags(
+    model: nnx.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    train: bool,
+    override: bool = False,
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns the arguments with those of `FLAGS` that the model takes and the caller left out.
+
+    With ``override`` also those that the caller gave.
+    """
+    flags = {name: value is train for name, value in FLAGS.items()}
+    if override:
+        kwargs = {name: flags.get(name, value) for name, value in kwargs.items()}
+    signature = inspect.signature(type(model).__call__)
+    bound = signature.bind_partial(model, *args, **kwargs)
+    for name, value in flags.items():
+        if name in signature.parameters and (override or name not in bound.arguments):
+            bound.arguments[name] = value
+    return bound.args[1:], bound.kwargs
+
+
+def _graph_in_mode(model: nnx.Module, train: bool) -> Any:
+    """Returns the model's structure in training or evaluation, frozen layers excepted."""
     copy = nnx.merge(*nnx.split(model))
+    modules: list[Any] = [module for _, module in nnx.iter_modules(copy)]
+    frozen = [module for module in modules if getattr(module, "use_running_average", None) is True]
     copy.train() if train else copy.eval()
+    for module in frozen:
+        module.use_running_average = True
     return nnx.graphdef(copy)
 
 
-class Fit:
-    """The paths, shapes and types of a model's tree, and whatever tree is to take its place.
-
-    Keys match by their string form, so that what a checkpoint library made of a list's indices is
-    found again; the order of the leaves says nothing.
+def _fit(
+    tree: PyTree, shapes: PyTree, name: str, *, any_float: bool, ignore_unknown: bool = False
+) -> PyTree:
+    """Returns the leaves of ``tree`` in the structure of ``shapes``. Raises if they differ.
 
     Args:
-        tree: a pure dict of the model's arrays, or of their shapes.
-        name: what it is called in messages.
-        any_float: whether a floating leaf may come in another floating type.
-
-    Attributes:
-        sown: paths that are no part of the model, and that a tree may have, since the model has
-            written them itself. They are left out.
+        tree: params or state.
+        shapes: those of the model.
+        name: the name of the tree in the message.
+        any_float: if True, a floating leaf may have another floating type.
+        ignore_unknown: if True, the tree may have more leaves.
     """
-
-    def __init__(self, tree: PyTree, name: str, any_float: bool) -> None:
-        self.wanted = {
-            path: jax.ShapeDtypeStruct(jnp.shape(leaf), _dtype(leaf))
-            for path, leaf in entries(tree)
-        }
-        self.structure = jax.tree.structure(tree)
-        self.name, self.any_float = name, any_float
-        self.sown: set[Path] = set()
-
-    def __call__(self, tree: PyTree) -> PyTree:
-        """The leaves of ``tree`` in the model's structure. Raises ValueError where they differ."""
-        given = {
-            path: leaf
-            for path, leaf in entries(tree)
-            if not is_absent(leaf) and path not in self.sown
-        }
-        self._check_paths(given)
-        wrong = [path for path, leaf in self.wanted.items() if not self._alike(given[path], leaf)]
-        if wrong:
-            different = "; ".join(
-                f"{path!r} is {_said(given[path])}, wanted {_said(self.wanted[path])}"
-                for path in wrong[:SHOWN]
-            )
-            raise ValueError(
-                f"{len(wrong)} of the leaves of {self.name} are not the model's: {different}. Pass "
-                f"the {self.name} that functionalize returned, updated; for parameters in another "
-                "floating type functionalize(model, mixed_precision=True)."
-            )
-        return jax.tree.unflatten(self.structure, [given[path] for path in self.wanted])
-
-    def note(self, tree: PyTree) -> None:
-        """Notes what of a tree that the model has sown is not in the model."""
-        self.sown.update(path for path, _ in entries(tree) if path not in self.wanted)
-
-    def _check_paths(self, given: dict[Path, Any]) -> None:
-        nodes = [path for path, leaf in given.items() if is_node(leaf)]
-        if nodes:
-            raise ValueError(
-                f"{self.name} have reparametrized kernels at {_first(nodes)}, and a model takes "
-                f"plain ones; call apply(effective({self.name}), ...)."
-            )
-        missing = [path for path in self.wanted if path not in given]
-        unknown = [path for path in given if path not in self.wanted]
-        if missing or unknown:
-            raise ValueError(
-                f"{self.name} do not have the model's paths (missing: {_first(missing)}; unknown: "
-                f"{_first(unknown)}). Pass the {self.name} that "
-                "functionalize returned, updated, in apply(params, state, *inputs); a checkpoint "
-                "of another model, or with renamed keys, has to be renamed first, and what a call "
-                "adds (sown values) taken out."
-            )
-
-    def _alike(self, given: Any, wanted: Any) -> bool:
-        if jnp.shape(given) != wanted.shape:
-            return False
-        types = _dtype(given), wanted.dtype
-        floats = all(jnp.issubdtype(dtype, jnp.floating) for dtype in types)
-        return types[0] == types[1] or (self.any_float and floats)
+    leaves = {path: leaf for path, leaf in named_entries(tree) if not is_absent(leaf)}
+    expected = dict(named_entries(shapes))
+    problems = [f"{path!r} is missing" for path in expected if path not in leaves]
+    for path, leaf in leaves.items():
+        if path not in expected:
+            problems += [] if ignore_unknown else [f"{path!r} is unknown"]
+        elif not _is_alike(leaf, expected[path], any_float):
+            problems.append(f"{path!r} is {_text(leaf)}, wanted {_text(expected[path])}")
+    if problems:
+        more = f", and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+        raise ValueError(
+            f"{name} do not fit the model: {'; '.join(problems[:SHOWN])}{more}. Pass the {name} "
+            "that functionalize returned, updated, in apply(params, state, *inputs): "
+            "effective(params) of reparametrized kernels; parameters in another floating type with "
+            "functionalize(model, mixed_precision=True); a checkpoint with renamed keys renamed."
+        )
+    return jax.tree.unflatten(jax.tree.structure(shapes), [leaves[path] for path in expected])
 
 
-def _first(paths: list[Path]) -> str:
-    more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
-    return (listed(paths[:SHOWN]) or "none") + more
+def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
+    """Shape and type in JAX: a Python number, and NumPy's 64 bits, have 32 after a step."""
+    return jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf))
 
 
-def _dtype(leaf: Any) -> Any:
-    """The type that JAX gives it: a Python number, and NumPy's 64 bits, have 32 after a step."""
-    own = leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
-    return jax.dtypes.canonicalize_dtype(own, allow_extended_dtype=True)
+def _is_alike(leaf: Any, expected: jax.ShapeDtypeStruct, any_float: bool) -> bool:
+    if is_node(leaf) or jnp.shape(leaf) != expected.shape:
+        return False
+    dtypes = jnp.result_type(leaf), expected.dtype
+    are_floats = all(jnp.issubdtype(dtype, jnp.floating) for dtype in dtypes)
+    return dtypes[0] == dtypes[1] or (any_float and are_floats)
 
 
-def _said(leaf: Any) -> str:
-    return f"{_dtype(leaf)}{list(jnp.shape(leaf))}"
+def _text(leaf: Any) -> str:
+    if is_node(leaf):
+        return f"a {type(leaf).__name__}"
+    return f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}"

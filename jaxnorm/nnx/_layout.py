@@ -1,18 +1,18 @@
-"""Fan-in axes from the modules' own types, where a rule by name would be wrong."""
+"""Fan-in axes by module type, where a rule by name would be wrong."""
 
 from typing import Any
 
 from flax import nnx
 
-from jaxnorm._trees._axes import negative_axes
-from jaxnorm._trees._layout import Layout, layout_by
-from jaxnorm._trees._node import Axes
-from jaxnorm._trees._paths import Path
-from jaxnorm.nnx._edit import check_module
+from jaxnorm._axes import negative_axes
+from jaxnorm._layout import Layout, layout_by
+from jaxnorm._node import Axes
+from jaxnorm._paths import Path
+from jaxnorm.nnx._modules import check_module
 
 
 def layout(model: nnx.Module) -> Layout:
-    """The layout of an NNX model, from what its modules say of their kernels.
+    """Layout of an NNX model, by the types of its modules.
 
     - ``Linear``, ``Conv`` (grouped and depthwise too): all axes but the last.
     - ``LinearGeneral`` (so the projections of ``MultiHeadAttention``): its input axes; the query's
@@ -21,7 +21,7 @@ def layout(model: nnx.Module) -> Layout:
     - ``ConvTranspose``: space and the input channels, wherever ``transpose_kernel`` puts them.
     - ``Embed``: the features: a unit is a token's row.
 
-    Axes that ``nnx.vmap`` or ``nnx.scan`` stacked in front of a kernel are left out of its fan-in.
+    Axes that ``nnx.vmap`` or ``nnx.scan`` stacked in front of a kernel are no part of its fan-in.
     Everything else (normalization scales, biases, parameters of other modules) is None.
 
     Args:
@@ -32,8 +32,8 @@ def layout(model: nnx.Module) -> Layout:
         with reparametrized kernels.
 
     Raises:
-        ValueError: if no module has a kernel that is known, or one has axes that are stacked
-            elsewhere than in front of it.
+        ValueError: if no module has a known kernel, or if axes are stacked elsewhere than in front
+            of one.
         TypeError: if the model is another library's.
 
     Example:
@@ -44,9 +44,10 @@ def layout(model: nnx.Module) -> Layout:
     """
     known: dict[Path, Axes] = {}
     for path, module in nnx.iter_modules(model):
-        for name, axes in _kernel_axes(module).items():
+        name, axes, declared = _kernel_of(module)
+        if axes:
             kernel = Path(map(str, (*path, name)))
-            _check_stacked_in_front(kernel, module, name)
+            _check_stacked_in_front(kernel, getattr(module, name), module, declared)
             known[kernel] = axes
     if not known:
         check_module(model)
@@ -57,53 +58,51 @@ def layout(model: nnx.Module) -> Layout:
     return layout_by(lambda path, entry: known.get(path))
 
 
-def _kernel_axes(module: Any) -> dict[str, Axes]:
-    """The fan-in axes of a module's own kernel, by attribute name."""
+def _kernel_of(module: Any) -> tuple[str, Axes, tuple[int, ...]]:
+    """Returns the name of a module's kernel, its fan-in axes and its shape, as the module says.
+
+    There are no axes if the module has no kernel, or one that nothing is summed over.
+    """
     match module:
-        case nnx.Linear():
-            return {"kernel": (-2,)}
+        case nnx.Linear() | nnx.LinearGeneral():
+            inputs, outputs = _tuple(module.in_features), _tuple(module.out_features)
+            shape = (*inputs, *outputs)
+            return "kernel", tuple(range(-len(shape), -len(outputs))), shape
         case nnx.Conv():
-            return {"kernel": tuple(range(-len(module.kernel_size) - 2, -1))}
+            shape = tuple(module.kernel_shape)
+            return "kernel", tuple(range(-len(shape), -1)), shape
         case nnx.ConvTranspose():
+            shape = tuple(module.kernel_shape)
             channels = -1 if module.transpose_kernel else -2
-            return {"kernel": (*range(-len(module.kernel_size) - 2, -2), channels)}
-        case nnx.LinearGeneral():
-            inputs, outputs = len(_tuple(module.in_features)), len(_tuple(module.out_features))
-            return {"kernel": tuple(range(-inputs - outputs, -outputs))}
+            return "kernel", (*range(-len(shape), -2), channels), shape
         case nnx.Einsum():
-            return _einsum(module)
+            return "kernel", _contracted_axes(module), tuple(module.kernel_shape)
         case nnx.Embed():
-            return {"embedding": (-1,)}
-    return {}
+            return "embedding", (-1,), (module.num_embeddings, module.features)
+    return "", (), ()
 
 
-def _einsum(module: Any) -> dict[str, Axes]:
+def _contracted_axes(module: nnx.Einsum) -> Axes:
     operands, output = module.einsum_str.replace(" ", "").split("->")
     letters = operands.split(",")[1]
-    # An ellipsis of the kernel stands for as many axes as no letter names, all in the output.
+    # An ellipsis of the kernel stands for all axes that no letter names, which are in the output.
     unnamed = len(module.kernel_shape) - len(letters.replace("...", ""))
     letters = letters.replace("...", "." * unnamed)
-    contracted = [axis for axis, letter in enumerate(letters) if letter not in output]
-    return {"kernel": negative_axes(contracted, len(letters))} if contracted else {}
+    axes = [axis for axis, letter in enumerate(letters) if letter not in output]
+    return negative_axes(axes, len(letters)) if axes else ()
 
 
-def _check_stacked_in_front(path: Path, module: Any, name: str) -> None:
-    shape, own = getattr(getattr(module, name), "shape", None), _own_shape(module)
-    if shape is not None and tuple(shape[-len(own) :]) != own:
+def _check_stacked_in_front(
+    path: Path, kernel: Any, module: nnx.Module, declared: tuple[int, ...]
+) -> None:
+    """Raises ValueError for a kernel whose last axes are not those that the module declares."""
+    shape = tuple(getattr(kernel, "shape", declared))
+    if shape[-len(declared) :] != declared:
         raise ValueError(
-            f"the kernel {path!r} has the shape {tuple(shape)}, and that of one "
-            f"{type(module).__name__} is {own}; wanted axes that are stacked in front of it alone. "
-            "Stack along axis 0, or use traced_layout(apply, params, *inputs), which finds them."
+            f"the kernel {path!r} has the shape {shape}, and that of one {type(module).__name__} "
+            f"is {declared}; wanted axes that are stacked in front of it alone. Stack along axis "
+            "0, or use traced_layout(apply, params, *inputs), which finds them."
         )
-
-
-def _own_shape(module: Any) -> tuple[int, ...]:
-    """What a module says of its kernel's shape."""
-    if isinstance(module, nnx.Embed):
-        return module.num_embeddings, module.features
-    if isinstance(module, (nnx.Linear, nnx.LinearGeneral)):
-        return (*_tuple(module.in_features), *_tuple(module.out_features))
-    return tuple(module.kernel_shape)
 
 
 def _tuple(features: int | tuple[int, ...]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What is left of a normalization layer when its normalization goes: a scale and a bias."""
+"""Layers that take the place of a normalization: its scale and bias, or nothing."""
 
 from typing import Any
 
@@ -9,33 +9,33 @@ from jaxtyping import Array, Float
 
 from jaxnorm._checks import NONNEGATIVE, check_number
 from jaxnorm._numerics import promote
-from jaxnorm.nnx._layer import Signature
-from jaxnorm.nnx._statistics import check_features
+from jaxnorm.nnx._normalize import check_features
 from jaxnorm.noise._noisy_affine import noisy_affine
 
 
 class ScaleAndBias(nnx.Module):
-    """y = (1 + n) gamma x + beta, per feature: the affine part of a normalization layer.
+    """y = (1 + n) gamma x + beta per feature: the affine part of a normalization layer.
 
-    With a ``stddev``, n ~ N(0, sigma^2) is drawn in training for each sample (the first axis) and
-    feature, the same at all positions, as `jaxnorm.with_scale_noise` draws it; this form is for
-    networks that cannot be traced, such as those that use one kernel at every turn of a loop, and
-    for places where no kernel is. ``model.eval()``, or ``deterministic=True``, turns it off, as it
-    does dropout. Under shard_map and pmap give each device random keys of its own, as for dropout.
+    With a ``stddev``, n ~ N(0, sigma^2) is drawn in training per sample (the first axis) and
+    feature, alike at all positions, as `jaxnorm.with_scale_noise` draws it. The layer is for
+    networks that cannot be traced, such as those that use one kernel in every iteration of a loop,
+    and for places without a kernel. ``model.eval()``, or ``deterministic=True``, turns the noise
+    off as it turns off dropout. Under shard_map and pmap give each device its own random keys, as
+    for dropout.
 
     Args:
-        num_features: the length of ``axis``.
-        axis: of the features.
+        num_features: the size of ``axis``.
+        axis: the axis of the features.
         stddev: sigma; 0 for no noise.
-        rngs: the random streams; the draws are of ``noise``, or of ``default`` without it. Needed
-            with a ``stddev`` only.
-        deterministic: whether there is no noise, in evaluation.
+        rngs: the random streams, needed with a ``stddev`` only; the draws use ``noise``, or
+            ``default`` without it.
+        deterministic: True for no noise, as in evaluation.
         dtype: of the result; that of ``x`` if None.
         param_dtype: of gamma and beta.
 
     Attributes:
-        channel_scale: gamma, which `jaxnorm.noise_injection` makes noisy as it does the scale of a
-            `jaxnorm.Scaled` kernel; the name sets it apart from the scales of other layers. May be
+        channel_scale: gamma, which `jaxnorm.noise_injection` perturbs as it does the scale of a
+            `jaxnorm.Scaled` kernel; the name tells it from the scales of other layers. It may be
             set to None, as ``bias``.
         bias: beta.
 
@@ -53,8 +53,6 @@ class ScaleAndBias(nnx.Module):
     Source: Ikami et al. 2021, Eqs. 6 and 7.
     """
 
-    __signature__ = Signature()
-
     def __init__(
         self,
         num_features: int,
@@ -66,19 +64,18 @@ class ScaleAndBias(nnx.Module):
         dtype: Any = None,
         param_dtype: Any = jnp.float32,
     ):
-        """A layer with gamma = 1 and beta = 0 along ``axis``."""
+        """Makes a layer with gamma = 1 and beta = 0."""
         check_number(stddev, NONNEGATIVE, "stddev", "0.1 for example")
         if stddev and rngs is None:
             raise ValueError(f"a stddev of {stddev} draws noise; pass rngs=nnx.Rngs(seed) too.")
         self.num_features, self.axis, self.dtype = num_features, axis, dtype
         self.stddev, self.deterministic = stddev, deterministic
         self.rngs = rngs["noise"].fork() if stddev and rngs is not None else None
-        ones, zeros = (f(num_features, param_dtype) for f in (jnp.ones, jnp.zeros))
-        self.channel_scale: nnx.Param[Any] | None = nnx.Param(ones)
-        self.bias: nnx.Param[Any] | None = nnx.Param(zeros)
+        self.channel_scale: nnx.Param[Any] | None = nnx.Param(jnp.ones(num_features, param_dtype))
+        self.bias: nnx.Param[Any] | None = nnx.Param(jnp.zeros(num_features, param_dtype))
 
     def __call__(self, x: Float[Array, "..."], *args: Any, **kwargs: Any) -> Float[Array, "..."]:
-        """Scales and shifts; further arguments, which the replaced layer took, are ignored."""
+        """Scales and shifts ``x``; ignores further arguments, which a BatchNorm takes."""
         del args, kwargs
         check_features(x, self.num_features, self.axis)
         shape = [1] * x.ndim
@@ -86,9 +83,7 @@ class ScaleAndBias(nnx.Module):
         wide = promote(x)
         if self.channel_scale is not None:
             wide = wide * promote(self.channel_scale[...], wide).reshape(shape)
-        bias = None
-        if self.bias is not None:
-            bias = promote(self.bias[...], wide).reshape(shape)
+        bias = None if self.bias is None else promote(self.bias[...], wide).reshape(shape)
         if self.rngs is not None and not self.deterministic:
             draws = [1] * x.ndim
             draws[0], draws[self.axis] = x.shape[0], x.shape[self.axis]
@@ -100,23 +95,21 @@ class ScaleAndBias(nnx.Module):
 
 
 class Identity(nnx.Module):
-    """Stands where a normalization layer stood whose work the layer before it now does.
+    """Identity function, in the place of a normalization that the layer before it includes.
 
     Args:
-        dtype: of the result, as that layer had it; that of ``x`` if None.
+        dtype: of the result; that of ``x`` if None.
 
     Example:
         >>> Identity()(1.0, use_running_average=True)
         1.0
     """
 
-    __signature__ = Signature()
-
     def __init__(self, *, dtype: Any = None):
-        """A layer that is there for its type alone."""
+        """Makes a layer without parameters."""
         self.dtype = dtype
 
     def __call__(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Returns ``x``; further arguments, which the replaced layer took, are ignored."""
+        """Returns ``x``; ignores further arguments, which a BatchNorm takes."""
         del args, kwargs
         return x if self.dtype is None else x.astype(self.dtype)

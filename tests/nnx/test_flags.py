@@ -1,4 +1,4 @@
-"""The argument that says whether a model trains, whatever its library calls it."""
+"""The argument that tells a model whether it trains, under each of its names."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ X = jnp.arange(6.0).reshape(2, 3)
 
 
 class Flagged(nnx.Module):
-    """Normalizes, and adds 1 in training; ``read_again`` reads the layer's output in that mode."""
+    """Normalizes, and adds 1 in training; in mode ``read_again`` reads the layer's output twice."""
 
     def __init__(self, read_again: bool | None = None) -> None:
         rngs = nnx.Rngs(0)
@@ -28,8 +28,6 @@ class Flagged(nnx.Module):
 
 
 class Train(Flagged):
-    """As Linen's models did."""
-
     def __call__(self, x: Any, train: bool) -> Any:
         return self.run(x, train)
 
@@ -59,19 +57,19 @@ EACH = pytest.mark.parametrize("kind", KINDS)
 
 
 @EACH
-def test_functionalized_models_get_it_under_every_name(kind: Any) -> None:
+def test_functionalized_models_get_it(kind: Any) -> None:
     apply, params, state = functionalize(kind())
     for train in (True, False):
         output, _ = apply(params, state, X, train=train)
         np.testing.assert_array_equal(output, kind().run(X, train))
-    if kind is not Train:  # what the caller says by the model's own name goes first
-        said, _ = apply(params, state, X, train=True, **{KINDS[kind]: kind is Deterministic})
-        np.testing.assert_array_equal(said, kind().run(X, False))
+    if kind is not Train:  # the caller's own value goes first
+        output, _ = apply(params, state, X, train=True, **{KINDS[kind]: kind is Deterministic})
+        np.testing.assert_array_equal(output, kind().run(X, False))
 
 
 @EACH
-def test_models_are_read_in_each_mode_whatever_a_flag_says(kind: Any) -> None:
-    """It may be left out; inputs come by place or by name, and shapes are enough."""
+def test_models_are_traced_in_each_mode_whatever_its_value(kind: Any) -> None:
+    """It may be left out; inputs come by position or by name, and shapes are enough."""
     shape = jax.ShapeDtypeStruct(X.shape, X.dtype)
     calls = [((X,), {}), ((), {"x": X}), ((), {"x": shape})]
     calls += [((X,), {KINDS[kind]: value}) for value in (True, False)]

@@ -1,4 +1,4 @@
-"""`jaxnorm.nnx.layout`, shown by what the modules compute with a unit's weights."""
+"""`jaxnorm.nnx.layout` against the modules: the output that changes with one unit's weights."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -21,11 +21,11 @@ class Case(NamedTuple):
 
     Attributes:
         make: its constructor.
-        shape: of its input.
-        units: the axes of its output that count units, in the kernel's order.
+        shape: shape of its input.
+        units: the axes of its output that count the units, in the kernel's order.
         axes: the fan-in axes of its kernel.
-        call: how it is run.
-        path: where its kernel is.
+        call: runs the module.
+        path: path of its kernel.
     """
 
     make: Callable[[nnx.Rngs], nnx.Module]
@@ -43,7 +43,7 @@ def conv(inputs: int, outputs: int, size: Any, **options: Any) -> Callable[..., 
 
 
 def transposed(size: Any, **options: Any) -> Callable[..., Any]:
-    """With circular padding every window is full."""
+    """Circular padding fills every window."""
     return lambda rngs: nnx.ConvTranspose(
         3, 5, size, padding="CIRCULAR", use_bias=False, rngs=rngs, **options
     )
@@ -103,8 +103,8 @@ CASES = {
 }
 
 
-def parts(case: Case) -> tuple[Any, Any, Callable[[Any], Any]]:
-    """The kernel, its declared axes, and the output as a function of kernel and input."""
+def kernel_axes_and_run(case: Case) -> tuple[Any, Any, Callable[[Any], Any]]:
+    """Kernel, its axes in the layout, and the output as a function of kernel and input."""
     graph, params = nnx.split(case.make(nnx.Rngs(0)))
     tree = nnx.to_pure_dict(params)
     axes = layout(nnx.merge(graph, params))(tree)
@@ -129,9 +129,9 @@ def parts(case: Case) -> tuple[Any, Any, Callable[[Any], Any]]:
 
 @pytest.mark.kept("linear", "grouped", "transposed", "query", "stacked")
 @pytest.mark.parametrize("name", CASES)
-def test_a_unit_is_what_one_output_is_made_of(name: str) -> None:
+def test_one_unit_s_weights_change_one_output(name: str) -> None:
     case = CASES[name]
-    kernel, axes, run = parts(case)
+    kernel, axes, run = kernel_axes_and_run(case)
     assert axes == case.axes
     draw = np.random.default_rng(1)
     x = jnp.asarray(draw.normal(size=case.shape), jnp.float32)
@@ -140,8 +140,8 @@ def test_a_unit_is_what_one_output_is_made_of(name: str) -> None:
     assert sizes == [before.shape[a] for a in case.units]
 
     unit = tuple(int(draw.integers(size)) for size in sizes)
-    places = iter(unit)
-    weights = tuple(slice(None) if a in axes else next(places) for a in range(-kernel.ndim, 0))
+    indices = iter(unit)
+    weights = tuple(slice(None) if a in axes else next(indices) for a in range(-kernel.ndim, 0))
     after = run(kernel.at[weights].multiply(2.0), x)
     changed = np.moveaxis(after != before, case.units, range(len(unit)))
     assert changed[unit].all()
@@ -154,7 +154,6 @@ def test_a_unit_is_what_one_output_is_made_of(name: str) -> None:
 
 @pytest.mark.parametrize("axis", [1, 2])
 def test_layers_that_are_stacked_elsewhere_than_in_front_are_refused(axis: int) -> None:
-    """The axis of layers was taken for the inputs'."""
     make = nnx.vmap(lambda key: nnx.Linear(4, 3, use_bias=False, rngs=nnx.Rngs(key)), out_axes=axis)
     model = make(jax.random.split(jax.random.key(0), 5))
     with pytest.raises(ValueError, match=r"'kernel'.*traced_layout"):
@@ -171,7 +170,7 @@ def test_a_unit_of_an_embedding_is_a_row() -> None:
 
 
 class Nested(nnx.Module):
-    """Modules in a list, a dict and a Sequential, and one that two paths lead to."""
+    """Modules in a list, a dict and a Sequential, and one with two paths."""
 
     def __init__(self, rngs: nnx.Rngs) -> None:
         self.z = nnx.Linear(2, 2, use_bias=False, rngs=rngs)
@@ -180,32 +179,32 @@ class Nested(nnx.Module):
         self.kernel = nnx.Param(jnp.ones((2, 2)))
 
 
-WANTED = {
+AXES = {
     "a": {"layers": {0: {"kernel": (-2,)}, 2: {"bias": None, "scale": None}}},
     "blocks": {0: {"first": {"bias": None, "kernel": (-4, -3, -2)}}},
     "kernel": None,
 }
 
 
-@pytest.mark.parametrize("made", [nnx.eval_shape, lambda make: make()])
-def test_modules_are_found_wherever_they_are(made: Any) -> None:
-    """A parameter of the model's own is no kernel that we know, whatever its name."""
-    model = made(lambda: Nested(nnx.Rngs(0)))
+@pytest.mark.parametrize("build", [nnx.eval_shape, lambda make: make()])
+def test_modules_in_any_container_are_read(build: Any) -> None:
+    """A parameter of the model's own class is free, whatever its name."""
+    model = build(lambda: Nested(nnx.Rngs(0)))
     state = nnx.state(model, nnx.Param)
-    assert layout(model)(nnx.to_pure_dict(state)) == WANTED
-    assert nnx.to_pure_dict(layout(model)(state)) == WANTED
+    assert layout(model)(nnx.to_pure_dict(state)) == AXES
+    assert nnx.to_pure_dict(layout(model)(state)) == AXES
 
 
-def test_nodes_count_at_their_kernels_path() -> None:
+def test_nodes_count_at_the_kernel_s_path() -> None:
     model = attention(nnx.Rngs(0))
     params = nnx.to_pure_dict(nnx.state(model, nnx.Param))
     raw = reparametrize(params, Scaled, layout(model))
     assert raw["query"]["kernel"].scale.shape == (2, 3)
     assert layout(model)(raw)["query"]["kernel"] == Scaled((-3,), None, (-3,))
-    with pytest.warns(UserWarning, match="attention"):  # by name it would be wrong
+    with pytest.warns(UserWarning, match="attention"):  # by name it is wrong
         assert flax_layout(params)["query"]["kernel"] == (-3, -2)
 
 
-def test_a_model_without_kernels_that_we_know_raises() -> None:
+def test_a_model_without_known_kernels_raises() -> None:
     with pytest.raises(ValueError, match=r"BatchNorm.*layout_from_rules"):
         layout(nnx.BatchNorm(3, rngs=nnx.Rngs(0)))

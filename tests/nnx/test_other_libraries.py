@@ -1,4 +1,4 @@
-"""A model of Linen or Equinox, where an NNX module is wanted: the error says what to do instead."""
+"""Models of Linen or Equinox in the place of an NNX module are refused, with the way out."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,16 +13,16 @@ import jaxnorm.nnx
 
 
 class Linen(nn.Module):
-    """With batch normalization, as its owner has it."""
+    """Linen model with batch normalization."""
 
     @nn.compact
     def __call__(self, x: Any) -> Any:
-        """Of what there is to take out, nothing is a module of NNX."""
+        """Normalizes by running statistics."""
         return nn.BatchNorm(use_running_average=True)(nn.Dense(4)(x))
 
 
 X = jnp.ones((2, 3))
-TAKERS = {
+FUNCTIONS = {
     "functionalize": jaxnorm.nnx.functionalize,
     "layout": jaxnorm.nnx.layout,
     "replace_batch_norm": lambda model: jaxnorm.nnx.replace_batch_norm(model, X),
@@ -31,10 +31,10 @@ TAKERS = {
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("take", TAKERS.values(), ids=TAKERS)
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 @pytest.mark.parametrize(
     "model", [Linen(), eqx.nn.Linear(3, 4, key=jax.random.key(0))], ids=["linen", "equinox"]
 )
-def test_says_what_to_do_instead(take: Callable[[Any], Any], model: Any) -> None:
+def test_the_error_names_the_way_out(function: Callable[[Any], Any], model: Any) -> None:
     with pytest.raises(TypeError, match=rf"{type(model).__name__}.*NNX.*traced_layout"):
-        take(model)
+        function(model)

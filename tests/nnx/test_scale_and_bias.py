@@ -1,4 +1,4 @@
-"""What takes a normalization's place: the layer itself against NumPy."""
+"""`ScaleAndBias` and `Identity` against NumPy."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ from flax import nnx
 from jaxnorm.nnx import Identity, ScaleAndBias, functionalize
 from tests.draws import normal
 
-#: One product and one sum of values of order one in float32, against float64: four roundings.
+#: One product and one sum of values of order one in float32: four roundings.
 FLOAT32 = {"rtol": 2.5e-7, "atol": 2.5e-7}
-#: The same, rounded once to bfloat16's 8 significant bits: half of 2^-7.
+#: Rounded once more to bfloat16's 8 significant bits: half of 2^-7.
 BFLOAT16 = {"rtol": 2.0**-8 + 1e-6, "atol": 1e-6}
 
 
 def layer_and_values(axis: int, param_dtype: Any = jnp.float32) -> tuple[Any, Any, Any]:
-    """A layer of 3 features with random parameters, and these in float64."""
+    """Layer of 3 features with random parameters, and these in float64."""
     layer = ScaleAndBias(3, axis=axis, param_dtype=param_dtype)
     layer.channel_scale[...] = jnp.asarray(normal(0, 3), param_dtype)
     layer.bias[...] = jnp.asarray(normal(1, 3), param_dtype)
@@ -29,22 +29,22 @@ def layer_and_values(axis: int, param_dtype: Any = jnp.float32) -> tuple[Any, An
     ("axis", "letters"),
     [(-1, "c"), (-1, "nc"), (3, "nhwc"), (1, "nchw"), (-3, "nchw"), (0, "cnhw")],
 )
-def test_values_along_any_axis_at_any_rank(axis: int, letters: str) -> None:
+def test_any_axis_of_any_rank(axis: int, letters: str) -> None:
     layer, scale, bias = layer_and_values(axis)
     x = normal(2, *({"n": 2, "h": 4, "w": 5, "c": 3}[letter] for letter in letters))
-    wanted = np.einsum(f"{letters},c->{letters}", x, scale)
-    wanted += np.einsum(f"{letters},c->{letters}", np.ones_like(x), bias)
-    np.testing.assert_allclose(layer(jnp.asarray(x, jnp.float32)), wanted, **FLOAT32)
+    expected = np.einsum(f"{letters},c->{letters}", x, scale)
+    expected += np.einsum(f"{letters},c->{letters}", np.ones_like(x), bias)
+    np.testing.assert_allclose(layer(jnp.asarray(x, jnp.float32)), expected, **FLOAT32)
 
 
 @pytest.mark.parametrize("param_dtype", [jnp.float32, jnp.bfloat16])
-def test_input_dtype_is_kept_and_one_rounding_is_made(param_dtype: Any) -> None:
+def test_the_result_has_the_type_of_the_input_and_is_rounded_once(param_dtype: Any) -> None:
     layer, scale, bias = layer_and_values(-1, param_dtype)
     x = jnp.asarray(normal(2, 50, 3), jnp.bfloat16)
     y = layer(x)
     assert y.dtype == jnp.bfloat16
-    wanted = np.float64(x) * scale + bias
-    np.testing.assert_allclose(np.float64(y), wanted, **BFLOAT16)
+    expected = np.float64(x) * scale + bias
+    np.testing.assert_allclose(np.float64(y), expected, **BFLOAT16)
 
 
 @pytest.mark.parametrize("layer", [ScaleAndBias(3), Identity()])
@@ -72,8 +72,8 @@ def noisy_layer(**options: Any) -> ScaleAndBias:
     return layer
 
 
-def test_noise_is_drawn_for_each_sample_and_feature() -> None:
-    """y = (1 + n) gamma x + beta: n is normal, and the same at all positions."""
+def test_noise_is_drawn_per_sample_and_feature() -> None:
+    """y = (1 + n) gamma x + beta, where n is normal and equal at all positions."""
     x = jnp.ones((4000, 2, 3)) * jnp.array([1.0, 3.0])[None, :, None]
     layer = noisy_layer()
     n = (layer(x) - layer.bias[...][None, None]) / (x * layer.channel_scale[...][None, None]) - 1
@@ -89,29 +89,29 @@ def test_noise_is_drawn_for_each_sample_and_feature() -> None:
 
 def test_there_is_no_noise_in_evaluation() -> None:
     x = jnp.arange(6.0).reshape(2, 3)
-    wanted = x * jnp.array([[1.0, -2.0, 0.5]]) + jnp.array([[1.0, 2.0, 3.0]])
+    expected = x * jnp.array([[1.0, -2.0, 0.5]]) + jnp.array([[1.0, 2.0, 3.0]])
     layer = noisy_layer()
     layer.eval()
-    np.testing.assert_allclose(layer(x), wanted, rtol=1e-6)
-    np.testing.assert_allclose(noisy_layer(deterministic=True)(x), wanted, rtol=1e-6)
+    np.testing.assert_allclose(layer(x), expected, rtol=1e-6)
+    np.testing.assert_allclose(noisy_layer(deterministic=True)(x), expected, rtol=1e-6)
     functional = functionalize(noisy_layer())
     quiet, _ = functional.apply(functional.params, functional.state, x, train=False)
     loud, state = functional.apply(functional.params, functional.state, x, train=True)
-    np.testing.assert_allclose(quiet, wanted, rtol=1e-6)
-    other, _ = functional.apply(functional.params, state, x, train=True)
+    np.testing.assert_allclose(quiet, expected, rtol=1e-6)
+    second, _ = functional.apply(functional.params, state, x, train=True)
     assert not np.allclose(loud, quiet)
-    assert not np.allclose(loud, other)
+    assert not np.allclose(loud, second)
 
 
 @pytest.mark.parametrize(("features", "shape"), [(8, (2, 1)), (1, (2, 8)), (3, (2, 4)), (3, ())])
 def test_other_numbers_of_features_are_refused(features: int, shape: tuple[int, ...]) -> None:
-    """One of them 1, they would broadcast."""
-    with pytest.raises(ValueError, match=rf"made with num_features={features}\."):
+    """If one of the sizes is 1, they would broadcast."""
+    with pytest.raises(ValueError, match=rf"num_features={features}\."):
         ScaleAndBias(features)(jnp.ones(shape))
 
 
-def test_noise_wants_a_deviation_and_a_stream() -> None:
-    with pytest.raises(ValueError, match=r"stddev is -1\.0"):
+def test_noise_needs_a_deviation_and_a_stream() -> None:
+    with pytest.raises(ValueError, match=r"stddev.*-1\.0"):
         ScaleAndBias(3, stddev=-1.0)
     with pytest.raises(ValueError, match=r"0\.5.*rngs"):
         ScaleAndBias(3, stddev=0.5)

@@ -120,8 +120,7 @@ def models(x: Array, rngs: nnx.Rngs) -> tuple[nnx.Module, list[jn.nnx.BatchNorm]
     folded: jn.nnx.FoldedModel = jn.nnx.fold_batch_norm(model, x)
     functional: jn.nnx.Functional = jn.nnx.functionalize(plain)
     layout: jn.Layout = jn.nnx.layout(model)
-    statistic: jn.nnx.Statistic = jn.nnx.Statistic(jnp.zeros(2))
-    print(others, part.bias, folded.remaining, functional.params, layout, statistic)
+    print(others, part.bias, folded.remaining, functional.params, layout)
     return folded.model, layers
 
 
