@@ -16,15 +16,12 @@ HIDDEN = layout_from_rules([("^(first|layers)/kernel$", -2)])
 
 
 def _apply(params: PyTree, x: Float[Array, "rows features"]) -> Float[Array, " rows"]:
-    def dense(layer: Any, x: Any) -> Any:
-        return x @ layer["kernel"] + layer["bias"]
-
     def hidden(x: Any, layer: Any) -> Any:
-        return jax.nn.sigmoid(dense(layer, x)), None
+        return jax.nn.sigmoid(x @ layer["kernel"] + layer["bias"]), None
 
     x, _ = hidden(x, params["first"])
     x, _ = jax.lax.scan(hidden, x, params["layers"])
-    logits: Float[Array, " rows"] = dense(params["head"], x)[:, 0]
+    logits: Float[Array, " rows"] = (x @ params["head"]["kernel"])[:, 0] + params["head"]["bias"]
     return logits
 
 
@@ -36,11 +33,8 @@ def _init(key: Array) -> PyTree:
         kernel = jax.random.normal(key, shape) * 4.8 / shape[-2] ** 0.5
         return {"kernel": kernel, "bias": jnp.zeros(shape[:-2] + shape[-1:])}
 
-    return {
-        "first": layer(keys[0], 2, UNITS),
-        "layers": layer(keys[1], LAYERS - 1, UNITS, UNITS),
-        "head": layer(keys[2], UNITS, 1),
-    }
+    layers = layer(keys[1], LAYERS - 1, UNITS, UNITS)
+    return {"first": layer(keys[0], 2, UNITS), "layers": layers, "head": layer(keys[2], UNITS, 1)}
 
 
 def _train(params: PyTree, tx: Any) -> tuple[float, float]:
