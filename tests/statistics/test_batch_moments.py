@@ -52,20 +52,22 @@ OUTLIERS: dict[str, Any] = {
     "the first value": np.s_[0, 0, 0],
     "the last value": np.s_[-1, -1, -1],
     "a corner of every image": np.s_[:, 0, 0],
-    "the middle of an image": np.s_[30, 30:34, 32],
+    "the middle of an image": np.s_[0, 31:33, 32],
 }
 
 
+@pytest.mark.parametrize("samples", [64, 2])
 @pytest.mark.parametrize("place", OUTLIERS)
-def test_outliers_cost_no_accuracy(place: str) -> None:
+def test_outliers_cost_no_accuracy(place: str, samples: int) -> None:
     """Sums of squares around an outlier would lose the variance of all other values."""
-    values = 3000 + normal(10, 64, 64, 64, 2)
+    values = 3000 + normal(10, samples, 64, 64, 2)
     values[OUTLIERS[place]] = 0
     computed = moments(jnp.asarray(values, jnp.float32), (0, 1, 2))
     wide = values.astype(np.float32).astype(np.float64)
     np.testing.assert_allclose(computed.mean, wide.mean((0, 1, 2)), rtol=SUM)
-    # Older compilers for CPUs add these 2^18 squares one after the other.
-    np.testing.assert_allclose(computed.variance, wide.var((0, 1, 2)), rtol=3e-4)
+    # Older compilers for CPUs add the 2^18 squares of 64 images one after the other.
+    rtol = 3e-4 if samples == 64 else 1e-5
+    np.testing.assert_allclose(computed.variance, wide.var((0, 1, 2)), rtol=rtol)
 
 
 @pytest.mark.parametrize("samples", [8, 500])

@@ -26,17 +26,18 @@ def test_variance_of_the_mean_of_a_batch() -> None:
 
 
 def test_ends_of_the_range() -> None:
-    """Positions that cancel count as many, equal positions as one, constant ones as many."""
+    """P for positions that cancel, to rounding or nearly, and for constants; 1 for equal ones."""
     random = np.random.default_rng(1)
     alternating = np.array([1.0, -1.0]) * random.normal(size=(50, 1))
+    nearly = alternating + 0.01 * random.normal(size=(50, 2))
     equal = np.ones(2) * random.normal(size=(50, 1))
     constant = np.full((50, 2), 7.0)
-    x = jnp.asarray(np.stack([alternating, equal, constant], -1), jnp.float32)
-    np.testing.assert_allclose(independent_positions(x), [2, 1, 2], rtol=1e-5)
+    x = jnp.asarray(np.stack([alternating, nearly, equal, constant], -1), jnp.float32)
+    np.testing.assert_allclose(independent_positions(x), [2, 2, 1, 2], rtol=1e-5)
     np.testing.assert_array_equal(independent_positions(jnp.ones((1, 3, 3, 2))), [9, 9])
     np.testing.assert_array_equal(independent_positions(jnp.ones((4, 2))), [1, 1])
     broken = independent_positions(x.at[0, 0, 0].set(jnp.nan))
-    np.testing.assert_array_equal(np.isnan(broken), [True, False, False])
+    np.testing.assert_array_equal(np.isnan(broken), [True, False, False, False])
 
 
 @pytest.mark.parametrize("offset", [0.0, -1e6])

@@ -29,9 +29,10 @@ def test_kurtosis_and_its_gradient_do_not_depend_on_the_size(size: float) -> Non
 
 
 @pytest.mark.parametrize("samples", [8, 500])
-def test_bfloat16_with_large_offset(samples: int) -> None:
-    """Near 1e4 the numbers are 64 apart: the oracle reads the stored ones."""
-    x = jnp.asarray(1e4 + 300 * normal(1, samples, 3), jnp.bfloat16)
+@pytest.mark.parametrize(("dtype", "size"), [("bfloat16", 300), ("float32", 0.05)])
+def test_large_offset(dtype: str, size: float, samples: int) -> None:
+    """Near 1e4 the numbers are 64 or 1e-3 apart: the oracle reads the stored ones."""
+    x = jnp.asarray(1e4 + size * normal(1, samples, 3), jnp.dtype(dtype))
     deviation = np.asarray(x, np.float64) - np.asarray(x, np.float64).mean(0)
     expected = (deviation**4).mean(0) / (deviation**2).mean(0) ** 2
     np.testing.assert_allclose(kurtosis(x, 0), expected, rtol=2e-5)
