@@ -11,6 +11,7 @@ from jaxnorm import (
     transforms,
 )
 from jaxnorm._activations import gaussian_moments, jacobian_factor, rectified_moments, standardized
+from jaxnorm._branches import residual_factors, scale_branches
 from jaxnorm._clip import clip_by_layer_norm
 from jaxnorm._describe import describe
 from jaxnorm._fold import fold_into_kernel
@@ -120,6 +121,8 @@ __all__ = [
     "propagate_normalization",
     "rectified_moments",
     "reparametrize",
+    "residual_factors",
+    "scale_branches",
     "sphere_init",
     "sphere_projection",
     "standardized",

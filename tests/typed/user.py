@@ -106,6 +106,7 @@ def losses(params: Tree, x: Array, key: Array) -> Array:
 def initial(params: Tree, batches: list[Array]) -> tuple[Tree, Tree]:
     params = jn.data_dependent_init(apply, params, batches[0])
     params = jn.variance_preserving_init(apply, params, batches[0])
+    params = jn.scale_branches(params, jn.residual_factors(apply, params, batches[0]))
     population: Tree = jn.population_statistics(batches)
     count: Array = jn.independent_positions(batches[0])
     return params, population | {"count": count}
