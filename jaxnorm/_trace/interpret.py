@@ -177,9 +177,9 @@ class _Interpreter:
             results = self._inside(equation, called, values, place)
         else:
             results = transfer(self.facts, equation, values)
-            if primitive in (*PRODUCTS, *SUMS) and results[0].product:
+            if primitive in (*PRODUCTS, *SUMS) and (product := results[0].product):
                 side = int(values[0].product is not None)
-                self.layers[place] = _layer(equation, results[0].product, side)
+                self.layers[place] = Layer(equation, product, side if product.is_apart else None)
         sources = frozenset(path for value in values for path in value.sources)
         return [value._replace(sources=sources) for value in results]
 
@@ -208,20 +208,18 @@ class _Interpreter:
         return results
 
     def _inside(
-        self,
-        equation: Any,
-        closed: ClosedJaxpr,
-        values: list[Value],
-        place: Place,
-        record: bool = True,
+        self, equation: Any, closed: ClosedJaxpr, values: list[Value], place: Place | None
     ) -> list[Value]:
-        """Interprets the body of a loop or a branch, into and out of which no product passes."""
-        facts = self.facts if record else Facts(self.facts.kernels)
+        """Interprets the body of a loop or a branch, into and out of which no product passes.
+
+        Nothing is recorded without a place.
+        """
+        facts = Facts(self.facts.kernels) if place is None else self.facts
         body, outside = _Interpreter(facts, self.constant), facts.within
         facts.within = (*outside, equation.primitive.name)
-        results = body.run(closed, _without_products(values), place)
+        results = body.run(closed, _without_products(values), place or ())
         facts.within = outside
-        if record and equation.primitive.name == "scan" and body.layers:
+        if place is not None and equation.primitive.name == "scan" and body.layers:
             self.layers |= body.layers
             self.bodies |= body.bodies | {place: closed}
         return _without_products(results)
@@ -230,12 +228,11 @@ class _Interpreter:
         (consts, carry), closed = scan_counts(equation), equation.params["jaxpr"]
         slices = [value.sliced_by_scan() for value in values[consts + carry :]]
 
-        def turn(carried: list[Value], record: bool = False) -> list[Value]:
-            operands = [*values[:consts], *carried, *slices]
-            return self._inside(equation, closed, operands, place, record)
+        def turn(carried: list[Value], place: Place | None = None) -> list[Value]:
+            return self._inside(equation, closed, [*values[:consts], *carried, *slices], place)
 
         start = values[consts : consts + carry]
-        results = turn(_fixpoint(start, lambda carried: turn(carried)[:carry]), record=True)
+        results = turn(_fixpoint(start, lambda carried: turn(carried)[:carry]), place)
         stacked = [value._replace(views=(), altered=()) for value in results[carry:]]
         return [*results[:carry], *stacked]
 
@@ -244,22 +241,17 @@ class _Interpreter:
         consts = values[start : start + equation.params["body_nconsts"]]
         condition, body = equation.params["cond_jaxpr"], equation.params["body_jaxpr"]
 
-        def turn(carried: list[Value], record: bool = False) -> list[Value]:
-            return self._inside(equation, body, [*consts, *carried], place, record)
+        def turn(carried: list[Value], place: Place | None = None) -> list[Value]:
+            return self._inside(equation, body, [*consts, *carried], place)
 
         carry = _fixpoint(values[start + len(consts) :], turn)
         self._inside(equation, condition, [*values[:start], *carry], place)
-        return turn(carry, record=True)
+        return turn(carry, place)
 
     def _cond(self, equation: Any, values: list[Value], place: Place) -> list[Value]:
         branches = equation.params["branches"]
         results = [self._inside(equation, branch, values[1:], place) for branch in branches]
         return functools.reduce(lambda one, other: list(map(join, one, other)), results)
-
-
-def _layer(equation: Any, product: Product, side: int) -> Layer:
-    apart = product.biased and product.is_unchanged and not product.use.in_groups
-    return Layer(equation, product, side if apart else None)
 
 
 def _without_products(values: list[Value]) -> list[Value]:

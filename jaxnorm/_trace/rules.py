@@ -66,10 +66,12 @@ class Facts:
     read: set[Path] = field(default_factory=set)
     marks: list[tuple[str, Product | None]] = field(default_factory=list)
 
-    def refuse(self, paths: Iterable[Path], reason: str) -> None:
-        self.read.update(paths)
+    def refuse(self, paths: Iterable[Path], reason: str, changed: bool = False) -> None:
         for path in sorted(paths):
+            self.read.add(path)
             self.refused.setdefault(path, reason)
+            if changed:
+                self.changed.add(path)
 
     def is_of_kernel(self, value: Value) -> bool:
         """Returns True if a value is made of a kernel, or of any parameter if all may be one."""
@@ -161,21 +163,19 @@ def _view(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
 def _viewed(equation: Any, value: Value, shape: tuple[int, ...]) -> Value | None:
     """Returns the value of a parameter, or of a product, in another form."""
     name, rule = equation.primitive.name, VIEWS[equation.primitive.name]
-    if name == "stop_gradient":
-        value = value._replace(stopped=not value.input)
-        if value.stopped and not value.views:
+    if name == "stop_gradient" and not value.input:
+        value = value._replace(stopped=True)
+        if not value.views:
             return value
-    views = [view for v in value.views if (view := rule(v, equation, shape)) is not None]
+    views, altered = (
+        tuple(view for v in several if (view := rule(v, equation, shape)) is not None)
+        for several in (value.views, value.altered)
+    )
     if value.views and len(views) == len(value.views):
-        return value._replace(views=tuple(views))
-    product = value.product
-    if (
-        product
-        and name != "rev"
-        and (product := product.viewed(rule(product.form, equation, shape)))
-    ):
-        return value._replace(product=product)
-    altered = tuple(view for v in value.altered if (view := rule(v, equation, shape)) is not None)
+        return value._replace(views=views)
+    if value.product and name != "rev":
+        product = value.product.viewed(rule(value.product.form, equation, shape))
+        return value._replace(product=product) if product else None
     return value._replace(altered=altered) if altered and not value.product else None
 
 
@@ -323,27 +323,21 @@ def _product(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
     paths, sides = parameters(values), [i for i in (0, 1) if facts.is_of_kernel(values[i])]
     meets = any(value.input for value in values)
     if not sides:
-        altered = list(_altered_kernels(equation, values))
         reason = "is changed by an input before it is multiplied with others, or looked up by one"
-        facts.refuse(altered, reason)
-        facts.changed.update(altered)
+        facts.refuse(_altered_kernels(equation, values), reason, changed=True)
         return _elementwise(facts, equation, values)
     result = INPUT._replace(activation=True) if meets else Value(sources=paths)
     kernel, reason = values[sides[0]], _refusal(equation, sides)
     if meets and not kernel.views:
         reason = reason or "is changed before it is multiplied with the inputs"
     if reason:
-        facts.refuse(paths, reason)
-        facts.changed.update(paths if meets else ())
+        facts.refuse(paths, reason, changed=meets)
         return [result]
     of_inputs = not values[1 - sides[0]].sources
-    uses = [_use(facts, equation, view, sides[0], of_inputs) for view in kernel.views]
-    complete = [use for use in uses if use.kernel.covers(once=use.fan_in is None)]
+    first, *others = (_use(facts, equation, view, sides[0], of_inputs) for view in kernel.views)
     # Rows of different groups have different units in one place.
-    if len(uses) == len(complete) == 1 and not _row_groups(equation):
-        shape, view = equation.outvars[0].aval.shape, uses[0].kernel
-        form = View(view.path, view.shape, uses[0].product_dims(shape))
-        return [result._replace(product=Product(uses[0], form, shape))]
+    if not others and first.is_complete and not _row_groups(equation):
+        result = result._replace(product=Product.of(first, equation.outvars[0].aval.shape))
     return [result]
 
 
@@ -353,16 +347,13 @@ def _use(facts: Facts, equation: Any, view: View, side: int, meets_inputs: bool)
     places = {axis: places[axis] for axis in places.keys() - view.broadcast_axes()}
     in_groups = any(place < groups for place in places.values())
     fan_in = view.contracted(contracted)
-    use = Use(view, fan_in, places, in_groups, meets_inputs, facts.within)
-    if use.fan_in is None:
-        reason = "is contracted along a part of an axis, or joined to others"
-        facts.refuse([view.path], reason)
-    elif {axis - len(view.shape) for axis in view.scaled or ()} & {*use.fan_in}:
+    if fan_in is None:
+        facts.refuse([view.path], "is contracted along a part of an axis, or joined to others")
+    elif {axis - len(view.shape) for axis in view.scaled or ()} & {*fan_in}:
         reason = "is multiplied by a constant that differs along its fan-in, a mask say"
-        facts.refuse([view.path], reason)
-        facts.changed.add(view.path)
-    facts.uses.append(use)
-    return use
+        facts.refuse([view.path], reason, changed=True)
+    facts.uses.append(Use(view, fan_in, places, in_groups, meets_inputs, facts.within))
+    return facts.uses[-1]
 
 
 def product_axes(equation: Any, side: int) -> tuple[tuple[int, ...], int, dict[int, int]]:

@@ -88,16 +88,17 @@ class View(NamedTuple):
             return None
         return tuple(axis - len(dims) for axis in axes)
 
-    def strides(self, axes: Iterable[int]) -> list[list[tuple[int, int]]]:
+    def strides(self, without: Axes | None) -> list[list[tuple[int, int]]]:
         """Returns, for each axis of the view, its sizes and strides in a flattened array.
 
-        The flattened array has the original ``axes`` in their order. Factors that are adjacent in
-        memory are merged, so that equal lists mean equal orders.
+        The flattened array is the original one without some of its axes, negative. Factors that are
+        adjacent in memory are merged, so that equal lists mean equal orders.
         """
-        steps, step = dict[int, int](), 1
-        for axis in sorted(axes, reverse=True):
-            steps[axis], step = step, step * self.shape[axis]
-        return [_merged([_stride(factor, steps) for factor in dim]) for dim in self.dims]
+        steps, step = [0] * len(self.shape), 1
+        for axis in range(-1, -len(self.shape) - 1, -1):
+            if axis not in (without or ()):
+                steps[axis], step = step, step * self.shape[axis]
+        return [_merged_strides(dim, steps) for dim in self.dims]
 
     def with_dims(self, dims: Iterable[Dim]) -> "View":
         return self._replace(dims=tuple(dims))
@@ -153,18 +154,15 @@ def _split(queue: list[Factor], missing: int) -> Factor | None:
     return factor._replace(size=size, step=factor.step * (factor.size // size))
 
 
-def _stride(factor: Factor, steps: dict[int, int]) -> tuple[int, int]:
-    step = steps.get(factor.axis, 0) * factor.step
-    return factor.size, -step if factor.reversed else step
-
-
-def _merged(strides: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merged_strides(dim: Dim, steps: list[int]) -> list[tuple[int, int]]:
     merged: list[tuple[int, int]] = []
-    for size, step in strides:
-        if merged and size > 1 and merged[-1][1] == step * size:
-            merged[-1] = (merged[-1][0] * size, step)
-        elif size > 1:
-            merged.append((size, step))
+    for factor in (factor for factor in dim if factor.size > 1):
+        step = steps[factor.axis] * factor.step if 0 <= factor.axis < len(steps) else 0
+        step = -step if factor.reversed else step
+        if merged and merged[-1][1] == step * factor.size:
+            merged[-1] = (merged[-1][0] * factor.size, step)
+        else:
+            merged.append((factor.size, step))
     return merged
 
 
@@ -194,12 +192,10 @@ class Use(NamedTuple):
         """The axes of the product that count units, in the order of the kernel's view."""
         return tuple(self.places[axis] for axis in sorted(self.places))
 
-    def product_dims(self, shape: tuple[int, ...]) -> tuple[Dim, ...]:
-        """Returns the kernel's factors at the units, and axes beyond the kernel's elsewhere."""
-        of_kernel = {place: self.kernel.dims[axis] for axis, place in self.places.items()}
-        ndim = len(self.kernel.shape)
-        sizes = enumerate(shape)
-        return tuple(of_kernel.get(i, (Factor(ndim + i, size),)) for i, size in sizes)
+    @property
+    def is_complete(self) -> bool:
+        """True if the product has every number of the kernel."""
+        return self.kernel.covers(once=self.fan_in is None)
 
 
 class Product(NamedTuple):
@@ -208,21 +204,28 @@ class Product(NamedTuple):
     Attributes:
         use: the product.
         form: the current axes: factors of the kernel at its units, and further axes elsewhere.
-        shape: the shape of the product as it was computed.
+        dims: the axes that the product was computed with.
         biased: True if a bias has been added.
         bias: the parameter that was added, if it has one value per unit, in the kernel's order.
     """
 
     use: Use
     form: View
-    shape: tuple[int, ...]
+    dims: tuple[Dim, ...]
     biased: bool = False
     bias: Path | None = None
 
+    @classmethod
+    def of(cls, use: Use, shape: tuple[int, ...]) -> "Product":
+        of_kernel = {place: use.kernel.dims[axis] for axis, place in use.places.items()}
+        ndim, sizes = len(use.kernel.shape), enumerate(shape)
+        dims = tuple(of_kernel.get(i, (Factor(ndim + i, size),)) for i, size in sizes)
+        return cls(use, View(use.kernel.path, use.kernel.shape, dims), dims)
+
     @property
-    def is_unchanged(self) -> bool:
-        """True if the axes are those that the product was computed with."""
-        return self.form.dims == self.use.product_dims(self.shape)
+    def is_apart(self) -> bool:
+        """True if a bias was added in the axes that the product was computed with."""
+        return self.biased and self.form.dims == self.dims and not self.use.in_groups
 
     def viewed(self, form: View | None) -> "Product | None":
         """Returns the product in another form that still has every number once, in no reversal."""
@@ -237,9 +240,8 @@ class Product(NamedTuple):
 
     def unit_order(self) -> list[list[tuple[int, int]]]:
         """Returns the strides of each current axis among the units in the kernel's order."""
-        ndim, fan_in = len(self.form.shape), self.use.fan_in or ()
-        scanned = self.use.kernel.scanned_axes() or ()
-        return self.form.strides(i for i in range(ndim) if i - ndim not in (*fan_in, *scanned))
+        scanned = self.use.kernel.scanned_axes()
+        return self.form.strides((*(self.use.fan_in or ()), *(scanned or ())))
 
     def with_bias(self, views: tuple[View, ...]) -> "Product":
         """Returns the sum with a bias: views of parameters, or none for a constant."""
@@ -249,14 +251,10 @@ class Product(NamedTuple):
 
     def _has_order_of(self, bias: View) -> bool:
         """Returns True if the bias has one value per unit, in the order of the kernel's units."""
-        scanned = bias.scanned_axes()
-        if scanned is None or len(bias.dims) != len(self.form.dims):
+        if len(bias.dims) != len(self.form.dims) or bias.scanned_axes() is None:
             return False
-        ndim, sizes = len(bias.shape), [math.prod(f.size for f in d) for d in self.form.dims]
-        strides = bias.broadcast(tuple(sizes)).strides(
-            i for i in range(ndim) if i - ndim not in scanned
-        )
-        return strides == self.unit_order()
+        sizes = tuple(math.prod(factor.size for factor in dim) for dim in self.form.dims)
+        return bias.broadcast(sizes).strides(bias.scanned_axes()) == self.unit_order()
 
 
 class Value(NamedTuple):
