@@ -16,7 +16,7 @@ from jaxtyping import Array, PyTree, UInt
 
 from jaxnorm._paths import Path, named_entries, rebuild_entries
 from jaxnorm._trace.rules import PRODUCTS, SUMS, Facts, transfer
-from jaxnorm._trace.values import CONSTANT, INPUT, Product, Value, join, parameters, whole
+from jaxnorm._trace.values import CONSTANT, INPUT, Product, Value, join, parameter, sources
 
 #: Prefix of the name of a jitted function that the interpreter records and does not enter.
 MARK = "jaxnorm_mark_"
@@ -76,7 +76,7 @@ class Program(NamedTuple):
 
     def read(self) -> set[Path]:
         """Returns the parameters that are read elsewhere than in products and as their biases."""
-        return self.facts.read | parameters(self.results)
+        return self.facts.read | sources(self.results)
 
     def run(self, replace: Replace) -> tuple[PyTree, Collected]:
         """Returns the function's result, with ``replace`` at each product, and the collected."""
@@ -113,7 +113,9 @@ def trace(
     closed, shape = traced(arrays, *inputs)
     arguments = jax.tree.leaves((arrays, [x for i, x in enumerate(inputs) if i not in flags]))
     values = [
-        INPUT if any(re.search(pattern, str(path)) for pattern in free) else _parameter(path, x)
+        INPUT
+        if any(re.search(pattern, str(path)) for pattern in free)
+        else parameter(path, x.shape)
         for path, x in sorted(arrays.items())
     ]
     values.extend([INPUT] * (len(arguments) - len(values)))
@@ -129,10 +131,6 @@ def trace(
 def is_flag(x: Any) -> bool:
     """Returns True for a Python value that a model may branch on."""
     return isinstance(x, (bool, int, float, str)) or x is None
-
-
-def _parameter(path: Path, x: Any) -> Value:
-    return Value((whole(path, tuple(x.shape)),), frozenset([path]))
 
 
 class _Interpreter:
@@ -180,8 +178,8 @@ class _Interpreter:
             if primitive in (*PRODUCTS, *SUMS) and (product := results[0].product):
                 side = int(values[0].product is not None)
                 self.layers[place] = Layer(equation, product, side if product.is_apart else None)
-        sources = frozenset(path for value in values for path in value.sources)
-        return [value._replace(sources=sources) for value in results]
+        depends = any(value.depends for value in values)
+        return [value._replace(depends=depends) for value in results]
 
     def _call(
         self, equation: Any, closed: ClosedJaxpr, values: list[Value], place: Place

@@ -19,7 +19,7 @@ from jaxnorm._trace.values import (
     Use,
     Value,
     View,
-    parameters,
+    sources,
 )
 
 PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
@@ -75,7 +75,7 @@ class Facts:
 
     def is_of_kernel(self, value: Value) -> bool:
         """Returns True if a value is made of a kernel, or of any parameter if all may be one."""
-        paths = value.parameters
+        paths = value.sources
         return bool(paths if self.kernels is None else paths & self.kernels)
 
 
@@ -195,7 +195,7 @@ def _concatenated(facts: Facts, equation: Any, values: list[Value]) -> list[Valu
         for view in value.views
     ]
     changed = any(value.sources and not value.views for value in values)
-    return [Value(() if changed else tuple(views), parameters(values))]
+    return [Value(() if changed else tuple(views), sources(values))]
 
 
 def _scaled(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
@@ -221,7 +221,7 @@ def _sum(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
         if product and not product.biased and _is_bias(facts, equation, product, i, bias):
             biased = product.with_bias(bias.views)
             facts.biases.extend(view.path for view in bias.views)
-            facts.read.update(() if biased.bias else bias.parameters)
+            facts.read.update(() if biased.bias else bias.sources)
             return [values[i]._replace(product=biased, altered=())]
     return _straight_through(facts, equation, values)
 
@@ -254,13 +254,13 @@ def _straight_through(facts: Facts, equation: Any, values: list[Value]) -> list[
 
 def _elementwise(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
     """Any other function of its operands, which the inputs may meet only elementwise."""
-    paths, name = parameters(values), equation.primitive.name
+    paths, name = sources(values), equation.primitive.name
     meets = any(value.input for value in values)
     if meets and name not in _ELEMENTWISE.split():
         facts.refuse(paths, f"goes into a {name}, which has no transfer rule")
     facts.read.update(paths)
     # A function of a kernel's product and constants is measured at the product.
-    facts.met.update(parameters(v for v in values if not v.product) if meets else ())
+    facts.met.update(sources(v for v in values if not v.product) if meets else ())
     result = Value(
         sources=frozenset() if meets else paths,
         input=meets,
@@ -320,7 +320,7 @@ def _gathered(view: View, equation: Any, shape: tuple[int, ...]) -> View:
 
 
 def _product(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
-    paths, sides = parameters(values), [i for i in (0, 1) if facts.is_of_kernel(values[i])]
+    paths, sides = sources(values), [i for i in (0, 1) if facts.is_of_kernel(values[i])]
     meets = any(value.input for value in values)
     if not sides:
         reason = "is changed by an input before it is multiplied with others, or looked up by one"
@@ -333,11 +333,11 @@ def _product(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
     if reason:
         facts.refuse(paths, reason, changed=meets)
         return [result]
-    of_inputs = not values[1 - sides[0]].sources
-    first, *others = (_use(facts, equation, view, sides[0], of_inputs) for view in kernel.views)
+    of_inputs = not values[1 - sides[0]].depends
+    uses = [_use(facts, equation, view, sides[0], of_inputs) for view in kernel.views]
     # Rows of different groups have different units in one place.
-    if not others and first.is_complete and not _row_groups(equation):
-        result = result._replace(product=Product.of(first, equation.outvars[0].aval.shape))
+    if len(uses) == 1 and uses[0].is_complete and not _row_groups(equation):
+        result = result._replace(product=Product.of(uses[0], equation.outvars[0].aval.shape))
     return [result]
 
 

@@ -262,7 +262,8 @@ class Value(NamedTuple):
 
     Attributes:
         views: the parameters that the variable is a view of; several after a concatenation.
-        sources: the parameters that it depends on.
+        sources: the parameters that it is a function of, if it does not depend on the inputs.
+        depends: True if it depends on a parameter.
         input: True if it depends on the inputs.
         product: the layer's product that it is.
         altered: the parameters that it would be a view of but for elementwise operations.
@@ -272,6 +273,7 @@ class Value(NamedTuple):
 
     views: tuple[View, ...] = ()
     sources: frozenset[Path] = frozenset()
+    depends: bool = False
     input: bool = False
     product: Product | None = None
     altered: tuple[View, ...] = ()
@@ -286,19 +288,19 @@ class Value(NamedTuple):
         return self._replace(views=views, altered=altered)
 
     @property
-    def parameters(self) -> frozenset[Path]:
-        """The parameters that the variable is a function of, if it is not one of the inputs."""
-        return frozenset() if self.input else self.sources
-
-    @property
     def is_followed(self) -> bool:
         """True if the variable contains a parameter or a product."""
-        return bool(self.parameters or self.product or self.altered)
+        return bool(self.sources or self.product or self.altered)
 
     @property
     def is_constant(self) -> bool:
         """True if the variable depends on neither parameters nor inputs."""
         return not (self.input or self.sources)
+
+
+def parameter(path: Path, shape: tuple[int, ...]) -> Value:
+    """Returns the abstract value of a parameter."""
+    return Value((whole(path, shape),), frozenset([path]), depends=True)
 
 
 CONSTANT, INPUT = Value(), Value(input=True)
@@ -308,14 +310,14 @@ def join(one: Value, other: Value) -> Value:
     """Returns the abstract value of a variable that may have either value."""
     if one == other:
         return one
-    sources = one.sources | other.sources
+    depends = one.depends or other.depends
     if not (one.input or other.input):
-        return Value(sources=sources)
+        return Value(sources=one.sources | other.sources, depends=depends)
     views = dict.fromkeys((*one.views, *one.altered, *other.views, *other.altered))
     activation = one.activation and other.activation
-    return INPUT._replace(sources=sources, altered=tuple(views), activation=activation)
+    return INPUT._replace(depends=depends, altered=tuple(views), activation=activation)
 
 
-def parameters(values: Iterable[Value]) -> frozenset[Path]:
+def sources(values: Iterable[Value]) -> frozenset[Path]:
     """Returns the parameters that any of the values is a function of."""
-    return frozenset(path for value in values for path in value.parameters)
+    return frozenset(path for value in values for path in value.sources)

@@ -1,4 +1,4 @@
-"""One dense layer in many forms: a new idiom is a new row, and every question is asked of it."""
+"""Forms of one dense layer: each idiom is a row of the table, and every test runs on all rows."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -25,15 +25,15 @@ BFLOAT16 = {"rtol": 3e-2, "atol": 3e-2}
 
 
 class Form(NamedTuple):
-    """A model of ``{"kernel": ..., "bias": ...}`` whose output is w'x + b, (rows, units).
+    """Model of ``{"kernel": ..., "bias": ...}`` whose output is w'x + b, (rows, units).
 
     Attributes:
         apply: the model.
         axes: the fan-in axes of the kernel as it is stored.
-        stored: what is stored for a kernel (inputs, units).
+        stored: the stored kernel, from one of shape (inputs, units).
         product: w'x of the stored kernel and the inputs, in NumPy.
-        units: whether the kernel meets the inputs in its own order of axes.
-        fits_bias: whether the model adds the bias as it is, and nothing else of it.
+        units: True if the product uses the kernel in the order of its stored axes.
+        fits_bias: True if the model adds the bias unchanged, and makes nothing else of it.
         tolerance: of the product.
     """
 
@@ -50,7 +50,7 @@ class Form(NamedTuple):
 
 
 def of_kernel(change: Callable[[Any], Any], **options: Any) -> Form:
-    """The kernel is changed on its way to the product, and nothing else."""
+    """Returns the form that applies ``change`` to the kernel."""
     return Form(lambda p, x: x @ change(p["kernel"]) + p["bias"][None], **options)
 
 
@@ -66,21 +66,25 @@ def of_sum(add: Callable[[Any, Any], Any], **options: Any) -> Form:
 TURNED: dict[str, Any] = {"axes": (-1,), "stored": lambda k: k.T, "product": lambda k, x: x @ k.T}
 
 
-def own(function: Callable[..., Any], backward: Callable[..., Any]) -> Callable[..., Any]:
-    """A function with a derivative of its own, of its operands and of what comes back."""
+def with_derivative(
+    function: Callable[..., Any], backward: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Gives a function another derivative, ``backward(operands, cotangent)``."""
     wrapped = jax.custom_vjp(function)
-    wrapped.defvjp(lambda *given: (function(*given), given), backward)
+    wrapped.defvjp(lambda *operands: (function(*operands), operands), backward)
     return wrapped
 
 
-halved = own(lambda x: x, lambda _, g: (g / 2,))
-shifted = own(lambda h, b: h + b, lambda _, g: (g / 2, g.sum(0, keepdims=True) / 2))
+halved = with_derivative(lambda x: x, lambda _, g: (g / 2,))
+shifted = with_derivative(lambda h, b: h + b, lambda _, g: (g / 2, g.sum(0, keepdims=True) / 2))
 #: Feedback alignment: the error goes back through other weights.
-aligned = own(lambda x, w: x @ w, lambda given, g: (0 * given[0], given[0].T @ g / 3))
+aligned = with_derivative(
+    lambda x, w: x @ w, lambda operands, g: (0 * operands[0], operands[0].T @ g / 3)
+)
 
 
 def through_a_branch(p: Any, x: Any) -> Any:
-    """Both branches hand the kernel on; one of them computes something else as well."""
+    """Both branches return the kernel; one of them computes something else as well."""
     kernel, shift = jax.lax.cond(
         x.sum() > 0, lambda w: (w, jnp.float32(0)), lambda w: (w, x.sum()), p["kernel"]
     )
@@ -102,6 +106,16 @@ def convolved(p: Any, x: Any) -> Any:
 
 def spread(x: Any, k: Any) -> Any:
     return jnp.einsum("bi,bio->bo", x, jnp.broadcast_to(k, (len(x), *k.shape)))
+
+
+def quantized(kernel: Any, np: Any = jnp) -> Any:
+    """Eight levels per unit."""
+    largest = np.abs(kernel).max(0, keepdims=True)
+    return np.round(4 * kernel / largest) * largest / 4
+
+
+def straight_through(k: Any) -> Any:
+    return k + jax.lax.stop_gradient(quantized(k) - k)
 
 
 def halves(x: Any, k: Any) -> Any:
@@ -163,6 +177,15 @@ FORMS: dict[str, Form] = {
         **TURNED | {"product": lambda k, x: x @ k.T * np.asarray(GAINS)},
     ),
     "frozen": of_kernel(jax.lax.stop_gradient),
+    "straight through": of_kernel(straight_through, product=lambda k, x: x @ quantized(k, np)),
+    "straight through, from the right": of_kernel(
+        lambda k: jax.lax.stop_gradient(quantized(k) - k) + k,
+        product=lambda k, x: x @ quantized(k, np),
+    ),
+    "straight through a difference": of_kernel(
+        lambda k: k - jax.lax.stop_gradient(k - quantized(k)),
+        product=lambda k, x: x @ quantized(k, np),
+    ),
     "on a device": of_kernel(jax.device_put),
     "on a device with others": of_product(lambda x, k: x @ jax.device_put((x, k.T))[1].T),
     "a bias that is spread": of_sum(lambda h, b: h + jnp.broadcast_to(b, h.shape)),

@@ -1,4 +1,4 @@
-"""A layer's bias: seen, and fitted, where the model adds it to the product and nowhere else."""
+"""Biases: they belong to the product to which the model adds them, and to nothing else."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,13 +20,13 @@ MOMENTS = {"rtol": 0.0, "atol": 1e-4}
 
 
 def only(layers: dict[str, Any]) -> Any:
-    (found,) = layers.values()
-    return found
+    (values,) = layers.values()
+    return values
 
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_one_sample_alone(turned: bool) -> None:
-    """A bias is what depends on no input: that there are no rows to spread it over says nothing."""
+    """A bias depends on no input, also without rows to which it could be broadcast."""
     kernel, bias = draw(8, 5), draw(5)
     params = {"weight": kernel.T, "bias": bias} if turned else {"kernel": kernel, "bias": bias}
     layout = {"layout": torch_layout} if turned else {}
@@ -35,14 +35,14 @@ def test_one_sample_alone(turned: bool) -> None:
         if turned
         else (lambda p, x: x @ p["kernel"] + p["bias"])
     )
-    wanted = np.float64(X[0]) @ np.float64(kernel) + np.float64(bias)
-    got = only(collect_preactivations(apply, params, X[0], **layout)[1])
-    np.testing.assert_allclose(got, wanted, **FLOAT32)
+    expected = np.float64(X[0]) @ np.float64(kernel) + np.float64(bias)
+    actual = only(collect_preactivations(apply, params, X[0], **layout)[1])
+    np.testing.assert_allclose(actual, expected, **FLOAT32)
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["batch", "vmap of one"])
 def test_units_come_last_where_channels_are_first(alone: bool) -> None:
-    """Else the variance constancy loss, which has them last, takes columns for units."""
+    """The variance constancy loss has units last, and would take columns for units."""
     images, kernel, bias = draw(8, 2, 4, 3), draw(5, 2, 1, 1), draw(5, 1, 1)
     one = lambda p, x: jax.lax.conv(x, p["weight"], (1, 1), "SAME") + p["bias"][None]  # noqa: E731
     apply = (lambda p, x: jax.vmap(lambda x: one(p, x[None])[0])(x)) if alone else one
@@ -50,11 +50,11 @@ def test_units_come_last_where_channels_are_first(alone: bool) -> None:
         apply, {"weight": kernel, "bias": bias}, images, layout=torch_layout
     )
     wide = [np.asarray(a, np.float64) for a in (images, kernel[..., 0, 0], bias[:, 0, 0])]
-    wanted = np.einsum("bihw,oi->bhwo", *wide[:2]) + wide[2]
-    np.testing.assert_allclose(layers["weight"].reshape(wanted.shape), wanted, **FLOAT32)
+    expected = np.einsum("bihw,oi->bhwo", *wide[:2]) + wide[2]
+    np.testing.assert_allclose(layers["weight"].reshape(expected.shape), expected, **FLOAT32)
 
 
-#: What is no bias: it depends on the inputs, however few numbers it has, or is added elsewhere.
+#: Operands that are no biases: they depend on the inputs, or are added elsewhere.
 NO_BIAS: dict[str, Add] = {
     "nothing": lambda p, x: x @ p["kernel"],
     "nothing, a sample at a time": lambda p, x: jax.vmap(lambda row: p["kernel"].T @ row)(x),
@@ -78,23 +78,13 @@ NO_BIAS: dict[str, Add] = {
 
 
 @pytest.mark.parametrize("name", NO_BIAS)
-def test_what_is_no_bias_is_left_out(name: str) -> None:
+def test_other_operands_are_left_out(name: str) -> None:
     apply, params = NO_BIAS[name], {"kernel": draw(8, 8), "bias": draw(8)}
     for x in (X, X[:1]):
         output, layers = collect_preactivations(apply, params, x)
         np.testing.assert_allclose(output, apply(params, x), **FLOAT32)
-        wanted = np.float64(x) @ np.float64(params["kernel"])
-        np.testing.assert_allclose(layers["kernel"], wanted, **FLOAT32)
-
-
-@pytest.mark.parametrize("rows", [1, 60])
-def test_a_constant_is_a_bias_where_it_is_the_same_for_all_rows(rows: int) -> None:
-    """One number a unit, of no parameter; one a row and unit is none."""
-    kernel, constant = draw(8, 5), draw(rows, 5)
-    apply = lambda p, x: x @ p["kernel"] + constant  # noqa: E731
-    _, layers = collect_preactivations(apply, {"kernel": kernel}, X)
-    wanted = np.float64(X) @ np.float64(kernel) + (np.float64(constant) if rows == 1 else 0)
-    np.testing.assert_allclose(layers["kernel"], wanted, **FLOAT32)
+        expected = np.float64(x) @ np.float64(params["kernel"])
+        np.testing.assert_allclose(layers["kernel"], expected, **FLOAT32)
 
 
 PARAMS = {
@@ -107,7 +97,7 @@ def of_two(p: Any, x: Any, part: Callable[[Any], Any] = lambda b: b) -> Any:
     return x @ p["kernel"] + p["bias"] + jnp.sin(x @ p["other"] + part(p["bias"]))
 
 
-#: What the first layer makes of its input.
+#: First layers that use their bias in another way than in a sum with their product.
 ELSEWHERE: dict[str, Add] = {
     "after a gain": lambda p, x: 3 * (x @ p["kernel"]) + p["bias"],
     "after an activation": lambda p, x: jnp.sin(x @ p["kernel"]) + p["bias"],
@@ -125,8 +115,8 @@ ELSEWHERE: dict[str, Add] = {
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)
-def test_a_bias_that_is_used_elsewhere_stays_and_is_named(name: str) -> None:
-    """The next layer was fitted to another network: with the bias added to the product."""
+def test_a_bias_with_another_use_stays_and_is_named(name: str) -> None:
+    """The next layer is fitted to the network as it is, with the old bias."""
     first = ELSEWHERE[name]
 
     def apply(p: Any, x: Any) -> Any:
@@ -155,7 +145,7 @@ def test_a_kernel_that_is_used_without_its_bias_too() -> None:
     np.testing.assert_allclose(np.asarray(apply(fitted, X), np.float64).var(0), 1, **MOMENTS)
 
 
-#: A product of four heads of four units, and their biases; and whether these are in its order.
+#: Sums of a product of four heads of four units with their biases; True if the orders agree.
 ORDERS: dict[str, tuple[Add, bool]] = {
     "of heads": (lambda h, b: h + b.reshape(1, 4, 4), True),
     "of heads that are merged": (lambda h, b: h.reshape(-1, 16) + b[None], True),
@@ -172,7 +162,7 @@ ORDERS: dict[str, tuple[Add, bool]] = {
 def test_a_bias_is_fitted_in_the_order_of_the_units_alone(
     name: str, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """Where heads and their units are as many, each got another one's, without a word."""
+    """With as many heads as units per head, the shapes agree in any order."""
     add, fits = ORDERS[name]
     apply = lambda p, x: add(jnp.einsum("bi,iho->bho", x, p["kernel"]), p["bias"])  # noqa: E731
     params = {"kernel": draw(8, 4, 4), "bias": draw(16)}
@@ -197,7 +187,7 @@ def test_the_only_unit_keeps_its_axis_through_a_reshape() -> None:
     assert fitted["bias"].shape == (1,)
 
 
-def test_a_bias_that_is_not_one_a_unit_is_left_alone_and_told() -> None:
+def test_a_bias_that_does_not_have_one_value_per_unit_stays_and_is_named() -> None:
     params = {"dense": {"kernel": draw(8, 8), "bias": jnp.zeros((60, 8))}}
     apply = lambda p, x: x @ p["dense"]["kernel"] + p["dense"]["bias"]  # noqa: E731
     with pytest.warns(UserWarning, match="'dense/bias'"):

@@ -1,4 +1,4 @@
-"""`first_layer`: the kernels that are multiplied with the inputs themselves."""
+"""First layers: the kernels that are multiplied with the inputs themselves."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,7 @@ def linear(x: Any, w: Any, b: Any) -> Any:
     return x @ w + b[None]
 
 
-linear.defjvp(lambda given, tangents: (linear(*given), linear(*tangents)))
+linear.defjvp(lambda primals, tangents: (linear(*primals), linear(*tangents)))
 
 #: Models of two kernels, and which of them are first.
 CASES: dict[str, tuple[Callable[..., Any], str]] = {
@@ -39,17 +39,18 @@ CASES: dict[str, tuple[Callable[..., Any], str]] = {
         lambda p, x: linear(linear(x, p["a"], jnp.ones(4)), p["b"], jnp.ones(4)),
         "a",
     ),
+    "a bias of the first layer": (lambda p, x: (x @ p["a"] + p["b"][:1]) @ p["b"].T, "a"),
     "a branch": (lambda p, x: jax.lax.cond(x[0, 0] > 0, lambda: x @ p["a"], lambda: x), ""),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_multiplied_with_the_inputs_themselves(case: str) -> None:
+def test_kernels_that_are_multiplied_with_the_inputs(case: str) -> None:
     apply, first = CASES[case]
     assert first_layer(apply, W, X) == {name: name in first for name in W}
 
 
-def test_of_raw_parameters_it_is_that_of_plain_ones() -> None:
+def test_raw_parameters_have_the_first_layer_of_plain_ones() -> None:
     params = {name: {"kernel": kernel} for name, kernel in W.items()}
     apply = lambda p, x: x @ p["a"]["kernel"] @ p["b"]["kernel"]  # noqa: E731
     expected = {"a": {"kernel": True}, "b": {"kernel": False}}

@@ -1,4 +1,4 @@
-"""Every question about a kernel, asked of one layer in every form, and answered by NumPy."""
+"""Layouts, passes and noise of one layer in every form, against NumPy."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def layout_of(form: Form) -> Any:
 
 
 def product(form: Form, params: Any, x: Any = X) -> Any:
-    """The pre-activations without their bias, in float64."""
+    """Returns the pre-activations without their bias, in float64."""
     return form.product(np.asarray(params["kernel"], np.float64), np.asarray(x, np.float64))
 
 
@@ -42,11 +42,11 @@ def test_pre_activations_and_output(form: Form) -> None:
     plain, layout = form.params(), layout_of(form)
     for x, params in ((X, plain), (X[:1], plain), (X, reparametrize(plain, Scaled, layout))):
         output, layers = collect_preactivations(form.apply, params, x, layout=layout)
-        wanted = product(form, plain, x) + np.asarray(BIAS, np.float64)
-        np.testing.assert_allclose(output, wanted, **form.tolerance)
-        seen = layers["kernel"]
-        assert (seen.shape[0], seen.size) == (len(x), wanted.size)
-        np.testing.assert_allclose(seen.reshape(wanted.shape), wanted, **form.tolerance)
+        expected = product(form, plain, x) + np.asarray(BIAS, np.float64)
+        np.testing.assert_allclose(output, expected, **form.tolerance)
+        values = layers["kernel"]
+        assert (values.shape[0], values.size) == (len(x), expected.size)
+        np.testing.assert_allclose(values.reshape(expected.shape), expected, **form.tolerance)
 
 
 @EACH
@@ -56,14 +56,14 @@ def test_gradients_through_a_pass_are_those_of_the_model(form: Form) -> None:
     def collected(p: Any) -> Any:
         return jnp.tanh(collect_preactivations(form.apply, p, X, layout=layout_of(form))[0]).sum()
 
-    wanted = jax.grad(lambda p: jnp.tanh(form.apply(p, X)).sum())(params)
-    got = jax.grad(collected)(params)
+    expected = jax.grad(lambda p: jnp.tanh(form.apply(p, X)).sum())(params)
+    actual = jax.grad(collected)(params)
     for name in params:
-        np.testing.assert_allclose(got[name], wanted[name], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(actual[name], expected[name], rtol=1e-5, atol=1e-5)
 
 
 @EACH
-def test_the_variance_of_the_product_is_made_one(form: Form) -> None:
+def test_the_product_gets_variance_one(form: Form) -> None:
     fitted = variance_preserving_init(form.apply, form.params(), X, layout=layout_of(form))
     np.testing.assert_allclose(product(form, fitted).var(), 1, **form.tolerance)
     np.testing.assert_array_equal(fitted["bias"], BIAS)
@@ -72,8 +72,8 @@ def test_the_variance_of_the_product_is_made_one(form: Form) -> None:
 
 
 @EACH
-def test_units_are_made_standard(form: Form) -> None:
-    """Where the bias is not added as it is, it stays; where no unit can be told, it is refused."""
+def test_each_unit_gets_mean_zero_and_variance_one(form: Form) -> None:
+    """A bias that is changed before the sum stays; units in another order are refused."""
     init = lambda: data_dependent_init(form.apply, form.params(), X, layout=layout_of(form))  # noqa: E731
     if not form.units:
         with pytest.raises(ValueError, match="'kernel'"):
@@ -91,8 +91,8 @@ def test_units_are_made_standard(form: Form) -> None:
 
 
 @EACH
-def test_noise_is_one_factor_a_sample_and_unit_of_the_product(form: Form) -> None:
-    """The same draws whatever the form: (y - b) / w'x of a plain layer is 1 + n.
+def test_noise_is_one_factor_per_sample_and_unit_of_the_product(form: Form) -> None:
+    """All forms have the draws of the plain layer: (y - b) / w'x is 1 + n.
 
     The quotient magnifies roundings where w'x is small.
     """
@@ -101,7 +101,7 @@ def test_noise_is_one_factor_a_sample_and_unit_of_the_product(form: Form) -> Non
     factors = (np.asarray(noisy, np.float64) - np.asarray(BIAS)) / product(plain, PARAMS)
     assert len(np.unique(factors)) == ROWS * KERNEL.shape[1]
     params = form.params()
-    got = with_scale_noise(form.apply, 0.5, layout=layout_of(form))(key, params, X)
+    actual = with_scale_noise(form.apply, 0.5, layout=layout_of(form))(key, params, X)
     tolerance = BFLOAT16 if form.tolerance == BFLOAT16 else {"rtol": 1e-4, "atol": 1e-4}
-    wanted = product(form, params) * factors + np.asarray(BIAS)
-    np.testing.assert_allclose(got, wanted, **tolerance)
+    expected = product(form, params) * factors + np.asarray(BIAS)
+    np.testing.assert_allclose(actual, expected, **tolerance)

@@ -38,12 +38,12 @@ EACH = pytest.mark.parametrize("name", PRODUCTS)
 
 @EACH
 def test_rows_come_first(name: str) -> None:
-    """Else the groups would be the samples of the variance constancy loss."""
+    """Groups are no samples of the variance constancy loss."""
     _, layers = collect_preactivations(PRODUCTS[name], PARAMS, X, layout=layout)
     np.testing.assert_allclose(layers["kernel"], PRODUCT, **FLOAT32)
 
 
-def test_and_where_the_output_has_the_groups_first() -> None:
+def test_rows_come_first_before_groups_of_the_output() -> None:
     member = lambda p, x: x @ p["kernel"] + p["bias"][None]  # noqa: E731
     apply = lambda p, x: jax.vmap(member, (0, 1))(p, x)  # noqa: E731
     output, layers = collect_preactivations(apply, PARAMS, X, layout=layout)
@@ -55,7 +55,7 @@ def test_and_where_the_output_has_the_groups_first() -> None:
 @pytest.mark.parametrize("per", ["sample", "step"])
 @EACH
 def test_each_group_has_units_of_its_own(name: str, per: Any, rows: int) -> None:
-    """The draws are those of a layer with as many units and no groups."""
+    """The draws equal those of a layer with as many units and no groups."""
     apply, x, key = PRODUCTS[name], X[:rows], jax.random.key(0)
     noisy = with_scale_noise(apply, 0.1, layout=layout, per=per)(key, PARAMS, x)
     of_ones = lambda p, x: jnp.einsum("bi,gio->bgo", x, p["kernel"]) / INPUTS  # noqa: E731
@@ -65,7 +65,7 @@ def test_each_group_has_units_of_its_own(name: str, per: Any, rows: int) -> None
     np.testing.assert_allclose(noisy, apply(PARAMS, x) * factors, rtol=1e-4)
 
 
-#: With a bias, and a kernel that has its groups last; Equinox keeps None where there is no bias.
+#: Layers with a bias, without one (None in Equinox), and with groups last.
 FITTED: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {
     **{
         name: (lambda p, x, of=of: of(p, x) + p["bias"][None], PARAMS)

@@ -1,4 +1,4 @@
-"""What kernels meet: learned inputs, parameters named as inputs, rows and kernels of devices."""
+"""Operands of kernels: learned inputs, parameters that count as inputs, shards of the rows."""
 
 from typing import Any
 
@@ -28,25 +28,25 @@ def dense(p: Any, x: Any) -> Any:
 
 
 def in_shards(f: Any) -> Any:
-    """Under ``jax.shard_map`` with its default checks, parameters on every device."""
+    """Wraps a function in ``jax.shard_map``, with the parameters on every device."""
     rows = P("data")
     return jax.jit(jax.shard_map(f, mesh=mesh(2), in_specs=(P(), rows), out_specs=rows))
 
 
 def varying(p: Any, x: Any) -> Any:
-    """Parameters as one casts them, so that each device has a gradient of its own."""
+    """A dense layer of parameters that are cast so that each device has its own gradient."""
     return dense(jax.tree.map(lambda leaf: jax.lax.pcast(leaf, "data", to="varying"), p), x)
 
 
 @pytest.mark.parametrize("apply", [dense, varying])
 def test_preactivations_in_shard_map(apply: Any) -> None:
-    got = in_shards(lambda p, x: collect_preactivations(apply, p, x)[1]["kernel"])(PARAMS, X)
-    np.testing.assert_allclose(got, WANTED, **FLOAT32)
+    actual = in_shards(lambda p, x: collect_preactivations(apply, p, x)[1]["kernel"])(PARAMS, X)
+    np.testing.assert_allclose(actual, WANTED, **FLOAT32)
 
 
 @pytest.mark.parametrize("init", [variance_preserving_init, data_dependent_init])
 def test_initializers_in_shard_map(init: Any) -> None:
-    """Each device's own rows: the parameters that one device makes of them."""
+    """Each device gets the parameters that its rows give on one device."""
     run = in_shards(lambda p, x: jax.tree.map(lambda leaf: leaf[None], init(dense, p, x)))
     stacked = run(PARAMS, X)
     for device, x in enumerate(jnp.split(X, 2)):
@@ -56,7 +56,7 @@ def test_initializers_in_shard_map(init: Any) -> None:
 
 
 def test_a_learned_input_is_no_kernel() -> None:
-    """A generator's constant: the parameter that the kernel is multiplied with is its input."""
+    """A generator's constant, a parameter, is the input of the kernel that multiplies it."""
     apply = lambda p, z: dense(p, p["start"]) + z  # noqa: E731
     _, layers = collect_preactivations(apply, PARAMS | {"start": X}, jnp.float32(0))
     np.testing.assert_allclose(layers["kernel"], WANTED, **FLOAT32)
@@ -83,15 +83,15 @@ def test_learned_inputs_can_be_named_wherever_a_layout_is_traced() -> None:
     axes = {name: {"kernel": (-2,)} for name in ("query", "key", "value")}
     assert layout(DECODER) == axes | {"q": None}
     options: dict[str, Any] = {"layout": layout, "free": free}
-    output, seen = collect_preactivations(decode, DECODER, rows, **options)
+    output, layers = collect_preactivations(decode, DECODER, rows, **options)
     np.testing.assert_allclose(output, decode(DECODER, rows), **FLOAT32)
-    wanted = np.float64(DECODER["q"]) @ np.float64(DECODER["query"]["kernel"])
-    np.testing.assert_allclose(seen["query/kernel"], wanted, **FLOAT32)
+    expected = np.float64(DECODER["q"]) @ np.float64(DECODER["query"]["kernel"])
+    np.testing.assert_allclose(layers["query/kernel"], expected, **FLOAT32)
     for init, over in ((variance_preserving_init, (0, 1)), (data_dependent_init, 0)):
         fitted = init(decode, DECODER, rows, **options)
-        _, seen = collect_preactivations(decode, fitted, rows, **options)
-        assert seen.keys() == {f"{name}/kernel" for name in axes}
-        for units in (x.reshape(-1, x.shape[-1]) for x in seen.values()):
+        _, layers = collect_preactivations(decode, fitted, rows, **options)
+        assert layers.keys() == {f"{name}/kernel" for name in axes}
+        for units in (x.reshape(-1, x.shape[-1]) for x in layers.values()):
             np.testing.assert_allclose(np.float64(units).var(over), 1, rtol=1e-5)
     stddev = linear_stddev(0.3, decode, DECODER, rows, **options)
     assert sorted(stddev[name]["kernel"] for name in axes) == pytest.approx([0.1, 0.2, 0.3])
@@ -101,9 +101,9 @@ def test_learned_inputs_can_be_named_wherever_a_layout_is_traced() -> None:
         collect_preactivations(decode, DECODER, rows, layout=layout)
 
 
-def test_a_derivative_of_more_than_the_product_is_told_to_be_lost() -> None:
-    own = jax.custom_vjp(lambda p, x: x @ p["kernel"] + p["bias"][None])
-    own.defvjp(lambda p, x: (x @ p["kernel"] + p["bias"][None], (p, x)), lambda res, g: res)
+def test_a_derivative_of_more_than_the_product_is_lost_with_a_warning() -> None:
+    layer = jax.custom_vjp(lambda p, x: x @ p["kernel"] + p["bias"][None])
+    layer.defvjp(lambda p, x: (x @ p["kernel"] + p["bias"][None], (p, x)), lambda res, g: res)
     with pytest.warns(UserWarning, match=r"\bkernel\b.*derivative"):
-        collect_preactivations(own, PARAMS, X)
-    variance_preserving_init(own, PARAMS, X)  # takes no gradient
+        collect_preactivations(layer, PARAMS, X)
+    variance_preserving_init(layer, PARAMS, X)  # takes no gradient

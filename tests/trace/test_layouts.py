@@ -1,4 +1,4 @@
-"""Layouts read off models that were not written here, beside those that one writes by hand."""
+"""Traced layouts of models of other libraries, and of programs, against layouts by hand."""
 
 from collections.abc import Callable
 from typing import Any
@@ -51,7 +51,7 @@ def equinox(make: Any, *inputs: Any, call: Any = lambda model, x: jax.vmap(model
 
 
 class Classifier(nn.Module):
-    """An embedding, attention with its norms, and a head that is the embedding again."""
+    """Embedding, attention with its norms, and a head that is tied to the embedding."""
 
     @nn.compact
     def __call__(self, tokens: Any) -> Any:
@@ -61,7 +61,7 @@ class Classifier(nn.Module):
         return table.attend(x)
 
 
-#: A model, and the fan-in of its kernels by path; every other leaf is free.
+#: Models with the fan-in axes of their kernels by path; every other leaf is free.
 MODELS: dict[str, tuple[Callable[[], Model], dict[str, tuple[int, ...]]]] = {
     "a table that is a head too": (
         lambda: linen(Classifier(), TOKENS),
@@ -93,10 +93,10 @@ W, V = draw(8, 6), draw(6, 3)
 
 
 def programs(apply: Any, axes: Any, *inputs: Any, **more: Any) -> Any:
-    """A program of the parameter ``w`` of shape (8, 6), and of others that are given."""
+    """Returns a program of the parameter ``w`` of shape (8, 6), and of further parameters."""
     params = {"w": W, **more}
-    wanted = axes if isinstance(axes, dict) else {"w": axes}
-    return lambda: (apply, params, *(inputs or (X,))), wanted
+    expected = axes if isinstance(axes, dict) else {"w": axes}
+    return lambda: (apply, params, *(inputs or (X,))), expected
 
 
 def turn(params: Any, start: Any, x: Any) -> Any:
@@ -124,7 +124,7 @@ def gated(p: Any, h: Any, g: Any) -> Any:
     return jnp.einsum("bted,bte->btd", jnp.einsum("btef,efd->bted", h, p["w"]), g)
 
 
-#: What only a layout is asked of: parts of a kernel, kernels in branches and loops, other leaves.
+#: Parts of a kernel, kernels in branches and loops, and free leaves.
 PROGRAMS: dict[str, Any] = {
     "as one unit": programs(lambda p, x: jnp.tile(x[:, 0], 6) @ p["w"].reshape(48), (-2, -1)),
     "column by column": programs(
@@ -200,15 +200,15 @@ PROGRAMS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", MODELS | PROGRAMS)
-def test_a_layout_as_one_writes_it_by_hand(name: str) -> None:
-    """The same of the parameters and of their shapes."""
+def test_the_traced_layout_is_the_one_by_hand(name: str) -> None:
+    """Parameters and their shapes have one layout."""
     make, axes = (MODELS | PROGRAMS)[name]
     apply, params, *inputs = make()
-    wanted = layout_from_rules([(f"^{path}$", own) for path, own in axes.items()])(params)
-    for given in (params, jax.eval_shape(lambda: params)) if name in PROGRAMS else (params,):
-        got = traced_layout(apply, given, *inputs)(params)
-        assert jax.tree.structure(got) == jax.tree.structure(wanted)
-        assert by_path(got) == by_path(wanted)
+    expected = layout_from_rules([(f"^{path}$", fan_in) for path, fan_in in axes.items()])(params)
+    for tree in (params, jax.eval_shape(lambda: params)) if name in PROGRAMS else (params,):
+        actual = traced_layout(apply, tree, *inputs)(params)
+        assert jax.tree.structure(actual) == jax.tree.structure(expected)
+        assert by_path(actual) == by_path(expected)
 
 
 def test_a_model_without_kernels_is_an_error() -> None:
@@ -233,13 +233,13 @@ def test_nodes_masks_and_exclusion() -> None:
     np.testing.assert_allclose(np.square(landed).sum((0, 1)), 2.0, rtol=1e-5)
 
 
-def test_a_layer_behind_experts_is_seen() -> None:
-    """Rows in the order of their experts, and how many each expert has."""
+def test_a_layer_behind_experts_is_collected() -> None:
+    """The rows are in the order of their experts."""
     params, rows = {"experts": draw(3, 8, 6), "head": V}, draw(10, 8)
     apply = lambda p, x, n: jnp.tanh(jax.lax.ragged_dot(x, p["experts"], n)) @ p["head"]  # noqa: E731
     sizes = jnp.array([5, 1, 4], jnp.int32)
     layout = exclude("^experts", layout=traced_layout(apply, params, rows, sizes))
-    _, seen = collect_preactivations(apply, params, rows, sizes, layout=layout)
+    _, layers = collect_preactivations(apply, params, rows, sizes, layout=layout)
     parts = zip(np.split(np.float64(rows), [5, 6]), np.float64(params["experts"]), strict=True)
     hidden = np.tanh(np.concatenate([x @ w for x, w in parts]))
-    np.testing.assert_allclose(seen["head"], hidden @ np.float64(V), **FLOAT32)
+    np.testing.assert_allclose(layers["head"], hidden @ np.float64(V), **FLOAT32)

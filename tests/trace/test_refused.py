@@ -1,4 +1,4 @@
-"""What a trace cannot speak for is refused with the names of the parameters, in one table each."""
+"""Uses of kernels that are refused, with the paths of the parameters and the ways out."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ from jaxnorm import (
 )
 from tests.devices import mesh
 from tests.tolerances import FLOAT32
-from tests.trace.forms import draw, own
+from tests.trace.forms import draw, quantized, with_derivative
 
 Apply = Callable[..., Any]
 
@@ -65,7 +65,7 @@ def solved(p: Any, x: Any) -> Any:
     return jax.lax.linalg.triangular_solve(p["w"][:6], x[0, 0, :6, None], left_side=True)
 
 
-#: Uses that have no fan-in, or none that a layout can say, by the parameters that are named.
+#: Uses without a fan-in that a layout could contain, by the parameters that the error names.
 REFUSED: dict[str, list[Apply]] = {
     "w": [
         lambda p, x: x @ (p["w"] - p["w"].mean(0, keepdims=True)),
@@ -84,6 +84,10 @@ REFUSED: dict[str, list[Apply]] = {
         solved,
         sharded_inside,
         summed_by_group,
+        lambda p, x: x @ quantized(p["w"]),
+        lambda p, x: x @ (p["w"] + (quantized(p["w"]) - p["w"])),
+        lambda p, x: x @ (p["w"] + jax.lax.stop_gradient(p["w"])),
+        lambda p, x: x @ p["w"].astype(jnp.int32).astype(jnp.float32),
     ],
     "w v": [lambda p, x: x @ (p["w"] @ p["v"])],
     "q w": [lambda p, x: (p["q"] @ p["w"])[None] @ x[..., :6].mT],
@@ -95,13 +99,13 @@ REFUSED: dict[str, list[Apply]] = {
 @pytest.mark.parametrize(
     ("names", "apply"), [(names, apply) for names in REFUSED for apply in REFUSED[names]]
 )
-def test_a_layout_names_what_it_cannot_speak_for_and_both_ways_out(names: str, apply: Any) -> None:
+def test_a_refused_layout_names_the_parameters_and_both_ways_out(names: str, apply: Any) -> None:
     with pytest.raises(ValueError, match="traced_layout") as error:
         traced_layout(apply, SMALL, X)
-    said = str(error.value)
-    assert {path for path in SMALL if f"'{path}'" in said} == set(names.split())
-    assert "layout_from_rules" in said
-    assert "free=" in said
+    message = str(error.value)
+    assert {path for path in SMALL if f"'{path}'" in message} == set(names.split())
+    assert "layout_from_rules" in message
+    assert "free=" in message
 
 
 ROWS, MASK = draw(6, 4), jnp.ones((4, 5))
@@ -141,7 +145,7 @@ def of_a_part(k: Any, x: Any, place: Any) -> jax.Array:
     return jax.vmap(lambda x, i: x @ jax.lax.dynamic_slice(wide, (0, i), (4, 5)))(x, place)
 
 
-#: The product of a kernel and the rows with something else that changes the kernel, and that.
+#: Products of the rows with a kernel that another input changes, and that input.
 CHANGED: dict[str, tuple[Apply, Any]] = {
     "a mask": (lambda k, x, mask: x @ (k * mask), MASK),
     "its scale": (lambda k, x, scale: x @ (k * scale), jnp.float32(2)),
@@ -177,8 +181,8 @@ CHANGED: dict[str, tuple[Apply, Any]] = {
 
 
 @pytest.mark.parametrize("name", CHANGED)
-def test_a_kernel_that_an_input_changes_is_no_scale(name: str) -> None:
-    """It was left free without a word, and the head alone constrained."""
+def test_a_kernel_that_an_input_changes_is_refused(name: str) -> None:
+    """Such a kernel is no free scale beside a constrained head."""
     product, other = CHANGED[name]
     apply = lambda p, x, other: jnp.tanh(product(p["kernel"], x, other)) @ p["head"]  # noqa: E731
     with pytest.raises(ValueError, match=r"traced_layout.*'kernel'"):
@@ -187,7 +191,7 @@ def test_a_kernel_that_an_input_changes_is_no_scale(name: str) -> None:
     assert layout(CHANGEABLE) == {"kernel": None, "head": (-2,)}
 
 
-#: The sizes of h, w and g for which JAX begins with w, and with h times g.
+#: Sizes of h, w and g for which JAX begins with w, and with h times g.
 SIZES = {"w first": ((2, 8, 4, 32), (4, 32, 16)), "w last": ((2, 4, 8, 64), (8, 64, 64))}
 EINSUMS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "plain": lambda h, w, g: jnp.einsum("btef,efd,bte->btd", h, w, g),
@@ -210,7 +214,7 @@ def test_an_einsum_of_three_is_refused_whatever_the_sizes(name: str, sizes: str)
             run(apply, params, *inputs)
 
 
-# Passes over the layers, for which a kernel must be in products as it is, one after the other.
+# Passes over the layers, in which each kernel is only multiplied, and is not changed before.
 SQUARE = draw(8, 8)
 H = draw(8, 8)
 PARAMS = {"kernel": SQUARE, "other": draw(8, 8), "bias": draw(8)}
@@ -236,8 +240,8 @@ def beside(more: Apply) -> Apply:
     return lambda p, x: (dense(p, x), more(p, x))
 
 
-#: The gradient is passed straight through.
-rounded = own(lambda w: jnp.round(w), lambda _, g: (g,))
+#: Rounding with a straight-through gradient.
+rounded = with_derivative(lambda w: jnp.round(w), lambda _, g: (g,))
 
 
 def in_a_branch(use: Apply) -> Apply:
@@ -259,7 +263,7 @@ def while_it_is_small(p: Any, x: Any) -> Any:
     return jax.lax.while_loop(lambda h: h.sum() < 0, lambda h: h @ p["kernel"], x)
 
 
-def of_a_branch_s_choice(p: Any, x: Any) -> Any:
+def of_the_branch_taken(p: Any, x: Any) -> Any:
     return x @ jax.lax.cond(x.sum() > 0, lambda: p["kernel"], lambda: p["other"])
 
 
@@ -272,7 +276,7 @@ PASSED: dict[str, Apply] = {
     "the same layer at every turn": at_every_turn,
     "a while loop": while_it_is_small,
     "a branch": in_a_branch(lambda p, x: x @ p["kernel"]),
-    "different kernels of two branches": of_a_branch_s_choice,
+    "different kernels of two branches": of_the_branch_taken,
     "shards": in_shards,
     "a stack along a part of an axis": lambda p, x: scanned(p["kernel"].reshape(4, 2, 8), x),
     "the same kernel stacked": lambda p, x: scanned(jnp.broadcast_to(p["kernel"], (8, 8, 8)), x),
@@ -321,8 +325,8 @@ def of_kernels(params: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", PASSED | STACKED)
-def test_a_pass_over_the_layers_names_the_kernel_that_it_cannot_see(name: str) -> None:
-    """Its noise, its factor or its penalty would be on a part of what the kernel makes."""
+def test_a_pass_over_the_layers_names_the_refused_kernel(name: str) -> None:
+    """Noise, a factor or a penalty would reach only a part of its uses."""
     apply, params = (PASSED | STACKED)[name], STACK if name in STACKED else PARAMS
     noisy = lambda apply, p, x, layout: with_scale_noise(apply, 0.1, layout=layout)(  # noqa: E731
         jax.random.key(0), p, x
@@ -333,7 +337,7 @@ def test_a_pass_over_the_layers_names_the_kernel_that_it_cannot_see(name: str) -
             run(apply, params, H, layout=of_kernels)
 
 
-#: Uses of a kernel beside its product that are no products with the inputs.
+#: Further uses of a kernel that are no products with the inputs.
 NO_PRODUCTS: dict[str, Apply] = {
     "rows that are looked up": lambda p, x: p["kernel"][x[:, 0].astype(jnp.int32) % 4],
     "a penalty": lambda p, x: (p["kernel"].T @ p["kernel"] - jnp.eye(8)).sum(keepdims=True),
@@ -342,12 +346,12 @@ NO_PRODUCTS: dict[str, Apply] = {
 
 
 @pytest.mark.parametrize("name", NO_PRODUCTS)
-def test_a_kernel_that_is_tied_to_a_table_is_seen_but_not_initialized(name: str) -> None:
-    """The factor would be on what is looked up too, which the next layer sees."""
+def test_a_kernel_that_is_tied_to_a_table_is_collected_but_not_initialized(name: str) -> None:
+    """A factor would also scale the rows that are looked up."""
     apply = lambda p, x: dense(p, x) + NO_PRODUCTS[name](p, x)  # noqa: E731
     output, layers = collect_preactivations(apply, PARAMS, H, layout=of_kernels)
-    wanted = np.float64(H) @ np.float64(SQUARE) + np.float64(PARAMS["bias"])
-    np.testing.assert_allclose(layers["kernel"], wanted, **FLOAT32)
+    expected = np.float64(H) @ np.float64(SQUARE) + np.float64(PARAMS["bias"])
+    np.testing.assert_allclose(layers["kernel"], expected, **FLOAT32)
     np.testing.assert_allclose(output, apply(PARAMS, H), **FLOAT32)
     for init in (variance_preserving_init, data_dependent_init):
         with pytest.raises(ValueError, match=r"\bkernel\b.*layout"):

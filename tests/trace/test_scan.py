@@ -1,4 +1,4 @@
-"""Layers inside a scan are what they are one after the other: held against a Python loop."""
+"""Layers inside a scan, against the same layers in a Python loop."""
 
 import zlib
 from collections.abc import Callable
@@ -31,13 +31,13 @@ LAYERS, ROWS, WIDTH = 4, 8, 3
 X, W, B = draw(ROWS, WIDTH), draw(LAYERS, WIDTH, WIDTH), draw(LAYERS, WIDTH)
 
 
-def dense(h: Any, own: Any) -> tuple[Any, None]:
-    return jnp.tanh(h @ own["kernel"] + own["bias"][None]), None
+def dense(h: Any, params: Any) -> tuple[Any, None]:
+    return jnp.tanh(h @ params["kernel"] + params["bias"][None]), None
 
 
-def one_by_one_sample(h: Any, own: Any) -> tuple[Any, None]:
+def one_by_one_sample(h: Any, params: Any) -> tuple[Any, None]:
     """As Equinox's layers, which hold (out, in)."""
-    return jnp.tanh(jax.vmap(lambda x: own["kernel"] @ x + own["bias"])(h)), None
+    return jnp.tanh(jax.vmap(lambda x: params["kernel"] @ x + params["bias"])(h)), None
 
 
 def scanned(step: Any = dense, **options: Any) -> Callable[[Any, Any], Any]:
@@ -46,7 +46,7 @@ def scanned(step: Any = dense, **options: Any) -> Callable[[Any, Any], Any]:
 
 def pairs(p: Any, x: Any) -> Any:
     """Two scans of two layers each."""
-    return jax.lax.scan(lambda h, own: (scanned()(own, h), None), x, p)[0]
+    return jax.lax.scan(lambda h, stack: (scanned()(stack, h), None), x, p)[0]
 
 
 class Layer(nn.Module):
@@ -94,12 +94,12 @@ def of_nnx() -> Callable[[Any, Any], Any]:
 
 
 class Form(NamedTuple):
-    """The layers ``{"kernel": (layers, in, out), "bias": (layers, out)}`` as a scan over a stack.
+    """Scan over the layers ``{"kernel": (layers, in, out), "bias": (layers, out)}``.
 
     Attributes:
         apply: the model of what is stored.
-        stored: what is stored, of those layers.
-        layers: those layers, of what is stored.
+        stored: the stored parameters, from those layers.
+        layers: those layers, from the stored parameters.
         axes: the fan-in of the stored kernel.
     """
 
@@ -154,11 +154,11 @@ def layout(params: Any) -> Any:
 
 def one_by_one(p: Any, x: Any) -> tuple[Any, list[Any]]:
     """The same layers in a Python loop: the output, and each layer's w'x + b."""
-    found = []
+    products = []
     for kernel, bias in zip(p["kernel"], p["bias"], strict=True):
-        found.append(x @ kernel + bias[None])
-        x = jnp.tanh(found[-1])
-    return x, found
+        products.append(x @ kernel + bias[None])
+        x = jnp.tanh(products[-1])
+    return x, products
 
 
 @EACH
@@ -175,18 +175,20 @@ def test_preactivations_and_their_gradients(name: str) -> None:
 
     def of_scan(p: Any) -> Any:
         output, layers = collect_preactivations(form.apply, p, X, layout=form.layout)
-        (seen,) = layers.values()
+        (values,) = layers.values()
         # A layer's place in the entry is its place in the kernel.
-        return output, seen.reshape(weights.shape)[:, :: -1 if "last" in name else 1]
+        return output, values.reshape(weights.shape)[:, :: -1 if "last" in name else 1]
 
     def of_loop(p: Any) -> Any:
         output, layers = one_by_one(p, X)
         return output, jnp.stack(layers, 1)
 
     run = quick_jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)
-    (got, gradient), wanted = run(params, of_scan), run(PARAMS, of_loop)
-    got = got, form.layers(gradient)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), got, wanted)
+    (actual, gradient), expected = run(params, of_scan), run(PARAMS, of_loop)
+    actual = actual, form.layers(gradient)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), actual, expected
+    )
 
 
 def fitted(p: Any, x: Any, per_unit: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -208,7 +210,9 @@ INITS = pytest.mark.parametrize(
 
 @INITS
 @EACH
-def test_initializers_see_what_the_layers_before_make(init: Any, per_unit: bool, name: str) -> None:
+def test_initializers_rescale_one_layer_after_the_other(
+    init: Any, per_unit: bool, name: str
+) -> None:
     """Stacked along another axis than the first, a kernel has no order of units."""
     form = FORMS[name]
     run = lambda p, x: init(form.apply, p, x, layout=form.layout)  # noqa: E731
@@ -216,45 +220,47 @@ def test_initializers_see_what_the_layers_before_make(init: Any, per_unit: bool,
         with pytest.raises(ValueError, match="'kernel'"):
             run(form.stored(PARAMS), X)
         return
-    got = form.layers(quick_jit(run)(form.stored(PARAMS), X))
+    actual = form.layers(quick_jit(run)(form.stored(PARAMS), X))
     kernel, bias = fitted(PARAMS, X, per_unit)
-    np.testing.assert_allclose(got["kernel"], kernel, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(got["bias"], bias, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(actual["kernel"], kernel, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(actual["bias"], bias, rtol=1e-4, atol=1e-5)
 
 
 @INITS
 @pytest.mark.parametrize("kind", [Scaled, WeightNormalized])
 def test_reparametrized_stacks(init: Any, per_unit: bool, kind: Any) -> None:
     raw = reparametrize(PARAMS, kind, layout)
-    got = init(scanned(), raw, X, layout=layout)
-    assert jax.tree.structure(got) == jax.tree.structure(raw)
+    actual = init(scanned(), raw, X, layout=layout)
+    assert jax.tree.structure(actual) == jax.tree.structure(raw)
     kernel, _ = fitted(PARAMS, X, per_unit)
-    np.testing.assert_allclose(effective(got)["kernel"], kernel, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(effective(actual)["kernel"], kernel, rtol=1e-4, atol=1e-5)
 
 
 def twice(p: Any, x: Any) -> Any:
     return scanned()(p, scanned()(p, x))
 
 
-def test_a_stack_that_is_used_twice_is_seen_at_its_last_use() -> None:
+def test_a_stack_that_is_used_twice_is_collected_at_its_last_use() -> None:
     _, layers = collect_preactivations(twice, PARAMS, X, layout=layout)
-    wanted = one_by_one(PARAMS, one_by_one(PARAMS, X)[0])[1]
-    np.testing.assert_allclose(layers["kernel"], jnp.stack(wanted, 1), **FLOAT32)
+    expected = one_by_one(PARAMS, one_by_one(PARAMS, X)[0])[1]
+    np.testing.assert_allclose(layers["kernel"], jnp.stack(expected, 1), **FLOAT32)
 
 
 @INITS
-def test_and_fitted_by_its_first_use(init: Any, per_unit: bool) -> None:
+def test_a_stack_that_is_used_twice_is_initialized_by_its_first_use(
+    init: Any, per_unit: bool
+) -> None:
     """The layers after the second use see what the first one's factors make there."""
     params = {"stack": PARAMS, "head": {"kernel": draw(WIDTH, 2)}}
     axes = lambda p: {"stack": layout(p["stack"]), "head": {"kernel": (-2,)}}  # noqa: E731
     apply = lambda p, x: twice(p["stack"], x) @ p["head"]["kernel"]  # noqa: E731
-    got = init(apply, params, X, layout=axes)
+    actual = init(apply, params, X, layout=axes)
     kernel, bias = fitted(PARAMS, X, per_unit)
-    np.testing.assert_allclose(got["stack"]["kernel"], kernel, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(actual["stack"]["kernel"], kernel, rtol=1e-4, atol=1e-5)
     x = np.asarray(X, np.float64)
     for layer in [*zip(kernel, bias, strict=True)] * 2:
         x = np.tanh(x @ layer[0] + layer[1])
-    variance = (x @ np.asarray(got["head"]["kernel"])).var(0 if per_unit else None)
+    variance = (x @ np.asarray(actual["head"]["kernel"])).var(0 if per_unit else None)
     np.testing.assert_allclose(variance, 1, rtol=1e-3)
 
 
@@ -273,8 +279,8 @@ def drawn(key: Any, path: str, per: str) -> np.ndarray:
 @pytest.mark.parametrize("per", ["sample", "position", "step"])
 @pytest.mark.parametrize("name", ["by hand", "linen", "nnx"])
 def test_noise_is_drawn_for_each_layer(name: str, per: Any, key: Any) -> None:
-    own, sigma = key(), 0.4
-    noise = 1 + sigma * drawn(own, "kernel", per)
+    step_key, sigma = key(), 0.4
+    noise = 1 + sigma * drawn(step_key, "kernel", per)
 
     def loop(p: Any) -> Any:
         x = X
@@ -289,11 +295,13 @@ def test_noise_is_drawn_for_each_layer(name: str, per: Any, key: Any) -> None:
         return jnp.square(output).sum(), output
 
     of_both = quick_jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)
-    got, wanted = of_both(PARAMS, lambda p: noisy(own, p, X)), of_both(PARAMS, loop)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), got, wanted)
+    actual, expected = of_both(PARAMS, lambda p: noisy(step_key, p, X)), of_both(PARAMS, loop)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), actual, expected
+    )
 
 
-def test_nothing_of_a_turn_is_kept() -> None:
+def test_no_tracer_leaks_from_a_turn() -> None:
     """No tracer of the scan's body is held by what is asked of the layers."""
     key, apply = jax.random.key(0), scanned()
 

@@ -104,7 +104,7 @@ def test_a_product_without_rows_is_refused(name: str) -> None:
 
 
 CONSTANT, POSITION = draw(UNITS), draw(STEPS, UNITS)
-#: Constants of the closure, one number per unit or per step and unit.
+#: Constants of the closure that are equal for all rows.
 CONSTANTS: dict[str, tuple[Apply, Any]] = {
     "per unit": (lambda p, x: (x @ p["kernel"]) + CONSTANT[None], CONSTANT),
     "per unit, jitted": (jax.jit(lambda p, x: x @ p["kernel"] + CONSTANT[None]), CONSTANT),
@@ -120,6 +120,13 @@ def test_a_constant_is_a_bias_at_any_batch_size(name: str, rows: int) -> None:
     _, layers = collect_preactivations(apply, params, x)
     expected = np.float64(x) @ np.float64(params["kernel"]) + np.float64(bias)
     np.testing.assert_allclose(layers["kernel"], expected, **FLOAT32)
+
+
+def test_a_constant_per_row_is_no_bias() -> None:
+    x, constant, params = X[:, 0], draw(ROWS, UNITS), {"kernel": PARAMS["kernel"]}
+    apply = lambda p, x: x @ p["kernel"] + constant  # noqa: E731
+    _, layers = collect_preactivations(apply, params, x)
+    np.testing.assert_allclose(layers["kernel"], x @ params["kernel"], **FLOAT32)
 
 
 class Normalized(nnx.Module):
@@ -178,46 +185,6 @@ def test_a_normalization_is_folded_into_units_in_its_own_order(name: str) -> Non
     model.norm.scale[...] = jnp.ones(6)
     plain = replace_batch_norm(model, x)
     assert (type(plain.norm).__name__ == "Identity") == follows
-
-
-def rounded(w: Any) -> Any:
-    return jnp.round(4 * w / jnp.abs(w).max()) * jnp.abs(w).max() / 4
-
-
-def straight_through(w: Any) -> Any:
-    return w + jax.lax.stop_gradient(rounded(w) - w)
-
-
-#: What becomes of a kernel on its way to the product; True if it stays one.
-CHANGES: dict[str, tuple[Callable[[Any], Any], bool]] = {
-    "straight through": (straight_through, True),
-    "straight through, turned": (lambda w: straight_through(w.T).T, True),
-    "straight through, the other way": (
-        lambda w: jax.lax.stop_gradient(rounded(w) - w) + w,
-        True,
-    ),
-    "straight through a difference": (lambda w: w - jax.lax.stop_gradient(w - rounded(w)), True),
-    "half precision": (lambda w: w.astype(jnp.bfloat16).astype(jnp.float32), True),
-    "rounded": (rounded, False),
-    "with a gradient through the error": (lambda w: w + (rounded(w) - w), False),
-    "doubled": (lambda w: w + jax.lax.stop_gradient(w), False),
-    "integers": (lambda w: w.astype(jnp.int32).astype(jnp.float32), False),
-}
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_only_what_keeps_the_numbers_of_a_kernel_is_a_view(name: str) -> None:
-    change, is_view = CHANGES[name]
-    params = {"kernel": PARAMS["kernel"]}
-    apply = lambda p, x: x @ change(p["kernel"])  # noqa: E731
-    if not is_view:
-        with pytest.raises(ValueError, match=r"'kernel'.*layout_from_rules.*free="):
-            traced_layout(apply, params, X)
-        return
-    layout = traced_layout(apply, params, X)
-    assert layout(params) == {"kernel": (-2,)}
-    _, layers = collect_preactivations(apply, params, X, layout=layout)
-    np.testing.assert_allclose(layers["kernel"], apply(params, X), **FLOAT32)
 
 
 EXPERTS, HIDDEN = 3, 5
