@@ -147,8 +147,8 @@ def _fit(
     for path, leaf in leaves.items():
         if path not in expected:
             problems += [] if ignore_unknown else [f"{path!r} is unknown"]
-        elif not _is_alike(leaf, expected[path], any_float):
-            problems.append(f"{path!r} is {_text(leaf)}, wanted {_text(expected[path])}")
+        elif _shape(leaf, any_float) != _shape(expected[path], any_float):
+            problems.append(f"{path!r} is {_shape(leaf)}, wanted {_shape(expected[path])}")
     if problems:
         more = f", and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
         raise ValueError(
@@ -160,20 +160,13 @@ def _fit(
     return jax.tree.unflatten(jax.tree.structure(shapes), [leaves[path] for path in expected])
 
 
-def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
-    """Shape and type in JAX: a Python number, and NumPy's 64 bits, have 32 after a step."""
-    return jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf))
+def _shape(leaf: Any, any_float: bool = False) -> Any:
+    """Shape and type in JAX; with ``any_float`` float32 for any floating type. Type of a node.
 
-
-def _is_alike(leaf: Any, expected: jax.ShapeDtypeStruct, any_float: bool) -> bool:
-    if is_node(leaf) or jnp.shape(leaf) != expected.shape:
-        return False
-    dtypes = jnp.result_type(leaf), expected.dtype
-    are_floats = all(jnp.issubdtype(dtype, jnp.floating) for dtype in dtypes)
-    return dtypes[0] == dtypes[1] or (any_float and are_floats)
-
-
-def _text(leaf: Any) -> str:
+    A Python number, and NumPy's 64 bits, have 32 bits after a step.
+    """
     if is_node(leaf):
-        return f"a {type(leaf).__name__}"
-    return f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}"
+        return type(leaf).__name__
+    dtype = jnp.result_type(leaf)
+    is_float = any_float and jnp.issubdtype(dtype, jnp.floating)
+    return jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.float32 if is_float else dtype)

@@ -1,9 +1,11 @@
-"""Small models, written the way flax's own examples are."""
+"""Small models, written as Flax's own examples are, and helpers on models."""
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 #: Channels, or the width of a dense layer.
@@ -12,7 +14,7 @@ IMAGES = (2, 8, 8, 3)
 ROWS = (6, 5)
 
 
-#: As in flax's ImageNet example.
+#: As in Flax's ImageNet example.
 _conv = partial(nnx.Conv, use_bias=False)
 _norm = partial(nnx.BatchNorm, momentum=0.9, epsilon=1e-5)
 
@@ -72,7 +74,7 @@ class PreActivation(nnx.Module):
 
 
 class Custom(nnx.Module):
-    """Layers by name, and what to do with them."""
+    """Layers by name, and the function that calls them."""
 
     def __init__(self, forward: Callable[[Any, Any], Any], **layers: Any):
         for name, layer in layers.items():
@@ -84,7 +86,7 @@ class Custom(nnx.Module):
 
 
 class Activated(nnx.BatchNorm):
-    """With its activation, as some libraries have it."""
+    """Normalization with an activation in its call, as some libraries have it."""
 
     def __call__(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         return nnx.relu(super().__call__(x, *args, **kwargs))
@@ -112,3 +114,76 @@ def containers(rngs: nnx.Rngs) -> Custom:
         named=nnx.Dict(dense=dense(rngs), norm=norm(rngs)),
         sequence=nnx.Sequential(dense(rngs), norm(rngs), nnx.relu),
     )
+
+
+class Case(NamedTuple):
+    """Model, with the layers that its normalizations follow.
+
+    Attributes:
+        make: the model's class or function, of ``nnx.Rngs``.
+        shape: the shape of its input.
+        followed: the paths of the normalizations that follow a kernel directly.
+        others: the paths of all other normalizations.
+        zeros: those of ``followed`` whose scale starts at zero, which no kernel can carry.
+    """
+
+    make: Callable[[nnx.Rngs], Any]
+    shape: tuple[int, ...]
+    followed: set[str]
+    others: tuple[str, ...] = ()
+    zeros: tuple[str, ...] = ()
+
+    def model(self) -> Any:
+        return self.make(nnx.Rngs(0))
+
+    def input(self) -> Any:
+        return jnp.asarray(np.random.default_rng(7).normal(size=self.shape), jnp.float32)
+
+
+_BLOCKS = {"blocks/0/norm1", "blocks/0/norm2", "blocks/1/norm1", "blocks/1/norm2"}
+RESNET = Case(
+    ResNet,
+    IMAGES,
+    {"bn_init", "blocks/1/norm_proj", *_BLOCKS},
+    zeros=("blocks/0/norm2", "blocks/1/norm2"),
+)
+CASES = {
+    "resnet": RESNET,
+    "containers": Case(containers, ROWS, {"listed/1", "named/norm", "sequence/layers/1"}),
+    "preactivation": Case(PreActivation, IMAGES, {"norm2"}, ("norm1",)),
+}
+
+
+def slashed(path: tuple[Any, ...]) -> str:
+    return "/".join(map(str, path))
+
+
+def kinds(model: nnx.Module) -> dict[str, str]:
+    """Name of each module's class, by path."""
+    return {slashed(path): type(module).__name__ for path, module in nnx.iter_modules(model)}
+
+
+def variables(model: nnx.Module) -> dict[str, np.ndarray[Any, Any]]:
+    """Copy of every variable except random state, by path."""
+    state = nnx.state(model, nnx.Not(nnx.RngState))
+    return {slashed(path): np.array(leaf[...]) for path, leaf in nnx.to_flat_state(state)}
+
+
+def trained(model: Any, seed: int = 3) -> Any:
+    """Sets random statistics, scales and shifts, as if the model had been trained."""
+    draw = np.random.default_rng(seed)
+    for _, layer in nnx.iter_modules(model):
+        if isinstance(layer, nnx.BatchNorm):
+            size = layer.num_features
+            layer.mean[...] = jnp.asarray(draw.normal(size=size), jnp.float32)
+            layer.var[...] = jnp.asarray(draw.uniform(0.5, 2, size=size), jnp.float32)
+            layer.scale[...] = jnp.asarray(draw.normal(size=size), layer.scale.dtype)
+            layer.bias[...] = jnp.asarray(draw.normal(size=size), layer.bias.dtype)
+    return model
+
+
+def evaluated(model: Any, x: Any) -> Any:
+    """Output in evaluation; the model's own mode stays."""
+    copy = nnx.clone(model)
+    copy.eval()
+    return copy(x)

@@ -208,15 +208,15 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "one more": (lambda layers: layers.update({12: layers[0]}), "layers/12/bias"),
     "another shape": (
         lambda layers: layers[5].update(kernel=jnp.ones((6, 4))),
-        r"layers/5/kernel.*float32\[6, 4\].*float32\[6, 6\]",
+        r"layers/5/kernel.*\(6, 4\).*\(6, 6\)",
     ),
     "another type": (
         lambda layers: layers[5].update(bias=jnp.ones(6, jnp.int32)),
-        r"layers/5/bias.*int32\[6\].*float32\[6\]",
+        r"layers/5/bias.*int32.*float32",
     ),
     "another width": (
         lambda layers: layers[5].update(bias=jnp.ones(6, jnp.bfloat16)),
-        r"layers/5/bias.*bfloat16\[6\].*mixed_precision=True",
+        r"layers/5/bias.*bfloat16.*mixed_precision=True",
     ),
     "raw parameters": (
         lambda layers: layers[5].update(kernel=Scaled.from_kernel(layers[5]["kernel"], (-2,))),
@@ -273,5 +273,5 @@ def test_mixed_precision_takes_any_float_and_no_integer() -> None:
     half = jax.tree.map(lambda x: x.astype(jnp.bfloat16), params)
     output, _ = apply(half, state, X.astype(jnp.bfloat16), train=True)
     assert output.dtype == jnp.bfloat16
-    with pytest.raises(ValueError, match=r"kernel.*int32\[6, 2\]"):
+    with pytest.raises(ValueError, match=r"kernel.*int32"):
         apply(jax.tree.map(lambda x: x.astype(jnp.int32), params), state, X, train=True)

@@ -1,7 +1,4 @@
-"""Which normalization follows which kernel directly, and can be written into it: one table.
-
-Whatever is said of it, the network computes what it did.
-"""
+"""Table of normalizations that directly follow a kernel, or do not; outputs stay equal."""
 
 from typing import Any, NamedTuple
 
@@ -12,10 +9,9 @@ import pytest
 from flax import nnx
 
 from jaxnorm.nnx import fold_batch_norm, replace_batch_norm
-from tests.nnx.cases import evaluated, kinds, slashed, trained
-from tests.nnx.models import WIDTH, Custom, dense, norm
+from tests.nnx.models import WIDTH, Custom, dense, evaluated, kinds, norm, slashed, trained
 
-#: The promise, float32: one or two layers with sums over at most 72 weights, values of order one.
+#: Promised accuracy in float32: sums over at most 72 weights, on values of order one.
 FLOAT32 = {"rtol": 1e-5, "atol": 1e-5}
 #: bfloat16: the kernel, the product, the bias and the normalization round by 2^-9 each, on values
 #: up to 8.
@@ -27,16 +23,17 @@ def draw(*shape: int, dtype: Any = jnp.float32) -> jax.Array:
 
 
 class Row(NamedTuple):
-    """A model of ``layer``, ``norm`` and others, and what becomes of ``norm``.
+    """Model with ``layer`` and ``norm``, and the result of folding and replacing ``norm``.
 
     Attributes:
-        forward: of the model and its input; ``m.dropout.deterministic`` is False in training.
-        folds: whether it goes into the kernel for evaluation.
-        replaced: whether nothing is left of it where its scale is 1; else as it folds.
-        shape: of the input.
-        layer: makes the layer, of ``nnx.Rngs``.
+        forward: function of the model and its input; ``m.dropout.deterministic`` is False in
+            training.
+        folds: True if ``norm`` is written into the kernel for evaluation.
+        replaced: True if nothing is left of it where its scale is 1; ``folds`` if None.
+        shape: shape of the input.
+        layer: makes the layer from ``nnx.Rngs``.
         norm: makes the normalization.
-        dtype: of the input.
+        dtype: type of the input.
     """
 
     forward: Any
@@ -69,19 +66,19 @@ def stays(forward: Any, **options: Any) -> Row:
     return Row(forward, folds=False, **options)
 
 
-def seen_in_training(forward: Any) -> Row:
-    """In evaluation it is the kernel's all the same."""
+def read_in_training(forward: Any) -> Row:
+    """Row whose layer has another reader in training; it folds in evaluation."""
     return Row(forward, replaced=False)
 
 
 def of(kind: Any, *shape: int, folds: bool = True, **settings: Any) -> Row:
-    """A convolution of 4 channels, or a dense layer, on an input of this shape."""
+    """Row with a convolution of 4 channels, or a dense layer, on an input of this shape."""
     sizes = (shape[-1], WIDTH, (3, 3)) if kind is not nnx.Linear else (shape[-1], WIDTH)
     return Row(plain, folds, shape=shape, layer=lambda rngs: kind(*sizes, rngs=rngs, **settings))
 
 
 def half(param_dtype: Any) -> Row:
-    """Kernel and bias are converted on the way to the product; they keep their type."""
+    """Row whose kernel and bias are cast to bfloat16 before the product."""
     types = {"dtype": jnp.bfloat16, "param_dtype": param_dtype}
     return Row(
         plain,
@@ -92,7 +89,7 @@ def half(param_dtype: Any) -> Row:
 
 
 def moved(move: Any) -> Row:
-    """Forms of a layer's output whose last axis does not count its units, in their order."""
+    """Row with a form of the layer's output whose last axis is not the units in their order."""
     features = move(jnp.ones((6, WIDTH))).shape[-1]
     return stays(
         lambda m, x: m.norm(move(m.layer(x))), norm=lambda rngs: nnx.BatchNorm(features, rngs=rngs)
@@ -100,7 +97,7 @@ def moved(move: Any) -> Row:
 
 
 def added(bias: Any) -> Row:
-    """A layer's own bias, added by hand."""
+    """Row with a form of the layer's bias, added by hand."""
     return stays(
         lambda m, x: m.norm(x @ m.layer.kernel[...] + bias(m.layer.bias[...])), shape=(WIDTH, WIDTH)
     )
@@ -124,7 +121,7 @@ def kernel_in_a_branch(m: Any, x: Any) -> Any:
 
 
 def carried(m: Any, x: Any) -> Any:
-    """The layer's output is read by the next turn of the loop."""
+    """Loop whose next turn reads the layer's output."""
 
     def turn(state: Any, _: None) -> Any:
         y = m.layer(state)
@@ -155,7 +152,7 @@ ROWS: dict[str, Row] = {
     "dilated, transposed": of(nnx.ConvTranspose, *IMAGE, kernel_dilation=2, padding="VALID"),
     "one image, transposed": of(nnx.ConvTranspose, 5, 5, 4, transpose_kernel=True),
     "more batch axes, transposed": of(nnx.ConvTranspose, 2, 3, 5, 5, 4),
-    # It is summed after the product.
+    # Circular padding is summed after the product.
     "circular, transposed": of(nnx.ConvTranspose, *IMAGE, padding="CIRCULAR", folds=False),
     "masked, transposed": of(nnx.ConvTranspose, *IMAGE, mask=MASK, folds=False),
     "jitted": Row(lambda m, x: nnx.jit(plain)(m, x)),
@@ -169,7 +166,7 @@ ROWS: dict[str, Row] = {
         lambda m, x: m.norm(m.layer(x).astype(jnp.float32)),
         layer=lambda rngs: dense(rngs, dtype=jnp.bfloat16),
     ),
-    "of a type of its own": Row(plain, norm=lambda rngs: norm(rngs, dtype=jnp.bfloat16)),
+    "with its own type": Row(plain, norm=lambda rngs: norm(rngs, dtype=jnp.bfloat16)),
     "along another axis": stays(
         plain, shape=(2, WIDTH, WIDTH), norm=lambda rngs: norm(rngs, axis=1)
     ),
@@ -188,7 +185,7 @@ ROWS: dict[str, Row] = {
         lambda m, x: m.norm(x @ m.layer.kernel[...]), layer=lambda r: dense(r, use_bias=False)
     ),
     "bias one for all": added(lambda b: jnp.broadcast_to(b[:1], (WIDTH, WIDTH))),
-    "bias one a row": added(lambda b: jnp.broadcast_to(b[:, None], (WIDTH, WIDTH))),
+    "bias per row": added(lambda b: jnp.broadcast_to(b[:, None], (WIDTH, WIDTH))),
     "bias turned round": added(lambda b: jax.lax.rev(b, (0,))[None]),
     "returned too": stays(lambda m, x: jnp.concatenate([m.norm(y := m.layer(x)), y], -1)),
     "read by a mean": stays(lambda m, x: (y := m.layer(x)).mean() + m.norm(y)),
@@ -221,13 +218,13 @@ ROWS: dict[str, Row] = {
     "transposed": moved(lambda y: jnp.tile(y, (2, 1))[:WIDTH].T),
     "sorted": moved(lambda y: jnp.sort(y, axis=1)),
     "merged with positions": moved(lambda y: y[:, : WIDTH // 2].reshape(3, WIDTH)),
-    # The bias in front of the dropout would be dropped too.
-    "dropped": seen_in_training(lambda m, x: m.norm(m.dropout(m.layer(x)))),
-    "returned in training": seen_in_training(
+    # Dropout would drop a bias in front of it too.
+    "dropped": read_in_training(lambda m, x: m.norm(m.dropout(m.layer(x)))),
+    "returned in training": read_in_training(
         lambda m, x: m.norm(m.layer(x)) if m.dropout.deterministic else (m.norm(y := m.layer(x)), y)
     ),
-    "stored in training": seen_in_training(stored),
-    "decayed in training": seen_in_training(
+    "stored in training": read_in_training(stored),
+    "decayed in training": read_in_training(
         lambda m, x: (
             plain(m, x) + (0.0 if m.dropout.deterministic else (m.layer.bias[...] ** 2).sum())
         )
@@ -236,10 +233,10 @@ ROWS: dict[str, Row] = {
 EACH = pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 
 
-def assert_close(got: Any, wanted: Any, *types: Any) -> None:
-    assert got.dtype == wanted.dtype
+def assert_close(result: Any, expected: Any, *types: Any) -> None:
+    assert result.dtype == expected.dtype
     tolerance = BFLOAT16 if jnp.bfloat16 in types else FLOAT32
-    np.testing.assert_allclose(np.float64(got), np.float64(wanted), **tolerance)
+    np.testing.assert_allclose(np.float64(result), np.float64(expected), **tolerance)
 
 
 @EACH
@@ -252,8 +249,8 @@ def test_it_folds_or_remains_and_computes_the_same(row: Row) -> None:
 
 
 @EACH
-def test_where_its_scale_is_one_a_kernel_carries_it_or_a_layer_stands_there(row: Row) -> None:
-    """With the statistics of a new model and epsilon 0 the network computes the same."""
+def test_a_scale_of_one_is_carried_by_the_kernel_or_by_a_layer(row: Row) -> None:
+    """With the statistics of a new model and epsilon 0 the outputs are equal."""
     model, x = row.model(), row.input()
     model.norm.scale[...] = jnp.ones_like(model.norm.scale[...])
     model.norm.mean[...] = jnp.zeros_like(model.norm.mean[...])
@@ -269,7 +266,7 @@ def test_where_its_scale_is_one_a_kernel_carries_it_or_a_layer_stands_there(row:
 
 
 def sharing(variable: str) -> Any:
-    """Two layers that share a kernel or a bias: folded into both, it would have to be two."""
+    """Model whose two layers share a kernel or a bias, which cannot differ after a fold."""
     model = Row(lambda m, x: m.second(nnx.relu(plain(m, x)))).model()
     setattr(model.second, variable, getattr(model.layer, variable))
     return model
@@ -281,12 +278,12 @@ def two_in_a_row(rngs: nnx.Rngs) -> Any:
 
 
 def in_a_tuple(rngs: nnx.Rngs) -> Any:
-    """Which Flax keeps."""
+    """Model with its layers in a tuple."""
     layers = nnx.data((dense(rngs), norm(rngs)))
     return Custom(lambda m, x: m.layers[1](m.layers[0](x)), layers=layers)
 
 
-#: Models of other layers, and which normalizations remain.
+#: Models of other layers, and the normalizations that remain.
 OTHERS: dict[str, tuple[Any, list[str]]] = {
     "a shared kernel": (lambda rngs: sharing("kernel"), ["norm"]),
     "a shared bias": (lambda rngs: sharing("bias"), ["norm"]),
@@ -297,27 +294,27 @@ OTHERS: dict[str, tuple[Any, list[str]]] = {
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_models_of_other_layers(name: str) -> None:
-    make, wanted = OTHERS[name]
+    make, expected = OTHERS[name]
     model, x = trained(make(nnx.Rngs(0))), draw(6, WIDTH)
     folded, remaining = fold_batch_norm(model, x)
-    assert list(map(slashed, remaining)) == wanted
+    assert list(map(slashed, remaining)) == expected
     assert_close(folded(x), evaluated(model, x))
     assert "BatchNorm" not in kinds(replace_batch_norm(model)).values()
 
 
-def test_in_training_the_replaced_network_has_the_bias_that_it_had() -> None:
-    """Behind the dropout: where everything is dropped, the bias alone is left."""
+def test_the_replaced_network_adds_its_bias_after_a_dropout() -> None:
+    """After the dropout: with all values dropped, the output is the bias alone."""
     model = ROWS["dropped"].model()
     model.dropout.rate = 1.0
     model.norm.scale[...] = jnp.ones(WIDTH)
     replaced: Any = replace_batch_norm(model, draw(6, WIDTH))
     replaced.train()
-    wanted = np.broadcast_to(model.norm.bias[...], (6, WIDTH))
-    np.testing.assert_allclose(replaced(draw(6, WIDTH)), wanted, **FLOAT32)
+    expected = np.broadcast_to(model.norm.bias[...], (6, WIDTH))
+    np.testing.assert_allclose(replaced(draw(6, WIDTH)), expected, **FLOAT32)
 
 
 def test_a_model_that_cannot_be_called_in_training_says_what_it_needs() -> None:
-    """Its dropout gets its random numbers with the call."""
+    """Its dropout gets its random keys with the call."""
 
     class Model(nnx.Module):
         def __init__(self, rngs: nnx.Rngs) -> None:
