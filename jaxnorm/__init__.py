@@ -6,9 +6,7 @@
 from typing import TYPE_CHECKING, Any
 
 from jaxnorm import (
-    noise,
     theory,
-    transforms,
 )
 from jaxnorm._activations import gaussian_moments, jacobian_factor, rectified_moments, standardized
 from jaxnorm._branches import residual_factors, scale_branches
@@ -47,6 +45,13 @@ from jaxnorm._losses import (
 from jaxnorm._methods import constrain, linearly_constrain, propagate_normalization
 from jaxnorm._metrics import constraint_drift, metrics
 from jaxnorm._node import Reparametrization
+from jaxnorm._noise import linear_stddev, with_scale_noise
+from jaxnorm._noise_injection import (
+    NoiseState,
+    clean_parameters,
+    noise_injection,
+    perturb_scales,
+)
 from jaxnorm._reparametrize import effective, parameter_count, reparametrize
 from jaxnorm._spectral import SpectrallyNormalized, attach_singular_vectors, power_iteration
 from jaxnorm._sphere import center, project, project_to_sphere
@@ -61,8 +66,6 @@ from jaxnorm._statistics import (
 )
 from jaxnorm._stiefel import project_to_stiefel, stiefel_projection
 from jaxnorm._trace import first_layer, traced_layout
-from jaxnorm.noise import linear_stddev, with_scale_noise
-from jaxnorm.transforms import clean_parameters, noise_injection, perturb_scales
 
 __version__ = "0.1.0"
 
@@ -71,6 +74,7 @@ __all__ = [
     "Layout",
     "LinearlyConstrained",
     "Moments",
+    "NoiseState",
     "Reparametrization",
     "Scaled",
     "SpectrallyNormalized",
@@ -107,7 +111,6 @@ __all__ = [
     "merge_moments",
     "metrics",
     "nnx",
-    "noise",
     "noise_injection",
     "parameter_count",
     "perceptron_gamma_decay_strength",
@@ -131,7 +134,6 @@ __all__ = [
     "torch_layout",
     "total_variance_constancy",
     "traced_layout",
-    "transforms",
     "variance_constancy_loss",
     "variance_preserving_init",
     "with_scale_noise",

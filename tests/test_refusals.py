@@ -175,7 +175,7 @@ def test_under_a_mask_settings_may_be_for_what_is_hidden() -> None:
 def test_noise_of_none_everywhere_raises() -> None:
     raw = reparametrize(PARAMS, Scaled)
     tx = noise_injection(optax.sgd(0.1), {"a": None, "b": None}, seed=0)
-    with pytest.raises(ValueError, match=r"stddev is None for every scale"):
+    with pytest.raises(ValueError, match="stddev"):
         tx.init(raw)
 
 

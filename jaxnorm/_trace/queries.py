@@ -14,6 +14,7 @@ from jaxnorm._node import Axes, is_node
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._reparametrize import effective
 from jaxnorm._trace.interpret import Collected, Layer, Program, Turns, trace
+from jaxnorm._trace.mesh import MeshAxes, product_mesh_axes
 from jaxnorm._trace.rules import Facts
 from jaxnorm._trace.values import Product
 
@@ -193,6 +194,7 @@ class KernelCall(NamedTuple):
             that it reads only beside this kernel; None without one.
         added: the operand that the model adds to the output next, and that the replacement of the
             output has to include, if it is passed ``apart``.
+        mesh: the mesh axes of the product inside a checked shard_map.
     """
 
     path: Path
@@ -204,6 +206,7 @@ class KernelCall(NamedTuple):
     turns: Turns
     bias: Path | None
     added: Float[Array, "..."] | None = None
+    mesh: MeshAxes = MeshAxes()
 
 
 #: ``(call, values collected by the calls before it) -> (replacement of its output, its value)``, in
@@ -269,6 +272,7 @@ def run_layers(
         if (layer.product.biased if with_bias else apart and layer.bias is not None)
     }
     biases, rows = _private_biases(program), dict[int, int]()
+    mesh_axes = product_mesh_axes(program)
     if sample_axes:
         rows = _sample_axes(program, lambda x: trace(apply, plain, x, kernels, free), inputs)
 
@@ -281,6 +285,7 @@ def run_layers(
         call = _call(product, result, turns, biases, rows.get(id(layer)))
         if apart and layer.bias is not None:
             call = call._replace(output=operands[1 - layer.bias], added=operands[layer.bias])
+        call = call._replace(mesh=mesh_axes.get(id(product.use), MeshAxes()))
         units = last = call.units
         # Channels first, `vmap` of ``w @ x``, and ensembles: rows come first, and units last.
         if with_bias or product.use.in_groups:

@@ -8,9 +8,9 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from jaxnorm._checks import NONNEGATIVE, check_number
+from jaxnorm._noise import noisy_affine
 from jaxnorm._numerics import promote
 from jaxnorm.nnx._normalize import check_features
-from jaxnorm.noise._noisy_affine import noisy_affine
 
 
 class ScaleAndBias(nnx.Module):

@@ -3,8 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec as P
 
-from jaxnorm.noise._noisy_affine import noisy_affine
+from jaxnorm._noise import noisy_affine
+from tests.devices import mesh
 from tests.draws import draw
 from tests.tolerances import FLOAT32, FLOAT64
 
@@ -32,3 +34,12 @@ def test_derivatives_of_derivatives_are_those_of_the_plain_formula() -> None:
             for of in (noisy_affine, lambda x, factor, bias: x * factor + bias)
         )
         np.testing.assert_allclose(got, wanted, **FLOAT64)
+
+
+def test_a_bias_that_all_devices_share_has_a_gradient() -> None:
+    """Rows and draws vary along the mesh axis, and the bias does not."""
+    rows = P("data")
+    mapped = jax.shard_map(noisy_affine, mesh=mesh(4), in_specs=(rows, rows, P()), out_specs=rows)
+    loss = lambda apply: lambda bias: jnp.sin(apply(X, jnp.float32(FACTOR), bias)).sum()  # noqa: E731
+    got, expected = (jax.grad(loss(apply))(BIAS[None, None]) for apply in (mapped, noisy_affine))
+    np.testing.assert_allclose(got, expected, **FLOAT32)

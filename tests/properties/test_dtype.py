@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 import pytest
 
-from jaxnorm.transforms import NoiseState
+from jaxnorm import NoiseState
 from tests.table import Row, example_gradients, example_params
 from tests.tolerances import HALF
 from tests.trees import assert_close, by_path, quick_jit, run

@@ -27,7 +27,7 @@ def transforms(params: Tree, gradients: Tree) -> Tree:
     kernel: Array = jn.project_to_stiefel(params["kernel"], -2, 1.0)
     print(orthogonal.init({"kernel": kernel}))
     tx: optax.GradientTransformationExtraArgs = jn.noise_injection(on_sphere, 0.1, seed=0)
-    state: jn.transforms.NoiseState = tx.init(params)
+    state: jn.NoiseState = tx.init(params)
     updates, state = tx.update(gradients, state, params)
     noisy: Tree = jn.perturb_scales(params, 0.1, jax.random.key(0))
     clean: Tree = jn.clean_parameters(state, optax.apply_updates(noisy, updates))

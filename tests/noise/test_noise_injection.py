@@ -1,4 +1,4 @@
-"""Noise injection: what is drawn, what the optimizer sees, and what is kept."""
+"""Noise injection: draws, the gradient that the optimizer gets, and the leaves that are noisy."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from jaxnorm import (
     perturb_scales,
 )
 from tests.table import example_gradients, example_params
-from tests.tolerances import DIFFERENT, FLOAT32, FLOAT32_STEPS
+from tests.tolerances import DIFFERENT, FLOAT32_STEPS
 from tests.trees import assert_close, assert_equal, largest_difference, quick_jit
 
 UNITS = 20_000
@@ -40,7 +40,7 @@ def two_wide_layers() -> Any:
 
 
 def noise_of(params: Any, layer: str) -> np.ndarray:
-    """n, where the clean scale is 1."""
+    """Returns n of a layer whose clean scale is 1."""
     return np.asarray(params[layer]["kernel"].scale, np.float64) - 1
 
 
@@ -59,34 +59,24 @@ def test_draws_are_independent_normal_numbers() -> None:
 
 
 def test_the_seed_decides_the_draws() -> None:
-    params = example_params()
-    after = {}
-    for name, seed in (("0", 0), ("0 again", 0), ("array", jnp.uint32(0)), ("1", 1)):
-        tx = noise_injection(optax.sgd(0.1), SIGMA, seed=seed)
-        after[name] = step(tx, params, tx.init(params), zeros(params))[0]
-    assert_equal(after["0 again"], after["0"])
-    assert_equal(after["array"], after["0"])
-    assert largest_difference(after["1"], after["0"]) > DIFFERENT
-
-
-def test_the_draws_are_the_same_under_another_default_generator() -> None:
-    """Those of rbg, which trains faster on some devices, depend on the sharding."""
+    """Another default generator changes nothing: the draws of rbg depend on the sharding."""
     params = example_params()
 
-    def noisy() -> Any:
+    def after(seed: Any) -> Any:
         # Not `step`, which may keep the program of the other generator.
-        tx = noise_injection(optax.sgd(0.1), SIGMA, seed=7)
+        tx = noise_injection(optax.sgd(0.1), SIGMA, seed=seed)
         return optax.apply_updates(params, tx.update(zeros(params), tx.init(params), params)[0])
 
-    wanted = noisy()
+    expected = after(0)
+    assert_equal(after(0), expected)
+    assert_equal(after(jnp.uint32(0)), expected)
+    assert largest_difference(after(1), expected) > DIFFERENT
     with jax.default_prng_impl("rbg"):
-        got = noisy()
-    assert_equal(got, wanted)
-    assert largest_difference(got, params) > DIFFERENT
+        assert_equal(after(0), expected)
 
 
 def loss(params: Any) -> Any:
-    """Not quadratic, and it couples kernels, scales and biases."""
+    """A loss that is not quadratic and couples kernels, scales and biases."""
     weights = effective(params)
     x = jnp.linspace(-1.0, 1.0, 8)
     hidden = jnp.tanh(x @ weights["scaled"]["kernel"] + weights["scaled"]["bias"])
@@ -94,7 +84,7 @@ def loss(params: Any) -> Any:
 
 
 def test_a_step_differentiates_through_perturb_scales() -> None:
-    """And decays the clean scale; the first step has no noise."""
+    """Weight decay acts on the clean scale; the first step has no noise."""
     seed, rate, decay = 5, 0.05, 0.1
     inner = optax.chain(optax.add_decayed_weights(decay), optax.sgd(rate))
     tx = noise_injection(inner, SIGMA, seed=seed)
@@ -116,7 +106,7 @@ def test_a_step_differentiates_through_perturb_scales() -> None:
 
 
 def other_scales() -> Any:
-    """Scales that are no `Scaled` node's: a LayerNorm's and weight normalization's."""
+    """Parameters with scales of a LayerNorm and of weight normalization beside a `Scaled` node."""
     kernel = jnp.ones((3, 2))
     return {
         "dense": {"kernel": Scaled.from_kernel(kernel, -2)},
@@ -126,7 +116,7 @@ def other_scales() -> Any:
 
 
 def changed(tx: Any, params: Any) -> set[str]:
-    """The top-level names that a step without gradient changes."""
+    """Returns the top-level names that a step without gradient changes."""
     after, _ = step(tx, params, tx.init(params), zeros(params))
     return {name for name in params if largest_difference(after[name], params[name]) > 0}
 
@@ -143,7 +133,7 @@ def test_where_says_which_leaves_are_noisy(form: str) -> None:
     assert changed(tx, other_scales()) == {"norm"}
 
 
-def test_a_stddev_for_each_layer() -> None:
+def test_a_stddev_per_layer() -> None:
     tx = noise_injection(optax.sgd(0.1), {"a": None, "b": 0.5}, seed=0)
     params = two_wide_layers()
     after, _ = step(tx, params, tx.init(params), zeros(params))
@@ -151,67 +141,46 @@ def test_a_stddev_for_each_layer() -> None:
     assert abs(noise_of(after, "b").std() / 0.5 - 1) < 4 / np.sqrt(2 * UNITS)
 
 
-def test_no_noisy_parameter_is_an_error() -> None:
-    message = r"no parameter would be noisy.*paths are: dense/kernel.*reparametrize.*where="
-    with pytest.raises(ValueError, match=message):
+def test_no_noisy_parameter_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"dense/kernel.*reparametrize.*where="):
         noise_injection(optax.sgd(0.1), 1.0, seed=0).init({"dense": {"kernel": jnp.ones((3, 2))}})
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])
 def test_a_seed_must_fit_32_bits(seed: int) -> None:
-    with pytest.raises(
-        ValueError, match=rf"seed is {seed}; wanted an integer from 0 to 4294967295"
-    ):
+    with pytest.raises(ValueError, match=rf"seed.*{seed}"):
         noise_injection(optax.sgd(0.1), 1.0, seed=seed)
 
 
 def test_clean_parameters_needs_a_noise_state() -> None:
     params = example_params()
-    with pytest.raises(ValueError, match="no state of noise_injection in opt_state"):
+    with pytest.raises(ValueError, match="opt_state"):
         clean_parameters(optax.sgd(0.1).init(params), params)
 
 
 def test_without_noise_the_parameters_are_those_of_the_inner_optimizer() -> None:
-    """Bit by bit, also where a step is larger than the scale that it changes."""
+    """Bit by bit, also for a step that is larger than the scale that it changes."""
     inner = optax.sgd(3.7, momentum=0.9)
     for stddev in (0, {"conv": None, "dense": None, "scaled": 0.0}):
         tx = noise_injection(inner, stddev, seed=0)
-        got = wanted = example_params()
-        state, inner_state = tx.init(got), inner.init(wanted)
+        got = expected = example_params()
+        state, inner_state = tx.init(got), inner.init(expected)
         for _ in range(3):
             got, state = step(tx, got, state, example_gradients())
-            wanted, inner_state = step(inner, wanted, inner_state, example_gradients())
-        assert_equal(got, wanted)
-        assert_equal(clean_parameters(state, got), wanted)
+            expected, inner_state = step(inner, expected, inner_state, example_gradients())
+        assert_equal(got, expected)
+        assert_equal(clean_parameters(state, got), expected)
 
 
-def with_scale(params: Any, scale: Any) -> Any:
-    node = params["scaled"]["kernel"]
-    return params | {"scaled": {"kernel": Scaled(node.kernel, scale, node.fan_in_axes)}}
-
-
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-def test_scales_that_were_changed_by_hand_stay_changed(dtype: Any) -> None:
-    """Up, down and in sign; and the others, which were not touched, are kept to the bit."""
-    factor = jnp.asarray([2, 0.5, -1, 0, 1, 1, 1, 1], dtype)
-    tx, params = noise_injection(optax.sgd(0.1), 0.5, seed=2), example_params(dtype)
-    before = params["scaled"]["kernel"].scale * jnp.asarray([1, 1, 1, 1, -1, 1, -1, 1], dtype)
-    params = with_scale(params, before)
-    visible, state = step(tx, params, tx.init(params), zeros(params))
-    visible = with_scale(visible, factor * visible["scaled"]["kernel"].scale)
-    for _ in range(2):
-        clean = clean_parameters(state, visible)["scaled"]["kernel"].scale
-        got, wanted = np.asarray(clean, np.float64), np.asarray(factor * before, np.float64)
-        # A division and a product by 1 + n, each rounded once in the storage type.
-        np.testing.assert_allclose(got, wanted, rtol=4 * float(jnp.finfo(dtype).eps))
-        np.testing.assert_array_equal(got[4:], wanted[4:])
-        visible, state = step(tx, visible, state, zeros(params))
-
-
-def test_scales_from_elsewhere_are_taken() -> None:
-    """Those of a checkpoint, before the first update: then there is no noise to divide out."""
+def test_edits_between_updates_are_lost() -> None:
+    """The clean values are those of the state, whatever happened to the parameters."""
     tx, params = noise_injection(optax.sgd(0.1), 0.5, seed=2), example_params()
-    restored = jax.tree.map(lambda p: p + 1, params)
-    assert_equal(clean_parameters(tx.init(params), restored), restored)
-    visible, state = step(tx, restored, tx.init(params), zeros(params))
-    assert_close(clean_parameters(state, visible), restored, FLOAT32)
+    visible, state = step(tx, params, tx.init(params), zeros(params))
+    edited = jax.tree.map(lambda leaf: leaf, visible)
+    node = visible["scaled"]["kernel"]
+    edited["scaled"]["kernel"] = Scaled(node.kernel, 2 * node.scale, node.fan_in_axes)
+    assert_equal(clean_parameters(state, edited), params)
+    expected, after = step(tx, visible, state, zeros(params))
+    visible, state = step(tx, edited, state, zeros(params))
+    assert_close(visible, expected)
+    assert_equal(state, after)

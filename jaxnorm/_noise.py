@@ -1,0 +1,414 @@
+"""Noise on the scale of each layer, drawn anew for each sample."""
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, Float, Key, PyTree, UInt
+
+from jaxnorm._checks import NONNEGATIVE, check_number
+from jaxnorm._layout import Layout, Setting, broadcast, flax_layout, kernels_by_path
+from jaxnorm._mesh import Split, device_slice, split_of, vary_alike, varying_axes, whole_shape
+from jaxnorm._node import Reparametrization
+from jaxnorm._numerics import promote
+from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries, named_leaves
+from jaxnorm._reparametrize import effective
+from jaxnorm._trace import KernelCall, run_layers
+
+#: A key, typed or raw, or an array with one key for each row.
+Keys = Key[Array, "..."] | UInt[Array, "..."]
+
+#: The numbers that share a draw: ``sample``, all positions of a unit in a sample; ``position``,
+#: none; ``step``, all samples and positions of a unit.
+Per = Literal["sample", "position", "step"]
+
+#: A pytree prefix of the parameters with their `jax.sharding.PartitionSpec`, or None.
+Specs = Any
+
+#: The least size of 1 + n: a draw of n = -1 leaves a millionth of the product.
+LEAST_FACTOR = 1e-6
+
+
+def with_scale_noise(
+    apply: Callable[..., Any],
+    stddev: Setting,
+    *,
+    layout: Layout = flax_layout,
+    per: Per = "sample",
+    free: Sequence[str] = (),
+    specs: Specs = None,
+) -> Callable[..., Any]:
+    """Adds noise to a model's scales: y = (1 + n) gamma w'x + beta, n ~ N(0, sigma^2).
+
+    The model is traced, and each kernel's product is multiplied by 1 + n before the bias is added.
+    The model itself is not changed. Call the result in training, and ``apply`` in evaluation.
+
+    Args:
+        apply: ``apply(params, *inputs)``, a model of any library as a function of plain parameters.
+            The rows of the minibatch are the first axis of the first input that is an array.
+            Whatever else ``apply`` does with its layers, `collect_preactivations` for example,
+            sees the noise.
+        stddev: sigma; a number, or a pytree prefix of the parameters with numbers and None (no
+            noise), as `linear_stddev` returns it. For a stack of layers that the model scans over,
+            an array may have one value per layer of the whole stack. Not differentiated.
+        layout: the kernels that have noise; ``exclude("^head/")`` leaves the classifier out.
+        per: ``"sample"`` draws per sample and unit, the same number at all positions of an image;
+            ``"position"`` draws for each number of the product; ``"step"`` draws per unit, the
+            same number for all samples, as `noise_injection` does (deep networks do not train
+            with it).
+        free: regular expressions, searched for in the ``/``-joined paths, of parameters that the
+            model uses as inputs (learned queries), as `traced_layout` takes them.
+        specs: inside shard_map and pmap, the `PartitionSpec` of each parameter: the ``in_specs``,
+            a pytree prefix of the parameters.
+
+    Returns:
+        ``noisy(key, params, *inputs)``. ``params`` may hold reparametrized kernels. ``key`` is one
+        key of any generator, or, unless ``per="step"``, an array with one key per row;
+        ``noisy(key, ...)`` equals ``noisy(jax.random.split(key, rows), ...)``. A draw depends only
+        on its row's key, the kernel's path, the layer in a stack, the place in the sample, and on
+        how often the model has used the kernel before: a kernel that is used twice has two
+        independent draws. Noise is computed in float32 or wider; types are kept. With a ``stddev``
+        of 0 or None the result equals that of ``apply`` to the bit. A `jax.checkpoint` of the model
+        is kept. Reverse-mode gradients exist to any order; ``jax.jvp`` of the result does not.
+
+    Raises:
+        TypeError: for a ``stddev`` that is no number.
+        ValueError: for a ``stddev`` that is negative or not finite, or an unknown ``per``. When
+            called: for another number of keys; if the layout constrains nothing; for a kernel that
+            the model does not multiply its input by, multiplies also in another form (its square,
+            say), or uses inside a loop other than a scan over stacked kernels with one layer per
+            turn (`jaxnorm.nnx.ScaleAndBias` has noise there); for a product whose first axis does
+            not count the rows; for a kernel whose split over devices is unknown (below).
+
+    Warns:
+        UserWarning: when called, as `collect_preactivations` does.
+
+    Every sample has the same draws on one device, under jit with any sharding, and, if each device
+    gets the keys of its rows out of ``jax.random.split(key, rows)``, under shard_map and pmap. No
+    communication is needed. Kernels that are split over devices inside shard_map or pmap (units,
+    experts, stages of a pipeline) need ``specs``: each device keeps its slice of the draws for the
+    whole kernel, and devices that split the fan-in share their draws. A checked shard_map refuses
+    a split kernel without ``specs``, except for the two cases that its types decide: a kernel
+    with one axis besides the fan-in, and inputs that are the same on all devices; and a product
+    that the model sums over the devices next. An unchecked shard_map and pmap have no such types:
+    without ``specs`` the devices' slices repeat the same draws.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> apply = lambda params, x: x @ params["kernel"] + params["bias"][None]
+        >>> params = {"kernel": jnp.eye(2), "bias": jnp.ones(2)}
+        >>> noisy = with_scale_noise(apply, 0.1)
+        >>> y = noisy(jax.random.key(0), params, jnp.ones((4096, 2)))
+        >>> f"{y.mean():.2f} {y.std():.2f}"
+        '2.00 0.10'
+
+    Source: Ikami et al. 2021, Eq. 7. The paper does not say which numbers share a draw. With one
+    draw per step, convolutional networks stay at chance on photographs; with one draw per sample
+    they do what the paper reports.
+    """
+    if per not in get_args(Per):
+        raise ValueError(f"per is {per!r}; wanted one of {', '.join(map(repr, get_args(Per)))}.")
+    check_stddev(stddev)
+
+    def noisy(key: Keys, params: PyTree, *inputs: Any) -> Any:
+        plain = effective(params)
+        kernels = _noisy_kernels(plain, layout, stddev, broadcast(specs, params, "specs"))
+        if not kernels:
+            return apply(plain, *inputs)
+        rows = _count_rows(inputs)
+        keys = _typed_keys(key, None if per == "step" else rows)
+
+        def visit(call: KernelCall, uses: dict[Path, Any]) -> tuple[Float[Array, "..."], Any]:
+            if call.path not in kernels:
+                return call.output if call.added is None else call.output + call.added, 0
+            use = uses.get(call.path, 0)
+            return _add_noise(call, kernels[call.path], keys, use, rows, per), use + 1
+
+        options: dict[str, Any] = {"apart": True, "sample_axes": per != "step", "free": free}
+        return run_layers(apply, plain, inputs, layout, visit, **options)[0]
+
+    return noisy
+
+
+class NoisyKernel(NamedTuple):
+    """A kernel whose products have noise.
+
+    Attributes:
+        stddev: sigma; a number, or one per layer of a stack.
+        kernel: the effective kernel, or this device's slice of it.
+        spec: its PartitionSpec; None if it is unknown.
+    """
+
+    stddev: Setting
+    kernel: Float[Array, "..."]
+    spec: PartitionSpec | None
+
+
+def _noisy_kernels(
+    plain: PyTree, layout: Layout, stddev: Setting, specs: PyTree
+) -> dict[Path, NoisyKernel]:
+    """Returns the kernels with noise by path; ``specs`` has the structure of the raw parameters."""
+    kernels, spec_at = dict(named_leaves(plain)), dict(named_entries(specs))
+    sigma = dict(named_leaves(broadcast(stddev, plain, "stddev")))
+    return {
+        path: NoisyKernel(sigma[path], kernels[path], _kernel_spec(spec_at[path]))
+        for path in kernels_by_path(layout, plain)
+        if not is_zero(sigma[path])
+    }
+
+
+def _kernel_spec(entry: Any) -> PartitionSpec | None:
+    """Returns the spec at a kernel, which in a node is that of the field of the kernel's shape."""
+    if isinstance(entry, Reparametrization):
+        return _kernel_spec(getattr(entry, entry.kernel_fields[0]))
+    spec: PartitionSpec | None = entry
+    return spec
+
+
+def _add_noise(
+    call: KernelCall, noisy: NoisyKernel, keys: Key[Array, "*rows"], use: Any, rows: int, per: Per
+) -> Float[Array, "..."]:
+    """Multiplies a layer's product by its noise and adds the bias that comes next."""
+    wide, kernel, split = promote(call.output), noisy.kernel, _kernel_split(call, noisy, keys)
+    turns = tuple(
+        turn + jax.lax.axis_index(split.get(axis, ())).astype(turn.dtype) * kernel.shape[axis]
+        for axis, turn in enumerate(call.turns)
+    )
+    sigma = jax.lax.stop_gradient(jnp.asarray(noisy.stddev).astype(wide.dtype))
+    layers = whole_shape(kernel.shape, split)[: len(turns)]
+    if sigma.shape != layers[: sigma.ndim]:
+        raise ValueError(
+            f"the stddev of the kernel {call.path!r} has the shape {sigma.shape}; wanted a number, "
+            f"or one value per layer of a stack that the model scans over: {layers}."
+        )
+    if per != "step" and call.sample_axis is None:
+        raise ValueError(
+            f"the product of the kernel {call.path!r} has the shape {wide.shape}, none of whose "
+            f"axes grows with the {rows} rows of the first input, so it is unknown which sample a "
+            "number belongs to. Keep the rows as the first axis of the first input and apart from "
+            "positions (with vmap, inside apply), write apply for any number of rows, or take "
+            "per='step', or None for this kernel in stddev."
+        )
+    samples = call.sample_axis  # None for per="step"
+    shape = tuple(
+        size if axis in (*call.units, samples) or per == "position" else 1
+        for axis, size in enumerate(wide.shape)
+    )
+    own_keys, units = layer_keys(keys, call.path, use, *turns), _unit_split(call, kernel, split)
+    noise = sigma[turns[: sigma.ndim]] * _normal(own_keys, shape, wide.dtype, samples, units)
+    return noisy_affine(wide, 1 + noise, call.added).astype(call.output.dtype)
+
+
+def _kernel_split(call: KernelCall, noisy: NoisyKernel, keys: Key[Array, "*rows"]) -> Split:
+    """Returns the axes of a kernel that are split over devices with the same keys."""
+    _, kernel, spec = noisy
+    mesh_axes = varying_axes(kernel) - varying_axes(keys) - call.mesh.summed
+    axes = [] if mesh_axes & call.mesh.shared else _free_axes(call, kernel)
+    return split_of(f"the kernel {call.path!r}", kernel, spec, mesh_axes, axes)
+
+
+def _free_axes(call: KernelCall, kernel: Any) -> list[int]:
+    """Returns the axes of a kernel that are no fan-in: of layers, groups and units."""
+    return [axis for axis in range(kernel.ndim) if axis - kernel.ndim not in (call.fan_in or ())]
+
+
+def _unit_split(call: KernelCall, kernel: Any, split: Split) -> Split:
+    """Returns the axes of a product that are split because its kernel's units are."""
+    if not split:
+        return {}
+    units = _free_axes(call, kernel)[len(call.turns) :]
+    axes = call.units if len(units) == 1 and not call.turns else call.unit_axes or ()
+    if call.fan_in is None or len(axes) != len(units):
+        raise ValueError(
+            f"the kernel {call.path!r} of shape {kernel.shape} is split over devices, and the "
+            "model reshapes or transposes it before it multiplies, so the slices of the draws are "
+            "unknown; wanted the kernel in products as it is. Or give each device keys of its own."
+        )
+    return {place: split[axis] for axis, place in zip(units, axes, strict=True) if axis in split}
+
+
+def _count_rows(inputs: tuple[Any, ...]) -> int:
+    """Returns the length of the first array."""
+    lengths = [x.shape[0] for x in jax.tree.leaves(inputs) if getattr(x, "ndim", 0)]
+    return lengths[0] if lengths else 1
+
+
+def _typed_keys(key: Keys, rows: int | None) -> Key[Array, "..."]:
+    """Returns one typed key per row, or the one key of a step if ``rows`` is None."""
+    is_typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    keys = key if is_typed else jax.random.wrap_key_data(key)
+    if rows is None and keys.ndim:
+        raise ValueError(
+            f"got keys of shape {keys.shape} for per='step', which draws once for all rows; wanted "
+            "a single key."
+        )
+    if rows is not None and keys.ndim == 0:
+        keys = jax.random.split(keys, rows)
+    if rows is not None and keys.shape != (rows,):
+        raise ValueError(
+            f"got keys of shape {keys.shape} for {rows} rows; wanted one key per row, or one key."
+        )
+    return _threefry(keys)
+
+
+def _threefry(keys: Key[Array, "*rows"]) -> Key[Array, "*rows"]:
+    """Converts keys to the one generator whose draws do not depend on sharding or vmap."""
+    if str(jax.random.key_impl(keys)) == "threefry2x32":
+        return keys
+    words = jax.random.key_data(keys)
+    result: Key[Array, "*rows"] = jax.random.wrap_key_data(words[..., :2], impl="threefry2x32")
+    for number in range(2, words.shape[-1]):
+        result = _fold_in(result, words[..., number])
+    return result
+
+
+def layer_keys(keys: Key[Array, "*rows"], path: Path, *numbers: Any) -> Key[Array, "*rows"]:
+    """Folds a kernel's path into keys, then its earlier uses and its place in stacks of layers."""
+    for number in (zlib.crc32(str(path).encode()), *numbers):
+        keys = _fold_in(keys, number)
+    return keys
+
+
+def _fold_in(keys: Key[Array, "*rows"], number: Any) -> Key[Array, "*rows"]:
+    numbers = jnp.broadcast_to(jnp.asarray(number, jnp.uint32), keys.shape)
+    fold_in = jax.random.fold_in if keys.ndim == 0 else jax.vmap(jax.random.fold_in)
+    folded: Key[Array, "*rows"] = fold_in(keys, numbers)
+    return folded
+
+
+def _normal(
+    keys: Key[Array, "*rows"],
+    shape: tuple[int, ...],
+    dtype: Any,
+    sample_axis: int | None,
+    split: Split,
+) -> Float[Array, "..."]:
+    """Draws standard normal numbers.
+
+    Args:
+        keys: one per index of the sample axis; a single key without such an axis.
+        shape: the shape of the result; 1 along axes that share a draw.
+        dtype: the type of the result.
+        sample_axis: the axis of the samples; None if all samples share their draws.
+        split: the axes of which this device has a slice; it draws the whole ones.
+    """
+    whole = whole_shape(shape, split)
+    if sample_axis is None:
+        return device_slice(jax.random.normal(keys, whole, dtype), shape, split)
+    of_sample = whole[:sample_axis] + whole[sample_axis + 1 :]
+    draws = jax.vmap(lambda key: jax.random.normal(key, of_sample, dtype))(keys)
+    return device_slice(jnp.moveaxis(draws, 0, sample_axis), shape, split)
+
+
+def noisy_affine(
+    x: Float[Array, "..."], factor: Float[Array, "..."], bias: Float[Array, "..."] | None
+) -> Float[Array, "..."]:
+    """Computes (1 + n) x + beta, with a gradient of beta that costs no memory traffic.
+
+    For a cotangent g, the gradient of x is g (1 + n) and that of beta is the sum of g. JAX makes
+    both from g, and compilers then write g to memory beside g (1 + n): on a TPU a step of float32
+    convolutions moves half as many bytes again. Here the gradient of beta is the sum of
+    g (1 + n) / (1 + n). It is summed in beta's type, so that devices reduce it together with the
+    gradients of the kernels, which have that type too.
+
+    Args:
+        x: the product of a kernel, in float32 or wider.
+        factor: 1 + n, of the rank of ``x``; it has no gradient.
+        bias: beta, of that rank and of any floating-point type; None for no bias.
+    """
+    if bias is None:
+        return x * factor
+    factor = jnp.where(jnp.abs(factor) < LEAST_FACTOR, LEAST_FACTOR, factor)
+    x, factor, bias = vary_alike(x, factor, bias)
+    shape = jnp.broadcast_shapes(x.shape, bias.shape)
+    if shape != x.shape:
+        return x * factor + promote(bias, x)
+    return _affine(x, factor, promote(jnp.broadcast_to(bias, shape), x))
+
+
+@jax.custom_vjp
+def _affine(x: Array, factor: Array, bias: Array) -> Array:
+    return x * factor + bias
+
+
+def _forward(x: Array, factor: Array, bias: Array) -> tuple[Array, Array]:
+    return x * factor + bias, factor
+
+
+def _backward(factor: Array, cotangent: Array) -> tuple[Array, None, Array]:
+    gradient = cotangent * factor
+    return gradient, None, gradient / factor
+
+
+_affine.defvjp(_forward, _backward)
+
+
+def linear_stddev(
+    stddev: float,
+    apply: Callable[..., Any],
+    params: PyTree,
+    *inputs: Any,
+    layout: Layout = flax_layout,
+    free: Sequence[str] = (),
+) -> PyTree:
+    """Noise of residual networks: (l / L) sigma for the l-th of L layers in execution order.
+
+    Args:
+        stddev: sigma of the last layer.
+        apply: ``apply(params, *inputs)``, the model as a function of plain parameters; it is traced
+            and not run, so parameters and inputs may be shapes.
+        params: the parameters, or their shapes; kernels may be reparametrized.
+        *inputs: a minibatch, or its shape, and whatever else ``apply`` takes.
+        layout: the kernels that count as layers.
+        free: regular expressions, searched for in the ``/``-joined paths, of parameters that the
+            model uses as inputs (learned queries), as `traced_layout` takes them.
+
+    Returns:
+        A tree for `with_scale_noise` and `noise_injection`: a number at each kernel, None
+        elsewhere. Layers are counted in the order in which they run, not by their names.
+
+    Raises:
+        ValueError: as `collect_preactivations` does, and for a stack of layers that the model scans
+            over, which one number cannot describe.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> params = {"last": {"kernel": jnp.eye(2)}, "zeroth": {"kernel": jnp.eye(2)}}
+        >>> apply = lambda params, x: x @ params["zeroth"]["kernel"] @ params["last"]["kernel"]
+        >>> linear_stddev(1.0, apply, params, jnp.ones((4, 2)))
+        {'last': {'kernel': 1.0}, 'zeroth': {'kernel': 0.5}}
+
+    Source: Ikami et al. 2021, section 4.3 (linear noise).
+    """
+    layers: dict[Path, tuple[int, ...]] = {}
+
+    def run(params: PyTree, *inputs: Any) -> None:
+        visit = lambda call, _: (call.output, None)  # noqa: E731
+        _, results = run_layers(apply, params, inputs, layout, visit, free=free)
+        layers.update({path: axes for path, (_, axes) in results.items()})
+
+    jax.eval_shape(run, params, *inputs)
+    if stacked := [path for path, axes in layers.items() if axes]:
+        raise ValueError(
+            f"the kernels {listed(stacked)} are stacks of layers that the model scans over, and "
+            "linear_stddev gives each kernel one number; wanted one per layer. Leave them out of "
+            "the layout, and give with_scale_noise an array with one value per layer for them."
+        )
+    levels = {path: stddev * (number + 1) / len(layers) for number, path in enumerate(layers)}
+    return map_entries(lambda path, _: levels.get(path), params)
+
+
+def check_stddev(stddev: Setting) -> None:
+    """Raises for entries of a setting that are not None, nor finite numbers of at least 0."""
+    for path, value in named_leaves(stddev):
+        name = f"stddev for the parameter {path!r}" if path else "stddev"
+        if not is_absent(value):
+            check_number(value, NONNEGATIVE, name, "or a tree of numbers and None")
+
+
+def is_zero(stddev: Setting) -> bool:
+    """Returns True for None and for a Python number 0, which are known before tracing."""
+    return stddev is None or (isinstance(stddev, (int, float)) and stddev == 0)
