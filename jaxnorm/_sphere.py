@@ -23,6 +23,7 @@ from jaxnorm._layout import (
     map_kernels,
     refuse_coordinates,
 )
+from jaxnorm._mesh import varying_axes
 from jaxnorm._node import Axes
 from jaxnorm._numerics import ROUNDING_ERRORS, nonzero, promote, rounding_floor
 
@@ -270,7 +271,7 @@ def check_sphere(kernel: Any, axes: Axes, centered: bool, name: str) -> None:
 
 def _warn_of_shards(kernel: Any, axes: Axes, name: str) -> None:
     """Warns of a kernel that is a shard inside shard_map: its sums are the shard's own."""
-    varying = _varying_axes(kernel)
+    varying = varying_axes(kernel) if isinstance(kernel, jax.Array) else None
     if varying:
         warnings.warn(
             f"{name} varies along the mesh axes {tuple(sorted(varying))} inside shard_map, so each "
@@ -280,9 +281,3 @@ def _warn_of_shards(kernel: Any, axes: Axes, name: str) -> None:
             UserWarning,
             stacklevel=1,
         )
-
-
-def _varying_axes(kernel: Any) -> frozenset[str]:
-    aval = jax.typeof(kernel) if isinstance(kernel, jax.Array) else None
-    axes: frozenset[str] = getattr(getattr(aval, "mat", aval), "varying", frozenset())
-    return axes
