@@ -13,6 +13,7 @@ from jaxnorm._layout import Layout, kernels_by_path, layout_by
 from jaxnorm._node import Axes, is_node
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._reparametrize import effective
+from jaxnorm._trace import samples
 from jaxnorm._trace.interpret import Collected, Layer, Program, Turns, trace
 from jaxnorm._trace.mesh import MeshAxes, product_mesh_axes
 from jaxnorm._trace.rules import Facts
@@ -274,7 +275,7 @@ def run_layers(
     biases, rows = _private_biases(program), dict[int, int]()
     mesh_axes = product_mesh_axes(program)
     if sample_axes:
-        rows = _sample_axes(program, lambda x: trace(apply, plain, x, kernels, free), inputs)
+        rows = samples.sample_axes(program, lambda x: trace(apply, plain, x, kernels, free), inputs)
 
     def replace(
         layer: Layer, operands: list[Any], result: Any, collected: Collected, turns: Turns
@@ -402,63 +403,3 @@ def _warn_of_opened(opened: list[Path]) -> None:
         UserWarning,
         stacklevel=1,
     )
-
-
-def _sample_axes(
-    program: Program, trace_again: Callable[[tuple[Any, ...]], Program], inputs: tuple[Any, ...]
-) -> dict[int, int]:
-    """Returns the axis of each layer's result that counts rows: the one that grows with them.
-
-    The rows are the first axis of the first input array. Other arrays of as many rows count the
-    same rows if they are in the same argument, or if the model cannot be traced with more of them.
-    """
-    rows, tied, others = _row_leaves(inputs)
-
-    def traced(factors: dict[int, int]) -> Program | None:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return trace_again(_resized(inputs, factors))
-        except Exception:  # Whatever a model raises at a batch size that it is not written for.
-            return None
-
-    every = dict.fromkeys((*tied, *others), 2)
-    doubled = traced(every)
-    if others:
-        tied += [i for i in others if doubled and traced({**every, i: 3}) is None]
-        doubled = traced(dict.fromkeys(tied, 2))
-    return _grown_axes(program, doubled, rows) if doubled else {}
-
-
-def _grown_axes(program: Program, doubled: Program, rows: int) -> dict[int, int]:
-    axes: dict[int, int] = {}
-    for place, layer in program.layers.items():
-        other = doubled.layers.get(place)
-        if other is None or other.product.form.path != layer.product.form.path:
-            return {}
-        shapes = (x.equation.outvars[0].aval.shape for x in (layer, other))
-        grown = [(i, a, b) for i, (a, b) in enumerate(zip(*shapes, strict=True)) if a != b]
-        if len(grown) == 1 and grown[0][1:] == (rows, 2 * rows):
-            axes[id(layer)] = grown[0][0]
-    return axes
-
-
-def _row_leaves(inputs: tuple[Any, ...]) -> tuple[int, list[int], list[int]]:
-    """Returns the number of rows, and the leaves of as many in the first and other arguments."""
-    arguments = [number for number, x in enumerate(inputs) for _ in jax.tree.leaves(x)]
-    lengths = {i: x.shape[0] for i, x in enumerate(jax.tree.leaves(inputs)) if jnp.ndim(x)}
-    first = next(iter(lengths), 0)
-    rows = lengths.get(first, 1)
-    leaves = [i for i, length in lengths.items() if length == rows]
-    tied = [i for i in leaves if arguments[i] == arguments[first]]
-    return rows, tied, [i for i in leaves if i not in tied]
-
-
-def _resized(inputs: tuple[Any, ...], factors: dict[int, int]) -> tuple[Any, ...]:
-    """Returns the inputs, with shapes of more rows in the place of some leaves."""
-    leaves, structure = jax.tree.flatten(inputs)
-    for i, factor in factors.items():
-        aval = jax.typeof(leaves[i])
-        leaves[i] = aval.update(shape=(aval.shape[0] * factor, *aval.shape[1:]))
-    resized: tuple[Any, ...] = jax.tree.unflatten(structure, leaves)
-    return resized

@@ -5,22 +5,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax.numpy as jnp
-
 from jaxnorm._paths import Path
-from jaxnorm._trace.values import (
-    BROADCAST,
-    CONSTANT,
-    INPUT,
-    PARTIAL,
-    Dim,
-    Factor,
-    Product,
-    Use,
-    Value,
-    View,
-    sources,
-)
+from jaxnorm._trace.values import CONSTANT, INPUT, Product, Use, Value, sources
+from jaxnorm._trace.views import BROADCAST, PARTIAL, VIEWS, Dim, Factor, View
 
 PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
 SUMS = ("add", "add_any")
@@ -30,10 +17,6 @@ _ELEMENTWISE = (
     "add add_any and atan2 clamp concatenate div dynamic_update_slice eq gather ge gt le lt max "
     "min mul ne nextafter or pow rem scatter scatter_add scatter-add select_n sub xor"
 )
-_IDENTITIES = (
-    "copy copy_p name pcast pvary reduce_precision reshard sharding_constraint stop_gradient"
-)
-
 #: Indices of an einsum of three operands or more, in the name that its equations are traced under.
 _EINSUM = re.compile(r"[^,()/>-]*(?:,[^,()/>-]*){2,}(?:->[^,()/]*)?")
 
@@ -96,63 +79,6 @@ def transfer(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
 
 
 # Views.
-
-
-def _transposed(view: View, equation: Any, shape: tuple[int, ...]) -> View:
-    return view.with_dims(view.dims[axis] for axis in equation.params["permutation"])
-
-
-def _squeezed(view: View, equation: Any, shape: tuple[int, ...]) -> View:
-    removed = equation.params["dimensions"]
-    return view.with_dims(dim for axis, dim in enumerate(view.dims) if axis not in removed)
-
-
-def _broadcast(view: View, equation: Any, shape: tuple[int, ...]) -> View:
-    before = equation.invars[0].aval.shape
-    dims: list[Dim] = [(Factor(BROADCAST, size),) for size in shape]
-    for axis, place in enumerate(equation.params["broadcast_dimensions"]):
-        if shape[place] == before[axis]:
-            dims[place] = view.dims[axis]
-    return view.with_dims(dims)
-
-
-def _sliced(view: View, equation: Any, shape: tuple[int, ...]) -> View:
-    before = equation.invars[0].aval.shape
-    axes = zip(view.dims, before, shape, strict=True)
-    return view.with_dims(d if old == new else (Factor(PARTIAL, new),) for d, old, new in axes)
-
-
-def _reshaped(view: View, equation: Any, shape: tuple[int, ...]) -> View | None:
-    # `vmap` of a convolution transposes its kernel with the reshape.
-    order = equation.params["dimensions"] or range(len(view.dims))
-    return view.with_dims(view.dims[axis] for axis in order).reshaped(shape)
-
-
-def _reversed(view: View, equation: Any, shape: tuple[int, ...]) -> View:
-    def turned(dim: Dim) -> Dim:
-        return tuple(factor._replace(reversed=not factor.reversed) for factor in dim)
-
-    axes = equation.params["dimensions"]
-    return view.with_dims(turned(d) if i in axes else d for i, d in enumerate(view.dims))
-
-
-def _cast(view: View, equation: Any, shape: tuple[int, ...]) -> View | None:
-    """A cast to integers rounds, and is no view."""
-    dtypes = equation.invars[0].aval.dtype, equation.params["new_dtype"]
-    return view if all(jnp.issubdtype(dtype, jnp.inexact) for dtype in dtypes) else None
-
-
-#: ``(view, equation, shape of the result) -> view``; None for a result that is no view.
-VIEWS: dict[str, Callable[[View, Any, tuple[int, ...]], View | None]] = {
-    "transpose": _transposed,
-    "squeeze": _squeezed,
-    "broadcast_in_dim": _broadcast,
-    **dict.fromkeys(("slice", "dynamic_slice", "split"), _sliced),
-    "reshape": _reshaped,
-    "rev": _reversed,
-    "convert_element_type": _cast,
-    **dict.fromkeys(_IDENTITIES.split(), lambda view, equation, shape: view),
-}
 
 
 def _view(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:

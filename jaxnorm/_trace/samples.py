@@ -1,0 +1,71 @@
+"""Sample axes: the axes of a program's products that count the rows of the inputs."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from jaxnorm._trace.interpret import Program
+
+
+def sample_axes(
+    program: Program, trace_again: Callable[[tuple[Any, ...]], Program], inputs: tuple[Any, ...]
+) -> dict[int, int]:
+    """Returns the axis of each layer's result that counts rows: the one that grows with them.
+
+    The rows are the first axis of the first input array. Other arrays of as many rows count the
+    same rows if they are in the same argument, or if the model cannot be traced with more of them.
+    """
+    rows, tied, others = _row_leaves(inputs)
+
+    def traced(factors: dict[int, int]) -> Program | None:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return trace_again(_resized(inputs, factors))
+        except Exception:  # Whatever a model raises at a batch size that it is not written for.
+            return None
+
+    every = dict.fromkeys((*tied, *others), 2)
+    doubled = traced(every)
+    if others:
+        tied += [i for i in others if doubled and traced({**every, i: 3}) is None]
+        doubled = traced(dict.fromkeys(tied, 2))
+    return _grown_axes(program, doubled, rows) if doubled else {}
+
+
+def _grown_axes(program: Program, doubled: Program, rows: int) -> dict[int, int]:
+    """Returns the axes that are twice as long in the second program; none if the layers differ."""
+    axes: dict[int, int] = {}
+    for place, layer in program.layers.items():
+        other = doubled.layers.get(place)
+        if other is None or other.product.form.path != layer.product.form.path:
+            return {}
+        shapes = (x.equation.outvars[0].aval.shape for x in (layer, other))
+        grown = [(i, a, b) for i, (a, b) in enumerate(zip(*shapes, strict=True)) if a != b]
+        if len(grown) == 1 and grown[0][1:] == (rows, 2 * rows):
+            axes[id(layer)] = grown[0][0]
+    return axes
+
+
+def _row_leaves(inputs: tuple[Any, ...]) -> tuple[int, list[int], list[int]]:
+    """Returns the number of rows, and the leaves of as many in the first and other arguments."""
+    arguments = [number for number, x in enumerate(inputs) for _ in jax.tree.leaves(x)]
+    leaves = enumerate(jax.tree.leaves(inputs))
+    lengths = {i: x.shape[0] for i, x in leaves if getattr(x, "ndim", 0)}
+    first = next(iter(lengths), 0)
+    rows = lengths.get(first, 1)
+    candidates = [i for i, length in lengths.items() if length == rows]
+    tied = [i for i in candidates if arguments[i] == arguments[first]]
+    return rows, tied, [i for i in candidates if i not in tied]
+
+
+def _resized(inputs: tuple[Any, ...], factors: dict[int, int]) -> tuple[Any, ...]:
+    """Returns the inputs, with shapes of more rows in the place of some leaves."""
+    leaves, structure = jax.tree.flatten(inputs)
+    for i, factor in factors.items():
+        aval = jax.typeof(leaves[i])
+        leaves[i] = aval.update(shape=(aval.shape[0] * factor, *aval.shape[1:]))
+    resized: tuple[Any, ...] = jax.tree.unflatten(structure, leaves)
+    return resized
