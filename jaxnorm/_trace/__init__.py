@@ -5,6 +5,7 @@ from jaxnorm._trace.interpret import is_flag as is_flag
 from jaxnorm._trace.interpret import trace as trace
 from jaxnorm._trace.queries import Apply as Apply
 from jaxnorm._trace.queries import KernelCall as KernelCall
+from jaxnorm._trace.queries import MarkedLayer as MarkedLayer
 from jaxnorm._trace.queries import first_layer as first_layer
 from jaxnorm._trace.queries import marked_layers as marked_layers
 from jaxnorm._trace.queries import run_layers as run_layers

@@ -9,8 +9,10 @@ from flax import nnx
 
 from jaxnorm._fold import fold_into_kernel
 from jaxnorm._numerics import promote
+from jaxnorm._paths import Path
+from jaxnorm._trace import MarkedLayer
 from jaxnorm.nnx._batch_norm import BatchNorm, PopulationNorm
-from jaxnorm.nnx._followed import Followed, followed_layers, has_own_call
+from jaxnorm.nnx._followed import followed_layers, has_own_call
 from jaxnorm.nnx._modules import ModulePath, check_module, clone, exchange, set_bias
 from jaxnorm.nnx._scale_and_bias import Identity, ScaleAndBias
 
@@ -118,9 +120,9 @@ def replace_batch_norm(
     norms = _batch_norms(copy)
     is_traced = with_ is scale_and_bias and (inputs or keywords)
     followed = _carried_by_kernels(copy, norms, inputs, keywords) if is_traced else {}
-    modules: dict[ModulePath, Any] = dict(nnx.iter_modules(copy))
-    for path, place in followed.items():
-        _add_bias(modules[place.layer], norms[path])
+    modules = _modules_by_kernel(copy)
+    for path, layer in followed.items():
+        _add_bias(modules[layer.kernel], norms[path])
     replacements = {
         id(norm): _identity(norm) if path in followed else with_(norm)
         for path, norm in norms.items()
@@ -162,9 +164,9 @@ def fold_batch_norm(model: nnx.Module, *inputs: Any, **keywords: Any) -> FoldedM
     copy = clone(model)
     norms = _batch_norms(copy)
     followed = followed_layers(copy, list(norms), inputs, keywords, train=False, running=True)
-    modules: dict[ModulePath, Any] = dict(nnx.iter_modules(copy))
-    for path, place in followed.items():
-        _fold_into(modules[place.layer], norms[path], place)
+    modules = _modules_by_kernel(copy)
+    for path, layer in followed.items():
+        _fold_into(modules[layer.kernel], norms[path], layer)
     copy = exchange(copy, {id(norms[path]): _identity(norms[path]) for path in followed})
     copy.eval()
     return FoldedModel(copy, [path for path in norms if path not in followed])
@@ -191,7 +193,7 @@ def _carried_by_kernels(
     norms: dict[ModulePath, Any],
     inputs: tuple[Any, ...],
     keywords: dict[str, Any],
-) -> dict[ModulePath, Followed]:
+) -> dict[ModulePath, MarkedLayer]:
     """Returns the layers whose kernels can carry the scale of the normalization that follows.
 
     The normalization follows in training and in evaluation; its scale is 1, and no other layer has
@@ -210,9 +212,9 @@ def _carried_by_kernels(
     affine = {path: [v for v in (n.scale, n.bias) if v is not None] for path, n in norms.items()}
     owners = Counter(id(variable) for variables in affine.values() for variable in variables)
     return {
-        path: place
-        for path, place in evaluated.items()
-        if trained.get(path) == place
+        path: layer
+        for path, layer in evaluated.items()
+        if trained.get(path) == layer
         and (norms[path].scale is None or bool(jnp.all(norms[path].scale[...] == 1)))
         and all(owners[id(variable)] == 1 for variable in affine[path])
     }
@@ -228,19 +230,24 @@ def _add_bias(layer: Any, batch_norm: Normalization) -> None:
     set_bias(layer, total.astype(bias.dtype), batch_norm.bias)
 
 
-def _fold_into(layer: Any, norm: Normalization, place: Followed) -> None:
-    """Writes a normalization into the kernel and bias of the layer that it follows."""
-    variables = (layer.bias, norm.mean, norm.var, norm.scale, norm.bias)
+def _modules_by_kernel(model: nnx.Module) -> dict[Path, Any]:
+    """Returns all modules by the path that a kernel of theirs has."""
+    return {Path(map(str, (*path, "kernel"))): module for path, module in nnx.iter_modules(model)}
+
+
+def _fold_into(module: Any, norm: Normalization, layer: MarkedLayer) -> None:
+    """Writes a normalization into the kernel and bias of the module that it follows."""
+    variables = (module.bias, norm.mean, norm.var, norm.scale, norm.bias)
     arrays = [None if variable is None else variable[...] for variable in variables]
     try:
         folded = fold_into_kernel(
-            layer.kernel[...], *arrays, fan_in_axes=place.fan_in, epsilon=norm.epsilon
+            module.kernel[...], *arrays, fan_in_axes=layer.fan_in, epsilon=norm.epsilon
         )
     except ValueError as error:
-        error.add_note(f"The error was raised for the layer {'/'.join(map(str, place.layer))!r}.")
+        error.add_note(f"The error was raised for {layer.kernel!r}.")
         raise
-    layer.kernel = layer.kernel.replace(folded.kernel)
-    set_bias(layer, folded.bias, norm.bias)
+    module.kernel = module.kernel.replace(folded.kernel)
+    set_bias(module, folded.bias, norm.bias)
 
 
 def _identity(norm: Normalization) -> nnx.Module:

@@ -1,14 +1,13 @@
 """Layers that a normalization directly follows, from the model's program."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jaxnorm._node import Axes
 from jaxnorm._paths import Path
-from jaxnorm._trace import MARK, is_flag, marked_layers, trace
+from jaxnorm._trace import MARK, MarkedLayer, is_flag, marked_layers, trace
 from jaxnorm.nnx._batch_norm import BatchNorm, PopulationNorm
 from jaxnorm.nnx._functionalize import with_flags
 from jaxnorm.nnx._modules import ModulePath, clone, exchange, set_bias
@@ -16,13 +15,6 @@ from jaxnorm.nnx._modules import ModulePath, clone, exchange, set_bias
 #: Calls that normalize and do nothing else.
 _CALLS = [kind.__call__ for kind in (nnx.BatchNorm, BatchNorm, PopulationNorm)]
 _LAYERS = (nnx.Linear, nnx.Conv, nnx.ConvTranspose)
-
-
-class Followed(NamedTuple):
-    """Layer that a normalization follows: its path, and its kernel's fan-in axes."""
-
-    layer: ModulePath
-    fan_in: Axes
 
 
 def has_own_call(normalization: Any) -> bool:
@@ -37,7 +29,7 @@ def followed_layers(
     keywords: dict[str, Any],
     train: bool,
     running: bool = False,
-) -> dict[ModulePath, Followed]:
+) -> dict[ModulePath, MarkedLayer]:
     """Returns the layer of each normalization that directly follows a Linear, Conv, ConvTranspose.
 
     Directly: its input is the layer's output, bias included, with the units in their order on the
@@ -54,11 +46,11 @@ def followed_layers(
             statistics of the batch then follows no layer.
     """
     marked, names = _marked(model, normalizations, running)
-    layers = {
-        Path(map(str, path)): path
+    kernels = [
+        Path(map(str, (*path, "kernel")))
         for path, layer in nnx.iter_modules(marked)
         if isinstance(layer, _LAYERS)
-    }
+    ]
     marked.train() if train else marked.eval()
     graph, state = nnx.split(marked)
     inputs, options = with_flags(marked, inputs, keywords, train, override=True)
@@ -71,10 +63,9 @@ def followed_layers(
         # Values that the model stores count as outputs: they read their operands too.
         return output, nnx.to_pure_dict(nnx.state(bound, nnx.Not(nnx.Param)))
 
-    kernels = [Path((*layer, "kernel")) for layer in layers]
     program = trace(run, nnx.to_pure_dict(state), (arrays, *inputs), kernels)
     return {
-        names[name]: Followed(layers[Path(layer.kernel[:-1])], layer.fan_in)
+        names[name]: layer
         for name, layer in marked_layers(program).items()
         if name and layer.bias == layer.kernel.beside("bias")
     }
