@@ -1,6 +1,9 @@
-"""What every function of kernels refuses alike: nothing to do, single weights, and no radius."""
+"""Table of wrong calls: each raises an error of one line that names argument, path and value."""
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from operator import attrgetter, matmul
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,177 +11,251 @@ import numpy as np
 import optax
 import pytest
 
-from jaxnorm import (
-    CenteredWeightNormalized,
-    LinearlyConstrained,
-    Scaled,
-    WeightStandardized,
-    centered_gradient,
-    constrain,
-    constraint_drift,
-    linearly_constrain,
-    metrics,
-    noise_injection,
-    project,
-    project_to_sphere,
-    propagate_normalization,
-    reparametrize,
-    sphere_init,
-    sphere_projection,
-    stiefel_projection,
+import jaxnorm as jn
+from jaxnorm.theory import cwo, lcw, vcl
+
+
+class Refusal(NamedTuple):
+    """Wrong call.
+
+    Attributes:
+        error: the exact type of the exception.
+        named: parts of its message, separated by ``|``.
+        call: the call.
+    """
+
+    error: type[Exception]
+    named: str
+    call: Callable[[], object]
+
+
+def value(named: str, function: Any, *args: Any, **kwargs: Any) -> Refusal:
+    return Refusal(ValueError, named, partial(function, *args, **kwargs))
+
+
+def kind(named: str, function: Any, *args: Any, **kwargs: Any) -> Refusal:
+    return Refusal(TypeError, named, partial(function, *args, **kwargs))
+
+
+def number(argument: str, function: Any, x: Any, path: str = "") -> Refusal:
+    """Refusal of one number: a TypeError if it is not real, else a ValueError."""
+    if isinstance(x, (str, bool, complex)):
+        return kind(f"{argument} is {x!r}|{path}", function, x)
+    return value(f"{argument} is {np.asarray(x).item()}|{path}", function, x)
+
+
+SGD, KEY = optax.sgd(0.1), jax.random.key(0)
+NAN, INF = float("nan"), float("inf")
+KERNEL, THIN, STACK = jnp.ones((4, 3)), jnp.ones((1, 5)), jnp.ones((3, 4, 4))
+LAYER = {"kernel": KERNEL, "bias": jnp.ones(3)}
+PARAMS = {"conv": {"kernel": jnp.ones((3, 3, 2, 4))}, "dense": LAYER}
+ZEROS = PARAMS | {"dense": {"kernel": 0 * KERNEL}}
+NODE, RAW = jn.Scaled.from_kernel(KERNEL, -2), jn.reparametrize(PARAMS, jn.Scaled)
+SPECTRAL = {"kernel": jn.SpectrallyNormalized.from_kernel(KERNEL, -2)}
+
+
+def init(transform: Any, params: Any, **options: Any) -> object:
+    return transform(**options).init(params)
+
+
+def update_without_params(params: Any, tx: Any) -> object:
+    return tx.update(params, tx.init(params))
+
+
+def inject_noise(stddev: Any) -> object:
+    return jn.noise_injection(SGD, stddev, seed=0).init(RAW)
+
+
+def project_radius(squared_radius: Any) -> object:
+    return jn.project(PARAMS, squared_radius=squared_radius)
+
+
+def project_by(axes: Any) -> object:
+    return jn.project({"b": jnp.ones(3), "w": KERNEL}, layout=lambda params: axes)
+
+
+def layer_with(name: str, layer: Any, x: Any) -> object:
+    return layer(3, **{name: x})
+
+
+def moments(units: int) -> jn.Moments:
+    return jn.Moments(jnp.zeros(units), jnp.ones(units), jnp.float32(4))
+
+
+CENTERED = partial(init, jn.centered_gradient)
+SPHERE, STIEFEL = (partial(init, tx) for tx in (jn.sphere_projection, jn.stiefel_projection))
+CONSTRAIN = partial(jn.constrain, optimizer=SGD)
+LINEARLY, PROPAGATE = (
+    partial(method, optimizer=SGD) for method in (jn.linearly_constrain, jn.propagate_normalization)
 )
-from jaxnorm.theory import cwo
-
-SGD = optax.sgd(0.1)
-#: Functions of a tree of parameters.
-OF_TREES = {
-    "project": project,
-    "constraint_drift": constraint_drift,
-    "metrics": metrics,
-    "centered_gradient": lambda params: centered_gradient().init(params),
-    "sphere_projection": lambda params: sphere_projection().init(params),
-    "stiefel_projection": lambda params: stiefel_projection().init(params),
-    "reparametrize": lambda params: reparametrize(params, Scaled),
-    "constrain": lambda params: constrain(params, SGD),
-    "linearly_constrain": lambda params: linearly_constrain(params, SGD),
-    "propagate_normalization": lambda params: propagate_normalization(params, SGD),
-}
-
-
-@pytest.mark.parametrize("name", OF_TREES)
-def test_what_would_do_nothing_raises_with_the_paths(name: str) -> None:
-    params = {"dense": {"weight": jnp.ones((3, 2)), "bias": jnp.ones(2)}}
-    with pytest.raises(
-        ValueError, match=r"constrains no.*: dense/bias, dense/weight.*torch_layout"
-    ):
-        OF_TREES[name](params)
-    with pytest.raises(ValueError, match=r"constrains no parameter.*\(there are none\)"):
-        OF_TREES[name]({})
-
-
-CENTERING = (LinearlyConstrained, CenteredWeightNormalized, WeightStandardized)
-#: What centers: of trees, whose errors name the leaf, and of one kernel.
-OF_THE_LEAF = ("project", "centered_gradient", "sphere_projection", "constrain")
-OF_ONE_KERNEL = {
-    "project_to_sphere": lambda kernel: project_to_sphere(kernel, 0),
-    "sphere_init": lambda kernel: sphere_init()(jax.random.key(0), kernel.shape),
-    "constrained_step": lambda kernel: cwo.constrained_step(kernel.T, kernel.T, 0.1),
-    **{kind.__name__: lambda k, kind=kind: kind.from_kernel(k, -2) for kind in CENTERING},
-}
-
-
-@pytest.mark.parametrize("name", [*OF_THE_LEAF, "linearly_constrain", *OF_ONE_KERNEL])
-def test_single_weights_have_no_zero_sum(name: str) -> None:
-    """Their centered gradient would be zero: they would never train."""
-    kernel = jnp.ones((1, 5))
-    named = name in OF_TREES
-    with pytest.raises(ValueError, match=r"one weight each.*[Ll]eave it out") as error:
-        OF_TREES[name]({"thin": {"kernel": kernel}}) if named else OF_ONE_KERNEL[name](kernel)
-    assert ("'thin/kernel'" in str(error.value)) == named
-    assert str(kernel.T.shape if name == "constrained_step" else kernel.shape) in str(error.value)
-
-
-def test_uncentered_a_single_weight_is_a_sign() -> None:
-    signs = sphere_init(4.0, centered=False)(jax.random.key(0), (1, 64))
-    np.testing.assert_allclose(jnp.abs(signs), 2.0, rtol=1e-6)
-    assert signs.min() < 0 < signs.max()
-
-
-#: What takes a radius.
-OF_RADII = {
-    "project": lambda params, c: project(params, squared_radius=c),
-    "constraint_drift": lambda params, c: constraint_drift(params, squared_radius=c),
-    "metrics": lambda params, c: metrics(params, squared_radius=c),
-    "sphere_projection": lambda params, c: sphere_projection(squared_radius=c).init(params),
-    "stiefel_projection": lambda params, c: stiefel_projection(squared_radius=c).init(params),
-    "constrain": lambda params, c: constrain(params, SGD, squared_radius=c),
-}
-
-
-def two_layers() -> Any:
-    return {"conv": {"kernel": jnp.ones((3, 3, 2, 4))}, "dense": {"kernel": jnp.ones((4, 3))}}
-
-
-@pytest.mark.parametrize("name", OF_RADII)
-def test_a_radius_is_positive_and_there_for_every_kernel(name: str) -> None:
-    """`tests/wrong` has numbers of other types."""
-    message = r"squared_radius is -2.0 for the parameter 'dense/kernel'.*positive number"
-    with pytest.raises(ValueError, match=message):
-        OF_RADII[name](two_layers(), {"conv": 2.0, "dense": -2.0})
-    message = r"squared_radius .*no entry for the parameters dense/kernel.* conv"
-    with pytest.raises(ValueError, match=message):
-        OF_RADII[name](two_layers(), {"conv": 2.0})
-
-
-def test_a_radius_of_an_initializer_is_positive() -> None:
-    with pytest.raises(ValueError, match=r"0\.0.*positive"):
-        sphere_init(0.0)
-
-
-@pytest.mark.parametrize("name", ["project", "constraint_drift", "metrics", "constrain"])
-def test_the_norm_before_an_update_is_known_to_an_update_alone(name: str) -> None:
-    with pytest.raises(ValueError, match=r"squared_radius is None.*'conv/kernel'; wanted"):
-        OF_RADII[name](two_layers(), None)
-    OF_RADII["sphere_projection"](two_layers(), None)
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda p: propagate_normalization(p, SGD),
-        lambda p: sphere_projection(squared_radius=None).init(p),
-        lambda p: sphere_projection(squared_radius=None, centered=False).init(p),
-    ],
+#: Functions of parameters and a radius that is known before any update.
+WITH_RADIUS = (jn.project, jn.constraint_drift, jn.metrics, STIEFEL, CONSTRAIN)
+OF_PARAMS = (
+    *(*WITH_RADIUS, SPHERE, CENTERED, LINEARLY, PROPAGATE),
+    partial(jn.reparametrize, into=jn.Scaled),
+    partial(jn.map_kernels, jn.center, jn.flax_layout),
 )
-def test_a_kernel_of_zeros_that_would_stay_so_is_an_error(call: Any) -> None:
-    """As of a last layer that begins at zero; one unit of zeros among others may be wanted."""
-    params = two_layers()
-    with pytest.raises(ValueError, match=r"'dense/kernel' are all zero.*out of the layout"):
-        call(params | {"dense": {"kernel": jnp.zeros((4, 3))}})
-    call(params | {"dense": {"kernel": jnp.ones((4, 3)).at[:, 0].set(0)}})
+CENTERING = (jn.project, SPHERE, CENTERED, CONSTRAIN, LINEARLY)
+CENTERED_KINDS = (jn.LinearlyConstrained, jn.CenteredWeightNormalized, jn.WeightStandardized)
+#: Functions that keep each unit's norm.
+KEEP_NORMS = (
+    PROPAGATE,
+    partial(SPHERE, squared_radius=None),
+    partial(SPHERE, squared_radius=None, centered=False),
+)
 
+#: Numbers, of every scalar type, that are neither squared radii nor standard deviations.
+NUMBERS = (
+    *(NAN, INF, -1.0, np.float32(-1), np.float64(NAN), np.float16(INF)),
+    *(jnp.float32(-1), jnp.bfloat16(NAN), "2", True, 1j),
+)
+SEEDS = (-1, 2**32, 1.7, np.int64(2**40), np.float32(1), np.int64(-1), "1", True, None)
+#: Axes that a matrix does not have.
+AXES = {"(2,)": 2, "(-3,)": -3, "(0, -2)": (0, -2), "()": ()}
+RANGE = "2 axes|-2 to -1|0 to 1"
+UNKNOWN = "constrains no|dense/bias|dense/weight|torch_layout|traced_layout"
+EFFECTIVE = "Scaled|jaxnorm.effective(params)"
 
-@pytest.mark.parametrize("centered", [None, "no", {"conv": True, "dense": 1}])
-def test_centering_that_is_no_bool_is_refused_with_the_parameter(centered: Any) -> None:
-    with pytest.raises(TypeError, match=r"centered is .* for the parameter '.*/kernel'.* a bool"):
-        constrain(two_layers(), SGD, centered=centered)
-
-
-#: What edits the parameters and not the gradients alone.
-OF_PARAMETERS = {
-    "sphere_projection": lambda params: (params, sphere_projection()),
-    "stiefel_projection": lambda params: (params, stiefel_projection()),
-    "linearly_constrain": lambda params: linearly_constrain(params, SGD),
-    "noise_injection": lambda params: (
-        reparametrize(params, Scaled),
-        noise_injection(SGD, 1.0, seed=0),
+TABLE = (
+    # Nothing to constrain, and units of a single weight.
+    *(value(UNKNOWN, f, {"dense": {"weight": KERNEL, "bias": jnp.ones(3)}}) for f in OF_PARAMS),
+    *(value("constrains no|(there are none)", f, {}) for f in OF_PARAMS),
+    *(value("'thin/kernel'|(1, 5)|exclude", f, {"thin": {"kernel": THIN}}) for f in CENTERING),
+    *(value("(1, 5)|exclude", node.from_kernel, THIN, -2) for node in CENTERED_KINDS),
+    value("(1, 5)|exclude", jn.project_to_sphere, THIN, 0),
+    value("(1, 5)|exclude", jn.sphere_init(), KEY, (1, 5)),
+    value("(5, 1)|exclude", cwo.constrained_step, THIN.T, THIN.T, 0.1),
+    # Numbers out of their range.
+    *(number("squared_radius", project_radius, x, "'conv/kernel'") for x in (0, *NUMBERS)),
+    *(number("squared_radius", jn.sphere_init, x) for x in (0.0, "2")),
+    *(number("stddev", inject_noise, x) for x in NUMBERS),
+    *(number("stddev", partial(lcw.variance_gain, jax.nn.relu), x) for x in (0.0, NAN)),
+    *(value(f"seed is {x!r}|4294967295", jn.noise_injection, SGD, 1.0, seed=x) for x in SEEDS),
+    *(number("max_norm", jn.clip_by_layer_norm, x) for x in (0.0, np.float32(-1), NAN)),
+    number("max_norm", jn.clip_by_layer_norm, jnp.array(-1.0)),
+    *(
+        number("momentum", partial(layer_with, "momentum", jn.nnx.BatchNorm), x)
+        for x in (2.0, -0.1, NAN, "2")
     ),
-}
+    *(
+        number("epsilon", partial(layer_with, "epsilon", layer), x)
+        for layer in (jn.nnx.BatchNorm, jn.nnx.PopulationNorm, jn.nnx.Standardization)
+        for x in (-1.0, INF)
+    ),
+    *(
+        number("epsilon", partial(bound, 3.0, 5), x)
+        for bound in (vcl.variance_ratio_bound, vcl.batch_norm_stability_bound)
+        for x in (0.0, 1.5)
+    ),
+    value("strengths is nan", jn.gamma_decay, LAYER, np.float32(NAN)),
+    kind("strengths is '1'|'bias'", jn.gamma_decay, LAYER, {"kernel": None, "bias": "1"}),
+    value("-2.0 in an array", jn.project_to_sphere, KERNEL, 0, jnp.array([1.0, -2.0, 3])),
+    value("(1,)|(5,)", jn.merge_moments, moments(1), moments(5)),
+    # Settings by path.
+    *(
+        value("squared_radius|-2.0|'dense/kernel'", f, PARAMS, squared_radius=radii)
+        for f in (*WITH_RADIUS, SPHERE)
+        for radii in ({"conv": 2.0, "dense": -2.0},)
+    ),
+    *(
+        value("squared_radius|dense/kernel|are for conv", f, PARAMS, squared_radius={"conv": 2.0})
+        for f in (*WITH_RADIUS, SPHERE)
+    ),
+    *(
+        value("squared_radius is None|'conv/kernel'", f, PARAMS, squared_radius=None)
+        for f in WITH_RADIUS
+    ),
+    *(
+        value(f"squared_radius|{shape}|(3,)", jn.project, LAYER, squared_radius=jnp.ones(shape))
+        for shape in ((2,), (3, 3), (1, 1))
+    ),
+    *(
+        kind(f"centered is {x!r}|'conv/kernel'", CONSTRAIN, PARAMS, centered=x)
+        for x in (None, "no", 1)
+    ),
+    kind("centered is 1|'dense/kernel'", CONSTRAIN, PARAMS, centered={"conv": True, "dense": 1}),
+    value("stddev is None", inject_noise, {"conv": None, "dense": None}),
+    # Parameters and updates.
+    *(value("'dense/kernel'|exclude", f, ZEROS) for f in KEEP_NORMS),
+    *(
+        value("no params|update(", update_without_params, params, tx)
+        for params, tx in (
+            (PARAMS, jn.sphere_projection()),
+            (PARAMS, jn.stiefel_projection()),
+            jn.linearly_constrain(PARAMS, SGD),
+            (RAW, jn.noise_injection(SGD, 1.0, seed=0)),
+        )
+    ),
+    *(
+        value(f"{method.__name__}|dense/kernel|effective(params)", method, RAW, SGD)
+        for method in (jn.constrain, jn.linearly_constrain, jn.propagate_normalization)
+    ),
+    *(
+        kind(dtype, function, jnp.ones((3, 2), dtype), 0)
+        for function in (jn.center, jn.project_to_sphere)
+        for dtype in ("int32", "bool", "complex64")
+    ),
+    kind("int32", jn.centered_gradient().update, {"kernel": jnp.ones((3, 2), int)}, None),
+    value("updates|dense/kernel|conv/kernel", jn.metrics, PARAMS, {"dense": LAYER}),
+    kind("'str'", jn.reparametrize, PARAMS, "Scaled"),
+    *(
+        Refusal(KeyError, "'kernel'", partial(function, SPECTRAL, {"other/kernel": jnp.ones(4)}))
+        for function in (jn.power_iteration, jn.attach_singular_vectors)
+    ),
+    # Axes, rules and layouts.
+    *(
+        value(f"{RANGE}|{shown}", function, KERNEL, axes)
+        for function in (jn.center, jn.project_to_sphere)
+        for shown, axes in AXES.items()
+    ),
+    *(
+        value(f"'kernel'|(4, 3)|{RANGE}|{shown}", jn.layout_from_rules([("kernel", axes)]), LAYER)
+        for shown, axes in AXES.items()
+    ),
+    value(
+        "'attention'|conv/kernel, dense/bias, dense/kernel",
+        *(jn.layout_from_rules([("kernel", -1), ("attention", None)]), PARAMS),
+    ),
+    value("'tail'|dense/kernel", jn.exclude("tail"), PARAMS),
+    value("(3, 4, 4)|stacked=1", jn.project_to_stiefel, STACK, -2),
+    value(
+        "'layers/kernel'|(3, 4, 4)|stacked=1",
+        *(STIEFEL, {"layers": {"kernel": STACK}}),
+        layout=jn.layout_from_rules([("kernel", -2)]),
+    ),
+    value("SpectrallyNormalized|(3, 4, 4)", jn.SpectrallyNormalized.from_kernel, STACK, -2),
+    value("structure|'b'", project_by, {"w": (-2,)}),
+    value("'w'|w/x", project_by, {"b": None, "w": {"x": (-3,)}}),
+    value("'w'|'x'", project_by, {"b": None, "x": (-2,)}),
+    value("'w'|(4, 3)|2 axes|(-3,)", project_by, {"b": None, "w": (-3,)}),
+    kind("'w'|-2", project_by, {"b": None, "w": -2}),
+    value("'w'|w/0", project_by, {"b": None, "w": [-2]}),
+    value("'w'|w/0", project_by, {"b": None, "w": (np.int64(-2),)}),
+    # Nodes used as arrays.
+    kind(EFFECTIVE, matmul, KERNEL.T, NODE),
+    kind(EFFECTIVE, matmul, NODE, KERNEL.T),
+    kind(EFFECTIVE, KERNEL.__add__, NODE),
+    kind(EFFECTIVE, jax.jit(lambda kernel: KERNEL.T @ kernel), NODE),
+    *(kind(EFFECTIVE, function, NODE) for function in (np.asarray, jnp.asarray)),
+    *(
+        Refusal(AttributeError, EFFECTIVE, partial(attrgetter(x), NODE))
+        for x in ("shape", "dtype", "T")
+    ),
+    Refusal(AttributeError, "'Scaled'|'gamma'", partial(attrgetter("gamma"), NODE)),
+)
 
 
-@pytest.mark.parametrize("name", OF_PARAMETERS)
-def test_update_needs_the_parameters(name: str) -> None:
-    params, tx = OF_PARAMETERS[name](two_layers())
-    with pytest.raises(ValueError, match=r"got no params; call update"):
-        tx.update(params, tx.init(params))
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("refusal", TABLE, ids=lambda refusal: refusal.named)
+def test_error_names_what_is_wrong_in_one_line(refusal: Refusal) -> None:
+    with pytest.raises(refusal.error) as raised:
+        refusal.call()
+    assert type(raised.value) is refusal.error
+    message = str(raised.value)
+    assert [part for part in refusal.named.split("|") if part not in message] == []
+    assert "\n" not in message
 
 
-PARAMS = {"a": {"kernel": jnp.ones((4, 3))}, "b": {"kernel": jnp.eye(4, 3)}}
-
-
-def test_under_a_mask_settings_may_be_for_what_is_hidden() -> None:
-    masked = {"a": PARAMS["a"], "b": optax.MaskedNode()}
-    projected = project(masked, squared_radius={"a": 1.0, "b": 2.0})
-    assert isinstance(projected["b"], optax.MaskedNode)
-
-
-def test_noise_of_none_everywhere_raises() -> None:
-    raw = reparametrize(PARAMS, Scaled)
-    tx = noise_injection(optax.sgd(0.1), {"a": None, "b": None}, seed=0)
-    with pytest.raises(ValueError, match="stddev"):
-        tx.init(raw)
-
-
-def test_into_must_be_callable() -> None:
-    with pytest.raises(TypeError, match="Scaled"):
-        reparametrize(PARAMS, "Scaled")  # type: ignore[arg-type]
+@pytest.mark.parametrize("function", KEEP_NORMS)
+def test_one_zero_unit_among_others_is_accepted(function: Callable[..., object]) -> None:
+    function(PARAMS | {"dense": {"kernel": KERNEL.at[:, 0].set(0)}})

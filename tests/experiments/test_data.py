@@ -1,4 +1,4 @@
-"""Datasets: what is read, how it is split and standardized; `tests/wrong` has what fails."""
+"""Datasets: what is read, how it is split and standardized; `wrong/` has what fails."""
 
 import errno
 import os

@@ -23,7 +23,7 @@ from experiments.runs.spec import Spec
 from experiments.runs.store import Store
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
-from tests.wrong import Walk, Wrong
+from tests.experiments.wrong import Walk, Wrong
 
 EPOCH = [1, 0.5, 0.5, 0.5, 0.5]
 HISTORY = {"curve": [EPOCH], "seconds": [1.0]}

@@ -7,7 +7,7 @@ from typing import Any
 from experiments.bench.command import Bench
 from experiments.cli import run
 from experiments.commands import Compare, Paper, Report, Train
-from tests.wrong import Walk, Wrong
+from tests.experiments.wrong import Walk, Wrong
 
 #: One of each range and of each command: `tests/experiments/test_ranges.py` sees that all have one.
 VALUES: list[tuple[Any, str, Any]] = [

@@ -15,7 +15,7 @@ from PIL import Image
 from experiments.augmentation.published import read_policies
 from experiments.data.load import load
 from experiments.data.pictures import load_pictures
-from tests.wrong import Walk, Wrong
+from tests.experiments.wrong import Walk, Wrong
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(40, 5))
