@@ -1,4 +1,4 @@
-"""The table of a layout: every leaf with its axes, counted by hand."""
+"""Table of a layout against lines counted by hand."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ def decayed(tree):
     return jax.tree.map_with_path(lambda path, _: "kernel" in jax.tree_util.keystr(path), tree)
 
 
-def test_every_leaf_is_a_line_and_every_kind_is_counted():
+def test_each_leaf_has_a_line_and_each_kind_a_count():
     assert describe(params(), LAYOUT, decayed=decayed).splitlines() == [
         "leaf                    shape          fan-in axes   fan-in  units  decayed",
         "attention/query/bias    (2, 4)         free                         no",
@@ -35,7 +35,7 @@ def test_every_leaf_is_a_line_and_every_kind_is_counted():
     ]
 
 
-def test_shapes_will_do_and_a_mask_may_be_a_prefix():
+def test_shapes_suffice_and_the_mask_may_be_a_prefix():
     shapes = jax.eval_shape(params)
     mask = {"attention": False, "conv": True, "head": True}
     lines = describe(shapes, LAYOUT, decayed=mask).splitlines()
@@ -43,16 +43,16 @@ def test_shapes_will_do_and_a_mask_may_be_a_prefix():
     assert describe(shapes, LAYOUT) == describe(params(), LAYOUT)
 
 
-def test_inside_a_node_the_kernel_is_constrained_and_the_scale_is_free():
+def test_a_node_has_a_constrained_kernel_and_a_free_scale():
     raw = reparametrize(params(), Scaled, LAYOUT)
     text = describe(raw, exclude("query", layout=LAYOUT))
-    assert "decayed" not in text  # not known, and not said: not even "no"
+    assert "decayed" not in text
     lines = {line.split()[0]: line.split("  ") for line in text.splitlines()[1:-1]}
     assert "(-4, -3, -2)" in lines["conv/kernel/kernel"]
     assert {"free"} <= set(lines["conv/kernel/scale"]) & set(lines["attention/query/kernel/kernel"])
 
 
-def test_a_layout_that_constrains_nothing_is_seen_and_not_refused():
+def test_a_layout_may_constrain_nothing():
     text = describe({"w": jnp.ones((3, 2)), "b": None}, decayed=True)
     assert text.splitlines()[1].split() == ["w", "(3,", "2)", "free", "yes"]
     assert text.endswith(
@@ -60,8 +60,8 @@ def test_a_layout_that_constrains_nothing_is_seen_and_not_refused():
     )
 
 
-def test_a_mask_by_rank_on_raw_parameters_is_what_optax_decays():
-    """The scale of a node has one axis: the mask spares it, and so must the table."""
+def test_a_mask_by_rank_marks_the_leaves_that_optax_decays():
+    """The mask spares the scale of a node, which has one axis."""
     raw = reparametrize(params(), Scaled, LAYOUT)
     by_rank = lambda tree: jax.tree.map(lambda leaf: leaf.ndim > 1, tree)  # noqa: E731
     tx = optax.add_decayed_weights(0.1, mask=by_rank)
