@@ -1,4 +1,4 @@
-"""The sphere projection over thousands of steps, and in narrow types."""
+"""Drift from the sphere after thousands of steps, and in narrow types."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def kernels(params: Any) -> dict[str, Any]:
 
 
 def true_drift(params: Any) -> dict[str, float]:
-    """The drift in float64, kernel by kernel."""
+    """Drift in float64."""
     sizes = [
         oracles.sums_and_squared_norms(kernel, KERNEL_AXES[path])
         for path, kernel in kernels(params).items()
@@ -39,7 +39,7 @@ def true_drift(params: Any) -> dict[str, float]:
 
 
 def waves(phases: Any) -> Any:
-    """Gradients that look random."""
+    """Gradients of a sine of time with these phases."""
     return lambda params, time: jax.tree.map(lambda g: jnp.sin(time.astype(g.dtype) * g), phases)
 
 
@@ -63,41 +63,43 @@ def test_drift_after_two_thousand_steps(optimizer: Any) -> None:
     assert max(float(value) for value in constraint_drift(params).values()) < DRIFT
 
 
-KEPT = {"float32": DRIFT, "bfloat16": BFLOAT16_DRIFT}
-WITH = {"sgd": optax.sgd(0.1), "adam": optax.adam(0.01)}
+TOLERANCES = {"float32": DRIFT, "bfloat16": BFLOAT16_DRIFT}
+OPTIMIZERS = {"sgd": optax.sgd(0.1), "adam": optax.adam(0.01)}
 
 
 @pytest.mark.usefixtures("standard_promotion")
-@pytest.mark.parametrize("dtype", KEPT)
-@pytest.mark.parametrize("name", WITH)
-def test_a_units_own_norm_does_not_drift(name: str, dtype: str) -> None:
-    """Squared norms of 0.5, 2 and 8: relative to them, each is as right as a given radius."""
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_initial_norms_do_not_drift(name: str, dtype: str) -> None:
+    """Squared norms of 0.5, 2 and 8."""
     draw = np.random.default_rng(3).normal(size=(2, 256, 3))
     sizes = np.sqrt([0.5, 2.0, 8.0])
     drawn = {"kernel": jnp.asarray(draw[0] * sizes / np.linalg.norm(draw[0], axis=0))}
     params = jax.tree.map(lambda leaf: leaf.astype(jnp.dtype(dtype)), drawn)
     phases = jnp.asarray(draw[1], jnp.dtype(dtype))
-    tx = optax.chain(WITH[name], sphere_projection(squared_radius=None))
-    got = train(tx, params, waves({"kernel": phases}), 5000)["kernel"]
-    before, after = (oracles.sums_and_squared_norms(x, (-2,))[1] for x in (params["kernel"], got))
-    assert np.abs(np.asarray(got - params["kernel"], np.float64)).max() > 0.1
-    np.testing.assert_allclose(after, before, rtol=KEPT[dtype], atol=0)
+    tx = optax.chain(OPTIMIZERS[name], sphere_projection(squared_radius=None))
+    actual = train(tx, params, waves({"kernel": phases}), 5000)["kernel"]
+    before, after = (
+        oracles.sums_and_squared_norms(x, (-2,))[1] for x in (params["kernel"], actual)
+    )
+    assert np.abs(np.asarray(actual - params["kernel"], np.float64)).max() > 0.1
+    np.testing.assert_allclose(after, before, rtol=TOLERANCES[dtype], atol=0)
 
 
-def test_the_state_is_one_norm_a_unit_where_no_radius_is_given() -> None:
+def test_the_state_has_one_norm_per_unit_without_a_radius() -> None:
     params = example_params()
     assert sphere_projection().init(params) == optax.EmptyState()
     radii = {"conv": 2.0, "dense": None, "scaled": None}
-    kept = sphere_projection(squared_radius=radii).init(params).squared_norms
-    assert [leaf.shape for leaf in jax.tree.leaves(kept)] == [(1, 8), (1, 8)]
+    norms = sphere_projection(squared_radius=radii).init(params).squared_norms
+    assert [leaf.shape for leaf in jax.tree.leaves(norms)] == [(1, 8), (1, 8)]
 
 
 def _pairs(params: Any, start: Any) -> Any:
     return zip(kernels(params).values(), kernels(start).values(), strict=True)
 
 
-def test_bfloat16_weights_with_float32_updates_land_on_the_stored_projection() -> None:
-    """The step makes up for the storage's rounding, so that the sum is a bfloat16 number."""
+def test_float32_updates_lead_bfloat16_weights_to_the_stored_projection() -> None:
+    """The update contains the rounding, so that the sum is a bfloat16 number."""
     params, updates = example_params(jnp.bfloat16), example_gradients()
     tx = sphere_projection()
     step, _ = tx.update(updates, tx.init(params), params)
@@ -107,12 +109,12 @@ def test_bfloat16_weights_with_float32_updates_land_on_the_stored_projection() -
         point = oracles.projected(moved + kernels(updates)[path], KERNEL_AXES[path], 2.0, True)
         landed = moved + np.asarray(wide, np.float64)
         stored = np.asarray(jnp.asarray(landed, jnp.float32).astype(jnp.bfloat16), np.float64)
-        # Two bfloat16 numbers differ by a float32 number: nothing is left to round.
+        # The difference of two bfloat16 numbers is a float32 number, without rounding.
         np.testing.assert_array_equal(landed, stored)
         np.testing.assert_allclose(stored, point, rtol=2.0**-8 + 1e-6, atol=1e-7)
 
 
-def test_bfloat16_weights_that_are_projected_after_the_addition() -> None:
+def test_project_after_the_addition_corrects_bfloat16_weights() -> None:
     start = project(example_params(jnp.bfloat16))
     tx = optax.chain(optax.sgd(0.125), sphere_projection())
     params = train(tx, start, waves(example_gradients(jnp.bfloat16)), 100, land=project)
@@ -120,8 +122,8 @@ def test_bfloat16_weights_that_are_projected_after_the_addition() -> None:
 
 
 @pytest.mark.usefixtures("standard_promotion")
-def test_linearly_constrained_kernels_keep_their_sums() -> None:
-    """Of 1024 weights of size 1, to their rounding; the gradients have a mean, and are narrow."""
+def test_linearly_constrained_kernels_keep_zero_sums() -> None:
+    """Sums of 1024 weights of size 1, under bfloat16 gradients with a mean."""
     params = {"kernel": draw(0, 1024, 16)}
     raw, tx = linearly_constrain(params, optax.sgd(0.1))
 
