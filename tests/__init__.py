@@ -1,22 +1,22 @@
-"""The tests, and `check`, by which setup.cfg has every annotation executed."""
+"""Tests, and `check`, with which setup.cfg executes every annotation."""
 
 from collections.abc import Callable
 from typing import Any
 
 from beartype import BeartypeConf, beartype
 
-#: An int is a float to it, as to every type checker.
+#: An int counts as a float, as for every type checker.
 _beartype = beartype(conf=BeartypeConf(is_pep484_tower=True))
 
-#: The checks of functions inside functions, which are defined anew at every call.
+#: Wrapped inner functions, which are defined again by every call of the outer one.
 _inner: dict[Any, Any] = {}
 
 
 def check(function: Any) -> Any:
-    """What beartype makes of a function: of an inner one once, and not at each of its definitions.
+    """Wraps a function with beartype; an inner function once, not at each of its definitions.
 
-    Jaxtyping hands over stand-ins that consist of their annotations, so that those with the same
-    ones are the same. Defaults are not: they are values of one definition.
+    Jaxtyping passes functions that consist of their annotations, so that equal annotations can
+    share one wrapper. Functions with defaults cannot, because defaults differ per definition.
     """
     if not _is_inner(function):
         return _beartype(function)

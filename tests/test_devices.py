@@ -1,4 +1,4 @@
-"""However rows are spread over devices, a function of them has one value, at a known price."""
+"""Functions of rows on one device and on several: equal values, and few collectives."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -29,31 +29,31 @@ from tests.nnx.batch_norm import OPTIONS, with_values
 ROWS, GROUPS = 64, 8
 
 
-#: Rows that drift, far from zero: each device's own mean is another one.
+#: Rows with a drift, far from zero, so that the means of devices differ.
 X = draw(0, 5 * ROWS, 3) + jnp.linspace(0, 5, 5 * ROWS)[:, None] + 1000
-#: Of four devices one keeps nothing.
-KEPT = jnp.asarray([row % 7 > 0 and row // 80 != 1 for row in range(5 * ROWS)])
+#: Mask of rows that is False for all rows of one of four devices.
+MASK = jnp.asarray([row % 7 > 0 and row // 80 != 1 for row in range(5 * ROWS)])
 IMAGES = draw(1, ROWS, 5, 3) + jnp.linspace(0, 2, ROWS)[:, None, None]
 KERNELS = {"first": {"kernel": draw(2, 3, 4)}, "second": {"kernel": draw(3, 4, 2)}}
 KEYS = jax.random.split(jax.random.key(1), ROWS)
 
 
 class Row(NamedTuple):
-    """One function of rows.
+    """Function of rows.
 
     Attributes:
         name: the name of its tests.
-        call: ``(groups, axis_name, *inputs)``; groups are those of the rows that it is given.
-        inputs: arrays with one entry a row.
-        pooled: whether every device gets the result of all rows, and not that of its own.
-        price: how many all-reduces it may cost.
+        call: ``(groups, axis_name, *inputs)``; groups is the number for these rows.
+        inputs: arrays with one entry per row.
+        pooled: True if every device gets the result of all rows, not of its own rows.
+        all_reduces: the largest number of all-reduces.
     """
 
     name: str
     call: Callable[..., Any]
     inputs: tuple[Any, ...]
     pooled: bool = True
-    price: int = 1
+    all_reduces: int = 1
 
 
 def noisy(groups: int, axis_name: Any, keys: Any, x: Any) -> Any:
@@ -63,8 +63,8 @@ def noisy(groups: int, axis_name: Any, keys: Any, x: Any) -> Any:
     return with_scale_noise(apply, 0.5)(keys, KERNELS, x)
 
 
-def of_hessian(groups: int, axis_name: Any, u: Any) -> Any:
-    """A diagonal Hessian, in which the probe's signs cancel nothing."""
+def strength(groups: int, axis_name: Any, u: Any) -> Any:
+    """Strength for a diagonal Hessian, with which signs of the probe do not cancel."""
     loss = lambda p: jnp.cosh(u + p).sum(1).mean()  # noqa: E731
     return gamma_decay_strength(loss, u, 50.0, key=jax.random.key(0), axis_name=axis_name)
 
@@ -74,11 +74,11 @@ def group_moments(groups: int, axis_name: Any, x: Any) -> Any:
 
 
 def normalized(ghosts: bool = False, **options: Any) -> Row:
-    """Batch normalization in training: its output, and the statistics of all rows, row by row."""
+    """Output of batch normalization in training, and its statistics repeated for each row."""
 
     def call(groups: int, axis_name: Any, x: Any, kept: Any) -> Any:
-        own = {"groups": groups} if ghosts else {"axis_name": axis_name}
-        layer = with_values(BatchNorm(3, **OPTIONS | own | options))
+        batch = {"groups": groups} if ghosts else {"axis_name": axis_name}
+        layer = with_values(BatchNorm(3, **OPTIONS | batch | options))
         apply, params, state = functionalize(layer)
         mask = None if ghosts or options else kept[:, None]
         output, after = apply(params, state, x, train=True, mask=mask)
@@ -86,23 +86,23 @@ def normalized(ghosts: bool = False, **options: Any) -> Row:
         return [output, *statistics]
 
     name = "_".join(["ghosts" if ghosts else "normalized", *options])
-    return Row(name, call, (X - 1000, KEPT), False, 0 if ghosts else 2)
+    return Row(name, call, (X - 1000, MASK), False, 0 if ghosts else 2)
 
 
 TABLE = (
-    Row("moments", lambda g, name, x: batch_moments(x, 0, axis_name=name), (X,), price=2),
+    Row("moments", lambda g, name, x: batch_moments(x, 0, axis_name=name), (X,), all_reduces=2),
     Row(
         "image_moments",
         lambda g, name, x: batch_moments(x, (0, 1), axis_name=name),
         (IMAGES,),
-        price=2,
+        all_reduces=2,
     ),
     Row("group_moments", group_moments, (X,), False, 0),
     Row(
         "masked_moments",
         lambda g, name, x, kept: batch_moments(x, 0, axis_name=name, where=kept[:, None]),
-        (X, KEPT),
-        price=2,
+        (X, MASK),
+        all_reduces=2,
     ),
     normalized(),
     normalized(ghosts=True),
@@ -116,7 +116,7 @@ TABLE = (
         lambda g, a, x: total_variance_constancy([x], [jnp.ones(3)], groups=g, axis_name=a),
         (X,),
     ),
-    Row("hessian", of_hessian, (draw(4, ROWS, 3),)),
+    Row("hessian", strength, (draw(4, ROWS, 3),)),
     Row(
         "perceptron",
         lambda g, a, h, y: perceptron_gamma_decay_strength(h, y, 50, axis_name=a),
@@ -131,13 +131,13 @@ def on_one_device(row: Row) -> Any:
     return jax.jit(lambda *inputs: row.call(GROUPS, None, *inputs))(*row.inputs)
 
 
-def assert_same(got: Any, wanted: Any) -> None:
-    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+def assert_same(actual: Any, expected: Any) -> None:
+    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(np.asarray(a), b, rtol=3e-6, atol=2e-6)
 
 
 def mapped(row: Row, devices: int) -> Callable[..., Any]:
-    """The function under `shard_map`, of whole inputs."""
+    """The function under `shard_map`."""
     return jax.shard_map(
         lambda *inputs: row.call(GROUPS // devices, "data", *inputs),
         in_specs=(P("data"),) * len(row.inputs),
@@ -145,12 +145,12 @@ def mapped(row: Row, devices: int) -> Callable[..., Any]:
     )
 
 
-def assert_price(row: Row, found: list[str]) -> None:
-    assert len(found) <= row.price
-    assert set(found) <= {"all-reduce"}
+def assert_collectives(row: Row, kinds: list[str]) -> None:
+    assert len(kinds) <= row.all_reduces
+    assert set(kinds) <= {"all-reduce"}
 
 
-#: With explicit axes, keys that are split along them cannot be folded.
+#: JAX does not fold keys that are split along explicit axes.
 KINDS = [
     pytest.param(row, kind, id=f"{row.name}-{kind.name.lower()}")
     for row in TABLE
@@ -161,12 +161,12 @@ KINDS = [
 
 @DEVICES
 @pytest.mark.parametrize(("row", "axis_type"), KINDS)
-def test_a_sharded_batch_under_jit(row: Row, devices: int, axis_type: AxisType) -> None:
+def test_jit_of_a_sharded_batch(row: Row, devices: int, axis_type: AxisType) -> None:
     with jax.set_mesh(mesh(devices, axis_type)):
         inputs = jax.device_put(row.inputs, P("data"))
         run = lambda *inputs: row.call(GROUPS, None, *inputs)  # noqa: E731
         assert_same(jax.jit(run)(*inputs), on_one_device(row))
-        assert_price(row, collectives(run, *inputs))
+        assert_collectives(row, collectives(run, *inputs))
 
 
 @DEVICES
@@ -175,7 +175,7 @@ def test_shard_map(row: Row, devices: int) -> None:
     with jax.set_mesh(mesh(devices)):
         inputs = jax.device_put(row.inputs, P("data"))
         assert_same(jax.jit(mapped(row, devices))(*inputs), on_one_device(row))
-        assert_price(row, collectives(mapped(row, devices), *inputs))
+        assert_collectives(row, collectives(mapped(row, devices), *inputs))
 
 
 @DEVICES
@@ -183,18 +183,18 @@ def test_shard_map(row: Row, devices: int) -> None:
 def test_pmap(row: Row, devices: int) -> None:
     split = [x.reshape(devices, -1, *x.shape[1:]) for x in row.inputs]
     run = lambda *inputs: row.call(GROUPS // devices, "data", *inputs)  # noqa: E731
-    got = jax.pmap(run, axis_name="data", devices=jax.devices()[:devices])(*split)
+    actual = jax.pmap(run, axis_name="data", devices=jax.devices()[:devices])(*split)
     whole = lambda leaf: leaf[0] if row.pooled else np.concatenate(leaf)  # noqa: E731
-    assert_same(jax.tree.map(whole, got), on_one_device(row))
+    assert_same(jax.tree.map(whole, actual), on_one_device(row))
 
 
-#: The others are constants for differentiation, or draws.
+#: Rows whose results are constants for differentiation, or draws.
 CONSTANT = ("hessian", "perceptron", "noise")
 DIFFERENTIABLE = [row for row in TABLE if row.name not in CONSTANT]
 
 
 @pytest.mark.parametrize("row", DIFFERENTIABLE, ids=lambda row: row.name)
-def test_the_gradient_is_that_of_one_device(row: Row) -> None:
+def test_gradients_equal_those_of_one_device(row: Row) -> None:
     def slope(call: Callable[..., Any]) -> Any:
         def score(*inputs: Any) -> Any:
             leaves = [leaf.ravel() for leaf in jax.tree.leaves(call(*inputs))]
@@ -202,9 +202,9 @@ def test_the_gradient_is_that_of_one_device(row: Row) -> None:
 
         return jax.jit(jax.grad(score))(*row.inputs)
 
-    wanted = slope(lambda *inputs: row.call(GROUPS, None, *inputs))
+    expected = slope(lambda *inputs: row.call(GROUPS, None, *inputs))
     with jax.set_mesh(mesh(4)):
-        assert_same(slope(mapped(row, 4)), wanted)
+        assert_same(slope(mapped(row, 4)), expected)
 
 
 @pytest.mark.parametrize("axis_name", [("rows", "columns"), "rows"])
@@ -220,12 +220,12 @@ def test_moments_over_one_or_both_of_two_mapped_axes(axis_name: Any) -> None:
     # Device (r, c) holds the rows of number 4 r + c; those of one c are pooled over r.
     parts = np.asarray(X, np.float64).reshape(2, 4, -1, 3).swapaxes(0, 1)
     exact = parts.reshape(1 if isinstance(axis_name, tuple) else 4, -1, 3)
-    for value, wanted in zip(jax.jit(pooled)(X), (exact.mean(1), exact.var(1)), strict=True):
-        np.testing.assert_allclose(np.asarray(value).reshape(-1, 3), wanted, rtol=1e-5)
+    for value, expected in zip(jax.jit(pooled)(X), (exact.mean(1), exact.var(1)), strict=True):
+        np.testing.assert_allclose(np.asarray(value).reshape(-1, 3), expected, rtol=1e-5)
 
 
-def test_a_shard_of_the_fan_in_is_told_inside_shard_map() -> None:
-    """Each shard would have norm 2, the whole kernel 8."""
+def test_constrain_warns_of_a_shard_of_the_fan_in() -> None:
+    """Each shard has the squared norm 2, the whole kernel 8."""
     kernel, devices = draw(0, 8, 4), mesh(4)
     axis = devices.axis_names[0]
 
@@ -234,7 +234,7 @@ def test_a_shard_of_the_fan_in_is_told_inside_shard_map() -> None:
         return raw["kernel"].kernel
 
     split = jax.shard_map(start, mesh=devices, in_specs=P(axis), out_specs=P(axis))
-    with pytest.warns(UserWarning, match=rf"'kernel'.*{axis}.*under jit"):
+    with pytest.warns(UserWarning, match=rf"'kernel'.*{axis}.*jit"):
         jax.jit(split)(kernel)
     whole = jax.shard_map(start, mesh=devices, in_specs=P(), out_specs=P())
     squares = jnp.square(jax.jit(whole)(kernel)).sum(0)

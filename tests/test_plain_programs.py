@@ -1,4 +1,4 @@
-"""A program is the same whoever traces it: exported for three platforms, it holds no choice."""
+"""Programs exported for three platforms contain no choice of platform."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from jaxnorm import (
 
 #: Large enough for any choice by size.
 KERNEL = jnp.cos(jnp.arange(3 * 3 * 64 * 64.0)).reshape(3, 3, 64, 64)
-#: Without SpectrallyNormalized: a matrix product of JAX names each platform, with one body.
+#: Without SpectrallyNormalized, because JAX lowers matrix products per platform.
 NODES = (
     CenteredWeightNormalized,
     LinearlyConstrained,
@@ -51,7 +51,7 @@ def test_the_constrained_step_with_clipping() -> None:
 
 
 @pytest.mark.parametrize("kind", NODES)
-def test_effective_and_its_pull_back(kind: Any) -> None:
+def test_effective_and_its_gradient(kind: Any) -> None:
     raw = reparametrize({"kernel": KERNEL}, kind)
     assert_plain(
         exported(lambda p: jax.grad(lambda q: jnp.sin(effective(q)["kernel"]).sum())(p), raw)

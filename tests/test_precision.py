@@ -1,4 +1,4 @@
-"""Products of parameters keep their digits also on TPUs and GPUs, whose default has fewer."""
+"""Matrix products of parameters have the highest precision, on TPUs and GPUs too."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +30,7 @@ def stiefel_step(params: Any) -> Any:
 
 
 @pytest.mark.parametrize("function", [spectral_gradient, power_iteration, stiefel_step])
-def test_no_product_is_rounded_to_bfloat16(function: Callable[[Any], Any]) -> None:
+def test_products_have_the_highest_precision(function: Callable[[Any], Any]) -> None:
     program = jax.jit(function).lower(PARAMS).as_text().splitlines()
     products = [line for line in program if "dot_general" in line]
     assert products

@@ -112,7 +112,7 @@ def benchmarked() -> tuple[set[tuple[float, ...]], set[float]]:
 
 
 def shown(text: str, value: float, rounded: float = 0.0) -> bool:
-    """Whether the text is the value at its own number of digits."""
+    """True if the text is the value, rounded to the digits of the text."""
     digits = len(text.partition(".")[2])
     return abs(float(text) - value) <= 0.5 * 10**-digits + rounded + 1e-6
 

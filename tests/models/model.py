@@ -1,4 +1,4 @@
-"""What the tests ask of a model, whatever library it is written in."""
+"""Model of any library, as the tests use it."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,8 +10,8 @@ from tests.draws import draw
 BATCH, CLASSES = 8, 3
 
 
-#: The kernels of one kind: a regular expression for their paths, and their fan-in axes, as the
-#: library's documentation has them.
+#: Regular expression for the paths of some kernels, and their fan-in axes by the library's
+#: documentation.
 Rule = tuple[str, tuple[int, ...]]
 
 
@@ -22,9 +22,9 @@ class Model(NamedTuple):
         apply: ``apply(params, *inputs)``, the logits.
         params: initial parameters, as the library makes them.
         inputs: a minibatch.
-        rules: what a hand-written layout says.
-        head: a regular expression for the classifier's kernel, which is left free.
-        one_by_one: ``apply`` and inputs for what goes layer by layer, if they are others.
+        rules: the layout, written by hand.
+        head: a regular expression for the classifier's kernel, which is free.
+        one_by_one: ``apply`` and inputs for passes layer by layer, if they differ.
     """
 
     apply: Callable[..., Any]

@@ -58,7 +58,7 @@ class Recurrent(eqx.Module):
 
 
 def _without_biases(params: Any) -> Any:
-    """As other libraries begin: what the weights make alone can then be seen."""
+    """Parameters with biases of zero, so that pre-activations are products of weights alone."""
 
     def zero(path: Any, leaf: Any) -> Any:
         return jnp.zeros_like(leaf) if "bias" in jax.tree_util.keystr(path) else leaf

@@ -1,4 +1,4 @@
-"""Haiku: its own residual network, with few channels."""
+"""Haiku: `hk.nets.ResNet` with few channels."""
 
 from typing import Any
 

@@ -37,20 +37,20 @@ class ResNet(nn.Module):
         return nn.Dense(CLASSES)(x.mean((1, 2)))
 
 
-def _made(module: nn.Module, x: Any) -> tuple[Any, Any]:
-    """The model as a function of its parameters, with new batch statistics left behind."""
+def _functional(module: nn.Module, x: Any) -> tuple[Any, Any]:
+    """The model as a function of its parameters; new batch statistics are dropped."""
     variables = quick_jit(module.init)({"params": KEY, "dropout": KEY}, x)
     params = variables.pop("params")
 
     def apply(params: Any, x: Any) -> Any:
-        given, rngs = {"params": params, **variables}, {"dropout": KEY}
-        return module.apply(given, x, rngs=rngs, mutable=["batch_stats"])[0]
+        variables_of_step, rngs = {"params": params, **variables}, {"dropout": KEY}
+        return module.apply(variables_of_step, x, rngs=rngs, mutable=["batch_stats"])[0]
 
     return apply, params
 
 
 def resnet() -> Model:
-    apply, params = _made(ResNet(), IMAGES)
+    apply, params = _functional(ResNet(), IMAGES)
     rules = (
         (r"[Cc]onv[^/]*/kernel$", (-4, -3, -2)),
         (r"^Dense_0/kernel$", (-2,)),

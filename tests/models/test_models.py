@@ -1,4 +1,4 @@
-"""Models of other libraries, untouched: what is read off them, and every method on them."""
+"""Methods on unchanged models of other libraries."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from tests.models.model import LABELS, Model
 from tests.trees import quick_jit
 
 STEPS, SQUARED_RADIUS = 30, 2.0
-#: Of weights, sums and squared norms, in float64: what thirty steps may drift.
+#: Largest drift of sums and squared norms in thirty steps.
 DRIFT = 1e-6
 
 MODELS: dict[str, Callable[[], Model]] = {
@@ -40,12 +40,12 @@ MODELS: dict[str, Callable[[], Model]] = {
     "equinox gru": of_equinox.gru,
     "nnx vit": of_nnx.vit,
 }
-#: Larger ones, or of a library that another model here is written in.
+#: Models with long compilations.
 SLOW = ("haiku resnet",)
 
 
 class Traced(NamedTuple):
-    """A model with its layout, that of its hidden layers, and the paths of the hidden kernels."""
+    """Model with its layout, the layout of its hidden layers, and the paths of hidden kernels."""
 
     model: Model
     layout: Layout
@@ -54,7 +54,7 @@ class Traced(NamedTuple):
 
 
 def by_path(tree: Any, kind: Any) -> dict[str, Any]:
-    """The leaves of a kind, by their paths."""
+    """Leaves of one type by path."""
     flat = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda x: isinstance(x, kind))
     return {name_of(path): leaf for path, leaf in flat if isinstance(leaf, kind)}
 
@@ -75,17 +75,16 @@ def traced(request: pytest.FixtureRequest) -> Traced:
 
 
 @pytest.mark.kept("gru", "nnx")
-def test_the_layout_is_the_one_that_is_written_by_hand(traced: Traced) -> None:
+def test_the_traced_layout_equals_the_rules(traced: Traced) -> None:
     params = traced.model.params
-    got, wanted = traced.layout(params), layout_from_rules(traced.model.rules)(params)
-    assert jax.tree.structure(got) == jax.tree.structure(wanted)
-    assert by_path(got, tuple) == by_path(wanted, tuple)
+    actual, expected = traced.layout(params), layout_from_rules(traced.model.rules)(params)
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    assert by_path(actual, tuple) == by_path(expected, tuple)
     assert len(traced.kernels) >= 2
 
 
 @pytest.mark.kept("gru", "nnx")
-def test_constrained_weights_train_and_do_not_drift(traced: Traced) -> None:
-    """Thirty steps of constrained weight optimization."""
+def test_constrained_weights_train_without_drift(traced: Traced) -> None:
     model = traced.model
 
     def run(params: Any) -> Any:
@@ -117,25 +116,25 @@ def test_constrained_weights_train_and_do_not_drift(traced: Traced) -> None:
 
 @pytest.mark.kept("gru", "nnx")
 def test_the_variance_constancy_loss_reaches_every_kernel(traced: Traced) -> None:
-    """Behind `variance_preserving_init`, which makes every pre-activation's variance 1."""
+    """After `variance_preserving_init`, which makes the variance of every pre-activation 1."""
     model, layout, hidden, kernels = traced
     apply, inputs = model.one_by_one or (model.apply, model.inputs)
 
     def penalty(params: Any) -> Any:
-        logits, found = collect_preactivations(apply, params, *inputs, layout=hidden)
-        betas = positive_betas(initial_betas(found))
-        return total_variance_constancy(found, betas), (logits, found)
+        logits, preactivations = collect_preactivations(apply, params, *inputs, layout=hidden)
+        betas = positive_betas(initial_betas(preactivations))
+        return total_variance_constancy(preactivations, betas), (logits, preactivations)
 
     def run(params: Any) -> Any:
         preserving = variance_preserving_init(apply, params, *inputs, layout=layout)
         return jax.value_and_grad(penalty, has_aux=True)(preserving)
 
-    (loss, (logits, found)), gradients = quick_jit(run)(model.params)
-    assert found.keys() == kernels
-    wanted = sum(variance_constancy(x, 1.0, 2) for x in found.values())
-    np.testing.assert_allclose(loss, wanted, rtol=1e-5)
-    # All biases are zero; float32 moments of up to 512 values, behind a dozen layers.
-    for path, values in {**found, "logits": logits}.items():
+    (loss, (logits, preactivations)), gradients = quick_jit(run)(model.params)
+    assert preactivations.keys() == kernels
+    expected = sum(variance_constancy(x, 1.0, 2) for x in preactivations.values())
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+    # All biases are zero; the tolerance is for float32 moments after a dozen layers.
+    for path, values in {**preactivations, "logits": logits}.items():
         np.testing.assert_allclose(np.var(np.float64(values)), 1, atol=2e-4, err_msg=path)
     for path, gradient in by_path(gradients, jax.Array).items():
         if path in kernels:
@@ -144,8 +143,8 @@ def test_the_variance_constancy_loss_reaches_every_kernel(traced: Traced) -> Non
 
 
 @pytest.mark.kept("convolutional", "nnx")
-def test_each_unit_is_made_standard(traced: Traced) -> None:
-    """Of variance 1, and of mean 0 where the layer adds a bias of its own."""
+def test_data_dependent_init_standardizes_each_unit(traced: Traced) -> None:
+    """The variance is 1, and the mean is 0 if the layer adds a bias."""
     model, layout = traced.model, traced.layout
     apply, inputs = model.one_by_one or (model.apply, model.inputs)
 
@@ -153,10 +152,10 @@ def test_each_unit_is_made_standard(traced: Traced) -> None:
         fitted = data_dependent_init(apply, params, *inputs, layout=layout)
         return collect_preactivations(apply, fitted, *inputs, layout=layout)[1]
 
-    found, leaves = quick_jit(run)(model.params), by_path(model.params, jax.Array)
+    preactivations, leaves = quick_jit(run)(model.params), by_path(model.params, jax.Array)
     for path, axes in by_path(layout(model.params), tuple).items():
         units = leaves[path].size // np.prod([leaves[path].shape[axis] for axis in axes])
-        each = np.float64(found[path]).reshape(-1, units)
+        each = np.float64(preactivations[path]).reshape(-1, units)
         np.testing.assert_allclose(each.var(0), 1, atol=1e-3, err_msg=path)
         # A recurrent cell adds its bias to the product of its input.
         if f"{path.rpartition('/')[0]}/bias" in leaves and not path.endswith("_hh"):

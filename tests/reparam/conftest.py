@@ -1,4 +1,4 @@
-"""The fixture that runs a test on every row of the table."""
+"""Fixture that runs a test on every row of the table."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The reparametrizations in float64 NumPy, one unit a row: dense bases, dense Jacobians, an SVD."""
+"""Reparametrizations in float64 NumPy, one row per unit: dense bases, dense Jacobians, an SVD."""
 
 from collections.abc import Callable
 from typing import Any

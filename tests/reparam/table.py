@@ -1,4 +1,4 @@
-"""The one table of all nodes, with float64 oracles. A new reparametrization is a new row."""
+"""Table of all nodes, with float64 oracles. A new reparametrization is a new row."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ FLOAT64 = {"rtol": 1e-13, "atol": 1e-13}
 
 
 def storage_tolerance(dtype: Any) -> dict[str, float]:
-    """How far a result in ``dtype``, computed in float32 or wider, may be from its oracle.
+    """Tolerance of a result in ``dtype`` that was computed in float32 or wider.
 
     Nested nodes round three times (between the nodes, and at the end of value and gradient), by
     half an epsilon each, on values up to four; the other nodes round once.
@@ -41,16 +41,16 @@ def storage_tolerance(dtype: Any) -> dict[str, float]:
 
 
 class Row(NamedTuple):
-    """One kind of node. Oracles see ``v``, one unit a row, and ``s``, one number a unit or None.
+    """Kind of node. Oracles get ``v``, one row per unit, and ``s``, one number per unit or None.
 
     Attributes:
         name: the name of its tests.
         make: ``from_kernel``.
-        value: ``(v, s) -> kernel``, one unit a row.
+        value: ``(v, s) -> kernel``, one row per unit.
         pullback: ``(v, s, c) -> (gradient of v, gradient of s or None)`` of sum(c * kernel).
-        start: what ``effective(from_kernel(w))`` is documented to be, one unit a row.
-        scales: whether every multiple of a kernel can be represented.
-        has_mean: whether v has a mean to remove; coordinates of zero-sum units have none.
+        start: the documented value of ``effective(from_kernel(w))``, one row per unit.
+        scales: True if every multiple of a kernel can be represented.
+        has_mean: True if v are weights; False for coordinates of zero-sum units.
     """
 
     name: str
@@ -67,8 +67,8 @@ def _scaled_lcw(kernel: Any, axes: Any) -> Scaled:
 
 
 def _normalized(name: str, kind: Any, centers: bool = False, standardizes: bool = False) -> Row:
-    own = centers, standardizes
-    value, pullback = oracles.normalized(*own), oracles.normalized_pullback(*own)
+    options = centers, standardizes
+    value, pullback = oracles.normalized(*options), oracles.normalized_pullback(*options)
     start = oracles.without_mean if centers else np.asarray
     return Row(name, kind.from_kernel, value, pullback, start)
 
@@ -124,7 +124,7 @@ def normal(seed: int, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.A
 
 
 def random_node(row: Row, case: str, dtype: Any = jnp.float32) -> Any:
-    """A node all of whose leaves are random, as in the middle of training."""
+    """Node with random leaves."""
     shape, axes = SHAPES[case]
     kernel = jax.ShapeDtypeStruct(shape, dtype)
     leaves, structure = jax.tree.flatten(jax.eval_shape(lambda k: row.make(k, axes), kernel))

@@ -1,4 +1,4 @@
-"""Centring and projections act on the kernel-shaped fields inside nodes."""
+"""Centering and projections edit the fields of the kernel's shape inside nodes."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from tests.reparam.trees import assert_near
 
 CASES = ("dense_out_in", "attention_out")
 
-#: Rows of coordinates, and the others.
+#: Rows of coordinates, and of weights.
 NO_MEAN = [row for row in TABLE if not row.has_mean]
 WEIGHTS = pytest.mark.parametrize(
     "row", [row for row in TABLE if row.has_mean], ids=lambda r: r.name
@@ -35,9 +35,9 @@ def params_of(row: Row, case: str) -> dict[str, Any]:
 
 
 def split(tree: Any) -> tuple[Any, list[Any]]:
-    """The kernel-shaped leaf of the node, and the others."""
-    first, *rest = jax.tree.leaves(tree)
-    return first, rest
+    """Leaf of the kernel's shape, and the leaves per unit."""
+    kernel, *scales = jax.tree.leaves(tree)
+    return kernel, scales
 
 
 def centered_by_gradients(params: Any) -> Any:
@@ -46,13 +46,13 @@ def centered_by_gradients(params: Any) -> Any:
 
 
 def stepped(params: Any) -> Any:
-    """A step of SGD with the parameters for a gradient: a tenth of each is gone."""
+    """Step of SGD with rate 0.1 and the parameters as gradients."""
     tx = optax.chain(optax.sgd(0.1), sphere_projection(squared_radius=3.0, centered=False))
     updates, _ = tx.update(params, tx.init(params), params)
     return optax.apply_updates(params, updates)
 
 
-#: What is done to the parameters, what it makes of the weights and by what it shrinks the scales.
+#: Edit of the parameters, its oracle for the weights, and its factor for the scales.
 EDITS = {
     "project": (project, lambda w, axes: projected(w, axes, 2.0, centered=True), 1.0),
     "sphere": (stepped, lambda w, axes: projected(0.9 * w, axes, 3.0, centered=False), 0.9),
@@ -66,17 +66,17 @@ EDITS = {
 
 @pytest.mark.parametrize("edit", EDITS)
 @WEIGHTS
-def test_weights_inside_nodes_are_edited_and_nothing_else(row: Row, case: str, edit: str) -> None:
+def test_edits_change_the_weights_of_nodes(row: Row, case: str, edit: str) -> None:
     function, oracle, factor = EDITS[edit]
     params = params_of(row, case)
-    (got, got_rest), (raw, raw_rest) = split(jax.jit(function)(params)), split(params)
-    assert_near(got, oracle(np.asarray(raw, np.float64), SHAPES[case][1]), FLOAT32)
-    for left, right in zip(got_rest, raw_rest, strict=True):
+    (actual, scales), (raw, raw_scales) = split(jax.jit(function)(params)), split(params)
+    assert_near(actual, oracle(np.asarray(raw, np.float64), SHAPES[case][1]), FLOAT32)
+    for left, right in zip(scales, raw_scales, strict=True):
         assert_near(left, factor * np.asarray(right, np.float64), FLOAT32)
 
 
 @WEIGHTS
-def test_drift_is_measured_inside_nodes(row: Row, case: str) -> None:
+def test_drift_of_nodes(row: Row, case: str) -> None:
     params = params_of(row, case)
     matrix = rows(split(params)[0], SHAPES[case][1])
     drift = constraint_drift(params)
@@ -99,7 +99,6 @@ def test_drift_is_measured_inside_nodes(row: Row, case: str) -> None:
         sphere_projection(centered=False).init,
     ],
 )
-def test_coordinates_are_refused_as_weights(row: Row, case: str, call: Any) -> None:
-    """Their mean is not that of the kernel, and one of them has no part in its norm."""
-    with pytest.raises(TypeError, match=r"'layer/kernel.*coordinates.*sphere_projection"):
+def test_coordinates_are_refused(row: Row, case: str, call: Any) -> None:
+    with pytest.raises(TypeError, match=r"'layer/kernel.*sphere_projection"):
         call({"layer": {"kernel": random_node(row, case)}})

@@ -16,7 +16,7 @@ from tests.reparam.trees import (
 
 
 def check(row: Row, cases: Iterable[str], dtype: type) -> None:
-    """Value and gradients of random nodes of these shapes, in their own storage type."""
+    """Checks value and gradients of random nodes of these shapes, stored in ``dtype``."""
     nodes = {case: random_node(row, case, dtype) for case in cases}
     cotangents = {case: normal(9, SHAPES[case][0], dtype) for case in nodes}
     results = jax.jit(
@@ -26,8 +26,8 @@ def check(row: Row, cases: Iterable[str], dtype: type) -> None:
         node, tolerance = nodes[case], storage_tolerance(dtype)
         assert kernel.dtype == dtype
         assert_near(kernel, oracle_value(row, node), tolerance, f"value, {case}")
-        wanted = oracle_gradients(row, node, cotangents[case])
-        for leaf, gradient, oracle in zip(jax.tree.leaves(node), gradients, wanted, strict=True):
+        expected = oracle_gradients(row, node, cotangents[case])
+        for leaf, gradient, oracle in zip(jax.tree.leaves(node), gradients, expected, strict=True):
             assert (gradient.shape, gradient.dtype) == (leaf.shape, leaf.dtype)
             assert_near(gradient, oracle, tolerance, f"gradient, {case}")
 
@@ -53,7 +53,7 @@ def test_float64(row: Row) -> None:
 
 @pytest.mark.parametrize("row", [r for r in TABLE if r.name in ("wn", "cwn", "ws", "scaled")])
 @pytest.mark.parametrize("types", [("bfloat16", "float32"), ("float32", "bfloat16")])
-def test_a_scale_of_another_type_keeps_the_kernels_type(row: Row, types: tuple[str, str]) -> None:
+def test_the_kernel_has_the_type_of_the_direction(row: Row, types: tuple[str, str]) -> None:
     leaves, structure = jax.tree.flatten(random_node(row, "dense"))
     pairs = zip(leaves, types, strict=True)
     mixed = jax.tree.unflatten(structure, [leaf.astype(dtype) for leaf, dtype in pairs])
@@ -64,9 +64,9 @@ def test_a_scale_of_another_type_keeps_the_kernels_type(row: Row, types: tuple[s
 
 @pytest.mark.parametrize("offset", [10.0, 1000.0])
 @pytest.mark.parametrize("name", ["cwn", "ws"])
-def test_a_large_mean_costs_no_accuracy_beyond_its_storage(name: str, offset: float) -> None:
+def test_a_large_mean_only_adds_its_rounding(name: str, offset: float) -> None:
     row = next(row for row in TABLE if row.name == name)
     node = row.make(offset + normal(0, (8, 6)), (-2,))
-    # Both start from the same stored weights, so the rounding of offset + v is in both.
+    # Node and oracle share the stored weights, which contain the rounding of offset + v.
     tolerance = {"rtol": 0.0, "atol": 2e-7 * offset + 5e-6}
     assert_near(node.effective(), oracle_value(row, node), tolerance)

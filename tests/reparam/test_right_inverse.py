@@ -22,18 +22,18 @@ def test_effective_of_from_kernel(row: Row) -> None:
     def starts(kernels: dict[str, jax.Array]) -> dict[str, jax.Array]:
         return {case: row.make(k, SHAPES[case][1]).effective() for case, k in kernels.items()}
 
-    for case, got in starts(kernels).items():
-        wanted = oracle_start(row, kernels[case], SHAPES[case][1])
-        assert_near(got, wanted, FLOAT32, case)
+    for case, actual in starts(kernels).items():
+        expected = oracle_start(row, kernels[case], SHAPES[case][1])
+        assert_near(actual, expected, FLOAT32, case)
 
 
 @pytest.mark.parametrize("outer", TABLE, ids=lambda row: row.name)
 @pytest.mark.parametrize("inner", [TABLE[0], TABLE[1]], ids=lambda row: row.name)
-def test_a_node_made_of_a_node_starts_at_its_kernel(outer: Row, inner: Row) -> None:
+def test_from_kernel_of_a_node(outer: Row, inner: Row) -> None:
     node = random_node(inner, "dense")
-    got = jax.jit(lambda n: outer.make(n, n.fan_in_axes).effective())(node)
+    actual = jax.jit(lambda n: outer.make(n, n.fan_in_axes).effective())(node)
     kernel = oracle_value(inner, node)
-    assert_near(got, oracle_start(outer, kernel, (-2,)), FLOAT32)
+    assert_near(actual, oracle_start(outer, kernel, (-2,)), FLOAT32)
 
 
 @pytest.mark.parametrize("per_unit", [False, True], ids=["layer", "unit"])
@@ -41,31 +41,31 @@ def test_a_node_made_of_a_node_starts_at_its_kernel(outer: Row, inner: Row) -> N
 def test_rescaled(row: Row, per_unit: bool) -> None:
     node = random_node(row, "attention_out")
     factor = jnp.asarray([[[0.5, 2.0, 3.0, 0.1, 1.0]]] if per_unit else 2.5)
-    got = jax.jit(lambda n, f: n.rescaled(f))(node, factor)
-    assert jax.tree.structure(got) == jax.tree.structure(node)
-    assert_near(got.effective(), oracle_value(row, node) * float64(factor), FLOAT32)
+    actual = jax.jit(lambda n, f: n.rescaled(f))(node, factor)
+    assert jax.tree.structure(actual) == jax.tree.structure(node)
+    assert_near(actual.effective(), oracle_value(row, node) * float64(factor), FLOAT32)
     half = random_node(row, "attention_out", jnp.bfloat16).rescaled(factor)
     assert {leaf.dtype for leaf in jax.tree.leaves(half)} == {jnp.dtype(jnp.bfloat16)}
 
 
-def test_a_spectral_norm_cannot_be_rescaled() -> None:
+def test_rescaled_keeps_a_spectral_norm() -> None:
     node = random_node(next(row for row in TABLE if row.name == "sn"), "dense")
     assert_near(node.rescaled(jnp.asarray(3.0)).effective(), float64(node.effective()), FLOAT32)
 
 
-def test_effective_under_vmap_and_scan_is_effective_outside(row: Row) -> None:
+def test_effective_inside_and_outside_of_vmap_and_scan(row: Row) -> None:
     kernels = normal(6, (3, 3, 3, 2, 4))
     built = jax.vmap(lambda k: row.make(k, (0, 1, 2)))(kernels)
     outside = jax.jit(lambda n: n.effective())(built)
     inside = jax.jit(jax.vmap(lambda n: n.effective()))(built)
     _, scanned = jax.lax.scan(lambda carry, n: (carry, n.effective()), 0, built)
     for number, kernel in enumerate(kernels):
-        wanted = oracle_start(row, kernel, (-4, -3, -2))
+        expected = oracle_start(row, kernel, (-4, -3, -2))
         for stacked in (outside, inside, scanned):
-            assert_near(stacked[number], wanted, FLOAT32)
+            assert_near(stacked[number], expected, FLOAT32)
 
 
-def test_shapes_alone_are_enough(row: Row) -> None:
+def test_abstract_evaluation(row: Row) -> None:
     shape = jax.ShapeDtypeStruct((3, 3, 2, 4), jnp.bfloat16)
     node = jax.eval_shape(lambda k: row.make(k, (0, 1, 2)), shape)
     assert node.fan_in_axes == (-4, -3, -2)

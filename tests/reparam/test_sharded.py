@@ -1,4 +1,4 @@
-"""Sharded raw parameters: the same kernels, sharded as the raw ones are."""
+"""Effective kernels of sharded raw parameters have their values and shardings."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ AXIS_TYPES = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
 
 
 def sharded_node(row: Row, mesh: Any) -> Any:
-    """A random node of a 16 x 8 kernel; per-unit leaves are sharded as the units are."""
+    """Random node of a 16 x 8 kernel, with leaves per unit sharded like the units."""
     kernel = jax.ShapeDtypeStruct((16, 8), "float32")
     leaves, structure = jax.tree.flatten(jax.eval_shape(lambda k: row.make(k, -2), kernel))
     placed = [
@@ -29,20 +29,20 @@ def sharded_node(row: Row, mesh: Any) -> Any:
 
 
 def check(row: Row, kind: str, kernel_of: Any) -> None:
-    """The kernel's value and sharding, and the gradient's sharding."""
+    """Checks the kernel's value and sharding, and the gradient's sharding."""
     mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AXIS_TYPES[kind],) * 2)
     with jax.set_mesh(mesh):
         node = sharded_node(row, mesh)
         cubes = lambda n: (kernel_of(n) ** 3).sum()  # noqa: E731
-        got, gradients = jax.jit(lambda n: (kernel_of(n), jax.grad(cubes)(n)))(node)
+        actual, gradients = jax.jit(lambda n: (kernel_of(n), jax.grad(cubes)(n)))(node)
     for gradient, leaf in zip(*map(jax.tree.leaves, (gradients, node)), strict=True):
         assert gradient.sharding.is_equivalent_to(leaf.sharding, leaf.ndim)
-    assert got.sharding.is_equivalent_to(NamedSharding(mesh, SPEC), 2)
-    assert_near(got, oracle_value(row, node), FLOAT32)
+    assert actual.sharding.is_equivalent_to(NamedSharding(mesh, SPEC), 2)
+    assert_near(actual, oracle_value(row, node), FLOAT32)
 
 
 @pytest.mark.parametrize("kind", AXIS_TYPES)
-def test_the_kernel_is_sharded_as_its_raw_leaves_are(row: Row, kind: str) -> None:
-    """Of a product of the kernel with itself, explicit axes need to be told the sharding."""
-    told = jax.sharding.auto_axes(effective, out_sharding=SPEC)
-    check(row, kind, told if (row.name, kind) == ("sn", "explicit") else effective)
+def test_the_kernel_has_the_sharding_of_the_raw_leaves(row: Row, kind: str) -> None:
+    """JAX cannot infer the sharding of the Gram matrix of a kernel with explicit axes."""
+    automatic = jax.sharding.auto_axes(effective, out_sharding=SPEC)
+    check(row, kind, automatic if (row.name, kind) == ("sn", "explicit") else effective)

@@ -1,4 +1,4 @@
-"""A node's kind is part of its tree structure, and comes back from a checkpoint."""
+"""Nodes of different kinds have different tree structures, and survive checkpoints."""
 
 import itertools
 from pathlib import Path
@@ -15,17 +15,17 @@ from tests.trees import assert_equal
 
 
 def test_nodes_of_different_kinds_have_different_structures() -> None:
-    """Else `jit` may run one kind's program on another's leaves, when two hashes fall together."""
+    """Equal structures would share a program of `jit`."""
     cases = itertools.product(TABLE, ("dense", "dense_out_in"))
     structures = {
         (row.name, case): jax.tree.structure(random_node(row, case)) for row, case in cases
     }
-    for (name, left), (other, right) in itertools.combinations(structures.items(), 2):
-        assert left != right, (name, other)
+    for (name, left), (second, right) in itertools.combinations(structures.items(), 2):
+        assert left != right, (name, second)
 
 
 @pytest.mark.usefixtures("standard_promotion")
-def test_orbax_saves_and_restores_every_node_and_its_optimizer(tmp_path: Path) -> None:
+def test_orbax_restores_every_node_and_its_optimizer(tmp_path: Path) -> None:
     raw = {row.name: {"kernel": random_node(row, "dense")} for row in TABLE}
     raw["half"] = {"kernel": random_node(TABLE[0], "conv", jnp.bfloat16)}
     state = optax.adam(0.1).init(raw)
@@ -39,6 +39,6 @@ def test_orbax_saves_and_restores_every_node_and_its_optimizer(tmp_path: Path) -
         effective(without_target["raw"])
 
 
-def test_a_layer_with_a_scale_of_its_own_is_left_alone() -> None:
+def test_effective_keeps_a_layer_with_a_scale() -> None:
     params = {"dense": {"kernel": jnp.ones((3, 2)), "scale": jnp.ones(2)}}
     assert effective(params) == params

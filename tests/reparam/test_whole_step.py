@@ -1,4 +1,4 @@
-"""One whole step of training: v0 - lr gradient, in every leaf, and no leaf but by the optimizer."""
+"""Step of SGD on raw parameters: v - rate * gradient for every leaf, by the oracles."""
 
 from typing import Any
 
@@ -15,15 +15,15 @@ from tests.trees import assert_equal
 
 RATE = 0.3
 X, Y = normal(20, (16, 8)), normal(21, (16, 6))
-#: float32 products of a whole layer, whose sums run over samples and weights.
+#: Tolerance of float32 products of a layer, with sums over samples and weights.
 LAYER = {"rtol": 2e-5, "atol": 2e-5}
 
 
-def test_sgd_moves_the_raw_leaves_by_the_rate_times_their_gradient(row: Row) -> None:
-    """Of a model that runs with the effective kernel, and keeps its own."""
+def test_sgd_moves_raw_leaves_by_the_rate_times_their_gradient(row: Row) -> None:
+    """The model runs with the effective kernel, and its own parameters are unchanged."""
     model = nnx.Linear(8, 6, use_bias=False, rngs=nnx.Rngs(0))
     apply, _, state = functionalize(model)
-    raw, kept = {"kernel": random_node(row, "dense")}, np.array(model.kernel[...])
+    raw, initial = {"kernel": random_node(row, "dense")}, np.array(model.kernel[...])
     before, optimizer = jax.tree.map(np.array, raw), optax.sgd(RATE)
 
     def loss(raw: Any) -> Any:
@@ -37,9 +37,9 @@ def test_sgd_moves_the_raw_leaves_by_the_rate_times_their_gradient(row: Row) -> 
 
     after, output = step(raw, optimizer.init(raw))
     assert_equal(raw, before)
-    np.testing.assert_array_equal(model.kernel[...], kept)
+    np.testing.assert_array_equal(model.kernel[...], initial)
     x, kernel = np.float64(X), oracle_value(row, raw["kernel"])
     assert_near(output, x @ kernel, LAYER)
-    wanted = oracle_gradients(row, raw["kernel"], 2 * x.T @ (x @ kernel - np.float64(Y)) / Y.size)
-    for new, old, gradient in zip(*map(jax.tree.leaves, (after, before)), wanted, strict=True):
+    expected = oracle_gradients(row, raw["kernel"], 2 * x.T @ (x @ kernel - np.float64(Y)) / Y.size)
+    for new, old, gradient in zip(*map(jax.tree.leaves, (after, before)), expected, strict=True):
         assert_near(new, old - RATE * gradient, LAYER)

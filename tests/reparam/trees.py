@@ -1,4 +1,4 @@
-"""Between a node's leaves and the rows that the oracles know."""
+"""Conversions between the leaves of a node and the rows of the oracles."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from tests.reparam.table import Row
 
 
 def oracle_value(row: Row, node: Any) -> Array:
-    """The kernel that a node stands for, in float64."""
+    """Effective kernel of a node, in float64."""
     v, s = _leaves(node)
     return from_rows(row.value(rows(v, node.fan_in_axes), s), v, node.fan_in_axes)
 
 
 def oracle_gradients(row: Row, node: Any, cotangent: Any) -> list[Array]:
-    """The gradients of sum(cotangent * kernel) with respect to the node's leaves, in float64."""
+    """Gradients of sum(cotangent * kernel) with respect to the node's leaves, in float64."""
     (v, s), axes = _leaves(node), node.fan_in_axes
     of_v, of_s = row.pullback(rows(v, axes), s, rows(cotangent, axes))
     first = from_rows(of_v, v, axes)
@@ -25,12 +25,12 @@ def oracle_gradients(row: Row, node: Any, cotangent: Any) -> list[Array]:
 
 
 def oracle_start(row: Row, kernel: Any, axes: tuple[int, ...]) -> Array:
-    """What ``effective(from_kernel(kernel))`` is documented to be, in float64."""
+    """Documented value of ``effective(from_kernel(kernel))``, in float64."""
     return from_rows(row.start(rows(kernel, axes)), kernel, axes)
 
 
 def weighted_sum(node: Any, cotangent: Any) -> Any:
-    """A scalar whose gradient with respect to the kernel is ``cotangent``."""
+    """Scalar whose gradient with respect to the kernel is ``cotangent``."""
     kernel = node.effective()
     wide = jnp.float64 if kernel.dtype == jnp.float64 else jnp.float32
     return (kernel.astype(wide) * cotangent.astype(wide)).sum()
@@ -38,16 +38,18 @@ def weighted_sum(node: Any, cotangent: Any) -> Any:
 
 @jax.jit
 def value_and_gradients(node: Any, cotangent: Any) -> tuple[Any, list[Any]]:
-    """The kernel, and the gradients of its `weighted_sum` in the order of the node's leaves."""
+    """Kernel, and the gradients of its `weighted_sum` in the order of the node's leaves."""
     gradients = jax.grad(weighted_sum)(node, cotangent)
     return node.effective(), jax.tree.leaves(gradients)
 
 
-def assert_near(got: Any, wanted: Any, tolerance: dict[str, float], message: str = "") -> None:
-    np.testing.assert_allclose(np.asarray(got, np.float64), wanted, **tolerance, err_msg=message)
+def assert_near(actual: Any, expected: Any, tolerance: dict[str, float], message: str = "") -> None:
+    np.testing.assert_allclose(
+        np.asarray(actual, np.float64), expected, **tolerance, err_msg=message
+    )
 
 
 def _leaves(node: Any) -> tuple[Any, Any]:
-    """The leaf shaped as the kernel, and the numbers per unit in a row, or None."""
-    v, *rest = jax.tree.leaves(node)
-    return v, np.asarray(rest[0], np.float64).ravel() if rest else None
+    """Leaf of the kernel's shape, and the numbers per unit as a vector, or None."""
+    v, *scales = jax.tree.leaves(node)
+    return v, np.asarray(scales[0], np.float64).ravel() if scales else None
