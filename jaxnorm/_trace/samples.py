@@ -1,7 +1,7 @@
 """Sample axes: the axes of a program's products that count the rows of the inputs."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
@@ -15,21 +15,25 @@ def sample_axes(
     """Returns the axis of each layer's result that counts rows: the one that grows with them.
 
     The rows are the first axis of the first input array. Other arrays of as many rows count the
-    same rows if they are in the same argument, or if the model cannot be traced with more of them.
+    same rows if they are in the same argument, or if the model cannot be traced with more of them;
+    if it cannot be traced with more rows at all, every axis of theirs that is as long counts rows,
+    like both axes of a graph's adjacency matrix.
     """
     rows, tied, others = _row_leaves(inputs)
 
-    def traced(factors: dict[int, int]) -> Program | None:
+    def traced(factors: dict[int, int], square: Collection[int] = ()) -> Program | None:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return trace_again(_resized(inputs, factors))
+                return trace_again(_resized(inputs, factors, square))
         except Exception:  # Whatever a model raises at a batch size that it is not written for.
             return None
 
     every = dict.fromkeys((*tied, *others), 2)
     doubled = traced(every)
-    if others:
+    if doubled is None and others:
+        doubled = traced(every, others)
+    elif others:
         tied += [i for i in others if doubled and traced({**every, i: 3}) is None]
         doubled = traced(dict.fromkeys(tied, 2))
     return _grown_axes(program, doubled, rows) if doubled else {}
@@ -37,11 +41,11 @@ def sample_axes(
 
 def _grown_axes(program: Program, doubled: Program, rows: int) -> dict[int, int]:
     """Returns the axes that are twice as long in the second program; none if the layers differ."""
+    layers, others = list(program.layers.values()), list(doubled.layers.values())
+    if [x.product.form.path for x in layers] != [x.product.form.path for x in others]:
+        return {}
     axes: dict[int, int] = {}
-    for place, layer in program.layers.items():
-        other = doubled.layers.get(place)
-        if other is None or other.product.form.path != layer.product.form.path:
-            return {}
+    for layer, other in zip(layers, others, strict=True):
         shapes = (x.equation.outvars[0].aval.shape for x in (layer, other))
         grown = [(i, a, b) for i, (a, b) in enumerate(zip(*shapes, strict=True)) if a != b]
         if len(grown) == 1 and grown[0][1:] == (rows, 2 * rows):
@@ -61,11 +65,16 @@ def _row_leaves(inputs: tuple[Any, ...]) -> tuple[int, list[int], list[int]]:
     return rows, tied, [i for i in candidates if i not in tied]
 
 
-def _resized(inputs: tuple[Any, ...], factors: dict[int, int]) -> tuple[Any, ...]:
-    """Returns the inputs, with shapes of more rows in the place of some leaves."""
+def _resized(
+    inputs: tuple[Any, ...], factors: dict[int, int], square: Collection[int]
+) -> tuple[Any, ...]:
+    """Returns the inputs with more rows in some leaves, the ``square`` ones along every axis."""
     leaves, structure = jax.tree.flatten(inputs)
     for i, factor in factors.items():
         aval = jax.typeof(leaves[i])
-        leaves[i] = aval.update(shape=(aval.shape[0] * factor, *aval.shape[1:]))
+        rows, *sizes = aval.shape
+        if i in square:
+            sizes = [size * factor if size == rows else size for size in sizes]
+        leaves[i] = aval.update(shape=(rows * factor, *sizes))
     resized: tuple[Any, ...] = jax.tree.unflatten(structure, leaves)
     return resized

@@ -67,6 +67,16 @@ BY_ROW: dict[str, tuple[Apply, tuple[str, ...], tuple[Any, ...]]] = {
         (X, Y),
     ),
     "rows of one argument": (lambda p, pair: pair[1] @ p["kernel"], KERNEL, ((X, Y),)),
+    "another program for more rows": (
+        lambda p, x: (x if len(x) == ROWS else jnp.tanh(x) + 1) @ p["kernel"],
+        KERNEL,
+        (X,),
+    ),
+    "the nodes of a graph, with its matrix": (
+        lambda p, x, graph: graph @ (jnp.tanh(graph @ (x @ p["kernel"])) @ p["other"]),
+        BOTH,
+        (X[:, 0], jnp.eye(ROWS)),
+    ),
 }
 
 
