@@ -42,21 +42,21 @@ FRACTION = Range("a number from 0 to 1", 0, 1)
 INSIDE_UNIT = Range("a number between 0 and 1", 0, 1, with_low=False, with_high=False)
 
 
-def check_number(value: Any, expected: Range, name: str, advice: str) -> None:
+def check_number(value: Any, expected: Range, name: str, advice: str, place: str = "") -> None:
     """Raises for a number, or an array of numbers, outside of a range.
 
     Args:
         value: a number of any scalar type, or an array, whose elements are checked one by one.
         expected: the range.
-        name: the argument's name in the message: ``stddev``, or ``stddev for the parameter 'a/b'``.
+        name: the argument's name in the message.
         advice: an example, or how to mend the value.
+        place: the parameter that the value is for, in the words of a message.
 
     Raises:
         TypeError: for a value that is no real number.
         ValueError: for a number out of range.
     """
-    argument, preposition, place = name.partition(" for ")
-    name, where = argument, preposition + place
+    where = f" for {place}" if place else ""
     if not is_real(value):
         raise TypeError(f"{name} is {value!r}{where}; wanted {expected.words}, {advice}.")
     known = known_values(value)

@@ -316,5 +316,5 @@ def _per_leaf(setting: Setting, tree: PyTree, name: str, allowed: Range) -> PyTr
     per_leaf = broadcast(setting, tree, name)
     for path, value in named_leaves(per_leaf):
         if not is_absent(value) and not np.ndim(value):
-            check_number(value, allowed, f"{name} for {path!r}", "or a pytree prefix of numbers")
+            check_number(value, allowed, name, "or a pytree prefix of numbers", repr(path))
     return per_leaf

@@ -404,9 +404,9 @@ def linear_stddev(
 def check_stddev(stddev: Setting) -> None:
     """Raises for entries of a setting that are not None, nor finite numbers of at least 0."""
     for path, value in named_leaves(stddev):
-        name = f"stddev for the parameter {path!r}" if path else "stddev"
         if not is_absent(value):
-            check_number(value, NONNEGATIVE, name, "or a tree of numbers and None")
+            place = f"the parameter {path!r}" if path else ""
+            check_number(value, NONNEGATIVE, "stddev", "or a tree of numbers and None", place)
 
 
 def is_zero(stddev: Setting) -> bool:

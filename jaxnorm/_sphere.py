@@ -255,7 +255,7 @@ def check_squared_radius(squared_radius: Any, name: str) -> None:
         raise ValueError(
             f"squared_radius is None for {name}; wanted a positive number, {RADIUS_EXAMPLE}."
         )
-    check_number(squared_radius, POSITIVE, f"squared_radius for {name}", RADIUS_EXAMPLE)
+    check_number(squared_radius, POSITIVE, "squared_radius", RADIUS_EXAMPLE, name)
 
 
 def check_sphere(kernel: Any, axes: Axes, centered: bool, name: str) -> None:

@@ -89,8 +89,8 @@ def renormalization_limits(limits: Any) -> tuple[float, float] | None:
         raise TypeError(
             f"renormalize is {limits!r}; wanted (r_max, d_max), (3.0, 5.0) for example, or None."
         )
-    check_number(limits[0], _AT_LEAST_ONE, "r_max for renormalize", "3.0 for example")
-    check_number(limits[1], NONNEGATIVE, "d_max for renormalize", "5.0 for example")
+    check_number(limits[0], _AT_LEAST_ONE, "r_max", "3.0 for example", "renormalize")
+    check_number(limits[1], NONNEGATIVE, "d_max", "5.0 for example", "renormalize")
     return float(limits[0]), float(limits[1])
 
 
