@@ -217,6 +217,7 @@ class CenteredWeightNormalized(WeightNormalized):
     """
 
     centered = True
+    key_names: ClassVar[dict[str, str]] = {"direction": "centered_direction"}
 
 
 @register_node

@@ -35,6 +35,9 @@ class Reparametrization(abc.ABC):
 
     #: Names of the fields that have the kernel's shape.
     kernel_fields: ClassVar[tuple[str, ...]] = ()
+    #: Names of fields in paths and checkpoints, if they are not the fields' own: two kinds whose
+    #: fields have the same names and another meaning must differ here.
+    key_names: ClassVar[dict[str, str]] = {}
     #: False for coordinates in some basis, which cannot be centered, measured or projected.
     stores_weights: ClassVar[bool] = True
 
@@ -107,7 +110,7 @@ def register_node(cls: NodeType) -> NodeType:
     node: Any = dataclasses.dataclass(frozen=True)(cls)
     static = [field.name for field in dataclasses.fields(node) if field.metadata.get("static")]
     arrays = [field.name for field in dataclasses.fields(node) if field.name not in static]
-    keys = [jax.tree_util.GetAttrKey(name) for name in arrays]
+    keys = [jax.tree_util.GetAttrKey(node.key_names.get(name, name)) for name in arrays]
     NODE_TYPES.append(node)
 
     def flatten(x: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

@@ -54,11 +54,15 @@ def effective(tree: PyTree) -> PyTree:
 
 
 def _refuse_dicts_of_nodes(tree: PyTree) -> None:
+    """Raises for dicts of a node's fields, below the node's kind if Flax wrote them."""
     fields: dict[Path, set[str]] = {}
     for path, _ in named_entries(tree):
         fields.setdefault(Path(path[:-1]), set()).add(path.name)
+    kinds = {kind.__name__ for kind in NODE_TYPES}
     for parent, names in fields.items():
-        if parent.name in ("kernel", "weight") and any(names == _fields(x) for x in NODE_TYPES):
+        of_flax = parent.name.partition("(")[0] in kinds
+        of_orbax = parent.name in ("kernel", "weight") and names in map(_keys, NODE_TYPES)
+        if of_flax or of_orbax:
             raise TypeError(
                 f"{parent!r} is a dict with the fields {sorted(names)} of a reparametrized kernel: "
                 "a checkpoint restored without a target. Restore it with one, the raw parameters "
@@ -66,9 +70,10 @@ def _refuse_dicts_of_nodes(tree: PyTree) -> None:
             )
 
 
-def _fields(kind: Any) -> set[str]:
-    fields = dataclasses.fields(kind)
-    return {field.name for field in fields if not field.metadata.get("static")}
+def _keys(kind: Any) -> set[str]:
+    """Returns the keys of a kind of node in paths and checkpoints."""
+    fields = [field.name for field in dataclasses.fields(kind) if not field.metadata.get("static")]
+    return {kind.key_names.get(name, name) for name in fields}
 
 
 def reparametrize(

@@ -2,16 +2,19 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import orbax.checkpoint as ocp
 import pytest
 from flax import serialization
 from jax import export
 
 import jaxnorm as jn
 from jaxnorm._node import Reparametrization, register_node, static_field
+from jaxnorm._paths import named_leaves
 from tests.public import ROOT
 from tests.trees import assert_equal
 
@@ -52,6 +55,31 @@ def test_bytes_restore_into_their_own_kind_only(name: str) -> None:
     target = {"dense": jn.CenteredWeightNormalized.from_kernel(KERNEL, (-2,))}
     with pytest.raises(ValueError, match=rf"dense is CenteredWeightNorm.*\(-2,\).*is {named}"):
         serialization.from_bytes(target, serialization.to_bytes({"dense": saved}))
+
+
+def test_orbax_restores_into_their_own_kind_only(tmp_path: Path) -> None:
+    """Paths tell the kinds apart, also those whose fields have the same names."""
+    kinds = [type(node) for node in nodes().values() if isinstance(node, Reparametrization)]
+    paths = {kind: names(kind.from_kernel(KERNEL, (-2,))) for kind in kinds}
+    assert len(set(map(frozenset, paths.values()))) == len(kinds) == 5
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "0", {"kernel": jn.WeightNormalized.from_kernel(KERNEL, -2)})
+        checkpointer.wait_until_finished()
+        other = {"kernel": jn.CenteredWeightNormalized.from_kernel(KERNEL, -2)}
+        with pytest.raises(ValueError, match="centered_direction"):
+            checkpointer.restore(tmp_path / "0", other)
+        with pytest.raises(TypeError, match=r"'kernel' is a dict.*without a target"):
+            jn.effective(checkpointer.restore(tmp_path / "0"))
+
+
+def test_bytes_of_flax_without_a_target_are_no_parameters() -> None:
+    restored = serialization.msgpack_restore(serialization.to_bytes(nodes()))
+    with pytest.raises(TypeError, match=r"is a dict.*without a target"):
+        jn.effective(restored)
+
+
+def names(node: Any) -> set[str]:
+    return {str(path) for path, _ in named_leaves(node)}
 
 
 def test_flax_knows_nodes_whatever_was_imported() -> None:
