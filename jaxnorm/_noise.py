@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Key, PyTree, UInt
 
@@ -80,8 +81,8 @@ def with_scale_noise(
             called: for another number of keys; if the layout constrains nothing; for a kernel that
             the model does not multiply its input by, multiplies also in another form (its square,
             say), or uses inside a loop other than a scan over stacked kernels with one layer per
-            turn (`jaxnorm.nnx.ScaleAndBias` has noise there); for a product whose first axis does
-            not count the rows; for a kernel whose split over devices is unknown (below).
+            turn (`jaxnorm.nnx.ScaleAndBias` has noise there); for a product without an
+            axis of its own for the rows; for a kernel whose split over devices is unknown (below).
 
     Warns:
         UserWarning: when called, as `collect_preactivations` does.
@@ -160,46 +161,49 @@ def _noisy_kernels(
     }
 
 
-def _kernel_spec(entry: Any) -> PartitionSpec | None:
+def _kernel_spec(entry: Any) -> Any:
     """Returns the spec at a kernel, which in a node is that of the field of the kernel's shape."""
-    if isinstance(entry, Reparametrization):
-        return _kernel_spec(getattr(entry, entry.kernel_fields[0]))
-    spec: PartitionSpec | None = entry
-    return spec
+    while isinstance(entry, Reparametrization):
+        entry = getattr(entry, entry.kernel_fields[0])
+    return entry
 
 
 def _add_noise(
     call: KernelCall, noisy: NoisyKernel, keys: Key[Array, "*rows"], use: Any, rows: int, per: Per
 ) -> Float[Array, "..."]:
     """Multiplies a layer's product by its noise and adds the bias that comes next."""
-    wide, kernel, split = promote(call.output), noisy.kernel, _kernel_split(call, noisy, keys)
+    wide, split = promote(call.output), _kernel_split(call, noisy, keys)
     turns = tuple(
-        turn + jax.lax.axis_index(split.get(axis, ())).astype(turn.dtype) * kernel.shape[axis]
+        turn + jax.lax.axis_index(split.get(axis, ())).astype(turn.dtype) * noisy.kernel.shape[axis]
         for axis, turn in enumerate(call.turns)
     )
     sigma = jax.lax.stop_gradient(jnp.asarray(noisy.stddev).astype(wide.dtype))
-    layers = whole_shape(kernel.shape, split)[: len(turns)]
+    layers = whole_shape(noisy.kernel.shape, split)[: len(turns)]
     if sigma.shape != layers[: sigma.ndim]:
         raise ValueError(
             f"the stddev of the kernel {call.path!r} has the shape {sigma.shape}; wanted a number, "
             f"or one value per layer of a stack that the model scans over: {layers}."
         )
+    numbers = (np.uint32(zlib.crc32(str(call.path).encode())), use, *turns)
+    shape, units = _draw_shape(call, rows, per), _unit_split(call, noisy.kernel, split)
+    draws = _normal(keys, numbers, shape, wide.dtype, call.sample_axis, units)
+    factor = 1 + sigma[turns[: sigma.ndim]] * draws
+    return noisy_affine(wide, factor, call.added).astype(call.output.dtype)
+
+
+def _draw_shape(call: KernelCall, rows: int, per: Per) -> tuple[int, ...]:
+    """Returns the shape of a product with size 1 along axes that share a draw."""
     if per != "step" and call.sample_axis is None:
         raise ValueError(
-            f"the product of the kernel {call.path!r} has the shape {wide.shape}, none of whose "
-            f"axes grows with the {rows} rows of the first input, so it is unknown which sample a "
-            "number belongs to. Keep the rows as the first axis of the first input and apart from "
-            "positions (with vmap, inside apply), write apply for any number of rows, or take "
-            "per='step', or None for this kernel in stddev."
+            f"the product of the kernel {call.path!r} has the shape {call.output.shape}, none of "
+            f"whose axes grows with the {rows} rows of the first input, so it is unknown which "
+            "sample a number belongs to. Keep the rows as the first axis of the first input and "
+            "apart from positions (with vmap, inside apply), write apply for any number of rows, "
+            "or take per='step', or None for this kernel in stddev."
         )
-    samples = call.sample_axis  # None for per="step"
-    shape = tuple(
-        size if axis in (*call.units, samples) or per == "position" else 1
-        for axis, size in enumerate(wide.shape)
-    )
-    own_keys, units = layer_keys(keys, call.path, use, *turns), _unit_split(call, kernel, split)
-    noise = sigma[turns[: sigma.ndim]] * _normal(own_keys, shape, wide.dtype, samples, units)
-    return noisy_affine(wide, 1 + noise, call.added).astype(call.output.dtype)
+    kept = (*call.units, call.sample_axis)
+    shape = enumerate(call.output.shape)
+    return tuple(size if axis in kept or per == "position" else 1 for axis, size in shape)
 
 
 def _kernel_split(call: KernelCall, noisy: NoisyKernel, keys: Key[Array, "*rows"]) -> Split:
@@ -260,27 +264,15 @@ def _threefry(keys: Key[Array, "*rows"]) -> Key[Array, "*rows"]:
         return keys
     words = jax.random.key_data(keys)
     result: Key[Array, "*rows"] = jax.random.wrap_key_data(words[..., :2], impl="threefry2x32")
+    fold_in = jax.vmap(jax.random.fold_in) if keys.ndim else jax.random.fold_in
     for number in range(2, words.shape[-1]):
-        result = _fold_in(result, words[..., number])
+        result = fold_in(result, words[..., number])
     return result
-
-
-def layer_keys(keys: Key[Array, "*rows"], path: Path, *numbers: Any) -> Key[Array, "*rows"]:
-    """Folds a kernel's path into keys, then its earlier uses and its place in stacks of layers."""
-    for number in (zlib.crc32(str(path).encode()), *numbers):
-        keys = _fold_in(keys, number)
-    return keys
-
-
-def _fold_in(keys: Key[Array, "*rows"], number: Any) -> Key[Array, "*rows"]:
-    numbers = jnp.broadcast_to(jnp.asarray(number, jnp.uint32), keys.shape)
-    fold_in = jax.random.fold_in if keys.ndim == 0 else jax.vmap(jax.random.fold_in)
-    folded: Key[Array, "*rows"] = fold_in(keys, numbers)
-    return folded
 
 
 def _normal(
     keys: Key[Array, "*rows"],
+    numbers: Sequence[Any],
     shape: tuple[int, ...],
     dtype: Any,
     sample_axis: int | None,
@@ -290,17 +282,23 @@ def _normal(
 
     Args:
         keys: one per index of the sample axis; a single key without such an axis.
+        numbers: numbers to fold into each key: the kernel's path as one number, its earlier uses,
+            and its places in stacks of layers.
         shape: the shape of the result; 1 along axes that share a draw.
         dtype: the type of the result.
         sample_axis: the axis of the samples; None if all samples share their draws.
         split: the axes of which this device has a slice; it draws the whole ones.
     """
     whole = whole_shape(shape, split)
-    if sample_axis is None:
-        return device_slice(jax.random.normal(keys, whole, dtype), shape, split)
-    of_sample = whole[:sample_axis] + whole[sample_axis + 1 :]
-    draws = jax.vmap(lambda key: jax.random.normal(key, of_sample, dtype))(keys)
-    return device_slice(jnp.moveaxis(draws, 0, sample_axis), shape, split)
+    of_key = tuple(size for axis, size in enumerate(whole) if axis != sample_axis)
+
+    def draw(key: Key[Array, ""]) -> Float[Array, "..."]:
+        for number in numbers:
+            key = jax.random.fold_in(key, number)
+        return jax.random.normal(key, of_key, dtype)
+
+    draws = draw(keys) if sample_axis is None else jax.vmap(draw, out_axes=sample_axis)(keys)
+    return device_slice(draws, shape, split)
 
 
 def noisy_affine(
