@@ -3,21 +3,20 @@
 import math
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import PyTree
 
 from jaxnorm._axes import fan_in_size, unit_shape
-from jaxnorm._layout import Layout, broadcast, flax_layout, kernel_axes
+from jaxnorm._layout import Layout, broadcast, flax_layout, kernel_axes, leaf_rows
 from jaxnorm._node import Axes
-from jaxnorm._paths import Path, is_absent, named_leaves
+from jaxnorm._paths import Path
 
-#: Mask of ``optax.add_decayed_weights``, True for all leaves, or None: nothing is said of decay.
+#: Mask of ``optax.add_decayed_weights``, True for all leaves, or None for a table without decay.
 Mask = Any
 
 
 class _Row(NamedTuple):
-    """Leaf of the table; ``axes`` are None for a free leaf, ``decayed`` if nothing is said."""
+    """Leaf of the table; ``axes`` are None if it is free, ``decayed`` is None without a mask."""
 
     path: Path
     shape: Axes
@@ -72,13 +71,11 @@ def describe(params: PyTree, layout: Layout = flax_layout, *, decayed: Mask = No
 
 
 def _rows(params: PyTree, layout: Layout, mask: Mask) -> list[_Row]:
-    structure: Any = jax.tree.structure(params)
-    axes = structure.flatten_up_to(kernel_axes(layout, params, require_some=False))
-    flags = structure.flatten_up_to(broadcast(mask, params, "decayed"))
-    named = [(path, leaf) for path, leaf in named_leaves(params) if not is_absent(leaf)]
+    axes = kernel_axes(layout, params, require_some=False)
+    rows = leaf_rows(params, axes, broadcast(mask, params, "decayed"))
     return [
-        _Row(path, np.shape(leaf), own, None if flag is None else bool(flag))
-        for (path, leaf), own, flag in zip(named, axes, flags, strict=True)
+        _Row(path, np.shape(leaf), leaf_axes, None if flag is None else bool(flag))
+        for path, leaf, leaf_axes, flag in rows
     ]
 
 

@@ -1,6 +1,5 @@
 """Kinds of reparametrized kernels: scaled, zero-sum, and normalized weights."""
 
-import dataclasses
 import math
 from typing import Any, ClassVar
 
@@ -56,7 +55,7 @@ class Scaled(Reparametrization):
     def rescaled(self, factor: Float[Array, "..."]) -> "Scaled":
         """Returns the node with ``factor`` times the scale; see `Reparametrization.rescaled`."""
         units = factor.squeeze(self.fan_in_axes) if factor.ndim else factor
-        return dataclasses.replace(self, scale=self.scale * units.astype(self.scale.dtype))
+        return self.replaced(scale=self.scale * units.astype(self.scale.dtype))
 
     def effective(self) -> Kernel:
         """Returns the kernel gamma v, computed in float32 or wider, in the kernel's type."""

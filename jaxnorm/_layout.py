@@ -86,15 +86,23 @@ def map_with_axes(
     function: Callable[..., Any], axes: PyTree, tree: PyTree, *rest: PyTree
 ) -> PyTree:
     """Does the work of `map_kernels` for axes that `kernel_axes` returned."""
+    results = [_call_at(function, *row) for row in leaf_rows(tree, axes, *rest)]
+    return jax.tree.unflatten(jax.tree.structure(tree), results)
+
+
+def leaf_rows(tree: PyTree, *rest: PyTree) -> list[tuple[Any, ...]]:
+    """Returns ``(path, leaf, *values)`` for each leaf of a tree, without placeholders.
+
+    ``rest`` are trees of the structure of ``tree``, which have the values.
+    """
     structure: Any = jax.tree.structure(tree)
-    columns = [structure.flatten_up_to(x) for x in (tree, axes, *rest)]
+    columns = [structure.flatten_up_to(x) for x in (tree, *rest)]
     paths = [path for path, leaf in named_leaves(tree) if not is_absent(leaf)]
-    results = [_call_at(path, function, *row) for path, *row in zip(paths, *columns, strict=True)]
-    return jax.tree.unflatten(structure, results)
+    return list(zip(paths, *columns, strict=True))
 
 
 def _call_at(
-    path: Path, function: Callable[..., Any], leaf: Any, axes: Axes | None, *values: Any
+    function: Callable[..., Any], path: Path, leaf: Any, axes: Axes | None, *values: Any
 ) -> Any:
     if axes is None:
         return leaf
@@ -129,14 +137,9 @@ def kernel_axes(layout: Layout, tree: PyTree, require_some: bool = True) -> PyTr
 
 
 def list_kernels(layout: Layout, tree: PyTree, *rest: PyTree) -> list[tuple[Any, ...]]:
-    """Returns ``(path, kernel, fan_in_axes, *values)`` for each constrained kernel, in order.
-
-    ``rest`` are trees of the structure of ``tree``, whose values at the kernel are the last ones.
-    """
-    structure: Any = jax.tree.structure(tree)
-    columns = [structure.flatten_up_to(x) for x in (tree, kernel_axes(layout, tree), *rest)]
-    paths = [path for path, leaf in named_leaves(tree) if not is_absent(leaf)]
-    return [row for row in zip(paths, *columns, strict=True) if row[2] is not None]
+    """Returns ``(path, kernel, fan_in_axes, *values)`` for each constrained kernel, in order."""
+    rows = leaf_rows(tree, kernel_axes(layout, tree), *rest)
+    return [(path, leaf, axes, *values) for path, leaf, axes, *values in rows if axes is not None]
 
 
 def kernels_by_path(layout: Layout, tree: PyTree) -> dict[Path, Axes]:

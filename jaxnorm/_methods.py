@@ -1,6 +1,5 @@
 """Methods in one call: parameters and an optimizer that share one layout."""
 
-import dataclasses
 from functools import partial
 from typing import Any
 
@@ -171,7 +170,7 @@ def propagate_normalization(
                 "it out of the layout, with exclude."
             )
         gain = unscaled.scale * jnp.asarray(scale, kernel.dtype)
-        return dataclasses.replace(unscaled, scale=gain)
+        return unscaled.replaced(scale=gain)
 
     unit = project(params, layout=layout, squared_radius=1.0, centered=centered)
     last = sphere_projection(layout=layout, squared_radius=1.0, centered=centered)

@@ -111,6 +111,7 @@ def metrics(
     """
     radii, _ = check_settings(raw, layout, squared_radius)
     kernels = {path: (axes, radius) for path, _, axes, radius in list_kernels(layout, raw, radii)}
+    names = _entry_names(raw)
     rows: dict[str, dict[str, Scalar]] = {}
     squares: list[Scalar] = []
     steps: list[Scalar] = []
@@ -123,7 +124,7 @@ def metrics(
             steps.append(jnp.square(promote(jnp.asarray(step), wide)).sum())
         if path in kernels:
             drift = dict(zip(_DRIFT, _drifts(wide, *kernels[path]), strict=True))
-            rows[_entry_name(path, raw)] = _norms(squares[-1:], steps[-1:]) | drift
+            rows[names[path]] = _norms(squares[-1:], steps[-1:]) | drift
     if len(rows) < len(kernels):
         raise ValueError(f"two of the kernels {listed(kernels)} have the same path; rename one.")
     largest = {key: _stacked([row[key] for row in rows.values()]).max() for key in _DRIFT}
@@ -131,9 +132,13 @@ def metrics(
     return {f"{name}/{key}": value for name, row in rows.items() for key, value in row.items()}
 
 
-def _entry_name(leaf: Path, raw: PyTree) -> str:
-    """Returns the joined path of the parameter to which a leaf belongs: a node's own path."""
-    return next(str(path) for path, _ in named_entries(raw) if leaf[: len(path)] == path)
+def _entry_names(raw: PyTree) -> dict[Path, str]:
+    """Returns the joined path of each leaf's parameter: for the leaves of a node, the node's."""
+    return {
+        Path((*path, *field)): str(path)
+        for path, entry in named_entries(raw)
+        for field, _ in named_leaves(entry)
+    }
 
 
 def _drifts(wide: Kernel, axes: Axes, squared_radius: Any) -> tuple[Scalar, Scalar]:

@@ -14,6 +14,7 @@ from jaxnorm._serialization import register_serialization
 #: Negative axes of an array, as in ``(-4, -3, -2)`` for an HWIO kernel.
 Axes = tuple[int, ...]
 
+Node = TypeVar("Node", bound="Reparametrization")
 NodeType = TypeVar("NodeType", bound="type[Reparametrization]")
 
 #: Every registered class of nodes.
@@ -71,7 +72,7 @@ class Reparametrization(abc.ABC):
         names = [field.name for field in fields if not field.metadata.get("static")]
         return {name: getattr(self, name) for name in names}
 
-    def replaced(self, **values: Any) -> "Reparametrization":
+    def replaced(self: Node, **values: Any) -> Node:
         """Returns the node with new values for some fields."""
         return dataclasses.replace(self, **values)  # type: ignore[type-var]  # all are dataclasses
 

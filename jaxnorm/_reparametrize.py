@@ -107,15 +107,17 @@ def reparametrize(
     make: Any = getattr(into, "from_kernel", None)
 
     def wrap(path: Path, entry: Any, axes: Any) -> Any:
-        own = _axes_of_entry(entry, axes)
-        if own is None:
+        fan_in_axes = _axes_of_entry(entry, axes)
+        if fan_in_axes is None:
             return entry
-        return make(entry, own) if make else into(str(path), entry, own)  # type: ignore[call-arg]
+        if make:
+            return make(entry, fan_in_axes)
+        return into(str(path), entry, fan_in_axes)  # type: ignore[call-arg]
 
     structure: Any = jax.tree.structure(params, is_leaf=is_node)
-    axes = structure.flatten_up_to(kernel_axes(layout, params))
+    columns = structure.flatten_up_to(kernel_axes(layout, params))
     entries = [(path, entry) for path, entry in named_entries(params) if not is_absent(entry)]
-    wrapped = [wrap(*entry, own) for entry, own in zip(entries, axes, strict=True)]
+    wrapped = [wrap(*entry, axes) for entry, axes in zip(entries, columns, strict=True)]
     return jax.tree.unflatten(structure, wrapped)
 
 

@@ -1,6 +1,5 @@
 """Spectral normalization: kernels of spectral norm 1, and the singular vectors as state."""
 
-import dataclasses
 import math
 from typing import Any
 
@@ -76,7 +75,7 @@ class SpectrallyNormalized(Reparametrization):
         """Returns the kernel of spectral norm 1, computed in float32 or wider, in its type."""
         matrix = self.matrix()
         held = jax.lax.stop_gradient(matrix)
-        right = exact_vector(held) if self.vector is None else promote(self.vector, self.kernel)
+        right = _exact_vector(held) if self.vector is None else promote(self.vector, self.kernel)
         # The gradient of the length of Vv is uv', like that of u'Vv with both vectors held fixed.
         right = jax.lax.stop_gradient(_normalized(right))
         sigma = _length(_times(matrix, right))
@@ -107,7 +106,7 @@ class SpectrallyNormalized(Reparametrization):
         return moved.reshape(*stacked, fan_in_size(wide, self.fan_in_axes), units)
 
 
-def exact_vector(matrix: Matrix) -> Vector:
+def _exact_vector(matrix: Matrix) -> Vector:
     """Returns the right singular vector of the largest singular value."""
     gram = product(matrix.mT, matrix)
     _, vectors = jnp.linalg.eigh(gram)
@@ -115,7 +114,7 @@ def exact_vector(matrix: Matrix) -> Vector:
     return leading
 
 
-def refreshed_vector(matrix: Matrix, vector: Vector, iterations: int) -> Vector:
+def _iterated(matrix: Matrix, vector: Vector, iterations: int) -> Vector:
     """Runs power iterations v <- V'Vv / ||.|| from ``vector``; a zero matrix keeps it."""
 
     def refresh(_: Any, vector: Vector) -> Vector:
@@ -166,12 +165,15 @@ def power_iteration(params: PyTree, vectors: Vectors | None = None, iterations: 
 
     Source: Miyato et al. 2018, Algorithm 1.
     """
-    nodes = {path: node for path, node in _nodes(params) if isinstance(node, SpectrallyNormalized)}
-    matrices = {path: jax.lax.stop_gradient(node.matrix()) for path, node in nodes.items()}
+    matrices = {
+        path: jax.lax.stop_gradient(leaf.matrix())
+        for path, leaf in _named_leaves(params)
+        if isinstance(leaf, SpectrallyNormalized)
+    }
     if vectors is None:
-        return {path: exact_vector(matrix) for path, matrix in matrices.items()}
+        return {path: _exact_vector(matrix) for path, matrix in matrices.items()}
     return {
-        path: refreshed_vector(matrix, promote(vectors[path], matrix), iterations)
+        path: _iterated(matrix, promote(vectors[path], matrix), iterations)
         for path, matrix in matrices.items()
     }
 
@@ -200,15 +202,13 @@ def attach_singular_vectors(params: PyTree, vectors: Vectors) -> PyTree:
         (2,)
     """
     attached = [
-        dataclasses.replace(node, vector=vectors[path])
-        if isinstance(node, SpectrallyNormalized)
-        else node
-        for path, node in _nodes(params)
+        leaf.replaced(vector=vectors[path]) if isinstance(leaf, SpectrallyNormalized) else leaf
+        for path, leaf in _named_leaves(params)
     ]
     return jax.tree.unflatten(jax.tree.structure(params, is_leaf=_is_leaf), attached)
 
 
-def _nodes(params: PyTree) -> list[tuple[str, Any]]:
+def _named_leaves(params: PyTree) -> list[tuple[str, Any]]:
     """Returns every leaf by path; a spectrally normalized kernel, nested or not, is one leaf."""
     return [(str(path), leaf) for path, leaf in named_entries(params, _is_leaf)]
 

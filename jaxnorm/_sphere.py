@@ -169,14 +169,14 @@ def to_sphere(
     mean = jax.lax.stop_gradient(mean)
     floor = rounding_floor(mean, count=fan_in_size(wide, axes))
     # The pass of the squares removes the rounding error that this mean leaves.
-    deviation, factor, _ = near_sphere(wide - mean, axes, squared_radius, centered, floor)
+    deviation, factor, _ = to_sphere_in_one_pass(wide - mean, axes, squared_radius, centered, floor)
     return deviation, factor
 
 
-def near_sphere(
+def to_sphere_in_one_pass(
     wide: Kernel, axes: Axes, squared_radius: Any, centered: bool, floor: Any = 0.0
 ) -> tuple[Kernel, Units, Bool[Array, "..."]]:
-    """Does `to_sphere` in one pass, for units of a mean near zero; also returns if a point exists.
+    """Does `to_sphere` for means near zero, and returns True where a nearest point exists.
 
     ||w - mean||^2 = ||w||^2 - m mean^2 cancels little if the mean is small.
     """
@@ -222,12 +222,12 @@ def check_settings(
     layout: Layout,
     squared_radius: Setting,
     centered: Setting = False,
-    own_norms: bool = False,
+    keep_norms: bool = False,
 ) -> tuple[PyTree, PyTree]:
     """Returns the settings of each leaf, checked at each kernel.
 
-    With ``own_norms`` a radius of None means the norm that a unit has. Raises an error that names
-    the kernel if its set is empty.
+    With ``keep_norms`` a radius of None means that each unit keeps its norm. Raises an error that
+    names the kernel if its set is empty.
     """
     radii = broadcast(squared_radius, params, "squared_radius")
     flags = broadcast(centered, params, "centered")
@@ -237,7 +237,7 @@ def check_settings(
         if not isinstance(flag, bool):
             raise TypeError(f"centered is {flag!r} for {name}; wanted a bool.")
         check_sphere(kernel, axes, flag, name)
-        if radius is not None or not own_norms:
+        if radius is not None or not keep_norms:
             check_squared_radius(radius, name)
         elif all_zero(kernel):
             raise ValueError(

@@ -20,10 +20,10 @@ from jaxnorm._layout import (
 from jaxnorm._node import Axes
 from jaxnorm._numerics import promote
 from jaxnorm._paths import is_absent
-from jaxnorm._sphere import Kernel, center, check_settings, near_sphere, squared_norm
+from jaxnorm._sphere import Kernel, center, check_settings, squared_norm, to_sphere_in_one_pass
 
 
-class OwnNormsState(NamedTuple):
+class InitialNormsState(NamedTuple):
     """State of a `sphere_projection` whose units keep the norms that they had at ``init``.
 
     Attributes:
@@ -64,7 +64,7 @@ def sphere_projection(
             change the length of the step on the sphere.
 
     Returns:
-        A transformation whose ``update`` needs ``params``; stateless, unless units keep their own
+        A transformation whose ``update`` needs ``params``; stateless, unless units keep their
         norms, which are then the state: one number per unit. If the centered point is zero the
         projection is not unique, and the unit keeps its old weights. An update has the type of the
         parameters, or its own if that is wider. If squares overflow it is NaN.
@@ -104,26 +104,25 @@ def sphere_projection(
     """
 
     def init(params: PyTree) -> Any:
-        settings = check_settings(params, layout, squared_radius, centered, own_norms=True)
-        norms = _squared_norms(params, layout, settings[0])
-        known = all(map(is_absent, jax.tree.leaves(norms, is_leaf=is_absent)))
-        return optax.EmptyState() if known else OwnNormsState(norms)
+        radii, _ = check_settings(params, layout, squared_radius, centered, keep_norms=True)
+        norms = _squared_norms(params, layout, radii)
+        return InitialNormsState(norms) if jax.tree.leaves(norms) else optax.EmptyState()
 
     def project_sum(
         kernel: Kernel, update: Kernel, axes: Axes, squared_radius: Any, centered: bool
     ) -> Kernel:
         step = _tangent_part(update, kernel, axes, centered) if tangent else update
-        deviation, factor, exists = near_sphere(kernel + step, axes, squared_radius, centered)
+        deviation, factor, exists = to_sphere_in_one_pass(
+            kernel + step, axes, squared_radius, centered
+        )
         return jnp.where(exists, deviation * factor, kernel)
 
     def update(updates: PyTree, state: Any, params: PyTree | None = None) -> tuple[PyTree, Any]:
         radii = broadcast(squared_radius, updates, "squared_radius")
-        if isinstance(state, OwnNormsState):
+        if isinstance(state, InitialNormsState):
             norms = with_placeholders(state.squared_norms, updates)
             radii = jax.tree.map(
-                lambda norm, radius: norm if radius is None else radius,
-                *(norms, radii),
-                is_leaf=is_absent,
+                lambda norm, c: norm if c is None else c, norms, radii, is_leaf=is_absent
             )
         flags = broadcast(centered, updates, "centered")
         edited = edit_updates(project_sum, layout, updates, params, radii, flags)
@@ -235,6 +234,6 @@ def _tangent_part(update: Kernel, kernel: Kernel, axes: Axes, centered: bool) ->
     Weights that are zero have no tangent space: their update is only centered.
     """
     update = center(update, axes) if centered else update
-    deviation, factor, _ = near_sphere(kernel, axes, 1.0, centered)
+    deviation, factor, _ = to_sphere_in_one_pass(kernel, axes, 1.0, centered)
     direction = deviation * factor
     return update - (update * direction).sum(axes, keepdims=True) * direction

@@ -191,12 +191,12 @@ def _nearest(
     is_zero = squares <= SMALLEST
     length = jnp.sqrt(nonzero(squares, is_zero))
     length = jnp.where(length < jnp.inf, length, jnp.nan)
-    landed = polar_factor(matrices / length) * _singular_value(matrices, squared_radius)
+    landed = _polar_factor(matrices / length) * _singular_value(matrices, squared_radius)
     kept = jnp.zeros_like(matrices) if old is None else _matrices(old, axes, stacked)[0]
     return restore(jnp.where(is_zero, kept, landed))
 
 
-def polar_factor(matrix: Matrix) -> Matrix:
+def _polar_factor(matrix: Matrix) -> Matrix:
     """Returns U V' of matrices U S V' of Frobenius norm 1, and 0 of a zero matrix."""
     wide = matrix.shape[-2] < matrix.shape[-1]
     tall = matrix.mT if wide else matrix
