@@ -13,13 +13,13 @@ from tests.draws import normal
 
 #: Five float32 operations per entry, on values of order one and scales up to 1/sqrt(0.1).
 FLOAT32 = {"rtol": 2e-6, "atol": 2e-6}
-#: The same, of sums of 18 weights at most.
+#: Sums of at most 18 weights, each with the error of `FLOAT32`.
 SUMS = {"rtol": 2e-5, "atol": 2e-5}
 #: One rounding to bfloat16 of a result that was computed in float32.
 BFLOAT16 = {"rtol": 2.0**-8 + 1e-6, "atol": 1e-6}
 EPSILON = 1e-3
 
-#: For each kernel: its shape, its fan-in axes, and the layer as einsum (inputs, kernel, output).
+#: Shape, fan-in axes, and einsum of the layer, by kernel.
 KERNELS = {
     "dense": ((5, 4), (-2,), "bi,io->bo"),
     "dense_out_in": ((4, 5), (-1,), "bi,oi->bo"),
@@ -39,12 +39,14 @@ def setting(case: str, parts: tuple[bool, bool, bool] = ALL, **changes: Any) -> 
     shape, axes, equation = KERNELS[case]
     kernel, output = equation.split("->")[0].split(",")[1], equation.split("->")[1]
     units = tuple(shape[kernel.index(letter)] for letter in output[1:])
-    own = {name: normal(seed, *units) for seed, name in enumerate(("bias", "scale", "offset"), 3)}
-    own = {name: own[name] if used else None for name, used in zip(own, parts, strict=True)}
+    values = {
+        name: normal(seed, *units) if used else None
+        for seed, name, used in zip((3, 4, 5), ("bias", "scale", "offset"), parts, strict=True)
+    }
     variance = np.random.default_rng(2).uniform(0.1, 2, size=units)
     statistics = {"mean": normal(1, *units), "variance": variance}
     kernels = {"kernel": normal(0, *shape), "fan_in_axes": axes, "epsilon": EPSILON}
-    return kernels | statistics | own | changes
+    return kernels | statistics | values | changes
 
 
 def folded(arguments: dict[str, Any], **changes: Any) -> Any:
@@ -58,16 +60,16 @@ def closed_form(a: dict[str, Any]) -> tuple[Any, Any]:
     return a["kernel"] * factor, factor * (a["bias"] - a["mean"]) + a["offset"]
 
 
-def assert_folds(got: Any, arguments: dict[str, Any], tolerance: Any = FLOAT32) -> None:
-    for value, wanted in zip(got, closed_form(arguments), strict=True):
-        np.testing.assert_allclose(np.float64(value), wanted, **tolerance)
+def assert_folds(actual: Any, arguments: dict[str, Any], tolerance: Any = FLOAT32) -> None:
+    for value, expected in zip(actual, closed_form(arguments), strict=True):
+        np.testing.assert_allclose(np.float64(value), expected, **tolerance)
 
 
 @pytest.mark.parametrize("case", KERNELS)
 @pytest.mark.parametrize(
     "parts", [ALL, (False, True, True), (True, False, True), (True, True, False), (False,) * 3]
 )
-def test_equals_the_layer_and_then_the_normalization(case: str, parts: Any) -> None:
+def test_equals_the_layer_followed_by_the_normalization(case: str, parts: Any) -> None:
     shape, _, equation = KERNELS[case]
     a = setting(case, parts)
     inputs, kernel = equation.split("->")[0].split(",")
@@ -76,10 +78,10 @@ def test_equals_the_layer_and_then_the_normalization(case: str, parts: Any) -> N
     bias, scale, offset = (a[name] for name in ("bias", "scale", "offset"))
     y = np.einsum(equation, x, a["kernel"]) + (0 if bias is None else bias)
     y = (y - a["mean"]) / np.sqrt(a["variance"] + a["epsilon"])
-    wanted = y * (1 if scale is None else scale) + (0 if offset is None else offset)
+    expected = y * (1 if scale is None else scale) + (0 if offset is None else offset)
     result = folded(a)
-    got = np.einsum(equation, x, np.float64(result.kernel)) + np.float64(result.bias)
-    np.testing.assert_allclose(got, wanted, **SUMS)
+    actual = np.einsum(equation, x, np.float64(result.kernel)) + np.float64(result.bias)
+    np.testing.assert_allclose(actual, expected, **SUMS)
 
 
 def test_bfloat16_kernel_is_rounded_once() -> None:
@@ -90,23 +92,23 @@ def test_bfloat16_kernel_is_rounded_once() -> None:
     assert_folds(result, arguments | {"kernel": np.float64(stored)}, BFLOAT16)
 
 
-def test_default_epsilon_is_flax_s() -> None:
+def test_the_default_epsilon_is_that_of_flax() -> None:
     arguments = setting("dense", variance=np.full(4, 1e-5), epsilon=1e-5)
-    given = {name: value for name, value in arguments.items() if name != "epsilon"}
-    assert_folds(folded(given), arguments)
+    without_epsilon = {name: x for name, x in arguments.items() if name != "epsilon"}
+    assert_folds(folded(without_epsilon), arguments)
 
 
 def test_constant_channel_without_epsilon_is_not_divided() -> None:
-    """As `jaxnorm.nnx.BatchNorm` evaluates it; the other channels are divided, and NaN is seen."""
+    """The result equals `jaxnorm.nnx.BatchNorm` in evaluation; NaN stays NaN."""
     variance = np.array([0.0, 0.25, np.nan, 4.0])
     arguments = setting("dense", variance=variance, epsilon=0.0)
     kernel, bias = folded(arguments)
-    wanted = arguments | {"variance": np.where(variance == 0, 1, variance)}
-    assert_folds((kernel, bias), wanted)
+    expected = arguments | {"variance": np.where(variance == 0, 1, variance)}
+    assert_folds((kernel, bias), expected)
     layer = BatchNorm(4, epsilon=0.0, use_running_average=True)
     names = {"mean": "mean", "var": "variance", "scale": "scale", "bias": "offset"}
-    for own, name in names.items():
-        getattr(layer, own)[...] = float32(arguments[name])
+    for field, name in names.items():
+        getattr(layer, field)[...] = float32(arguments[name])
     x = float32(normal(6, 3, 5))
     evaluated = layer(x @ float32(arguments["kernel"]) + float32(arguments["bias"])[None])
     np.testing.assert_allclose(x @ kernel + bias[None], evaluated, **SUMS)
@@ -115,8 +117,8 @@ def test_constant_channel_without_epsilon_is_not_divided() -> None:
 @pytest.mark.parametrize(
     "wide", [["bias", "mean"], ["bias", "mean", "variance"], ["variance"], ["scale"], ["offset"]]
 )
-def test_float64_parts_are_not_narrowed_on_their_way_into_a_float32_kernel(wide: Any) -> None:
-    """b - mu loses everything in float32, where mu is 1e9 and b is not far from it."""
+def test_float64_statistics_are_used_in_float64(wide: Any) -> None:
+    """The difference b - mu of numbers near 1e9 is lost in float32."""
     arguments = setting("dense")
     if "mean" in wide:
         arguments |= {"mean": 1e9 + np.arange(4.0), "bias": 1e9 + normal(1, 4)}

@@ -1,18 +1,12 @@
-"""The site, its glossary, and what goes with a release: every public name has its place."""
+"""The site, the citation and the project file: every public name has one place."""
 
 import importlib.util
 import re
 import tomllib
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import jaxnorm
-from experiments.methods.glossary import GLOSSARY
-from experiments.methods.table import METHODS
-from experiments.names import DEFAULT_METHODS
 from tests.public import NAMES
 from tests.test_import import PUBLIC
 
@@ -47,8 +41,8 @@ def test_every_page_is_in_the_navigation() -> None:
     assert set(re.findall(r"(\S+\.md)$", SITE, re.MULTILINE)) == pages
 
 
-def test_no_page_leads_to_an_address_that_does_not_exist() -> None:
-    """The project is published nowhere yet: links are relative, and no index or site is named."""
+def test_no_page_names_an_address_of_the_project() -> None:
+    """The project is not published yet, so links are relative."""
     pages = [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "CITATION.cff"]
     places = r"github\.com/jaxnorm|jaxnorm\.github\.io|pip install '?jaxnorm"
     assert not [page for page in pages if re.search(places, page.read_text())]
@@ -56,21 +50,21 @@ def test_no_page_leads_to_an_address_that_does_not_exist() -> None:
     assert "urls" not in PROJECT
 
 
-def test_the_citation_is_of_this_version() -> None:
+def test_the_citation_has_this_version() -> None:
     citation = (ROOT / "CITATION.cff").read_text()
     assert f"\nversion: {jaxnorm.__version__}\n" in citation
     assert f"license: {PROJECT['license']}" in citation
     assert all(f"name: {author['name']}" in citation for author in PROJECT["authors"])
 
 
-def test_tools_are_pinned_and_alike() -> None:
+def test_tools_are_pinned_to_one_version() -> None:
     extras = PROJECT["optional-dependencies"]
     assert all("==" in requirement for requirement in extras["docs"])
     ruffs = {line for lines in extras.values() for line in lines if line.startswith("ruff")}
     assert len(ruffs) == 1
 
 
-def test_a_figure_stays_on_one_line_and_a_list_does_not() -> None:
+def test_figures_stay_on_one_line() -> None:
     def cell(text: str) -> str:
         return f'<td style="text-align: right;">{text}</td>'
 
@@ -82,35 +76,9 @@ def test_a_figure_stays_on_one_line_and_a_list_does_not() -> None:
     assert shown("0.01, 0.03, 0.01") == cell("0.01, 0.03, 0.01")
 
 
-def test_a_file_of_the_checkout_is_named_by_its_place() -> None:
+def test_links_to_files_of_the_checkout_become_paths() -> None:
     link = hook("_pictures").LINK
     named = hook("_pictures").named_place
     written = "[Results](../experiments/results/x), and ([figures](../experiments/results/y.csv))"
     shown = "Results (`experiments/results/x`), and (figures: `experiments/results/y.csv`)"
     assert link.sub(named, written) == shown
-
-
-def test_the_page_is_written_from_the_tables() -> None:
-    assert (DOCS / "glossary.md").read_text() == hook("_glossary").text(), (
-        "run `python -m docs._glossary`"
-    )
-
-
-def test_every_code_is_on_the_page() -> None:
-    page = (DOCS / "glossary.md").read_text()
-    assert not [code for code in METHODS if f"`{code}`" not in page]
-
-
-def test_the_codes_are_those_of_methods() -> None:
-    assert GLOSSARY.keys() <= METHODS.keys()
-    assert set(DEFAULT_METHODS.split(",")) <= GLOSSARY.keys()
-
-
-@pytest.mark.parametrize("code", GLOSSARY)
-def test_the_functions_are_public(code: str) -> None:
-    for name in GLOSSARY[code].functions:
-        assert callable(reduce(getattr, name.split("."), jaxnorm))
-    links = re.findall(r"\]\(([^)]+)\)", hook("_glossary").functions(GLOSSARY[code]))
-    for name, link in zip(GLOSSARY[code].functions, links, strict=True):
-        listed = re.search(rf"^::: jaxnorm\.\S*{name}$", (DOCS / link).read_text(), re.MULTILINE)
-        assert listed, (name, link)

@@ -1,0 +1,127 @@
+"""Figures on the pages are those of the committed results, to the digits that are printed."""
+
+import csv
+import itertools
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS, RESULTS = ROOT / "docs", ROOT / "experiments" / "results"
+EVIDENCE = sorted((DOCS / "evidence").glob("*.md"))
+PAGES = [
+    *(ROOT / "README.md", DOCS / "evidence.md", DOCS / "guides" / "which.md"),
+    *(page for page in EVIDENCE if page.stem != "costs"),
+]
+QUANTITIES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy", "step_ms")
+NUMBER = r"(\d+(?:\.\d+)?)"
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def over_seeds() -> set[tuple[float, float, float]]:
+    """Mean and deviation of every quantity of every method, and the rounding error of the file."""
+    statistics = set()
+    for path in RESULTS.glob("*/**/results.csv"):
+        groups = defaultdict(list)
+        for row in rows(path):
+            if {"method", "seed"} <= row.keys():
+                groups[row.get("row"), row.get("column"), row["method"]].append(row)
+        for group, name in itertools.product(groups.values(), QUANTITIES):
+            if name not in group[0]:
+                continue
+            values = np.array([float(row[name]) for row in group])
+            rounded = 0.005 if name == "step_ms" else 0.0
+            if "accuracy" in name:
+                values = 100 * values
+                statistics.add((100 - values.mean(), values.std(ddof=1), rounded))
+            statistics.add((values.mean(), values.std(ddof=1), rounded))
+    return statistics
+
+
+def benchmarked() -> tuple[set[tuple[float, ...]], set[float]]:
+    """Ratios of time with their quartiles, and ratios of bytes to those of the first method."""
+    times, traffic = set(), set()
+    for path in (RESULTS / "bench").glob("*.csv"):
+        table = rows(path)
+        for row in table:
+            for kind in ("ratio", "speedup"):
+                if kind in row:
+                    times.add(tuple(float(row[f"{kind}{end}"]) for end in ("", "_low", "_high")))
+            if "gbytes" in row:
+                traffic.add(float(row["gbytes"]) / float(table[0]["gbytes"]))
+    return times, traffic
+
+
+def shown(text: str, value: float, rounded: float = 0.0) -> bool:
+    """True if the text is the value, rounded to the digits of the text."""
+    digits = len(text.partition(".")[2])
+    return abs(float(text) - value) <= 0.5 * 10**-digits + rounded + 1e-6
+
+
+def figures(page: Path) -> list[tuple[str, str]]:
+    return re.findall(rf"(?<![+\d.]){NUMBER} ± {NUMBER}", page.read_text())
+
+
+def test_the_evidence_has_figures() -> None:
+    assert sum(len(figures(page)) for page in EVIDENCE) > 100
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_means_and_deviations(page: Path) -> None:
+    known, quoted = over_seeds(), figures(page)
+    assert len(quoted) > 5
+    for mean, deviation in quoted:
+        matches = [shown(mean, m, r) and shown(deviation, d, r) for m, d, r in known]
+        assert any(matches), (mean, deviation)
+
+
+def columns(text: str, beginning: str) -> list[str]:
+    """Cells below every heading with that beginning, of all tables."""
+    cells = []
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        head, _, *body = [[cell.strip() for cell in row.split("|")] for row in table.splitlines()]
+        places = [n for n, name in enumerate(head) if name.startswith(beginning)]
+        cells += [row[n] for row in body for n in places]
+    return cells
+
+
+@pytest.mark.parametrize(("page", "least"), [("evidence.md", 3), ("evidence/costs.md", 80)])
+def test_costs_of_the_benchmarks(page: str, least: int) -> None:
+    times, _ = benchmarked()
+    quoted = re.findall(rf"{NUMBER} \[{NUMBER}, {NUMBER}\]", (DOCS / page).read_text())
+    assert len(quoted) >= least
+    for texts in quoted:
+        assert any(all(map(shown, texts, values)) for values in times), texts
+
+
+def test_bytes_of_the_benchmarks() -> None:
+    text = (DOCS / "evidence" / "costs.md").read_text()
+    _, traffic = benchmarked()
+    update = {float(row["bytes_per_weight"]) for row in rows(RESULTS / "bench" / "update.csv")}
+    per_weight = columns(text, "bytes a weight")
+    assert len(per_weight) == 10
+    assert all(any(shown(cell, value) for value in update) for cell in per_weight)
+    ratios = [cell for cell in columns(text, "bytes") if "." in cell]
+    assert len(ratios) > 10
+    for ratio in ratios:
+        assert any(shown(ratio, value) for value in traffic), ratio
+
+
+def test_figures_of_the_compilers() -> None:
+    text = (DOCS / "evidence.md").read_text()
+    quoted = re.search(
+        rf"{NUMBER} times the memory traffic .* (\d+) collectives instead of (\d+)", text
+    )
+    assert quoted is not None
+    table = rows(RESULTS / "compiled" / "resnet50" / "compiled.csv")
+    steps = [row for row in table if (row["target"], row["dtype"]) == ("v5e:4x4", "bfloat16")]
+    none, bn = (next(row for row in steps if row["method"] == name) for name in ("none", "bn"))
+    assert shown(quoted[1], float(bn["hbm_ratio"]))
+    assert [quoted[2], quoted[3]] == [bn["collectives"], none["collectives"]]
