@@ -45,8 +45,9 @@ def residual_factors(
             follows, or if a loop other than a scan, or a branch of the program, has parameters.
 
     Warns:
-        UserWarning: for branches that the model scales already, by a last scale or kernel of zeros
-            or a constant factor; their factors are 1.0.
+        UserWarning: for branches that the model scales already, by a last kernel of zeros, a last
+            scale below 1 or a constant factor; their factors are 1.0. Shapes have no values, so
+            that kernels and scales are not looked at if ``params`` are shapes.
 
     Nothing is computed, and sharding plays no part.
 
@@ -107,26 +108,29 @@ def scale_branches(raw: PyTree, factors: PyTree) -> PyTree:
 def _factors(graph: Graph, leaves: dict[Path, Any]) -> dict[Path, float]:
     """Returns 1/sqrt(L) by the path of the last parameter of each branch."""
     factors: dict[Path, float] = {}
+    scaled: set[Path] = set()
     for branches in graph.streams():
-        count = sum(branch.repeats for branch in branches)
-        quiet = sorted(b.path for b in branches if b.is_scaled or _is_zero(leaves[b.path]))
-        if quiet:
-            warnings.warn(
-                f"the model scales the branches that end in {listed(dict.fromkeys(quiet))} itself, "
-                "by zeros or by a constant: residual_factors leaves them as they are.",
-                UserWarning,
-                stacklevel=3,
-            )
-        for path in {branch.path for branch in branches} - {*quiet}:
-            if factors.setdefault(path, count**-0.5) != count**-0.5:
+        factor = sum(branch.repeats for branch in branches) ** -0.5
+        quiet = {b.path for b in branches if b.is_scaled or _is_quiet(leaves[b.path], b.is_kernel)}
+        scaled |= quiet
+        for path in {branch.path for branch in branches} - quiet:
+            if factors.setdefault(path, factor) != factor:
                 raise ValueError(
                     f"the parameter {path!r} ends branches of streams with different numbers of "
                     "branches, so that no one factor fits; scale those branches by hand."
                 )
-    return factors
+    if scaled:
+        warnings.warn(
+            f"the model scales the branches that end in {listed(sorted(scaled))} itself, by small "
+            "scales, zeros or a constant: residual_factors leaves them as they are.",
+            UserWarning,
+            stacklevel=3,
+        )
+    return {path: factor for path, factor in factors.items() if path not in scaled}
 
 
-def _is_zero(leaf: Any) -> bool:
+def _is_quiet(leaf: Any, is_kernel: bool) -> bool:
+    """Returns True for a kernel of zeros, or a scale of which all entries are below 1."""
     if isinstance(leaf, (jax.core.Tracer, jax.ShapeDtypeStruct)):
         return False
-    return not np.asarray(leaf).any()
+    return not np.any(leaf) if is_kernel else bool(np.all(np.abs(leaf) < 1))

@@ -54,8 +54,7 @@ class Scaled(Reparametrization):
 
     def rescaled(self, factor: Float[Array, "..."]) -> "Scaled":
         """Returns the node with ``factor`` times the scale; see `Reparametrization.rescaled`."""
-        units = factor.squeeze(self.fan_in_axes) if factor.ndim else factor
-        return self.replaced(scale=self.scale * units.astype(self.scale.dtype))
+        return self.replaced(scale=_times(self.scale, factor, self.fan_in_axes))
 
     def effective(self) -> Kernel:
         """Returns the kernel gamma v, computed in float32 or wider, in the kernel's type."""
@@ -188,6 +187,10 @@ class WeightNormalized(Reparametrization):
         """Returns the node of the kernel, or of the centered one: v is the kernel, g its norm."""
         return cls(*_with_norms(kernel, fan_in_axes, cls.centered))
 
+    def rescaled(self, factor: Float[Array, "..."]) -> "WeightNormalized":
+        """Returns the node with ``factor`` times the scale; see `Reparametrization.rescaled`."""
+        return self.replaced(scale=_times(self.scale, factor, self.fan_in_axes))
+
     def effective(self) -> Kernel:
         """Returns the kernel g v / ||v||, computed in float32 or wider, in the direction's type."""
         return _on_sphere(self.direction, self.scale, self.fan_in_axes, 1.0, self.centered)
@@ -257,10 +260,19 @@ class WeightStandardized(Reparametrization):
         """
         return cls(*_with_norms(kernel, fan_in_axes, centered=True, mean=True))
 
+    def rescaled(self, factor: Float[Array, "..."]) -> "WeightStandardized":
+        """Returns the node with ``factor`` times the gain; see `Reparametrization.rescaled`."""
+        return self.replaced(gain=_times(self.gain, factor, self.fan_in_axes))
+
     def effective(self) -> Kernel:
         """Returns the standardized kernel, computed in float32 or wider, in the kernel's type."""
         size = float(fan_in_size(self.kernel, self.fan_in_axes))
         return _on_sphere(self.kernel, self.gain, self.fan_in_axes, size, centered=True)
+
+
+def _times(scale: Kernel, factor: Float[Array, "..."], axes: Axes) -> Kernel:
+    """Returns a scale per unit times a scalar, or a factor with fan-in axes of size 1."""
+    return scale * (factor.squeeze(axes) if factor.ndim else factor).astype(scale.dtype)
 
 
 def _with_norms(

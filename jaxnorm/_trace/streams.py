@@ -8,6 +8,7 @@ distances 1 and 2 or more.
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import jax
@@ -20,12 +21,14 @@ from jaxnorm._paths import Path, listed, map_entries, named_entries
 from jaxnorm._trace.interpret import is_flag, scan_counts
 
 _PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
-_SUMS = ("add", "add_any")
+_SUMS = ("add", "add_any", "sub")
 _SLICES = ("slice", "dynamic_slice", "gather", "split")
 _QUOTIENTS = ("mul", "div", "dot_general")
 _VIEWS = ("broadcast_in_dim", "convert_element_type", "copy", "reshape", "squeeze", "transpose")
 #: Operations by which a factor of the operand is a factor of the result.
 _LINEAR = (*_VIEWS, *_SUMS, "pad", "reduce_sum", "sharding_constraint")
+#: Operations that are linear in their first operand and have no other array.
+_LINEAR_IN_FIRST = (*_VIEWS, *_SLICES, "neg", "pad", "reduce_sum", "rev", "sharding_constraint")
 
 
 class Constant(NamedTuple):
@@ -33,10 +36,12 @@ class Constant(NamedTuple):
 
     Attributes:
         parameters: the paths of the parameters of which it is a function.
-        value: the number, if it is a known scalar.
+        factors: those among them of which it is a multiple.
+        value: the number, if all its entries are one known number.
     """
 
     parameters: frozenset[Path] = frozenset()
+    factors: frozenset[Path] = frozenset()
     value: float | None = None
 
 
@@ -82,13 +87,15 @@ class Branch(NamedTuple):
 
     Attributes:
         path: the parameter.
+        is_kernel: True for a kernel, False for a scale.
         is_scaled: True if a constant below 1 follows it in the branch or the stream.
-        repeats: how often the branch is added.
+        repeats: how often the branch is added, times its share of the units.
     """
 
     path: Path
+    is_kernel: bool
     is_scaled: bool
-    repeats: int
+    repeats: Fraction
 
 
 class Graph:
@@ -97,6 +104,7 @@ class Graph:
     def __init__(self, kernels: frozenset[Path] | None) -> None:
         self.kernels = kernels
         self.values: list[Value] = []
+        self.results: list[int] = []
 
     @classmethod
     def traced(
@@ -115,10 +123,12 @@ class Graph:
         flags = tuple(i + 1 for i, x in enumerate(inputs) if is_flag(x))
         closed = jax.make_jaxpr(run, static_argnums=flags)(arrays, *inputs)
         graph = cls(kernels)
-        operands: list[Any] = [Constant(frozenset([path])) for path in sorted(arrays)]
+        paths = [frozenset([path]) for path in sorted(arrays)]
+        operands: list[Any] = [Constant(path, path) for path in paths]
         for variable in closed.jaxpr.invars[len(operands) :]:
             operands.append(graph.add(Value("input", (), Constant(), variable.aval.shape)))
-        graph.run(closed, operands, 1)
+        results = graph.run(closed, operands, 1)
+        graph.results = [x for x in results if not isinstance(x, Constant)]
         return graph
 
     def add(self, value: Value) -> int:
@@ -142,12 +152,12 @@ class Graph:
         constant = _joined([x for x in operands if isinstance(x, Constant)])
         indices = tuple(x for x in operands if not isinstance(x, Constant))
         name, body = equation.primitive.name, _body(equation)
+        if name == "scan" and indices:
+            return self._scan(equation, operands, repeats)
+        if body is not None and name != "scan" and len(body.jaxpr.invars) == len(operands):
+            return self.run(body, operands, repeats)
         if not indices:
             return [_evaluated(equation, operands)] * len(equation.outvars)
-        if name == "scan":
-            return self._scan(equation, operands, repeats)
-        if body is not None and len(body.jaxpr.invars) == len(operands):
-            return self.run(body, operands, repeats)
         if name in ("while", "cond") and constant.parameters:
             raise ValueError(
                 f"the parameters {listed(sorted(constant.parameters))} are used inside a {name}, "
@@ -168,7 +178,7 @@ class Graph:
         slices = [
             x
             if isinstance(x, Constant)
-            else self.add(Value("slice", (x,), Constant(), variable.aval.shape, False, repeats))
+            else self.add(Value("scan", (x,), Constant(), variable.aval.shape, False, repeats))
             for x, variable in zip(
                 operands[consts + carry :], body.jaxpr.invars[consts + carry :], strict=True
             )
@@ -180,18 +190,18 @@ class Graph:
         return self.run(body, [*operands[:consts], *start, *slices], repeats * length)
 
     def streams(self) -> list[list[Branch]]:
-        """Returns the branches of each stream."""
-        sums = [x for i in range(len(self.values)) if (x := self._residual_sum(i))]
+        """Returns the branches of each stream that reaches a result."""
+        live = set[int]().union(*map(self._ancestors, self.results))
         stream_of: dict[int, int] = {}
-        streams: list[list[Branch]] = []
-        for item in sums:
+        streams: list[list[Sum]] = []
+        for item in (x for i in sorted(live) if (x := self._residual_sum(i))):
             earlier = [i for i in self._reached(item.entry) if i in stream_of]
             number = stream_of[max(earlier)] if earlier else len(streams)
             if number == len(streams):
                 streams.append([])
             stream_of[item.position] = number
-            streams[number].extend(self._branches(item))
-        return streams
+            streams[number].append(item)
+        return [self._branches(sums) for sums in streams]
 
     def _residual_sum(self, index: int) -> Sum | None:
         """Returns the sum of a stream with a branch that a value is, if it is one."""
@@ -264,47 +274,79 @@ class Graph:
             stack.extend(new)
         return seen
 
-    def _branches(self, item: Sum) -> list[Branch]:
-        """Returns the last parameters of the branch of a sum."""
-        after = [v for v in self.values[item.position + 1 :] if item.position in v.operands]
-        scaled = bool(after) and all(_is_small(value) for value in after)
+    def _branches(self, sums: list[Sum]) -> list[Branch]:
+        """Returns the last parameters of the branches of a stream."""
+        # A constant after the last sum may be one of the classifier.
+        scaled = any(self._is_scaled(item) for item in sums[:-1] or sums)
+        return [branch for item in sums for branch in self._ends(item, scaled)]
+
+    def _is_scaled(self, item: Sum) -> bool:
+        """Returns True if a constant below 1 follows a sum in every use, in the same scan."""
         repeats = self.values[item.position].repeats
-        ends = dict(self._ends(item.branch, item.source, scaled, True))
-        return [Branch(path, scaled, repeats) for path, scaled in ends.items()]
+        after = [v for v in self.values[item.position + 1 :] if item.position in v.operands]
+        return bool(after) and all(_is_small(v) and v.repeats == repeats for v in after)
 
-    def _ends(
-        self, index: int, source: int, scaled: bool, linear: bool
-    ) -> Iterator[tuple[Path, bool]]:
-        """Yields the last parameters before a value, and if a constant below 1 follows them."""
-        value = self.values[index]
-        if index <= source or index not in self._distances(source, index + 1):
-            return
-        scaled = scaled or (linear and _is_small(value))
-        linear = linear and (value.primitive in _LINEAR or value.is_product or _is_scaling(value))
+    def _ends(self, item: Sum, scaled: bool) -> Iterator[Branch]:
+        """Yields the last parameters of the branch of a sum."""
+        inside = self._distances(item.source, item.branch + 1).keys() - {item.source}
+        repeats = Fraction(self.values[item.position].repeats)
+        stack, seen = [(item.branch, scaled, True, repeats)], {item.branch}
+        while stack:
+            index, scaled, linear, share = stack.pop()
+            value = self.values[index]
+            scaled = scaled or (linear and _is_small(value))
+            linear = linear and (value.primitive in _LINEAR or _is_scaling(value))
+            end, before = self._last(value, item.source)
+            if end:
+                yield Branch(self._parameter(end), end.is_product, scaled, share)
+            for i in (i for i in before if i in inside and i not in seen):
+                seen.add(i)
+                stack.append((i, scaled, linear, share * self._share(value, i)))
+
+    def _share(self, value: Value, operand: int) -> Fraction:
+        """Returns the part of the entries of a concatenation that an operand is; 1 elsewhere."""
+        if value.primitive != "concatenate":
+            return Fraction(1)
+        return Fraction(math.prod(self.values[operand].shape), math.prod(value.shape))
+
+    def _last(self, value: Value, source: int) -> tuple[Value | None, Iterable[int]]:
+        """Returns the value that ends a branch, or the operands among which the end is.
+
+        The scale of a normalization is the last value of its product. An activation such as silu
+        is the product of two functions of one value, which leads to the end. In a product with a
+        gate of fewer entries the gated value leads to the end.
+        """
         if value.is_product or _has_scale(value):
-            yield self._parameter(value), scaled
-        elif value.primitive in _QUOTIENTS and len(value.operands) > 1:
-            yield from self._ends_of_product(value, source, scaled)
-        else:
-            for operand in value.operands:
-                yield from self._ends(operand, source, scaled, linear)
+            return value, ()
+        if value.primitive not in _QUOTIENTS or len(value.operands) < 2:
+            return None, value.operands
+        for i, j in (value.operands, value.operands[::-1]):
+            viewed = self._viewed(i)
+            if _has_scale(self.values[viewed]) and viewed not in self._reached(j):
+                return self.values[viewed], ()
+        common = self._activated(value)
+        if common is not None:
+            return None, (common,)
+        full = [i for i in value.operands if self.values[self._viewed(i)].shape == value.shape]
+        kernels = [self._kernels(i, source) for i in value.operands]
+        if len(full) == 1 and kernels[0].isdisjoint(kernels[1]):
+            return None, full
+        raise ValueError(
+            "a branch ends in a product of two values, or is normalized after its last kernel, "
+            "so that no one factor of a kernel scales it: "
+            f"{listed(sorted(kernels[0] | kernels[1]))}. Add a scale after it, or scale its last "
+            "kernel by hand."
+        )
 
-    def _ends_of_product(self, value: Value, source: int, scaled: bool) -> Iterator[Any]:
-        """Yields the last parameters of a value times a gate, or of a normalized value."""
-        gates = [i for i in value.operands if self.values[self._viewed(i)].shape != value.shape]
-        full = [i for i in value.operands if i not in gates]
-        scales = [x for i in gates if _has_scale(x := self.values[self._viewed(i)])]
-        if scales:
-            yield self._parameter(scales[0]), scaled
-            return
-        kernels = [self._kernels(i, source) for i in (*full, *gates)]
-        if len(full) != 1 or kernels[0] in kernels[1:]:
-            raise ValueError(
-                "a branch ends in a product of two values, or is normalized after its last kernel, "
-                f"so that no one factor of a kernel scales it: {listed(sorted(kernels[0]))}. Add a "
-                "scale after it, or scale its last kernel by hand."
-            )
-        yield from self._ends(full[0], source, scaled, False)
+    def _activated(self, value: Value) -> int | None:
+        """Returns the value of which a product of two values is an elementwise function."""
+        reached = [self._reached(i) for i in value.operands]
+        common = max(reached[0] & reached[1], default=None)
+        if common is None:
+            return None
+        between = {i for i in reached[0] | reached[1] if i >= common and common in self._reached(i)}
+        shapes = {self.values[i].shape for i in between}
+        return common if shapes == {value.shape} else None
 
     def _viewed(self, index: int) -> int:
         """Returns the value of which a value is a broadcast or reshaped view."""
@@ -313,12 +355,13 @@ class Graph:
         return index
 
     def _parameter(self, value: Value) -> Path:
-        if len(value.constant.parameters) > 1:
+        if len(value.constant.factors) != 1:
             raise ValueError(
-                f"the last product of a branch is with {listed(sorted(value.constant.parameters))} "
-                "together; scale one of them by hand."
+                "no one parameter is a factor of the last kernel of a branch, which is a function "
+                f"of {listed(sorted(value.constant.parameters))}. Add a scale after it, or scale "
+                "the branch by hand."
             )
-        return next(iter(value.constant.parameters))
+        return next(iter(value.constant.factors))
 
     def _kernels(self, index: int, source: int) -> frozenset[Path]:
         """Returns the last kernels before a value."""
@@ -327,7 +370,7 @@ class Graph:
 
 
 def _has_scale(value: Value) -> bool:
-    return value.primitive in ("mul", "div") and bool(value.constant.parameters)
+    return value.primitive == "mul" and bool(value.constant.factors)
 
 
 def _is_scaling(value: Value) -> bool:
@@ -351,23 +394,43 @@ def _constant(value: Any) -> Constant:
 
 
 def _joined(constants: Iterable[Constant]) -> Constant:
-    """Returns the parameters of several constants together, and the number of a single one."""
+    """Returns the parameters of several constants together, and a single constant itself."""
     constants = list(constants)
     parameters = frozenset[Path]().union(*(x.parameters for x in constants))
-    return Constant(parameters, constants[0].value if len(constants) == 1 else None)
+    return constants[0] if len(constants) == 1 else Constant(parameters)
 
 
 def _evaluated(equation: Any, operands: list[Constant]) -> Constant:
     """Returns the constant that an equation computes; its number if all operands are numbers."""
-    joined = _joined(operands)
-    if joined.parameters or any(x.value is None for x in operands) or not operands:
-        return joined._replace(value=None)
+    name, parameters = equation.primitive.name, _joined(operands).parameters
+    if name in _VIEWS:
+        return operands[0]
+    if parameters:
+        return Constant(parameters, _common_factors(name, operands))
+    variables = [*equation.invars, *equation.outvars]
+    known = operands and all(x.value is not None for x in operands)
+    if not known or any(v.aval.shape for v in variables) or equation.primitive.multiple_results:
+        return Constant()
     numbers = [
         np.asarray(x.value, v.aval.dtype) for x, v in zip(operands, equation.invars, strict=True)
     ]
     with jax.ensure_compile_time_eval():
-        result = equation.primitive.bind(*numbers, **equation.params)
-    return joined._replace(value=None) if equation.primitive.multiple_results else _constant(result)
+        return _constant(equation.primitive.bind(*numbers, **equation.params))
+
+
+def _common_factors(name: str, operands: list[Constant]) -> frozenset[Path]:
+    """Returns the parameters of which the result of an operation on constants is a multiple."""
+    first, *rest = operands
+    others = frozenset[Path]().union(*(x.parameters for x in rest))
+    if name in ("div", *_LINEAR_IN_FIRST):
+        return first.factors - others
+    if name in ("mul", *_PRODUCTS):
+        return (first.factors - others) | (rest[0].factors - first.parameters)
+    if name in (*_SUMS, "concatenate", "select_n"):
+        terms = rest if name == "select_n" else operands
+        factors = [x.factors for x in terms if x.value != 0]
+        return frozenset.intersection(*factors) if factors else frozenset()
+    return frozenset()
 
 
 def _consts(closed: ClosedJaxpr) -> list[tuple[Any, Any]]:
