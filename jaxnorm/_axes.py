@@ -20,12 +20,12 @@ def negative_axes(
     axes that are repeated or out of range, TypeError for axes that are no integers; ``name`` is
     the array's name in the message.
     """
-    given = tuple(map(operator.index, axes if isinstance(axes, Iterable) else (axes,)))
-    result = tuple(sorted(axis - ndim if axis >= 0 else axis for axis in given))
-    outside = [axis for axis in given if not -ndim <= axis < ndim]
+    indices = tuple(map(operator.index, axes if isinstance(axes, Iterable) else (axes,)))
+    result = tuple(sorted(axis - ndim if axis >= 0 else axis for axis in indices))
+    outside = [axis for axis in indices if not -ndim <= axis < ndim]
     if outside or len(set(result)) < len(result) or not result:
         raise ValueError(
-            f"{name} has {ndim} axes, and its fan-in axes were given as {given}: wanted at least "
+            f"{name} has {ndim} axes, and its fan-in axes were given as {indices}: wanted at least "
             f"one, each once, and each from {-ndim} to -1 (or 0 to {ndim - 1})."
         )
     return result

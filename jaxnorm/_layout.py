@@ -35,8 +35,6 @@ Layout = Callable[[PyTree], PyTree]
 #: A number or None for all parameters, or a pytree prefix of the parameters.
 Setting = Any
 
-Rules = list[tuple[re.Pattern[str], int | Iterable[int] | None]]
-
 #: ``(path, entry) -> fan-in axes``, or None for a free entry.
 Select = Callable[[Path, Any], Axes | None]
 
@@ -122,9 +120,9 @@ def kernel_axes(layout: Layout, tree: PyTree, require_some: bool = True) -> PyTr
     result, leaves = layout(tree), named_leaves(tree)
     structure: Any = jax.tree.structure(tree, is_leaf=is_absent)
     if jax.tree.structure(result, is_leaf=_is_axes) != structure:
-        raise ValueError(_mismatch(result, leaves))
+        raise ValueError(_structure_mismatch(result, leaves))
     entries = jax.tree.leaves(result, is_leaf=_is_axes)
-    checked = [_checked(*leaf, axes) for leaf, axes in zip(leaves, entries, strict=True)]
+    checked = [_checked_axes(*leaf, axes) for leaf, axes in zip(leaves, entries, strict=True)]
     masked = any(isinstance(leaf, optax.MaskedNode) for _, leaf in leaves)
     if require_some and not masked and all(map(is_absent, checked)):
         raise ValueError(
@@ -204,7 +202,7 @@ def _is_axes(x: Any) -> bool:
     return is_absent(x) or is_tuple_of_ints
 
 
-def _checked(path: Path, leaf: Any, axes: Any) -> Any:
+def _checked_axes(path: Path, leaf: Any, axes: Any) -> Any:
     """Returns the axes as sorted negative numbers; the leaf itself if it is a placeholder."""
     if not _is_axes(axes):
         raise TypeError(
@@ -217,7 +215,7 @@ def _checked(path: Path, leaf: Any, axes: Any) -> Any:
     return negative_axes(axes, leaf.ndim, f"the leaf {path!r} of shape {tuple(leaf.shape)}")
 
 
-def _mismatch(result: PyTree, leaves: list[tuple[Path, Any]]) -> str:
+def _structure_mismatch(result: PyTree, leaves: list[tuple[Path, Any]]) -> str:
     expected = [path for path, _ in leaves]
     got = [path for path, _ in named_entries(result, _is_axes)]
     pairs = zip_longest(expected, got)
@@ -256,7 +254,7 @@ def flax_layout(params: PyTree) -> PyTree:
         {'conv': {'bias': None, 'kernel': (-4, -3, -2)}}
     """
     _warn_if_doubtful(params, _is_doubtful_in_flax)
-    return layout_by_name("kernel", -1)(params)
+    return _layout_by_name("kernel", -1)(params)
 
 
 def torch_layout(params: PyTree) -> PyTree:
@@ -280,7 +278,7 @@ def torch_layout(params: PyTree) -> PyTree:
         {'bias': None, 'weight': (-3, -2, -1)}
     """
     _warn_if_doubtful(params, _is_doubtful_in_torch)
-    return layout_by_name("weight", 0)(params)
+    return _layout_by_name("weight", 0)(params)
 
 
 def layout_from_rules(rules: Sequence[tuple[str, int | Iterable[int] | None]]) -> Layout:
@@ -302,7 +300,7 @@ def layout_from_rules(rules: Sequence[tuple[str, int | Iterable[int] | None]]) -
         >>> layout_from_rules([("head", None), ("qkv/kernel$", 0)])(params)
         {'head': {'kernel': None}, 'qkv': {'kernel': (-3,)}}
     """
-    compiled: Rules = [(re.compile(pattern), axes) for pattern, axes in rules]
+    compiled = [(re.compile(pattern), axes) for pattern, axes in rules]
 
     def select(path: Path, entry: Any) -> Axes | None:
         axes = next((axes for pattern, axes in compiled if pattern.search(str(path))), None)
@@ -311,7 +309,7 @@ def layout_from_rules(rules: Sequence[tuple[str, int | Iterable[int] | None]]) -
         return negative_axes(axes, entry.ndim, f"the leaf {path!r} of shape {tuple(entry.shape)}")
 
     def layout(params: PyTree) -> PyTree:
-        _check_rules(compiled, params)
+        _check_matches([pattern for pattern, _ in compiled], params)
         return layout_by(select)(params)
 
     return layout
@@ -334,21 +332,21 @@ def exclude(*patterns: str, layout: Layout = flax_layout) -> Layout:
         >>> exclude("^head/")(params)
         {'body': {'kernel': (-2,)}, 'head': {'kernel': None}}
     """
-    rules: Rules = [(re.compile(pattern), None) for pattern in patterns]
+    compiled = [re.compile(pattern) for pattern in patterns]
 
-    def is_hidden(path: Path) -> bool:
-        return any(pattern.search(str(path)) for pattern, _ in rules)
+    def is_excluded(path: Path) -> bool:
+        return any(pattern.search(str(path)) for pattern in compiled)
 
-    def without(params: PyTree) -> PyTree:
-        _check_rules(rules, params)
+    def layout_of_others(params: PyTree) -> PyTree:
+        _check_matches(compiled, params)
         # An excluded leaf is masked, so that no layout by names warns of it.
-        shown = map_entries(lambda path, x: optax.MaskedNode() if is_hidden(path) else x, params)
-        entries = jax.tree.leaves(layout(shown), is_leaf=lambda x: _is_axes(x) or is_node(x))
+        masked = map_entries(lambda path, x: optax.MaskedNode() if is_excluded(path) else x, params)
+        entries = jax.tree.leaves(layout(masked), is_leaf=lambda x: _is_axes(x) or is_node(x))
         rows = zip(named_entries(params), entries, strict=True)
-        values = [_free(entry) if is_hidden(path) else axes for (path, entry), axes in rows]
+        values = [_free(entry) if is_excluded(path) else axes for (path, entry), axes in rows]
         return rebuild_entries(params, values)
 
-    return without
+    return layout_of_others
 
 
 def layout_by(select: Select) -> Layout:
@@ -366,7 +364,7 @@ def layout_by(select: Select) -> Layout:
     return lambda params: map_entries(axes_of, params)
 
 
-def layout_by_name(name: str, unit_axis: int) -> Layout:
+def _layout_by_name(name: str, unit_axis: int) -> Layout:
     """Returns the layout of leaves with one name: all axes but the units' one are fan-in."""
 
     def select(path: Path, entry: Any) -> Axes | None:
@@ -403,12 +401,12 @@ def _all_axes_but(unit_axis: int, ndim: int) -> Axes | None:
     return tuple(axis for axis in range(-ndim, 0) if axis != unit_axis % ndim - ndim)
 
 
-def _check_rules(rules: Rules, params: PyTree) -> None:
-    """Raises for a rule that matches nothing, unless a mask may have taken the leaves away."""
+def _check_matches(patterns: list[re.Pattern[str]], params: PyTree) -> None:
+    """Raises for a pattern that matches no path, unless a mask may have removed the leaves."""
     named = named_entries(params)
     if any(isinstance(entry, optax.MaskedNode) for _, entry in named):
         return
-    for pattern, _ in rules:
+    for pattern in patterns:
         if not any(pattern.search(str(path)) for path, _ in named):
             raise ValueError(
                 f"the layout rule {pattern.pattern!r} matches no parameter. The paths are: "

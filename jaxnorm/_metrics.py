@@ -112,11 +112,14 @@ def metrics(
     radii, _ = check_settings(raw, layout, squared_radius)
     kernels = {path: (axes, radius) for path, _, axes, radius in list_kernels(layout, raw, radii)}
     names = _entry_names(raw)
+    if len({names[path] for path in kernels}) < len(kernels):
+        raise ValueError(f"two of the kernels {listed(kernels)} have the same path; rename one.")
     rows: dict[str, dict[str, Scalar]] = {}
     squares: list[Scalar] = []
     steps: list[Scalar] = []
     for (path, leaf), step in zip(named_leaves(raw), _aligned(updates, raw), strict=True):
-        if is_absent(leaf) or not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+        is_floating = not is_absent(leaf) and jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
+        if not is_floating and path not in kernels:
             continue
         wide = promote(jnp.asarray(leaf))  # A leaf may be a Python number before its first step.
         squares.append(jnp.square(wide).sum())
@@ -125,8 +128,6 @@ def metrics(
         if path in kernels:
             drift = dict(zip(_DRIFT, _drifts(wide, *kernels[path]), strict=True))
             rows[names[path]] = _norms(squares[-1:], steps[-1:]) | drift
-    if len(rows) < len(kernels):
-        raise ValueError(f"two of the kernels {listed(kernels)} have the same path; rename one.")
     largest = {key: _stacked([row[key] for row in rows.values()]).max() for key in _DRIFT}
     rows["total"] = _norms(squares, steps) | largest
     return {f"{name}/{key}": value for name, row in rows.items() for key, value in row.items()}

@@ -77,21 +77,20 @@ class Reparametrization(abc.ABC):
         return dataclasses.replace(self, **values)  # type: ignore[type-var]  # all are dataclasses
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError(_missing_effective(self, "an array"))
+        raise TypeError(_missing_effective(self, "is no array"))
 
     __jax_array__ = __array__
 
     def __getattr__(self, name: str) -> Any:
         if name in _ARRAY_ATTRIBUTES:
-            raise AttributeError(_missing_effective(self, f"its .{name}"))
+            raise AttributeError(_missing_effective(self, f"has no .{name}"))
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-def _missing_effective(node: Reparametrization, use: str) -> str:
+def _missing_effective(node: Reparametrization, problem: str) -> str:
     return (
-        f"{use} was asked of a {type(node).__name__}, which holds the raw parameters of a "
-        "kernel and is no array; call jaxnorm.effective(params) at the top of the loss and use its "
-        "result."
+        f"a {type(node).__name__} holds the raw parameters of a kernel and {problem}; call "
+        "jaxnorm.effective(params) at the top of the loss and use its result."
     )
 
 

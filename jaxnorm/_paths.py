@@ -41,7 +41,7 @@ def is_absent(x: Any) -> bool:
 
 
 def is_entry(x: Any) -> bool:
-    """Returns True for what counts as one entry of a tree: a placeholder, or a whole node."""
+    """Returns True for entries of a tree that are no arrays: placeholders and whole nodes."""
     return is_absent(x) or is_node(x)
 
 

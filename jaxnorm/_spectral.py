@@ -74,8 +74,9 @@ class SpectrallyNormalized(Reparametrization):
     def effective(self) -> Float[Array, "..."]:
         """Returns the kernel of spectral norm 1, computed in float32 or wider, in its type."""
         matrix = self.matrix()
-        held = jax.lax.stop_gradient(matrix)
-        right = _exact_vector(held) if self.vector is None else promote(self.vector, self.kernel)
+        constant = jax.lax.stop_gradient(matrix)
+        exact = self.vector is None
+        right = _exact_vector(constant) if exact else promote(self.vector, self.kernel)
         # The gradient of the length of Vv is uv', like that of u'Vv with both vectors held fixed.
         right = jax.lax.stop_gradient(_normalized(right))
         sigma = _length(_times(matrix, right))

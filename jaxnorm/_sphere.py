@@ -264,8 +264,7 @@ def check_sphere(kernel: Any, axes: Axes, centered: bool, name: str) -> None:
         raise ValueError(
             f"{name} of shape {tuple(kernel.shape)} has units with one weight each (fan-in axes "
             f"{axes}): centered, they are zero and never train. Leave it out of the layout, with "
-            "exclude (None for it in layout_from_rules), or pass centered=False where there is a "
-            "sphere."
+            "exclude (None for it in layout_from_rules), or do not center it, with centered=False."
         )
 
 

@@ -191,9 +191,9 @@ def _nearest(
     is_zero = squares <= SMALLEST
     length = jnp.sqrt(nonzero(squares, is_zero))
     length = jnp.where(length < jnp.inf, length, jnp.nan)
-    landed = _polar_factor(matrices / length) * _singular_value(matrices, squared_radius)
-    kept = jnp.zeros_like(matrices) if old is None else _matrices(old, axes, stacked)[0]
-    return restore(jnp.where(is_zero, kept, landed))
+    projected = _polar_factor(matrices / length) * _singular_value(matrices, squared_radius)
+    fallback = jnp.zeros_like(matrices) if old is None else _matrices(old, axes, stacked)[0]
+    return restore(jnp.where(is_zero, fallback, projected))
 
 
 def _polar_factor(matrix: Matrix) -> Matrix:

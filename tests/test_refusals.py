@@ -195,6 +195,10 @@ TABLE = (
         for function in (jn.center, jn.project_to_sphere)
         for dtype in ("int32", "bool", "complex64")
     ),
+    *(
+        kind("int32", function, {"kernel": jnp.ones((3, 2), int)})
+        for function in (jn.project, jn.constraint_drift, jn.metrics)
+    ),
     kind("int32", jn.centered_gradient().update, {"kernel": jnp.ones((3, 2), int)}, None),
     value("updates|dense/kernel|conv/kernel", jn.metrics, PARAMS, {"dense": LAYER}),
     kind("'str'", jn.reparametrize, PARAMS, "Scaled"),
