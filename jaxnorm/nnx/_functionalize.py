@@ -1,6 +1,7 @@
 """NNX models as pure functions of plain dicts."""
 
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -66,6 +67,10 @@ def functionalize(model: nnx.Module, *, mixed_precision: bool = False) -> Functi
             list indices became strings.
         TypeError: if the model is another library's.
 
+    Warns:
+        UserWarning: in ``apply`` with ``train=True``, if every BatchNorm of the model is frozen, as
+            ``model.eval()`` leaves them.
+
     Example:
         >>> import jax.numpy as jnp
         >>> rngs = nnx.Rngs(0)
@@ -81,6 +86,7 @@ def functionalize(model: nnx.Module, *, mixed_precision: bool = False) -> Functi
     params, state = (
         nnx.to_pure_dict(nnx.state(model, kind)) for kind in (nnx.Param, nnx.Not(nnx.Param))
     )
+    running = [m.use_running_average for _, m in nnx.iter_modules(model) if _has_switch(m)]
     # Shapes alone, so that the function keeps no array alive.
     param_shapes, state_shapes = jax.tree.map(_shape, (params, state))
 
@@ -88,12 +94,29 @@ def functionalize(model: nnx.Module, *, mixed_precision: bool = False) -> Functi
         fitted = _fit(params, param_shapes, "params", any_float=mixed_precision)
         # Statistics may become wider than the model's; sown values are no part of the model.
         kept = _fit(state, state_shapes, "state", any_float=True, ignore_unknown=True)
+        if train and running and all(running):
+            _warn_of_evaluation(len(running))
         bound = nnx.merge(training if train else evaluation, fitted, kept)
         args, kwargs = with_flags(bound, args, kwargs, train)
         output = bound(*args, **kwargs)
         return output, nnx.to_pure_dict(nnx.state(bound, nnx.Not(nnx.Param)))
 
     return Functional(apply, params, state)
+
+
+def _has_switch(module: Any) -> bool:
+    return hasattr(module, "use_running_average")
+
+
+def _warn_of_evaluation(count: int) -> None:
+    warnings.warn(
+        f"all {count} BatchNorm layers of the model have use_running_average=True, as after "
+        "model.eval(), so train=True keeps their running statistics. Call model.train() before "
+        "functionalize to train with the statistics of the batch; ignore this if all of them are "
+        "to stay frozen.",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 def with_flags(
@@ -122,7 +145,7 @@ def _graph_in_mode(model: nnx.Module, train: bool) -> Any:
     """Returns the model's structure in training or evaluation, frozen layers excepted."""
     copy = nnx.merge(*nnx.split(model))
     modules: list[Any] = [module for _, module in nnx.iter_modules(copy)]
-    frozen = [module for module in modules if getattr(module, "use_running_average", None) is True]
+    frozen = [m for m in modules if _has_switch(m) and m.use_running_average is True]
     copy.train() if train else copy.eval()
     for module in frozen:
         module.use_running_average = True

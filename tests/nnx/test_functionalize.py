@@ -134,14 +134,27 @@ def test_a_frozen_batch_norm_stays_frozen_in_training(kind: Any) -> None:
 @pytest.mark.parametrize("kind", [BatchNorm, nnx.BatchNorm])
 def test_freezing_follows_the_attribute(kind: Any) -> None:
     """True freezes, whoever set it; False and Flax's None follow the mode."""
-    norm = kind(6, rngs=nnx.Rngs(0))
-    model = nnx.Sequential(nnx.Linear(6, 6, rngs=nnx.Rngs(1)), norm)
+    norm, other = kind(6, rngs=nnx.Rngs(0)), kind(6, rngs=nnx.Rngs(0))
+    model = nnx.Sequential(nnx.Linear(6, 6, rngs=nnx.Rngs(1)), norm, other)
     for value, is_frozen in ((False, False), (None, False), (True, True)):
         norm.use_running_average = value
         apply, params, state = functionalize(model)
         _, after = apply(params, state, X, train=True)
         change = after["layers"][1]["mean"] - state["layers"][1]["mean"]
         assert bool((change == 0).all()) is is_frozen
+
+
+def test_training_after_an_evaluation_warns() -> None:
+    """All layers are frozen then, and nothing tells whether their owner wants that."""
+    model = net()
+    model.eval()
+    apply, params, state = functionalize(model)
+    apply(params, state, X, train=False)
+    with pytest.warns(UserWarning, match=r"BatchNorm.*model\.train\(\)"):
+        apply(params, state, X, train=True)
+    model.train()
+    apply, params, state = functionalize(model)
+    apply(params, state, X, train=True)
 
 
 def test_params_and_state_are_written_back_in_one_call() -> None:
