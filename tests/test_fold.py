@@ -128,11 +128,6 @@ def test_float64_statistics_are_used_in_float64(wide: Any) -> None:
         assert_folds(result, arguments)
 
 
-def test_fan_in_axes_out_of_range() -> None:
-    with pytest.raises(ValueError, match=r"kernel.*\(-3,\)"):
-        folded(setting("dense"), fan_in_axes=-3)
-
-
 def test_a_result_that_overflows_float16_is_refused() -> None:
     """500 / sqrt(1e-5) is 1.6e5, and float16 ends at 65504; NaN and infinity are kept."""
     arguments = setting("dense", variance=np.zeros(4), epsilon=1e-5)

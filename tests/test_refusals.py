@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 
 import jaxnorm as jn
-from jaxnorm.theory import cwo, lcw, vcl
+from jaxnorm.nnx import BatchNorm, PopulationNorm, ScaleAndBias, Standardization
+from jaxnorm.theory import batch_norm, cwo, lcw, vcl
 
 
 class Refusal(NamedTuple):
@@ -51,6 +53,9 @@ LAYER = {"kernel": KERNEL, "bias": jnp.ones(3)}
 PARAMS = {"conv": {"kernel": jnp.ones((3, 3, 2, 4))}, "dense": LAYER}
 ZEROS = PARAMS | {"dense": {"kernel": 0 * KERNEL}}
 NODE, RAW = jn.Scaled.from_kernel(KERNEL, -2), jn.reparametrize(PARAMS, jn.Scaled)
+UNITS = jnp.ones(3)
+NOISE_STATE = jn.noise_injection(SGD, 1.0, seed=0).init({"kernel": NODE})
+NODE_PARAMS, SCALES = {"kernel": NODE}, {"a": jnp.ones(2), "b": jnp.ones(3)}
 SPECTRAL = {"kernel": jn.SpectrallyNormalized.from_kernel(KERNEL, -2)}
 
 
@@ -76,6 +81,28 @@ def project_by(axes: Any) -> object:
 
 def layer_with(name: str, layer: Any, x: Any) -> object:
     return layer(3, **{name: x})
+
+
+def decay_strength(**settings: Any) -> object:
+    return jn.affine_gamma_decay_strength(
+        lambda scales, biases, sample: jn.gamma_decay(scales, 1.0),
+        *(SCALES, SCALES, jnp.ones(4)),
+        **{"batch_size": 10.0, "key": KEY, **settings},
+    )
+
+
+def constancy(**settings: Any) -> object:
+    options = {"beta": jnp.ones((2, 3)), **settings}
+    return jn.variance_constancy_loss(jnp.ones((6, 2, 3)), **options)
+
+
+def normalize(features: int = 3, mask: Any = None, **options: Any) -> object:
+    return BatchNorm(features, **options)(jnp.ones((6, 3)), mask=mask)
+
+
+def update_noise(stddev: Any) -> object:
+    tx = jn.noise_injection(SGD, stddev, seed=0)
+    return tx.update(NODE_PARAMS, tx.init(NODE_PARAMS), NODE_PARAMS)
 
 
 def moments(units: int) -> jn.Moments:
@@ -134,12 +161,12 @@ TABLE = (
     *(number("max_norm", jn.clip_by_layer_norm, x) for x in (0.0, np.float32(-1), NAN)),
     number("max_norm", jn.clip_by_layer_norm, jnp.array(-1.0)),
     *(
-        number("momentum", partial(layer_with, "momentum", jn.nnx.BatchNorm), x)
+        number("momentum", partial(layer_with, "momentum", BatchNorm), x)
         for x in (2.0, -0.1, NAN, "2")
     ),
     *(
         number("epsilon", partial(layer_with, "epsilon", layer), x)
-        for layer in (jn.nnx.BatchNorm, jn.nnx.PopulationNorm, jn.nnx.Standardization)
+        for layer in (BatchNorm, PopulationNorm, Standardization)
         for x in (-1.0, INF)
     ),
     *(
@@ -149,8 +176,62 @@ TABLE = (
     ),
     value("strengths is nan", jn.gamma_decay, LAYER, np.float32(NAN)),
     kind("strengths is '1'|'bias'", jn.gamma_decay, LAYER, {"kernel": None, "bias": "1"}),
+    value("strength|(3,)|(2,)", jn.gamma_decay, SCALES, {"a": jnp.ones(3), "b": 1.0}),
+    value("strengths|b", jn.gamma_decay, SCALES, {"a": 1.0}),
+    value("batch_size is 0.0|'b'", decay_strength, batch_size={"a": 1.0, "b": 0.0}),
+    value("excess_kurtosis is nan", decay_strength, excess_kurtosis=NAN),
+    value("means is inf|'b'", decay_strength, means={"a": 1.0, "b": INF}),
+    value("stddevs is -1.0", decay_strength, stddevs=-1.0),
+    value("sample_size=4|6 rows", constancy, sample_size=4),
+    value("sample_size=0", constancy, sample_size=0),
+    value("sample_size=1|one value", constancy, sample_size=1),
+    value("3 groups|6 rows", constancy, groups=3),
+    value("beta|(3,)|(2, 3)", constancy, beta=jnp.ones(3)),
+    *(
+        value(f"stddev|'kernel/scale'|{shape}|(3,)", update_noise, jnp.full(shape, 0.1))
+        for shape in ((2,), (5,), (1, 3))
+    ),
+    *(
+        value(f"stddev is {x}|'dense'", jn.with_scale_noise, jnp.matmul, {"dense": x})
+        for x in (-0.1, NAN, INF)
+    ),
+    value("per|'batch'", jn.with_scale_noise, jnp.matmul, 0.1, per="batch"),
+    value("n is 1", vcl.variance_ratio_bound, 3.0, 1, 0.5),
+    *(
+        value("'gn'|bn, sgd, wn", function, "gn")
+        for function in (batch_norm.fixed_point, batch_norm.max_learning_rate)
+    ),
+    value(
+        "'bn_linear'|sgd_linear, sgd_relu, wn_linear",
+        *(batch_norm.generalization_error, "bn_linear", 1.0, 0.25),
+    ),
     value("-2.0 in an array", jn.project_to_sphere, KERNEL, 0, jnp.array([1.0, -2.0, 3])),
+    # Statistics and normalizations.
     value("(1,)|(5,)", jn.merge_moments, moments(1), moments(5)),
+    value("no minibatch", jn.population_statistics, []),
+    *(value(f"groups={x}", jn.batch_moments, jnp.ones((6, 2)), 0, groups=x) for x in (4, 0)),
+    value("axis_name='data'", jn.batch_moments, KERNEL, 0, groups=2, axis_name="data"),
+    kind("float32", jn.batch_moments, KERNEL, 0, where=KERNEL),
+    value("use_mean", normalize, use_mean=False, use_variance=False),
+    *(value(f"num_features={x}", normalize, x) for x in (1, 4)),
+    value("axis 1", BatchNorm(3, axis=1), jnp.ones((2, 4, 5))),
+    value("groups=4", normalize, groups=4),
+    value("axis_name", normalize, groups=2, axis_name="data"),
+    kind("axis is (1, 2)", normalize, axis=(1, 2)),
+    value("bool[6]|[6,3]", normalize, mask=jnp.ones(6, bool)),
+    kind("mask", normalize, mask=jnp.ones((6, 1))),
+    value("rngs", normalize, scale_init=nnx.initializers.normal()),
+    *(kind(f"renormalize is {x}", normalize, renormalize=x) for x in (3.0, (1.0, 2.0, 3.0))),
+    value("r_max is 0.5|renormalize", normalize, renormalize=(0.5, 1.0)),
+    value("d_max is -1.0|renormalize", normalize, renormalize=(2.0, -1.0)),
+    value("use_runing", nnx.view, BatchNorm(3), use_runing_average=True),
+    value("refesh", nnx.view, PopulationNorm(3), refesh=True),
+    *(
+        value(f"num_features={features}.", ScaleAndBias(features), jnp.ones(shape))
+        for features, shape in ((8, (2, 1)), (1, (2, 8)), (3, (2, 4)), (3, ()))
+    ),
+    value("stddev is -1.0", ScaleAndBias, 3, stddev=-1.0),
+    value("0.5|rngs", ScaleAndBias, 3, stddev=0.5),
     # Settings by path.
     *(
         value("squared_radius|-2.0|'dense/kernel'", f, PARAMS, squared_radius=radii)
@@ -202,6 +283,13 @@ TABLE = (
     kind("int32", jn.centered_gradient().update, {"kernel": jnp.ones((3, 2), int)}, None),
     value("updates|dense/kernel|conv/kernel", jn.metrics, PARAMS, {"dense": LAYER}),
     kind("'str'", jn.reparametrize, PARAMS, "Scaled"),
+    value("kernel/scale|other", jn.clean_parameters, NOISE_STATE, {"other": jnp.ones(3)}),
+    value("opt_state", jn.clean_parameters, SGD.init(PARAMS), PARAMS),
+    value(
+        "dense/kernel|reparametrize|where=",
+        *(jn.noise_injection(SGD, 1.0, seed=0).init, {"dense": LAYER}),
+    ),
+    value("BatchNorm|layout_from_rules", jn.nnx.layout, nnx.BatchNorm(3, rngs=nnx.Rngs(0))),
     *(
         Refusal(KeyError, "'kernel'", partial(function, SPECTRAL, {"other/kernel": jnp.ones(4)}))
         for function in (jn.power_iteration, jn.attach_singular_vectors)
@@ -220,6 +308,7 @@ TABLE = (
         "'attention'|conv/kernel, dense/bias, dense/kernel",
         *(jn.layout_from_rules([("kernel", -1), ("attention", None)]), PARAMS),
     ),
+    value("kernel|(-3,)", jn.fold_into_kernel, KERNEL, UNITS, UNITS, UNITS, fan_in_axes=-3),
     value("'tail'|dense/kernel", jn.exclude("tail"), PARAMS),
     value("(3, 4, 4)|stacked=1", jn.project_to_stiefel, STACK, -2),
     value(

@@ -1,6 +1,5 @@
 """Strengths of gamma decay against explicit Hessians and closed forms, and the decay itself."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,7 +10,6 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 from jaxnorm import (
-    affine_gamma_decay_strength,
     gamma_decay,
     gamma_decay_strength,
     perceptron_gamma_decay_strength,
@@ -143,31 +141,3 @@ def test_gamma_decay_is_the_weighted_sum_of_squares() -> None:
     assert not np.asarray(gradient["b"]["d"]).any()
     squares = sum(float(np.square(np.asarray(x)).sum()) for x in jax.tree.leaves(scales))
     np.testing.assert_allclose(gamma_decay(scales, 2.0), 2 * squares, rtol=1e-5)
-
-
-SCALES = {"a": jnp.ones(2), "b": jnp.ones(3)}
-
-
-@pytest.mark.parametrize(
-    ("call", "named"),
-    [
-        (lambda: gamma_decay(SCALES, {"a": jnp.ones(3), "b": 1.0}), ("(3,)", "(2,)")),
-        (lambda: gamma_decay(SCALES, {"a": 1.0}), ("strengths", "b")),
-        (lambda: decay_strength(batch_size={"a": 1.0, "b": 0.0}), ("batch_size", "0.0", "'b'")),
-        (lambda: decay_strength(excess_kurtosis=np.nan), ("excess_kurtosis", "nan")),
-        (lambda: decay_strength(means={"a": 1.0, "b": np.inf}), ("means", "inf", "'b'")),
-        (lambda: decay_strength(stddevs=-1.0), ("stddevs", "-1.0")),
-    ],
-)
-def test_refusals(call: Callable[[], Any], named: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError) as raised:  # noqa: PT011
-        call()
-    assert all(part in str(raised.value) for part in named)
-
-
-def decay_strength(**settings: Any) -> Any:
-    return affine_gamma_decay_strength(
-        lambda scales, biases, sample: gamma_decay(scales, 1.0),
-        *(SCALES, SCALES, jnp.ones(4)),
-        **{"batch_size": 10.0, "key": jax.random.key(0), **settings},
-    )

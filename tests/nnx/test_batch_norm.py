@@ -233,30 +233,3 @@ def test_standardization_is_batch_normalization_without_parameters() -> None:
     assert_equal(layer(x), same(x))
     layer.eval(), same.eval()
     assert_equal(layer(x), same(x))
-
-
-X = jnp.ones((6, WIDTH))
-REFUSED: dict[str, tuple[Any, str]] = {
-    "neither half": (lambda: BatchNorm(3, use_mean=False, use_variance=False), "use_mean"),
-    "one unit for three": (lambda: BatchNorm(1)(X), "num_features=1"),
-    "four units for three": (lambda: BatchNorm(4)(X), "num_features=4"),
-    "units on another axis": (lambda: BatchNorm(3, axis=1)(jnp.ones((2, 4, 5))), "axis 1"),
-    "groups of unequal size": (lambda: BatchNorm(3, groups=4)(X), "groups=4"),
-    "groups over devices": (lambda: BatchNorm(3, groups=2, axis_name="data")(X), "axis_name"),
-    "two axes": (lambda: BatchNorm(3, axis=(1, 2)), "axis"),
-    "a mask of another rank": (lambda: BatchNorm(3)(X, mask=jnp.ones(6, bool)), "6,3"),
-    "a mask of numbers": (lambda: BatchNorm(3)(X, mask=jnp.ones((6, 1))), "mask"),
-    "no keys": (lambda: BatchNorm(3, scale_init=nnx.initializers.normal()), "rngs"),
-    "one limit": (lambda: BatchNorm(3, renormalize=3.0), "renormalize"),
-    "three limits": (lambda: BatchNorm(3, renormalize=(1.0, 2.0, 3.0)), "renormalize"),
-    "a small limit": (lambda: BatchNorm(3, renormalize=(0.5, 1.0)), "r_max.*0.5"),
-    "a negative limit": (lambda: BatchNorm(3, renormalize=(2.0, -1.0)), r"d_max.*-1\.0"),
-    "a misspelt view": (lambda: nnx.view(BatchNorm(3), use_runing_average=True), "use_runing"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_wrong_arguments_are_refused_by_name(name: str) -> None:
-    call, named = REFUSED[name]
-    with pytest.raises((TypeError, ValueError), match=named):
-        call()

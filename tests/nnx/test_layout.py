@@ -203,8 +203,3 @@ def test_nodes_count_at_the_kernel_s_path() -> None:
     assert layout(model)(raw)["query"]["kernel"] == Scaled((-3,), None, (-3,))
     with pytest.warns(UserWarning, match="attention"):  # by name it is wrong
         assert flax_layout(params)["query"]["kernel"] == (-3, -2)
-
-
-def test_a_model_without_known_kernels_raises() -> None:
-    with pytest.raises(ValueError, match=r"BatchNorm.*layout_from_rules"):
-        layout(nnx.BatchNorm(3, rngs=nnx.Rngs(0)))

@@ -101,17 +101,3 @@ def test_there_is_no_noise_in_evaluation() -> None:
     second, _ = functional.apply(functional.params, state, x, train=True)
     assert not np.allclose(loud, quiet)
     assert not np.allclose(loud, second)
-
-
-@pytest.mark.parametrize(("features", "shape"), [(8, (2, 1)), (1, (2, 8)), (3, (2, 4)), (3, ())])
-def test_other_numbers_of_features_are_refused(features: int, shape: tuple[int, ...]) -> None:
-    """If one of the sizes is 1, they would broadcast."""
-    with pytest.raises(ValueError, match=rf"num_features={features}\."):
-        ScaleAndBias(features)(jnp.ones(shape))
-
-
-def test_noise_needs_a_deviation_and_a_stream() -> None:
-    with pytest.raises(ValueError, match=r"stddev.*-1\.0"):
-        ScaleAndBias(3, stddev=-1.0)
-    with pytest.raises(ValueError, match=r"0\.5.*rngs"):
-        ScaleAndBias(3, stddev=0.5)

@@ -141,23 +141,6 @@ def test_a_stddev_per_layer() -> None:
     assert abs(noise_of(after, "b").std() / 0.5 - 1) < 4 / np.sqrt(2 * UNITS)
 
 
-def test_no_noisy_parameter_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"dense/kernel.*reparametrize.*where="):
-        noise_injection(optax.sgd(0.1), 1.0, seed=0).init({"dense": {"kernel": jnp.ones((3, 2))}})
-
-
-@pytest.mark.parametrize("seed", [-1, 2**32])
-def test_a_seed_must_fit_32_bits(seed: int) -> None:
-    with pytest.raises(ValueError, match=rf"seed.*{seed}"):
-        noise_injection(optax.sgd(0.1), 1.0, seed=seed)
-
-
-def test_clean_parameters_needs_a_noise_state() -> None:
-    params = example_params()
-    with pytest.raises(ValueError, match="opt_state"):
-        clean_parameters(optax.sgd(0.1).init(params), params)
-
-
 def test_without_noise_the_parameters_are_those_of_the_inner_optimizer() -> None:
     """Bit by bit, also for a step that is larger than the scale that it changes."""
     inner = optax.sgd(3.7, momentum=0.9)

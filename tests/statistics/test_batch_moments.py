@@ -171,18 +171,3 @@ def test_empty_batch_is_the_neutral_element(where: Any) -> None:
             np.testing.assert_allclose(value, np.broadcast_to(expected, value.shape), rtol=1e-6)
     both = merge_moments(empty, empty)
     assert not np.concatenate([np.ravel(value) for value in both]).any()
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "named"),
-    [
-        ({"groups": 4}, ValueError, "groups=4"),
-        ({"groups": 0}, ValueError, "groups=0"),
-        ({"groups": 2, "axis_name": "data"}, ValueError, "axis_name='data'"),
-        ({"where": jnp.ones((6, 2))}, TypeError, "float32"),
-    ],
-)
-def test_refusals(options: dict[str, Any], error: type[Exception], named: str) -> None:
-    with pytest.raises(error) as raised:
-        batch_moments(jnp.ones((6, 2)), 0, **options)
-    assert named in str(raised.value)

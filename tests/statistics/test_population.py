@@ -58,8 +58,3 @@ def test_empty_sample_is_neutral_to_moments_of_any_size(size: float) -> None:
     for merged in (merge_moments(empty, constant), merge_moments(constant, empty)):
         assert merged.mean.tolist() == constant.mean.tolist()
         assert merged.variance.tolist() == [0.0, 0.0]
-
-
-def test_no_minibatch_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no minibatch"):
-        population_statistics([])

@@ -158,9 +158,3 @@ def test_an_error_names_the_extra_that_installs_diffrax(monkeypatch):
     monkeypatch.setitem(sys.modules, "diffrax", None)
     with pytest.raises(ImportError, match=r"jaxnorm\[theory\]"):
         solve_order_parameters((1.0, 0.5, 1.0), jnp.array([1.0]), 0.5)
-
-
-@pytest.mark.parametrize("function", [fixed_point, max_learning_rate])
-def test_an_error_names_the_kinds(function):
-    with pytest.raises(ValueError, match=r"'gn'.*bn, sgd, wn"):
-        function("gn")

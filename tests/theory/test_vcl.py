@@ -127,8 +127,3 @@ def test_a_negative_base_gives_probability_zero() -> None:
     assert float(vcl.batch_norm_stability_bound(3.0, 2, 0.5)[2]) == 0
     gradient = jax.grad(lambda e: vcl.variance_ratio_bound(3.0, 2, e)[1])(0.5)
     assert float(gradient) == 0
-
-
-def test_a_sample_of_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="n is 1"):
-        vcl.variance_ratio_bound(3.0, 1, 0.5)
