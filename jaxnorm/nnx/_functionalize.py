@@ -86,7 +86,8 @@ def functionalize(model: nnx.Module, *, mixed_precision: bool = False) -> Functi
     params, state = (
         nnx.to_pure_dict(nnx.state(model, kind)) for kind in (nnx.Param, nnx.Not(nnx.Param))
     )
-    running = [m.use_running_average for _, m in nnx.iter_modules(model) if _has_switch(m)]
+    layers: list[Any] = [m for _, m in nnx.iter_modules(model) if _has_switch(m)]
+    all_frozen = bool(layers) and all(m.use_running_average for m in layers)
     # Shapes alone, so that the function keeps no array alive.
     param_shapes, state_shapes = jax.tree.map(_shape, (params, state))
 
@@ -94,8 +95,8 @@ def functionalize(model: nnx.Module, *, mixed_precision: bool = False) -> Functi
         fitted = _fit(params, param_shapes, "params", any_float=mixed_precision)
         # Statistics may become wider than the model's; sown values are no part of the model.
         kept = _fit(state, state_shapes, "state", any_float=True, ignore_unknown=True)
-        if train and running and all(running):
-            _warn_of_evaluation(len(running))
+        if train and all_frozen:
+            _warn_of_evaluation(len(layers))
         bound = nnx.merge(training if train else evaluation, fitted, kept)
         args, kwargs = with_flags(bound, args, kwargs, train)
         output = bound(*args, **kwargs)
