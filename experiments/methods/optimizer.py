@@ -63,7 +63,7 @@ def muon(config: Config, schedule: Schedule, kernels: Layout) -> Optimizer:
 
     def matrices(params: PyTree) -> PyTree:
         def numbers(leaf: Any, axes: tuple[int, ...] | None) -> MuonDimensionNumbers | None:
-            if axes is None:
+            if axes is None or _is_masked(leaf):
                 return None
             others = tuple(axis for axis in range(-leaf.ndim, 0) if axis not in axes)
             return MuonDimensionNumbers(axes, others)

@@ -204,7 +204,7 @@ DECAYED = {
     "none": (None, {"": True}),
     "cwo-none": (Scaled, {"/kernel": True, "/scale": False}),
     "wn": (WeightNormalized, {"/direction": True, "/scale": False}),
-    "cwn": (CenteredWeightNormalized, {"/direction": True, "/scale": False}),
+    "cwn": (CenteredWeightNormalized, {"/centered_direction": True, "/scale": False}),
     "lcw": (LinearlyConstrained, {"/coordinates": True}),
     "sn": (SpectrallyNormalized, {"/kernel": True}),
 }
