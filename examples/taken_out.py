@@ -1,0 +1,221 @@
+"""Batch normalization taken out of a ResNet-18: initial loss and test accuracy by method.
+
+    python examples/taken_out.py --seeds 3 --rates 0.1 0.3
+
+Ten classes of noisy 16 x 16 prototypes, 1,024 training and 256 test rows. A ResNet-18 with a first
+stage of 4 channels is trained for 48 updates of 64 rows by SGD with momentum 0.9, with warm-up,
+cosine, clipping per layer at 1, a decay of 1e-3 on kernels and label smoothing. The script prints a
+table in Markdown: mean and standard deviation over seeds.
+"""
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+import jaxnorm as jn
+
+CLASSES, SIZE, BATCH, TRAINING, TEST = 10, 16, 64, 1024, 256
+NOISE = 2.0
+
+
+class Block(nnx.Module):
+    """Two convolutions and a shortcut, as in He et al. 2016."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, rngs: nnx.Rngs):
+        conv = partial(nnx.Conv, use_bias=False, rngs=rngs)
+        self.conv1 = conv(inputs, outputs, (3, 3), stride)
+        self.bn1 = nnx.BatchNorm(outputs, momentum=0.9, rngs=rngs)
+        self.conv2 = conv(outputs, outputs, (3, 3))
+        self.bn2 = nnx.BatchNorm(outputs, momentum=0.9, rngs=rngs)
+        self.projects = inputs != outputs
+        if self.projects:
+            self.conv3 = conv(inputs, outputs, (1, 1), stride)
+            self.bn3 = nnx.BatchNorm(outputs, momentum=0.9, rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Returns the activations of the next block."""
+        y = nnx.relu(self.bn1(self.conv1(x)))
+        y = self.bn2(self.conv2(y))
+        return nnx.relu(y + (self.bn3(self.conv3(x)) if self.projects else x))
+
+
+class ResNet18(nnx.Module):
+    """ResNet-18 for small images: four stages of two blocks."""
+
+    def __init__(self, channels: int, classes: int, width: int, rngs: nnx.Rngs):
+        self.stem = nnx.Conv(channels, width, (3, 3), use_bias=False, rngs=rngs)
+        self.bn = nnx.BatchNorm(width, momentum=0.9, rngs=rngs)
+        widths = [width, width, 2 * width, 4 * width, 8 * width]
+        self.blocks = nnx.List(
+            [
+                Block(
+                    widths[stage + first], widths[stage + 1], 2 if stage and not first else 1, rngs
+                )
+                for stage in range(4)
+                for first in (0, 1)
+            ]
+        )
+        self.head = nnx.Linear(widths[-1], classes, rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Returns logits."""
+        x = nnx.relu(self.bn(self.stem(x)))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.mean((1, 2)))
+
+
+class Rows(NamedTuple):
+    """Images and labels of training and test."""
+
+    train: tuple[jax.Array, jax.Array]
+    test: tuple[jax.Array, jax.Array]
+
+
+def prototypes(seed: int) -> Rows:
+    """Returns images that are a prototype of their class plus noise."""
+    rng = np.random.default_rng(seed)
+    coarse = rng.normal(size=(CLASSES, SIZE // 4, SIZE // 4, 3))
+    of_class = coarse.repeat(4, axis=1).repeat(4, axis=2)
+
+    def rows(number: int) -> tuple[jax.Array, jax.Array]:
+        y = rng.integers(CLASSES, size=number)
+        x = of_class[y] + NOISE * rng.normal(size=(number, SIZE, SIZE, 3))
+        return jnp.asarray(x / np.hypot(1, NOISE), jnp.float32), jnp.asarray(y)
+
+    return Rows(rows(TRAINING), rows(TEST))
+
+
+class Network(NamedTuple):
+    """Function, initial parameters, state, and the transformation of its updates."""
+
+    apply: Callable[..., Any]
+    raw: Any
+    state: Any
+    constrained: Callable[[optax.GradientTransformation], optax.GradientTransformation]
+
+
+def network(method: str, seed: int, x: jax.Array, width: int) -> Network:
+    """Returns the ResNet-18 with batch normalization, or without it by a method."""
+    model: nnx.Module = ResNet18(x.shape[-1], CLASSES, width, nnx.Rngs(seed))
+    method, *quiet = method.split(", ")
+    if method != "batch normalization":
+        model = jn.nnx.replace_batch_norm(model, x[:1])
+    apply, params, state = jn.nnx.functionalize(model)
+
+    def logits(params: Any, x: jax.Array) -> jax.Array:
+        result: jax.Array = apply(params, state, x, train=True)[0]
+        return result
+
+    layout = jn.exclude("^head/", layout=jn.traced_layout(logits, params, x[:1]))
+    raw: Any = params
+    constrained: Callable[..., Any] = lambda tx: tx  # noqa: E731
+    if method == "constrain":
+        raw, _ = jn.constrain(params, optax.identity(), layout=layout)
+        constrained = lambda tx: jn.constrain(params, tx, layout=layout)[1]  # noqa: E731
+    if method == "linearly_constrain":
+        raw, _ = jn.linearly_constrain(params, optax.identity(), layout=layout)
+        raw = jn.variance_preserving_init(logits, raw, x[:256], layout=layout)
+        constrained = lambda tx: jn.linearly_constrain(params, tx, layout=layout)[1]  # noqa: E731
+    if quiet:
+        raw = jn.scale_branches(raw, jn.residual_factors(logits, params, x[:1]))
+    return Network(apply, raw, state, constrained)
+
+
+def kernels(tree: Any) -> Any:
+    """Returns True for kernels, False for scales and biases."""
+    name = lambda path: jax.tree_util.keystr(path, simple=True, separator="/")  # noqa: E731
+    return jax.tree_util.tree_map_with_path(lambda path, _: name(path).endswith("kernel"), tree)
+
+
+def trainer(network: Network, steps: int) -> Callable[..., Any]:
+    """Returns the compiled training: initial loss and test accuracy by rate, rows and order."""
+
+    def run(raw: Any, state: Any, rate: Any, rows: Rows, key: Any) -> Any:
+        schedule = optax.warmup_cosine_decay_schedule(0.0, 1.0, steps // 10, steps)
+        tx = network.constrained(
+            optax.chain(
+                jn.clip_by_layer_norm(1.0),
+                optax.add_decayed_weights(1e-3, mask=kernels),
+                optax.sgd(lambda count: rate * schedule(count), momentum=0.9),
+            )
+        )
+
+        def step(carry: Any, at: jax.Array) -> Any:
+            raw, state, opt_state = carry
+            x, y = (array[at] for array in rows.train)
+            smooth = optax.smooth_labels(jax.nn.one_hot(y, CLASSES), 0.1)
+
+            def loss(raw: Any) -> Any:
+                logits, after = network.apply(jn.effective(raw), state, x, train=True)
+                plain = optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+                return optax.softmax_cross_entropy(logits, smooth).mean(), (after, plain)
+
+            gradient, (state, plain) = jax.grad(loss, has_aux=True)(raw)
+            updates, opt_state = tx.update(gradient, opt_state, raw)
+            return (optax.apply_updates(raw, updates), state, opt_state), plain
+
+        epochs = -(-steps * BATCH // TRAINING)
+        orders = [jax.random.permutation(k, TRAINING) for k in jax.random.split(key, epochs)]
+        batches = jnp.concatenate(orders)[: steps * BATCH].reshape(steps, BATCH)
+        carry, losses = jax.lax.scan(step, (raw, state, tx.init(raw)), batches)
+        x, y = rows.test
+        logits, _ = network.apply(jn.effective(carry[0]), carry[1], x, train=False)
+        return losses[0], (logits.argmax(-1) == y).mean()
+
+    compiled: Callable[..., Any] = jax.jit(run)
+    return compiled
+
+
+METHODS = (
+    "batch normalization",
+    "deleted",
+    "deleted, quiet branches",
+    "constrain",
+    "constrain, quiet branches",
+    "linearly_constrain",
+    "linearly_constrain, quiet branches",
+)
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rates", type=float, nargs="+", default=[0.1, 0.3])
+    parser.add_argument("--steps", type=int, default=48)
+    parser.add_argument("--width", type=int, default=4)
+    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
+    options = parser.parse_args()
+    print(f"| method | initial loss | {' | '.join(f'rate {r:g}' for r in options.rates)} |")
+    print(f"|---|---:|{'---:|' * len(options.rates)}")
+    data = [prototypes(seed) for seed in range(options.seeds)]
+    for method in options.methods:
+        start, accuracies, train = [], [], None
+        for seed, rows in enumerate(data):
+            net = network(method, seed, rows.train[0], options.width)
+            train = train or trainer(net, options.steps)
+            found = [
+                train(net.raw, net.state, r, rows, jax.random.key(seed)) for r in options.rates
+            ]
+            start.append(float(found[0][0]))
+            accuracies.append([100 * float(accuracy) for _, accuracy in found])
+        columns = [spread(column, 1) for column in zip(*accuracies, strict=True)]
+        print(f"| {method} | {spread(start, 2)} | {' | '.join(columns)} |", flush=True)
+
+
+def spread(values: Any, digits: int) -> str:
+    """Returns mean and standard deviation."""
+    deviation = np.std(values, ddof=1) if len(values) > 1 else 0.0
+    return f"{np.mean(values):.{digits}f} ± {deviation:.{digits}f}"
+
+
+if __name__ == "__main__":
+    main()
