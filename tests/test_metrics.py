@@ -61,10 +61,10 @@ def oracle(params: Any, updates: Any) -> dict[str, float]:
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_metrics_equal_the_oracle(dtype: Any) -> None:
     params, updates = example_params(dtype), example_gradients(dtype)
-    found = jax.jit(lambda p, u: jn.metrics(p, u, squared_radius=3.0))(params, updates)
+    values = jax.jit(lambda p, u: jn.metrics(p, u, squared_radius=3.0))(params, updates)
     expected = oracle(params, updates)
-    assert found.keys() == expected.keys()
-    for name, value in found.items():
+    assert values.keys() == expected.keys()
+    for name, value in values.items():
         assert value.shape == ()
         assert value.dtype == jnp.float32
         # The rounding error of a sum near zero is that of its terms.
@@ -74,10 +74,10 @@ def test_metrics_equal_the_oracle(dtype: Any) -> None:
 def test_the_relative_update_of_fixed_or_zero_weights_is_zero() -> None:
     params = {"a": {"kernel": jnp.zeros((2, 2))}, "b": {"kernel": jnp.ones((2, 2))}, "c": None}
     updates = {"a": {"kernel": jnp.ones((2, 2))}, "b": {"kernel": optax.MaskedNode()}, "c": None}
-    found = jn.metrics(params, updates)
-    assert found["a/kernel/relative_update"] == found["b/kernel/relative_update"] == 0
-    assert found["b/kernel/update_norm"] == 0
-    assert found["total/relative_update"] == 1
+    values = jn.metrics(params, updates)
+    assert values["a/kernel/relative_update"] == values["b/kernel/relative_update"] == 0
+    assert values["b/kernel/update_norm"] == 0
+    assert values["total/relative_update"] == 1
 
 
 def test_python_floats_count_as_parameters() -> None:
@@ -91,8 +91,8 @@ def test_python_floats_count_as_parameters() -> None:
 
 
 def test_all_kernels_may_be_masked() -> None:
-    found = jn.metrics({"kernel": optax.MaskedNode(), "bias": 2 * jnp.ones(4)})
-    assert {name: float(x) for name, x in found.items()} == {
+    values = jn.metrics({"kernel": optax.MaskedNode(), "bias": 2 * jnp.ones(4)})
+    assert {name: float(x) for name, x in values.items()} == {
         "total/norm": 4.0,
         "total/drift_sum": 0.0,
         "total/drift_squared_norm": 0.0,

@@ -14,7 +14,7 @@ IMAGES = (2, 8, 8, 3)
 ROWS = (6, 5)
 
 
-#: As in Flax's ImageNet example.
+#: Options of Flax's ImageNet example.
 _conv = partial(nnx.Conv, use_bias=False)
 _norm = partial(nnx.BatchNorm, momentum=0.9, epsilon=1e-5)
 

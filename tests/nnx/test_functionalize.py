@@ -77,7 +77,7 @@ def test_the_model_is_untouched() -> None:
 
 
 def test_the_result_depends_on_the_arguments_alone() -> None:
-    """The same state gives the same draw, the next state another one; evaluation draws nothing."""
+    """Draws are a function of the state; evaluation draws nothing."""
     apply, params, state = functionalize(net())
     first, after = apply(params, state, X, train=True)
     np.testing.assert_array_equal(apply(params, state, X, train=True)[0], first)

@@ -133,7 +133,7 @@ def output_and_gradient(call: Any, params: Any) -> Any:
     return jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
 
 
-#: Whether shard_map checks its types, and whether the call has specs.
+#: ``(check_vma, with_specs)``: shard_map checks its types, and the call has specs.
 HOW = {"typed": (True, False), "checked": (True, True), "unchecked": (False, True)}
 
 
@@ -148,10 +148,10 @@ def test_shard_map_draws_as_jit(name: str, per: str, how: str) -> None:
         with pytest.raises(ValueError, match=r"'kernel'.*'model'.*specs="):
             call(KEYS, case.params, X)
         return
-    got, expected = (
+    actual, expected = (
         output_and_gradient(each, case.params) for each in (call, noisy(case, per, None, None))
     )
-    assert_close(got, expected, FLOAT32_STEPS)
+    assert_close(actual, expected, FLOAT32_STEPS)
 
 
 def test_pmap_draws_as_jit() -> None:

@@ -146,13 +146,13 @@ def test_without_noise_the_parameters_are_those_of_the_inner_optimizer() -> None
     inner = optax.sgd(3.7, momentum=0.9)
     for stddev in (0, {"conv": None, "dense": None, "scaled": 0.0}):
         tx = noise_injection(inner, stddev, seed=0)
-        got = expected = example_params()
-        state, inner_state = tx.init(got), inner.init(expected)
+        actual = expected = example_params()
+        state, inner_state = tx.init(actual), inner.init(expected)
         for _ in range(3):
-            got, state = step(tx, got, state, example_gradients())
+            actual, state = step(tx, actual, state, example_gradients())
             expected, inner_state = step(inner, expected, inner_state, example_gradients())
-        assert_equal(got, expected)
-        assert_equal(clean_parameters(state, got), expected)
+        assert_equal(actual, expected)
+        assert_equal(clean_parameters(state, actual), expected)
 
 
 def test_edits_between_updates_are_lost() -> None:

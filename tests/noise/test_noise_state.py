@@ -97,5 +97,5 @@ def test_a_stddev_per_unit() -> None:
     key = jax.random.key(0)
     one = perturb_scales(PARAMS, 1.0, key)["kernel"].scale - 1
     stddev = jnp.array([0.0, 0.5, 1.0, 2.0])
-    got = perturb_scales(PARAMS, stddev, key)["kernel"].scale - 1
-    np.testing.assert_allclose(got, stddev * one, rtol=1e-5, atol=1e-6)
+    actual = perturb_scales(PARAMS, stddev, key)["kernel"].scale - 1
+    np.testing.assert_allclose(actual, stddev * one, rtol=1e-5, atol=1e-6)

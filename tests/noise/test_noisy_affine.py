@@ -26,14 +26,14 @@ def test_value_and_gradients_are_those_of_the_plain_formula() -> None:
 
 
 def test_derivatives_of_derivatives_are_those_of_the_plain_formula() -> None:
-    """Of the bias as it is, whose axes of size 1 are summed over."""
+    """The bias keeps its shape, so gradients are summed over its axes of size 1."""
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
         x, factor, bias = (jnp.asarray(each, jnp.float64) for each in (X, FACTOR + 0.1, BIAS))
-        got, wanted = (
+        actual, expected = (
             jax.hessian(lambda bias, of=of: (of(x, factor, bias[None, None]) ** 3).sum())(bias)
             for of in (noisy_affine, lambda x, factor, bias: x * factor + bias)
         )
-        np.testing.assert_allclose(got, wanted, **FLOAT64)
+        np.testing.assert_allclose(actual, expected, **FLOAT64)
 
 
 def test_a_bias_that_all_devices_share_has_a_gradient() -> None:
@@ -41,5 +41,5 @@ def test_a_bias_that_all_devices_share_has_a_gradient() -> None:
     rows = P("data")
     mapped = jax.shard_map(noisy_affine, mesh=mesh(4), in_specs=(rows, rows, P()), out_specs=rows)
     loss = lambda apply: lambda bias: jnp.sin(apply(X, jnp.float32(FACTOR), bias)).sum()  # noqa: E731
-    got, expected = (jax.grad(loss(apply))(BIAS[None, None]) for apply in (mapped, noisy_affine))
-    np.testing.assert_allclose(got, expected, **FLOAT32)
+    actual, expected = (jax.grad(loss(apply))(BIAS[None, None]) for apply in (mapped, noisy_affine))
+    np.testing.assert_allclose(actual, expected, **FLOAT32)

@@ -100,9 +100,9 @@ def test_a_draw_depends_on_key_kernel_and_place_alone(key: Any) -> None:
     whole = noisy(keys, PARAMS, X)
     np.testing.assert_allclose(noisy(keys[2:4], PARAMS, X[2:4]), whole[2:4], **FLOAT32)
     alone = with_scale_noise(lambda p, x: x @ p["dense"]["kernel"], SIGMA)
-    got = alone(keys, {"dense": {"kernel": jnp.ones((1, UNITS))}}, jnp.ones((ROWS, 1)))
+    actual = alone(keys, {"dense": {"kernel": jnp.ones((1, UNITS))}}, jnp.ones((ROWS, 1)))
     expected = np.stack([factors(k, "dense/kernel", "step", (1, UNITS))[0] for k in keys])
-    np.testing.assert_allclose(got, expected, **FLOAT32)
+    np.testing.assert_allclose(actual, expected, **FLOAT32)
     twice = with_scale_noise(lambda p, x: (x @ p["kernel"], x @ p["kernel"]), SIGMA)
     first, second = twice(keys, {"kernel": jnp.ones((1, UNITS))}, jnp.ones((ROWS, 1)))
     assert largest_difference(first, second) > SIGMA
@@ -113,10 +113,10 @@ def test_a_sum_with_more_positions_than_the_product(key: Any) -> None:
     positions, kernel, root = draw(7, 3, UNITS), draw(8, CHANNELS, UNITS), key()
     x = draw(9, ROWS, CHANNELS)
     model = lambda p, x: x[:, None] @ p["kernel"] + positions[None]  # noqa: E731
-    got = with_scale_noise(model, SIGMA)(root, {"kernel": kernel}, x)
+    actual = with_scale_noise(model, SIGMA)(root, {"kernel": kernel}, x)
     product = np.asarray(x, np.float64)[:, None] @ np.asarray(kernel, np.float64)
     product = product * factors(root, "kernel", "sample", product.shape)
-    np.testing.assert_allclose(got, product + np.asarray(positions), **FLOAT32)
+    np.testing.assert_allclose(actual, product + np.asarray(positions), **FLOAT32)
 
 
 @pytest.mark.parametrize("stddev", [0, 0.0, None, {"conv": None, "dense": 0, "head": None}])
@@ -129,10 +129,10 @@ def test_a_stddev_for_each_layer_and_nodes_for_kernels(key: Any) -> None:
     root = key()
     raw = {**PARAMS, "dense": {**PARAMS["dense"], "kernel": Scaled.from_kernel(draw(3, 3, 5), -2)}}
     tree = {"conv": None, "dense": SIGMA, "head": None}
-    got = with_scale_noise(apply, tree)(root, raw, X)
+    actual = with_scale_noise(apply, tree)(root, raw, X)
     only = with_scale_noise(apply, SIGMA, layout=exclude("^(head|conv)/"))
-    assert_equal(got, only(root, effective(raw), X))
-    assert largest_difference(got, apply(PARAMS, X)) > SIGMA / 10
+    assert_equal(actual, only(root, effective(raw), X))
+    assert largest_difference(actual, apply(PARAMS, X)) > SIGMA / 10
 
 
 def test_collected_preactivations_have_the_noise(key: Any) -> None:
@@ -150,11 +150,12 @@ def test_collected_preactivations_have_the_noise(key: Any) -> None:
 def test_half_types_are_kept_and_computed_wide(key: Any) -> None:
     root = key()
     params, x = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), (PARAMS, X))
-    got = with_scale_noise(apply, SIGMA, layout=HIDDEN)(root, params, x)
-    assert got.dtype == jnp.bfloat16
+    actual = with_scale_noise(apply, SIGMA, layout=HIDDEN)(root, params, x)
+    assert actual.dtype == jnp.bfloat16
     expected = oracle(root, "sample")
     assert (
-        np.abs(np.asarray(got, np.float64) - expected).max() < HALF["atol"] * np.abs(expected).max()
+        np.abs(np.asarray(actual, np.float64) - expected).max()
+        < HALF["atol"] * np.abs(expected).max()
     )
 
 

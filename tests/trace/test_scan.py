@@ -36,7 +36,7 @@ def dense(h: Any, params: Any) -> tuple[Any, None]:
 
 
 def one_by_one_sample(h: Any, params: Any) -> tuple[Any, None]:
-    """As Equinox's layers, which hold (out, in)."""
+    """Kernels of the form (out, in), as in Equinox."""
     return jnp.tanh(jax.vmap(lambda x: params["kernel"] @ x + params["bias"])(h)), None
 
 
@@ -153,7 +153,7 @@ def layout(params: Any) -> Any:
 
 
 def one_by_one(p: Any, x: Any) -> tuple[Any, list[Any]]:
-    """The same layers in a Python loop: the output, and each layer's w'x + b."""
+    """Output and pre-activations of these layers in a Python loop."""
     products = []
     for kernel, bias in zip(p["kernel"], p["bias"], strict=True):
         products.append(x @ kernel + bias[None])
