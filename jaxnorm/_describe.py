@@ -19,7 +19,7 @@ class _Row(NamedTuple):
     """Leaf of the table; ``axes`` are None if it is free, ``decayed`` is None without a mask."""
 
     path: Path
-    shape: Axes
+    shape: tuple[int, ...]
     axes: Axes | None
     decayed: bool | None
 

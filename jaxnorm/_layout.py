@@ -414,8 +414,10 @@ def _check_matches(patterns: list[re.Pattern[str]], params: PyTree) -> None:
             )
 
 
+Shape = tuple[int, ...]
+
 #: ``(path, shape, shape of the bias beside it or None)``: True if a layout by names is wrong.
-Doubt = Callable[[Path, Axes, Axes | None], bool]
+Doubt = Callable[[Path, Shape, Shape | None], bool]
 
 _TABLE = re.compile(r"emb|^wte$|^wpe$|lookup", re.IGNORECASE)
 _NORM = re.compile(r"norm|^ln", re.IGNORECASE)
@@ -442,7 +444,7 @@ def _warn_if_doubtful(params: PyTree, is_doubtful: Doubt) -> None:
             warnings.warn(text, UserWarning, stacklevel=1)
 
 
-def _is_doubtful_in_flax(path: Path, shape: Axes, bias: Axes | None) -> bool:
+def _is_doubtful_in_flax(path: Path, shape: Shape, bias: Shape | None) -> bool:
     if path.name != "kernel" or len(shape) < 2:
         return _is_adapter(path, shape)
     heads = len(shape) > 2 and path[-2:-1] and path[-2] in ("query", "key", "value")
@@ -450,7 +452,7 @@ def _is_doubtful_in_flax(path: Path, shape: Axes, bias: Axes | None) -> bool:
     return bool(heads or lifted or len(shape) > _MOST_AXES or bias not in (None, shape[-1:]))
 
 
-def _is_doubtful_in_torch(path: Path, shape: Axes, bias: Axes | None) -> bool:
+def _is_doubtful_in_torch(path: Path, shape: Shape, bias: Shape | None) -> bool:
     if path.name != "weight" or len(shape) < 2:
         return len(shape) > 1 and ("weight" in path.name or _is_adapter(path, shape))
     parent = path[-2] if bias is None and len(path) > 1 else ""
@@ -461,5 +463,5 @@ def _is_doubtful_in_torch(path: Path, shape: Axes, bias: Axes | None) -> bool:
     return bool(by_name or len(shape) > _MOST_AXES or units not in (None, shape[:1], ()))
 
 
-def _is_adapter(path: Path, shape: Axes) -> bool:
+def _is_adapter(path: Path, shape: Shape) -> bool:
     return path.name.lower().startswith("lora") and len(shape) > 1
