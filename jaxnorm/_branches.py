@@ -76,9 +76,9 @@ def scale_branches(raw: PyTree, factors: PyTree) -> PyTree:
     """Multiplies initial parameters, plain or reparametrized, by the factors of their branches.
 
     Args:
-        raw: parameters. The scale of a `Scaled` or `WeightNormalized` node takes the factor, other
-            nodes are rescaled as a whole; a plain leaf (a kernel, the scale of a
-            `jaxnorm.nnx.ScaleAndBias`) is multiplied.
+        raw: parameters. The scale (or gain) of a node takes the factor, a node without one is
+            rescaled; a plain leaf (a kernel, the scale of a `jaxnorm.nnx.ScaleAndBias`) is
+            multiplied.
         factors: the result of `residual_factors`.
 
     Returns:
@@ -98,9 +98,12 @@ def scale_branches(raw: PyTree, factors: PyTree) -> PyTree:
     def scaled(entry: Any, factor: float) -> Any:
         if factor == 1.0:
             return entry
-        if isinstance(entry, Reparametrization):
+        if not isinstance(entry, Reparametrization):
+            return entry * jnp.asarray(factor, entry.dtype)
+        if entry.scale_field is None:
             return entry.rescaled(jnp.asarray(factor))
-        return entry * jnp.asarray(factor, entry.dtype)
+        scale = getattr(entry, entry.scale_field)
+        return entry.replaced(**{entry.scale_field: scaled(scale, factor)})
 
     return jax.tree.map(scaled, raw, factors, is_leaf=is_node)
 

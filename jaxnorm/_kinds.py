@@ -35,6 +35,7 @@ class Scaled(Reparametrization):
     """
 
     kernel_fields = ("kernel",)
+    scale_field = "scale"
 
     kernel: Any
     scale: Any
@@ -54,7 +55,8 @@ class Scaled(Reparametrization):
 
     def rescaled(self, factor: Float[Array, "..."]) -> "Scaled":
         """Returns the node with ``factor`` times the scale; see `Reparametrization.rescaled`."""
-        return self.replaced(scale=_times(self.scale, factor, self.fan_in_axes))
+        units = factor.squeeze(self.fan_in_axes) if factor.ndim else factor
+        return self.replaced(scale=self.scale * units.astype(self.scale.dtype))
 
     def effective(self) -> Kernel:
         """Returns the kernel gamma v, computed in float32 or wider, in the kernel's type."""
@@ -174,6 +176,7 @@ class WeightNormalized(Reparametrization):
     """
 
     kernel_fields = ("direction",)
+    scale_field = "scale"
 
     #: True if each unit's mean is subtracted from its direction.
     centered: ClassVar[bool] = False
@@ -186,10 +189,6 @@ class WeightNormalized(Reparametrization):
     def from_kernel(cls, kernel: Any, fan_in_axes: int | Axes) -> "WeightNormalized":
         """Returns the node of the kernel, or of the centered one: v is the kernel, g its norm."""
         return cls(*_with_norms(kernel, fan_in_axes, cls.centered))
-
-    def rescaled(self, factor: Float[Array, "..."]) -> "WeightNormalized":
-        """Returns the node with ``factor`` times the scale; see `Reparametrization.rescaled`."""
-        return self.replaced(scale=_times(self.scale, factor, self.fan_in_axes))
 
     def effective(self) -> Kernel:
         """Returns the kernel g v / ||v||, computed in float32 or wider, in the direction's type."""
@@ -247,6 +246,7 @@ class WeightStandardized(Reparametrization):
     """
 
     kernel_fields = ("kernel",)
+    scale_field = "gain"
 
     kernel: Any
     gain: Any
@@ -260,19 +260,10 @@ class WeightStandardized(Reparametrization):
         """
         return cls(*_with_norms(kernel, fan_in_axes, centered=True, mean=True))
 
-    def rescaled(self, factor: Float[Array, "..."]) -> "WeightStandardized":
-        """Returns the node with ``factor`` times the gain; see `Reparametrization.rescaled`."""
-        return self.replaced(gain=_times(self.gain, factor, self.fan_in_axes))
-
     def effective(self) -> Kernel:
         """Returns the standardized kernel, computed in float32 or wider, in the kernel's type."""
         size = float(fan_in_size(self.kernel, self.fan_in_axes))
         return _on_sphere(self.kernel, self.gain, self.fan_in_axes, size, centered=True)
-
-
-def _times(scale: Kernel, factor: Float[Array, "..."], axes: Axes) -> Kernel:
-    """Returns a scale per unit times a scalar, or a factor with fan-in axes of size 1."""
-    return scale * (factor.squeeze(axes) if factor.ndim else factor).astype(scale.dtype)
 
 
 def _with_norms(

@@ -36,6 +36,8 @@ class Reparametrization(abc.ABC):
 
     #: Names of the fields that have the kernel's shape.
     kernel_fields: ClassVar[tuple[str, ...]] = ()
+    #: Name of the field that multiplies the kernel per unit; None for a kind without one.
+    scale_field: ClassVar[str | None] = None
     #: Names of fields in paths and checkpoints, if they are not the fields' own: two kinds whose
     #: fields have the same names and another meaning must differ here.
     key_names: ClassVar[dict[str, str]] = {}
