@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxnorm import CenteredWeightNormalized, WeightNormalized
 from tests.reparam.table import FLOAT32, SHAPES, TABLE, Row, normal, random_node
 from tests.reparam.trees import assert_near, oracle_start, oracle_value
 
@@ -46,6 +47,16 @@ def test_rescaled(row: Row, per_unit: bool) -> None:
     assert_near(actual.effective(), oracle_value(row, node) * float64(factor), FLOAT32)
     half = random_node(row, "attention_out", jnp.bfloat16).rescaled(factor)
     assert {leaf.dtype for leaf in jax.tree.leaves(half)} == {jnp.dtype(jnp.bfloat16)}
+
+
+def test_a_rescaled_direction_has_the_norm_of_the_rescaled_kernel() -> None:
+    """The steps of v scale with 1 / ||v||, so its length is part of the method."""
+    kernel = normal(3, (4, 3))
+    for kind in (WeightNormalized, CenteredWeightNormalized):
+        direction = kind.from_kernel(kernel, -2).rescaled(jnp.asarray(2.0)).direction
+        centered = float64(kernel) - float64(kernel).mean(0) * (kind is CenteredWeightNormalized)
+        norms = 2 * np.linalg.norm(centered, axis=0)
+        np.testing.assert_allclose(np.linalg.norm(float64(direction), axis=0), norms, rtol=1e-6)
 
 
 def test_rescaled_keeps_a_spectral_norm() -> None:
