@@ -130,7 +130,7 @@ def variance_preserving_init(
         return call.output * factor.astype(call.output.dtype), factor
 
     plain = effective(params)
-    ranks = {path: jnp.ndim(entry) for path, entry in named_entries(plain)}
+    ranks = {path: jnp.ndim(x) for path, x in named_entries(plain) if not is_absent(x)}
     _, collected = run_layers(apply, plain, inputs, layout, visit, alone=True, free=free)
     factors = {
         path: jnp.expand_dims(factor, [i for i in range(-ranks[path], 0) if i not in layers])
@@ -235,7 +235,8 @@ def data_dependent_init(
         factors[path], bias_path = factor, _bias_path(path, biases)
         if new_bias is not None:
             new_biases[bias_path] = new_bias
-        elif bias_path in biases:
+    for path in factors:
+        if (bias_path := _bias_path(path, biases)) in biases.keys() - new_biases.keys():
             _warn_of_bias(path, bias_path)
     return _updated(params, factors, new_biases)
 
