@@ -6,7 +6,7 @@ Calls are inlined, scans keep the body of one turn, and `jax.checkpoint` stays a
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -101,17 +101,7 @@ def trace(
         kernels: the parameters that count as kernels; None for every one that is multiplied.
         free: regular expressions, searched for in the paths of parameters that count as inputs.
     """
-    named = named_entries(params)
-    arrays = {path: entry for path, entry in named if hasattr(entry, "shape")}
-
-    def run(arrays: dict[Path, Any], *inputs: Any) -> Any:
-        merged = [arrays.get(path, entry) for path, entry in named]
-        return apply(rebuild_entries(params, merged), *inputs)
-
-    flags = [i for i, x in enumerate(inputs) if is_flag(x)]
-    traced = jax.make_jaxpr(run, return_shape=True, static_argnums=[i + 1 for i in flags])
-    closed, shape = traced(arrays, *inputs)
-    arguments = jax.tree.leaves((arrays, [x for i, x in enumerate(inputs) if i not in flags]))
+    closed, shape, arrays, arguments = closed_program(apply, params, inputs)
     values = [
         INPUT
         if any(re.search(pattern, str(path)) for pattern in free)
@@ -126,6 +116,27 @@ def trace(
     layers, bodies = interpreter.layers, interpreter.bodies
     structure = jax.tree.structure(shape)
     return Program(closed, facts, layers, bodies, results, arguments, structure)
+
+
+def closed_program(
+    apply: Callable[..., Any], params: PyTree, inputs: tuple[Any, ...]
+) -> tuple[ClosedJaxpr, Any, dict[Path, Any], list[Any]]:
+    """Returns a model's program, its result's shape, the parameters by path, and its arguments.
+
+    The arguments are the parameters in the order of their paths, then the inputs without flags.
+    """
+    named = named_entries(params)
+    arrays = {path: entry for path, entry in named if hasattr(entry, "shape")}
+
+    def run(arrays: dict[Path, Any], *inputs: Any) -> Any:
+        merged = [arrays.get(path, entry) for path, entry in named]
+        return apply(rebuild_entries(params, merged), *inputs)
+
+    flags = [i for i, x in enumerate(inputs) if is_flag(x)]
+    traced = jax.make_jaxpr(run, return_shape=True, static_argnums=[i + 1 for i in flags])
+    closed, shape = traced(arrays, *inputs)
+    arguments = jax.tree.leaves((arrays, [x for i, x in enumerate(inputs) if i not in flags]))
+    return closed, shape, arrays, arguments
 
 
 def is_flag(x: Any) -> bool:
@@ -265,15 +276,22 @@ def _fixpoint(carry: list[Value], turn: Callable[[list[Value]], list[Value]]) ->
 
 def _called(equation: Any, values: list[Value]) -> ClosedJaxpr | None:
     """Returns the body of a call that hands parameters on as they are."""
-    for key in _BODIES:
-        body = equation.params.get(key)
-        if isinstance(body, Jaxpr) and not body.constvars:
-            body = ClosedJaxpr(body, [])
-        if isinstance(body, ClosedJaxpr) and len(body.jaxpr.invars) == len(values):
+    for body in call_bodies(equation):
+        if len(body.jaxpr.invars) == len(values):
             rows = zip(equation.invars, body.jaxpr.invars, values, strict=True)
             if all(a.aval.shape == b.aval.shape for a, b, v in rows if v.is_followed):
                 return body
     return None
+
+
+def call_bodies(equation: Any) -> Iterator[ClosedJaxpr]:
+    """Yields the programs that a call may stand for."""
+    for key in _BODIES:
+        body = equation.params.get(key)
+        if isinstance(body, Jaxpr) and not body.constvars:
+            body = ClosedJaxpr(body, [])
+        if isinstance(body, ClosedJaxpr):
+            yield body
 
 
 def _is_checkpoint(equation: Any) -> bool:

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Literal
 from jaxtyping import PyTree
 
-from jaxnorm._paths import Path, listed, map_entries, named_entries
-from jaxnorm._trace.interpret import is_flag, scan_counts
+from jaxnorm._paths import Path, listed
+from jaxnorm._trace.interpret import call_bodies, closed_program, scan_counts
+from jaxnorm._trace.rules import PRODUCTS
 
-_PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
 _SUMS = ("add", "add_any", "sub")
 _SLICES = ("slice", "dynamic_slice", "gather", "split")
 _QUOTIENTS = ("mul", "div", "dot_general")
@@ -114,14 +114,7 @@ class Graph:
         inputs: tuple[Any, ...],
         kernels: frozenset[Path] | None,
     ) -> "Graph":
-        named = named_entries(params)
-        arrays = {path: entry for path, entry in named if hasattr(entry, "shape")}
-
-        def run(arrays: dict[Path, Any], *inputs: Any) -> Any:
-            return apply(map_entries(lambda path, x: arrays.get(path, x), params), *inputs)
-
-        flags = tuple(i + 1 for i, x in enumerate(inputs) if is_flag(x))
-        closed = jax.make_jaxpr(run, static_argnums=flags)(arrays, *inputs)
+        closed, _, arrays, _ = closed_program(apply, params, inputs)
         graph = cls(kernels)
         paths = [frozenset([path]) for path in sorted(arrays)]
         operands: list[Any] = [Constant(path, path) for path in paths]
@@ -151,7 +144,7 @@ class Graph:
     def _equation(self, equation: Any, operands: list[Any], repeats: int) -> list[Any]:
         constant = _joined([x for x in operands if isinstance(x, Constant)])
         indices = tuple(x for x in operands if not isinstance(x, Constant))
-        name, body = equation.primitive.name, _body(equation)
+        name, body = equation.primitive.name, next(call_bodies(equation), None)
         if name == "scan" and indices:
             return self._scan(equation, operands, repeats)
         if body is not None and name != "scan" and len(body.jaxpr.invars) == len(operands):
@@ -165,7 +158,7 @@ class Graph:
                 "branch by hand, with scale_branches(raw, factors)."
             )
         is_kernel = self.kernels is None or bool(constant.parameters & self.kernels)
-        product = name in _PRODUCTS and bool(constant.parameters) and is_kernel
+        product = name in PRODUCTS and bool(constant.parameters) and is_kernel
         return [
             self.add(Value(name, indices, constant, v.aval.shape, product, repeats))
             for v in equation.outvars
@@ -424,7 +417,7 @@ def _common_factors(name: str, operands: list[Constant]) -> frozenset[Path]:
     others = frozenset[Path]().union(*(x.parameters for x in rest))
     if name in ("div", *_LINEAR_IN_FIRST):
         return first.factors - others
-    if name in ("mul", *_PRODUCTS):
+    if name in ("mul", *PRODUCTS):
         return (first.factors - others) | (rest[0].factors - first.parameters)
     if name in (*_SUMS, "concatenate", "select_n"):
         terms = rest if name == "select_n" else operands
@@ -435,14 +428,3 @@ def _common_factors(name: str, operands: list[Constant]) -> frozenset[Path]:
 
 def _consts(closed: ClosedJaxpr) -> list[tuple[Any, Any]]:
     return list(zip(closed.jaxpr.constvars, closed.consts, strict=True))
-
-
-def _body(equation: Any) -> ClosedJaxpr | None:
-    """Returns the program that a call stands for."""
-    for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
-        body = equation.params.get(key)
-        if isinstance(body, Jaxpr) and not body.constvars:
-            return ClosedJaxpr(body, [])
-        if isinstance(body, ClosedJaxpr):
-            return body
-    return None
