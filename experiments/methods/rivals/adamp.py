@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, PyTree
 
-from experiments.methods.kernels import TINY, map_kernels
+from experiments.methods.kernels import TINY
 from experiments.methods.part import Context, Optimizer, Part
-from jaxnorm import Layout
+from jaxnorm import Layout, map_kernels
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class TangentUpdates(Part):
     def tangent(self, updates: PyTree, gradient: PyTree, params: PyTree, layout: Layout) -> PyTree:
         """The updates, projected where the gradient is nearly orthogonal to the weights."""
 
-        def projected(axes: tuple[int, ...], u: Array, g: Array, w: Array) -> Array:
+        def projected(u: Array, axes: tuple[int, ...], g: Array, w: Array) -> Array:
             def dot(a: Array, b: Array) -> Array:
                 return (a * b).sum(axes, keepdims=True)
 

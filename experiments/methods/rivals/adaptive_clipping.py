@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, PyTree
 
-from experiments.methods.kernels import TINY, map_kernels
+from experiments.methods.kernels import TINY
 from experiments.methods.part import Context, Optimizer, Part
+from jaxnorm import map_kernels
 
 #: The least norm of weights that counts, for those that start at zero; the paper's.
 LEAST_NORM = 1e-3
@@ -33,7 +34,7 @@ class AdaptivelyClipped(Part):
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
         """Sees clipped gradients."""
 
-        def clipped(axes: tuple[int, ...], g: Array, w: Array) -> Array:
+        def clipped(g: Array, axes: tuple[int, ...], w: Array) -> Array:
             def norm(x: Array, least: float) -> Array:
                 return jnp.sqrt(jnp.maximum((x**2).sum(axes, keepdims=True), least**2))
 

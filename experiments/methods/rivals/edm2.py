@@ -57,7 +57,7 @@ class ForcedNorm(Part):
     def drift(self, raw: PyTree, context: Context) -> Float[Array, ""]:
         """The largest distance of a unit's mean square from 1."""
 
-        def distance(axes: tuple[int, ...], kernel: Array) -> Array:
+        def distance(kernel: Array, axes: tuple[int, ...]) -> Array:
             return jnp.abs(jnp.square(kernel).mean(axes) - 1)
 
         return largest_of_kernels(distance, context.layout, raw)

@@ -13,9 +13,9 @@ import optax
 from jaxtyping import Array, PyTree
 
 import jaxnorm
-from experiments.methods.kernels import TINY, map_kernels
+from experiments.methods.kernels import TINY
 from experiments.methods.part import Context, Optimizer, Part
-from jaxnorm import Layout
+from jaxnorm import Layout, map_kernels
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def whole_kernels(layout: Layout) -> Layout:
 def as_long_as_kernels(layout: Layout) -> Optimizer:
     """``g ||W|| / ||g||`` in Frobenius norms, kernel by kernel."""
 
-    def scaled(axes: tuple[int, ...], g: Array, w: Array) -> Array:
+    def scaled(g: Array, axes: tuple[int, ...], w: Array) -> Array:
         return g * jnp.sqrt((w**2).sum() / jnp.maximum((g**2).sum(), TINY))
 
     return optax.stateless(lambda updates, params: map_kernels(scaled, layout, updates, params))

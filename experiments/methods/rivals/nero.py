@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Int, PyTree
 
-from experiments.methods.kernels import TINY, map_kernels
+from experiments.methods.kernels import TINY
 from experiments.methods.part import Context, Optimizer, Part
-from jaxnorm import Layout
+from jaxnorm import Layout, map_kernels
 
 
 class SizeState(NamedTuple):
@@ -46,7 +46,7 @@ def normalize_units(layout: Layout, decay: float) -> Optimizer:
 
     def init(params: PyTree) -> SizeState:
         zeros = map_kernels(
-            lambda axes, w: jnp.zeros_like(w.sum(axes, keepdims=True)), layout, params
+            lambda w, axes: jnp.zeros_like(w.sum(axes, keepdims=True)), layout, params
         )
         return SizeState(jnp.zeros((), jnp.int32), zeros)
 
@@ -54,7 +54,7 @@ def normalize_units(layout: Layout, decay: float) -> Optimizer:
         updates: PyTree, state: SizeState, params: PyTree | None = None
     ) -> tuple[PyTree, SizeState]:
         squared = map_kernels(
-            lambda axes, g, v: decay * v + (1 - decay) * (g**2).sum(axes, keepdims=True),
+            lambda g, axes, v: decay * v + (1 - decay) * (g**2).sum(axes, keepdims=True),
             layout,
             updates,
             state.squared,
@@ -62,7 +62,7 @@ def normalize_units(layout: Layout, decay: float) -> Optimizer:
         count = state.count + 1
         unbiased = 1 - decay ** count.astype(jnp.float32)
 
-        def normalized(axes: tuple[int, ...], g: Array, v: Array) -> Array:
+        def normalized(g: Array, axes: tuple[int, ...], v: Array) -> Array:
             return g * jax.lax.rsqrt(jnp.maximum(v / unbiased, TINY))
 
         return map_kernels(normalized, layout, updates, squared), SizeState(count, squared)

@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 import jaxnorm
-from experiments.methods.kernels import largest_of_kernels, map_kernels
+from experiments.methods.kernels import largest_of_kernels
 from experiments.methods.part import Context, Optimizer, Part
 
 
@@ -33,10 +33,10 @@ class Stiefel(Part):
     def projected(self, raw: PyTree, context: Context) -> PyTree:
         """Each kernel at the nearest point of the manifold."""
 
-        def nearest(axes: tuple[int, ...], kernel: Array) -> Array:
+        def nearest(kernel: Array, axes: tuple[int, ...]) -> Array:
             return jaxnorm.project_to_stiefel(kernel, axes, self.squared_radius)
 
-        return map_kernels(nearest, context.layout, raw)
+        return jaxnorm.map_kernels(nearest, context.layout, raw)
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
         """Steps in the tangent space, and ends on the manifold."""
@@ -48,7 +48,7 @@ class Stiefel(Part):
     def drift(self, raw: PyTree, context: Context) -> Float[Array, ""]:
         """The largest distance of a weight from its kernel's projection."""
 
-        def distance(axes: tuple[int, ...], kernel: Array, nearest: Array) -> Array:
+        def distance(kernel: Array, axes: tuple[int, ...], nearest: Array) -> Array:
             return jnp.abs(kernel - nearest)
 
         return largest_of_kernels(distance, context.layout, raw, self.projected(raw, context))
