@@ -49,8 +49,8 @@ BUNDLED = ("digits", "python")
 METHODS = (
     *("none", "bn", "ln", "gn", "rms", "cwo", "cwo-centre-sphere", "cwo-centre-noise"),
     *("cwo-centre", "cwo-sphere-noise", "cwo-sphere", "cwo-noise", "cwo-none"),
-    *("cwo-centre-tangent", "cwo-step", "cwo-linear", "wn", "cwn", "sn", "lcw", "sl"),
-    *("ws", "ws+bn", "ws+gn", "bn+wn", "bn+cwn"),
+    *("cwo-centre-tangent", "cwo-angle", "cwo-step", "cwo-linear", "wn", "cwn", "sn", "lcw"),
+    *("sl", "ws", "ws+bn", "ws+gn", "bn+wn", "bn+cwn"),
     *("bn+sn", "bn+lcw", "bn+sl", "normprop", "normprop-batch", "normprop-exact", "vcl", "pn"),
     *("pn+gamma-decay", "wn+gamma-decay", "wn+mean-only-bn", "wn+variance-only-bn", "bn+dropout"),
     *("wn+dropout", "nero", "hyperball", "adamp", "dyt", "derf", "agc", "cwo-first-free"),

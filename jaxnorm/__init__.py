@@ -12,6 +12,7 @@ from jaxnorm._activations import gaussian_moments, jacobian_factor, rectified_mo
 from jaxnorm._branches import residual_factors, scale_branches
 from jaxnorm._clip import clip_by_layer_norm
 from jaxnorm._describe import describe
+from jaxnorm._fixed_step import fixed_step
 from jaxnorm._fold import fold_into_kernel
 from jaxnorm._gamma_decay import (
     affine_gamma_decay_strength,
@@ -95,6 +96,7 @@ __all__ = [
     "effective",
     "exclude",
     "first_layer",
+    "fixed_step",
     "flax_layout",
     "fold_into_kernel",
     "gamma_decay",

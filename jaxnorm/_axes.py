@@ -43,6 +43,12 @@ def unit_shape(kernel: Any, axes: Axes) -> tuple[int, ...]:
     )
 
 
+def has_leading_units(kernel: Any, axes: Axes) -> bool:
+    """Returns True for units on both sides of the fan-in: the leading axes may count kernels."""
+    units = [axis for axis in range(-len(kernel.shape), 0) if axis not in axes]
+    return bool(units) and units[0] < min(axes) and units[-1] > max(axes)
+
+
 def check_per_unit(value: Any, shape: tuple[int, ...], name: str) -> None:
     """Raises ValueError for an array that is not one value per unit and would be broadcast."""
     if jnp.shape(value) not in ((), tuple(shape)):

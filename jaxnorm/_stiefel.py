@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._axes import fan_in_size, negative_axes
+from jaxnorm._axes import fan_in_size, has_leading_units, negative_axes
 from jaxnorm._layout import Layout, Setting, broadcast, flax_layout, list_kernels
 from jaxnorm._node import Axes
 from jaxnorm._numerics import nonzero, product, promote
@@ -171,8 +171,7 @@ def checked_stack(kernel: Any, axes: Axes, stacked: int | None, name: str) -> in
     Raises ValueError if it is not given and units stand on both sides of the fan-in, as in a stack
     (layers, in, out), of which all layers would be taken for one matrix.
     """
-    units = [axis for axis in range(-len(kernel.shape), 0) if axis not in axes]
-    if stacked is None and units and units[0] < min(axes) and units[-1] > max(axes):
+    if stacked is None and has_leading_units(kernel, axes):
         raise ValueError(
             f"{name} of shape {tuple(kernel.shape)} has units on both sides of its fan-in axes "
             f"{axes}: the leading ones may count kernels of a stack, each a matrix of its own. "

@@ -96,3 +96,15 @@ class ClippedByLayer(Part):
         if not self.clip:
             return optimizer
         return optax.chain(jaxnorm.clip_by_layer_norm(self.clip), optimizer)
+
+
+@dataclass(frozen=True)
+class FixedStep(Part):
+    """The learning rate is an angle: each unit's update is as long, relative to its weights."""
+
+    def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
+        """Ends with updates of that length, which a projection may follow."""
+        if context.schedule is None:
+            raise ValueError("a step of fixed length needs the context's schedule, and got None.")
+        step = jaxnorm.fixed_step(context.schedule, layout=context.layout)
+        return optax.chain(optimizer, step)

@@ -7,21 +7,18 @@ import jax
 import jax.numpy as jnp
 import optax
 import optax.contrib
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Int, PyTree
 from optax.contrib import MuonDimensionNumbers
 
 from experiments.config import Config
 from experiments.methods.method import Method
-from experiments.methods.part import Context, Optimizer
+from experiments.methods.part import Context, Optimizer, Schedule
 from jaxnorm import Layout
 
 MOMENTUM = 0.9
 
 #: The root mean square of Muon's steps at a rate of 1: that of Adam's, by Liu et al. 2025.
 MUON_RMS = 0.2
-
-#: ``step -> learning rate``.
-Schedule = Callable[[Int[Array, ""]], Float[Array, ""]]
 
 
 def make_optimizer(
@@ -40,8 +37,9 @@ def make_optimizer(
         context: which kernels are constrained, and which there are.
         seed: of noise that is drawn once a step; it may be traced, and only ``init`` reads it.
     """
-    base = base_optimizer(config, schedule_of(config, steps), context.kernels)
-    return method.optimizer(base, context, seed)
+    schedule = schedule_of(config, steps)
+    base = base_optimizer(config, schedule, context.kernels)
+    return method.optimizer(base, context._replace(schedule=schedule), seed)
 
 
 def base_optimizer(config: Config, schedule: Schedule, kernels: Layout) -> Optimizer:

@@ -12,6 +12,9 @@ from experiments.models.registry import NetworkStyle
 from jaxnorm import Layout
 from jaxnorm.nnx import Functional
 
+#: ``step -> learning rate``.
+Schedule: TypeAlias = Callable[[Int[Array, ""]], Float[Array, ""]]
+
 
 class Context(NamedTuple):
     """What a method is made for.
@@ -27,6 +30,7 @@ class Context(NamedTuple):
         adaptive: whether the optimizer scales each number's gradient on its own, as Adam does.
         batch_size: the rows of a step.
         groups: the contiguous parts of a microbatch that a loss over samples sees apart.
+        schedule: the learning rate at each step, for parts that set the length of steps.
     """
 
     functional: Functional
@@ -39,6 +43,7 @@ class Context(NamedTuple):
     adaptive: bool = False
     batch_size: int = 1
     groups: int = 1
+    schedule: Schedule | None = None
 
 
 class Output(NamedTuple):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from experiments.errors import UserError, unknown
-from experiments.methods.constrained import Centered, ClippedByLayer, Sphere
+from experiments.methods.constrained import Centered, ClippedByLayer, FixedStep, Sphere
 from experiments.methods.first_layer import Only
 from experiments.methods.method import Method
 from experiments.methods.normalizers import Dropout, Normalized
@@ -14,7 +14,7 @@ from experiments.methods.reparametrized import Initialized, Reparametrized, Spec
 from experiments.methods.rivals.adamp import TangentUpdates
 from experiments.methods.rivals.adaptive_clipping import AdaptivelyClipped
 from experiments.methods.rivals.edm2 import ForcedNorm, MagnitudePreserving
-from experiments.methods.rivals.hyperball import FrobeniusSphere
+from experiments.methods.rivals.hyperball import Hyperball
 from experiments.methods.rivals.nero import UnitwiseGradients
 from experiments.methods.rivals.ngpt import Hypersphere
 from experiments.methods.rivals.orthogonal import Stiefel
@@ -92,6 +92,11 @@ _ALL = (
         (Sphere(2.0, tangent=True), _SCALE, _CLIP),
     ),
     Method(
+        "cwo-angle",
+        "cwo-centre-sphere, the learning rate is the angle by which each unit turns",
+        (FixedStep(), *_CWO),
+    ),
+    Method(
         "cwo-step",
         "cwo with one draw of the noise a step, which all samples share",
         (*_CWO, StepNoise(0.1)),
@@ -159,7 +164,11 @@ _ALL = (
         "Nero: weights on the sphere, gradients of units over their size",
         (Sphere(2.0), _SCALE, UnitwiseGradients()),
     ),
-    Method("hyperball", "each kernel's Frobenius norm is kept", (FrobeniusSphere(),)),
+    Method(
+        "hyperball",
+        "Hyperball: kernels keep their norm, steps are the learning rate times as long",
+        (Hyperball(),),
+    ),
     Method("adamp", "AdamP (with sgd: SGDP): tangent updates", (TangentUpdates(),)),
     Method("dyt", "Dynamic Tanh in the place of a normalizer", (Normalized("dyt"),)),
     Method("derf", "Derf in the place of a normalizer", (Normalized("derf"),)),

@@ -56,7 +56,7 @@ OPTIMIZERS: Mapping[str, Callable[[], Optimizer]] = {
     "optax.adaptive_grad_clip": lambda: optax.chain(optax.adaptive_grad_clip(0.01), _sgd()),
     "optax.contrib.muon": _muon,
     "nero": _nero,
-    "hyperball": lambda: hyperball(_sgd(), jaxnorm.flax_layout),
+    "hyperball": lambda: hyperball(_sgd(), jaxnorm.flax_layout, 0.02),
     "muon+stiefel": lambda: optax.chain(_muon(), jaxnorm.stiefel_projection(tangent=True)),
 }
 

@@ -1,9 +1,10 @@
 """Hyperball: each kernel keeps its Frobenius norm, and moves by a step of fixed relative length.
 
-Wen, Dang, Lyu, Ma and Liang 2025, "Fantastic pretraining optimizers and where to find them 2.1:
-Hyperball optimization".
+Wen, Dang, Lyu, Ma and Liang 2026, "Fantastic pretraining optimizers and where to find them II:
+Hyperball optimization" (arXiv 2606.16899).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,28 +14,30 @@ import optax
 from jaxtyping import Array, PyTree
 
 import jaxnorm
-from experiments.methods.kernels import TINY
 from experiments.methods.part import Context, Optimizer, Part
 from jaxnorm import Layout, map_kernels
 
 
 @dataclass(frozen=True)
-class FrobeniusSphere(Part):
-    """Kernels on the sphere of their initial Frobenius norm, gradients of that norm too.
-
-    The optimizer of the comparison stands between the two, momentum and schedule included.
-    """
+class Hyperball(Part):
+    """Updates as long as the learning rate times the kernel, and kernels of their initial norm."""
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
-        """Sees gradients as long as the kernel, and ends on the sphere."""
-        return hyperball(optimizer, context.layout)
+        """The optimizer of the comparison, momentum included, with the schedule as the length."""
+        if context.schedule is None:
+            raise ValueError("Hyperball needs the context's schedule, and got None.")
+        return hyperball(optimizer, context.layout, context.schedule)
 
 
-def hyperball(optimizer: Optimizer, layout: Layout) -> Optimizer:
-    """The optimizer between gradients as long as their kernels and the spheres of these."""
-    whole = whole_kernels(layout)
-    projection = jaxnorm.sphere_projection(layout=whole, squared_radius=None, centered=False)
-    return optax.chain(as_long_as_kernels(layout), optimizer, projection)
+def hyperball(
+    optimizer: Optimizer, layout: Layout, relative: float | Callable[[Array], Array]
+) -> Optimizer:
+    """The optimizer, then updates of a fixed length, then the sphere of each kernel."""
+    step = jaxnorm.fixed_step(relative, layout=layout, per="kernel")
+    projection = jaxnorm.sphere_projection(
+        layout=whole_kernels(layout), squared_radius=None, centered=False
+    )
+    return optax.chain(without_decay(optimizer, layout), step, projection)
 
 
 def whole_kernels(layout: Layout) -> Layout:
@@ -49,10 +52,12 @@ def whole_kernels(layout: Layout) -> Layout:
     return whole
 
 
-def as_long_as_kernels(layout: Layout) -> Optimizer:
-    """``g ||W|| / ||g||`` in Frobenius norms, kernel by kernel."""
+def without_decay(optimizer: Optimizer, layout: Layout) -> Optimizer:
+    """The optimizer without weight decay of the kernels, whose norms are fixed instead of it."""
 
-    def scaled(g: Array, axes: tuple[int, ...], w: Array) -> Array:
-        return g * jnp.sqrt((w**2).sum() / jnp.maximum((g**2).sum(), TINY))
+    def update(updates: PyTree, state: Any, params: PyTree | None = None) -> tuple[PyTree, Any]:
+        # Weight decay is all that optimizers read parameters for.
+        zeros = map_kernels(lambda kernel, axes: jnp.zeros_like(kernel), layout, params)
+        return optimizer.update(updates, state, zeros)
 
-    return optax.stateless(lambda updates, params: map_kernels(scaled, layout, updates, params))
+    return optax.GradientTransformation(optimizer.init, update)
