@@ -62,9 +62,11 @@ def fixed_step(
     Warns:
         UserWarning: in ``init`` inside shard_map, as `project`: norms are those of each shard.
 
-    Under jit, pmap and shard_map with replicated parameters the result is the same. Under jit a
-    kernel that is sharded along axes of its norms costs two all-reduces, one number each per norm.
-    Under ``optax.inject_hyperparams`` name ``layout`` and ``per`` in ``static_args``.
+    Under jit, pmap and shard_map with replicated parameters the result is the same. Kernels that
+    are sharded along the axes of their norms need jit, which sums two numbers per norm over the
+    devices; the compiler puts those of all kernels into one all-reduce. Per unit, kernels that are
+    sharded along their units need no communication. Under ``optax.inject_hyperparams`` name
+    ``layout`` and ``per`` in ``static_args``.
 
     Example:
         >>> import jax.numpy as jnp

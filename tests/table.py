@@ -12,6 +12,7 @@ from jaxnorm import (
     Scaled,
     centered_gradient,
     clip_by_layer_norm,
+    fixed_step,
     noise_injection,
     sphere_projection,
     stiefel_projection,
@@ -80,6 +81,7 @@ TABLE = (
         SCALES,
         promotion="standard",
     ),
+    Row("fixed_step", fixed_step(0.1), IDENTITY, KERNELS, by_unit=True),
     Row("clip_by_layer_norm", clip_by_layer_norm(0.5), IDENTITY, ALL),
 )
 

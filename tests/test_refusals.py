@@ -111,6 +111,7 @@ def moments(units: int) -> jn.Moments:
 
 CENTERED = partial(init, jn.centered_gradient)
 SPHERE, STIEFEL = (partial(init, tx) for tx in (jn.sphere_projection, jn.stiefel_projection))
+FIXED = partial(init, jn.fixed_step, relative=0.1)
 CONSTRAIN = partial(jn.constrain, optimizer=SGD)
 LINEARLY, PROPAGATE = (
     partial(method, optimizer=SGD) for method in (jn.linearly_constrain, jn.propagate_normalization)
@@ -118,15 +119,15 @@ LINEARLY, PROPAGATE = (
 #: Functions of parameters and a radius that is known before any update.
 WITH_RADIUS = (jn.project, jn.constraint_drift, jn.metrics, STIEFEL, CONSTRAIN)
 OF_PARAMS = (
-    *(*WITH_RADIUS, SPHERE, CENTERED, LINEARLY, PROPAGATE),
+    *(*WITH_RADIUS, SPHERE, CENTERED, FIXED, LINEARLY, PROPAGATE),
     partial(jn.reparametrize, into=jn.Scaled),
     partial(jn.map_kernels, jn.center, jn.flax_layout),
 )
 CENTERING = (jn.project, SPHERE, CENTERED, CONSTRAIN, LINEARLY)
 CENTERED_KINDS = (jn.LinearlyConstrained, jn.CenteredWeightNormalized, jn.WeightStandardized)
-#: Functions that keep each unit's norm.
+#: Functions that keep each unit's norm, or make steps relative to it.
 KEEP_NORMS = (
-    PROPAGATE,
+    *(PROPAGATE, FIXED),
     partial(SPHERE, squared_radius=None),
     partial(SPHERE, squared_radius=None, centered=False),
 )
@@ -158,6 +159,8 @@ TABLE = (
     *(number("stddev", inject_noise, x) for x in NUMBERS),
     *(number("stddev", partial(lcw.variance_gain, jax.nn.relu), x) for x in (0.0, NAN)),
     *(value(f"seed is {x!r}|4294967295", jn.noise_injection, SGD, 1.0, seed=x) for x in SEEDS),
+    *(number("relative", jn.fixed_step, x) for x in (0.0, *NUMBERS)),
+    value("per is 'layer'|'unit'|'kernel'", jn.fixed_step, 0.1, per="layer"),
     *(number("max_norm", jn.clip_by_layer_norm, x) for x in (0.0, np.float32(-1), NAN)),
     number("max_norm", jn.clip_by_layer_norm, jnp.array(-1.0)),
     *(
@@ -263,6 +266,7 @@ TABLE = (
         for params, tx in (
             (PARAMS, jn.sphere_projection()),
             (PARAMS, jn.stiefel_projection()),
+            (PARAMS, jn.fixed_step(0.1)),
             jn.linearly_constrain(PARAMS, SGD),
             (RAW, jn.noise_injection(SGD, 1.0, seed=0)),
         )
@@ -311,6 +315,11 @@ TABLE = (
     value("kernel|(-3,)", jn.fold_into_kernel, KERNEL, UNITS, UNITS, UNITS, fan_in_axes=-3),
     value("'tail'|dense/kernel", jn.exclude("tail"), PARAMS),
     value("(3, 4, 4)|stacked=1", jn.project_to_stiefel, STACK, -2),
+    value(
+        "'layers/kernel'|(3, 4, 4)|layout_from_rules|per='unit'",
+        partial(FIXED, per="kernel", layout=jn.layout_from_rules([("kernel$", -2)])),
+        {"layers": {"kernel": STACK}},
+    ),
     value(
         "'layers/kernel'|(3, 4, 4)|stacked=1",
         *(STIEFEL, {"layers": {"kernel": STACK}}),

@@ -6,11 +6,15 @@ import numpy as np
 import optax
 import pytest
 
+from experiments.config import Config
 from experiments.methods.constrained import ClippedByLayer
+from experiments.methods.method import Method
+from experiments.methods.optimizer import make_optimizer
 from experiments.methods.rivals.adamp import TangentUpdates
 from experiments.methods.rivals.adaptive_clipping import AdaptivelyClipped
-from experiments.methods.rivals.hyperball import FrobeniusSphere
+from experiments.methods.rivals.hyperball import hyperball
 from experiments.methods.rivals.nero import UnitwiseGradients
+from experiments.methods.table import METHODS
 from tests.experiments.toy import start, toy_trainer
 
 RATE = 0.3
@@ -57,16 +61,49 @@ def test_nero_divides_each_unit_s_gradient_by_its_running_size(trees):
         np.testing.assert_allclose(got["bias"], -RATE * gradient["bias"], 1e-6)
 
 
-def test_hyperball_keeps_the_norm_and_takes_steps_of_a_fixed_length(trees):
-    found = updates_of(FrobeniusSphere(), trees)
+def test_hyperball_rescales_the_optimizer_s_update_and_keeps_the_norm(trees):
+    """Behind momentum of 0.9 and a learning rate of 7, which does not matter."""
     params, *gradients = arrays(trees)
-    kernel = params["kernel"]
-    norm = np.linalg.norm(kernel)
-    for got, gradient in zip(found, gradients, strict=True):
-        moved = kernel - RATE * norm * gradient["kernel"] / np.linalg.norm(gradient["kernel"])
-        expected = moved * norm / np.linalg.norm(moved) - kernel
-        np.testing.assert_allclose(got["kernel"], expected, rtol=1e-4, atol=1e-6)
-        np.testing.assert_allclose(got["bias"], -RATE * gradient["bias"], 1e-6)
+    tx = hyperball(optax.sgd(7.0, momentum=0.9), toy_trainer("none").context.layout, RATE)
+    tree, state = trees[0], tx.init(trees[0])
+    kernel, momentum = params["kernel"], 0
+    for raw, gradient in zip(trees[1:], gradients, strict=True):
+        updates, state = tx.update(raw, state, tree)
+        tree = optax.apply_updates(tree, updates)
+        momentum = 0.9 * momentum + gradient["kernel"]
+        moved = kernel - RATE * np.linalg.norm(kernel) * momentum / np.linalg.norm(momentum)
+        kernel = moved * np.linalg.norm(kernel) / np.linalg.norm(moved)
+        got = tree["blocks"][0]["linear"]["kernel"]
+        np.testing.assert_allclose(got, kernel, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["hyperball", "cwo-angle"])
+def test_the_learning_rate_is_the_length_of_a_step_and_decays_with_its_schedule(name, trees):
+    """Of two steps of half a cosine the second has half the length."""
+    context, params, gradient = toy_trainer(name).context, *trees[:2]
+    step = Method("step", "", METHODS[name].parts[:1])
+    tx = make_optimizer(step, Config(learning_rate=0.01, weight_decay=0.0), 2, context)
+    state, kernel, lengths = tx.init(params), params["blocks"][0]["linear"]["kernel"], []
+    for _ in range(2):
+        updates, state = tx.update(gradient, state, params)
+        update = updates["blocks"][0]["linear"]["kernel"]
+        lengths.append(jnp.linalg.norm(update) / jnp.linalg.norm(kernel))
+    np.testing.assert_allclose(lengths[0] / lengths[1], 2, rtol=0.02)
+    along = (
+        1 if name == "cwo-angle" else 0.7
+    )  # The projection takes away what is along the weights.
+    assert 0.01 * along < lengths[0] * 1.0001 < 0.01001
+
+
+def test_hyperball_decays_the_free_kernels_alone(trees):
+    context, (params, gradient, _), updates = toy_trainer("hyperball").context, trees, []
+    for decay in (0.0, 0.1):
+        config = Config(learning_rate=0.5, weight_decay=decay)
+        tx = make_optimizer(METHODS["hyperball"], config, 2, context)
+        updates.append(tx.update(gradient, tx.init(params), params)[0])
+    plain, decayed = updates
+    np.testing.assert_array_equal(*(x["blocks"][0]["linear"]["kernel"] for x in updates))
+    np.testing.assert_allclose(plain["head"]["kernel"] - decayed["head"]["kernel"], 0.05, rtol=1e-5)
 
 
 def test_adamp_leaves_out_what_is_along_the_weights_where_the_gradient_is_across_them(trees):
@@ -105,7 +142,7 @@ def test_a_zero_gradient_leaves_finite_parameters(name, trees):
     trainer = toy_trainer(name)
     state = start(trainer, 0)
     zeros = jax.tree.map(jnp.zeros_like, state.params)
-    tx = trainer.method.optimizer(optax.sgd(RATE), trainer.context, 0)
+    tx = make_optimizer(trainer.method, Config(), 10, trainer.context)
     updates, _ = tx.update(zeros, tx.init(state.params), state.params)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(updates))
 

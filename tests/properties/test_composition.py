@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import optax
 import pytest
 
-from jaxnorm import clip_by_layer_norm, noise_injection, sphere_projection
+from jaxnorm import clip_by_layer_norm, fixed_step, noise_injection, sphere_projection
 from tests.table import Row, example_gradients, example_params
 from tests.trees import assert_close, assert_equal, quick_jit, run
 
@@ -21,6 +21,11 @@ INJECTED = {
         optax.inject_hyperparams(noise_injection, static_args=("inner", "seed")),
         {"inner": optax.sgd(0.1), "seed": 7, "stddev": 0.3},
         noise_injection(optax.sgd(0.1), 0.3, seed=7),
+    ),
+    "relative": (
+        optax.inject_hyperparams(fixed_step, static_args=("layout", "per")),
+        {"relative": 0.3},
+        fixed_step(0.3),
     ),
     "max_norm": (
         optax.inject_hyperparams(clip_by_layer_norm),

@@ -10,6 +10,7 @@ import pytest
 from jaxnorm import (
     centered_gradient,
     constraint_drift,
+    fixed_step,
     metrics,
     project,
     sphere_projection,
@@ -95,6 +96,7 @@ def test_drift_of_nodes(row: Row, case: str) -> None:
         constraint_drift,
         metrics,
         centered_gradient().init,
+        fixed_step(0.1).init,
         sphere_projection().init,
         sphere_projection(centered=False).init,
     ],

@@ -22,7 +22,8 @@ def apply(params: Tree, x: Array) -> Array:
 
 def transforms(params: Tree, gradients: Tree) -> Tree:
     inner = optax.chain(optax.sgd(0.1), jn.clip_by_layer_norm(1.0), jn.centered_gradient())
-    on_sphere = optax.chain(inner, jn.sphere_projection(layout=jn.flax_layout))
+    step = jn.fixed_step(lambda count: 0.1 / (1 + count), layout=jn.flax_layout, per="kernel")
+    on_sphere = optax.chain(inner, step, jn.sphere_projection(layout=jn.flax_layout))
     orthogonal: optax.GradientTransformation = jn.stiefel_projection(squared_radius=1.0)
     kernel: Array = jn.project_to_stiefel(params["kernel"], -2, 1.0)
     print(orthogonal.init({"kernel": kernel}))
