@@ -93,7 +93,7 @@ _ALL = (
     ),
     Method(
         "cwo-angle",
-        "cwo-centre-sphere, the learning rate is the angle by which each unit turns",
+        "cwo-centre-sphere, each unit turned by the learning rate",
         (FixedStep(), *_CWO),
     ),
     Method(
@@ -166,7 +166,7 @@ _ALL = (
     ),
     Method(
         "hyperball",
-        "Hyperball: kernels keep their norm, steps are the learning rate times as long",
+        "Hyperball: kernels of fixed norm, steps of a fixed relative length",
         (Hyperball(),),
     ),
     Method("adamp", "AdamP (with sgd: SGDP): tangent updates", (TangentUpdates(),)),

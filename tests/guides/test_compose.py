@@ -95,6 +95,7 @@ def decay(mask: Callable[[Any], Any]) -> optax.GradientTransformation:
 AVERAGE, SCHEDULE_FREE = "an average of the parameters (EMA)", "optax.contrib.schedule_free"
 SAM, SCAN, HALF = "optax.contrib.sam", "scan over layers", "bfloat16 computing, float32 parameters"
 LOOKAHEAD, LBFGS = "optax.lookahead", "optax.lbfgs"
+ANGLE = "fixed_step after the optimizer"
 DECAY, MUON = "weight decay of stacked layers", "optax.contrib.muon on stacked layers"
 SCHEDULED = optax.inject_hyperparams(optax.sgd)
 #: Base optimizers of the rows that are part of an optimizer.
@@ -108,6 +109,7 @@ BASES = {
     "clipping, by layer or of all": optax.chain(
         jn.clip_by_layer_norm(0.1), optax.clip_by_global_norm(0.1), optax.sgd(RATE)
     ),
+    ANGLE: optax.chain(optax.sgd(RATE), jn.fixed_step(0.3)),
     LOOKAHEAD: optax.lookahead(optax.sgd(RATE), sync_period=2, slow_step_size=0.5),
     LBFGS: optax.lbfgs(),
     DECAY: decay(kernels),
@@ -393,7 +395,7 @@ def lbfgs(column: str) -> str:
 
 def test_the_table_has_the_three_columns() -> None:
     assert COLUMNS == ["constrain", "noise_injection", "with_scale_noise"]
-    assert len(CELLS) == 3 * len(TABLE[2:]) == 54
+    assert len(CELLS) == 3 * len(TABLE[2:]) == 57
     assert {row for row, _, _ in CELLS} == {*BASES, *AROUND, *MODELS, *PLACES, AVERAGE}
 
 
