@@ -37,7 +37,13 @@ def make_optimizer(
         context: which kernels are constrained, and which there are.
         seed: of noise that is drawn once a step; it may be traced, and only ``init`` reads it.
     """
-    schedule = schedule_of(config, steps)
+    return scheduled_optimizer(method, config, schedule_of(config, steps), context, seed)
+
+
+def scheduled_optimizer(
+    method: Method, config: Config, schedule: Schedule, context: Context, seed: Any = 0
+) -> Optimizer:
+    """The optimizer of a method on a schedule of the learning rate."""
     base = base_optimizer(config, schedule, context.kernels)
     return method.optimizer(base, context._replace(schedule=schedule), seed)
 

@@ -166,7 +166,7 @@ _ALL = (
     ),
     Method(
         "hyperball",
-        "Hyperball: kernels of fixed norm, steps of a fixed relative length",
+        "Hyperball: fixed norms, steps of a fixed relative length",
         (Hyperball(),),
     ),
     Method("adamp", "AdamP (with sgd: SGDP): tangent updates", (TangentUpdates(),)),

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 from experiments.config import Config
 from experiments.data.characters import load_characters
 from experiments.methods.method import Method
-from experiments.methods.optimizer import make_optimizer
+from experiments.methods.optimizer import schedule_of, scheduled_optimizer
 from experiments.methods.table import find_methods
 from experiments.reports.table import Table, markdown, mean_and_deviation, provenance
 from experiments.training.epoch import batch_order, make_indexed_step
@@ -87,7 +87,7 @@ class Transfer:
         )
         octaves = range(self.octaves[0], self.octaves[1] + 1)
         rates = [2.0**octave for octave in octaves]
-        losses = final_losses(method, config, self.steps, seed, rates)
+        losses = final_losses(method, config, self.steps, seed, rates, max(1, self.steps // 4))
         return [
             Trial(method.name, size, seed, octave, round(float(loss), 5))
             for octave, loss in zip(octaves, losses, strict=True)
@@ -95,9 +95,9 @@ class Transfer:
 
 
 def final_losses(
-    method: Method, config: Config, steps: int, seed: int, rates: Sequence[float]
+    method: Method, config: Config, steps: int, seed: int, rates: Sequence[float], last: int
 ) -> Float[Array, " rates"]:
-    """The loss at the end of the training at each rate."""
+    """The mean loss of the last steps of the training at each rate."""
     dataset = load_characters(0)
     X, y = (x[: steps * config.batch_size] for x in (dataset.X_train, dataset.y_train))
     shape = X.shape[1:]
@@ -105,9 +105,12 @@ def final_losses(
     model = nnx.eval_shape(lambda: network(jax.random.key(0)))
     context = make_context(method, model, config, shape)
 
+    unscaled = schedule_of(config.changed(learning_rate=1.0), steps)
+
     def train(rate: Float[Array, ""]) -> Float[Array, ""]:
-        rated = config.changed(learning_rate=rate)
-        optimizer = make_optimizer(method, rated, steps, context)
+        optimizer = scheduled_optimizer(
+            method, config, lambda count: rate * unscaled(count), context
+        )
         step = make_indexed_step(make_step(method, context, optimizer))
         state = make_init(method, context, network, lambda seed: optimizer)(
             jnp.uint32(seed), jnp.asarray(X)
@@ -117,7 +120,7 @@ def final_losses(
         losses = jax.lax.scan(
             lambda state, index: step(state, *rows, index), state, jnp.arange(steps)
         )[1].loss
-        return losses[-steps // 4 :].mean()
+        return losses[-last:].mean()
 
     return jax.jit(lambda rates: jax.lax.map(train, rates))(jnp.asarray(rates, jnp.float32))
 
