@@ -14,7 +14,7 @@ from jaxnorm._layout import (
     Layout,
     flax_layout,
     kernel_axes,
-    list_kernels,
+    leaf_rows,
     map_with_axes,
     with_placeholders,
 )
@@ -86,9 +86,10 @@ def fixed_step(
         check_number(relative, POSITIVE, "relative", "0.01 for example")
 
     def init(params: PyTree) -> Any:
-        check_settings(params, layout, 1.0)
-        for path, kernel, axes in list_kernels(layout, params):
-            _check_kernel(f"the parameter {path!r}", kernel, axes, per)
+        fan_in, *_ = check_settings(params, layout, 1.0)
+        for path, kernel, axes in leaf_rows(params, fan_in):
+            if axes is not None:
+                _check_kernel(f"the parameter {path!r}", kernel, axes, per)
         if not callable(relative):
             return optax.EmptyState()
         return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32))

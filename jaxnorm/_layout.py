@@ -127,11 +127,24 @@ def kernel_axes(layout: Layout, tree: PyTree, require_some: bool = True) -> PyTr
     if require_some and not masked and all(map(is_absent, checked)):
         raise ValueError(
             "the layout constrains no parameter, so this would do nothing. The paths are: "
-            f"{listed(path for path, _ in leaves)}. Pass a layout that knows these names: "
-            "layout_from_rules([(regex, axes), ...]), torch_layout, or traced_layout(apply, "
-            "params, *inputs), which needs no names."
+            f"{listed(path for path, _ in leaves)}. {_advice(tree)}"
         )
     return jax.tree.unflatten(structure, checked)
+
+
+def _advice(tree: PyTree) -> str:
+    """Returns the way out of a layout that constrains nothing, for the message."""
+    if isinstance(tree, optax.LookaheadParams):
+        return (
+            "They are those of both copies of optax.lookahead, and a layout of whole paths, as "
+            "traced_layout returns it, knows those of one. Pass a layout that returns "
+            "optax.LookaheadParams(layout(pair.fast), layout(pair.slow)) for such a pair, and "
+            "layout(params) for other trees."
+        )
+    return (
+        "Pass a layout that knows these names: layout_from_rules([(regex, axes), ...]), "
+        "torch_layout, or traced_layout(apply, params, *inputs), which needs no names."
+    )
 
 
 def list_kernels(layout: Layout, tree: PyTree, *rest: PyTree) -> list[tuple[Any, ...]]:

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._layout import Layout, Setting, flax_layout, list_kernels
+from jaxnorm._layout import Layout, Setting, flax_layout, leaf_rows
 from jaxnorm._node import Axes
 from jaxnorm._numerics import promote, quotient
 from jaxnorm._paths import Path, is_absent, listed, named_entries, named_leaves
@@ -43,13 +43,14 @@ def constraint_drift(
         >>> {name: float(value) for name, value in drift.items()}
         {'squared_norm': 1.25, 'sum': 0.5}
     """
-    radii, _ = check_settings(params, layout, squared_radius)
-    rows = list_kernels(layout, params, radii)
-    drifts = [_drifts(promote(kernel), axes, radius) for _, kernel, axes, radius in rows]
-    return {
-        "squared_norm": _stacked([norm for _, norm in drifts]).max(),
-        "sum": _stacked([total for total, _ in drifts]).max(),
-    }
+    axes, radii, _ = check_settings(params, layout, squared_radius)
+    drifts = [
+        _drifts(promote(kernel), kernel_axes, radius)
+        for _, kernel, kernel_axes, radius in leaf_rows(params, axes, radii)
+        if kernel_axes is not None
+    ]
+    largest = {key: _stacked([drift[key] for drift in drifts]).max() for key in _DRIFT}
+    return {"squared_norm": largest["drift_squared_norm"], "sum": largest["drift_sum"]}
 
 
 def metrics(
@@ -109,27 +110,24 @@ def metrics(
         total/drift_sum 0.00
         total/drift_squared_norm 0.00
     """
-    radii, _ = check_settings(raw, layout, squared_radius)
-    kernels = {path: (axes, radius) for path, _, axes, radius in list_kernels(layout, raw, radii)}
+    axes, radii, _ = check_settings(raw, layout, squared_radius)
+    kernels = {path: row for path, _, *row in leaf_rows(raw, axes, radii) if row[0] is not None}
     names = _entry_names(raw)
     if len({names[path] for path in kernels}) < len(kernels):
         raise ValueError(f"two of the kernels {listed(kernels)} have the same path; rename one.")
-    rows: dict[str, dict[str, Scalar]] = {}
-    squares: list[Scalar] = []
-    steps: list[Scalar] = []
-    for (path, leaf), step in zip(named_leaves(raw), _aligned(updates, raw), strict=True):
-        is_floating = not is_absent(leaf) and jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
-        if not is_floating and path not in kernels:
-            continue
-        wide = promote(jnp.asarray(leaf))  # A leaf may be a Python number before its first step.
-        squares.append(jnp.square(wide).sum())
-        if step is not None:
-            steps.append(jnp.square(promote(jnp.asarray(step), wide)).sum())
-        if path in kernels:
-            drift = dict(zip(_DRIFT, _drifts(wide, *kernels[path]), strict=True))
-            rows[names[path]] = _norms(squares[-1:], steps[-1:]) | drift
-    largest = {key: _stacked([row[key] for row in rows.values()]).max() for key in _DRIFT}
-    rows["total"] = _norms(squares, steps) | largest
+    # A leaf may be a Python number before its first step.
+    arrays = [(path, jnp.asarray(leaf)) for path, leaf in named_leaves(raw) if not is_absent(leaf)]
+    leaves = {path: promote(x) for path, x in arrays if jnp.issubdtype(x.dtype, jnp.floating)}
+    squares = {path: jnp.square(leaf).sum() for path, leaf in leaves.items()}
+    steps = {
+        path: jnp.square(promote(jnp.asarray(step), leaves[path])).sum()
+        for path, step in _aligned(updates, raw).items()
+        if path in leaves
+    }
+    drifts = {path: _drifts(leaves[path], *row) for path, row in kernels.items()}
+    rows = {names[path]: _norms(squares, steps, [path]) | drifts[path] for path in kernels}
+    largest = {key: _stacked([drift[key] for drift in drifts.values()]).max() for key in _DRIFT}
+    rows["total"] = _norms(squares, steps, list(leaves)) | largest
     return {f"{name}/{key}": value for name, row in rows.items() for key, value in row.items()}
 
 
@@ -142,18 +140,21 @@ def _entry_names(raw: PyTree) -> dict[Path, str]:
     }
 
 
-def _drifts(wide: Kernel, axes: Axes, squared_radius: Any) -> tuple[Scalar, Scalar]:
+def _drifts(wide: Kernel, axes: Axes, squared_radius: Any) -> dict[str, Scalar]:
     """Returns the largest |1'w| of all units, and the largest | ||w||^2 - c |."""
     drift = jnp.abs(squared_norm(wide, axes) - broadcast_radius(squared_radius, wide, axes))
-    return jnp.abs(wide.sum(axes)).max(initial=0.0), drift.max(initial=0.0)
+    largest = (jnp.abs(wide.sum(axes)).max(initial=0.0), drift.max(initial=0.0))
+    return dict(zip(_DRIFT, largest, strict=True))
 
 
-def _norms(squares: list[Scalar], steps: list[Scalar]) -> dict[str, Scalar]:
-    """Returns the norms of leaves together, from their sums of squares and their updates'."""
-    norm = jnp.sqrt(_stacked(squares).sum())
+def _norms(
+    squares: dict[Path, Scalar], steps: dict[Path, Scalar], paths: list[Path]
+) -> dict[str, Scalar]:
+    """Returns the norms of some leaves together, from sums of squares of leaves and updates."""
+    norm = jnp.sqrt(_stacked([squares[path] for path in paths]).sum())
     if not steps:
         return {"norm": norm}
-    step = jnp.sqrt(_stacked(steps).sum())
+    step = jnp.sqrt(_stacked([steps[path] for path in paths]).sum())
     return {"norm": norm, "update_norm": step, "relative_update": quotient(step, norm)}
 
 
@@ -162,16 +163,15 @@ def _stacked(scalars: list[Scalar]) -> Float[Array, " leaves"]:
     return jnp.stack([promote(x, *scalars) for x in scalars] or [jnp.zeros(())])
 
 
-def _aligned(updates: PyTree | None, raw: PyTree) -> list[Any]:
-    """Returns the update of each leaf, 0 for an absent one; without updates None for each."""
-    paths = [path for path, _ in named_leaves(raw)]
+def _aligned(updates: PyTree | None, raw: PyTree) -> dict[Path, Any]:
+    """Returns the update of each leaf, 0 for an absent one; without updates an empty dict."""
     if updates is None:
-        return [None] * len(paths)
-    named = named_leaves(updates)
-    if [path for path, _ in named] != paths:
+        return {}
+    paths, steps = [path for path, _ in named_leaves(raw)], named_leaves(updates)
+    if [path for path, _ in steps] != paths:
         raise ValueError(
-            f"the updates are of the parameters {listed(path for path, _ in named)}, and raw has "
+            f"the updates are of the parameters {listed(path for path, _ in steps)}, and raw has "
             f"{listed(paths)}; pass what the optimizer's update returned for raw: metrics(raw, "
             "updates)."
         )
-    return [jnp.zeros(()) if is_absent(step) else step for _, step in named]
+    return {path: jnp.zeros(()) if is_absent(step) else step for path, step in steps}

@@ -22,18 +22,27 @@ def wide_dtype(*dtypes: Any) -> Any:
     return jnp.float64 if max(jnp.finfo(dtype).bits for dtype in dtypes) > 32 else jnp.float32
 
 
+def check_real(*arrays: Any, name: str = "an array") -> None:
+    """Raises TypeError for arrays that are not real floating-point numbers."""
+    for x in arrays:
+        if jnp.issubdtype(x.dtype, jnp.complexfloating):
+            advice = "Store the real and the imaginary part as two real parameters"
+        else:
+            advice = "Convert it, with astype(jnp.float32) for example"
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            raise TypeError(
+                f"{name} has numbers of type {x.dtype}; wanted a real floating-point type. "
+                f"{advice}, or leave it out: of a layout with exclude, of an optimizer with "
+                "optax.masked."
+            )
+
+
 def promote(array: Values, *others: Values) -> Values:
     """Casts ``array`` to float32, or to float64 if it or one of ``others`` is float64.
 
     Raises TypeError for arrays that are not real floating-point numbers.
     """
-    for x in (array, *others):
-        if not jnp.issubdtype(x.dtype, jnp.floating):
-            raise TypeError(
-                f"got numbers of type {x.dtype}; wanted a real floating-point type. Convert them, "
-                "with astype(jnp.float32) for example (of complex numbers it drops the imaginary "
-                "part); leave such parameters out with the layout (None), or with optax.masked."
-            )
+    check_real(array, *others)
     return array.astype(wide_dtype(*(x.dtype for x in (array, *others))))
 
 

@@ -48,7 +48,9 @@ def is_entry(x: Any) -> bool:
 def is_box(x: Any) -> bool:
     """Returns True for an NNX Variable or a Linen box (a partitioned parameter).
 
-    Flax is not imported for the check. The field ``value`` of a box is no part of a path.
+    The field ``value`` of a box is no part of a path. Boxes are told by the names of their classes:
+    jaxnorm does not import Flax, and a field ``value`` alone is no sign of one, because a module of
+    the user's may have such a parameter, whose name belongs to its path.
     """
     return any(
         kind.__name__ in ("Variable", "VariableState", "AxisMetadata")

@@ -19,13 +19,14 @@ from jaxnorm._layout import (
     Setting,
     broadcast,
     flax_layout,
-    list_kernels,
-    map_kernels,
+    kernel_axes,
+    leaf_rows,
+    map_with_axes,
     refuse_coordinates,
 )
 from jaxnorm._mesh import varying_axes
 from jaxnorm._node import Axes
-from jaxnorm._numerics import ROUNDING_ERRORS, nonzero, promote, rounding_floor
+from jaxnorm._numerics import ROUNDING_ERRORS, check_real, nonzero, promote, rounding_floor
 
 Kernel = Float[Array, "..."]
 Units = Float[Array, "..."]
@@ -153,8 +154,8 @@ def project(
 
     Source: Ikami et al. 2021, Eqs. 2 and 11.
     """
-    settings = check_settings(params, layout, squared_radius, centered)
-    return map_kernels(project_to_sphere, layout, params, *settings)
+    axes, *settings = check_settings(params, layout, squared_radius, centered)
+    return map_with_axes(project_to_sphere, axes, params, *settings)
 
 
 def to_sphere(
@@ -223,8 +224,8 @@ def check_settings(
     squared_radius: Setting,
     centered: Setting = False,
     keep_norms: bool = False,
-) -> tuple[PyTree, PyTree]:
-    """Returns the settings of each leaf, checked at each kernel.
+) -> tuple[PyTree, PyTree, PyTree]:
+    """Returns the fan-in axes and the settings of each leaf, checked at each kernel.
 
     With ``keep_norms`` a radius of None means that each unit keeps its norm. Raises an error that
     names the kernel if its set is empty.
@@ -232,8 +233,12 @@ def check_settings(
     radii = broadcast(squared_radius, params, "squared_radius")
     flags = broadcast(centered, params, "centered")
     refuse_coordinates(params)
-    for path, kernel, axes, radius, flag in list_kernels(layout, params, radii, flags):
+    fan_in = kernel_axes(layout, params)
+    for path, kernel, axes, radius, flag in leaf_rows(params, fan_in, radii, flags):
+        if axes is None:
+            continue
         name = f"the parameter {path!r}"
+        check_real(kernel, name=name)
         if not isinstance(flag, bool):
             raise TypeError(f"centered is {flag!r} for {name}; wanted a bool.")
         check_sphere(kernel, axes, flag, name)
@@ -246,7 +251,7 @@ def check_settings(
                 "or random weights, or leave it out of the layout, with exclude."
             )
         _warn_of_shards(kernel, axes, name)
-    return radii, flags
+    return fan_in, radii, flags
 
 
 def check_squared_radius(squared_radius: Any, name: str) -> None:

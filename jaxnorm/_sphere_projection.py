@@ -104,8 +104,8 @@ def sphere_projection(
     """
 
     def init(params: PyTree) -> Any:
-        radii, _ = check_settings(params, layout, squared_radius, centered, keep_norms=True)
-        norms = _squared_norms(params, layout, radii)
+        axes, radii, _ = check_settings(params, layout, squared_radius, centered, keep_norms=True)
+        norms = _squared_norms(params, axes, radii)
         return InitialNormsState(norms) if jax.tree.leaves(norms) else optax.EmptyState()
 
     def project_sum(
@@ -217,7 +217,7 @@ def centered_gradient(layout: Layout = flax_layout) -> optax.GradientTransformat
     return optax.GradientTransformation(init, optax.stateless(centered).update)
 
 
-def _squared_norms(params: PyTree, layout: Layout, radii: PyTree) -> PyTree:
+def _squared_norms(params: PyTree, axes: PyTree, radii: PyTree) -> PyTree:
     """Returns ||w||^2 per unit of the kernels without a radius, MaskedNode for other leaves."""
 
     def norms(leaf: Any, axes: Axes | None, radius: Any) -> Any:
@@ -225,7 +225,7 @@ def _squared_norms(params: PyTree, layout: Layout, radii: PyTree) -> PyTree:
             return optax.MaskedNode()
         return squared_norm(promote(leaf), axes)
 
-    return jax.tree.map(norms, params, kernel_axes(layout, params), radii)
+    return jax.tree.map(norms, params, axes, radii)
 
 
 def _tangent_part(update: Kernel, kernel: Kernel, axes: Axes, centered: bool) -> Kernel:

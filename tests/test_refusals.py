@@ -112,6 +112,7 @@ def moments(units: int) -> jn.Moments:
 CENTERED = partial(init, jn.centered_gradient)
 SPHERE, STIEFEL = (partial(init, tx) for tx in (jn.sphere_projection, jn.stiefel_projection))
 FIXED = partial(init, jn.fixed_step, relative=0.1)
+TRACED = jn.traced_layout(lambda params, x: x @ params["kernel"], {"kernel": KERNEL}, KERNEL.T)
 CONSTRAIN = partial(jn.constrain, optimizer=SGD)
 LINEARLY, PROPAGATE = (
     partial(method, optimizer=SGD) for method in (jn.linearly_constrain, jn.propagate_normalization)
@@ -147,6 +148,11 @@ EFFECTIVE = "Scaled|jaxnorm.effective(params)"
 TABLE = (
     # Nothing to constrain, and units of a single weight.
     *(value(UNKNOWN, f, {"dense": {"weight": KERNEL, "bias": jnp.ones(3)}}) for f in OF_PARAMS),
+    value(
+        "constrains no|fast/kernel|slow/kernel|optax.LookaheadParams(layout(pair.fast)",
+        partial(FIXED, layout=TRACED),
+        optax.LookaheadParams.init_synced({"kernel": KERNEL}),
+    ),
     *(value("constrains no|(there are none)", f, {}) for f in OF_PARAMS),
     *(value("'thin/kernel'|(1, 5)|exclude", f, {"thin": {"kernel": THIN}}) for f in CENTERING),
     *(value("(1, 5)|exclude", node.from_kernel, THIN, -2) for node in CENTERED_KINDS),
@@ -283,6 +289,10 @@ TABLE = (
     *(
         kind("int32", function, {"kernel": jnp.ones((3, 2), int)})
         for function in (jn.project, jn.constraint_drift, jn.metrics)
+    ),
+    *(
+        kind("'kernel'|complex64|imaginary part|exclude", f, {"kernel": KERNEL.astype("complex64")})
+        for f in (*WITH_RADIUS, SPHERE, CENTERED, FIXED)
     ),
     kind("int32", jn.centered_gradient().update, {"kernel": jnp.ones((3, 2), int)}, None),
     value("updates|dense/kernel|conv/kernel", jn.metrics, PARAMS, {"dense": LAYER}),
