@@ -1,7 +1,6 @@
 """Residual branches that start quietly: factors read off a model's program."""
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,11 +12,11 @@ from jaxnorm._layout import Layout, kernels_by_path
 from jaxnorm._node import Reparametrization, is_node
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._reparametrize import effective
-from jaxnorm._trace.streams import Graph
+from jaxnorm._trace import Apply, Branch, residual_streams, trace
 
 
 def residual_factors(
-    apply: Callable[..., Any], params: PyTree, *inputs: Any, layout: Layout | None = None
+    apply: Apply, params: PyTree, *inputs: Any, layout: Layout | None = None
 ) -> PyTree:
     r"""Factors 1/sqrt(L) for the last kernel or scale of each of the L branches of a stream.
 
@@ -66,9 +65,9 @@ def residual_factors(
     """
     nodes = any(is_node(entry) for _, entry in named_entries(params))
     plain = jax.eval_shape(effective, params) if nodes else params
-    kernels = None if layout is None else frozenset(kernels_by_path(layout, plain))
-    graph = Graph.traced(apply, plain, inputs, kernels)
-    factors = _factors(graph, dict(named_entries(plain)))
+    kernels = None if layout is None else kernels_by_path(layout, plain)
+    streams = residual_streams(trace(apply, plain, inputs, kernels, nodes=True))
+    factors = _factors(streams, dict(named_entries(plain)))
     return map_entries(lambda path, x: x if is_absent(x) else factors.get(path, 1.0), plain)
 
 
@@ -108,11 +107,11 @@ def scale_branches(raw: PyTree, factors: PyTree) -> PyTree:
     return jax.tree.map(scaled, raw, factors, is_leaf=is_node)
 
 
-def _factors(graph: Graph, leaves: dict[Path, Any]) -> dict[Path, float]:
+def _factors(streams: list[list[Branch]], leaves: dict[Path, Any]) -> dict[Path, float]:
     """Returns 1/sqrt(L) by the path of the last parameter of each branch."""
     factors: dict[Path, float] = {}
     scaled: set[Path] = set()
-    for branches in graph.streams():
+    for branches in streams:
         factor = sum(branch.repeats for branch in branches) ** -0.5
         quiet = {b.path for b in branches if b.is_scaled or _is_quiet(leaves[b.path], b.is_kernel)}
         scaled |= quiet

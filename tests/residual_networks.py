@@ -138,6 +138,11 @@ def scanned(p: Any, x: Any, remat: bool = False) -> Any:
     return jax.lax.scan(jax.checkpoint(turn) if remat else turn, x @ p["stem"], p["layers"])[0]
 
 
+def indexed(p: Any, x: Any) -> Any:
+    turn = lambda i, x: x + mlp({name: w[i] for name, w in p.items()}, x)  # noqa: E731
+    return jax.lax.fori_loop(0, 9, turn, x)
+
+
 def two_scans(p: Any, x: Any) -> Any:
     for stage in p:
         x = jax.lax.scan(lambda x, layer: (x + mlp(layer, x), None), x, stage)[0]
@@ -485,6 +490,7 @@ CASES: dict[str, Case] = {
         (ROWS,),
         {"down": 0.5},
     ),
+    "a loop over a stack": Case(indexed, named("up down", 9, N, N), (ROWS,), {"down": 1 / 3}),
     "WaveNet": Case(
         wavenet,
         {"blocks": 5 * [named("f g", 2, N, N) | named("skip out")], "head": shape()},

@@ -10,3 +10,5 @@ from jaxnorm._trace.queries import first_layer as first_layer
 from jaxnorm._trace.queries import marked_layers as marked_layers
 from jaxnorm._trace.queries import run_layers as run_layers
 from jaxnorm._trace.queries import traced_layout as traced_layout
+from jaxnorm._trace.streams import Branch as Branch
+from jaxnorm._trace.streams import residual_streams as residual_streams

@@ -6,7 +6,7 @@ Calls are inlined, scans keep the body of one turn, and `jax.checkpoint` stays a
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +15,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array, PyTree, UInt
 
 from jaxnorm._paths import Path, named_entries, rebuild_entries
-from jaxnorm._trace.rules import PRODUCTS, SUMS, Facts, transfer
+from jaxnorm._trace.rules import PRODUCTS, SUMS, Facts, known_number, transfer
 from jaxnorm._trace.values import CONSTANT, INPUT, Product, Value, join, parameter, sources
 
 #: Prefix of the name of a jitted function that the interpreter records and does not enter.
@@ -91,6 +91,7 @@ def trace(
     inputs: tuple[Any, ...],
     kernels: Iterable[Path] | None = None,
     free: Sequence[str] = (),
+    nodes: bool = False,
 ) -> Program:
     """Interprets ``apply(params, *inputs)``.
 
@@ -100,16 +101,18 @@ def trace(
         inputs: arrays, their shapes, and flags: Python values that the function may branch on.
         kernels: the parameters that count as kernels; None for every one that is multiplied.
         free: regular expressions, searched for in the paths of parameters that count as inputs.
+        nodes: record the graph of the variables that depend on the inputs.
     """
-    closed, shape, arrays, arguments = closed_program(apply, params, inputs)
+    closed, shape, arrays, arguments = _closed_program(apply, params, inputs)
     values = [
         INPUT
         if any(re.search(pattern, str(path)) for pattern in free)
         else parameter(path, x.shape)
         for path, x in sorted(arrays.items())
     ]
-    values.extend([INPUT] * (len(arguments) - len(values)))
-    facts = Facts(None if kernels is None else frozenset(kernels))
+    facts = Facts(None if kernels is None else frozenset(kernels), nodes=[] if nodes else None)
+    variables = closed.jaxpr.invars[len(values) :]
+    values.extend(facts.recorded(INPUT, "input", [], variable) for variable in variables)
     # Without inputs the constants are what kernels meet.
     interpreter = _Interpreter(facts, CONSTANT if len(arguments) > len(arrays) else INPUT)
     results = interpreter.run(closed, values, ())
@@ -118,7 +121,7 @@ def trace(
     return Program(closed, facts, layers, bodies, results, arguments, structure)
 
 
-def closed_program(
+def _closed_program(
     apply: Callable[..., Any], params: PyTree, inputs: tuple[Any, ...]
 ) -> tuple[ClosedJaxpr, Any, dict[Path, Any], list[Any]]:
     """Returns a model's program, its result's shape, the parameters by path, and its arguments.
@@ -164,23 +167,30 @@ class _Interpreter:
                 env[atom] = value if reads[atom] == 1 else value._replace(product=None)
 
         def read(atoms: Sequence[Any]) -> list[Value]:
-            return [CONSTANT if isinstance(atom, Literal) else env[atom] for atom in atoms]
+            return [
+                self._constant(CONSTANT, atom.val) if isinstance(atom, Literal) else env[atom]
+                for atom in atoms
+            ]
 
-        write(jaxpr.constvars, [self.constant] * len(jaxpr.constvars))
+        write(jaxpr.constvars, [self._constant(self.constant, x) for x in closed.consts])
         write(jaxpr.invars, operands)
         for i, equation in enumerate(jaxpr.eqns):
             results = self._equation(equation, read(equation.invars), (*place, i))
             write(equation.outvars, results)
         return read(jaxpr.outvars)
 
+    def _constant(self, value: Value, array: Any) -> Value:
+        return value if self.facts.nodes is None else value._replace(number=known_number(array))
+
     def _equation(self, equation: Any, values: list[Value], place: Place) -> list[Value]:
         primitive, name = equation.primitive.name, str(equation.params.get("name", ""))
+        called = _called(equation, values)
         if name.startswith(MARK):
             self.facts.marks.append((name.removeprefix(MARK), values[0].product))
             results = [INPUT]
         elif primitive in ("scan", "while", "cond"):
             results = getattr(self, f"_{primitive}")(equation, values, place)
-        elif (called := _called(equation, values)) and primitive != "shard_map":
+        elif called and primitive != "shard_map":
             return self._call(equation, called, values, place)
         elif called:
             results = self._inside(equation, called, values, place)
@@ -190,7 +200,11 @@ class _Interpreter:
                 side = int(values[0].product is not None)
                 self.layers[place] = Layer(equation, product, side if product.is_apart else None)
         depends = any(value.depends for value in values)
-        return [value._replace(depends=depends) for value in results]
+        results = [value._replace(depends=depends) for value in results]
+        if primitive == "scan" or called:
+            return results
+        pairs = zip(results, equation.outvars, strict=True)
+        return [self.facts.recorded(value, primitive, values, out) for value, out in pairs]
 
     def _call(
         self, equation: Any, closed: ClosedJaxpr, values: list[Value], place: Place
@@ -224,10 +238,11 @@ class _Interpreter:
         Nothing is recorded without a place.
         """
         facts = Facts(self.facts.kernels) if place is None else self.facts
-        body, outside = _Interpreter(facts, self.constant), facts.within
-        facts.within = (*outside, equation.primitive.name)
+        body, outside = _Interpreter(facts, self.constant), (facts.within, facts.repeats)
+        facts.within = (*facts.within, equation.primitive.name)
+        facts.repeats *= equation.params.get("length", 1)
         results = body.run(closed, _without_products(values), place or ())
-        facts.within = outside
+        facts.within, facts.repeats = outside
         if place is not None and equation.primitive.name == "scan" and body.layers:
             self.layers |= body.layers
             self.bodies |= body.bodies | {place: closed}
@@ -235,13 +250,24 @@ class _Interpreter:
 
     def _scan(self, equation: Any, values: list[Value], place: Place) -> list[Value]:
         (consts, carry), closed = scan_counts(equation), equation.params["jaxpr"]
-        slices = [value.sliced_by_scan() for value in values[consts + carry :]]
+        variables = closed.jaxpr.invars[consts:]
+
+        def entered(value: Value, before: Value, variable: Any) -> Value:
+            return self.facts.recorded(value, "scan", [before], variable)
+
+        stacks = values[consts + carry :]
+        slices = [
+            entered(value.sliced_by_scan(), value, variable)
+            for value, variable in zip(stacks, variables[carry:], strict=True)
+        ]
 
         def turn(carried: list[Value], place: Place | None = None) -> list[Value]:
             return self._inside(equation, closed, [*values[:consts], *carried, *slices], place)
 
         start = values[consts : consts + carry]
-        results = turn(_fixpoint(start, lambda carried: turn(carried)[:carry]), place)
+        carried = _fixpoint(start, lambda carried: turn(carried)[:carry])
+        carried = list(map(entered, carried, start, variables[:carry]))
+        results = turn(carried, place)
         stacked = [value._replace(views=(), altered=()) for value in results[carry:]]
         return [*results[:carry], *stacked]
 
@@ -276,22 +302,15 @@ def _fixpoint(carry: list[Value], turn: Callable[[list[Value]], list[Value]]) ->
 
 def _called(equation: Any, values: list[Value]) -> ClosedJaxpr | None:
     """Returns the body of a call that hands parameters on as they are."""
-    for body in call_bodies(equation):
-        if len(body.jaxpr.invars) == len(values):
-            rows = zip(equation.invars, body.jaxpr.invars, values, strict=True)
-            if all(a.aval.shape == b.aval.shape for a, b, v in rows if v.is_followed):
-                return body
-    return None
-
-
-def call_bodies(equation: Any) -> Iterator[ClosedJaxpr]:
-    """Yields the programs that a call may stand for."""
     for key in _BODIES:
         body = equation.params.get(key)
         if isinstance(body, Jaxpr) and not body.constvars:
             body = ClosedJaxpr(body, [])
-        if isinstance(body, ClosedJaxpr):
-            yield body
+        if isinstance(body, ClosedJaxpr) and len(body.jaxpr.invars) == len(values):
+            rows = zip(equation.invars, body.jaxpr.invars, values, strict=True)
+            if all(a.aval.shape == b.aval.shape for a, b, v in rows if v.is_followed):
+                return body
+    return None
 
 
 def _is_checkpoint(equation: Any) -> bool:

@@ -5,12 +5,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
 from jaxnorm._paths import Path
-from jaxnorm._trace.values import CONSTANT, INPUT, Product, Use, Value, sources
+from jaxnorm._trace.values import CONSTANT, INPUT, Node, Product, Use, Value, sources
 from jaxnorm._trace.views import BROADCAST, PARTIAL, VIEWS, Dim, Factor, View
 
 PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
 SUMS = ("add", "add_any")
+#: Primitives that are linear in their first operand.
+LINEAR = (*VIEWS, "device_put", "gather", "neg", "optimization_barrier", "pad", "reduce_sum")
 
 #: Operations of the inputs and a parameter that is no kernel: a bias, a scale, a table.
 _ELEMENTWISE = (
@@ -28,6 +34,8 @@ class Facts:
     Attributes:
         kernels: the parameters that are followed to their products; None for all.
         within: the loops, branches and shard_maps around the current equation.
+        repeats: how often the scans around the current equation run.
+        nodes: the variables that depend on the inputs, in execution order; None to record none.
         uses: the products of kernels.
         refused: why a parameter is not understood.
         changed: parameters of which another function is multiplied with the inputs.
@@ -40,6 +48,8 @@ class Facts:
 
     kernels: frozenset[Path] | None
     within: tuple[str, ...] = ()
+    repeats: int = 1
+    nodes: list[Node] | None = None
     uses: list[Use] = field(default_factory=list)
     refused: dict[Path, str] = field(default_factory=dict)
     changed: set[Path] = field(default_factory=set)
@@ -56,6 +66,17 @@ class Facts:
             if changed:
                 self.changed.add(path)
 
+    def recorded(self, value: Value, name: str, operands: list[Value], variable: Any) -> Value:
+        """Returns a value with its node in the graph, if it depends on the inputs."""
+        nodes = tuple(x.node for x in operands if x.node is not None)
+        if self.nodes is None or not (nodes or value.input):
+            return value._replace(node=None)
+        constants = [x for x in operands if x.node is None]
+        constant = constants[0] if len(constants) == 1 else Value(sources=sources(constants))
+        is_product, shape = name in PRODUCTS and self.is_of_kernel(constant), variable.aval.shape
+        self.nodes.append(Node(name, nodes, constant, shape, is_product, self.repeats))
+        return value._replace(node=len(self.nodes) - 1)
+
     def is_of_kernel(self, value: Value) -> bool:
         """Returns True if a value is made of a kernel, or of any parameter if all may be one."""
         paths = value.sources
@@ -68,14 +89,52 @@ Rule = Callable[[Facts, Any, list[Value]], list[Value]]
 
 def transfer(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
     """Returns the abstract values of the results of any equation but a call or a loop."""
-    if any(value.is_followed for value in values):
-        return RULES.get(equation.primitive.name, _elementwise)(facts, equation, values)
-    if not any(value.input for value in values):
-        return [CONSTANT] * len(equation.outvars)
-    return [
-        INPUT._replace(activation=_is_activation(equation, values, out.aval.size))
-        for out in equation.outvars
-    ]
+    is_followed = any(value.is_followed for value in values)
+    rule = RULES.get(equation.primitive.name, _elementwise) if is_followed else _elementwise
+    results = rule(facts, equation, values)
+    if facts.nodes is None or any(value.input for value in values):
+        return results
+    factors, number = _factors(equation, values), _number(equation, values)
+    return [result._replace(factors=factors, number=number) for result in results]
+
+
+# Constants and multiples of parameters.
+
+
+def known_number(array: Any) -> float | None:
+    """Returns the real number that all entries of an array are, if it is known."""
+    if isinstance(array, jax.core.Tracer) or not jnp.issubdtype(array.dtype, np.floating):
+        return None
+    numbers = np.unique(np.asarray(array, np.float64))
+    return float(numbers[0]) if len(numbers) == 1 else None
+
+
+def _number(equation: Any, values: list[Value]) -> float | None:
+    """Returns the number that an equation of views, or of known scalars, computes."""
+    if equation.primitive.name in VIEWS:
+        return values[0].number
+    variables = [*equation.invars, *equation.outvars]
+    known = values and all(value.number is not None for value in values)
+    if not known or any(v.aval.shape for v in variables) or equation.primitive.multiple_results:
+        return None
+    pairs = zip(values, equation.invars, strict=True)
+    numbers = [np.asarray(value.number, variable.aval.dtype) for value, variable in pairs]
+    with jax.ensure_compile_time_eval():
+        return known_number(equation.primitive.bind(*numbers, **equation.params))
+
+
+def _factors(equation: Any, values: list[Value]) -> frozenset[Path]:
+    """Returns the parameters of which the result of an operation on constants is a multiple."""
+    name, (first, *others) = equation.primitive.name, values or [CONSTANT]
+    if name in ("div", *LINEAR):
+        return first.factors - sources(others)
+    if name in ("mul", *PRODUCTS):
+        return (first.factors - sources(others)) | (others[0].factors - first.sources)
+    if name in (*SUMS, "sub", "concatenate", "select_n"):
+        terms = others if name == "select_n" else values
+        factors = [value.factors for value in terms if value.number != 0]
+        return frozenset.intersection(*factors) if factors else frozenset()
+    return frozenset()
 
 
 # Views.
@@ -182,7 +241,7 @@ def _elementwise(facts: Facts, equation: Any, values: list[Value]) -> list[Value
     """Any other function of its operands, which the inputs may meet only elementwise."""
     paths, name = sources(values), equation.primitive.name
     meets = any(value.input for value in values)
-    if meets and name not in _ELEMENTWISE.split():
+    if meets and paths and name not in _ELEMENTWISE.split():
         facts.refuse(paths, f"goes into a {name}, which has no transfer rule")
     facts.read.update(paths)
     # A function of a kernel's product and constants is measured at the product.

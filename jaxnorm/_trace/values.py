@@ -112,6 +112,9 @@ class Value(NamedTuple):
         altered: the parameters that it would be a view of but for elementwise operations.
         activation: True if it is an elementwise function of a layer's product.
         stopped: True if no gradient reaches the parameters through it.
+        factors: those of its sources of which it is a multiple.
+        number: the number that all its entries are, if it is known.
+        node: its index among the nodes of the program, if it depends on the inputs.
     """
 
     views: tuple[View, ...] = ()
@@ -122,6 +125,9 @@ class Value(NamedTuple):
     altered: tuple[View, ...] = ()
     activation: bool = False
     stopped: bool = False
+    factors: frozenset[Path] = frozenset()
+    number: float | None = None
+    node: int | None = None
 
     def sliced_by_scan(self) -> "Value":
         views, altered = (
@@ -143,7 +149,8 @@ class Value(NamedTuple):
 
 def parameter(path: Path, shape: tuple[int, ...]) -> Value:
     """Returns the abstract value of a parameter."""
-    return Value((whole(path, shape),), frozenset([path]), depends=True)
+    paths = frozenset([path])
+    return Value((whole(path, shape),), paths, depends=True, factors=paths)
 
 
 CONSTANT, INPUT = Value(), Value(input=True)
@@ -155,7 +162,8 @@ def join(one: Value, other: Value) -> Value:
         return one
     depends = one.depends or other.depends
     if not (one.input or other.input):
-        return Value(sources=one.sources | other.sources, depends=depends)
+        factors = one.factors & other.factors
+        return Value(sources=one.sources | other.sources, depends=depends, factors=factors)
     views = dict.fromkeys((*one.views, *one.altered, *other.views, *other.altered))
     activation = one.activation and other.activation
     return INPUT._replace(depends=depends, altered=tuple(views), activation=activation)
@@ -164,3 +172,23 @@ def join(one: Value, other: Value) -> Value:
 def sources(values: Iterable[Value]) -> frozenset[Path]:
     """Returns the parameters that any of the values is a function of."""
     return frozenset(path for value in values for path in value.sources)
+
+
+class Node(NamedTuple):
+    """Variable that depends on the inputs, in the graph of a program with its calls inlined.
+
+    Attributes:
+        primitive: the name of the operation that computes it.
+        operands: the indices of the operands that depend on the inputs.
+        constant: the only other operand, or the sources of several.
+        shape: its shape.
+        is_product: True for the product of a variable with a kernel.
+        repeats: how often the scans around it run.
+    """
+
+    primitive: str
+    operands: tuple[int, ...]
+    constant: Value
+    shape: tuple[int, ...]
+    is_product: bool = False
+    repeats: int = 1

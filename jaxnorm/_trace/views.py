@@ -212,6 +212,8 @@ def _cast(view: View, equation: Any, shape: tuple[int, ...]) -> View | None:
     return view if all(jnp.issubdtype(dtype, jnp.inexact) for dtype in dtypes) else None
 
 
+#: Primitives that take some of the entries of their first operand.
+SLICES = ("slice", "dynamic_slice", "split")
 _IDENTITIES = (
     "copy copy_p name pcast pvary reduce_precision reshard sharding_constraint stop_gradient"
 )
@@ -221,7 +223,7 @@ VIEWS: dict[str, Callable[[View, Any, tuple[int, ...]], View | None]] = {
     "transpose": _transposed,
     "squeeze": _squeezed,
     "broadcast_in_dim": _broadcast,
-    **dict.fromkeys(("slice", "dynamic_slice", "split"), _sliced),
+    **dict.fromkeys(SLICES, _sliced),
     "reshape": _reshaped,
     "rev": _reversed,
     "convert_element_type": _cast,
