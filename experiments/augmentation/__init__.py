@@ -1,1 +1,1 @@
-"""How training rows are changed, anew in each epoch; `table` has all by name."""
+"""Augmentation of training rows, drawn anew in each epoch; `table` lists all by name."""

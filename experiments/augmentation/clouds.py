@@ -8,7 +8,7 @@ Clouds = Float[Array, "rows points 3"]
 
 
 def rotate_and_jitter(key: Key[Array, ""], clouds: Clouds) -> Clouds:
-    """Each cloud turned about the up axis by a uniform angle, and its points moved by noise.
+    """Turns each cloud about the up axis by a uniform angle, and adds noise to its points.
 
     Source: Ikami et al. 2021, section 4.2.1.
     """
@@ -18,7 +18,9 @@ def rotate_and_jitter(key: Key[Array, ""], clouds: Clouds) -> Clouds:
 
 
 def scale_shift_and_jitter(key: Key[Array, ""], clouds: Clouds) -> Clouds:
-    """Each coordinate times a uniform factor in [2/3, 3/2], plus a shift in [-0.2, 0.2], and noise.
+    """Scales and shifts each coordinate of a cloud, and adds noise to its points.
+
+    Factors are uniform in [2/3, 3/2], shifts in [-0.2, 0.2].
 
     Source: Wang et al. 2019, section 5.1, which gives no numbers; these are of their code.
     """
@@ -30,7 +32,7 @@ def scale_shift_and_jitter(key: Key[Array, ""], clouds: Clouds) -> Clouds:
 
 
 def rotate(clouds: Clouds, angles: Float[Array, " rows"]) -> Clouds:
-    """The clouds turned about the up axis; a right angle takes z to x and x to -z."""
+    """Turns each cloud about the up axis; a right angle takes z to x and x to -z."""
     cos, sin = jnp.cos(angles)[:, None], jnp.sin(angles)[:, None]
     x, y, z = jnp.moveaxis(clouds, -1, 0)
     return jnp.stack([cos * x + sin * z, y, cos * z - sin * x], -1)
@@ -39,6 +41,6 @@ def rotate(clouds: Clouds, angles: Float[Array, " rows"]) -> Clouds:
 def jitter(
     key: Key[Array, ""], clouds: Clouds, stddev: float = 0.01, largest: float = 0.05
 ) -> Clouds:
-    """Gaussian noise on every coordinate, clipped at ``largest``."""
+    """Adds Gaussian noise, clipped at ``largest``, to every coordinate."""
     noise = stddev * jax.random.normal(key, clouds.shape)
     return clouds + jnp.clip(noise, -largest, largest)

@@ -1,4 +1,4 @@
-"""From a picture of any size to a square of pixels: in the middle, or at random for training."""
+"""Square crops of pictures of any size: the middle, or a random part for training."""
 
 import math
 
@@ -8,16 +8,16 @@ from PIL import Image
 
 from experiments.augmentation.images import AREAS, RATIOS
 
-#: What is left in the middle of a picture around the square: 256 pixels for 224.
+#: The shorter side of a picture over the side of the middle crop: 256 pixels for 224.
 MARGIN = 256 / 224
-#: How often a crop is drawn before the middle is taken.
+#: The number of draws of a crop before the middle is taken.
 DRAWS = 10
 
 Pixels = UInt8[np.ndarray, "side side 3"]
 
 
 def middle(image: Image.Image, side: int) -> Pixels:
-    """The square in the middle, of a picture whose shorter side is made 256 / 224 of the square's.
+    """Crops the middle square of a picture whose shorter side is 256 / 224 of the square's.
 
     Source: the evaluation of He et al. 2016 on ImageNet.
     """
@@ -27,9 +27,11 @@ def middle(image: Image.Image, side: int) -> Pixels:
 
 
 def at_random(image: Image.Image, side: int, random: np.random.Generator) -> Pixels:
-    """A random part, resized: of 8% to all of the area, 3 : 4 to 4 : 3 wide, anywhere.
+    """Crops a random part and resizes it to a square.
 
-    A part that does not fit is drawn anew, and after ten of them the middle is taken.
+    The part has 8% to 100% of the area, an aspect ratio of 3 : 4 to 4 : 3, and a uniform place.
+
+    A part that does not fit is drawn anew; after ten draws the middle is taken.
 
     Source: Szegedy et al. 2015; Gross and Wilber 2016, whom Ikami et al. 2021 follow.
     """
@@ -47,7 +49,7 @@ def at_random(image: Image.Image, side: int, random: np.random.Generator) -> Pix
 def _resized(
     image: Image.Image, left: float, top: float, width: float, height: float, side: int
 ) -> Pixels:
-    """A box of a picture as a square, linearly, with antialiasing; of a grey one three channels."""
+    """Resizes a box of a picture to an RGB square, bilinearly, with antialiasing."""
     box = (left, top, left + width, top + height)
     image = image if image.mode == "RGB" else image.convert("RGB")
     return np.asarray(image.resize((side, side), Image.Resampling.BILINEAR, box))

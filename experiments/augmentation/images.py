@@ -13,9 +13,9 @@ RATIOS = (3 / 4, 4 / 3)
 
 
 def pad_crop_flip(key: Key[Array, ""], images: Images) -> Images:
-    """Each image shifted by up to an eighth of its side, and mirrored with probability 1/2.
+    """Shifts each image by up to an eighth of its side, and mirrors it with probability 1/2.
 
-    What a shift uncovers is 0, which is the mean pixel of standardized images.
+    Uncovered pixels are 0, the mean of standardized images.
     """
     padding = max(1, images.shape[1] // 8)
     offsets, flips = draw_crops(key, images.shape[0], padding)
@@ -25,16 +25,16 @@ def pad_crop_flip(key: Key[Array, ""], images: Images) -> Images:
 def draw_crops(
     key: Key[Array, ""], rows: int, padding: int
 ) -> tuple[Int[Array, "rows 2"], Bool[Array, " rows"]]:
-    """Uniform offsets 0 .. 2 padding of the crop in the padded image, and fair coins."""
-    where, whether = jax.random.split(key)
-    offsets = jax.random.randint(where, (rows, 2), 0, 2 * padding + 1)
-    return offsets, jax.random.bernoulli(whether, 0.5, (rows,))
+    """Draws uniform offsets 0 .. 2 padding of crops in padded images, and fair coins."""
+    offset_key, flip_key = jax.random.split(key)
+    offsets = jax.random.randint(offset_key, (rows, 2), 0, 2 * padding + 1)
+    return offsets, jax.random.bernoulli(flip_key, 0.5, (rows,))
 
 
 def crop_and_flip(
     images: Images, offsets: Int[Array, "rows 2"], flips: Bool[Array, " rows"], padding: int
 ) -> Images:
-    """Crops of the zero-padded images at the offsets, mirrored left to right where ``flips``."""
+    """Crops the zero-padded images at the offsets, and mirrors those with ``flips``."""
     shape = images.shape[1:]
     padded = jnp.pad(images, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
 
@@ -48,19 +48,19 @@ def crop_and_flip(
 
 
 def flip(key: Key[Array, ""], images: Images) -> Images:
-    """Each image mirrored left to right with probability 1/2."""
+    """Mirrors each image left to right with probability 1/2."""
     flips = jax.random.bernoulli(key, 0.5, images.shape[:1])
     return jnp.where(flips[:, None, None, None], images[:, :, ::-1], images)
 
 
 def cutout(key: Key[Array, ""], images: Images, size: int | None = None) -> Images:
-    """Each image with a square of zeros, the mean pixel, around a uniformly drawn pixel.
+    """Sets a square of each image, around a uniformly drawn pixel, to 0, the mean pixel.
 
     Args:
-        key: of the draws.
-        images: standardized.
-        size: the side of the square, of which less is left at the borders; half the image's if
-            left out, which is 16 on CIFAR.
+        key: for the draws.
+        images: standardized images.
+        size: the side of the square, which borders cut; None for half the image's side (16 on
+            CIFAR).
 
     Source: DeVries and Taylor 2017.
     """
@@ -78,7 +78,7 @@ def cutout(key: Key[Array, ""], images: Images, size: int | None = None) -> Imag
 
 
 def resized_crop_flip(key: Key[Array, ""], images: Images) -> Images:
-    """Each image a random crop of itself, resized to its size, mirrored with probability 1/2.
+    """Resizes a random crop of each image to its size; mirrors with probability 1/2.
 
     Source: Szegedy et al. 2015; Gross and Wilber 2016, whom Ikami et al. 2021 follow.
     """
@@ -90,7 +90,9 @@ def resized_crop_flip(key: Key[Array, ""], images: Images) -> Images:
 def draw_resized_crops(
     key: Key[Array, ""], rows: int, height: int, width: int
 ) -> tuple[Pairs, Pairs]:
-    """Corners and sizes in pixels: uniform shares of the area, log-uniform ratios, uniform places.
+    """Draws corners and sizes of crops, in pixels.
+
+    Shares of the area are uniform, aspect ratios log-uniform, places uniform.
 
     A side that would be longer than the image's is cut to it (the reference draws anew), and
     neither corners nor sizes are rounded to whole pixels.
@@ -107,7 +109,7 @@ def draw_resized_crops(
 
 
 def resized_crop(images: Images, corners: Pairs, sizes: Pairs) -> Images:
-    """The crops at (top, left) of (height, width), resized linearly, with antialiasing."""
+    """Resizes the crops at (top, left) of (height, width), linearly, with antialiasing."""
     shape = images.shape[1:]
 
     def crop(image: Array, corner: Array, size: Array) -> Array:

@@ -1,7 +1,7 @@
 """The operations that Fast AutoAugment chooses from, on images of grey levels 0 to 255.
 
-Each takes (key, image, magnitude) and reads what it has use for; what it makes is rounded to whole
-levels by the caller, since the published operations work on bytes.
+Each operation takes (key, image, magnitude), whether it needs them or not. The caller rounds the
+result to whole levels, because the published operations work on bytes.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,13 +21,13 @@ GREY = 128.0
 
 
 class Operation(NamedTuple):
-    """An operation and what levels 0 and 1 mean.
+    """An operation and its magnitudes at levels 0 and 1.
 
     Attributes:
         apply: ``(key, image, magnitude) -> image``.
         low: the magnitude of level 0.
         high: the magnitude of level 1.
-        mirrored: whether the magnitude's sign is drawn.
+        mirrored: True if the magnitude's sign is drawn.
     """
 
     apply: Apply
@@ -37,10 +37,10 @@ class Operation(NamedTuple):
 
 
 def warp(image: Image, matrix: Float[Array, "2 2"], shift: Float[Array, " 2"]) -> Image:
-    """The image whose pixel at (row, column) is the one at matrix (row, column) + shift.
+    """Moves pixels: the new one at (row, column) is the old one at matrix (row, column) + shift.
 
-    Coordinates are those of pixels' centres, from the upper left corner; between pixels values are
-    bilinear, outside of the image they are black.
+    Coordinates are those of pixels' centres, from the upper left corner. Values are bilinear
+    between pixels, and 0 outside of the image.
     """
     height, width, _ = image.shape
     grid = jnp.stack(jnp.meshgrid(jnp.arange(height), jnp.arange(width), indexing="ij"))
@@ -54,27 +54,27 @@ def warp(image: Image, matrix: Float[Array, "2 2"], shift: Float[Array, " 2"]) -
 
 
 def shear_x(key: Key[Array, ""], image: Image, magnitude: Scalar) -> Image:
-    """Rows shifted in proportion to their distance from the top."""
+    """Shifts rows in proportion to their distance from the top."""
     return warp(image, jnp.eye(2).at[1, 0].set(magnitude), jnp.zeros(2))
 
 
 def shear_y(key: Key[Array, ""], image: Image, magnitude: Scalar) -> Image:
-    """Columns shifted in proportion to their distance from the left."""
+    """Shifts columns in proportion to their distance from the left."""
     return warp(image, jnp.eye(2).at[0, 1].set(magnitude), jnp.zeros(2))
 
 
 def translate_x(key: Key[Array, ""], image: Image, magnitude: Scalar) -> Image:
-    """A shift along the rows by a share of the width."""
+    """Shifts the image along the rows by a share of the width."""
     return warp(image, jnp.eye(2), jnp.zeros(2).at[1].set(magnitude * image.shape[1]))
 
 
 def translate_y(key: Key[Array, ""], image: Image, magnitude: Scalar) -> Image:
-    """A shift along the columns by a share of the height."""
+    """Shifts the image along the columns by a share of the height."""
     return warp(image, jnp.eye(2), jnp.zeros(2).at[0].set(magnitude * image.shape[0]))
 
 
 def rotate(key: Key[Array, ""], image: Image, degrees: Scalar) -> Image:
-    """Counterclockwise about the centre."""
+    """Turns the image counterclockwise about its centre."""
     angle = jnp.deg2rad(degrees)
     cos, sin = jnp.cos(angle), jnp.sin(angle)
     matrix = jnp.array([[cos, sin], [-sin, cos]])
@@ -83,19 +83,19 @@ def rotate(key: Key[Array, ""], image: Image, degrees: Scalar) -> Image:
 
 
 def auto_contrast(key: Key[Array, ""], image: Image, magnitude: Scalar) -> Image:
-    """Each channel stretched from 0 to 255; a constant one stays as it is."""
+    """Stretches each channel from 0 to 255, except constant ones."""
     low, high = image.min((0, 1), keepdims=True), image.max((0, 1), keepdims=True)
     stretched = (image - low) * (255 / jnp.maximum(high - low, 1))
     return jnp.where(high > low, stretched, image)
 
 
 def invert(key: Key[Array, ""], image: Image, magnitude: Scalar) -> Image:
-    """The negative."""
+    """Returns the negative."""
     return 255 - image
 
 
 def equalize(key: Key[Array, ""], image: Image, magnitude: Scalar) -> Image:
-    """Each channel's levels made as equally frequent as a map of levels can."""
+    """Makes each channel's levels as equally frequent as a map of levels can."""
 
     def channel(plane: Array) -> Array:
         levels = plane.astype(jnp.int32)
@@ -109,33 +109,33 @@ def equalize(key: Key[Array, ""], image: Image, magnitude: Scalar) -> Image:
 
 
 def solarize(key: Key[Array, ""], image: Image, threshold: Scalar) -> Image:
-    """Levels from the threshold on are inverted."""
+    """Inverts levels from the threshold on."""
     return jnp.where(image < threshold, image, 255 - image)
 
 
 def posterize(key: Key[Array, ""], image: Image, bits: Scalar) -> Image:
-    """Only so many high bits of each level are kept; of a fraction, its whole part."""
+    """Keeps the high bits of each level; a fractional number of bits is rounded down."""
     step = jnp.exp2(8 - jnp.floor(bits))
     return step * jnp.floor(image / step)
 
 
 def contrast(key: Key[Array, ""], image: Image, factor: Scalar) -> Image:
-    """Distances from the mean luminance times the factor."""
+    """Multiplies distances from the mean luminance by the factor."""
     return _away_from(jnp.round(_luminance(image).mean()), image, factor)
 
 
 def color(key: Key[Array, ""], image: Image, factor: Scalar) -> Image:
-    """Distances from the grey image times the factor."""
+    """Multiplies distances from the grey image by the factor."""
     return _away_from(_luminance(image), image, factor)
 
 
 def brightness(key: Key[Array, ""], image: Image, factor: Scalar) -> Image:
-    """Levels times the factor."""
+    """Multiplies levels by the factor."""
     return _away_from(jnp.zeros(()), image, factor)
 
 
 def sharpness(key: Key[Array, ""], image: Image, factor: Scalar) -> Image:
-    """Distances from the smoothed image times the factor; the outermost pixels stay."""
+    """Multiplies distances from the smoothed image by the factor, except at the border."""
     height, width, _ = image.shape
     window = [(row, column) for row in range(3) for column in range(3)]
     total = sum(image[r : r + height - 2, c : c + width - 2] for r, c in window)
@@ -145,7 +145,7 @@ def sharpness(key: Key[Array, ""], image: Image, factor: Scalar) -> Image:
 
 
 def grey_square(key: Key[Array, ""], image: Image, share: Scalar) -> Image:
-    """A grey square of a share of the width around a uniformly drawn place."""
+    """Paints a grey square of a share of the width around a uniformly drawn place."""
     height, width, _ = image.shape
     centre = jax.random.uniform(key, (2,)) * jnp.array([height, width], jnp.float32)
     reach = share * width / 2
@@ -166,8 +166,8 @@ def _away_from(origin: Array, image: Image, factor: Scalar) -> Image:
     return jnp.clip(origin + factor * (image - origin), 0, 255)
 
 
-#: By the names and with the ranges of the papers (Cubuk et al. 2019, table 6; Lim et al. 2019):
-#: pairing two images, the last one of their lists, is left out, as in the published code.
+#: The operations with the names and ranges of the papers (Cubuk et al. 2019, table 6; Lim et al.
+#: 2019), except for the pairing of two images, which the published code leaves out too.
 OPERATIONS: Mapping[str, Operation] = {
     "ShearX": Operation(shear_x, -0.3, 0.3, mirrored=True),
     "ShearY": Operation(shear_y, -0.3, 0.3, mirrored=True),

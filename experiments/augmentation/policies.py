@@ -13,12 +13,12 @@ Image = Float[Array, "height width channels"]
 
 
 class Policies(NamedTuple):
-    """Sub-policies, one a row: two operations in turn.
+    """Sub-policies of two operations that follow each other, one sub-policy per row.
 
     Attributes:
-        operations: the places of the operations in `OPERATIONS`.
-        probabilities: with which each is applied.
-        levels: from 0 to 1, for each operation's range of magnitudes.
+        operations: their indices in `OPERATIONS`.
+        probabilities: the probability of applying each.
+        levels: the place of each magnitude in its operation's range, from 0 to 1.
     """
 
     operations: Int[Array, "rows 2"]
@@ -29,7 +29,7 @@ class Policies(NamedTuple):
 def fast_autoaugment(
     key: Key[Array, ""], images: Images, policies: Policies | None = None
 ) -> Images:
-    """Each image changed by a sub-policy, one of ``policies`` chosen uniformly.
+    """Changes each image by one of the ``policies``, chosen uniformly.
 
     Without policies, each image's is drawn from the space that Fast AutoAugment searches:
     operations, probabilities and levels are uniform. The policies that the paper's search found are
@@ -39,9 +39,9 @@ def fast_autoaugment(
     forgotten the images' own. Images stay standardized, rounded to the 256 levels between.
 
     Args:
-        key: of the choices.
-        images: standardized.
-        policies: to choose from.
+        key: for the choices.
+        images: standardized images.
+        policies: sub-policies; None draws them.
 
     Source: Lim et al. 2019, section 3.
     """
@@ -59,7 +59,7 @@ def fast_autoaugment(
 
 
 def draw_policies(key: Key[Array, ""], rows: int) -> Policies:
-    """Uniform sub-policies."""
+    """Draws uniform sub-policies."""
     operation_key, probability_key, level_key = jax.random.split(key, 3)
     return Policies(
         jax.random.randint(operation_key, (rows, 2), 0, len(OPERATIONS)),
@@ -69,19 +69,19 @@ def draw_policies(key: Key[Array, ""], rows: int) -> Policies:
 
 
 def apply_policy(key: Key[Array, ""], image: Image, policy: Policies) -> Image:
-    """One image of levels 0 to 255 changed by one sub-policy (a row of them)."""
-    for place, step_key in enumerate(jax.random.split(key)):
-        operation, probability, level = (each[place] for each in policy)
-        whether, how = jax.random.split(step_key)
-        changed = apply_operation(how, image, operation, level)
-        image = jnp.where(jax.random.bernoulli(whether, probability), changed, image)
+    """Changes one image of levels 0 to 255 by one sub-policy (a row of `Policies`)."""
+    for i, step_key in enumerate(jax.random.split(key)):
+        operation, probability, level = (each[i] for each in policy)
+        apply_key, operation_key = jax.random.split(step_key)
+        changed = apply_operation(operation_key, image, operation, level)
+        image = jnp.where(jax.random.bernoulli(apply_key, probability), changed, image)
     return image
 
 
 def apply_operation(
     key: Key[Array, ""], image: Image, operation: Int[Array, ""], level: Float[Array, ""]
 ) -> Image:
-    """One operation of `OPERATIONS`, by its place, at a level; rounded to whole levels."""
+    """Applies the operation of an index at a level, and rounds to whole levels."""
     sign_key, draw_key = jax.random.split(key)
     table = OPERATIONS.values()
     low, high = (

@@ -1,4 +1,4 @@
-"""Sub-policies as their authors publish them: lists in a file of code, which is not run."""
+"""Readers of published sub-policies: lists in a file of Python code, which is parsed, not run."""
 
 import ast
 import warnings
@@ -12,13 +12,13 @@ from experiments.augmentation.operations import OPERATIONS
 from experiments.augmentation.policies import Policies
 from experiments.reading import reading
 
-#: Where the policies of Lim et al. 2019 are, and the function whose list was found on CIFAR-10.
+#: The file with the policies of Lim et al. 2019, and its function with those found on CIFAR-10.
 POLICIES_SOURCE = "https://github.com/kakaobrain/fast-autoaugment, FastAutoAugment/archive.py"
 POLICIES_FUNCTION = "fa_reduced_cifar10"
 
 
 def read_policies(place: str) -> Policies:
-    """The sub-policies of a file.
+    """Reads the sub-policies of a file.
 
     Args:
         place: ``PATH`` or ``PATH#FUNCTION``; without FUNCTION it is `POLICIES_FUNCTION`. The
@@ -43,14 +43,14 @@ def read_policies(place: str) -> Policies:
 
 
 def _lists(tree: ast.Module, function: str) -> list[Any]:
-    """The lists of constants that the function assigns or returns."""
+    """Returns the lists of constants that the function assigns or returns."""
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     lines = (line for line in functions[function].body if isinstance(line, ast.Assign | ast.Return))
     return [ast.literal_eval(line.value) for line in lines if isinstance(line.value, ast.List)]
 
 
 def _pairs(tree: list[Any]) -> list[Any]:
-    """The sub-policies in nested lists, at whatever depth."""
+    """Returns the sub-policies in nested lists of any depth."""
     if len(tree) == 2 and all(isinstance(each[0], str) for each in tree):
         return [tree]
     return [pair for branch in tree for pair in _pairs(branch)]

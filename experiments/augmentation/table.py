@@ -19,12 +19,12 @@ Augment = Callable[[Key[Array, ""], Rows], Rows]
 
 
 class Augmentation(NamedTuple):
-    """A function of a batch, and what it is made for.
+    """A function of a batch, and the kind of rows that it takes.
 
     Attributes:
         apply: ``(key, rows) -> rows``.
-        rank: the axes of one row that it wants: 3 of images, 2 of point clouds; None for any.
-        kind: what such rows are called.
+        rank: the number of axes of a row: 3 for images, 2 for point clouds; None for any.
+        kind: the name of such rows in messages.
     """
 
     apply: Augment
@@ -33,7 +33,7 @@ class Augmentation(NamedTuple):
 
 
 def in_turn(*functions: Augment) -> Augment:
-    """One after the other, each with a key of its own."""
+    """Composes functions, each with its own key."""
 
     def apply(key: Key[Array, ""], rows: Rows) -> Rows:
         for each, function in zip(jax.random.split(key, len(functions)), functions, strict=True):
@@ -44,7 +44,7 @@ def in_turn(*functions: Augment) -> Augment:
 
 
 def unchanged(key: Key[Array, ""], rows: Rows) -> Rows:
-    """The rows themselves."""
+    """Returns the rows."""
     return rows
 
 
@@ -69,7 +69,11 @@ AUGMENTATIONS: Mapping[str, Augmentation] = {
 
 
 def find_augmentation(name: str, dataset: str, shape: Sequence[int]) -> Augment:
-    """The augmentation of a name, for rows of a shape; raises UserError if it is none for them."""
+    """Returns the augmentation of a name, for rows of a shape.
+
+    Raises UserError for an unknown name, a file that the augmentation does not take, or rows of
+    another rank.
+    """
     kind, _, place = name.partition(":")
     if kind not in AUGMENTATIONS:
         raise unknown("augmentation", name, AUGMENTATIONS)
