@@ -1,4 +1,4 @@
-"""What the command bench takes."""
+"""The flags of the command ``bench``."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ class Bench:
     """Measure what a method costs. Without a name: list the benchmarks.
 
     step: times of single compiled training steps, of all methods in turn in one run, and the
-    operations and memory traffic that the compiler counts. input: rows a second of pictures that
+    operations and memory traffic that the compiler counts. input: rows per second of pictures that
     are read, decoded and cropped while they are used, of the step alone, and of both together.
     """
 
@@ -24,7 +24,7 @@ class Bench:
     methods: str = "none,cwo,bn"
     """Methods, comma-separated. The baseline none is always measured, and twice, as a control."""
     batch_size: Count = 128
-    """The rows of a step."""
+    """The number of rows per step."""
     channels: Channels = 64
     """The channels of cnn9's first stage."""
     depth: Depth = 3
@@ -32,7 +32,7 @@ class Bench:
     width: Width = 256
     """The units of each hidden layer of the mlp, of each token of the transformer."""
     repeats: Annotated[int, Range(1, 10**6)] = 20
-    """The number of rounds; in each round everything that is compared runs once."""
+    """The number of rounds; each round runs everything that is compared once."""
     data_dir: Path | None = None
     """The pictures of input: train|test/CLASS/*.jpg of any size, or a TensorFlow dataset's."""
     side: Annotated[int, Range(1, 2**12)] = 224
@@ -43,7 +43,7 @@ class Bench:
     """The folder for the .csv files; made if it does not exist."""
 
     def run(self, command: str) -> None:
-        """Runs the command."""
+        """Runs the benchmarks that the flags name."""
         from experiments.bench.registry import run_benchmark
 
         run_benchmark(self.name, self)

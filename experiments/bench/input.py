@@ -1,4 +1,4 @@
-"""Rows a second of pictures read while training: of the input alone, of the step alone, of both."""
+"""Benchmark of picture input: rows per second of the input alone, the step alone, and both."""
 
 import time
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Int
 
 from experiments.bench.step import config_of
-from experiments.bench.table import Measured, Missing
+from experiments.bench.table import Measurements, Missing
 from experiments.bench.timing import Call, in_turn, milliseconds
 from experiments.data.dataset import Dataset, Labels, Rows
 from experiments.data.pictures import load_pictures
@@ -31,12 +31,12 @@ COLUMNS = (
 )
 
 
-class Some:
-    """Some rows of a stream's source.
+class Subset:
+    """A subset of the rows of a stream's source.
 
     Args:
         source: all rows.
-        rows: the numbers of those.
+        rows: the indices of the subset's rows.
     """
 
     def __init__(self, source: Any, rows: Int[np.ndarray, " some"]):
@@ -46,17 +46,17 @@ class Some:
         return len(self._rows)
 
     def __getitem__(self, rows: Int[np.ndarray, " rows"]) -> tuple[Rows, Labels]:
-        """The rows of those numbers."""
+        """Returns the rows of those indices within the subset."""
         read: tuple[Rows, Labels] = self._source[self._rows[rows]]
         return read
 
-    def cropped(self, seed: int, epoch: int) -> "Some":
-        """The same rows, cropped at random."""
-        return Some(self._source.cropped(seed, epoch), self._rows)
+    def cropped(self, seed: int, epoch: int) -> "Subset":
+        """Returns the subset with random crops of the epoch."""
+        return Subset(self._source.cropped(seed, epoch), self._rows)
 
 
-def bench_input(flags: Any) -> Measured:
-    """Rows a second of pictures read while training: input alone, step alone, and both."""
+def bench_input(flags: Any) -> Measurements:
+    """Rows per second of pictures read while training: input alone, step alone, and both."""
     if flags.data_dir is None:
         raise Missing(
             "bench input needs --data-dir, a folder train|test/CLASS/*.jpg or that of a TensorFlow "
@@ -67,62 +67,62 @@ def bench_input(flags: Any) -> Measured:
     rows = [
         (data.name, each.name, *row) for each in methods for row in _measured(data, each, flags)
     ]
-    return Measured(
+    return Measurements(
         COLUMNS,
         rows,
         f"Medians over {flags.repeats} rounds of {flags.steps} steps of {flags.batch_size} "
-        f"squares of {flags.side} pixels [quartiles]; a core's time is that of all threads, and "
-        "does not count what else runs here; memory is what the process holds.",
+        f"squares of {flags.side} pixels [quartiles]; core time is the process's, of all its "
+        "threads; memory is what the process holds.",
     )
 
 
 def _measured(data: Dataset, method: Method, flags: Any) -> Iterator[tuple[object, ...]]:
-    """A row of each way: times are medians over rounds, and memory is the most of them."""
+    """Yields a row per way: medians of times over rounds, and the largest memory."""
     count = flags.steps * flags.batch_size
     data = _with_rows(data, count)
     config = config_of(flags).changed(epochs=1, augment="resized-crop-flip")
     trainer = make_trainer(method, config, data)
     calls = ways(trainer, data, flags.steps)
-    for way, used in in_turn(calls, flags.repeats, _used).items():
-        times, core, held, peak = np.transpose(used)
+    for way, resources in in_turn(calls, flags.repeats, _resources).items():
+        times, core, held, peak = np.transpose(resources)
         rates = np.quantile(1e3 * count / times, (0.5, 0.25, 0.75)).tolist()
-        spent = float(np.median(core)) / count
-        yield way, *rates, spent, f"{held.max():.0f}", f"{peak.max():.0f}"
+        core_ms = float(np.median(core)) / count
+        yield way, *rates, core_ms, f"{held.max():.0f}", f"{peak.max():.0f}"
 
 
-def _used(call: Call) -> tuple[float, float, float, float]:
-    """What a call takes: milliseconds, those of all cores together, and memory in MiB."""
+def _resources(call: Call) -> tuple[float, float, float, float]:
+    """Returns a call's milliseconds, its CPU milliseconds on all cores, and memory in MiB."""
     began = time.process_time()
-    taken, held = with_memory(lambda: milliseconds(call))
-    return taken, 1e3 * (time.process_time() - began), *held
+    elapsed, memory = with_memory(lambda: milliseconds(call))
+    return elapsed, 1e3 * (time.process_time() - began), *memory
 
 
 def _with_rows(data: Dataset, count: int) -> Dataset:
-    """With so many training rows, drawn out of all."""
+    """Keeps ``count`` training rows, drawn at random."""
     if data.train_rows < count:
         raise UserError(
             f"the steps take {count:,} rows, and {data.name} has {data.train_rows:,} for training; "
             "take fewer --steps, or a smaller --batch-size."
         )
     rows = np.random.default_rng(0).permutation(data.train_rows)[:count]
-    return data._replace(stream=data.stream._replace(train=Some(data.stream.train, rows)))
+    return data._replace(stream=data.stream._replace(train=Subset(data.stream.train, rows)))
 
 
 def ways(trainer: Trainer, data: Dataset, steps: int) -> dict[str, Call]:
-    """What to time: each call is an epoch of so many steps, from the same start."""
+    """Returns the calls to time, by name; each is an epoch of ``steps`` from the same state."""
     size = trainer.config.batch_size
     X, y = jax.device_put((data.X_train[:size], data.y_train[:size]))
     stream = data.stream._replace(crops=True)
 
     def read() -> object:
-        """Every batch is waited for."""
+        """Reads an epoch, and waits for each batch."""
         return [len(jax.block_until_ready(y)) for _, y in stream.batches(0, 0, size)]
 
     def epoch(run: Runner) -> object:
         return run(copied(begun), X, y)
 
     batch, begun = next(stream.batches(0, 0, size)), start(trainer, 0, X)
-    # A stream of one batch, again and again, that is on the device already.
+    # A stream that repeats one batch, which is on the device already.
     resident = SimpleNamespace(train=stream.train, batches=lambda *how: iter(steps * [batch]))
     alone = Streamed(trainer.plan, data._replace(stream=resident))
     return {"input": read, "step": partial(epoch, alone), "both": partial(epoch, trainer.epoch)}

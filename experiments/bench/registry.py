@@ -1,4 +1,4 @@
-"""The benchmarks."""
+"""The benchmarks by name."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -6,22 +6,22 @@ from typing import Any
 from experiments.bench.input import bench_input
 from experiments.bench.papers import bench_papers
 from experiments.bench.step import bench_step
-from experiments.bench.table import Measured, Missing, write_and_show
+from experiments.bench.table import Measurements, Missing, write_and_show
 from experiments.names import ALL
 from experiments.reports.files import prepare_folder
 
 #: ``flags -> rows``; the flags are those of the command ``bench``.
-BENCHMARKS: Mapping[str, Callable[[Any], Measured]] = {
+BENCHMARKS: Mapping[str, Callable[[Any], Measurements]] = {
     "step": bench_step,
     "input": bench_input,
     "papers": bench_papers,
 }
 
-COMPILED = "What compilers of TPUs and GPUs make of a step; it has flags of its own."
+COMPILED = "Costs of steps as compilers for TPUs and GPUs state them; it has its own flags."
 
 
 def run_benchmark(name: str, flags: Any) -> None:
-    """Runs the benchmark of a name, or all; without one, lists them."""
+    """Runs the benchmark of a name, or all; lists them if the name is empty."""
     if not name:
         for each in BENCHMARKS:
             print(f"{each:<12}{_title(each)}")

@@ -1,4 +1,4 @@
-"""Times of training steps, measured against the same network without a method, in one run."""
+"""Benchmark of training steps, measured against the same network without a method, in one run."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments.bench.table import Measured
+from experiments.bench.table import Measurements
 from experiments.bench.timing import Call, counted, in_turn
 from experiments.config import Config
 from experiments.data.characters import CHARACTERS, LENGTH
@@ -20,16 +20,16 @@ from experiments.training.trainer import Trainer, make_trainer
 
 BASELINE = "none"
 CONTROL = "none (control)"
-#: Of an image, and of its labels.
+#: The shape of an image, and the number of classes.
 IMAGE, CLASSES = (32, 32, 3), 10
 
 
 class StepCost(NamedTuple):
-    """What a step of one method costs.
+    """Cost of a training step of one method.
 
     Attributes:
         method: its name.
-        step_ms: the median of its times, in milliseconds.
+        step_ms: the median time, in milliseconds.
         ratio: the median over rounds of its time over the baseline's in the same round.
         ratio_low: the lower quartile of those ratios.
         ratio_high: the upper quartile.
@@ -46,12 +46,12 @@ class StepCost(NamedTuple):
     gbytes: float
 
 
-def bench_step(flags: Any) -> Measured:
-    """Times of single training steps against none's, interleaved, with none twice as a control."""
+def bench_step(flags: Any) -> Measurements:
+    """Times of training steps over those of none, interleaved, with none twice as a control."""
     methods = [method for method in find_methods(flags.methods) if method.name != BASELINE]
     batch = random_batch(flags.batch_size, flags.model)
     costs = measure_steps(methods, config_of(flags), batch, flags.repeats)
-    return Measured(
+    return Measurements(
         StepCost._fields,
         costs,
         f"Ratios are medians over {flags.repeats} rounds [quartiles]; the control says how much "
@@ -60,13 +60,13 @@ def bench_step(flags: Any) -> Measured:
 
 
 def config_of(flags: Any) -> Config:
-    """The network that the flags name, and the size of a batch."""
+    """Returns the configuration of the network and the batch size that the flags name."""
     names = ("model", "depth", "width", "channels", "batch_size")
     return Config(**{name: getattr(flags, name) for name in names})
 
 
 def random_batch(rows: int, model: str = "cnn9") -> Batch:
-    """Images, or characters for a transformer, and labels without meaning, on the device."""
+    """Returns random images, or characters for a transformer, with random labels, on the device."""
     random = np.random.default_rng(0)
     if takes_tokens(model):
         X, y = random.integers(0, len(CHARACTERS), (2, rows, LENGTH)).astype(np.int32)
@@ -80,16 +80,16 @@ def random_batch(rows: int, model: str = "cnn9") -> Batch:
 def measure_steps(
     methods: Sequence[Method], config: Config, batch: Batch, repeats: int
 ) -> list[StepCost]:
-    """The costs of the baseline, the methods and the control."""
-    everyone = {each.name: each for each in (METHODS[BASELINE], *methods)}
-    everyone[CONTROL] = METHODS[BASELINE]
-    steps = {name: compiled_step(each, config, batch) for name, each in everyone.items()}
+    """Measures the costs of the baseline, the methods and the control."""
+    timed = {each.name: each for each in (METHODS[BASELINE], *methods)}
+    timed[CONTROL] = METHODS[BASELINE]
+    steps = {name: compiled_step(each, config, batch) for name, each in timed.items()}
     times = in_turn({name: call for name, (call, _) in steps.items()}, repeats)
     return [_cost(name, times[name], times[BASELINE], steps[name][1]) for name in steps]
 
 
 def compiled_step(method: Method, config: Config, batch: Batch) -> tuple[Call, jax.stages.Compiled]:
-    """A method's step, each call of which goes on from the state that the last one left."""
+    """Compiles a method's step; each call continues from the state that the last one left."""
     trainer = trainer_of(method, config, batch)
     state = trainer.init(np.uint32(0), np.asarray(batch.X))
     compiled = AheadOfTime(trainer.step, donate_argnums=0).compile(state, batch)
@@ -111,7 +111,7 @@ def _cost(
 
 
 def trainer_of(method: Method, config: Config, batch: Batch) -> Trainer:
-    """What trains a method on such minibatches."""
+    """Returns a trainer of the method for batches like this one."""
     X, y = map(np.asarray, batch[:2])
     config = config.changed(epochs=1, batch_size=len(X))
     classes = CLASSES if y.ndim == 1 else len(CHARACTERS)

@@ -1,4 +1,4 @@
-"""What a benchmark measured: a row for each thing that was compared, written and shown alike."""
+"""The table of a benchmark: one row for each thing that was compared."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,17 +9,17 @@ from experiments.reports.csv import write_csv
 from experiments.reports.show import show_table
 from experiments.reports.table import Table
 
-#: What the names of a measure's quartiles end with.
+#: The endings of the names of a measure's quartiles.
 LOW, HIGH = "_low", "_high"
 
 
-class Measured(NamedTuple):
+class Measurements(NamedTuple):
     """The rows of a benchmark.
 
     Attributes:
-        columns: their names; NAME_low and NAME_high are the quartiles of NAME.
-        rows: text and numbers.
-        note: how to read them, in whole sentences.
+        columns: the names of the columns; NAME_low and NAME_high are the quartiles of NAME.
+        rows: rows of text and numbers.
+        note: an explanation, in whole sentences.
     """
 
     columns: Sequence[str]
@@ -28,24 +28,23 @@ class Measured(NamedTuple):
 
 
 class Missing(UserError):
-    """A benchmark needs what this machine or this call does not have."""
+    """Error of a benchmark that needs something this machine or this call does not have."""
 
 
-def write_and_show(found: Measured, name: str, out: Path | None) -> None:
-    """Prints the rows, says how to read them, and writes them to a csv file in the folder."""
-    show_table(shown(found))
-    print(f"\n{found.note}")
+def write_and_show(measured: Measurements, name: str, out: Path | None) -> None:
+    """Prints the rows and the note, and writes the rows to a csv file in the folder."""
+    show_table(shown(measured))
+    print(f"\n{measured.note}")
     if out is not None:
-        write_csv(
-            out / f"{name}.csv", found.columns, [[_text(x, 6) for x in row] for row in found.rows]
-        )
+        rows = [[_text(value, 6) for value in row] for row in measured.rows]
+        write_csv(out / f"{name}.csv", measured.columns, rows)
         print(f"Written to {out}: {name}.csv.")
 
 
-def shown(found: Measured) -> Table:
-    """The rows as a table, quartiles in brackets behind their median."""
-    names = [name for name in found.columns if not name.endswith((LOW, HIGH))]
-    cells = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+def shown(measured: Measurements) -> Table:
+    """Returns the rows as a table, quartiles in brackets behind their median."""
+    names = [name for name in measured.columns if not name.endswith((LOW, HIGH))]
+    cells = [dict(zip(measured.columns, row, strict=True)) for row in measured.rows]
     return [name.replace("_", " ") for name in names], [
         [_cell(row, name) for name in names] for row in cells
     ]

@@ -1,4 +1,4 @@
-"""Times of several functions, taken in turn, and what the compiler counts of them."""
+"""Timing of several functions in turn, and the compiler's counts of operations and bytes."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ Call = Callable[[], object]
 
 
 def milliseconds(call: Call) -> float:
-    """How long a call takes, with its results waited for."""
+    """Returns the milliseconds that a call takes, until its results are computed."""
     began = time.perf_counter()
     jax.block_until_ready(call())
     return 1e3 * (time.perf_counter() - began)
@@ -22,25 +22,25 @@ def milliseconds(call: Call) -> float:
 def in_turn(
     calls: Mapping[str, Call], rounds: int, measure: Callable[[Call], Any] = milliseconds
 ) -> dict[str, list[Any]]:
-    """What is measured of every call once a round, after a first call of each that is not measured.
+    """Measures every call once per round, after one call of each to warm up.
 
-    What slows the machine down for a while slows all of them, and the ratios within a round stay.
-    Each round has an order of its own, since it matters who runs after whom.
+    Whatever slows the machine down for a while slows all calls, so ratios within a round stay
+    right. Each round has its own random order, because a call depends on the one before it.
     """
     random = np.random.default_rng(0)
-    found: dict[str, list[Any]] = {name: [] for name in calls}
+    measured: dict[str, list[Any]] = {name: [] for name in calls}
     with progress(len(calls) * (rounds + 1)) as (advance, _):
         for name, call in calls.items():
             milliseconds(call)
             advance(f"warmed up {name}")
         for _ in range(rounds):
             for name in random.permutation(list(calls)).tolist():
-                found[name].append(measure(calls[name]))
+                measured[name].append(measure(calls[name]))
                 advance(name)
-    return found
+    return measured
 
 
 def counted(compiled: jax.stages.Compiled | jax.stages.Lowered) -> tuple[float, float]:
-    """The operations and the bytes accessed that the compiler counts; NaN where it does not."""
+    """Returns the operations and the bytes that the compiler counts; NaN if it counts none."""
     costs = compiled.cost_analysis() or {}
     return costs.get("flops", float("nan")), costs.get("bytes accessed", float("nan"))

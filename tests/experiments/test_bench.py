@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.bench import registry
-from experiments.bench.table import Measured
+from experiments.bench.table import Measurements
 from experiments.bench.timing import in_turn
 from experiments.cli import main
 
@@ -45,11 +45,11 @@ def test_all_of_them_but_those_that_need_more(
 ) -> None:
     ran: list[str] = []
 
-    def named(name: str) -> Callable[[object], Measured]:
-        def benchmark(flags: object) -> Measured:
+    def named(name: str) -> Callable[[object], Measurements]:
+        def benchmark(flags: object) -> Measurements:
             """Says nothing."""
             ran.append(name)
-            return Measured(("a", "b", "b_low", "b_high"), [("x", 2.0, 1.0, 3.0)], "")
+            return Measurements(("a", "b", "b_low", "b_high"), [("x", 2.0, 1.0, 3.0)], "")
 
         return benchmark
 

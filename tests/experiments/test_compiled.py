@@ -18,7 +18,7 @@ from experiments.bench.compiled.spec import Spec
 from experiments.bench.compiled.step import PEERS, step_subject
 from experiments.bench.compiled.targets import environment, find_target
 from experiments.bench.compiled.update import OPTIMIZERS
-from experiments.bench.compiled.worker import Found
+from experiments.bench.compiled.worker import Measurement
 from experiments.cli import main
 from experiments.errors import UserError
 from tests.experiments.toy import rows_of
@@ -26,7 +26,7 @@ from tests.experiments.toy import rows_of
 PROGRAM = Program((Path(__file__).parent / "programs" / "tpu.txt").read_text())
 ARRAY = 8 * 128 * 4  # bytes
 NONE = Spec("step", "none", "v5e:2x2", "cnn9", "bfloat16")
-FOUND = Found(819, 197.0, 3, 2, 1, 40, 50, 1.5, 60, "0.10.2")
+FOUND = Measurement(819, 197.0, 3, 2, 1, 40, 50, 1.5, 60, "0.10.2")
 
 
 def test_bytes_of_hbm() -> None:
@@ -119,7 +119,7 @@ def test_the_command(
     """The baseline is compiled once; one that fails takes no other with it, and is told last."""
     asked: list[str] = []
 
-    def compile_apart(spec: Spec) -> Found | str:
+    def compile_apart(spec: Spec) -> Measurement | str:
         asked.append(spec.method)
         return "out of luck" if spec.method == "gn" else FOUND
 

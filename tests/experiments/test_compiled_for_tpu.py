@@ -7,7 +7,7 @@ import pytest
 
 from experiments.bench.compiled.compilations import compiled
 from experiments.bench.compiled.spec import Spec
-from experiments.bench.compiled.worker import Found
+from experiments.bench.compiled.worker import Measurement
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None, reason="wants the extra compile-tpu"
@@ -18,11 +18,11 @@ STEP = Spec("step", "none", "v5e:2x2", "cnn4", "bfloat16", channels=64, rows=204
 UPDATE = Spec("update", "sgd", "v5e:2x2", "conv3x3")
 
 
-def found(*specs: Spec) -> dict[str, Found]:
+def found(*specs: Spec) -> dict[str, Measurement]:
     answers = {spec.method: answer for spec, answer in compiled(specs, jobs=2)}
     failed = {name: answer for name, answer in answers.items() if isinstance(answer, str)}
     assert not failed
-    return {name: answer for name, answer in answers.items() if isinstance(answer, Found)}
+    return {name: answer for name, answer in answers.items() if isinstance(answer, Measurement)}
 
 
 def test_sgd_moves_twenty_bytes_a_parameter() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.bench.input import Some
+from experiments.bench.input import Subset
 from experiments.cli import main
 from experiments.data.pictures import load_pictures
 from experiments.resident import with_memory
@@ -32,9 +32,9 @@ def small(tmp_path_factory):
 
 def test_some_rows_are_those_rows_cropped_or_not(small):
     source = load_pictures(small, 6).stream.train
-    some = Some(source, np.array([7, 2, 5]))
-    assert len(some) == 3
-    for mine, all_of_them in ((some, source), (some.cropped(1, 2), source.cropped(1, 2))):
+    subset = Subset(source, np.array([7, 2, 5]))
+    assert len(subset) == 3
+    for mine, all_of_them in ((subset, source), (subset.cropped(1, 2), source.cropped(1, 2))):
         X, y = mine[np.array([2, 0])]
         expected = all_of_them[np.array([5, 7])]
         np.testing.assert_array_equal(X, expected[0])

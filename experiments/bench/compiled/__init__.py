@@ -1,1 +1,1 @@
-"""What the compilers of TPUs and GPUs make of a step, read off the programs that they print."""
+"""Costs of steps on TPUs and GPUs, read off the programs that their compilers print."""

@@ -1,4 +1,4 @@
-"""What the command ``bench compiled`` takes; what it needs is imported when it runs."""
+"""The flags of the command ``bench compiled``; what it needs is imported when it runs."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ STEP_METHODS = "none,bn,gn,cwo,lcw,vcl,normprop,wn"
 
 @dataclass(frozen=True)
 class Compiled:
-    """Compile for TPUs or GPUs that are not there, and read what the program would do on them.
+    """Compile for TPUs or GPUs that are not there, and read the costs off the program.
 
     The compilers run on any machine, without a device, and what they print is the same on every
     machine: the bytes to and from the memory of each device (HBM), the kernels that it starts, the
@@ -29,7 +29,7 @@ class Compiled:
     est. ms is an estimate: bytes over the card's bandwidth, or operations over its peak, whichever
     takes longer. A step takes at least that long; it was not run.
 
-    Rows are added to those that compiled.csv has already, each as soon as it is there.
+    Each row is added to compiled.csv as soon as it is measured.
 
     Example: python -m experiments bench compiled --target v5e:4x4 --model cnn9 --rows-per-device
     1024 --methods none,bn,cwo --jobs 2
@@ -43,8 +43,8 @@ class Compiled:
         ),
     ] = "v5e:4x4"
     what: What = "step"
-    """What is compiled: a training step of a method, the update of an optimizer's parameters, or
-    weights from raw parameters and the way back of their gradient."""
+    """The program to compile: a training step of a method, an optimizer's update of parameters, or
+    weights from raw parameters with the pull-back of their gradient."""
     model: Annotated[
         str,
         arg(
@@ -56,11 +56,11 @@ class Compiled:
     methods: Annotated[
         str,
         arg(
-            help="What is compared, comma-separated. For step: the methods that the command "
+            help="The names to compare, comma-separated. For step: the methods that the command "
             f"methods lists, and {', '.join(PEERS)}. A name with {PRIVATE} behind it takes "
             f"gradients of single rows. If the flag is left out, the methods are {STEP_METHODS}. "
             f"For update: {', '.join(OPTIMIZERS)}. For effective: {', '.join(MAKERS)}. "
-            "The baseline of the others is always compiled."
+            "The baseline is always compiled."
         ),
     ] = ""
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
@@ -73,17 +73,17 @@ class Compiled:
     width: Width = 256
     """The units of each hidden layer of the mlp, of each token of the transformer."""
     rows_per_device: Count = 128
-    """The rows of a step on each device of the data axis. A row has 224 x 224 colour pixels for
-    resnet50, 32 x 32 for other networks, and 64 characters for the transformer."""
+    """The number of rows per step and device of the data axis. A row has 224 x 224 colour pixels
+    for resnet50, 32 x 32 for other networks, and 64 characters for the transformer."""
     entry: Literal["jit", "shard_map"] = "jit"
-    """How a step is spread over the devices: by the compiler, or with each device on its own
-    rows."""
+    """The parallelism of a step: the compiler spreads it over the devices, or each device runs it
+    on its own rows."""
     mesh: str = ""
     """The devices by axis, as data=8,model=2. Rows are spread over data. If the flag is left out,
     all devices are along data."""
     shard: Shard = ""
-    """Cut every kernel along its fan-in or its units, a piece on each device of the model axis, or
-    of the data axis where there is no other."""
+    """Shard every kernel along its fan-in or its units, over the model axis, or over the data axis
+    if the mesh has no model axis."""
     donate: bool = True
     """Let the new state take the memory of the old, as in training; without it a TPU's compiler
     finds more room in its fast memory for parameters alone."""
@@ -95,7 +95,7 @@ class Compiled:
     """The folder for compiled.csv, table.md and compiled.png; made if it does not exist."""
 
     def run(self, command: str) -> None:
-        """Runs the command."""
+        """Compiles the programs that the flags name."""
         specs = specs_of(self)
         from experiments.bench.compiled.gather import gather
 
@@ -106,7 +106,10 @@ class Compiled:
 
 
 def specs_of(flags: Compiled) -> list[Spec]:
-    """What the flags name, the baseline first; raises UserError for what there is not."""
+    """Returns the compilations that the flags name, the baseline first.
+
+    Raises UserError for an unknown name.
+    """
     step = flags.what == "step"
     models = MODELS if step else KERNELS
     methods = KNOWN[flags.what]
@@ -119,7 +122,7 @@ def specs_of(flags: Compiled) -> list[Spec]:
             raise unknown(kind, name, known)
     base = Spec(flags.what, BASES[flags.what], flags.target, model)
     base = replace(base, entry=flags.entry, mesh=flags.mesh, shard=flags.shard, donate=flags.donate)
-    if step:  # What has no rows does not depend on the sizes of networks.
+    if step:  # The other programs do not depend on the sizes of networks.
         sizes = {name: getattr(flags, name) for name in ("dtype", "channels", "depth", "width")}
         base = replace(base, rows=flags.rows_per_device, **sizes)
     return [replace(base, method=name) for name in dict.fromkeys([base.method, *names])]

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from experiments.bench.compiled.spec import Spec
 from experiments.bench.compiled.targets import environment, find_target
-from experiments.bench.compiled.worker import Found
+from experiments.bench.compiled.worker import Measurement
 
 #: The folder of the checkout, where a process finds the experiments.
 _ROOT = Path(__file__).parents[3]
 
 
-def compiled(specs: Sequence[Spec], jobs: int) -> Iterator[tuple[Spec, Found | str]]:
-    """What is found of each, as they end; of one that fails, why."""
+def compiled(specs: Sequence[Spec], jobs: int) -> Iterator[tuple[Spec, Measurement | str]]:
+    """Yields the measurement of each compilation as it ends, or the reason of its failure."""
     with ThreadPoolExecutor(jobs) as pool:
         futures = {pool.submit(compile_apart, spec): spec for spec in specs}
         try:
@@ -28,8 +28,8 @@ def compiled(specs: Sequence[Spec], jobs: int) -> Iterator[tuple[Spec, Found | s
             pool.shutdown(cancel_futures=True)
 
 
-def compile_apart(spec: Spec) -> Found | str:
-    """One compilation in a new process: a compiler that ends it ends no other."""
+def compile_apart(spec: Spec) -> Measurement | str:
+    """Compiles in a new process, so that a crash of the compiler ends no other compilation."""
     ended = subprocess.run(
         [sys.executable, "-m", "experiments.bench.compiled.worker"],
         input=json.dumps(asdict(spec)),
@@ -40,7 +40,7 @@ def compile_apart(spec: Spec) -> Found | str:
         check=False,
     )
     if ended.returncode == 0:
-        return Found(**json.loads(ended.stdout.splitlines()[-1]))
+        return Measurement(**json.loads(ended.stdout.splitlines()[-1]))
     if ended.returncode < 0:
-        return f"ended by signal {-ended.returncode}, as the system does where memory is short"
+        return f"ended by signal {-ended.returncode}, as the system does when memory is short"
     return (ended.stderr.strip().splitlines() or ["it said nothing"])[-1]

@@ -1,4 +1,4 @@
-"""Weights from raw parameters, and the gradient's way back: ours, and others'."""
+"""Programs from raw parameters to weights, with the gradient's pull-back: ours and others'."""
 
 import importlib
 import importlib.util
@@ -16,12 +16,12 @@ from experiments.bench.compiled.sharding import on, own_size, placed
 from experiments.bench.compiled.spec import Spec, Subject
 from experiments.errors import UserError
 
-#: Weights of raw parameters, and the raw parameters.
+#: A function from raw parameters to weights, and the raw parameters.
 Made = tuple[Callable[[Any], Any], Any]
 
 
 def _plain(kernels: Any) -> Made:
-    """Twice the kernels: what reads and writes each number once."""
+    """Doubles the kernels: reads and writes each number once."""
     return (lambda raw: jax.tree.map(lambda w: 2 * w, raw)), kernels
 
 
@@ -30,19 +30,19 @@ def _node(kind: Any, kernels: Any) -> Made:
 
 
 def _spectral(kernels: Any) -> Made:
-    """With the power iteration that each training step makes."""
+    """Spectrally normalizes the kernels, with the power iteration of each training step."""
     raw = jaxnorm.reparametrize(kernels, jaxnorm.SpectrallyNormalized)
     vectors = {f"{name}/kernel": jnp.ones(k["kernel"].shape[-1]) for name, k in kernels.items()}
 
     def weights(raw: Any) -> Any:
-        found = jax.lax.stop_gradient(jaxnorm.power_iteration(raw, vectors))
-        return jaxnorm.effective(jaxnorm.attach_singular_vectors(raw, found))
+        vectors_now = jax.lax.stop_gradient(jaxnorm.power_iteration(raw, vectors))
+        return jaxnorm.effective(jaxnorm.attach_singular_vectors(raw, vectors_now))
 
     return weights, raw
 
 
 class _Layer(nnx.Module):
-    """A layer whose output is its kernel: what a wrapper made of it."""
+    """A layer whose output is its kernel, as the wrapper around it changed it."""
 
     def __init__(self, kernel: Any):
         self.kernel = nnx.Param(kernel)
@@ -52,14 +52,14 @@ class _Layer(nnx.Module):
 
 
 def _wrapped(wrapper: Any, kernels: Any) -> Made:
-    """A wrapper of flax.nnx around every layer."""
+    """Wraps every layer in a wrapper of flax.nnx."""
     rngs = nnx.Rngs(0)
     layers = {n: wrapper(_Layer(k["kernel"]), rngs=rngs) for n, k in kernels.items()}
     parts: Any = nnx.split(nnx.Dict(layers), nnx.Param, ...)
     graph, raw, rest = parts
 
     def weights(raw: Any) -> Any:
-        # Anew, as what a wrapper writes must belong to the trace that reads it.
+        # Merged anew, because a wrapper's writes must belong to the trace that reads them.
         model = nnx.merge(graph, *jax.tree.map(lambda x: x, (raw, rest)))
         return {name: model[name](None) for name in kernels}
 
@@ -93,8 +93,8 @@ MAKERS: Mapping[str, Callable[[Any], Made]] = {
 
 
 def effective_subject(spec: Spec, devices: Sequence[jax.Device]) -> Subject:
-    """Weights and the pull-back of their gradient: 16 bytes a parameter at least."""
-    # Biases are no part of it. Of these numbers nothing but vectors of units enters the program.
+    """Weights and the pull-back of their gradient: at least 16 bytes per parameter."""
+    # Without biases. The values do not enter the program, except for vectors of one value per unit.
     kernels = {n: {"kernel": jnp.ones(k["kernel"].shape)} for n, k in params_of(spec.model).items()}
     weights, raw = MAKERS[spec.method](kernels)
 

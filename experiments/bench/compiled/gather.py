@@ -1,4 +1,4 @@
-"""Compiles what is not there yet, and shows and stores what is."""
+"""The run of ``bench compiled``: compiles missing rows, then stores and shows all rows."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ FILE = "compiled.csv"
 
 
 def gather(specs: Sequence[Spec], kept: Sequence[Spec], jobs: int, out: Path) -> None:
-    """Compiles and shows all that is not in the folder; of what is, only what is not ``kept``."""
+    """Compiles the specs that the folder does not have, or has but are not ``kept``; shows all."""
     check_compiler(find_target(specs[0].target))
     path = prepare_folder(out) / FILE
     there = {row.spec for row in read_rows(path)}
@@ -29,23 +29,24 @@ def gather(specs: Sequence[Spec], kept: Sequence[Spec], jobs: int, out: Path) ->
 
 
 def _compile(specs: list[Spec], jobs: int, path: Path) -> list[tuple[Spec, str]]:
-    """Compiles, and writes each row as it is there; gives what failed, and why."""
+    """Compiles, writes each row as soon as it is measured, and returns failures with reasons."""
     failed = []
     with progress(len(specs)) as (advance, say):
-        for spec, found in compiled(specs, jobs):
+        for spec, measurement in compiled(specs, jobs):
             advance(spec.method)
-            if isinstance(found, str):
-                failed.append((spec, found))
+            if isinstance(measurement, str):
+                failed.append((spec, measurement))
                 say(f"{spec.method}: failed")
                 continue
             # Read again: another command may have written since.
-            write_rows(path, merged(read_rows(path), [Row(spec, found)]))
-            say(f"{spec.method}: {found.hbm_bytes / 1e9:.3g} GB, {found.compile_s:.0f} s")
+            write_rows(path, merged(read_rows(path), [Row(spec, measurement)]))
+            size, seconds = measurement.hbm_bytes / 1e9, measurement.compile_s
+            say(f"{spec.method}: {size:.3g} GB, {seconds:.0f} s")
     return failed
 
 
 def _show(configuration: Spec, path: Path) -> None:
-    """The table of this configuration; in the files, those of all that compiled.csv has."""
+    """Prints the table of this configuration, and writes the tables and pictures of all."""
     groups: dict[Spec, list[Row]] = {}
     for row in read_rows(path):
         groups.setdefault(row.spec.configuration, []).append(row)

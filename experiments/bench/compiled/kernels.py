@@ -1,4 +1,4 @@
-"""Sets of kernels by name, for what is done to parameters alone."""
+"""Sets of kernels by name, for programs on parameters alone."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,14 +15,14 @@ Shapes = list[tuple[int, ...]]
 
 
 def kernels_of(model: str, row: tuple[int, ...], classes: int) -> Shapes:
-    """The kernel shapes of a network of the experiments, of the paper's width."""
+    """Returns the kernel shapes of a network of the experiments, of the paper's width."""
     config = Config(model=model, channels=64)
     named = by_path(functional_of(METHODS["none"], config, row, classes).params)
     return [leaf.shape for path, leaf in named.items() if path.endswith("/kernel")]
 
 
 def decoder_kernels(width: int = 1024, layers: int = 24) -> Shapes:
-    """The kernel shapes of a decoder's blocks, those of GPT-2 medium: 302M weights."""
+    """Returns the kernel shapes of a decoder's blocks, those of GPT-2 medium: 302M weights."""
     attention: Shapes = [(width, 3 * width), (width, width)]
     return layers * [*attention, (width, 4 * width), (4 * width, width)]
 
@@ -37,7 +37,7 @@ KERNELS: Mapping[str, Callable[[], Sequence[tuple[int, ...]]]] = {
 
 
 def params_of(model: str) -> dict[str, Any]:
-    """The shapes of a set's kernels, each with its bias."""
+    """Returns the shapes of a set's kernels, each with its bias."""
     layers = enumerate(KERNELS[model]())
     return {f"layer{i}": {"kernel": _float32(s), "bias": _float32(s[-1:])} for i, s in layers}
 

@@ -1,4 +1,4 @@
-"""The names that the help lists, apart from what they name: help needs no JAX."""
+"""The names that the help lists, in a module that imports no JAX."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ KERNELS = ("conv3x3", "dense", "resnet50", "wrn28x10", "decoder")
 #: Flax's own layers, in the order of `experiments.bench.compiled.step.PEERS`.
 PEERS = ("nnx.BatchNorm", "nnx.LayerNorm")
 
-#: Behind a method's name: trained with gradients of single rows, each clipped, and noise.
+#: The ending of a method's name for private training: per-row gradients, clipped, and noise.
 PRIVATE = "+private"
 
 #: The optimizers, in the order of `experiments.bench.compiled.update.OPTIMIZERS`.
@@ -26,7 +26,7 @@ MAKERS = (
     "paramax.WeightNormalization",
 )
 
-#: What --methods may name, by --what.
+#: The names that --methods takes, by --what.
 KNOWN: Mapping[str, tuple[str, ...]] = {
     "step": (*METHODS, *PEERS),
     "update": OPTIMIZERS,

@@ -1,4 +1,4 @@
-"""What a compiled program does, read off its text: bytes to and from HBM, kernels, collectives."""
+"""Costs of a compiled program, read off its text: bytes to and from HBM, kernels, collectives."""
 
 import math
 import re
@@ -8,14 +8,15 @@ from typing import NamedTuple
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 
-#: They move nothing: names for what is there, and the ends of what was counted where it began.
+#: Operations that move nothing: names for existing arrays, and the ends of asynchronous operations,
+#: which are counted at their start.
 _FREE = frozenset(
     (
         *("parameter", "tuple", "get-tuple-element", "bitcast", "constant", "iota", "after-all"),
         *("partition-id", "replica-id", "optimization-barrier", "opt-barrier", "add-dependency"),
     )
 )
-#: Custom calls that are no kernels.
+#: Custom calls that start no kernel.
 _NO_KERNELS = ("AllocateBuffer", "ConcatBitcast", "Sharding", "SPMDFullToShardShape")
 
 _ARRAY = re.compile(r"(pred|[a-z]+(\d+)\w*)\[([\d,]*)\](\{[^}]*\})?")
@@ -27,11 +28,11 @@ class Instruction(NamedTuple):
     """One line of a program.
 
     Attributes:
-        name: what later lines call its result.
+        name: the name of its result in later lines.
         shape: the type of its result, with layouts.
-        operation: what it does.
-        operands: the names of what it takes.
-        attributes: what follows.
+        operation: the name of the operation.
+        operands: the names of its operands.
+        attributes: the text that follows the operands.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Instruction(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a computation costs; costs add, and a loop's body counts as often as it runs."""
+    """Cost of a computation: bytes to and from HBM, and kernels started."""
 
     hbm_bytes: int
     kernels: int
@@ -52,7 +53,7 @@ class Program:
     """A compiled program's text, parsed; one device runs it.
 
     Args:
-        text: of a `jax.stages.Compiled`.
+        text: the text of a `jax.stages.Compiled`.
     """
 
     def __init__(self, text: str):
@@ -60,17 +61,18 @@ class Program:
 
     @cached_property
     def cost(self) -> Cost:
-        """Of one call.
+        """Cost of one call of the program.
 
-        A fusion reads its operands and writes its results once, whatever it does between; what is
-        in a TPU's fast memory (layouts with ``S(1)``) is no traffic, and a copy between the two
-        memories is, once. Sizes are those of shapes, without the padding of tiles.
+        A fusion reads its operands and writes its results once, whatever it does between. Arrays
+        in a TPU's fast memory (layouts with ``S(1)``) cause no traffic; a copy between the two
+        memories counts once, the body of a loop as often as it runs. Sizes are those of shapes,
+        without the padding of tiles.
         """
         return self._cost(self.entry)
 
     @property
     def collectives(self) -> list[Instruction]:
-        """Everywhere in the program; several arrays may travel in one."""
+        """All collectives in the program; one may move several arrays."""
         return [
             each
             for body in self.computations.values()
@@ -85,16 +87,16 @@ class Program:
 
     @property
     def collective_bytes(self) -> int:
-        """Of the results of all collectives on one device."""
+        """Bytes of the results of all collectives on one device."""
         return sum(size for each in self.collectives for size, _ in _arrays(_output(each)))
 
     def _cost(self, name: str) -> Cost:
         body = self.computations[name]
         shapes = {each.name: each.shape for each in body}
-        costs = [self._one(each, shapes) for each in body]
+        costs = [self._instruction_cost(each, shapes) for each in body]
         return Cost(sum(c.hbm_bytes for c in costs), sum(c.kernels for c in costs))
 
-    def _one(self, each: Instruction, shapes: Mapping[str, str]) -> Cost:
+    def _instruction_cost(self, each: Instruction, shapes: Mapping[str, str]) -> Cost:
         called = self._called(each)
         if each.operation == "while":
             found = re.search(r'known_trip_count":\{"n":"(\d+)"', each.attributes)
@@ -109,7 +111,7 @@ class Program:
         return Cost(_moved(each, shapes), int(is_kernel and not is_free))
 
     def _called(self, each: Instruction) -> list[Cost]:
-        """Of the computations that it runs as if their lines stood here."""
+        """Returns the costs of the computations that the instruction runs inline."""
         if each.operation not in ("while", "call", "conditional"):
             return []
         places = r"(?:body|condition|to_apply|true_computation|false_computation)=%?([\w.\-]+)"
@@ -126,47 +128,47 @@ def _parse(text: str) -> tuple[dict[str, list[Instruction]], str]:
         if header := _HEADER.match(line):
             body = computations.setdefault(header[2], [])
             entry = header[2] if header[1] else entry
-        elif found := _LINE.match(line):
-            body.append(_instruction(found[1], found[2]))
+        elif assignment := _LINE.match(line):
+            body.append(_instruction(assignment[1], assignment[2]))
     return computations, entry
 
 
-def _instruction(name: str, rest: str) -> Instruction:
-    end = _closing(rest) if rest.startswith("(") else rest.index(" ")
-    shape, rest = rest[:end], rest[end:].strip()
-    operation, _, _ = rest.partition("(")
-    rest = rest[len(operation) :]
-    end = _closing(rest)
-    operands = tuple(re.findall(r"%([\w.\-]+)", rest[:end]))
-    return Instruction(name, shape, operation, operands, rest[end:])
+def _instruction(name: str, text: str) -> Instruction:
+    end = _closing(text) if text.startswith("(") else text.index(" ")
+    shape, text = text[:end], text[end:].strip()
+    operation, _, _ = text.partition("(")
+    text = text[len(operation) :]
+    end = _closing(text)
+    operands = tuple(re.findall(r"%([\w.\-]+)", text[:end]))
+    return Instruction(name, shape, operation, operands, text[end:])
 
 
 def _closing(text: str) -> int:
-    """The place behind the parenthesis that closes the first one."""
+    """Returns the position behind the parenthesis that closes the first one."""
     depth = 0
-    for found in re.finditer(r"[()]", text):
-        depth += 1 if found[0] == "(" else -1
+    for parenthesis in re.finditer(r"[()]", text):
+        depth += 1 if parenthesis[0] == "(" else -1
         if depth == 0:
-            return found.end()
+            return parenthesis.end()
     return len(text)
 
 
 def _moved(each: Instruction, shapes: Mapping[str, str]) -> int:
-    """The bytes of one instruction to and from HBM."""
+    """Returns the bytes that one instruction moves to and from HBM."""
     if each.operation in _FREE or each.operation.endswith("-done"):
         return 0
-    taken = [array for name in each.operands for array in _arrays(shapes.get(name, ""))]
-    given = list(_arrays(_output(each)))
+    inputs = [array for name in each.operands for array in _arrays(shapes.get(name, ""))]
+    outputs = list(_arrays(_output(each)))
     if each.operation in ("slice-start", "async-start"):
-        # A part of the operand: as much as comes out is read, and written.
-        size = sum(size for size, _ in given)
-        sides = any(outside for _, outside in taken) + any(outside for _, outside in given)
+        # A slice reads as much of its operand as it writes.
+        size = sum(size for size, _ in outputs)
+        sides = any(in_hbm for _, in_hbm in inputs) + any(in_hbm for _, in_hbm in outputs)
         return size * sides
-    return sum(size for size, outside in (*taken, *given) if outside)
+    return sum(size for size, in_hbm in (*inputs, *outputs) if in_hbm)
 
 
 def _output(each: Instruction) -> str:
-    """The type of what an instruction gives; one that starts something repeats its operands."""
+    """Returns the type of an instruction's result, without the operands that a start repeats."""
     if not each.operation.endswith("-start"):
         return each.shape
     parts = _parts(each.shape)
@@ -178,7 +180,7 @@ def _output(each: Instruction) -> str:
 
 
 def _parts(shape: str) -> list[str]:
-    """The types in a tuple's."""
+    """Returns the types in the type of a tuple."""
     parts, depth = [""], 0
     for character in shape[1:-1]:
         depth += character in "([{"
@@ -191,7 +193,7 @@ def _parts(shape: str) -> list[str]:
 
 
 def _arrays(shape: str) -> Iterator[tuple[int, bool]]:
-    """The bytes of every array in a type, and whether it is in HBM."""
+    """Yields the bytes of every array in a type, and True if it is in HBM."""
     for kind, bits, sizes, layout in _ARRAY.findall(shape):
         size = math.prod(map(int, filter(None, sizes.split(","))))
         yield size * (8 if kind == "pred" else int(bits)) // 8, "S(" not in layout

@@ -1,4 +1,4 @@
-"""Kernels in pieces, one a device: along the fan-in, or along the units."""
+"""Kernels sharded over devices along the fan-in or the units."""
 
 import math
 from collections.abc import Sequence
@@ -14,18 +14,18 @@ from experiments.config import Entry
 from experiments.errors import UserError
 from experiments.training.devices import DATA, MODEL, Placement, make_placement
 
-#: The axis of a kernel that is cut, from behind; none where kernels are whole.
+#: The sharded axis of a kernel, counted from the last one, which is 1; 0 for whole kernels.
 _AXES: dict[Shard, int] = {"": 0, "fan-in": 2, "units": 1}
 
 
 def cut_along(behind: int) -> type[Placement]:
-    """Parameters in pieces along an axis, counted from behind; along none for 0."""
+    """Returns a placement that shards parameters along an axis, counted from the last one."""
 
     class Cut(Placement):
-        """Pieces over the axis ``model``, or over ``data`` where there is no other."""
+        """A placement that shards parameters over ``model``, or ``data`` without a model axis."""
 
         def state_shardings(self, state: PyTree) -> PyTree:
-            """Where each leaf belongs; one that the devices do not divide is everywhere."""
+            """Returns the sharding of each leaf; indivisible ones are replicated."""
             assert self.mesh is not None, "a single device has nothing to shard over"
             mesh, axis = self.mesh, MODEL if self.mesh.shape[MODEL] > 1 else DATA
 
@@ -41,10 +41,10 @@ def cut_along(behind: int) -> type[Placement]:
 
 
 def placed(spec: Spec, devices: Sequence[jax.Device]) -> Placement:
-    """The devices, and how kernels are spread over them."""
+    """Returns the devices, and how kernels are sharded over them."""
     entry: Entry = "shard_map" if spec.entry == "shard_map" else "jit"
     if spec.shard and entry == "shard_map":
-        raise UserError("--shard is for --entry jit: shard_map gives every device whole kernels.")
+        raise UserError("--shard needs --entry jit: shard_map gives every device whole kernels.")
     placement = make_placement(entry, spec.mesh, devices)
     if placement.mesh is None or not (spec.shard or spec.what != "step"):
         return placement
@@ -52,14 +52,14 @@ def placed(spec: Spec, devices: Sequence[jax.Device]) -> Placement:
 
 
 def on(placement: Placement, tree: PyTree) -> PyTree:
-    """The shapes of parameters and the like, each where it belongs."""
+    """Returns the shapes of parameters with their shardings."""
     if placement.mesh is None:
         return tree
     return jax.tree.map(_on, tree, placement.state_shardings(tree))
 
 
 def rows_on(placement: Placement, tree: PyTree) -> PyTree:
-    """The shapes of a batch, its rows over the devices."""
+    """Returns the shapes of a batch with its rows sharded over the devices."""
     if placement.mesh is None:
         return tree
     over_data = NamedSharding(placement.mesh, P(DATA))
@@ -71,7 +71,7 @@ def _on(shape: Any, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
 
 
 def own_size(tree: PyTree) -> int:
-    """How many numbers of a tree of placed shapes one device holds."""
+    """Counts the numbers of a tree of placed shapes that one device holds."""
     leaves = jax.tree.leaves(tree)
     sizes = (x.shape if x.sharding is None else x.sharding.shard_shape(x.shape) for x in leaves)
     return sum(map(math.prod, sizes))

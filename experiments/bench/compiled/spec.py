@@ -1,4 +1,4 @@
-"""What is compiled: one row of the results."""
+"""The record of one compilation, and the function that it compiles."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 What = Literal["step", "update", "effective"]
 Shard = Literal["", "fan-in", "units"]
 
-#: What each kind of row is compared with.
+#: The baseline of each kind of row.
 BASES = {"step": "none", "update": "sgd", "effective": "plain"}
 
 
@@ -17,17 +17,17 @@ class Spec:
     Attributes:
         what: a training step, an optimizer's update, or weights from raw parameters and back.
         method: the name of the method, the optimizer or the reparametrization.
-        target: the devices, as the user names them.
+        target: the name of the devices.
         model: the network of a step; else the kernels.
-        dtype: of a step's weights and activations.
-        entry: how a step is spread over the devices.
-        mesh: of the devices; empty for all along ``data``.
-        shard: along which of its axes a kernel is cut in pieces, one a device; empty for none.
-        channels: of a convolutional network's first stage.
+        dtype: the type of a step's weights and activations.
+        entry: the parallelism of a step, ``jit`` or ``shard_map``.
+        mesh: the mesh of devices; empty for all along ``data``.
+        shard: the axes along which kernels are sharded; empty for none.
+        channels: the channels of a convolutional network's first stage.
         depth: the hidden layers of the mlp, the blocks of the transformer.
-        width: of the mlp's hidden layers, of the transformer's tokens.
-        rows: of a step, on each device that has rows of its own.
-        donate: whether results take the memory of the state that they replace, as in training.
+        width: the width of the mlp's hidden layers, or of the transformer's tokens.
+        rows: the rows per step and device of the data axis.
+        donate: if True, results reuse the memory of the state that they replace, as in training.
     """
 
     what: What
@@ -46,12 +46,12 @@ class Spec:
 
     @property
     def base(self) -> str:
-        """The method that ratios are over."""
+        """The baseline of the row's ratios."""
         return BASES[self.what]
 
     @property
     def configuration(self) -> "Spec":
-        """All but the method: rows with the same one stand beside each other."""
+        """The spec without the method: rows of one configuration share a table."""
         return replace(self, method="")
 
 
@@ -59,11 +59,11 @@ class Subject(NamedTuple):
     """A function to compile.
 
     Attributes:
-        function: pure, of trees of arrays.
-        arguments: their shapes, types and places.
-        local: the same for one device: the function, and its arguments' shapes.
-        parameters: the number of them that each device holds.
-        donate: the arguments that results may take the place of.
+        function: a pure function of trees of arrays.
+        arguments: the shapes, types and shardings of its arguments.
+        local: the function for one device, and the shapes of its arguments.
+        parameters: the number of parameters on each device.
+        donate: the indices of the arguments whose memory results may reuse.
     """
 
     function: Any

@@ -1,4 +1,4 @@
-"""A training step as the experiments run it, with nothing computed and no data."""
+"""The training step of the experiments, made from shapes alone."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,19 +20,19 @@ from experiments.models.registry import takes_tokens
 from experiments.training.devices import ONE_DEVICE, Placement
 from experiments.training.trainer import make_trainer
 
-#: What the methods of the experiments are measured against: flax's own layers, as they come.
+#: Flax's own layers, to compare with the methods of the experiments.
 PEERS: Mapping[str, Method] = {
     name: Method(name, f"flax's {name.removeprefix('nnx.')}", (Normalized(name),))
     for name in ("nnx.BatchNorm", "nnx.LayerNorm")
 }
 
-#: An image and the classes; ImageNet's for the network that is made for it.
+#: The shape of an image and the number of classes by model, where they differ from `_SMALL`.
 _SIZES: Mapping[str, tuple[tuple[int, ...], int]] = {"resnet50": ((224, 224, 3), 1000)}
 _SMALL = ((32, 32, 3), 10)
 
 
 def step_subject(spec: Spec, devices: Sequence[jax.Device]) -> Subject:
-    """The step of a method on the devices; see `experiments.training.step`."""
+    """Returns the step of a method on the devices; see `experiments.training.step`."""
     placement = placed(spec, devices)
     step, arguments = _step(spec, placement)
     return Subject(

@@ -1,4 +1,4 @@
-"""Accelerators that are not there: what is compiled for, and what that needs to be installed."""
+"""Accelerators to compile for, which need not be there, and what their compilers need."""
 
 import importlib.util
 import math
@@ -13,29 +13,29 @@ from jax.experimental import topologies
 from experiments.bench.compiled.cards import GPUS, TPUS, Card
 from experiments.errors import UserError, unknown
 
-#: GPUs in one machine; more are taken from several.
-GPUS_A_HOST = 8
+#: The number of GPUs in one machine.
+GPUS_PER_HOST = 8
 
 #: The module that brings the compiler, and the extra that installs it.
 _COMPILERS = {"tpu": ("libtpu", "compile-tpu"), "cuda": ("jax_cuda12_plugin", "compile-gpu")}
 
-#: Without them a process would look for a TPU, ask a server what it is, and lock out the others.
+#: Keep a process from looking for a TPU, asking a server about it, and locking out others.
 _TPU_SETTINGS = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
 
-#: What only a card could do: trying kernels out, which gemms of Triton want, and replaying them.
+#: Disable what needs a card: autotuning, Triton's gemms (which want it), and replaying kernels.
 _GPU_FLAGS = (
     "--xla_gpu_enable_command_buffer= --xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false"
 )
 
 
 class Target(NamedTuple):
-    """What is compiled for.
+    """Devices to compile for.
 
     Attributes:
-        name: as the user writes it, ``v5e:4x4`` or ``h100:8``.
+        name: the user's name of it, such as ``v5e:4x4`` or ``h100:8``.
         platform: ``tpu`` or ``cuda``.
-        card: each device.
-        sizes: of the torus of TPUs, or the number of GPUs alone.
+        card: the accelerator of each device.
+        sizes: the sides of the torus of TPUs, or the number of GPUs.
     """
 
     name: str
@@ -45,15 +45,15 @@ class Target(NamedTuple):
 
     @property
     def devices(self) -> int:
-        """How many there are."""
+        """The number of devices."""
         return math.prod(self.sizes)
 
 
 def find_target(name: str) -> Target:
-    """The target of a name.
+    """Returns the target of a name.
 
     Raises:
-        UserError: for a card that is not known, and sizes that are none.
+        UserError: for an unknown card, or invalid sizes.
     """
     card, _, sizes = name.partition(":")
     if card not in {**TPUS, **GPUS}:
@@ -64,13 +64,13 @@ def find_target(name: str) -> Target:
     numbers = tuple(map(int, sizes.split("x")))
     if card in TPUS:
         return Target(name, "tpu", TPUS[card], numbers)
-    if numbers[0] > GPUS_A_HOST and numbers[0] % GPUS_A_HOST:
-        raise UserError(f"--target is {name!r}; wanted up to {GPUS_A_HOST} or a multiple of it.")
+    if numbers[0] > GPUS_PER_HOST and numbers[0] % GPUS_PER_HOST:
+        raise UserError(f"--target is {name!r}; wanted up to {GPUS_PER_HOST} or a multiple of it.")
     return Target(name, "cuda", GPUS[card], numbers)
 
 
 def check_compiler(target: Target) -> None:
-    """Raises UserError where the compiler is not installed."""
+    """Raises UserError if the compiler is not installed."""
     module, extra = _COMPILERS[target.platform]
     if importlib.util.find_spec(module) is None:
         raise UserError(
@@ -80,10 +80,10 @@ def check_compiler(target: Target) -> None:
 
 
 def environment(target: Target, outer: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables of a process that compiles."""
-    # Unfiltered, the last line of an error is the error.
+    """Returns the environment variables of a process that compiles."""
+    # The last line of an unfiltered traceback is the error.
     inner = {**outer, "JAX_PLATFORMS": "cpu", "JAX_TRACEBACK_FILTERING": "off"}
-    inner.pop("JAX_DISABLE_MOST_OPTIMIZATIONS", None)  # As tests run.
+    inner.pop("JAX_DISABLE_MOST_OPTIMIZATIONS", None)  # Set by the tests.
     if target.platform == "tpu":
         return inner | _TPU_SETTINGS
     flags = f"{outer.get('XLA_FLAGS', '')} {_GPU_FLAGS}".strip()
@@ -91,10 +91,10 @@ def environment(target: Target, outer: Mapping[str, str]) -> dict[str, str]:
 
 
 def devices_of(target: Target) -> list[jax.Device]:
-    """The devices that are not there; in a process with that `environment`.
+    """Returns the compiler's devices, in a process with that `environment`.
 
     Raises:
-        UserError: for sizes that no such TPU has.
+        UserError: for sizes that the compiler does not know.
     """
     try:
         return list(_topology(target).devices)
@@ -107,10 +107,10 @@ def devices_of(target: Target) -> list[jax.Device]:
 
 def _topology(target: Target) -> topologies.TopologyDescription:
     if target.platform == "tpu":
-        # A v4 chip has two cores, which are one device or two.
+        # The two cores of a v4 chip are one device with megacore.
         options = {"chip_config_name": "megacore"} if target.name.startswith("v4:") else {}
         return topologies.get_topology_desc(target.name, "tpu", **options)
-    hosts, each = max(1, target.devices // GPUS_A_HOST), min(target.devices, GPUS_A_HOST)
+    hosts, each = max(1, target.devices // GPUS_PER_HOST), min(target.devices, GPUS_PER_HOST)
     return topologies.get_topology_desc(
         platform="cuda", target_config=target.card.facts, topology=f"1x{hosts}x{each}"
     )

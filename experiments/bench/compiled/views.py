@@ -15,7 +15,7 @@ _HEADER = ("HBM traffic", "ratio", "operations", "kernels", "collectives", "est.
 
 
 def title(spec: Spec) -> str:
-    """What the rows of a configuration share, in a line."""
+    """Describes in one line what the rows of a configuration share."""
     if spec.what == "step":
         size = f"{spec.channels} channels"
         if spec.model in ("mlp", "patches") or takes_tokens(spec.model):
@@ -32,33 +32,35 @@ def title(spec: Spec) -> str:
 
 
 def table_of(rows: Sequence[Row]) -> Table:
-    """A line a method; of parameters alone the traffic is bytes a parameter."""
+    """Returns a table with one line per method; bytes per parameter for parameters alone."""
     spec = rows[0].spec
     header = ("method" if spec.what == "step" else spec.what, *_HEADER)
     return header, [_line(row, rows) for row in rows]
 
 
 def _line(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
-    found = row.found
-    traffic = f"{found.hbm_bytes / 1e9:.3g} GB"
+    measured = row.measurement
+    traffic = f"{measured.hbm_bytes / 1e9:.3g} GB"
     if row.spec.what != "step":
-        traffic = f"{found.hbm_bytes / found.parameters:.2f} B/par."
+        traffic = f"{measured.hbm_bytes / measured.parameters:.2f} B/par."
     over = [f"{ratio:.3f}" for ratio in ratios(row, rows) or ()] or ["", ""]
-    sent = f"{found.collectives} ({found.collective_bytes / 1e6:.3g} MB)"
-    counts = (str(found.kernels), sent if found.collectives else "0")
+    sent = f"{measured.collectives} ({measured.collective_bytes / 1e6:.3g} MB)"
+    counts = (str(measured.kernels), sent if measured.collectives else "0")
     return (row.spec.method, traffic, *over, *counts, f"{row.est_ms:.3g}")
 
 
 def picture_of(groups: Sequence[Sequence[Row]]) -> bytes:
-    """A line of panels a configuration: bars of traffic, and of all-reduces (or kernels)."""
+    """Draws two panels per configuration: bars of traffic, and of all-reduces (or kernels)."""
     longest = max(map(len, groups))
     figure = new_figure(2, len(groups), width=6.0, height=1.4 + 0.36 * longest)
-    places = {name: i for i, name in enumerate(dict.fromkeys(_methods(groups)))}
+    methods = dict.fromkeys(row.spec.method for rows in groups for row in rows)
+    places = {name: i for i, name in enumerate(methods)}
     for traffic, counts, rows in zip(figure.axes[::2], figure.axes[1::2], groups, strict=True):
-        found = [ratios(row, rows) for row in rows]
-        _bars(traffic, rows, [each[0] if each else 0.0 for each in found], "{:.2f}x", places)
+        bytes_ratios = [(ratios(row, rows) or (0.0,))[0] for row in rows]
+        _bars(traffic, rows, bytes_ratios, "{:.2f}x", places)
         step = rows[0].spec.what == "step"
-        numbers = [row.found.all_reduces if step else row.found.kernels for row in rows]
+        measured = [row.measurement for row in rows]
+        numbers = [each.all_reduces if step else each.kernels for each in measured]
         _bars(counts, rows, numbers, "{:.0f}", places)
         base = rows[0].spec.base
         traffic.axvline(1, color="0.4", linewidth=1, linestyle=":")
@@ -82,10 +84,6 @@ def _bars(
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.set_xlim(0, 1.15 * max(*values, 1))
-
-
-def _methods(groups: Sequence[Sequence[Row]]) -> list[str]:
-    return [row.spec.method for rows in groups for row in rows]
 
 
 def _folded(text: str, width: int = 60) -> str:

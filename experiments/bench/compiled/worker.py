@@ -1,4 +1,4 @@
-"""One compilation in a process of its own: a `Spec` on stdin, what was found on stdout, as JSON."""
+"""One compilation in its own process: a `Spec` on stdin, its `Measurement` on stdout, as JSON."""
 
 import json
 import sys
@@ -20,20 +20,20 @@ SUBJECTS = {"step": step_subject, "update": update_subject, "effective": effecti
 
 
 @dataclass(frozen=True)
-class Found:
-    """What one device does in one call of the compiled program.
+class Measurement:
+    """Costs of one call of the compiled program on one device.
 
     Attributes:
-        hbm_bytes: to and from its memory.
-        flops: operations, as the compiler counts them.
-        kernels: the programs that it starts, one after the other.
-        collectives: how often the devices wait for each other's numbers.
-        all_reduces: those of them that are sums over devices.
-        collective_bytes: of those numbers, on one device.
-        temp_bytes: of memory, beside what is given to the program and what it gives.
-        compile_s: seconds to trace and compile, which depend on this machine.
-        parameters: the numbers that are trained, on one device.
-        jax: the version.
+        hbm_bytes: bytes to and from its memory.
+        flops: operations, counted by the compiler.
+        kernels: the number of kernels that it starts, one after the other.
+        collectives: the number of exchanges between devices.
+        all_reduces: the number of those that are sums over devices.
+        collective_bytes: bytes of the collectives' results on one device.
+        temp_bytes: bytes of memory beside arguments and results.
+        compile_s: seconds to trace and compile on this machine.
+        parameters: the number of parameters on one device.
+        jax: the version of JAX.
     """
 
     hbm_bytes: int
@@ -48,19 +48,19 @@ class Found:
     jax: str
 
 
-def measure(spec: Spec) -> Found:
-    """Traces, compiles and reads; nothing is run."""
+def measure(spec: Spec) -> Measurement:
+    """Traces and compiles a spec, and reads the costs; nothing is run."""
     subject = SUBJECTS[spec.what](spec, devices_of(find_target(spec.target)))
     began = time.perf_counter()
     jitted = jax.jit(subject.function, donate_argnums=subject.donate if spec.donate else ())
     compiled = jitted.lower(*subject.arguments).compile()
     seconds = time.perf_counter() - began
     program = Program(compiled.as_text() or "")
-    kinds = program.collective_kinds
-    return Found(
+    kinds, memory = program.collective_kinds, compiled.memory_analysis()
+    return Measurement(
         *(program.cost.hbm_bytes, _flops(compiled, subject), program.cost.kernels),
         *(len(kinds), kinds.count(COLLECTIVES[0]), program.collective_bytes),
-        temp_bytes=_temporary(compiled),
+        temp_bytes=memory.temp_size_in_bytes if memory else 0,
         compile_s=round(seconds, 1),
         parameters=subject.parameters,
         jax=jax.__version__,
@@ -68,7 +68,7 @@ def measure(spec: Spec) -> Found:
 
 
 def _flops(compiled: jax.stages.Compiled, subject: Subject) -> float:
-    """The compiler's count; where it has none, that of the same program before it is optimized."""
+    """Returns the compiler's count, or, if it has none, that of the program before optimization."""
     if costs := compiled.cost_analysis():
         return float(costs["flops"])
     function, arguments = subject.local
@@ -76,13 +76,8 @@ def _flops(compiled: jax.stages.Compiled, subject: Subject) -> float:
     return float(costs["flops"]) if costs else float("nan")
 
 
-def _temporary(compiled: jax.stages.Compiled) -> int:
-    memory = compiled.memory_analysis()
-    return 0 if memory is None else memory.temp_size_in_bytes
-
-
 def main() -> int:
-    """Reads, measures and answers; the status is 2 after a user's error, which is the last line."""
+    """Reads a spec, compiles it and prints its measurement; returns 2 after a user's error."""
     try:
         answer: Any = asdict(measure(Spec(**json.load(sys.stdin))))
     except UserError as error:
