@@ -1,1 +1,1 @@
-"""Checkpoints: a run's state on disk, whole or not there, and the way back from it."""
+"""Checkpoints: a run's state on disk, and how a run resumes from it."""

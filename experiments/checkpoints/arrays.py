@@ -1,4 +1,7 @@
-"""A state as a flat dict of plain arrays, which any version of anything can read.
+"""A training state as a flat dict of plain arrays, readable without this code.
+
+The structure (nodes, named tuples, empty containers) is not stored: a program rebuilds it from its
+settings, which are stored beside the arrays.
 
 The structure (nodes, named tuples, empty containers) is not stored: a program makes it anew from
 its settings, which are stored beside the arrays.
@@ -14,7 +17,7 @@ from experiments.training.state import is_key
 
 
 def flatten(state: PyTree) -> dict[str, Array]:
-    """The leaves by their path, such as ``params.head.kernel``; random keys as their bits."""
+    """Returns the leaves by path, such as ``params.head.kernel``; random keys as their bits."""
     leaves, _ = jax.tree.flatten_with_path(state)
     flat = {_name(path): _bits(leaf) for path, leaf in leaves}
     if len(flat) != len(leaves):
@@ -23,7 +26,7 @@ def flatten(state: PyTree) -> dict[str, Array]:
 
 
 def unflatten(flat: dict[str, Array], like: PyTree) -> PyTree:
-    """The inverse of `flatten`, with the structure and the random keys' types of ``like``."""
+    """Inverts `flatten`, with the structure and the random keys' types of ``like``."""
 
     def leaf(path: Any, old: Array) -> Array:
         value = flat[_name(path)]
@@ -35,7 +38,7 @@ def unflatten(flat: dict[str, Array], like: PyTree) -> PyTree:
 
 
 def abstract(state: PyTree) -> dict[str, jax.ShapeDtypeStruct]:
-    """What is to be restored: shapes, types, and on which devices each part goes."""
+    """Returns the shapes, types and shardings of the arrays to restore."""
     return {
         name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
         for name, leaf in flatten(state).items()
@@ -51,7 +54,7 @@ def _bits(leaf: Array) -> Array:
 
 
 def checksums(flat: dict[str, Array]) -> dict[str, int]:
-    """A number for each array, which any flipped bit changes, on whatever devices it lies."""
+    """Returns a checksum per array, which any flipped bit changes, whatever the sharding."""
     return {name: int(value) for name, value in _checksums(flat).items()}
 
 
@@ -61,7 +64,7 @@ def _checksums(flat: dict[str, Array]) -> dict[str, Array]:
 
 
 def _checksum(leaf: Array) -> Array:
-    """The sum of its words, each times an odd number of its own, modulo 2^32."""
+    """Returns the sum of the words, each times its own odd number, modulo 2^32."""
     words = _words(leaf)
     place = jnp.zeros(words.shape, jnp.uint32)
     for axis, size in enumerate(words.shape):
@@ -70,7 +73,7 @@ def _checksum(leaf: Array) -> Array:
 
 
 def _words(leaf: Array) -> Array:
-    """Its bits, 32 or fewer in each word; wider numbers are two words."""
+    """Returns the bits, at most 32 per word; wider numbers are two words."""
     numbers = leaf.astype(jnp.uint8) if leaf.dtype == jnp.bool_ else leaf
     width = 8 * min(numbers.dtype.itemsize, 4)
     return jax.lax.bitcast_convert_type(numbers, f"uint{width}").astype(jnp.uint32)

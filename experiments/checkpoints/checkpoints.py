@@ -1,4 +1,4 @@
-"""A folder of checkpoints, one a finished epoch, of which the newest few are kept."""
+"""A folder of checkpoints, one per saved epoch, of which the newest few are kept."""
 
 import contextlib
 import os
@@ -13,23 +13,23 @@ from experiments.checkpoints.arrays import abstract, checksums, flatten, unflatt
 from experiments.errors import UserError
 from experiments.training.history import History
 
-#: Where folders may be, other than on a local disk.
+#: The schemes of folders that are not on a local disk.
 SCHEMES = ("gs", "s3")
 
 
 class Checkpoints:
-    """A folder with one checkpoint ``FOLDER/EPOCH`` for each of the newest epochs that were saved.
+    """A folder with one checkpoint ``FOLDER/EPOCH`` for each of the newest saved epochs.
 
-    A checkpoint is written under another name and then renamed: it is whole or not there. Writing
-    goes on in the background; leaving the ``with`` block waits for it.
+    A checkpoint is written under another name and then renamed, so that it is complete or absent.
+    Writing goes on in the background; leaving the ``with`` block waits for it.
 
     Args:
         folder: a local path, or one that Orbax knows, such as ``gs://bucket/run``.
-        keep: how many checkpoints stay.
+        keep: the number of checkpoints to keep.
     """
 
     def __init__(self, folder: str, keep: int = 3):
-        # Its import takes a third of a second, which only runs with checkpoints need.
+        # Imported here, because the import takes a third of a second.
         import orbax.checkpoint as ocp
 
         self.folder = folder if "://" in folder else os.path.abspath(folder)
@@ -51,7 +51,7 @@ class Checkpoints:
         return sorted(self._manager.all_steps())
 
     def path(self, epoch: int) -> str:
-        """Where the checkpoint of an epoch is."""
+        """Returns the path of an epoch's checkpoint."""
         return f"{self.folder}/{epoch}"
 
     def save(self, epoch: int, state: PyTree, record: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ class Checkpoints:
         Args:
             epoch: the number of finished epochs.
             state: any tree of arrays, sharded or not.
-            record: what else belongs to it, of JSON's types: ``config`` and ``history``.
+            record: ``config`` and ``history`` of the run, as JSON's types.
         """
         flat = flatten(state)
         items = self._args.Composite(
@@ -71,7 +71,7 @@ class Checkpoints:
             self._manager.save(epoch, args=items)
 
     def record(self, epoch: int) -> dict[str, Any]:
-        """What was saved beside the state of a run: its ``config`` and its ``history``."""
+        """Returns the ``config`` and the ``history`` that were saved with the state."""
         items = self._args.Composite(record=self._args.JsonRestore())
         with self._reading(epoch):
             record = self._manager.restore(epoch, args=items).record
@@ -80,7 +80,7 @@ class Checkpoints:
         return record
 
     def history(self, epoch: int, record: dict[str, Any]) -> History:
-        """The finished epochs of a run, as the ``record`` of that epoch has them."""
+        """Returns the finished epochs of a run, read from the ``record`` of that epoch."""
         with self._reading(epoch):
             history = History.from_json(record["history"])
             if not len(history.curve) == len(history.seconds) == epoch:
@@ -88,17 +88,17 @@ class Checkpoints:
         return history
 
     def state(self, epoch: int, like: PyTree) -> PyTree:
-        """The state as it was saved, on the devices and with the shardings of ``like``."""
+        """Returns the saved state, on the devices and with the shardings of ``like``."""
         items = self._args.Composite(
             state=self._args.StandardRestore(abstract(like)), record=self._args.JsonRestore()
         )
         with self._reading(epoch):
             restored = self._manager.restore(epoch, args=items)
-            # Orbax reads a flipped byte as it is.
-            saved, found = restored.record["checksums"], checksums(restored.state)
-            changed = sorted(name for name in found if saved.get(name) != found[name])
+            # Orbax does not notice a flipped byte.
+            saved, read = restored.record["checksums"], checksums(restored.state)
+            changed = sorted(name for name in read if saved.get(name) != read[name])
             if changed:
-                raise ValueError(f"{', '.join(changed)}: not the numbers that were saved")
+                raise ValueError(f"{', '.join(changed)}: the numbers differ from the saved ones")
             return unflatten(restored.state, like)
 
     def forget_after(self, epoch: int) -> None:
@@ -126,11 +126,11 @@ class Checkpoints:
         try:
             with _quiet_reads():
                 yield
-        except Exception as error:  # Orbax, TensorStore and JSON each have their own.
+        except Exception as error:  # Orbax, TensorStore and JSON raise different types.
             before = [one for one in self.epochs if one < epoch]
-            way_out = "there is none before it: take another --checkpoint-dir"
+            way_out = "no earlier one exists: take another --checkpoint-dir"
             if before:
-                way_out = f"--resume-from {before[-1]} takes the one before it"
+                way_out = f"--resume-from {before[-1]} takes the earlier one"
             reason = " ".join(str(error).split())[:300]
             raise UserError(
                 f"cannot read the checkpoint {self.path(epoch)}, which is damaged or of another "
@@ -141,7 +141,7 @@ class Checkpoints:
 
 @contextlib.contextmanager
 def _known_place(folder: str) -> Iterator[None]:
-    """Tells of folders that Orbax cannot reach."""
+    """Raises UserError for folders that Orbax cannot reach."""
     scheme, separator, _ = folder.rpartition("://")
     if not folder.strip() or (separator and scheme not in SCHEMES):
         raise UserError(
@@ -158,7 +158,7 @@ def _known_place(folder: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet_reads() -> Iterator[None]:
-    """Keeps TensorStore's other reads off stderr when one fails: Orbax's event loop is closed."""
+    """Keeps TensorStore's pending reads off stderr when one fails: Orbax's event loop is closed."""
     before = sys.unraisablehook
 
     def tell(unraisable: Any) -> None:
@@ -169,7 +169,7 @@ def _quiet_reads() -> Iterator[None]:
     try:
         yield
     except Exception:
-        time.sleep(0.5)  # They end later.
+        time.sleep(0.5)  # Pending reads end later.
         raise
     finally:
         sys.unraisablehook = before

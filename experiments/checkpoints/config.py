@@ -1,4 +1,4 @@
-"""The settings that a run's numbers depend on, kept with its checkpoints."""
+"""The settings that a run's numbers depend on, stored with its checkpoints."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ from experiments.settings import Settings
 
 
 def checksum(*arrays: np.ndarray) -> int:
-    """A number that tells arrays from others."""
+    """Returns a checksum of arrays, which tells data sets apart."""
     number = 0
     for array in arrays:
         number = zlib.crc32(np.ascontiguousarray(array).data, number)
@@ -23,28 +23,26 @@ def checksum(*arrays: np.ndarray) -> int:
 
 
 def versions() -> dict[str, str]:
-    """Those that decide a run's numbers, kept with its checkpoints."""
+    """Returns the versions of jaxnorm and JAX, which a run's numbers depend on."""
     return {"jaxnorm": jaxnorm.__version__, "jax": jax.__version__}
 
 
-def said_of_versions(saved: Mapping[str, str]) -> str:
-    """That another version wrote a checkpoint; nothing where it is the same, or was not kept."""
+def version_note(saved: Mapping[str, str]) -> str:
+    """Names the versions that wrote a checkpoint, if they differ from the present ones."""
     others = [
         f"{name} {saved[name]}" for name, now in versions().items() if saved.get(name, now) != now
     ]
-    return (
-        f" of {' and '.join(others)}, which may have other defaults and numbers" if others else ""
-    )
+    return f" of {' and '.join(others)}, which may differ in defaults and numbers" if others else ""
 
 
 def check_config(saved: dict[str, Any], now: dict[str, Any], where: str) -> None:
-    """Raises UserError with every setting in which ``now`` differs from a checkpoint's.
+    """Raises UserError naming every setting in which ``now`` differs from a checkpoint's.
 
-    A setting that is not there has its default: it came later, or is left out.
+    A missing setting has its default: it was added later, or left out.
     """
-    usual = {each.name: each.default for each in dataclasses.fields(Settings)}
-    # As a file gives it back: a tuple would come as a list.
-    old, new = (json.loads(json.dumps(usual | config)) for config in (saved, now))
+    defaults = {each.name: each.default for each in dataclasses.fields(Settings)}
+    # Through JSON, which makes lists of tuples.
+    old, new = (json.loads(json.dumps(defaults | config)) for config in (saved, now))
     differing = [
         f"{name.replace('_', '-')} {old.get(name)} there and {new.get(name)} here"
         for name in sorted(old.keys() | new.keys())
@@ -52,6 +50,6 @@ def check_config(saved: dict[str, Any], now: dict[str, Any], where: str) -> None
     ]
     if differing:
         raise UserError(
-            f"the checkpoint {where} is of other settings: {'; '.join(differing)}. Give the same, "
+            f"the checkpoint {where} has other settings: {'; '.join(differing)}. Give the same, "
             "or another --checkpoint-dir."
         )

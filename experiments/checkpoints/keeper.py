@@ -1,4 +1,4 @@
-"""What a run does about its checkpoints: resume from one, save, and leave when asked to."""
+"""The checkpoints of a run: it resumes from one, saves, and stops on a signal."""
 
 import contextlib
 import math
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from experiments.checkpoints.checkpoints import Checkpoints
-from experiments.checkpoints.config import check_config, said_of_versions, versions
+from experiments.checkpoints.config import check_config, version_note, versions
 from experiments.checkpoints.lock import locked
 from experiments.checkpoints.settings import CheckpointSettings
 from experiments.checkpoints.signals import noted_signals
@@ -20,15 +20,15 @@ from experiments.training.state import TrainState
 
 
 class Keeper(NamedTuple):
-    """The two moments of a run at which its checkpoints matter; as `fit` takes it.
+    """The checkpointer that `fit` calls before the first epoch and after each.
 
     Attributes:
         checkpoints: the folder.
-        resumed: the epoch to go on from; 0 for the beginning.
-        is_due: whether one may be saved after an epoch.
-        config: the settings of the run, which go with them.
-        epochs: the length of the run.
-        signal: the number of the signal that came, or 0.
+        resumed: the epoch to resume from; 0 for a new run.
+        is_due: ``is_due(epoch)``, True if a checkpoint may be saved after the epoch.
+        config: the settings of the run, saved with each checkpoint.
+        epochs: the number of epochs of the run.
+        signal: returns the number of the signal received, or 0.
     """
 
     checkpoints: Checkpoints
@@ -39,19 +39,19 @@ class Keeper(NamedTuple):
     signal: Callable[[], int]
 
     def begin(self, state: TrainState) -> tuple[TrainState, History]:
-        """Where the run starts: the initial state, or the checkpoint's."""
+        """Returns the state and history to start from: the initial ones, or the checkpoint's."""
         if not self.resumed:
             return state, History()
         record = self.checkpoints.record(self.resumed)
         history = self.checkpoints.history(self.resumed, record)
         state = self.checkpoints.state(self.resumed, state)
         self.checkpoints.forget_after(self.resumed)
-        of = said_of_versions(record.get("versions", {}))
-        print(f"resumed from {self.checkpoints.path(self.resumed)}{of}.", file=sys.stderr)
+        note = version_note(record.get("versions", {}))
+        print(f"resumed from {self.checkpoints.path(self.resumed)}{note}.", file=sys.stderr)
         return state, history
 
     def after_epoch(self, state: TrainState, history: History, signal: int) -> None:
-        """Saves if it is time; raises Stopped, when the state is safe, if a signal came."""
+        """Saves if a checkpoint is due; raises Stopped, once the state is saved, after a signal."""
         epoch = len(history.curve)
         if self.is_due(epoch) or signal or epoch == self.epochs:
             record = {"config": self.config, "history": history.to_json(), "versions": versions()}
@@ -64,18 +64,18 @@ class Keeper(NamedTuple):
             )
 
     def last(self) -> str:
-        """The path of the newest checkpoint, or that there is none."""
+        """Returns the path of the newest checkpoint, or "none"."""
         epochs = self.checkpoints.epochs
         return self.checkpoints.path(epochs[-1]) if epochs else "none"
 
 
 @contextlib.contextmanager
 def keeping(settings: CheckpointSettings, config: dict[str, Any], epochs: int) -> Iterator[Keeper]:
-    """A keeper; leaving waits until what was saved is on disk.
+    """Makes the checkpointer of a run; leaving the block waits until all is on disk.
 
     Raises:
-        UserError: before any work, if another run uses the folder, if there is nothing to resume
-            from, or of other settings.
+        UserError: if another run uses the folder, if the folder has checkpoints and the run is not
+            to resume, or if the checkpoint has other settings or does not exist.
     """
     due = _due(settings)
     with (
@@ -92,11 +92,11 @@ def keeping(settings: CheckpointSettings, config: dict[str, Any], epochs: int) -
 
 
 def _due(settings: CheckpointSettings) -> Callable[[int], bool]:
-    """Whether a checkpoint is due after an epoch: by its number, and by the clock."""
+    """Returns the predicate of due checkpoints, by the epoch's number and by the clock."""
     if settings.seconds and (processes := jax.process_count()) > 1:
         raise UserError(
             f"--checkpoint-seconds is {settings.seconds:g}, and there are {processes} processes, "
-            "each with a clock of its own; wanted epochs that all count alike: --checkpoint-every."
+            "each with a clock of its own; count epochs instead: --checkpoint-every."
         )
     last = -math.inf
 
@@ -112,15 +112,15 @@ def _due(settings: CheckpointSettings) -> Callable[[int], bool]:
 
 
 def _resumed_epoch(checkpoints: Checkpoints, settings: CheckpointSettings) -> int:
-    """The epoch to go on from; 0 for the beginning."""
-    epochs, wanted = checkpoints.epochs, settings.resume_from
-    if wanted is not None:
-        if wanted not in epochs:
-            there = ", ".join(map(str, epochs)) or "none"
+    """Returns the epoch to resume from; 0 for a new run."""
+    epochs, requested = checkpoints.epochs, settings.resume_from
+    if requested is not None:
+        if requested not in epochs:
+            saved = ", ".join(map(str, epochs)) or "none"
             raise UserError(
-                f"--resume-from is {wanted}; the checkpoints in {checkpoints.folder} are {there}."
+                f"--resume-from is {requested}; the checkpoints in {checkpoints.folder}: {saved}."
             )
-        return wanted
+        return requested
     if epochs and not settings.resume:
         raise UserError(
             f"{checkpoints.folder} holds checkpoints up to epoch {epochs[-1]}; go on with "

@@ -1,4 +1,4 @@
-"""One run at a time in a folder of checkpoints or results."""
+"""Locks: one run at a time in a folder of checkpoints or results."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,18 +9,20 @@ from filelock import FileLock, Timeout
 
 from experiments.errors import UserError
 
-#: The file that is locked, in the folder; it stays behind, and is nobody's.
+#: The locked file, in the folder; it stays behind, unlocked.
 FILE = ".lock"
 
 
 @contextlib.contextmanager
 def locked(folder: str) -> Iterator[None]:
-    """Keeps other runs out of a local folder of checkpoints, which is made if there is none.
+    """Locks a local folder of checkpoints, and makes it if it does not exist.
+
+    The first process of a run holds the lock. Remote folders have no lock.
 
     Of the processes of one run the first holds it. Folders elsewhere have no lock.
 
     Raises:
-        UserError: if another run has it.
+        UserError: if another run holds the lock.
     """
     if "://" in folder or jax.process_index() > 0:
         yield
@@ -31,27 +33,27 @@ def locked(folder: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def alone_in(folder: str | Path, flag: str = "--out") -> Iterator[None]:
-    """Keeps other runs out of a local folder, which is made if it does not exist.
+    """Locks a local folder against other runs, and makes it if it does not exist.
 
-    The lock ends with the process, however that ends. File systems without locks have none.
+    The lock ends with the process, however it ends. File systems without locks stay unlocked.
 
     Args:
-        folder: of what a run writes, and reads again to go on.
-        flag: what the user gave it with.
+        folder: the folder that a run writes to and resumes from.
+        flag: the flag that names the folder, for the message.
 
     Raises:
-        UserError: if another run has it.
+        UserError: if another run holds the lock.
     """
     lock = FileLock(Path(folder) / FILE, timeout=0)
-    # Where there is no writing, whatever writes next tells why.
+    # If the folder cannot be written, whatever writes next says why.
     with contextlib.suppress(OSError, NotImplementedError):
         Path(folder).mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire()
         except Timeout:
             raise UserError(
-                f"another run writes to {folder}; wanted one run a folder, as two undo what the "
-                f"other keeps there: wait until it has ended, or give another {flag}."
+                f"another run writes to {folder}; wanted one run per folder, because two overwrite "
+                f"each other's files: wait until it has ended, or give another {flag}."
             ) from None
     try:
         yield

@@ -1,20 +1,20 @@
-"""What a command says about its checkpoints."""
+"""The settings of a run's checkpoints."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class CheckpointSettings:
-    """Where checkpoints go, and from which to resume.
+    """Settings of a run's checkpoints.
 
     Attributes:
-        folder: of the run.
-        keep: how many stay.
-        every: the epochs between two; the last epoch is always saved.
-        seconds: that lie at least between two, however short the epochs are; with several processes
-            0, since each has a clock of its own.
-        resume: whether to go on from the newest.
-        resume_from: or from this epoch's; the later ones are deleted.
+        folder: the folder of the run's checkpoints.
+        keep: the number of checkpoints to keep.
+        every: the epochs between two checkpoints; the last epoch is always saved.
+        seconds: the least seconds between two checkpoints; must be 0 with several processes,
+            because each has its own clock.
+        resume: if True, resumes from the newest checkpoint.
+        resume_from: the epoch to resume from instead; later checkpoints are deleted.
     """
 
     folder: str

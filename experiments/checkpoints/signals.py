@@ -1,4 +1,4 @@
-"""Signals that ask a run to end: noted at once, obeyed when its state is whole."""
+"""Signals that ask a run to end: recorded at once, obeyed when the state is saved."""
 
 import contextlib
 import signal
@@ -9,16 +9,16 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-#: Sent by schedulers before they take a machine away, and by Ctrl-C.
+#: Signals from schedulers before they take a machine away, and from Ctrl-C.
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextlib.contextmanager
 def noted_signals() -> Iterator[Callable[[], int]]:
-    """Gives a function that returns the number of the signal that came, or 0.
+    """Yields a function that returns the number of the signal received, or 0.
 
-    All processes of a distributed run get the same answer, which they must ask for together. A
-    second signal ends the process as it does without this.
+    All processes of a distributed run must call it together, and get the same answer. A second
+    signal ends the process as usual.
     """
     noted = 0
     before = {number: signal.getsignal(number) for number in SIGNALS}

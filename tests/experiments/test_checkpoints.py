@@ -105,7 +105,7 @@ def test_numbers_that_changed_on_disk_are_named(tmp_path):
     damaged = bytearray(file.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     file.write_bytes(damaged)
-    message = r"whole/1, .* damaged .*noise: not the numbers that were saved"
+    message = r"whole/1, .* damaged .*noise: the numbers differ from the saved ones"
     with Checkpoints(str(tmp_path / "whole")) as found, pytest.raises(UserError, match=message):
         found.state(1, state)
 
@@ -147,11 +147,11 @@ def test_checkpoints_from_before_a_setting_came_fit_its_default():
 
 def test_a_resumed_run_says_that_another_version_began_it(again, monkeypatch):
     status, err = again("--resume")
-    assert (status, "which may have other" in err) == (0, False)
+    assert (status, "which may differ" in err) == (0, False)
     monkeypatch.setattr(jaxnorm, "__version__", "99.0")
     status, err = again("--resume")
     assert status == 0
-    assert re.search(r"resumed from \S+/3 of jaxnorm \d\S+, which may have other defaults", err)
+    assert re.search(r"resumed from \S+/3 of jaxnorm \d\S+, which may differ in defaults", err)
 
 
 def test_results_are_no_checkpoint(tmp_path, capsys):
@@ -215,7 +215,7 @@ def test_resuming_needs_to_be_asked_for_and_the_same_settings(again, tmp_path):
     status, err = again("--resume", "--width", "5", "--learning-rate", "0.01")
     assert status == 2
     assert err.count("\n") == 1
-    assert "checkpoints/3 is of other settings: learning-rate 0.05 there and 0.01 here; " in err
+    assert "checkpoints/3 has other settings: learning-rate 0.05 there and 0.01 here; " in err
     assert "width 4 there and 5 here." in err
     status, err = again("--resume-from", "1")
     assert status == 2
@@ -250,7 +250,7 @@ def test_a_damaged_checkpoint_is_named_and_another_used_only_if_asked(again, tmp
     status, err = again("--resume")
     assert status == 2
     assert f"cannot read the checkpoint {tmp_path}/checkpoints/3" in err
-    assert "--resume-from 2 takes the one before it" in err
+    assert "--resume-from 2 takes the earlier one" in err
     assert err.count("\n") == 1
     if damage == "truncated":
         status, err = again("--resume-from", "2")
@@ -273,5 +273,5 @@ def test_another_seed_and_other_training_rows_are_refused(again, trained):
     finally:
         path.write_bytes(kept)
     assert status == 2
-    assert re.search(r"checkpoints/3 is of other settings: data \d+ there and \d+ here\. Give", err)
+    assert re.search(r"checkpoints/3 has other settings: data \d+ there and \d+ here\. Give", err)
     assert err.count("\n") == 1
