@@ -1,1 +1,1 @@
-"""Trainings as rows: what each is, where finished ones are kept, how many are done at once."""
+"""Trainings as rows: their specs, the store of finished runs, and their execution."""

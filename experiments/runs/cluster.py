@@ -1,4 +1,4 @@
-"""Runs as tasks of a Ray cluster; one whose node dies goes on from its checkpoint on another."""
+"""Runs as tasks of a Ray cluster; a run whose node dies resumes on another node."""
 
 import os
 import shutil
@@ -17,23 +17,23 @@ from experiments.training.fit import Run
 #: The folder of unfinished runs' checkpoints, beside the store.
 UNFINISHED = "unfinished"
 
-#: How often a run is begun again whose node died, or whose process was killed.
+#: The number of restarts of a run whose node died, or whose process was killed.
 RETRIES = 5
 
 
 def on_ray(
     specs: Sequence[Spec], make: bytes, workers: Workers, folder: Path
 ) -> Iterator[tuple[Spec, Run]]:
-    """Runs as they end; the process that was started writes them, and takes the cluster's logs.
+    """Yields runs as they end on a Ray cluster; this process stores them and shows the logs.
 
     Args:
-        specs: what to train.
-        make: makes what trains a spec, pickled.
-        workers: the cluster's address, and what a run takes of it.
-        folder: for checkpoints, on a disk that all nodes see.
+        specs: the trainings.
+        make: a pickled function that returns the function from a spec to its run.
+        workers: the cluster's address, and the resources of a run.
+        folder: the folder of checkpoints, on a disk that all nodes see.
 
     Raises:
-        UserError: without a cluster, and where a run is lost as often as it may be.
+        UserError: if no cluster answers, or a run is lost after all restarts.
     """
     ray = library("ray", "--ray", "ray", "--jobs needs nothing")
     try:
@@ -55,9 +55,9 @@ def on_ray(
         raise error.cause from None
     except ray.exceptions.RayError as error:
         raise UserError(
-            f"a run was lost {RETRIES + 1} times on the cluster ({type(error).__name__}); what was "
-            "finished is kept, and the call goes on from there: give a run more memory of its own "
-            "by --ray-cpus."
+            f"a run was lost {RETRIES + 1} times on the cluster ({type(error).__name__}); finished "
+            "runs are kept, and the same call goes on from there: give each run more memory by "
+            "--ray-cpus."
         ) from None
     finally:
         for each in running:
@@ -66,7 +66,7 @@ def on_ray(
 
 
 def _train(here: str, make: bytes, spec: Spec, place: Path) -> Run:
-    """What a node does: paths are meant as seen from the folder of the command."""
+    """Trains a spec on a node, with paths relative to the folder of the command."""
     os.chdir(here)
     epochs = dict(spec.changes).get("epochs", spec.config.epochs)
     with keeping(CheckpointSettings(str(place), keep=1, resume=True), {}, epochs) as keeper:

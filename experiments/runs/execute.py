@@ -1,4 +1,4 @@
-"""From specs to finished runs: in this process, in several of the machine, or on a cluster."""
+"""Execution of specs: in this process, in several of this machine, or on a cluster."""
 
 import os
 import pickle
@@ -24,7 +24,7 @@ from experiments.training.processes import writes
 Training = Callable[[Spec, Checkpointer], Run]
 Make = Callable[[], Training]
 
-#: The seconds between two looks: at Ctrl-C, and whether the process that waits still lives.
+#: The seconds between two checks for Ctrl-C, and for the parent process.
 _PULSE = 1.0
 
 
@@ -35,18 +35,18 @@ def execute(
     workers: Workers = HERE,
     say: Say = lambda line: None,
 ) -> Iterator[tuple[Spec, Run]]:
-    """Trains specs and keeps each run as it ends: in their order, or with several jobs in any.
+    """Trains specs and stores each run as it ends: in order, or with several jobs in any order.
 
     Args:
-        specs: what to train, the seeds of one thing after the other.
-        make: makes what trains a spec, once a process; it can be pickled.
-        store: where the runs are kept.
-        workers: how many at once, and where; processes of this machine get their part of the
-            processor's cores, and of the GPUs if CUDA_VISIBLE_DEVICES names them.
-        say: is told of each process that the system kills.
+        specs: the trainings, the seeds of one method after each other.
+        make: returns the function from a spec to its run; called once per process, and picklable.
+        store: the store of the runs.
+        workers: the number of processes, or the cluster; processes of this machine get their share
+            of the processor's cores, and of the GPUs if CUDA_VISIBLE_DEVICES names them.
+        say: receives a line for each process that the system kills.
 
     Raises:
-        UserError: where the last of the processes is killed.
+        UserError: if the last of the processes is killed.
     """
     for spec, run in _trained(specs, make, workers, store, say):
         if writes():
@@ -72,7 +72,7 @@ def _trained(
 def _in_processes(
     waiting: deque[Spec], make: bytes, jobs: int, say: Say
 ) -> Iterator[tuple[Spec, Run]]:
-    """A pool of one process for each job: where one is killed, the others lose nothing."""
+    """Trains in a pool of one process per job, so that a killed process affects no other."""
     from joblib.externals.loky import ProcessPoolExecutor
 
     pools = [
@@ -85,12 +85,12 @@ def _in_processes(
             while waiting and idle:
                 pool, spec = idle.pop(0), waiting.popleft()
                 running[pool.submit(_train, make, spec)] = pool, spec
-            # Not for ever: a Ctrl-C that another thread gets does not wake this one.
+            # With a timeout, because a Ctrl-C in another thread does not wake this one.
             for future in wait(running, _PULSE, FIRST_COMPLETED).done:
                 pool, spec = running.pop(future)
                 if isinstance(future.exception(), BrokenProcessPool):
                     waiting.appendleft(spec)
-                    _tell_of_killed(spec, len(idle) + len(running), say)
+                    _report_killed(spec, len(idle) + len(running), say)
                 else:
                     idle.append(pool)
                     yield spec, future.result()
@@ -99,26 +99,26 @@ def _in_processes(
             pool.shutdown(kill_workers=True)
 
 
-def _tell_of_killed(spec: Spec, left: int, say: Say) -> None:
-    """Tells in one sentence of a process that the system killed; raises where none is left."""
-    killed = f"the process of {spec} was killed, as the system does where memory is short"
+def _report_killed(spec: Spec, left: int, say: Say) -> None:
+    """Reports a process that the system killed; raises UserError if none is left."""
+    killed = f"the process of {spec} was killed, as the system does when memory is short"
     if not left:
         raise UserError(
-            f"{killed}, and it was the last one; what was finished is kept: take fewer --jobs, and "
-            "the call goes on from there."
+            f"{killed}, and it was the last one; finished runs are kept: take fewer --jobs, and "
+            "the same call goes on from there."
         )
     say(f"{killed}; its run begins again, and {left} of the processes of --jobs go on.")
 
 
 def _begin(parent: int, place: int, jobs: int) -> None:
-    """What a process does before its first training."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The process that waits for it ends it.
+    """Prepares a process before its first training."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent process ends it.
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     take_share(place, jobs)
 
 
 def _end_with(parent: int) -> None:
-    """Ends this process after the one that began it, also where that one was killed."""
+    """Ends this process after its parent, even if the parent was killed."""
     while os.getppid() == parent:
         time.sleep(_PULSE)
     os._exit(1)
@@ -130,14 +130,14 @@ def _train(make: bytes, spec: Spec) -> Run:
 
 @lru_cache(maxsize=1)
 def made(make: bytes) -> Training:
-    """What trains, with the programs that it has compiled."""
+    """Returns the function that trains; cached with the programs that it has compiled."""
     training: Training = pickle.loads(make)()
     return training
 
 
 def take_share(place: int, jobs: int) -> None:
-    """Gives this process every ``jobs``-th core and GPU, from ``place`` on; before JAX starts."""
-    # Where there is no such thing as an affinity, the processes share the cores as they come.
+    """Gives this process its share of the cores and GPUs; call it before JAX starts."""
+    # Without affinities (macOS, Windows), the system shares the cores.
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, share(cores, place, jobs))
@@ -146,6 +146,6 @@ def take_share(place: int, jobs: int) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(share(visible.split(","), place, jobs))
 
 
-def share(of: Sequence[Any], place: int, jobs: int) -> list[Any]:
-    """Every ``jobs``-th, from ``place`` on; with fewer than jobs, several processes share one."""
-    return list(of[place::jobs]) or [of[place % len(of)]]
+def share(items: Sequence[Any], place: int, jobs: int) -> list[Any]:
+    """Returns every ``jobs``-th item from ``place`` on; with fewer items than jobs, one each."""
+    return list(items[place::jobs]) or [items[place % len(items)]]

@@ -1,14 +1,14 @@
-"""What is compared, by its name in curves and csv files: its words, unit, and better direction."""
+"""The measures of curves and csv files: their words, units, and better directions."""
 
 import numpy as np
 from jaxtyping import Float
 
 Values = Float[np.ndarray, " pairs"]
 
-#: Those of the last epoch that every run has.
+#: The measures of the last epoch that every run has.
 MEASURES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
 
-#: How some are called; the others by their names.
+#: The words of measures that are not their names.
 _WORDS = {
     "train_loss": "training loss",
     "train_accuracy": "training accuracy",
@@ -18,34 +18,34 @@ _WORDS = {
 
 
 def words(measure: str) -> str:
-    """How it is called."""
+    """Returns the words of a measure."""
     return _WORDS.get(measure, measure.replace("_", " "))
 
 
 def heading(measure: str, as_error: bool = False) -> str:
-    """How it is called above its numbers, with %; an accuracy also as an error."""
+    """Returns the heading of a measure, with % for a fraction; an accuracy also as an error."""
     name = words(measure)
     name = name.replace("accuracy", "error") if as_error else name
     return f"{name}, %" if is_fraction(measure) else name
 
 
 def is_fraction(measure: str) -> bool:
-    """Whether it is shown in percent, and differences of it in points."""
+    """True for measures that are shown in percent, and whose differences are in points."""
     return measure.endswith(("accuracy", "error", "change"))
 
 
 def factor(measure: str) -> float:
-    """From fractions to percent; 1 for what is no fraction."""
+    """Returns 100 for fractions, which are shown in percent, and 1 for other measures."""
     return 100.0 if is_fraction(measure) else 1.0
 
 
 def unit(measure: str) -> str:
-    """That of differences, behind a number."""
+    """Returns the unit of differences, to stand behind a number."""
     others = {"kurtosis": "", "wins": " wins a set"}
     return " points" if is_fraction(measure) else others.get(measure, " nats")
 
 
 def gains(measure: str, ours: Values, theirs: Values) -> Values:
-    """By how much the one side is better than the other, pair by pair, in that unit."""
+    """Returns by how much one side is better than the other, pair by pair, in `unit`."""
     is_higher_better = measure == "wins" or measure.endswith("accuracy")
     return factor(measure) * (ours - theirs if is_higher_better else theirs - ours)

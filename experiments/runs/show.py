@@ -1,4 +1,4 @@
-"""What is in a store, for people: a table on the screen, and a CSV file."""
+"""The runs of a store: a table on the screen, and a csv file."""
 
 from pathlib import Path
 
@@ -10,14 +10,14 @@ from experiments.runs.store import Store
 
 
 def show_runs(folder: Path, csv: Path | None = None) -> None:
-    """Prints a row for all seeds of a method and its settings; writes a row a run.
+    """Prints one row per method and settings, and writes one row per run.
 
     Args:
-        folder: of the store.
-        csv: the file to write; None for none.
+        folder: the folder of the store.
+        csv: the file to write; None to write none.
 
     Raises:
-        UserError: for a folder without runs, and for a damaged store.
+        UserError: for a folder without runs, or a damaged store.
     """
     store = Store(folder)
     rows = store.rows()

@@ -1,4 +1,4 @@
-"""One training, wholly described."""
+"""The spec of one training."""
 
 import hashlib
 import json
@@ -8,9 +8,8 @@ from typing import Any
 
 from experiments.config import Config
 
-#: Settings that change no number: where a training is computed and what it tells meanwhile, and
-#: which trainings a paper's table wants. One that diverged may go on from its last good checkpoint
-#: without the updates that did it.
+#: Settings that change no number: the devices, the reports, and the selection of a paper's cells.
+#: ``nonfinite`` is one, so that a run that diverged may resume without the diverging updates.
 FREE = frozenset(
     {"tensorboard", "nonfinite", "parallel", "mesh", "coordinator", "processes", "process_id"}
     | {"only_rows", "only_columns", "last"}
@@ -22,14 +21,14 @@ Changes = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True)
 class Spec:
-    """What is trained, on what, how, and under which seed.
+    """One training: a method, a seed, data and settings.
 
     Attributes:
-        method: its name.
-        seed: of the split, the initialization, the batches and the noise.
+        method: the name of the method.
+        seed: the seed of the split, the initialization, the batches and the noise.
         config: the settings that several specs share.
-        changes: the settings that this one has for itself, as (field, value).
-        data: what tells the rows from those of another file of the same name.
+        changes: the settings of this spec alone, as (field, value).
+        data: a checksum that tells the rows from those of another file of the same name.
     """
 
     method: str
@@ -43,31 +42,31 @@ class Spec:
 
     @property
     def name(self) -> str:
-        """What the runs under all seeds are called."""
+        """The name that the runs of all seeds share."""
         return name_of(self.method, self.changes)
 
     @property
     def described(self) -> dict[str, Any]:
-        """All that decides the numbers; settings that are left out have no entry."""
+        """All settings that decide the numbers; those that are None have no entry."""
         flags = asdict(self.config) | dict(self.changes)
-        own = {"method": self.method, "seed": self.seed, "data": self.data}
+        identity = {"method": self.method, "seed": self.seed, "data": self.data}
         kept = {name: value for name, value in flags.items() if name not in FREE}
-        return {name: value for name, value in (kept | own).items() if value is not None}
+        return {name: value for name, value in (kept | identity).items() if value is not None}
 
     @property
     def digest(self) -> str:
-        """What names the training in a store: equal where all that decides the numbers is."""
+        """The key of the training in a store: a digest of all settings that decide the numbers."""
         text = json.dumps(self.described, sort_keys=True)
         return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
 
 
 def name_of(method: str, changes: Changes) -> str:
-    """A method with the settings that it has for itself."""
+    """Returns the method's name with the changed settings."""
     return " ".join([method, *(f"{name}={shown(value)}" for name, value in changes)])
 
 
 def shown(value: object) -> str:
-    """A setting; a number in six digits, or in as many as tell it from every other."""
+    """Returns a setting as text; a number in six digits, or in as many as identify it."""
     if not isinstance(value, int | float):
         return str(value)
     short = f"{value:g}"
@@ -75,5 +74,5 @@ def shown(value: object) -> str:
 
 
 def own_settings(changes: Iterable[tuple[tuple[str, float], ...]]) -> tuple[str, ...]:
-    """The fields in which any of several runs differs from the others' settings."""
+    """Returns the names of all changed fields."""
     return tuple(dict.fromkeys(name for each in changes for name, _ in each))

@@ -19,7 +19,7 @@ from experiments.training.history import Epoch
 FILE = "runs.sqlite"
 
 WAY_OUT = (
-    "wanted what an earlier call wrote: remove it, and its runs are trained again, or give another "
+    "wanted a file of an earlier call: remove it, and its runs are trained again, or give another "
     "--out"
 )
 
@@ -29,7 +29,7 @@ _TABLE = (
 )
 _COLUMNS = "digest, spec, results, curve, versions, date"
 
-#: The seconds for which a program waits while another writes.
+#: The seconds that a program waits while another writes.
 _PATIENCE = 60.0
 
 
@@ -37,10 +37,10 @@ class Row(NamedTuple):
     """A finished run.
 
     Attributes:
-        spec: what was trained, as `Spec.described` says it.
-        run: what came of it, without the final state.
-        versions: of the software.
-        date: when it ended, in UTC.
+        spec: the training's `Spec.described`.
+        run: the run, without the final state.
+        versions: the versions of the software.
+        date: the time of its end, in UTC.
     """
 
     spec: dict[str, Any]
@@ -50,7 +50,7 @@ class Row(NamedTuple):
 
 
 class _Results(NamedTuple):
-    """What a run has besides its curve and its scores."""
+    """Results of a run besides its curve and its scores."""
 
     method: str
     seed: int
@@ -62,32 +62,32 @@ class _Results(NamedTuple):
 class Store:
     """The finished runs of a folder.
 
-    A run is written in one transaction: it is there, or not. Each call opens the file for itself.
-    SQLite's log wants a disk of this machine, or one program at a time.
+    A run is written in one transaction. Each call opens the file and closes it. SQLite's log needs
+    a local disk, or one program at a time.
 
     Args:
-        folder: where the file is, or will be.
+        folder: the folder of the file.
     """
 
     def __init__(self, folder: Path):
         self.path = folder / FILE
 
     def find(self, spec: Spec) -> Run | None:
-        """The finished run of a spec; None where it has not ended yet.
+        """Returns the finished run of a spec, or None.
 
         Raises:
             UserError: for a damaged file.
         """
-        found = self._rows("WHERE digest = ?", spec.digest)
-        return found[0].run._replace(changes=spec.changes) if found else None
+        rows = self._rows("WHERE digest = ?", spec.digest)
+        return rows[0].run._replace(changes=spec.changes) if rows else None
 
     def found(self, specs: Iterable[Spec]) -> dict[Spec, Run]:
-        """The finished runs among specs."""
+        """Returns the finished runs among specs."""
         runs = {spec: self.find(spec) for spec in dict.fromkeys(specs)}
         return {spec: run for spec, run in runs.items() if run is not None}
 
     def rows(self) -> list[Row]:
-        """All finished runs, the oldest first.
+        """Returns all finished runs, the oldest first.
 
         Raises:
             UserError: for a damaged file.
@@ -95,10 +95,10 @@ class Store:
         return self._rows("ORDER BY rowid")
 
     def add(self, spec: Spec, run: Run) -> None:
-        """Keeps a finished run, in the place of an earlier one of the same spec.
+        """Stores a finished run, and replaces an earlier one of the same spec.
 
         Raises:
-            UserError: for a damaged file, and for a full disk; the file stays as it was.
+            UserError: for a damaged file, or a full disk; the file is then unchanged.
         """
         values = {name: getattr(run, name) for name in _Results._fields}
         results = json.dumps({**values, "scores": dict(run.scores)})
@@ -133,10 +133,10 @@ class Store:
 
 
 def _row(spec: str, results: str, curve: str, versions: str, date: str) -> Row:
-    """A row as it was before it was written; raises whatever a damaged one makes it."""
-    found = json.loads(results)
-    values = record_of(_Results, {name: found[name] for name in _Results._fields})
-    scores = {name: 0.0 + score for name, score in found["scores"].items()}
+    """Reads a row of the database; a damaged one raises an error of any type."""
+    stored = json.loads(results)
+    values = record_of(_Results, {name: stored[name] for name in _Results._fields})
+    scores = {name: 0.0 + score for name, score in stored["scores"].items()}
     epochs = [Epoch.of_list(epoch) for epoch in json.loads(curve)]
     if not epochs:
         raise ValueError("a run in it has no epoch")
