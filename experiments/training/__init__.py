@@ -1,1 +1,1 @@
-"""Training: one pure step, the ways to run an epoch of them, and the loop over epochs."""
+"""Training: one pure step, the runners of an epoch, and the loop over epochs."""

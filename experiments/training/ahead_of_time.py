@@ -1,4 +1,4 @@
-"""Compilation before the first call, so that no timing ever contains it."""
+"""Compilation before the first call, so that no timing contains it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,11 +7,11 @@ import jax
 
 
 class AheadOfTime:
-    """A jitted function that can be compiled without being called; once for each set of shapes.
+    """A jitted function with explicit compilation, once per set of shapes.
 
     Args:
         function: a pure function of trees of arrays.
-        **options: of `jax.jit`, such as ``donate_argnums``.
+        **options: options of `jax.jit`, such as ``donate_argnums``.
     """
 
     def __init__(self, function: Callable[..., Any], **options: Any):
@@ -20,7 +20,7 @@ class AheadOfTime:
         self._compiled: dict[Any, jax.stages.Compiled] = {}
 
     def compile(self, *args: Any) -> jax.stages.Compiled:
-        """The function compiled for arguments of these shapes and types."""
+        """Returns the function compiled for arguments of these shapes and types."""
         shapes = jax.tree.map(jax.typeof, args)
         leaves, structure = jax.tree.flatten(shapes)
         key = (tuple(leaves), structure)
@@ -29,10 +29,10 @@ class AheadOfTime:
         return self._compiled[key]
 
     def __call__(self, *args: Any) -> Any:
-        """The function's value, compiled first if it is not yet."""
+        """Calls the function, compiled first if needed."""
         return self.compile(*args)(*args)
 
     @property
     def compilations(self) -> int:
-        """How often the function was compiled."""
+        """The number of compilations."""
         return len(self._compiled)

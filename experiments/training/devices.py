@@ -1,4 +1,8 @@
-"""Where the arrays of training are: on one device, or on a mesh of devices of any processes.
+"""Placement of training's arrays: one device, or a mesh of devices of any processes.
+
+`Placement.replicate` places data that every process holds. A pipeline loads its process's
+``own_rows`` of each batch and hands them to ``feed``. A checkpoint is read into
+``state_shardings``.
 
 Data that every process holds enter by ``replicate``; a pipeline loads its process's ``own_rows`` of
 each batch and hands them to ``feed``; a checkpoint is read into ``state_shardings``.
@@ -17,18 +21,18 @@ from jaxtyping import Array, Int, PyTree
 from experiments.config import Entry
 from experiments.errors import UserError, unknown
 
-#: The mesh axes: rows are sharded over the one, units over the other.
+#: The mesh axes: rows are sharded over ``data``, units over ``model``.
 DATA, MODEL = "data", "model"
 
 
 class Placement(NamedTuple):
-    """The devices of a run; every array is put on them, and kept there, by a method of this.
+    """The devices of a run, with methods that place arrays on them.
 
     Without a mesh all methods leave arrays as they are, on the one device.
 
     Attributes:
-        mesh: with the axes ``data`` and ``model``, in this order, or None.
-        entry: how a step runs on it; ``shard_map`` and ``pmap`` shard rows only.
+        mesh: a mesh with the axes ``data`` and ``model``, in this order, or None.
+        entry: the parallelism of a step; ``shard_map`` and ``pmap`` shard rows only.
     """
 
     mesh: Mesh | None = None
@@ -41,11 +45,11 @@ class Placement(NamedTuple):
 
     @property
     def axis_name(self) -> str | None:
-        """The mapped axis that a step is inside of; None under jit, where it sees all rows."""
+        """The mapped axis that a step runs inside of; None under jit, where it sees all rows."""
         return None if self.entry == "jit" else DATA
 
     def replicate(self, tree: PyTree) -> PyTree:
-        """Host arrays that every process holds as a whole, on every device."""
+        """Places host arrays, whole on every process, on every device."""
         if self.mesh is None:
             return jax.device_put(tree)
         everywhere = NamedSharding(self.mesh, P())
@@ -54,25 +58,25 @@ class Placement(NamedTuple):
             lambda x: jax.make_array_from_process_local_data(everywhere, np.asarray(x)), tree
         )
 
-    def own_rows(self, rows: int) -> Int[np.ndarray, " own"]:
-        """Which rows of a batch of so many this process must load."""
+    def own_rows(self, rows: int) -> Int[np.ndarray, " local"]:
+        """Returns the indices of a batch's rows that this process must load."""
         if self.mesh is None:
             return np.arange(rows)
         places = NamedSharding(self.mesh, P(DATA)).addressable_devices_indices_map((rows,))
         return np.unique(np.concatenate([np.arange(rows)[place] for place in places.values()]))
 
-    def feed(self, own: PyTree, rows: int) -> PyTree:
-        """The batch of so many rows of which each process gives its own, as global arrays."""
+    def feed(self, local_rows: PyTree, rows: int) -> PyTree:
+        """Makes a global batch of ``rows`` rows from each process's local_rows rows."""
         if self.mesh is None:
-            return jax.device_put(own)
+            return jax.device_put(local_rows)
         over_data = NamedSharding(self.mesh, P(DATA))
         return jax.tree.map(
             lambda x: jax.make_array_from_process_local_data(over_data, x, (rows, *x.shape[1:])),
-            own,
+            local_rows,
         )
 
     def shard_rows(self, tree: PyTree) -> PyTree:
-        """Inside jit: rows over the data axis; any number that it does not divide, everywhere."""
+        """Shards rows over the data axis, inside jit; an indivisible number stays replicated."""
         if self.mesh is None:
             return tree
         constrained, over_data = jax.lax.with_sharding_constraint, NamedSharding(self.mesh, P(DATA))
@@ -81,11 +85,11 @@ class Placement(NamedTuple):
         )
 
     def state_shardings(self, state: PyTree) -> PyTree:
-        """Where each leaf of a state belongs; of arrays or their shapes, for loading one too.
+        """Returns the sharding of each leaf of a state, of arrays or of shapes.
 
-        The last axis of a leaf is of units, in kernels, scales, what optimizers keep of them and
-        statistics alike, and is sharded over the model axis; where that does not divide it (ten
-        classes on four devices) and in scalars, the leaf is everywhere.
+        The last axis of kernels, scales, optimizer states and statistics is the axis of units, and
+        is sharded over the model axis. Scalars, and leaves that the axis does not divide (ten
+        classes on four devices), are replicated.
         """
         assert self.mesh is not None, "a single device has nothing to shard over"
         mesh, devices = self.mesh, self.mesh.shape[MODEL]
@@ -98,32 +102,32 @@ class Placement(NamedTuple):
         return jax.tree.map(sharding, state)
 
     def keep(self, state: PyTree) -> PyTree:
-        """Inside jit: a state where it belongs, so that the next step finds it there."""
+        """Keeps a state in its shardings, inside jit, so that the next step finds it there."""
         if self.mesh is None:
             return state
         return jax.lax.with_sharding_constraint(state, self.state_shardings(state))
 
 
-#: The default: one device, on which nothing needs to be placed.
+#: The default: one device.
 ONE_DEVICE = Placement()
 
 
 def make_placement(
     entry: Entry = "jit", mesh: str = "", devices: Sequence[jax.Device] | None = None
 ) -> Placement:
-    """The placement on a mesh such as ``data=4,model=2``.
+    """Returns the placement on a mesh such as ``data=4,model=2``.
 
     Args:
-        entry: how steps run on it.
+        entry: the parallelism of steps.
         mesh: sizes by axis, 1 if left out; an empty string puts all devices along ``data``.
-        devices: of all processes; None for all that there are.
+        devices: the devices of all processes; None for all.
 
     Returns:
-        A placement; for jit on one device it has no mesh, as there is nothing to place.
+        A placement, without a mesh for jit on one device.
 
     Raises:
-        UserError: for unknown axes, sizes that are not the number of devices, and a model axis
-            without jit.
+        UserError: for unknown axes, sizes whose product is not the number of devices, or a model
+            axis without jit.
     """
     devices = jax.devices() if devices is None else devices
     sizes = _sizes(mesh) if mesh else {DATA: len(devices)}
@@ -144,7 +148,7 @@ def make_placement(
         )
     if len(devices) == 1 and entry == "jit":
         return Placement()
-    # Explicit axes, the default of make_mesh, would want every array's sharding spelled out.
+    # Explicit axes, the default of make_mesh, would require every array's sharding.
     auto = (AxisType.Auto,) * 2
     return Placement(jax.make_mesh(shape, (DATA, MODEL), auto, devices=devices), entry)
 

@@ -1,4 +1,4 @@
-"""An epoch: the order of its batches, a step of one of them, and what is done between steps."""
+"""An epoch: the order of its batches, its steps, and the refreshes between them."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -31,7 +31,7 @@ IndexedStep = Callable[[TrainState, X, Y, Order, Int[Array, ""]], tuple[TrainSta
 
 
 def steps_per_epoch(rows: int, batch_size: int) -> int:
-    """The number of whole batches in ``rows``."""
+    """Returns the number of whole batches in ``rows``."""
     if not 1 <= batch_size <= rows:
         raise UserError(
             f"the batch size is {batch_size} and there are {rows} training rows; take a "
@@ -41,7 +41,7 @@ def steps_per_epoch(rows: int, batch_size: int) -> int:
 
 
 def batch_order(state: TrainState, rows: int, batch_size: int) -> Order:
-    """A random order of the rows, in batches; the remainder sits this epoch out."""
+    """Draws an order of the rows, in batches; the remainder is left out of this epoch."""
     steps = steps_per_epoch(rows, batch_size)
     order = jax.random.permutation(epoch_keys(state)[0], rows)
     return order[: steps * batch_size].reshape(steps, batch_size)
@@ -50,17 +50,17 @@ def batch_order(state: TrainState, rows: int, batch_size: int) -> Order:
 def batch_of(
     state: TrainState, X: Array, y: Array, index: Int[Array, ""], augment: Augment = unchanged
 ) -> Batch:
-    """The batch of some rows as the network sees it at the step of that index."""
+    """Returns the batch of some rows as the network sees it at the step of that index."""
     key = jax.random.fold_in(epoch_keys(state)[1], index)
     return Batch(augment(key, X), y, row_keys(state, index, len(y)))
 
 
 def make_indexed_step(step: Step, augment: Augment = unchanged) -> IndexedStep:
-    """A step that takes its own batch out of the data, and augments it.
+    """Makes a step that takes its own batch out of the data, and augments it.
 
     Args:
-        step: as `make_step` gives it.
-        augment: what changes the rows of a batch, with a key.
+        step: a step made by `make_step`.
+        augment: ``augment(key, rows)``, the augmentation of a batch.
     """
 
     def indexed_step(
@@ -73,28 +73,28 @@ def make_indexed_step(step: Step, augment: Augment = unchanged) -> IndexedStep:
 
 
 class Refresh(NamedTuple):
-    """What a method does between steps, and not at every one.
+    """A method's computation between steps, once per period.
 
     Attributes:
-        every: the steps between two times; the end of an epoch is one too.
-        run: ``(state, X, y, index) -> state``, after the step of that index; -1 before the first.
+        every: the period in steps; a refresh also ends each epoch.
+        run: ``(state, X, y, index) -> state``, after step ``index``; -1 before the first step.
     """
 
     every: int
     run: Callable[[TrainState, Array, Array, Int[Array, ""]], TrainState]
 
     def is_due(self, index: int | Int[Array, ""], steps: int) -> bool | Bool[Array, ""]:
-        """Whether it follows the step of that index, of so many in an epoch."""
+        """Returns True if a refresh follows the step of that index."""
         return ((index + 1) % self.every == 0) | (index + 1 == steps)
 
     def first(self, state: TrainState, X: Array, y: Array) -> TrainState:
-        """The state at the start of an epoch: the first epoch's begins with a refresh."""
+        """Returns the state at the start of an epoch; the first epoch begins with a refresh."""
         return jax.lax.cond(
             state.epoch == 0, lambda s: self.run(s, X, y, jnp.int32(-1)), lambda s: s, state
         )
 
     def after(self, state: TrainState, X: Array, y: Array, index: Array, steps: int) -> TrainState:
-        """The state after the step of that index, refreshed if it is time."""
+        """Returns the state after the step of that index, refreshed if due."""
         return jax.lax.cond(
             self.is_due(index, steps), lambda s: self.run(s, X, y, index), lambda s: s, state
         )
@@ -103,7 +103,7 @@ class Refresh(NamedTuple):
 def make_refreshes(
     method: Method, context: Context, placement: Placement = ONE_DEVICE
 ) -> tuple[Refresh, ...]:
-    """What the parts of a method do between steps, those of the same period together."""
+    """Makes the refreshes of a method's parts; parts with the same period share one."""
 
     def refresh(every: int, refreshed: Refreshed) -> Refresh:
         def run(state: TrainState, X: Array, y: Array, index: Int[Array, ""]) -> TrainState:
@@ -123,13 +123,13 @@ def make_refreshes(
 
 
 class EpochPlan(NamedTuple):
-    """What an epoch is made of, however it is run.
+    """The functions that make up an epoch, for any runner.
 
     Attributes:
-        step: as `make_step` gives it.
-        batch_size: the rows of one step.
-        augment: what changes the rows of a batch, with a key.
-        refreshes: what is done between steps.
+        step: a step made by `make_step`.
+        batch_size: rows per step.
+        augment: ``augment(key, rows)``, the augmentation of a batch.
+        refreshes: the computations between steps.
         placement: the devices.
     """
 
@@ -141,7 +141,7 @@ class EpochPlan(NamedTuple):
 
 
 def make_epoch(plan: EpochPlan) -> Callable[[TrainState, X, Y], tuple[TrainState, StepMetrics]]:
-    """An epoch ``(state, X, y) -> (state, mean metrics of its steps)`` as one scan.
+    """Makes an epoch ``(state, X, y) -> (state, mean metrics of its steps)`` as one scan.
 
     The metrics are those of the network in training: before each step's update, with its noise and
     its batch statistics, on augmented rows.
@@ -160,7 +160,7 @@ def make_epoch(plan: EpochPlan) -> Callable[[TrainState, X, Y], tuple[TrainState
         for refresh in plan.refreshes:
             state = refresh.first(state, X, y)
         state, metrics = jax.lax.scan(body, state, jnp.arange(len(order)))
-        # The loop may leave the state sharded otherwise than its steps do.
+        # The loop may leave the state in other shardings than its steps do.
         state = plan.placement.keep(state._replace(epoch=state.epoch + 1))
         return state, jax.tree.map(jnp.mean, metrics)
 

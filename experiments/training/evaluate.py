@@ -11,7 +11,7 @@ from experiments.training.devices import ONE_DEVICE, Placement
 from experiments.training.state import Metrics, TrainState
 from experiments.training.step import score
 
-#: The rows that are evaluated at once; it bounds the memory of activations.
+#: The number of rows evaluated at once, which bounds the memory of activations.
 CHUNK = 512
 
 #: ``(state, X, y) -> mean metrics``.
@@ -24,13 +24,13 @@ def make_evaluate(
     chunk: int = CHUNK,
     placement: Placement = ONE_DEVICE,
 ) -> Evaluate:
-    """An evaluation ``(state, X, y) -> mean metrics`` in evaluation mode, without noise.
+    """Makes an evaluation ``(state, X, y) -> mean metrics``, in evaluation mode without noise.
 
     Args:
-        method: what stands around the network.
-        apply: the network, as `jaxnorm.nnx.functionalize` gives it.
-        chunk: the rows evaluated at once.
-        placement: the devices that they are sharded over.
+        method: the method that wraps the network.
+        apply: the network's function, from `jaxnorm.nnx.functionalize`.
+        chunk: the number of rows evaluated at once.
+        placement: the devices over which rows are sharded.
     """
 
     def evaluate(state: TrainState, X: Array, y: Array) -> Metrics:
@@ -49,19 +49,19 @@ def make_evaluate(
 
 
 def evaluated_weights(method: Method, state: TrainState) -> PyTree:
-    """What a trained network computes with in evaluation: without noise."""
+    """Returns the weights of a trained network in evaluation: without noise."""
     return method.weights(method.clean(state.params, state.optimizer_state), state.method_state)
 
 
 def round_up(count: int, unit: int) -> int:
-    """The smallest multiple of ``unit`` that is at least ``count``."""
+    """Returns the smallest multiple of ``unit`` that is at least ``count``."""
     return -(-count // unit) * unit
 
 
 def in_chunks(
     X: Num[Array, "rows *shape"], y: Int[Array, "rows *positions"], chunk: int
 ) -> tuple[Array, Array, Array]:
-    """Rows as (chunks, chunk, ...): X, y, and whether a row is there or only fills the last one."""
+    """Pads and reshapes rows to (chunks, chunk, ...): X, y, and a mask of the real rows."""
     missing = -len(X) % chunk
 
     def fold(rows: Array) -> Array:

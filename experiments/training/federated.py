@@ -1,4 +1,4 @@
-"""Federated averaging: clients of few classes train apart, then their weights are averaged."""
+"""Federated averaging: clients with few classes train separately, then average their weights."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,17 +15,17 @@ from experiments.training.epoch import EpochPlan, batch_of, batch_order, make_ep
 from experiments.training.runners import Scanned
 from experiments.training.state import AnyArray, Batch, StepMetrics, TrainState, is_key, run_keys
 
-#: The pieces of rows, sorted by their labels, that a client has.
+#: The pieces of the rows sorted by label that each client gets.
 PIECES = 2
 
 
 class Federated(Scanned):
-    """An epoch of every client by itself, from the same state, and the mean of what they end with.
+    """A runner that trains every client for an epoch from the same state, and averages the states.
 
     Args:
-        plan: of a client's epoch.
+        plan: the plan of a client's epoch.
         project: puts averaged raw parameters back on the method's set.
-        clients: their number.
+        clients: the number of clients.
     """
 
     def __init__(self, plan: EpochPlan, project: Callable[[PyTree], PyTree], clients: int):
@@ -33,21 +33,21 @@ class Federated(Scanned):
         self._plan, self._clients = plan, clients
 
     def batch(self, state: TrainState, X: AnyArray, y: AnyArray, index: int) -> Batch:
-        """The rows of all clients at that step."""
+        """Returns the rows of all clients at that step."""
         rows = shares(jnp.asarray(y), self._clients, state.seed)
-        own = batch_order(state, rows.shape[1], self._plan.batch_size)[index]
-        taken = rows[:, own].ravel()
-        seen = jax.jit(partial(batch_of, augment=self._plan.augment))
-        return seen(state, X[taken], y[taken], np.int32(index))
+        order = batch_order(state, rows.shape[1], self._plan.batch_size)
+        taken = rows[:, order[index]].ravel()
+        batch = jax.jit(partial(batch_of, augment=self._plan.augment))
+        return batch(state, X[taken], y[taken], np.int32(index))
 
 
 def make_round(
     plan: EpochPlan, project: Callable[[PyTree], PyTree], clients: int
 ) -> Callable[[TrainState, Array, Array], tuple[TrainState, StepMetrics]]:
-    """A round ``(state, X, y) -> (state, mean metrics)`` of federated averaging.
+    """Makes a round ``(state, X, y) -> (state, mean metrics)`` of federated averaging.
 
-    Source: McMahan et al. 2017, algorithm 1, with all clients in every round; momentum and running
-    statistics are averaged as the weights are.
+    Source: McMahan et al. 2017, algorithm 1, with all clients in every round. Momentum and running
+    statistics are averaged too.
     """
     epoch = make_epoch(plan)
 
@@ -62,10 +62,10 @@ def make_round(
 
 def shares(
     labels: Int[Array, " rows"], clients: int, seed: UInt[Array, ""]
-) -> Int[Array, "clients few"]:
-    """Which rows each client has: two pieces of the rows in the order of their labels.
+) -> Int[Array, "clients share"]:
+    """Returns the rows of each client: two pieces of the rows sorted by label.
 
-    So most clients have two classes. Rows that fill no whole piece are nobody's.
+    So most clients have two classes. Rows that fill no whole piece belong to no client.
     """
     size = len(labels) // (PIECES * clients)
     key = jax.random.fold_in(run_keys(seed)[1], clients)
@@ -73,14 +73,14 @@ def shares(
     return jax.random.permutation(key, pieces).reshape(clients, -1)
 
 
-def rows_of_a_client(dataset: Dataset, clients: int) -> int:
-    """How many training rows each client has."""
+def rows_per_client(dataset: Dataset, clients: int) -> int:
+    """Returns the number of training rows of each client."""
     if dataset.stream or dataset.y_train.ndim > 1:
-        raise UserError("--clients wants rows in memory, each with one label.")
+        raise UserError("--clients needs rows in memory, each with one label.")
     return PIECES * (dataset.train_rows // (PIECES * clients))
 
 
 def _mean(leaf: Shaped[Array, "clients *shape"] | Key[Array, "clients *shape"]) -> Array:
-    """Of numbers; counts and keys are the same for every client."""
+    """Averages floating-point numbers over clients; counts and keys are equal on all."""
     floating = not is_key(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating)
     return leaf.mean(0) if floating else leaf[0]

@@ -1,4 +1,4 @@
-"""The loop over epochs, and what it records."""
+"""The loop over epochs, and its record."""
 
 import math
 import statistics
@@ -23,9 +23,9 @@ from jaxnorm import parameter_count
 
 #: The share of a constant guess's loss and of its error above which nothing was learned.
 LEARNED = 0.98
-#: How the outcome of a run begins that was stopped.
+#: The beginning of the outcome of a run that met a number that is not finite.
 DIVERGED = "diverged"
-#: Of a run whose loss and accuracy are no better than those of a constant guess.
+#: The outcome of a run whose loss and accuracy are no better than a constant guess's.
 AT_CHANCE = "at chance"
 
 
@@ -38,15 +38,15 @@ class Run(NamedTuple):
     """One method trained under one seed.
 
     Attributes:
-        method: its name.
-        seed: of the split, the initialization, the batches and the noise.
-        curve: one entry an epoch.
+        method: the name of the method.
+        seed: the seed of the split, the initialization, the batches and the noise.
+        curve: one entry per epoch.
         step_ms: milliseconds per step, compilation and evaluation excluded; the median over epochs.
-        parameters: the number of trainable numbers.
-        state: the final state; None where the run is kept without it.
-        outcome: empty for a run that trained, else in a few words what went wrong.
-        changes: the settings that it has for itself alone, as (field, value).
-        scores: fractions that were measured of the trained network besides, by name.
+        parameters: the number of trainable parameters.
+        state: the final state; None for a stored run.
+        outcome: the failure in a few words; empty for a run that trained.
+        changes: the settings of this run alone, as (field, value).
+        scores: further measures of the trained network, by name; fractions.
     """
 
     method: str
@@ -57,18 +57,18 @@ class Run(NamedTuple):
     state: TrainState | None
     outcome: str = ""
     changes: tuple[tuple[str, float], ...] = ()
-    # Nobody writes into it; a view that forbids it cannot be sent to another process.
+    # Never written to; a MappingProxyType could not be pickled.
     scores: Mapping[str, float] = {}
 
     @property
     def trained(self) -> TrainState:
-        """The final state of a run that has just ended; one that is kept has none."""
+        """The final state of a run that has just ended; a stored run has none."""
         assert self.state is not None, "a kept run has no state: train it again"
         return self.state
 
     @property
     def diverged(self) -> bool:
-        """Whether it met a number that is not finite."""
+        """True if the run met a number that is not finite."""
         return self.outcome.startswith(DIVERGED)
 
 
@@ -81,18 +81,18 @@ def fit(
 ) -> Run:
     """Trains a method under a seed.
 
-    What the host does with an epoch's results, reporting and saving, it does while the device is at
-    the next epoch. Only whether to go on is decided in between.
+    The host reports and saves an epoch's results while the device runs the next epoch. Only the
+    decision to go on is made in between.
 
     Args:
-        trainer: of the method, for the dataset's shapes.
+        trainer: the trainer of the method, for the dataset's shapes.
         dataset: the two splits.
         seed: 0 to 2^32 - 1.
         report: called with each epoch's entry.
-        checkpointer: decides where the run starts, sees the state after each epoch, may end it.
+        checkpointer: gives the initial state, gets the state after each epoch, and may end the run.
 
     Raises:
-        Diverged: if the settings say so, with the step and the layer, when something is not finite.
+        Diverged: with the step and the layer, if ``nonfinite`` is "stop" and a number not finite.
     """
     splits: tuple[Split, Split] = trainer.placement.replicate((dataset[:2], dataset[2:4]))
     train, test = splits
@@ -103,7 +103,7 @@ def fit(
     for entry in history.curve:
         report(entry)
     stops = trainer.config.nonfinite == "stop"
-    # What is saved, or searched for what stops an epoch.
+    # The state to save, or to repeat an epoch from.
     kept, record = copied(state), nothing
     for number in range(len(history.curve) + 1, trainer.config.epochs + 1):
         began = time.perf_counter()
@@ -111,8 +111,8 @@ def fit(
         jax.block_until_ready(trained)
         seconds = time.perf_counter() - began
         watched = trainer.watch(state, trained)
-        found = trained, trainer.evaluate(state, *test), watched[1:], state.skipped
-        trained, tested, (finite, *seen), total = jax.device_get(found)
+        results = trained, trainer.evaluate(state, *test), watched[1:], state.skipped
+        trained, tested, (finite, *norms), total = jax.device_get(results)
         if stops and not finite:
             record()
             where = where_diverged(trainer, kept, train, number, steps)
@@ -120,7 +120,7 @@ def fit(
         kept = watched.kept
         left_out, skipped = int(total) - skipped, int(total)
         *means, gradient = (mean_of_taken(mean, left_out, steps) for mean in trained)
-        entry = Epoch(number, *map(float, (*means, *tested, gradient, *seen)))
+        entry = Epoch(number, *map(float, (*means, *tested, gradient, *norms)))
         history = history.after(entry, seconds)
         signal = checkpointer.signal()
         record = partial(_record, report, checkpointer, kept, history, signal)
@@ -128,29 +128,30 @@ def fit(
             break
     record()
     curve, parameters = list(history.curve), parameter_count(state.params)
-    said = outcome(curve[-1], dataset.y_train)
-    return Run(trainer.method.name, seed, curve, step_ms(history, steps), parameters, state, said)
+    ending = outcome(curve[-1], dataset.y_train)
+    return Run(trainer.method.name, seed, curve, step_ms(history, steps), parameters, state, ending)
 
 
 def step_ms(history: History, steps: int) -> float:
-    """Milliseconds per step, the median over epochs; NaN before the first."""
+    """Returns milliseconds per step, the median over epochs; NaN before the first."""
     return 1e3 * statistics.median(history.seconds) / steps if history.seconds else math.nan
 
 
 def outcome(last: Epoch, labels: Int[np.ndarray, "rows *positions"]) -> str:
-    """What went wrong, if the last epoch shows it: compared with a constant guess.
+    """Returns the failure that the last epoch shows beside a constant guess, or an empty text.
 
-    A loss near the guess's is not enough: small logits have it, and may be right all the same.
+    Small logits have a loss near the guess's and may be right all the same, so accuracy counts too.
+
     """
     shares = np.unique_counts(np.asarray(labels)).counts / np.size(labels)
-    said = outcome_beside(last.train_loss, float(-(shares * np.log(shares)).sum()))
+    ending = outcome_beside(last.train_loss, float(-(shares * np.log(shares)).sum()))
     error = 1 - max(last.train_accuracy, last.test_accuracy)
     learned = error <= LEARNED * (1 - float(shares.max()))
-    return "" if said == AT_CHANCE and learned else said
+    return "" if ending == AT_CHANCE and learned else ending
 
 
 def outcome_beside(loss: float, guess: float) -> str:
-    """The same by the training loss alone, given the loss of a constant guess."""
+    """Returns the failure that the training loss shows beside that of a constant guess."""
     if not math.isfinite(loss):
         return DIVERGED
     return AT_CHANCE if loss > LEARNED * guess else ""
@@ -163,7 +164,7 @@ def _record(
     history: History,
     signal: int,
 ) -> None:
-    """What the host does with an epoch's results."""
+    """Reports and saves an epoch's results."""
     report(history.curve[-1])
     checkpointer.after_epoch(state, history, signal)
 
@@ -171,8 +172,8 @@ def _record(
 def where_diverged(
     trainer: Trainer, before: TrainState, train: Split, number: int, steps: int
 ) -> str:
-    """Runs an epoch again, up to the first step that is not finite, and says where that is."""
-    state, _ = trainer.careful_epoch(before, *train)
+    """Runs an epoch again, up to the first step that is not finite, and names its layer."""
+    state, _ = trainer.guarded_epoch(before, *train)
     index = steps - max(1, int(state.skipped))
     state = state._replace(epoch=state.epoch - 1)
     batch = trainer.epoch.batch(state, *train, index)
@@ -181,9 +182,9 @@ def where_diverged(
 
 
 def start(trainer: Trainer, seed: int, X: Rows) -> TrainState:
-    """The initial state of a run."""
+    """Returns the initial state of a run."""
     try:
         return trainer.init(np.uint32(seed), X)
     except ValueError as error:
-        # The library says in one line which parameter cannot be constrained, and why.
+        # The library names the parameter that cannot be constrained, and the reason.
         raise UserError(f"{trainer.method.name} does not fit this network: {error}") from error

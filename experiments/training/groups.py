@@ -1,4 +1,4 @@
-"""How a batch is divided: over devices, into microbatches, and into the groups that methods see."""
+"""Divisions of a batch: over devices, into microbatches, and into the groups of a method."""
 
 import math
 from typing import NamedTuple
@@ -10,11 +10,11 @@ from experiments.training.devices import Placement
 
 
 class Groups(NamedTuple):
-    """The contiguous parts of what a step sees, each with statistics of its own.
+    """Numbers of contiguous groups of a step's rows, each with its own statistics.
 
     Attributes:
-        batch_norm: the ghost batches of batch normalization.
-        losses: the parts that a loss over samples sees apart.
+        batch_norm: the number of ghost batches of batch normalization.
+        losses: the number of groups for a loss over samples.
     """
 
     batch_norm: int
@@ -22,25 +22,24 @@ class Groups(NamedTuple):
 
 
 def batch_groups(method: Method, config: Config, placement: Placement) -> Groups:
-    """The groups inside a step, which sees a microbatch: all of it under jit, else the device's.
+    """Returns the groups of a step's rows: a microbatch under jit, a device's rows otherwise.
 
-    Under jit, batch normalization is that of the whole batch, on any number of devices. A loss over
-    samples reads rows of every device, if each has enough of them, since rows of one would have to
-    travel. A number of groups above 1 holds for both, and however the step runs.
+    Under jit, batch normalization uses the whole batch, on any number of devices. A loss over
+    samples has one group per device, if each device has enough rows, because the rows of one group
+    would otherwise travel. ``ghost_groups`` above 1 holds for both and for every parallelism.
 
     Args:
-        method: what reads the rows.
-        config: the rows of a step, of all devices, its microbatches, and the parts of a whole
-            microbatch that the user wants apart.
+        method: the method that reads the groups.
+        config: the batch size over all devices, the microbatches, and the user's ghost groups.
         placement: the devices.
 
     Raises:
-        UserError: for a batch that cannot be divided so, with sizes that can.
+        UserError: for an indivisible batch, naming divisible sizes, or groups with too few rows.
     """
     devices, groups = placement.data_devices, config.ghost_groups
     if placement.axis_name is not None and groups > 1 and groups % devices:
         raise UserError(
-            f"--ghost-groups {groups} are not the same number on each of {devices} devices; take a "
+            f"--ghost-groups {groups} cannot be divided over {devices} devices; take a "
             f"multiple of {devices}, or --parallel jit."
         )
     _check_divisible(config.batch_size, config.accumulate * math.lcm(devices, groups))
@@ -56,10 +55,11 @@ def batch_groups(method: Method, config: Config, placement: Placement) -> Groups
 
 
 def as_groups_of_jit(config: AnyConfig, placement: Placement) -> AnyConfig:
-    """With the ghost groups under jit whose batch normalization is that of the run.
+    """Returns the config with the ghost groups that batch normalization has in the run under jit.
 
-    Under shard_map and pmap each device's rows are a group: on other devices a run is another one,
-    unless its groups are as many.
+    Under shard_map and pmap each device's rows are a group, so a run on another number of devices
+    differs unless its ghost groups are as many.
+
     """
     if placement.axis_name is None or config.ghost_groups > 1:
         return config
@@ -67,7 +67,7 @@ def as_groups_of_jit(config: AnyConfig, placement: Placement) -> AnyConfig:
 
 
 def _parts_of_devices(devices: int, most: int) -> int:
-    """A part on each device; or of several together, if one has too few rows for a sample."""
+    """Returns the number of groups: one per device, or per several with too few rows each."""
     return max((n for n in range(1, devices + 1) if devices % n == 0 and n <= most), default=1)
 
 

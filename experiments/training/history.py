@@ -1,4 +1,4 @@
-"""What a run has measured so far; it outlives the process in checkpoints."""
+"""The results of a run so far, which checkpoints keep."""
 
 import math
 from collections.abc import Sequence
@@ -9,18 +9,18 @@ from experiments.training.state import TrainState
 
 
 class Epoch(NamedTuple):
-    """The curves' entry of one epoch.
+    """Results of one epoch.
 
     Attributes:
-        epoch: counted from 1.
-        train_loss: the mean over the epoch's steps, as the network was while it trained.
-        train_accuracy: likewise; a fraction.
-        test_loss: after the epoch, in evaluation mode.
-        test_accuracy: likewise; a fraction.
-        gradient_norm: of the whole gradient, the mean over the epoch's steps.
-        parameter_norm: of all raw parameters, after the epoch.
-        drift: how far constrained kernels are from their set, after the epoch; 0 where nothing is
-            constrained.
+        epoch: the number of the epoch, from 1.
+        train_loss: the mean over the epoch's steps, each before its update.
+        train_accuracy: the mean over the epoch's steps; a fraction.
+        test_loss: the loss after the epoch, in evaluation mode.
+        test_accuracy: the accuracy after the epoch, in evaluation mode; a fraction.
+        gradient_norm: the norm of the whole gradient, the mean over the epoch's steps.
+        parameter_norm: the norm of all raw parameters after the epoch.
+        drift: the distance of constrained kernels from their set after the epoch; 0 if the method
+            constrains nothing.
     """
 
     epoch: int
@@ -34,7 +34,7 @@ class Epoch(NamedTuple):
 
     @classmethod
     def of_list(cls, saved: Sequence[Any]) -> "Epoch":
-        """An entry as JSON has it."""
+        """Makes an entry from a list of JSON's numbers."""
         return record_of(cls, dict(zip(cls._fields, saved, strict=True)))
 
 
@@ -42,24 +42,24 @@ class History(NamedTuple):
     """The finished epochs of a run.
 
     Attributes:
-        curve: one entry an epoch.
-        seconds: what its steps took, evaluation excluded.
+        curve: one entry per epoch.
+        seconds: the seconds of each epoch's steps, evaluation excluded.
     """
 
     curve: tuple[Epoch, ...] = ()
     seconds: tuple[float, ...] = ()
 
     def after(self, entry: Epoch, seconds: float) -> "History":
-        """The history with one more epoch."""
+        """Returns the history with one more epoch."""
         return History((*self.curve, entry), (*self.seconds, seconds))
 
     def to_json(self) -> dict[str, Any]:
-        """Lists of numbers; floats survive exactly."""
+        """Returns lists of numbers; floats survive exactly."""
         return {"curve": [list(entry) for entry in self.curve], "seconds": list(self.seconds)}
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> "History":
-        """The inverse of `to_json`; raises for what no run can have measured."""
+        """Inverts `to_json`; raises for values that no run can have."""
         curve = tuple(Epoch.of_list(entry) for entry in saved["curve"])
         seconds = tuple(0.0 + value for value in saved["seconds"])
         return cls(curve, seconds)
@@ -67,16 +67,16 @@ class History(NamedTuple):
 
 @runtime_checkable
 class Checkpointer(Protocol):
-    """What `fit` tells of a run to whoever keeps its checkpoints."""
+    """The calls of `fit` to the keeper of a run's checkpoints."""
 
     def begin(self, state: TrainState) -> tuple[TrainState, History]:
-        """From the initial state to where the run starts."""
+        """Returns the state and the history that the run starts from."""
 
     def signal(self) -> int:
-        """Called after each epoch; anything but 0 asks the run to end."""
+        """Returns a number after each epoch; any but 0 asks the run to end."""
 
     def after_epoch(self, state: TrainState, history: History, signal: int) -> None:
-        """Called with the state after each epoch and the signal, as a rule during the next one."""
+        """Receives the state after each epoch and the signal, usually during the next epoch."""
 
     def last(self) -> str:
         """Names the newest checkpoint."""
@@ -86,16 +86,16 @@ class NoCheckpoints:
     """A run without checkpoints."""
 
     def begin(self, state: TrainState) -> tuple[TrainState, History]:
-        """The beginning."""
+        """Returns the initial state and an empty history."""
         return state, History()
 
     def signal(self) -> int:
-        """That the run goes on."""
+        """Returns 0: the run goes on."""
         return 0
 
     def after_epoch(self, state: TrainState, history: History, signal: int) -> None:
         """Does nothing."""
 
     def last(self) -> str:
-        """Says that no checkpoint was saved, and which flag saves one."""
+        """Says that no checkpoint was saved, and names the flag that saves them."""
         return "none, since --checkpoint-dir was not given"

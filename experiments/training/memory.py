@@ -1,4 +1,4 @@
-"""Whether a network fits the memory, asked before anything is computed."""
+"""A check, before anything is computed, that a network fits the memory."""
 
 from collections.abc import Callable
 
@@ -10,15 +10,15 @@ from experiments.reading import free_memory, refuse_too_large
 from experiments.training.devices import MODEL, Placement
 from jaxnorm import parameter_count
 
-#: The bytes of each parameter that training holds at least: itself, its gradient, its momentum.
+#: The least bytes per parameter in training: the parameter, its gradient and its momentum.
 BYTES = 3 * 4
 
-#: ``key -> network``, with random parameters, or under `nnx.eval_shape` without.
+#: ``key -> network`` with random parameters.
 MakeNetwork = Callable[[Key[Array, ""]], nnx.Module]
 
 
 def abstract_network(network: MakeNetwork, placement: Placement) -> nnx.Module:
-    """The structure of a network alone, without computing parameters.
+    """Returns the structure of a network, without computing parameters.
 
     Raises:
         UserError: for more parameters than a device can hold.
@@ -36,6 +36,6 @@ def abstract_network(network: MakeNetwork, placement: Placement) -> nnx.Module:
 
 
 def device_memory() -> int:
-    """The bytes of a device of this process; a processor's are the machine's."""
+    """Returns the bytes of memory per device of this process; of the machine for a CPU."""
     statistics = jax.local_devices()[0].memory_stats() or {}
     return statistics.get("bytes_limit", 0) or free_memory()

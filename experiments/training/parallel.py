@@ -1,4 +1,4 @@
-"""A step on several devices: by the compiler (jit), or on each one's rows (shard_map, pmap)."""
+"""A step on several devices: spread by the compiler (jit), or mapped (shard_map, pmap)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,10 +15,10 @@ Step = Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]
 
 
 def parallelize(step: Step, placement: Placement) -> Step:
-    """The same step on global arrays: rows over the devices, the state where it belongs.
+    """Makes a step of global arrays: rows sharded over the devices, the state in its shardings.
 
     Args:
-        step: as `make_step` gives it for the placement's ``axis_name``.
+        step: a step made by `make_step` for the placement's ``axis_name``.
         placement: the devices.
     """
     if placement.mesh is None:
@@ -34,18 +34,18 @@ def parallelize(step: Step, placement: Placement) -> Step:
 
 
 def shard_mapped(step: Step, placement: Placement) -> Step:
-    """The step on each device's own rows and its copy of the state."""
-    # Unchecked: with replication checked, jax.grad inside would already sum over the devices, and
-    # the step's own mean would leave a gradient that is too large by their number.
+    """Runs the step on each device's rows with its copy of the state."""
+    # With check_vma, jax.grad would already sum over the devices, and the step's own mean would
+    # leave a gradient that is too large by their number.
     return jax.shard_map(
         step, mesh=placement.mesh, in_specs=(P(), P(DATA)), out_specs=P(), check_vma=False
     )
 
 
 def pmapped(step: Step, placement: Placement) -> Step:
-    """The step on each device's own rows, which pmap wants along an axis of their own.
+    """Runs the step on each device's rows, split along a leading axis for pmap.
 
-    Legacy: JAX keeps pmap for old code; shard_map does the same and more.
+    Legacy: JAX keeps pmap for old code; shard_map replaces it.
     """
     assert placement.mesh is not None
     count, devices = placement.data_devices, list(placement.mesh.devices.flat)
@@ -58,7 +58,7 @@ def pmapped(step: Step, placement: Placement) -> Step:
 
 
 def average(tree: PyTree, axis_name: str | None) -> PyTree:
-    """The mean over devices of every floating-point leaf, all in one all-reduce.
+    """Averages every floating-point leaf over devices, all in one all-reduce.
 
     Other leaves, such as random counters, are the same on all devices already.
     """
@@ -73,7 +73,7 @@ def average(tree: PyTree, axis_name: str | None) -> PyTree:
 
 
 def own_keys(tree: PyTree, axis_name: str | None) -> PyTree:
-    """The tree with random keys of the device's own: two devices must not drop the same units."""
+    """Makes random keys differ between devices: two devices must not drop the same units."""
     if axis_name is None:
         return tree
     index = jax.lax.axis_index(axis_name)
@@ -81,7 +81,7 @@ def own_keys(tree: PyTree, axis_name: str | None) -> PyTree:
 
 
 def shared_keys(tree: PyTree, kept: PyTree, axis_name: str | None) -> PyTree:
-    """The tree with the keys of ``kept``, as all devices have them; counters tell draws apart."""
+    """Restores the keys of ``kept``, which all devices share; counters tell draws apart."""
     if axis_name is None:
         return tree
     return jax.tree.map(lambda x, old: old if is_key(old) else x, tree, kept)

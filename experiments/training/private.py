@@ -1,4 +1,4 @@
-"""Differentially private training: gradients of single rows, clipped, added up, and noisy."""
+"""Differentially private training: gradients of single rows, clipped, summed, and noisy."""
 
 from functools import lru_cache, partial
 from typing import Any
@@ -21,12 +21,12 @@ from experiments.training.state import Batch, Metrics, TrainState
 LARGEST_NORM = 1.0
 
 
-def of_single_rows(measure: Any) -> Any:
-    """What ``measure`` finds of each row by itself: stacked gradients, and the mean metrics.
+def per_row(measure: Any) -> Any:
+    """Maps ``measure`` over single rows: stacked gradients, and the mean metrics.
 
     Args:
-        measure: ``(state, batch) -> (model state, (gradient, metrics))``, of a model that keeps
-            nothing beside its parameters.
+        measure: ``(state, batch) -> (model state, (gradient, metrics))``, of a model without state
+            beside its parameters.
     """
 
     def each(state: TrainState, batch: Batch) -> tuple[PyTree, tuple[PyTree, Metrics]]:
@@ -40,18 +40,18 @@ def of_single_rows(measure: Any) -> Any:
 def private_optimizer(
     optimizer: Optimizer, epsilon: float, share: float, steps: int, rows: int, seed: Any
 ) -> Optimizer:
-    """An optimizer of the gradients of single rows (Abadi et al. 2016, algorithm 1).
+    """Makes an optimizer of the gradients of single rows (Abadi et al. 2016, algorithm 1).
 
-    Each gradient is clipped, and their mean gets Gaussian noise. Whatever ``optimizer`` makes of
-    it, projections included, costs no privacy.
+    Each gradient is clipped, and their mean gets Gaussian noise. Later transformations by
+    ``optimizer``, projections included, cost no privacy.
 
     Args:
-        optimizer: of their mean.
-        epsilon: of the whole training.
-        share: of the training rows in a batch.
-        steps: of the whole training.
-        rows: for training; delta is a tenth of a row's share of them.
-        seed: of the noise.
+        optimizer: the optimizer of the noisy mean.
+        epsilon: the privacy budget of the whole training.
+        share: the share of the training rows in a batch.
+        steps: the steps of the whole training.
+        rows: the number of training rows; delta is 0.1 / rows.
+        seed: the seed of the noise.
     """
     noise = noise_multiplier(epsilon, 0.1 / rows, share, steps)
     private = optax.contrib.differentially_private_aggregate(
@@ -62,11 +62,11 @@ def private_optimizer(
 
 @lru_cache
 def noise_multiplier(epsilon: float, delta: float, share: float, steps: int) -> float:
-    """The noise's standard deviation over the largest norm: the least for the privacy wanted.
+    """Returns the least noise for (epsilon, delta): its deviation over the clipping norm.
 
-    Accounted for by Rényi divergences, and as is usual as if each row were drawn on its own for
-    each batch (Poisson), while batches are parts of a random order. The moments by which inputs
-    are standardized count as public.
+    Privacy is accounted for by Rényi divergences. As is usual, the accountant assumes that each
+    batch draws rows independently (Poisson), although batches are parts of a random order. The
+    moments that standardize inputs count as public.
     """
     dp = library("dp_accounting", "--epsilon", "private", "other training needs nothing")
     rdp = library("dp_accounting.rdp", "--epsilon", "private", "other training needs nothing")
@@ -80,10 +80,11 @@ def noise_multiplier(epsilon: float, delta: float, share: float, steps: int) -> 
 
 
 def check_private(method: Method, context: Context, config: Config, placement: Placement) -> None:
-    """Raises UserError for a method or a setting under which a row touches more than its gradient.
+    """Raises UserError for a method or setting in which a row affects more than its gradient.
 
-    Batch normalization and its relatives give each row an output that depends on the other rows,
-    and a gradient of a row by itself is not theirs.
+    Batch normalization and its relatives let the output of each row depend on other rows, so that
+    they have no gradient of a single row.
+
     """
     if config.epsilon is None:
         return
@@ -91,7 +92,7 @@ def check_private(method: Method, context: Context, config: Config, placement: P
     if jax.tree.leaves(context.functional.state):
         why = "its network keeps statistics, or draws, beside its parameters"
     elif any(part.rows_of_a_group or part.refresh_every for part in parts):
-        why = "it looks at several rows at once"
+        why = "it depends on several rows at once"
     elif method.get(Initialized) is not None:
         why = "its initialization is fitted to training rows"
     elif placement.axis_name is not None or config.accumulate > 1:
@@ -100,6 +101,6 @@ def check_private(method: Method, context: Context, config: Config, placement: P
         return
     raise UserError(
         f"--epsilon is differentially private training, of the gradients of single rows, and "
-        f"{method.name} cannot be trained so: {why}. Wanted a method whose rows do not see each "
-        "other, such as none, gn, ln, cwo or normprop."
+        f"{method.name} cannot be trained so: {why}. Wanted a method without dependence between "
+        "rows, such as none, gn, ln, cwo or normprop."
     )

@@ -1,4 +1,4 @@
-"""Several processes, one on each host, as one run."""
+"""Several processes, one per host, as one run."""
 
 import os
 from collections.abc import Mapping
@@ -7,27 +7,27 @@ import jax
 
 from experiments.errors import UserError
 
-#: What a cluster tells its processes: SLURM's tasks of a step, and a TPU pod's hosts.
+#: Environment variables of clusters: the tasks of a SLURM step, and the hosts of a TPU pod.
 SLURM_TASKS, TPU_HOSTS = "SLURM_STEP_NUM_TASKS", "TPU_WORKER_HOSTNAMES"
 
 
 def join(
     coordinator: str = "", processes: int | None = None, process_id: int | None = None
 ) -> None:
-    """Makes this process one of several; to be called before anything else of JAX.
+    """Makes this process one of several; call it before anything else of JAX.
 
-    On SLURM (``srun -n N``) and TPU pods without arguments; also where JAX finds the others by
-    itself and the environment does not say so, with ``coordinator="auto"``.
+    Without arguments it joins the processes of SLURM (``srun -n N``) or of a TPU pod. With
+    ``coordinator="auto"`` JAX finds the processes.
 
     Args:
-        coordinator: HOST:PORT of process 0, the same for all; "auto"; or nothing.
-        processes: how many there are.
-        process_id: which one this is.
+        coordinator: HOST:PORT of process 0, the same for all; "auto"; or empty.
+        processes: the number of processes.
+        process_id: the index of this process.
 
     Raises:
         UserError: for some of the three arguments without the others.
     """
-    if coordinator == "auto" or (not coordinator and is_of_a_cluster(os.environ)):
+    if coordinator == "auto" or (not coordinator and is_in_cluster(os.environ)):
         jax.distributed.initialize()
         return
     if not coordinator and processes is None and process_id is None:
@@ -41,12 +41,12 @@ def join(
     jax.distributed.initialize(coordinator, processes, process_id)
 
 
-def is_of_a_cluster(environment: Mapping[str, str]) -> bool:
-    """Whether the environment is that of one process of several."""
+def is_in_cluster(environment: Mapping[str, str]) -> bool:
+    """Returns True if the environment is that of one process of several."""
     tasks, hosts = environment.get(SLURM_TASKS, "1"), environment.get(TPU_HOSTS, "")
     return int(tasks) > 1 or "," in hosts
 
 
 def writes() -> bool:
-    """Whether this process writes files and tables: one of all does."""
+    """Returns True in the one process that writes files and tables."""
     return jax.process_index() == 0

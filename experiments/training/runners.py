@@ -1,4 +1,4 @@
-"""The ways to run an epoch: as one compiled scan, or as calls of one compiled step."""
+"""Runners of an epoch: one compiled scan, or calls of one compiled step."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -18,48 +18,49 @@ from experiments.training.epoch import (
 )
 from experiments.training.state import AnyArray, Batch, StepMetrics, TrainState
 
-#: How many steps the device is given before the host turns to something else: enough to be busy for
-#: a while, and fewer than JAX lets be under way.
+#: The number of steps dispatched before the host turns to other work: enough to keep the device
+#: busy, and fewer than JAX keeps in flight.
 STEPS_AHEAD = 8
 
-#: What a step is given beside the state and its index.
+#: The arguments of a step between its state and its index.
 Rows = tuple[AnyArray, ...]
 
 
 def nothing() -> None:
-    """What the host does while the device computes, if there is nothing to do."""
+    """Does nothing: the host's work during an epoch by default."""
 
 
 class Scanned(AheadOfTime):
-    """An epoch as one compiled scan, which the host does not wait for."""
+    """A runner of an epoch as one compiled scan."""
 
     def __init__(self, plan: EpochPlan):
-        # The old state's memory becomes the new one's.
+
         super().__init__(make_epoch(plan), donate_argnums=0)
         self._plan = plan
 
     def __call__(
         self, state: TrainState, X: AnyArray, y: AnyArray, meanwhile: Callable[[], None] = nothing
     ) -> tuple[TrainState, StepMetrics]:
-        """The state after the epoch, and the mean metrics of its steps.
+        """Returns the state after the epoch, and the mean metrics of its steps.
 
-        The state is consumed; ``meanwhile`` is called once, when the device is at work.
+        The state is consumed; ``meanwhile`` is called once, while the device computes.
+
         """
         result: tuple[TrainState, StepMetrics] = super().__call__(state, X, y)
         meanwhile()
         return result
 
     def batch(self, state: TrainState, X: AnyArray, y: AnyArray, index: int) -> Batch:
-        """The batch of a step of the epoch that the state begins, as the network sees it."""
+        """Returns a step's batch, in the epoch that the state begins, as the network sees it."""
         return Stepwise(self._plan).batch(state, X, y, index)
 
 
 class Stepwise:
-    """The same function as `Scanned`, as calls of one compiled step.
+    """A runner of an epoch as calls of one compiled step.
 
-    XLA on the CPU computes the gradients of convolutions inside a loop 10 to 50 times slower than
-    outside (https://github.com/jax-ml/jax/issues/12868), which is far more than a call costs. The
-    step and the refreshes are compiled each on its own.
+    XLA computes the gradients of convolutions on the CPU 10 to 50 times slower inside a loop than
+    outside (https://github.com/jax-ml/jax/issues/12868), far more than a call costs. The step and
+    each refresh are compiled separately.
     """
 
     def __init__(self, plan: EpochPlan):
@@ -67,7 +68,7 @@ class Stepwise:
         self._order = AheadOfTime(lambda state, X: batch_order(state, len(X), plan.batch_size))
 
         def indexed_step(state: TrainState, *rows: AnyArray) -> tuple[TrainState, StepMetrics]:
-            return plan.step(state, self._seen(state, *rows))
+            return plan.step(state, self._network_batch(state, *rows))
 
         self._step = AheadOfTime(indexed_step, donate_argnums=0)
         self._refreshes = [
@@ -83,7 +84,7 @@ class Stepwise:
     def __call__(
         self, state: TrainState, X: AnyArray, y: AnyArray, meanwhile: Callable[[], None] = nothing
     ) -> tuple[TrainState, StepMetrics]:
-        """The state after the epoch, and the mean metrics of its steps, which are fetched once."""
+        """Returns the state after the epoch, and the mean metrics of its steps, fetched once."""
         collected: list[StepMetrics] = []
         batches, steps = self._batches(state, X, y), self._steps(X)
         for _, run in self._refreshes if int(state.epoch) == 0 else []:
@@ -100,38 +101,38 @@ class Stepwise:
         return state._replace(epoch=state.epoch + 1), means
 
     def batch(self, state: TrainState, X: AnyArray, y: AnyArray, index: int) -> Batch:
-        """The batch of a step, as the network sees it."""
+        """Returns the batch of a step, as the network sees it."""
         rows = next(itertools.islice(self._batches(state, X, y), index, None))
-        return jax.jit(self._seen)(state, *rows, np.int32(index))
+        return jax.jit(self._network_batch)(state, *rows, np.int32(index))
 
     @property
     def compilations(self) -> int:
-        """How often the step was compiled."""
+        """The number of compilations of the step."""
         return self._step.compilations
 
     def _steps(self, X: AnyArray) -> int:
         return steps_per_epoch(len(X), self._plan.batch_size)
 
     def _batches(self, state: TrainState, X: AnyArray, y: AnyArray) -> Iterator[Rows]:
-        """What each step is given beside the state and its index."""
+        """Yields the arguments of each step between its state and its index."""
         return itertools.repeat((X, y, self._order(state, X)), self._steps(X))
 
     def _example(self, state: TrainState, X: AnyArray, y: AnyArray) -> Rows:
-        """One of these, to compile for."""
+        """Returns the arguments of one step, to compile for."""
         return next(self._batches(state, X, y))
 
-    def _seen(self, state: TrainState, *rows: Any) -> Batch:
-        """Of what a step is given, with its index, the batch as the network sees it."""
+    def _network_batch(self, state: TrainState, *rows: Any) -> Batch:
+        """Returns the batch of a step as the network sees it, from the step's arguments."""
         X, y, order, index = rows
-        own = order[index]
-        return batch_of(state, X[own], y[own], index, self._plan.augment)
+        taken = order[index]
+        return batch_of(state, X[taken], y[taken], index, self._plan.augment)
 
 
-#: What runs an epoch.
+#: A runner of epochs.
 Runner = Scanned | Stepwise
 
 
 def loops_are_slow(model: nnx.Module) -> bool:
-    """Whether an epoch of this network should not be one compiled loop on this machine."""
+    """Returns True if this machine runs the network faster step by step than in a compiled loop."""
     has_convolution = any(isinstance(module, nnx.Conv) for _, module in nnx.iter_modules(model))
     return has_convolution and jax.default_backend() == "cpu"

@@ -1,4 +1,4 @@
-"""What training carries from step to step, what a step sees and measures, and the keys of a run."""
+"""The records of training: state, batch and metrics; and the random keys of a run."""
 
 from typing import NamedTuple
 
@@ -7,21 +7,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, Num, PyTree, UInt
 
-#: What a compiled function takes: it puts NumPy's arrays on the device itself.
+#: Arguments of a compiled function, which moves NumPy arrays to the device itself.
 AnyArray = Array | np.ndarray
 
 
 class TrainState(NamedTuple):
-    """Everything that one step changes; arrays only, so that any checkpoint library can keep it.
+    """State of training: everything that a step changes, as arrays.
 
     Attributes:
         params: the raw parameters, reparametrization nodes and their noise included.
         model_state: the network's other variables: running statistics, random state.
-        optimizer_state: the optimizer's.
-        method_state: what the method's parts carry, by their names.
-        seed: of the run; with ``epoch`` it determines every batch.
+        optimizer_state: the optimizer's state.
+        method_state: the states of the method's parts, by name.
+        seed: the seed of the run; with ``epoch`` it determines every batch.
         epoch: the number of finished epochs.
-        skipped: the updates that were left out because something was not finite.
+        skipped: the number of updates skipped because a number was not finite.
     """
 
     params: PyTree
@@ -34,12 +34,12 @@ class TrainState(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The rows of a step.
+    """Rows of one step.
 
     Attributes:
-        X: as the network sees them.
+        X: the rows as the network sees them.
         y: their labels.
-        keys: one for each row, for what a method draws for each sample.
+        keys: one random key per row, for draws per sample.
     """
 
     X: Num[Array, "rows *shape"]
@@ -48,14 +48,14 @@ class Batch(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """Means over samples: cross-entropy in nats, and the fraction that is classified correctly."""
+    """Means over samples: cross-entropy in nats, and the fraction classified correctly."""
 
     loss: Float[Array, "..."]
     accuracy: Float[Array, "..."]
 
 
 class StepMetrics(NamedTuple):
-    """What a step measures: the metrics of its batch, and the norm of the whole gradient."""
+    """Metrics of a step's batch, and the norm of the whole gradient."""
 
     loss: Float[Array, ""]
     accuracy: Float[Array, ""]
@@ -63,26 +63,26 @@ class StepMetrics(NamedTuple):
 
 
 def run_keys(seed: UInt[Array, ""]) -> Key[Array, "4"]:
-    """The independent keys of a run: initialization, batches, noise, probes."""
+    """Returns the independent keys of a run: initialization, batches, noise, probes."""
     return jax.random.split(jax.random.key(seed), 4)
 
 
 def epoch_keys(state: TrainState) -> Key[Array, "2"]:
-    """The keys of the coming epoch: of its order, and of its augmentation."""
+    """Returns the keys of the coming epoch: for its order, and for its augmentation."""
     return jax.random.split(jax.random.fold_in(run_keys(state.seed)[1], state.epoch))
 
 
 def row_keys(state: TrainState, index: Int[Array, ""], rows: int) -> Key[Array, " rows"]:
-    """A key for each row of a batch of the coming epoch, for what is drawn for each sample."""
+    """Returns one key per row of a batch of the coming epoch, for draws per sample."""
     key = jax.random.fold_in(jax.random.fold_in(run_keys(state.seed)[2], state.epoch), index)
     return jax.random.split(key, rows)
 
 
 def probe_key(state: TrainState, index: Int[Array, ""]) -> Key[Array, ""]:
-    """The key of what is drawn after the step of that index of the coming epoch."""
+    """Returns the key for draws after the step of that index of the coming epoch."""
     return jax.random.fold_in(jax.random.fold_in(run_keys(state.seed)[3], state.epoch), index)
 
 
 def is_key(leaf: Array) -> bool:
-    """Whether a leaf holds random keys."""
+    """Returns True if a leaf holds random keys."""
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)

@@ -1,4 +1,4 @@
-"""One step of training, from a batch to the updated parameters, as a pure function."""
+"""One training step, from a batch to the updated parameters, as a pure function."""
 
 from collections.abc import Callable
 
@@ -11,12 +11,12 @@ from jaxtyping import Array, Float, Int, PyTree, Shaped
 from experiments.methods.method import Method
 from experiments.methods.part import Context, Optimizer, Output
 from experiments.training.parallel import average, own_keys, shared_keys
-from experiments.training.private import of_single_rows
+from experiments.training.private import per_row
 from experiments.training.state import Batch, Metrics, StepMetrics, TrainState
 
 Step = Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]
 
-#: ``(state, batch) -> (new model state, what is averaged over batches)``.
+#: ``(state, batch) -> (new model state, tree to average over batches)``.
 Measure = Callable[[TrainState, Batch], tuple[PyTree, PyTree]]
 
 
@@ -30,30 +30,30 @@ def make_step(
     dtype: DTypeLike = jnp.float32,
     private: bool = False,
 ) -> Step:
-    """A step ``(state, batch) -> (state, metrics of the batch)``.
+    """Makes a step ``(state, batch) -> (state, metrics of the batch)``.
 
     Args:
-        method: what stands around the network.
-        context: the network, and what the method was made for.
+        method: the method that wraps the network.
+        context: the network and its layouts.
         optimizer: an optax optimizer, the method's edits included.
         axis_name: the mapped axis under shard_map and pmap, where the rows are the device's own;
-            what devices find is averaged over it. None under jit, however arrays are sharded.
+            gradients and metrics are averaged over it. None under jit.
         accumulate: the microbatches whose gradients are averaged before the update.
-        dtype: of weights and activations in the network; parameters, the optimizer, statistics and
-            losses are float32.
-        private: whether the optimizer takes the gradients of single rows, stacked.
+        dtype: the type of weights and activations in the network; parameters, the optimizer,
+            statistics and losses are float32.
+        private: if True, the optimizer takes the stacked gradients of single rows.
     """
 
     def loss_of(
         raw: PyTree, state: TrainState, batch: Batch
     ) -> tuple[Float[Array, ""], tuple[PyTree, Metrics]]:
         def network(weights: PyTree, X: Array) -> Output:
-            found = context.functional.apply(weights, state.model_state, X, train=True)
-            return Output(*found, loss=jnp.float32(0))
+            result = context.functional.apply(weights, state.model_state, X, train=True)
+            return Output(*result, loss=jnp.float32(0))
 
         weights = method.weights(raw, state.method_state)
         weights = jax.tree.map(lambda x: x.astype(dtype), weights)
-        # Tokens stay numbers of characters.
+        # Tokens stay integers.
         X = batch.X.astype(dtype) if jnp.issubdtype(batch.X.dtype, jnp.floating) else batch.X
         forward = method.forward(network, raw, state.method_state, batch.keys, context)
         output = forward(weights, X)
@@ -66,12 +66,11 @@ def make_step(
         )
         return model_state, (gradient, metrics)
 
-    find = of_single_rows(measure) if private else measure
+    measured = accumulated(per_row(measure) if private else measure, accumulate)
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
-        own = state._replace(model_state=own_keys(state.model_state, axis_name))
-        found = average(accumulated(find, accumulate)(own, batch), axis_name)
-        model_state, (gradient, metrics) = found
+        local = state._replace(model_state=own_keys(state.model_state, axis_name))
+        model_state, (gradient, metrics) = average(measured(local, batch), axis_name)
         updates, optimizer_state = optimizer.update(gradient, state.optimizer_state, state.params)
         params = optax.apply_updates(state.params, updates)
         state = state._replace(
@@ -88,9 +87,10 @@ def make_step(
 def score(
     logits: Float[Array, "rows *positions classes"], labels: Int[Array, "rows *positions"]
 ) -> Metrics:
-    """Each row's cross-entropy, and 1 where the largest logit is the label's, else 0.
+    """Returns each row's cross-entropy, and 1 if the largest logit is the label's, else 0.
 
-    Of rows with a label at each position the means over positions.
+    Rows with a label at each position get the means over positions.
+
     """
     loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
     right = (logits.argmax(-1) == labels).astype(jnp.float32)
@@ -98,13 +98,13 @@ def score(
 
 
 def accumulated(measure: Measure, count: int) -> Measure:
-    """The mean of what ``measure`` finds on ``count`` microbatches; the model state goes along.
+    """Averages ``measure`` over ``count`` microbatches, and threads the model state through them.
 
     The optimizer sees one gradient, so its schedule and the noise count whole batches.
 
     Args:
         measure: a pure function with a mean over rows as its second result.
-        count: the microbatches of a batch, which it divides.
+        count: the number of microbatches, a divisor of the batch size.
     """
     if count == 1:
         return measure
@@ -116,8 +116,8 @@ def accumulated(measure: Measure, count: int) -> Measure:
 
         def add(carry: tuple[PyTree, PyTree], part: Batch) -> tuple[tuple[PyTree, PyTree], None]:
             model_state, total = carry
-            model_state, found = measure(state._replace(model_state=model_state), part)
-            return (model_state, jax.tree.map(jnp.add, total, found)), None
+            model_state, measured = measure(state._replace(model_state=model_state), part)
+            return (model_state, jax.tree.map(jnp.add, total, measured)), None
 
         (model_state, total), _ = jax.lax.scan(add, (state.model_state, zeros), parts)
         return model_state, jax.tree.map(lambda x: x / count, total)
@@ -127,10 +127,11 @@ def accumulated(measure: Measure, count: int) -> Measure:
 
 def microbatches(
     rows: Shaped[Array, "rows *shape"], count: int
-) -> Shaped[Array, "{count} few *shape"]:
-    """Every count-th row, and the next ones: of each device's rows the same share in every part.
+) -> Shaped[Array, "{count} part *shape"]:
+    """Splits rows into ``count`` parts of every count-th row: each device's rows go evenly to all.
 
     So the parts are the same on any number of devices, and no row changes its device.
+
     """
     parts = rows.reshape(len(rows) // count, count, *rows.shape[1:])
     return jnp.moveaxis(parts, 1, 0)

@@ -1,4 +1,4 @@
-"""An epoch and an evaluation over rows that are read while they are used."""
+"""An epoch and an evaluation over rows that are read while the device computes."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,11 +18,11 @@ from experiments.training.state import AnyArray, Batch, Metrics, TrainState
 
 
 class Streamed(Stepwise):
-    """An epoch ``(state, X, y) -> (state, mean metrics)``; X and y are a sample, for refreshes.
+    """A runner of an epoch over a stream; X and y are a sample, for refreshes.
 
     Args:
-        plan: what it is made of.
-        dataset: with a stream.
+        plan: the plan of the epoch.
+        dataset: a dataset with a stream.
     """
 
     def __init__(self, plan: EpochPlan, dataset: Dataset):
@@ -45,18 +45,18 @@ class Streamed(Stepwise):
         rows: Rows = place.feed(self._dataset.stream.train[place.own_rows(size)], size)
         return rows
 
-    def _seen(self, state: TrainState, *rows: Any) -> Batch:
-        """Rows come as they are stored: less to send, and standardized where they arrive."""
+    def _network_batch(self, state: TrainState, *rows: Any) -> Batch:
+        """Standardizes stored rows on the device, because stored rows are smaller to send."""
         X, y, index = rows
         return batch_of(state, standardized(self._dataset, X), y, index, self._plan.augment)
 
 
 class StreamedEvaluation:
-    """An evaluation ``(state, X, y) -> mean metrics`` of all test rows; X and y are not read.
+    """An evaluation ``(state, X, y) -> mean metrics`` of all test rows; X and y are ignored.
 
     Args:
         evaluate: ``(state, X, y) -> mean metrics`` of rows on the device.
-        dataset: with a stream.
+        dataset: a dataset with a stream.
         placement: the devices.
     """
 
@@ -67,16 +67,16 @@ class StreamedEvaluation:
         )
 
     def __call__(self, state: TrainState, X: AnyArray, y: AnyArray) -> Metrics:
-        """The means over the test rows."""
+        """Returns the means over the test rows."""
         batches = self._dataset.stream.test_batches(CHUNK, self._placement.replicate)
-        found = [(len(y), self._evaluate(state, X, y)) for X, y in batches]
-        sizes, means = zip(*jax.device_get(found), strict=True)
+        results = [(len(y), self._evaluate(state, X, y)) for X, y in batches]
+        sizes, means = zip(*jax.device_get(results), strict=True)
         return jax.tree.map(lambda *each: np.average(each, weights=sizes), *means)
 
 
 def standardized(dataset: Dataset, X: Array) -> Array:
-    """Rows as they are stored, with the mean and deviation of the dataset's sample taken out."""
+    """Standardizes stored rows by the mean and the deviation of the dataset's sample."""
     axes = tuple(range(X.ndim - 1))
-    of_sample: tuple[Any, Any] = dataset.mean, dataset.scale
-    mean, scale = (jnp.expand_dims(each, axes) for each in of_sample)
+    moments: tuple[Any, Any] = dataset.mean, dataset.scale
+    mean, scale = (jnp.expand_dims(each, axes) for each in moments)
     return (X.astype(jnp.float32) - mean) / scale

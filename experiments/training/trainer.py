@@ -1,4 +1,4 @@
-"""A method on a network and a dataset's shape, as compiled functions."""
+"""The trainer of a method on a network and a dataset's shape: its compiled functions."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,7 +22,7 @@ from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.devices import ONE_DEVICE, Placement
 from experiments.training.epoch import EpochPlan, make_refreshes, steps_per_epoch
 from experiments.training.evaluate import make_evaluate
-from experiments.training.federated import Federated, rows_of_a_client
+from experiments.training.federated import Federated, rows_per_client
 from experiments.training.groups import batch_groups
 from experiments.training.memory import MakeNetwork, abstract_network
 from experiments.training.nonfinite import guarded
@@ -41,17 +41,17 @@ SeededOptimizer = Callable[[int | UInt[Array, ""]], Optimizer]
 
 
 class Trainer(NamedTuple):
-    """The functions that train one method; they serve every seed, compiled once.
+    """The functions that train one method; compiled once, they serve every seed.
 
     Attributes:
-        method: what is trained.
-        config: what it shares with the others.
-        context: what the method was made for.
+        method: the method.
+        config: the settings.
+        context: the network and its layouts.
         network: ``key -> network``.
-        plan: what every epoch is made of, pure and not compiled.
+        plan: the pure functions that make up an epoch.
         init: ``(seed (uint32), X) -> TrainState``.
         epoch: ``(state, X, y) -> (state, metrics)``; it consumes the state.
-        careful_epoch: the same, up to the first step that is not finite.
+        guarded_epoch: an epoch that stops changing the state at the first step that is not finite.
         evaluate: ``(state, X, y) -> metrics``.
         watch: ``(state, metrics of its epoch) -> Watched``, in one call.
     """
@@ -63,13 +63,13 @@ class Trainer(NamedTuple):
     plan: EpochPlan
     init: AheadOfTime
     epoch: Runner
-    careful_epoch: Runner
+    guarded_epoch: Runner
     evaluate: AheadOfTime | StreamedEvaluation
     watch: AheadOfTime
 
     @property
     def layout(self) -> Layout:
-        """The kernels that the method constrains."""
+        """The layout of the kernels that the method constrains."""
         return self.context.layout
 
     @property
@@ -79,14 +79,14 @@ class Trainer(NamedTuple):
 
     @property
     def step(self) -> Step:
-        """``(state, batch) -> (state, metrics)``."""
+        """The step ``(state, batch) -> (state, metrics)``."""
         return self.plan.step
 
 
 def make_trainer(
     method: Method, config: Config, dataset: Dataset, placement: Placement = ONE_DEVICE
 ) -> Trainer:
-    """The trainer of a method for datasets of the same shapes as ``dataset``."""
+    """Makes the trainer of a method for datasets of the same shapes as ``dataset``."""
     config = config.on(dataset.X_train.shape[1:])
     check_tokens(config.model, dataset.name, dataset.X_train.dtype)
     dataset, augment = cropped_where_read(dataset, config.augment)
@@ -94,13 +94,13 @@ def make_trainer(
     network, context = _network(method, config, dataset, placement)
     rows = dataset.train_rows
     if config.clients is not None:
-        rows = rows_of_a_client(dataset, config.clients)
+        rows = rows_per_client(dataset, config.clients)
     steps = config.epochs * steps_per_epoch(rows, config.batch_size)
     check_private(method, context, config, placement)
     optimizer = partial(_optimizer, method, config, steps, context, rows)
     plan = _plan(method, config, context, optimizer(0), dataset, placement)
     runner = partial(_runner, method, config, context, dataset)
-    careful = plan._replace(step=guarded(plan.step, goes_on=False))
+    guarded_plan = plan._replace(step=guarded(plan.step, goes_on=False))
     return Trainer(
         method,
         config,
@@ -109,7 +109,7 @@ def make_trainer(
         plan,
         init=AheadOfTime(make_init(method, context, network, optimizer, placement)),
         epoch=runner(plan),
-        careful_epoch=runner(careful),
+        guarded_epoch=runner(guarded_plan),
         evaluate=_evaluation(method, context, dataset, placement),
         watch=AheadOfTime(make_watch(method, context)),
     )
@@ -118,7 +118,7 @@ def make_trainer(
 def _network(
     method: Method, config: Config, dataset: Dataset, placement: Placement
 ) -> tuple[MakeNetwork, Context]:
-    """What makes the network, and what the method is made for."""
+    """Returns the function that makes the network, and the method's context."""
     shape = dataset.X_train.shape[1:]
     groups = batch_groups(method, config, placement)
     apart = config.changed(ghost_groups=groups.batch_norm)
@@ -130,7 +130,7 @@ def _network(
 def _optimizer(
     method: Method, config: Config, steps: int, context: Context, rows: int, seed: Any
 ) -> Optimizer:
-    """The method's optimizer, of the gradient or, with an epsilon, of those of single rows."""
+    """Makes the method's optimizer, of the gradient or, with an epsilon, of per-row gradients."""
     optimizer = make_optimizer(method, config, steps, context, seed)
     if config.epsilon is None:
         return optimizer
@@ -146,7 +146,7 @@ def _plan(
     dataset: Dataset,
     placement: Placement,
 ) -> EpochPlan:
-    """What every epoch is made of."""
+    """Makes the plan of every epoch."""
     step = make_step(
         method,
         context,
@@ -158,7 +158,7 @@ def _plan(
     )
     step = parallelize(step, placement)
     if config.nonfinite == "skip":
-        # Guarded outside: there all devices have the same metrics.
+        # Outside of the parallel step, where all devices have the same metrics.
         step = guarded(step)
     augment = find_augmentation(config.augment, dataset.name, context.shape)
     refreshes = make_refreshes(method, context, placement)
@@ -168,7 +168,7 @@ def _plan(
 def _runner(
     method: Method, config: Config, context: Context, dataset: Dataset, plan: EpochPlan
 ) -> Runner:
-    """An epoch in the way that suits the data and the network."""
+    """Chooses the runner that suits the data and the network."""
     if config.clients is not None:
         projected = partial(method.projected, context=context)
         return Federated(plan, projected, config.clients)
@@ -180,7 +180,7 @@ def _runner(
 def _evaluation(
     method: Method, context: Context, dataset: Dataset, placement: Placement
 ) -> AheadOfTime | StreamedEvaluation:
-    """Loss and accuracy on a split, in memory or streamed."""
+    """Makes the evaluation of a split, in memory or streamed."""
     evaluate = make_evaluate(method, context.functional.apply, placement=placement)
     if dataset.stream:
         return StreamedEvaluation(evaluate, dataset, placement)
@@ -190,14 +190,14 @@ def _evaluation(
 def make_context(
     method: Method, model: nnx.Module, config: Config, shape: Sequence[int], groups: int = 1
 ) -> Context:
-    """What a method is made for; which leaves are kernels is read off the network.
+    """Makes the context of a method: the network, and layouts traced from it.
 
     Args:
         method: the method.
         model: the network's structure.
-        config: of the training.
-        shape: of one input.
-        groups: the parts of a microbatch that a loss over samples sees apart.
+        config: the settings of the training.
+        shape: the shape of one input.
+        groups: the number of groups of a microbatch for a loss over samples.
     """
     functional = functionalize(model, mixed_precision=True)
     x = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
@@ -225,7 +225,7 @@ def make_context(
 def network_of(
     method: Method, config: Config, shape: Sequence[int], num_classes: int, key: Key[Array, ""]
 ) -> nnx.Module:
-    """The network of a method, with random parameters."""
+    """Makes the network of a method, with random parameters."""
     style = method.style(plain_style(config))
     return build(config, shape, num_classes, nnx.Rngs(key), **style._asdict())
 
@@ -237,7 +237,7 @@ def make_init(
     optimizer: SeededOptimizer,
     placement: Placement = ONE_DEVICE,
 ) -> Callable[[Array, Array], TrainState]:
-    """The initial state of a run as a function ``(seed, X)``."""
+    """Makes the function ``(seed, X) -> initial state`` of a run."""
 
     def init(seed: UInt[Array, ""], X: Num[Array, "rows *shape"]) -> TrainState:
         init_key, _, noise_key, _ = run_keys(seed)

@@ -1,4 +1,4 @@
-"""What the host sees of a run between two epochs, in one call."""
+"""The host's view of a run between two epochs, computed in one call."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -16,10 +16,10 @@ class Watched(NamedTuple):
     """A state and the metrics of the epoch before it.
 
     Attributes:
-        kept: a copy of the state, since the next epoch consumes it.
-        finite: whether all numbers of both are.
-        norm: of all parameters.
-        drift: of the constrained kernels from their set.
+        kept: a copy of the state, because the next epoch consumes it.
+        finite: True if all numbers of the state and the metrics are finite.
+        norm: the norm of all parameters.
+        drift: the distance of the constrained kernels from their set.
     """
 
     kept: TrainState
@@ -29,7 +29,7 @@ class Watched(NamedTuple):
 
 
 def make_watch(method: Method, context: Context) -> Callable[[TrainState, StepMetrics], Watched]:
-    """What there is to see of a method's runs."""
+    """Makes the function ``(state, metrics) -> Watched`` of a method's runs."""
 
     def watch(state: TrainState, metrics: StepMetrics) -> Watched:
         norm, drift = optax.tree.norm(state.params), method.drift(state.params, context)

@@ -15,7 +15,7 @@ import pytest
 
 from experiments.cli import main
 from experiments.errors import UserError
-from experiments.training.processes import is_of_a_cluster, join
+from experiments.training.processes import is_in_cluster, join
 from tests.experiments.parallel import DATA, assert_same, on_one_device, placement
 from tests.experiments.toy import rows_of
 from tests.experiments.two_processes import ENTRIES, flags
@@ -102,9 +102,9 @@ def test_one_process_has_all_rows():
 
 
 def test_when_processes_find_each_other_by_themselves():
-    assert is_of_a_cluster({"SLURM_STEP_NUM_TASKS": "2"})
-    assert is_of_a_cluster({"TPU_WORKER_HOSTNAMES": "10.0.0.1,10.0.0.2"})
-    assert not is_of_a_cluster({"SLURM_STEP_NUM_TASKS": "1", "TPU_WORKER_HOSTNAMES": "localhost"})
+    assert is_in_cluster({"SLURM_STEP_NUM_TASKS": "2"})
+    assert is_in_cluster({"TPU_WORKER_HOSTNAMES": "10.0.0.1,10.0.0.2"})
+    assert not is_in_cluster({"SLURM_STEP_NUM_TASKS": "1", "TPU_WORKER_HOSTNAMES": "localhost"})
 
 
 @pytest.mark.parametrize(
