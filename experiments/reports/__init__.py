@@ -1,1 +1,1 @@
-"""What a comparison leaves behind: two CSV files, a picture, a table."""
+"""Reports of a comparison: two csv files, a picture, a table."""

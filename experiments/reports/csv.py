@@ -1,4 +1,4 @@
-"""The CSV files; accuracies in them are fractions from 0 to 1."""
+"""The csv files of a comparison; accuracies in them are fractions from 0 to 1."""
 
 import csv
 import io
@@ -16,20 +16,20 @@ CURVES_COLUMNS = ("method", "seed", *Epoch._fields)
 
 
 def write_results(path: Path, runs: Iterable[Run]) -> None:
-    """One row a run, of its last epoch; with columns for settings that runs have of their own."""
+    """Writes one row per run, of its last epoch, with columns for the settings that vary."""
     runs = list(runs)
-    own = own_settings(run.changes for run in runs)
-    write_csv(path, (*RESULTS_COLUMNS, *own), (_result(run, own) for run in runs))
+    varied = own_settings(run.changes for run in runs)
+    write_csv(path, (*RESULTS_COLUMNS, *varied), (_result(run, varied) for run in runs))
 
 
 def write_curves(path: Path, runs: Iterable[Run]) -> None:
-    """One row an epoch of each run."""
+    """Writes one row per epoch and run."""
     rows = ((run.method, run.seed, *_rounded(entry)) for run in runs for entry in run.curve)
     write_csv(path, CURVES_COLUMNS, rows)
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A header and the rows, written whole."""
+    """Writes a header and rows as one file."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -37,14 +37,14 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object
     write_whole(path, text.getvalue())
 
 
-def _result(run: Run, own: Sequence[str]) -> tuple[object, ...]:
+def _result(run: Run, varied: Sequence[str]) -> tuple[object, ...]:
     epochs, *measures = _rounded(run.curve[-1][: 1 + len(MEASURES)])
     costs, changes = (f"{run.step_ms:.4g}", run.parameters), dict(run.changes)
-    own_values = (changes.get(name, "") for name in own)
-    return (run.method, run.seed, epochs, *measures, *costs, run.outcome, *own_values)
+    values = (changes.get(name, "") for name in varied)
+    return (run.method, run.seed, epochs, *measures, *costs, run.outcome, *values)
 
 
 def _rounded(entry: Sequence[float]) -> tuple[object, ...]:
-    """The epoch's number and its measures with six significant digits."""
+    """Returns the epoch's number, and its measures with six significant digits."""
     number, *measures = entry
     return (number, *(f"{measure:.6g}" for measure in measures))

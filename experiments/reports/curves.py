@@ -1,4 +1,4 @@
-"""The picture of a comparison: training loss, test accuracy, and what a step costs on a TPU."""
+"""The picture of a comparison: training loss, test accuracy, and the cost of a step on a TPU."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,9 +22,9 @@ from experiments.training.history import Epoch
 def draw_curves(
     path: Path, runs: Sequence[Run], title: str, costs: Mapping[str, Cost] = NO_COSTS
 ) -> None:
-    """Writes a PNG: a line for each method's mean, a band from its lowest to its highest seed.
+    """Writes a PNG: a line per method's mean, and a band from its lowest to its highest seed.
 
-    Where costs are known, a third panel has each method's test accuracy over its traffic.
+    A third panel shows test accuracy over traffic for the methods whose costs are known.
     """
     known = [run for run in runs if run.method in costs]
     figure = new_figure(3 if known else 2)
@@ -47,18 +47,18 @@ def draw_measure(
 ) -> dict[str, Float[np.ndarray, " epochs"]]:
     """Draws the line and band of each group's runs, and returns the lines."""
     lines = {}
-    for index, (name, own) in enumerate(groups.items()):
-        values = factor(measure) * _by_epoch([run.curve for run in own], measure)
+    for index, (name, runs) in enumerate(groups.items()):
+        values = factor(measure) * _by_epoch([run.curve for run in runs], measure)
         mean = _mean(values)
         epochs = np.arange(1, values.shape[1] + 1)
         marker = "o" if len(epochs) == 1 else None
         draw_band(axes, epochs, values, mean, name, marker=marker, **method_style(name, index))
-        lines[f"{name}{failures(own)}"] = mean
+        lines[f"{name}{failures(runs)}"] = mean
     return lines
 
 
 def _by_epoch(curves: Sequence[Sequence[Epoch]], measure: str) -> Float[np.ndarray, "runs epochs"]:
-    """A measure of each run and epoch; NaN where a run had ended."""
+    """Returns a measure of each run and epoch; NaN after the end of a run."""
     values = np.full((len(curves), max(map(len, curves))), np.nan)
     for row, curve in zip(values, curves, strict=True):
         row[: len(curve)] = [getattr(entry, measure) for entry in curve]
@@ -66,32 +66,32 @@ def _by_epoch(curves: Sequence[Sequence[Epoch]], measure: str) -> Float[np.ndarr
 
 
 def _mean(values: Float[np.ndarray, "runs epochs"]) -> Float[np.ndarray, " epochs"]:
-    """The mean of the runs that are finite in the end; NaN if none is."""
+    """Averages the runs that are finite at the end; NaN if none is."""
     trained = values[np.isfinite(values[:, -1])]
     return trained.mean(0) if len(trained) else values[:1].mean(0)
 
 
 def draw_trade(axes: Axes, runs: Sequence[Run], costs: Mapping[str, Cost]) -> None:
-    """Mean and range of the test accuracy of each method, over the bytes that its step moves.
+    """Draws the mean and range of each method's test accuracy over the bytes that its step moves.
 
-    As of the curves, the mean is of the runs that are finite.
+    The mean is over the finite runs, like the curves'.
     """
     ends = {}
-    for index, (method, own) in enumerate(by_method(runs).items()):
-        found = np.array([100 * run.curve[-1].test_accuracy for run in own])
-        found = found[np.isfinite(found)] if np.isfinite(found).any() else found
-        mean, style = found.mean(), method_style(method, index)
-        reach = np.abs(np.array([[found.min()], [found.max()]]) - mean)
+    for index, (method, group) in enumerate(by_method(runs).items()):
+        scores = np.array([100 * run.curve[-1].test_accuracy for run in group])
+        scores = scores[np.isfinite(scores)] if np.isfinite(scores).any() else scores
+        mean, style = scores.mean(), method_style(method, index)
+        reach = np.abs(np.array([[scores.min()], [scores.max()]]) - mean)
         face = style["color"] if style["linestyle"] == "-" else "white"
         dot = {"fmt": "o", "color": style["color"], "markerfacecolor": face, "capsize": 3}
         axes.errorbar(costs[method].traffic, mean, reach, **dot)
-        ends[f"{method}{failures(own)}"] = mean
+        ends[f"{method}{failures(group)}"] = mean
     axes.set(xlabel="bytes of a TPU step, none = 1", ylabel="test accuracy (%)")
     _name(axes, ends)
 
 
 def _label(axes: Axes, lines: dict[str, Float[np.ndarray, " epochs"]], measure: str) -> None:
-    """Names the axes, and each line at its end."""
+    """Labels the axes, and names each line at its end."""
     axes.set(xlabel="epoch", ylabel=measure)
     locator: Any = axes.xaxis.get_major_locator()
     locator.set_params(integer=True)
@@ -99,7 +99,7 @@ def _label(axes: Axes, lines: dict[str, Float[np.ndarray, " epochs"]], measure: 
 
 
 def _name(axes: Axes, ends: Mapping[str, float | np.floating[Any]]) -> None:
-    """Names lines at their ends, apart where they would overlap; below those that have no end."""
+    """Names lines at their ends, spread out if names would overlap; below, lines without an end."""
     finite = {method: end for method, end in ends.items() if np.isfinite(end)}
     lost = [method for method in ends if method not in finite]
     axes.text(0.02, 0.02, "\n".join(lost), transform=axes.transAxes, va="bottom")
@@ -120,10 +120,10 @@ def _name(axes: Axes, ends: Mapping[str, float | np.floating[Any]]) -> None:
 
 
 def spread_out(heights: Sequence[float], gap: float) -> list[float]:
-    """The heights, in the same order, moved as little as needed to be at least ``gap`` apart."""
+    """Moves heights as little as needed to be at least ``gap`` apart, in the same order."""
     if not heights:
         return []
     order, gaps = np.argsort(heights), gap * np.arange(len(heights))
-    # Less the gaps, "apart by at least gap" is "not decreasing".
+    # Without the gaps, "apart by at least gap" means "not decreasing".
     places = isotonic_regression(np.take(heights, order) - gaps).x + gaps
     return places[np.argsort(order)].tolist()

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Files that are written completely or not at all."""
 
 import os
 import tempfile
@@ -8,7 +8,7 @@ from experiments.errors import UserError
 
 
 def prepare_folder(folder: Path, flag: str = "--out") -> Path:
-    """Makes the folder if needed and checks that it can be written to; before hours of work."""
+    """Makes the folder if needed, and checks that it is writable, before hours of work."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -21,14 +21,14 @@ def prepare_folder(folder: Path, flag: str = "--out") -> Path:
 
 
 def write_whole(path: Path, content: str | bytes, flag: str = "--out") -> None:
-    """Writes a file under another name and then renames it: readers never see half of it.
+    """Writes a file under another name and then renames it, so that readers never see a part.
 
     Args:
         path: the file.
         content: text or bytes.
-        flag: what the user gave the folder with.
+        flag: the flag that names the folder, for the message.
     """
-    # A path that the user typed may be no UTF-8: its bytes go through.
+    # Text may contain a path that is not valid UTF-8.
     data = content.encode(errors="surrogateescape") if isinstance(content, str) else content
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -1,4 +1,4 @@
-"""Pairs of methods over several comparisons: what the second adds to the first, set by set."""
+"""Pairs of methods over several comparisons: the gain of the second over the first, by set."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from experiments.runs.analyse import interval
 
 Pair = tuple[str, str]
 
-#: Points of test accuracy by which the second of a pair is above the first, by set and seed.
+#: Points of test accuracy of the second of a pair above the first, by set and seed.
 Gains = Mapping[Pair, Mapping[str, Float[np.ndarray, " seeds"]]]
 
 WANTED = "wanted FIRST:SECOND,FIRST:SECOND, methods of every FOLDER/SET/results.csv"
@@ -33,25 +33,27 @@ def write_pairs(folder: Path, pairs: str) -> int:
     """Writes FOLDER/differences.md and .png; returns the number of sets.
 
     Args:
-        folder: has a folder for each set, with the results.csv of compare.
-        pairs: of methods, as the command line has them.
+        folder: a folder with one subfolder per set, which holds the results.csv of compare.
+        pairs: pairs of methods, ``FIRST:SECOND,FIRST:SECOND``.
 
     Raises:
-        UserError: for pairs that are none, and for runs that are not there.
+        UserError: for malformed pairs, or missing runs.
     """
     named = [tuple(each.split(":")) for each in pairs.split(",")]
     files = sorted(folder.glob("*/results.csv"))
     if not files or any(len(pair) != 2 for pair in named):
         raise UserError(f"got --pairs {pairs} and {len(files)} sets in {folder}; {WANTED}.")
-    wanted = [(first, second) for first, second in named]
-    gains = {pair: {file.parent.name: _gains(file, pair) for file in files} for pair in wanted}
+    gains = {
+        (first, second): {file.parent.name: _gains(file, (first, second)) for file in files}
+        for first, second in named
+    }
     write_whole(folder / "differences.md", f"{_table(gains)}\n\n{NOTE}\n", flag="--folder")
     write_whole(folder / "differences.png", _draw(gains), flag="--folder")
     return len(files)
 
 
 def _gains(file: Path, pair: Pair) -> Float[np.ndarray, " seeds"]:
-    """By seed; none where a run did not train."""
+    """Returns the gains by seed; empty if a run did not train."""
     runs = pl.read_csv(file, infer_schema=False).filter(pl.col("method").is_in(pair)).sort("seed")
     first, second = (runs.filter(pl.col("method") == name) for name in pair)
     if first.is_empty() or not first["seed"].equals(second["seed"]):
@@ -62,14 +64,14 @@ def _gains(file: Path, pair: Pair) -> Float[np.ndarray, " seeds"]:
 
 
 def _over_sets(gains: Mapping[str, Float[np.ndarray, " seeds"]]) -> Float[np.ndarray, " sets"]:
-    return np.array([own.mean() for own in gains.values() if len(own)])
+    return np.array([values.mean() for values in gains.values() if len(values)])
 
 
 def _table(gains: Gains) -> str:
     sets = list(next(iter(gains.values())))
     header = ("set", *(f"{second} - {first}" for first, second in gains))
-    rows = [(name, *(_cell(own[name]) for own in gains.values())) for name in sets]
-    all_sets = ("all", *(_cell(_over_sets(own)) for own in gains.values()))
+    rows = [(name, *(_cell(by_set[name]) for by_set in gains.values())) for name in sets]
+    all_sets = ("all", *(_cell(_over_sets(by_set)) for by_set in gains.values()))
     return markdown((header, [*rows, all_sets]))
 
 
@@ -80,15 +82,15 @@ def _cell(values: Float[np.ndarray, " n"]) -> str:
 
 
 def _draw(gains: Gains) -> bytes:
-    """A row for each set, a mark and a bar for each pair; the mean of all sets is the last row.
+    """Draws a row per set, with a mark and a bar per pair; the mean of all sets is the last row.
 
     A pair has the colour of its first method, which the second varies.
     """
     sets: Sequence[str] = [*next(iter(gains.values())), "all"]
     figure = new_figure(width=8.0, height=1.2 + 0.42 * len(sets))
     axes, places = figure.axes[0], np.arange(len(sets))
-    for index, ((first, second), own) in enumerate(gains.items()):
-        rows = [*own.values(), _over_sets(own)]
+    for index, ((first, second), by_set) in enumerate(gains.items()):
+        rows = [*by_set.values(), _over_sets(by_set)]
         drawn = [place for place, values in enumerate(rows) if len(values) > 1]
         means = np.array([rows[place].mean() for place in drawn])
         ends = np.array([interval(rows[place]) for place in drawn]).reshape(-1, 2)

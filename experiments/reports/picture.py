@@ -1,4 +1,4 @@
-"""How pictures look, and pictures as bytes."""
+"""The style of pictures, and pictures as bytes."""
 
 import io
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, which stays distinct with any kind of colour vision; yellow is left out,
-# being too pale for lines. Line styles tell apart what comes after one round of it.
+# Okabe and Ito's palette, which stays distinct with any kind of colour vision. Yellow is left out,
+# because it is too pale for lines. Line styles distinguish lines of the same colour.
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 STYLES = ("-", "--", ":", "-.")
 
@@ -27,19 +27,19 @@ STYLE: Any = {
 
 
 def colour_of(index: int) -> str:
-    """The colour of a line by its place, from the first again after the last."""
+    """Returns the colour of a line by its index; colours repeat."""
     return COLOURS[index % len(COLOURS)]
 
 
 def line_style(index: int) -> dict[str, Any]:
-    """Colour and dashes of a line by its place: dashes change where the colours begin again."""
+    """Returns the colour and dashes of a line by its index: dashes change when colours repeat."""
     return {"color": colour_of(index), "linestyle": STYLES[index // len(COLOURS) % len(STYLES)]}
 
 
 def new_figure(
     columns: int = 1, rows: int = 1, *, width: float = 5.5, height: float = 4.4
 ) -> Figure:
-    """A figure of rows x columns axes (``figure.axes``) in the house style, each so large.
+    """Makes a figure of rows x columns axes of ``width`` x ``height`` inches in the house style.
 
     It belongs to no global state: nothing needs closing, and no display is needed.
     """
@@ -53,7 +53,7 @@ def new_figure(
 def draw_lines(
     axes: Axes, lines: Mapping[str, Any], form: str = "-", *, x: Any = None, first: int = 0
 ) -> None:
-    """A line for each, over 1, 2, ... if nothing else, in the colours from that place on."""
+    """Draws a line per name, over 1, 2, ... or ``x``, in the colours from index ``first`` on."""
     for index, (name, values) in enumerate(lines.items(), first):
         places = np.arange(1, len(values) + 1) if x is None else x
         axes.plot(places, values, form, color=colour_of(index), label=name)
@@ -63,7 +63,7 @@ def draw_lines(
 def draw_band(
     axes: Axes, x: Any, values: Float[np.ndarray, "runs n"], middle: Any, label: str, **style: Any
 ) -> None:
-    """A line through the middle of some runs, and a band from the least to the largest."""
+    """Draws a line through the middle of some runs, and a band from the least to the largest."""
     axes.plot(x, middle, label=label, **style)
     if len(values) > 1:
         ends = np.fmin.reduce(values), np.fmax.reduce(values)
@@ -71,7 +71,7 @@ def draw_band(
 
 
 def picture(figure: Figure) -> bytes:
-    """The figure as PNG."""
+    """Returns the figure as PNG."""
     content = io.BytesIO()
     with mpl.rc_context(STYLE):
         canvas: Any = figure.canvas

@@ -1,4 +1,4 @@
-"""A table on the screen."""
+"""Tables on the screen."""
 
 import sys
 
@@ -11,9 +11,10 @@ from experiments.reports.table import Table, markdown
 
 
 def show_table(table: Table) -> None:
-    """Drawn on a terminal; as aligned Markdown lines, never folded, into a pipe or a file.
+    """Draws a table on a terminal; prints aligned Markdown into a pipe or a file.
 
-    So too on a terminal that is narrower than the longest words: figures would be cut.
+    A terminal that is narrower than the longest words also gets Markdown, because figures would be
+    cut.
     """
     console, drawn = Console(), _drawn(table)
     unbounded = console.options.update(width=sys.maxsize)
@@ -25,7 +26,7 @@ def show_table(table: Table) -> None:
 
 def _drawn(table: Table) -> RichTable:
     (first, *others), rows = table
-    # Plain text: square brackets are no markup.
+    # Text objects, because rich reads square brackets in strings as markup.
     drawn = RichTable()
     drawn.add_column(Text(first), overflow="fold")
     for name in others:

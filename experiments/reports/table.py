@@ -1,4 +1,4 @@
-"""The table of a comparison: mean and spread over seeds, and where the numbers come from."""
+"""The table of a comparison: mean and spread over seeds, and the provenance of the numbers."""
 
 import datetime
 import importlib.metadata
@@ -23,14 +23,14 @@ from experiments.training.fit import AT_CHANCE, DIVERGED, Run
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 
 
-#: The spread of step times, over their mean, from which on a busy machine is what they tell of.
+#: The largest relative deviation of step times that are shown; above, they measure other work.
 STEADY = 0.1
 
 NO_COSTS: Mapping[str, Cost] = {}
 
 
 def by_method(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    """The runs of each method, in the order in which methods come."""
+    """Groups the runs by method, in their order."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.method, []).append(run)
@@ -38,17 +38,17 @@ def by_method(runs: Iterable[Run]) -> dict[str, list[Run]]:
 
 
 def comparison_table(runs: Sequence[Run], costs: Mapping[str, Cost] = NO_COSTS) -> Table:
-    """One row a method: mean ± standard deviation over its seeds, accuracies in percent.
+    """Makes a table with one row per method: mean ± standard deviation over its seeds.
 
-    The differences are of test accuracies, from the first method's under the same seeds, in points;
-    one method has none. What a step costs on a TPU is there where it is known, and else what it
-    takes here, if the times are steady. Settings that runs have of their own are in the last
-    columns, a value for each seed.
+    Accuracies are in percent; differences of test accuracies, in points, are from the first
+    method's under the same seeds. The table shows the cost of a step on a TPU if it is known, and
+    the step time otherwise if the times are steady. The last columns are settings that differ
+    between runs, with one value per seed.
     """
-    own = own_settings(run.changes for run in runs)
+    varied = own_settings(run.changes for run in runs)
     groups = by_method(runs)
     first, *others = groups.values()
-    rows = [_row(group, first, costs.get(method), own) for method, group in groups.items()]
+    rows = [_row(group, first, costs.get(method), varied) for method, group in groups.items()]
     known = any(method in costs for method in groups)
     left_out = set() if others else {"difference"}
     left_out |= set() if known else {"TPU bytes", "waits"}
@@ -58,7 +58,7 @@ def comparison_table(runs: Sequence[Run], costs: Mapping[str, Cost] = NO_COSTS) 
 
 
 def markdown(table: Table) -> str:
-    """The table in Markdown, its columns aligned so that it also reads as plain text."""
+    """Formats the table in Markdown, with aligned columns to be read as plain text too."""
     header, rows = table
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
 
@@ -72,7 +72,7 @@ def markdown(table: Table) -> str:
 
 
 def provenance(command: str) -> str:
-    """The command, versions, commit, hardware and date, as a Markdown list."""
+    """Returns the command, versions, commit, hardware and date, as a Markdown list."""
     versions = {name: importlib.metadata.version(name) for name in ("jax", "flax", "optax")}
     software = {"Python": platform.python_version(), "jaxnorm": jaxnorm.__version__, **versions}
     device = jax.devices()[0]
@@ -88,18 +88,18 @@ def provenance(command: str) -> str:
 
 
 def _commit() -> str:
-    """What git calls the sources; empty where it cannot be asked."""
+    """Returns git's description of the sources; empty without git."""
     git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     try:
         return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
-    except OSError:  # Git is not installed, as in many containers.
+    except OSError:  # Git is not installed.
         return ""
 
 
 def _row(
-    runs: Sequence[Run], first: Sequence[Run], cost: Cost | None, own: Sequence[str]
+    runs: Sequence[Run], first: Sequence[Run], cost: Cost | None, varied: Sequence[str]
 ) -> dict[str, str]:
-    """Every column's text for one method."""
+    """Returns every column's text for one method."""
     trained = [run for run in runs if not run.diverged]
     last, steps = [run.curve[-1] for run in trained], [run.step_ms for run in trained]
     baseline = {run.seed: run.curve[-1].test_accuracy for run in first if not run.diverged}
@@ -117,35 +117,35 @@ def _row(
         **{name: mean_and_deviation(*each) if each[0] else "" for name, each in figures.items()},
         "TPU bytes": "" if cost is None else f"{cost.traffic:.2f}",
         "waits": "" if cost is None else str(cost.collectives),
-        **{name.replace("_", " "): _values(runs, name) for name in own},
+        **{name.replace("_", " "): _values(runs, name) for name in varied},
     }
 
 
 def _is_steady(runs: Sequence[Run]) -> bool:
-    """Whether step times are near each other; those of runs that ended early do not count."""
+    """Returns True if step times are close to each other, apart from runs that ended early."""
     steps = [run.step_ms for run in runs if not run.diverged]
     return len(steps) < 2 or bool(np.std(steps, ddof=1) <= STEADY * np.mean(steps))
 
 
 def _values(runs: Sequence[Run], name: str) -> str:
-    """The values of a setting under each seed, or the one of all."""
-    found = [shown(dict(run.changes)[name]) for run in runs if name in dict(run.changes)]
-    return found[0] if len(set(found)) == 1 else ", ".join(found)
+    """Returns the values of a setting under each seed, or the common value of all."""
+    values = [shown(dict(run.changes)[name]) for run in runs if name in dict(run.changes)]
+    return values[0] if len(set(values)) == 1 else ", ".join(values)
 
 
 def failures(runs: Sequence[Run]) -> str:
-    """How many runs of a method did not train, as " (1 diverged)"; empty if all did."""
+    """Counts the runs of a method that did not train, as " (1 diverged)"; empty if all did."""
     counts = {k: sum(run.outcome.startswith(k) for run in runs) for k in (DIVERGED, AT_CHANCE)}
-    said = [f"{count} {kind}" for kind, count in counts.items() if count]
-    return f" ({', '.join(said)})" if said else ""
+    counted = [f"{count} {kind}" for kind, count in counts.items() if count]
+    return f" ({', '.join(counted)})" if counted else ""
 
 
 def mean_and_deviation(values: Sequence[float] | Sequence[np.floating[Any]], form: str) -> str:
-    """``mean ± sample standard deviation``; the value itself if there is one."""
+    """Formats ``mean ± sample standard deviation``; a single value without deviation."""
     mean = format(np.mean(values), form)
     if len(values) == 1:
         return mean
-    # NumPy's deviation passes a diverged run's NaN on; the standard library's raises.
+    # NumPy's deviation propagates a diverged run's NaN; the standard library's raises.
     return f"{mean} ± {np.std(values, ddof=1):{form.lstrip('+')}}"
 
 
@@ -155,7 +155,7 @@ def mean_and_interval(
     unit: str = "",
     ends: tuple[float, float] | None = None,
 ) -> str:
-    """``mean unit [low, high]``, the interval of the mean; empty if there are no values."""
+    """Formats ``mean unit [low, high]``, the interval of the mean; empty without values."""
     if not len(values):
         return ""
     low, high = ends or interval(values)

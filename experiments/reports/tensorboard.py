@@ -12,7 +12,7 @@ from experiments.training.history import Epoch
 
 
 class EventFiles:
-    """Where TensorBoard finds the curves of curves.csv, under the same names.
+    """Event files with the curves of curves.csv, under the same names.
 
     Args:
         folder: the folder above those of the runs, METHOD/seed-SEED; None writes nothing.
@@ -34,17 +34,17 @@ class EventFiles:
 
     @contextlib.contextmanager
     def of(self, method: str, seed: int) -> Iterator[Callable[[Epoch], None]]:
-        """What writes an epoch of that run."""
+        """Yields a function that writes an epoch of the run."""
         if self._folder is None:
             yield lambda entry: None
             return
         path = str(self._folder / method / f"seed-{seed}")
-        # A run that is resumed tells its epochs from the first: earlier files' are set aside.
+        # A resumed run reports its epochs from the first; purge_step hides those of earlier files.
         with self._library.SummaryWriter(path, purge_step=1, flush_secs=1) as writer:
             yield lambda entry: _write(writer, entry)
 
 
 def _write(writer: Any, entry: Epoch) -> None:
     for name, value in zip(entry._fields[1:], entry[1:], strict=True):
-        if math.isfinite(value):  # The library warns of others.
+        if math.isfinite(value):  # The library warns about other values.
             writer.add_scalar(name, value, entry.epoch)

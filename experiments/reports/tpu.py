@@ -1,4 +1,4 @@
-"""What a training step of a method costs on a TPU, as committed figures of its compiler say."""
+"""Costs of a training step on a TPU, from committed measurements of its compiler's programs."""
 
 import csv
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ NOTE = (
 
 
 class Cost(NamedTuple):
-    """Of a step: HBM traffic over that of no normalization, and the number of collectives."""
+    """Cost of a step: HBM traffic over that of no normalization, and the number of collectives."""
 
     traffic: float
     collectives: int
 
 
 def tpu_costs(model: str) -> Mapping[str, Cost]:
-    """The costs by method; empty for a network that was not compiled, or outside of a checkout."""
+    """Returns the costs by method; empty for a network that was not compiled."""
     file = COMPILED / model / "compiled.csv"
     if not file.is_file():
         return {}

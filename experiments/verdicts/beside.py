@@ -1,4 +1,4 @@
-"""Methods side by side in what no paper claims, and one asks first: rivals, depth, settings."""
+"""Tables of methods on questions that no paper claims: baselines, depth, settings."""
 
 from functools import cache
 from pathlib import Path
@@ -9,7 +9,7 @@ from experiments.reports.table import mean_and_deviation
 from experiments.runs.measures import factor, is_fraction
 from experiments.training.fit import DIVERGED
 from experiments.verdicts.claim import read
-from experiments.verdicts.seen import WANTED, Row, outcome_of, rows_of
+from experiments.verdicts.sides import WANTED, Row, outcome_of, rows_of
 from experiments.verdicts.sources import table_of
 
 
@@ -17,9 +17,9 @@ class Column(NamedTuple):
     """A column of a table.
 
     Attributes:
-        title: what stands above it.
+        title: the heading.
         results: the csv file.
-        measure: which of its columns: a fraction, or a loss.
+        measure: the column of the csv file: a fraction, or a loss.
     """
 
     title: str
@@ -28,13 +28,13 @@ class Column(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """A table: a row a method, over the seeds; fractions in percent.
+    """A table with one row per method, over the seeds; fractions in percent.
 
     Attributes:
-        title: of its section.
-        note: what was trained.
-        columns: at least one.
-        picture: that shows more, or none.
+        title: the title of its section.
+        note: a description of the runs.
+        columns: at least one column.
+        picture: the path of a picture, or empty.
     """
 
     title: str
@@ -43,14 +43,14 @@ class Beside(NamedTuple):
     picture: str = ""
 
     def parts(self, folder: Path) -> list[str]:
-        """The section's parts."""
+        """Returns the paragraphs of the section."""
         picture = [f"![{self.title}]({self.picture})"] if self.picture else []
         return [f"## {self.title}", self.note, _table(self.columns, folder), *picture]
 
 
 @cache
 def tables() -> tuple[Beside, ...]:
-    """All of them, in the order of the page."""
+    """Returns all tables, in the order of the page."""
     return tuple(
         Beside(**{**each, "columns": tuple(Column(**column) for column in each["columns"])})
         for each in read("tables.toml")["beside"]
@@ -63,15 +63,14 @@ def _table(columns: tuple[Column, ...], folder: Path) -> str:
         rows = rows_of(folder / column.results)
         with reading(folder / column.results, WANTED):
             for method in dict.fromkeys(row["method"] for row in rows):
-                own = [row for row in rows if row["method"] == method]
-                cells.setdefault(method, {})[column] = _cell(own, column.measure)
-    # Nothing stands where nothing was trained.
-    lines = [(name, *(own.get(column, "") for column in columns)) for name, own in cells.items()]
+                runs = [row for row in rows if row["method"] == method]
+                cells.setdefault(method, {})[column] = _cell(runs, column.measure)
+    lines = [(name, *(row.get(column, "") for column in columns)) for name, row in cells.items()]
     return table_of(("method", *(column.title for column in columns)), lines)
 
 
 def _cell(rows: list[Row], measure: str) -> str:
-    """The mean, and the rates that were chosen."""
+    """Returns the mean, and the learning rates that were chosen."""
     rates = "/".join(
         dict.fromkeys(f"{float(row['learning_rate']):g}" for row in rows if "learning_rate" in row)
     )
@@ -79,13 +78,13 @@ def _cell(rows: list[Row], measure: str) -> str:
 
 
 def level_of(rows: list[Row], measure: str = "test_accuracy") -> str:
-    """A measure of the runs that did not diverge, and how many were lost.
+    """Returns a measure of the runs that did not diverge, and the number of lost runs.
 
-    The accuracy of one that did is that of its first class, and says nothing.
+    The accuracy of a diverged run is that of its first class, and says nothing.
     """
     digits = ".2f" if is_fraction(measure) else ".4f"
     values = [factor(measure) * float(row[measure]) for row in rows if outcome_of(row) != DIVERGED]
-    found = mean_and_deviation(values, digits) if values else ""
-    outcomes = [said for row in rows if (said := outcome_of(row))]
-    lost = [f"{said} {outcomes.count(said)} of {len(rows)}" for said in dict.fromkeys(outcomes)]
-    return ", ".join(filter(None, [found, *lost]))
+    level = mean_and_deviation(values, digits) if values else ""
+    outcomes = [outcome for row in rows if (outcome := outcome_of(row))]
+    lost = [f"{each} {outcomes.count(each)} of {len(rows)}" for each in dict.fromkeys(outcomes)]
+    return ", ".join(filter(None, [level, *lost]))

@@ -1,4 +1,4 @@
-"""A headline claim of a paper as data: what is claimed, and which committed runs speak of it."""
+"""A headline claim of a paper as data: the claim, and the committed runs that bear on it."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -8,15 +8,15 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-#: Where the data of the page are.
+#: The folder of the page's data.
 HERE = Path(__file__).parent
 
 #: ``better``: one side is better than the other. ``same``: they differ by less than the margin.
-#: ``trains``: the one side learns. ``fails``: the one side does not, while the other does.
+#: ``trains``: one side learns. ``fails``: one side does not learn, while the other does.
 Kind = Literal["better", "same", "trains", "fails"]
 
-#: What is compared, by the column of the csv file; accuracies and wins should be higher, the rest
-#: lower. ``wins`` are those of `experiments.papers.vcl.uci`, set by set.
+#: Columns of the csv files; accuracies and wins are better if higher, other measures if lower.
+#: ``wins`` are those of `experiments.papers.vcl.uci`, set by set.
 Measure = (
     Literal["test_accuracy", "train_accuracy", "held_out_accuracy", "test_loss", "train_loss"]
     | Literal["kurtosis", "test_error", "wins"]
@@ -24,12 +24,12 @@ Measure = (
 
 
 class Side(NamedTuple):
-    """Some runs of a csv file.
+    """Some runs of a csv file, which a claim compares with others.
 
     Attributes:
-        name: what they are called in the table.
-        where: the values of columns that pick their rows.
-        results: the csv file, if it is another than the claim's.
+        name: the name of the runs in the table.
+        where: the values of columns that select their rows.
+        results: the csv file, if it is not the claim's.
     """
 
     name: str
@@ -39,25 +39,25 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim.
+    """A claim of a paper.
 
     Attributes:
-        name: PAPER-WORD; it names the row on the page.
-        place: where the paper says it.
-        says: what it says.
-        results: the csv file that it is judged from, under experiments/results.
-        better: the side that is said to be better, or the one that trains or does not.
-        worse: the other.
-        measure: of what.
-        kind: what is claimed.
-        margin: points, or nats: how much worse the better side may be; for ``same``, how far apart.
-        about: whether the paper speaks of what ``trained`` networks reach, which runs that stopped
-            early cannot say, or of ``training``: whether and how fast it goes.
-        data: what was trained on.
-        unlike: what in the runs is not as in the paper; empty for nothing but their size.
-        decider: the paper's item that would decide it at its own size; empty for something else.
-        cells: (row, column) of the cells of that item which it is about; its sides' where left out.
-        otherwise: what else would decide it.
+        name: PAPER-WORD, the name of the row on the page.
+        place: the place in the paper.
+        says: the claim in words.
+        results: the csv file of its runs, under experiments/results.
+        better: the side that is claimed to be better, to train, or to fail.
+        worse: the other side.
+        measure: the column that is compared.
+        kind: the kind of claim.
+        margin: points or nats by which ``better`` may be worse; for ``same``, the distance.
+        about: ``trained`` if the claim is about the results of training, which runs that stopped
+            early do not show; ``training`` if it is about the course of training.
+        data: the data set.
+        unlike: differences between the runs and the paper other than size; may be empty.
+        decider: the paper's item that would decide the claim at its own size, or empty.
+        cells: (row, column) of that item's cells that the claim is about; by default its sides'.
+        otherwise: another experiment that would decide the claim.
     """
 
     name: str
@@ -78,16 +78,16 @@ class Claim:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The csv files of its sides."""
+        """The csv files of the claim's sides."""
         others = (side.results for side in (self.better, self.worse) if side and side.results)
         return tuple(dict.fromkeys([self.results, *others]))
 
     @property
     def deciding(self) -> set[tuple[str, ...]]:
-        """The cells of the item that would decide it; none for what is no table."""
+        """The cells of the item that would decide the claim; empty for an item without cells."""
         sides = [side.where for side in (self.better, self.worse) if side]
-        own = [(side["row"], side["column"]) for side in sides if "row" in side]
-        return {tuple(cell) for cell in self.cells or own}
+        cells = [(side["row"], side["column"]) for side in sides if "row" in side]
+        return {tuple(cell) for cell in self.cells or cells}
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,10 @@ class Paper:
     """A paper's claims.
 
     Attributes:
-        title: of its section.
-        picture: the curves that show it best.
-        claims: in the order of the page.
-        note: what is said of all of them.
+        title: the title of its section.
+        picture: the path of a picture.
+        claims: the claims, in the order of the page.
+        note: a note on all of them.
     """
 
     title: str
@@ -108,18 +108,18 @@ class Paper:
 
 
 def read(name: str) -> dict[str, Any]:
-    """A file of data beside this one."""
+    """Reads a TOML file beside this one."""
     text: dict[str, Any] = tomllib.loads((HERE / name).read_text(encoding="utf-8"))
     return text
 
 
 @cache
 def papers() -> tuple[Paper, ...]:
-    """All claims, in the order of the page."""
-    found = [read(f"claims/{name}.toml") for name in ("cwo", "lcw", "normprop", "vcl", "bn")]
+    """Returns the claims of all papers, in the order of the page."""
+    files = [read(f"claims/{name}.toml") for name in ("cwo", "lcw", "normprop", "vcl", "bn")]
     return tuple(
         Paper(**{**paper, "claims": tuple(starmap(_claim, paper["claims"].items()))})
-        for paper in found
+        for paper in files
     )
 
 
@@ -131,7 +131,7 @@ def _claim(name: str, fields: dict[str, Any]) -> Claim:
 
 
 def side_of(fields: Mapping[str, str]) -> Side:
-    """A side by its table: columns and their values; its name, and its file, if it has its own."""
+    """Makes a side from its table: columns with their values, its name, and its own file if any."""
     where = {key: value for key, value in fields.items() if key not in ("name", "results")}
     name = fields.get("name") or where.get("row") or ", ".join(where.values())
     return Side(name, where, fields.get("results", ""))

@@ -1,21 +1,21 @@
-"""What would decide a claim: the command, and GPU hours from `bench papers`."""
+"""Costs of deciding a claim: the command, and GPU hours from `bench papers`."""
 
 from pathlib import Path
 
 from experiments.errors import UserError
 from experiments.papers.registry import ITEMS
 from experiments.verdicts.claim import Claim
-from experiments.verdicts.seen import Row, rows_of
+from experiments.verdicts.sides import Row, rows_of
 
-#: What ``bench papers`` writes, in the folder of results.
+#: The file that ``bench papers`` writes, in the folder of results.
 COSTS = "bench/papers.csv"
 
 
 def decided_by(claim: Claim, folder: Path) -> str:
-    """The command at the paper's size and its hours, in words.
+    """Returns the command at the paper's size with its hours, in words.
 
     Args:
-        claim: what is to be decided.
+        claim: the claim to decide.
         folder: the folder of results.
     """
     if not claim.decider:
@@ -25,16 +25,16 @@ def decided_by(claim: Claim, folder: Path) -> str:
     if not cells:
         return f"{command}: {ITEMS[item].presets['full'].cost}"
     table = [row for row in rows_of(folder / COSTS) if row["item"] == item]
-    own = [row for row in table if (row["row"], row["column"]) in cells]
-    if len(own) != len(cells):
+    rows = [row for row in table if (row["row"], row["column"]) in cells]
+    if len(rows) != len(cells):
         raise UserError(
             f"{folder / COSTS} does not have the cells {sorted(cells)} of {item}, which the "
             f"claim {claim.name} names; run python -m experiments bench papers, or correct them."
         )
-    return f"{command}: {_hours(own)} GPU hours for these rows, {_hours(table)} for the table"
+    return f"{command}: {_hours(rows)} GPU hours for these rows, {_hours(table)} for the table"
 
 
 def _hours(rows: list[Row]) -> str:
-    """Two digits of the hours of all seeds."""
+    """Returns the hours of all seeds, in two digits."""
     hours = sum(float(row["hours"]) * int(row["seeds"]) for row in rows)
     return f"{float(f'{hours:.2g}'):,g}"

@@ -1,4 +1,4 @@
-"""One page of verdicts, from committed csv files alone."""
+"""The page of verdicts, from committed csv files alone."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,29 +26,29 @@ from experiments.verdicts.judge import (
     judge,
 )
 from experiments.verdicts.picture import picture_of
-from experiments.verdicts.seen import WANTED, rows_like, seen
+from experiments.verdicts.sides import WANTED, rows_like, side_results
 from experiments.verdicts.sources import anchor, report_of, sources_table, table_of
 
-#: The verdicts by their keys in the file of sentences.
+#: The verdicts by their keys in tables.toml.
 WORDS = {"reproduced": REPRODUCED, "not_reproduced": NOT_REPRODUCED, "open": OPEN}
 #: The picture at the top of the page.
 PICTURE = "verdicts.png"
-#: The share of claims that three looks decide wrongly where no difference is real.
+#: The share of claims without a real difference that three looks decide wrongly.
 MISSES = 0.05
 
 COMMAND = "python -m experiments report --verdicts --folder experiments/results"
 
 
 def verdicts_in(folder: Path) -> dict[str, tuple[Claim, Verdict]]:
-    """Every claim, judged, by name."""
+    """Judges every claim; by name."""
     claims = (claim for paper in papers() for claim in paper.claims)
     return {claim.name: (claim, verdict_on(claim, folder)) for claim in claims}
 
 
 def verdict_on(claim: Claim, folder: Path) -> Verdict:
-    """The verdict on a claim by its file in the folder of results."""
-    worse = None if claim.worse is None else seen(claim, claim.worse, folder)
-    return judge(claim, seen(claim, claim.better, folder), worse)
+    """Judges a claim by its files in the folder of results."""
+    worse = None if claim.worse is None else side_results(claim, claim.worse, folder)
+    return judge(claim, side_results(claim, claim.better, folder), worse)
 
 
 def write_page(folder: Path) -> int:
@@ -60,7 +60,7 @@ def write_page(folder: Path) -> int:
 
 
 def page_of(folder: Path, judged: Mapping[str, tuple[Claim, Verdict]]) -> str:
-    """The page in Markdown, of every claim as it is judged by the files in the folder."""
+    """Returns the page in Markdown, with every judged claim."""
     counts = Counter(verdict.word for _, verdict in judged.values())
     decided = len(judged) - counts[OPEN]
     files = [each for claim, _ in judged.values() for each in claim.files]
@@ -101,12 +101,12 @@ def _section(paper: Paper, judged: Mapping[str, tuple[Claim, Verdict]], folder: 
 
 
 def headlines(judged: Mapping[str, tuple[Claim, Verdict]]) -> str:
-    """What holds and what does not, in sentences whose verdicts are still those that they name.
+    """Returns the sentences at the top of the page, checked against the verdicts that they name.
 
     Raises:
-        UserError: for a sentence that rests on another verdict than there is.
+        UserError: for a sentence that names a claim with another verdict.
     """
-    said = []
+    items = []
     for each in read("tables.toml")["headline"]:
         for key, word in WORDS.items():
             for name in each.get(key, ()):
@@ -116,8 +116,8 @@ def headlines(judged: Mapping[str, tuple[Claim, Verdict]]) -> str:
                         f"it is {judged[name][1].word}; rewrite it in tables.toml."
                     )
         names = [name for key in WORDS for name in each.get(key, ())]
-        said.append(f"- {each['says']} ({', '.join(f'[{name}](#{name})' for name in names)})")
-    return "\n".join(said)
+        items.append(f"- {each['says']} ({', '.join(f'[{name}](#{name})' for name in names)})")
+    return "\n".join(items)
 
 
 def _table(judged: Iterable[tuple[Claim, Verdict]], folder: Path) -> str:
@@ -128,7 +128,7 @@ def _table(judged: Iterable[tuple[Claim, Verdict]], folder: Path) -> str:
         row = (
             f'<a id="{claim.name}"></a>{claim.name}',
             f"{claim.says} ({claim.place}{_unlike(claim)})",
-            f"{shown}, {_seeds(claim, folder)} seeds: {verdict.found}",
+            f"{shown}, {_seeds(claim, folder)} seeds: {verdict.figures}",
             f"**{verdict.word}**",
             verdict.reason,
             decided_by(claim, folder) if verdict.word == OPEN else "",
@@ -143,7 +143,7 @@ def _unlike(claim: Claim) -> str:
 
 
 def _seeds(claim: Claim, folder: Path) -> int:
-    return len(seen(claim, claim.better, folder).seeds)
+    return len(side_results(claim, claim.better, folder).seeds)
 
 
 def _links(results: str, folder: Path) -> str:
@@ -153,14 +153,14 @@ def _links(results: str, folder: Path) -> str:
 
 
 class Advice(NamedTuple):
-    """Which normalizer when: a line of advice.
+    """A line of advice: the normalizer to take for a network.
 
     Attributes:
-        network: what one has.
-        take: what to take.
-        claims: the names of decided claims that speak of it, for or against.
+        network: the user's network.
+        take: the normalizer to take.
+        claims: the names of decided claims for or against it.
         runs: further figures.
-        data: what these were trained on.
+        data: the data set of those runs.
     """
 
     network: str
@@ -172,7 +172,7 @@ class Advice(NamedTuple):
 
 @cache
 def advice() -> tuple[Advice, ...]:
-    """All lines, in the order of the page."""
+    """Returns all lines of advice, in the order of the page."""
     return tuple(
         Advice(**{**each, "runs": tuple(map(side_of, each.get("runs", ())))})
         for each in read("tables.toml")["advice"]
@@ -185,23 +185,23 @@ def _advice(judged: Mapping[str, tuple[Claim, Verdict]], folder: Path) -> str:
 
 
 def _evidence(advised: Advice, judged: Mapping[str, tuple[Claim, Verdict]], folder: Path) -> str:
-    """Raises UserError for advice that rests on an open claim."""
+    """Returns the evidence for a line; raises UserError if it rests on an open claim."""
     for name in advised.claims:
         if judged[name][1].word == OPEN:
             raise UserError(
                 f"the advice for {advised.network!r} rests on {name}, which is open; take the "
                 "claim out of it in tables.toml, or the advice."
             )
-    said = [
-        f"[{name}](#{name}): {judged[name][1].found}, {judged[name][1].word}"
+    evidence = [
+        f"[{name}](#{name}): {judged[name][1].figures}, {judged[name][1].word}"
         for name in advised.claims
     ]
-    said += [f"{_figure(side, folder)} ({advised.data})" for side in advised.runs]
-    return "; ".join(said)
+    evidence += [f"{_figure(side, folder)} ({advised.data})" for side in advised.runs]
+    return "; ".join(evidence)
 
 
 def _figure(side: Side, folder: Path) -> str:
-    """The test accuracy of some runs, over their seeds."""
+    """Returns the test accuracy of some runs, over their seeds."""
     path = folder / side.results
     with reading(path, WANTED):
         return f"[{side.name}]({side.results}) {level_of(rows_like(path, side))}"

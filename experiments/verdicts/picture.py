@@ -10,12 +10,12 @@ from experiments.verdicts.claim import Claim, papers
 from experiments.verdicts.judge import NOT_REPRODUCED, OPEN, REPRODUCED, Verdict
 
 _COLOURS = {REPRODUCED: "#009E73", NOT_REPRODUCED: "#D55E00", OPEN: "#999999"}
-#: Points beyond which an interval is cut off.
+#: The largest points shown of an interval.
 _LARGEST = 30.0
 
 
 def picture_of(judged: Mapping[str, tuple[Claim, Verdict]]) -> bytes:
-    """The picture as PNG.
+    """Returns the picture as PNG.
 
     Args:
         judged: every claim with its verdict, by name.
@@ -35,9 +35,9 @@ def _draw_counts(axes: Any, judged: Mapping[str, tuple[Claim, Verdict]]) -> None
     named = {paper.title: [claim.name for claim in paper.claims] for paper in papers()}
     left = dict.fromkeys(named, 0)
     for word, colour in _COLOURS.items():
-        found = {t: Counter(judged[n][1].word for n in names)[word] for t, names in named.items()}
-        axes.barh(list(named), list(found.values()), left=list(left.values()), color=colour)
-        for title, count in found.items():
+        counts = {t: Counter(judged[n][1].word for n in names)[word] for t, names in named.items()}
+        axes.barh(list(named), list(counts.values()), left=list(left.values()), color=colour)
+        for title, count in counts.items():
             if count:
                 axes.text(left[title] + count / 2, title, count, ha="center", va="center")
             left[title] += count

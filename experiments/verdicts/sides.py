@@ -1,4 +1,4 @@
-"""What a csv file says of one side of a claim: a value for each seed, and which runs were lost."""
+"""Results of one side of a claim, from a csv file: a value per seed, and the lost runs."""
 
 import math
 from collections import defaultdict
@@ -16,7 +16,7 @@ from experiments.reading import reading
 from experiments.training.fit import outcome_beside
 from experiments.verdicts.claim import Claim, Side
 
-#: The classes of every set of images here; what a constant guess costs follows.
+#: The number of classes of every set of images; the loss of a constant guess follows from it.
 CLASSES = 10
 
 Row = Mapping[str, str]
@@ -24,15 +24,15 @@ Row = Mapping[str, str]
 WANTED = "wanted a csv file as compare and paper write it: restore it, or run that again"
 
 
-class Seen(NamedTuple):
-    """The runs of a side.
+class SideResults(NamedTuple):
+    """Results of the runs of a side.
 
     Attributes:
-        values: the measure by seed; by data set where wins are counted.
-        lost: by seed, what went wrong in runs that did not train.
+        values: the measure by seed; by data set for wins.
+        lost: the failure by seed of each run that did not train.
         seeds: the seeds behind the values.
-        fitted: the mean training accuracy, or NaN where the file has none.
-        excess: where wins are counted, how far the median error is above the paper's, in points.
+        fitted: the mean training accuracy, or NaN if the file has none.
+        excess: for wins, the points of the median error above the paper's.
     """
 
     values: Mapping[str, float]
@@ -44,7 +44,7 @@ class Seen(NamedTuple):
 
 @cache
 def rows_of(path: Path) -> tuple[Row, ...]:
-    """The rows of a csv file."""
+    """Reads the rows of a csv file."""
     if not path.is_file():
         raise UserError(f"there is no {path}; run what writes it, or take the claim out.")
     with reading(path, WANTED):
@@ -55,7 +55,7 @@ def rows_of(path: Path) -> tuple[Row, ...]:
 
 
 def rows_like(path: Path, side: Side) -> list[Row]:
-    """The rows of a side; UserError if there are none."""
+    """Returns the rows of a side; raises UserError if there are none."""
     picked = [row for row in rows_of(path) if side.where.items() <= row.items()]
     if not picked:
         raise UserError(
@@ -65,53 +65,53 @@ def rows_like(path: Path, side: Side) -> list[Row]:
     return picked
 
 
-def seen(claim: Claim, side: Side, folder: Path) -> Seen:
-    """One side of a claim.
+def side_results(claim: Claim, side: Side, folder: Path) -> SideResults:
+    """Reads the results of one side of a claim.
 
     Args:
-        claim: it.
-        side: which of its sides.
+        claim: the claim.
+        side: one of its sides.
         folder: the folder of results.
     """
     path = folder / (side.results or claim.results)
     with reading(path, WANTED):
         if claim.measure == "wins":
             return _wins(rows_of(path), side)
-        return seen_in(rows_like(path, side), claim.measure)
+        return results_by_seed(rows_like(path, side), claim.measure)
 
 
-def seen_in(rows: Sequence[Row], measure: str) -> Seen:
-    """The value of each seed, in the order of seeds.
+def results_by_seed(rows: Sequence[Row], measure: str) -> SideResults:
+    """Returns the value of each seed, in the order of seeds.
 
-    A seed of several rows, as units of a layer, has their median. A run that was lost counts with
-    what a constant guess has.
+    A seed with several rows, such as the units of a layer, has their median. A lost run counts as a
+    constant guess.
     """
     values, lost, fitted = defaultdict(list), {}, []
     for row in sorted(rows, key=lambda row: int(row["seed"])):
         outcome = outcome_of(row)
-        value = _of_a_guess(measure) if outcome else float(row[measure])
+        value = _guess(measure) if outcome else float(row[measure])
         values[row["seed"]].append(value)
         fitted.append(1 / CLASSES if outcome else float(row.get("train_accuracy") or math.nan))
         if outcome:
             lost[row["seed"]] = outcome
-    found = {seed: float(np.median(each)) for seed, each in values.items()}
-    return Seen(found, lost, frozenset(found), float(np.mean(fitted)))
+    medians = {seed: float(np.median(each)) for seed, each in values.items()}
+    return SideResults(medians, lost, frozenset(medians), float(np.mean(fitted)))
 
 
-def _of_a_guess(measure: str) -> float:
-    """The accuracy or the loss of a constant guess."""
+def _guess(measure: str) -> float:
+    """Returns the accuracy or the loss of a constant guess."""
     return 1 / CLASSES if measure.endswith("accuracy") else math.log(CLASSES)
 
 
 def outcome_of(row: Row) -> str:
-    """What went wrong in a run: as its file says, or by its final training loss."""
+    """Returns the failure of a run, from its file or by its final training loss."""
     if row.get("outcome"):
         return row["outcome"].split(",")[0]
     return outcome_beside(float(row.get("train_loss") or 0), math.log(CLASSES))
 
 
-def _wins(rows: Sequence[Row], side: Side) -> Seen:
-    """Whether a normalization wins, on each data set, among all of its activation."""
+def _wins(rows: Sequence[Row], side: Side) -> SideResults:
+    """Counts the data sets on which a normalization wins among all with its activation."""
     errors, seeds, above = defaultdict(list), set(), []
     for row in rows:
         if row["activation"] == side.where["activation"]:
@@ -125,4 +125,4 @@ def _wins(rows: Sequence[Row], side: Side) -> Seen:
     for dataset in dict.fromkeys(dataset for dataset, _ in errors):
         means = np.array([[np.mean(errors[dataset, name]) for name in names]])
         won[dataset] = float(wins(means)[place])
-    return Seen(won, {}, frozenset(seeds), excess=float(np.median(above)))
+    return SideResults(won, {}, frozenset(seeds), excess=float(np.median(above)))

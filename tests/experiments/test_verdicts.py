@@ -15,7 +15,13 @@ from experiments.verdicts.beside import level_of
 from experiments.verdicts.claim import Claim, Side
 from experiments.verdicts.judge import NOT_REPRODUCED, OPEN, REPRODUCED, judge
 from experiments.verdicts.page import headlines, page_of, verdicts_in
-from experiments.verdicts.seen import Seen, outcome_of, rows_of, seen, seen_in
+from experiments.verdicts.sides import (
+    SideResults,
+    outcome_of,
+    results_by_seed,
+    rows_of,
+    side_results,
+)
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "results"
 CWO, BATCH = (Side(name, {"method": name}) for name in ("cwo", "bn"))
@@ -29,7 +35,7 @@ T = (2 * P - 1) * np.sqrt(2 / (4 * P * (1 - P)))
 def side(*values, lost=None, fitted=0.9, **fields):
     """The runs of seeds 0, 1, ..."""
     named = {str(seed): value for seed, value in enumerate(values)}
-    return Seen(named, lost or {}, frozenset(named), fitted, **fields)
+    return SideResults(named, lost or {}, frozenset(named), fitted, **fields)
 
 
 BN = side(0.5, 0.5, 0.5)
@@ -54,14 +60,14 @@ def test_the_word_follows_the_interval(gains, margin, word):
     assert by_hand == word
     verdict = judge(replace(CLAIM, margin=margin), side(*(0.5 + np.array(gains))), BN)
     assert verdict.word == word
-    assert f"{points.mean():+.2f} points [{low:+.2f}, {high:+.2f}]" in verdict.found
+    assert f"{points.mean():+.2f} points [{low:+.2f}, {high:+.2f}]" in verdict.figures
 
 
 def test_losses_should_be_lower_and_are_in_nats():
     losses = replace(CLAIM, measure="train_loss")
     verdict = judge(losses, side(1.0, 1.1, 1.2), side(2.0, 2.1, 2.3))
     assert verdict.word == REPRODUCED
-    assert "+1.03 nats [+0.81, +1.25]" in verdict.found
+    assert "+1.03 nats [+0.81, +1.25]" in verdict.figures
 
 
 def test_a_look_that_decides_is_the_last_one():
@@ -104,7 +110,7 @@ def test_runs_that_were_lost_count_as_a_constant_guess(measure, guess):
         {"seed": "1", measure: "nan", "train_accuracy": "nan", "outcome": "diverged, at step 3"},
         {"seed": "0", measure: "0.5", "train_accuracy": "0.9", "outcome": ""},
     ]
-    found = seen_in(rows, measure)
+    found = results_by_seed(rows, measure)
     assert list(found.values) == ["0", "1"]
     assert found.values == pytest.approx({"0": 0.5, "1": guess})
     assert found.fitted == pytest.approx((0.9 + 0.1) / 2)
@@ -136,7 +142,7 @@ def test_two_seeds_are_refused():
     with pytest.raises(UserError, match=r"cwo-x has 2 seeds .* wanted 3 at least"):
         judge(CLAIM, side(0.6, 0.7), BN)
     other = side(0.6, 0.7, 0.8)
-    moved = Seen({"7": 0.5, "8": 0.5, "9": 0.5}, {}, frozenset("789"), 0.9)
+    moved = SideResults({"7": 0.5, "8": 0.5, "9": 0.5}, {}, frozenset("789"), 0.9)
     with pytest.raises(UserError, match="has 0 seeds"):
         judge(CLAIM, other, moved)
 
@@ -156,7 +162,7 @@ def test_a_seed_with_several_rows_counts_once():
         for seed in range(3)
         for value in (1, 2, 9)
     ]
-    found = seen_in(rows, "kurtosis")
+    found = results_by_seed(rows, "kurtosis")
     assert found.values == {"0": 2.0, "1": 3.0, "2": 4.0}
     assert np.isnan(found.fitted)
 
@@ -237,7 +243,7 @@ def test_a_file_that_somebody_edited_is_not_judged_by_half(text, tmp_path):
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "results.csv").write_text(text)
     with pytest.raises(UserError, match=EDITED[text]):
-        seen(CLAIM, CLAIM.better, tmp_path)
+        side_results(CLAIM, CLAIM.better, tmp_path)
 
 
 def test_the_accuracy_of_what_diverged_is_none():
@@ -247,6 +253,6 @@ def test_the_accuracy_of_what_diverged_is_none():
         for seed, (accuracy, loss) in enumerate([("0.1", "nan"), ("0.8", "0.5"), ("0.6", "0.5")])
     ]
     assert level_of(rows) == "70.00 ± 14.14, diverged 1 of 3"
-    found = judge(CLAIM, seen_in(rows, "test_accuracy"), BN)
-    assert found.found.startswith("cwo 50.00 ± 36.06, bn 50.00")
+    found = judge(CLAIM, results_by_seed(rows, "test_accuracy"), BN)
+    assert found.figures.startswith("cwo 50.00 ± 36.06, bn 50.00")
     assert "cwo diverged (1 of 3 seeds)" in found.reason
