@@ -1,1 +1,1 @@
-"""Simulations of what the papers' theory predicts: pure JAX, compiled, over seeds at once."""
+"""Simulations of the papers' theory: pure JAX, compiled, over seeds at once."""

@@ -15,9 +15,9 @@ class Canonical(NamedTuple):
     """A random matrix's coherence, its error from samples, and the bound on it.
 
     Attributes:
-        coherence: of its rows.
+        coherence: the coherence of its rows.
         error: the Frobenius norm of the sampled covariance off its diagonal.
-        bound: of Proposition 1.
+        bound: the bound of Proposition 1.
     """
 
     coherence: Float[Array, "..."]
@@ -28,17 +28,17 @@ class Canonical(NamedTuple):
 def unit_rows(
     key: Array, units: int, inputs: int, common: float | Float[Array, ""]
 ) -> Float[Array, "units inputs"]:
-    """Random unit-norm rows; ``common``, from 0 to 1, is how much of one direction they share."""
-    own, shared = jax.random.split(key)
-    rows = _unit(jax.random.normal(own, (units, inputs)))
-    direction = _unit(jax.random.normal(shared, (1, inputs)))
+    """Draws unit-norm rows; ``common``, from 0 to 1, is their share of one direction."""
+    row_key, direction_key = jax.random.split(key)
+    rows = _unit(jax.random.normal(row_key, (units, inputs)))
+    direction = _unit(jax.random.normal(direction_key, (1, inputs)))
     return _unit(jnp.sqrt(1 - common) * rows + jnp.sqrt(common) * direction)
 
 
 def canonical_errors(
     key: Array, weights: Float[Array, "units inputs"], sigma: float, samples: int
 ) -> Canonical:
-    """Of u = W x, with x uniform, of mean 0 and standard deviation sigma."""
+    """Measures the covariance of u = W x, for uniform x of mean 0 and deviation sigma."""
     half = sigma * 3**0.5
     x = jax.random.uniform(key, (samples, weights.shape[1]), minval=-half, maxval=half)
     u = x @ weights.T
@@ -55,7 +55,7 @@ def jacobian_grams(
     activation: Callable[[Array], Array],
     samples: int,
 ) -> Float[Array, "units units"]:
-    """The mean of J J' of the standardized layer over standard normal inputs."""
+    """Averages J J' of the standardized layer over standard normal inputs."""
     layer = standardized(activation)
 
     def gram(key: Array) -> Float[Array, "units units"]:

@@ -1,4 +1,4 @@
-"""Training on a finite set of samples with a noisy linear teacher, and the exact error after it."""
+"""Training on finitely many samples of a noisy linear teacher, and the exact error after it."""
 
 from functools import partial
 from typing import NamedTuple
@@ -11,14 +11,14 @@ from experiments.simulations.student import Inputs, Samples, Scalar, Student, Un
 
 
 class Outcome(NamedTuple):
-    """What a trained student does.
+    """Errors of a trained student.
 
     Attributes:
         training_error: the mean squared error on the training set, noise included.
         error: the mean squared error on fresh inputs against the teacher without its noise; a
             batch-normalized student normalizes with the statistics of the training set, which
             running averages estimate.
-        population_error: the same with the statistics of fresh inputs.
+        population_error: that error, normalized with the statistics of fresh inputs.
     """
 
     training_error: Float[Array, "..."]
@@ -40,20 +40,20 @@ def simulate_training(
     most_samples: int,
     batch_size: int,
 ) -> Outcome:
-    """SGD for every load and seed at once.
+    """Trains by SGD for every load and seed at once.
 
-    A batch is drawn with replacement. The learning rate falls to 0 along a cosine. The student
-    starts where one step on one batch takes a linear student from zero, with gamma = 1: in the
-    span of the samples, as the theory has it.
+    Batches are drawn with replacement. The learning rate falls to 0 along a cosine. The student
+    starts with gamma = 1 and the weights that one step on one batch gives a linear student from
+    zero: in the span of the samples, as in the theory.
 
     Args:
-        keys: one a seed.
+        keys: one key per seed.
         samples: P, the size of the training set, for each load P / N.
         noise: S, the variance of the teacher's noise.
         learning_rate: eta per sample, at the beginning.
         decay: zeta of the loss mean (.)^2 + zeta gamma^2.
         steps: the number of batches, the same for all loads.
-        unit: the student.
+        unit: the kind of student.
         inputs: N.
         most_samples: the largest P, to which all training sets are padded.
         batch_size: M.
@@ -84,13 +84,13 @@ def simulate_training(
 
 
 def _problem(key: Key[Array, ""], noise: Scalar, inputs: int, count: int) -> tuple[Inputs, Samples]:
-    of_x, of_noise = jax.random.split(key)
-    x = jax.random.normal(of_x, (count, inputs)) / jnp.sqrt(inputs)
-    return x, x.sum(1) + jnp.sqrt(noise) * jax.random.normal(of_noise, (count,))
+    input_key, noise_key = jax.random.split(key)
+    x = jax.random.normal(input_key, (count, inputs)) / jnp.sqrt(inputs)
+    return x, x.sum(1) + jnp.sqrt(noise) * jax.random.normal(noise_key, (count,))
 
 
 def _outcome(unit: Unit, student: Student, x: Inputs, y: Samples, used: Array) -> Outcome:
-    slope = _normalized_by(unit, student, x, used)
+    slope = _slope(unit, student, x, used)
     residual = y - activation(unit, slope * (x @ student.weight))
     training = jnp.square(residual).mean(where=used)
     length = jnp.linalg.norm(student.weight) / jnp.sqrt(student.weight.size)
@@ -103,8 +103,8 @@ def _outcome(unit: Unit, student: Student, x: Inputs, y: Samples, used: Array) -
     )
 
 
-def _normalized_by(unit: Unit, student: Student, x: Inputs, used: Array) -> Float[Array, ""]:
-    """The slope of the student slope w'x, with the training set's statistics."""
+def _slope(unit: Unit, student: Student, x: Inputs, used: Array) -> Float[Array, ""]:
+    """Returns the slope of the student slope w'x, with the training set's statistics."""
     if unit.method == "sgd":
         return jnp.ones(())
     if unit.method == "wn":
@@ -115,7 +115,7 @@ def _normalized_by(unit: Unit, student: Student, x: Inputs, used: Array) -> Floa
 def exact_error(
     unit: Unit, length: Float[Array, ""], overlap: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """E (t - f(h))^2, t ~ N(0, 1), h ~ N(0, length^2), E t h = overlap.
+    """Returns E (t - f(h))^2 for t ~ N(0, 1), h ~ N(0, length^2), E t h = overlap.
 
     A rectifier keeps half of E h^2, and by symmetry half of E t h.
     """

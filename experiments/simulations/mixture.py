@@ -11,14 +11,14 @@ from jaxnorm import initial_betas, positive_betas, variance_constancy_loss
 
 
 class Mixture(NamedTuple):
-    """The protocol: two dimensions, the means apart along the first, both covariances 1.
+    """Settings: two dimensions, the means apart along the first, both covariances 1.
 
     Attributes:
         separation: the distance of the means.
-        sample_size: n, of each subset.
-        groups: independent pairs of subsets in a step.
-        steps: of Adam; its rate decays as a cosine.
-        learning_rate: at the first step.
+        sample_size: n, the size of each subset.
+        groups: independent pairs of subsets per step.
+        steps: steps of Adam, whose rate decays as a cosine.
+        learning_rate: the rate at the first step.
         start: the norm of the first weights; beta starts at 1.
     """
 
@@ -34,8 +34,8 @@ class Unit(NamedTuple):
     """A trained unit.
 
     Attributes:
-        weights: at the end.
-        beta: at the end.
+        weights: the weights after training.
+        beta: beta after training.
         cosine: |cos| of the weights and the difference of the means, after each step.
     """
 
@@ -47,7 +47,7 @@ class Unit(NamedTuple):
 def mixture_samples(
     key: Array, p: float | Float[Array, ""], separation: float, size: int
 ) -> Float[Array, "size 2"]:
-    """Draws, of the component at the right with probability p."""
+    """Draws samples of the mixture, from the right component with probability p."""
     noise, component = jax.random.split(key)
     right = jax.random.bernoulli(component, p, (size,))
     shift = jnp.where(right, separation / 2, -separation / 2)

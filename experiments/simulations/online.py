@@ -1,4 +1,4 @@
-"""Online learning: every sample is fresh, and the order parameters are recorded."""
+"""Online learning with a fresh sample per step, and a record of the order parameters."""
 
 from functools import partial
 
@@ -23,20 +23,20 @@ def simulate_online(
     steps: int,
     every: int,
 ) -> OrderParameters:
-    """Runs of SGD, one fresh sample per step, from given order parameters.
+    """Runs SGD with one fresh sample per step, from given order parameters.
 
     The teacher has the student's activation and no noise.
 
     Args:
-        key: every run draws from its own.
+        key: the key that the runs' keys are split from.
         start: gamma, R and L at the beginning; for plain SGD gamma is L.
         learning_rate: eta; gamma's is eta / N.
         decay: zeta.
         unit: the student, `sgd` or `wn`; one sample has no batch statistics.
-        runs: how many, all at once.
+        runs: the number of runs, all at once.
         inputs: N.
-        steps: how many samples.
-        every: after how many of them, each time, the order parameters are recorded.
+        steps: the number of steps, with one sample each.
+        every: the number of steps between two records of the order parameters.
 
     Returns:
         The order parameters with the axes (runs, steps // every).
@@ -52,15 +52,15 @@ def simulate_online(
         return student, order_parameters(student)
 
     def one_run(key: Key[Array, ""]) -> OrderParameters:
-        first, rest = jax.random.split(key)
-        student = student_at(first, start, inputs)
-        return jax.lax.scan(record, student, jax.random.split(rest, steps // every))[1]
+        student_key, steps_key = jax.random.split(key)
+        student = student_at(student_key, start, inputs)
+        return jax.lax.scan(record, student, jax.random.split(steps_key, steps // every))[1]
 
     return jax.vmap(one_run)(jax.random.split(key, runs))
 
 
 def student_at(key: Key[Array, ""], state: OrderParameters, inputs: int) -> Student:
-    """A random student of given order parameters, exactly."""
+    """Draws a student with exactly the given order parameters."""
     aside = jax.random.normal(key, (inputs,))
     aside -= aside.mean()
     aside *= jnp.sqrt(inputs) / jnp.linalg.norm(aside)

@@ -1,4 +1,4 @@
-"""Normalization propagation through many layers: what is left of mean 0 and variance 1."""
+"""Normalization propagation through many layers: means and deviations layer by layer."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,11 +11,11 @@ from jaxnorm import project_to_sphere, standardized
 
 
 class Propagated(NamedTuple):
-    """Of the pre-activations of each layer, from the first to the last; root mean squares.
+    """Root mean squares over the units' pre-activations of each layer, from the first to the last.
 
     Attributes:
-        offset: of the units' means over the samples, 0 if normalization propagates.
-        deviation: of the units' deviations, 1 if it does.
+        offset: of the units' means over the samples; 0 if normalization propagates.
+        deviation: of the units' deviations; 1 if normalization propagates.
     """
 
     offset: Float[Array, " layers"]
@@ -31,7 +31,7 @@ def propagated_chain(
     *,
     centered: bool,
 ) -> Propagated:
-    """Standard normal inputs through ``depth`` layers z -> W g(z) of random rows of norm one.
+    """Runs normal inputs through ``depth`` layers z -> W g(z) of random unit-norm rows.
 
     g is the standardized activation; the rows sum to zero if ``centered``.
     """
@@ -46,6 +46,6 @@ def propagated_chain(
         return layer(z), Propagated(offset, jnp.sqrt(z.var(0).mean()))
 
     start = jax.random.normal(start_key, (samples, width))
-    found: Propagated
-    _, found = jax.lax.scan(forward, start, weights)
-    return found
+    propagated: Propagated
+    _, propagated = jax.lax.scan(forward, start, weights)
+    return propagated

@@ -16,11 +16,11 @@ KEEPING = 2 * math.pi / (math.pi - 1)
 
 
 class Moments(NamedTuple):
-    """Of the pre-activations of each layer, from the first to the last.
+    """Second moments of each layer, from the first to the last.
 
     Attributes:
-        forward: their mean square.
-        backward: the mean square of a gradient at them, 1 at the last one's output.
+        forward: the mean square of its pre-activations.
+        backward: the mean square of a gradient at them, which is 1 at the last layer's output.
     """
 
     forward: Float[Array, " layers"]
@@ -30,7 +30,7 @@ class Moments(NamedTuple):
 def rectified_chain(
     key: Array, depth: int, width: int, samples: int, squared_radius: float, *, centered: bool
 ) -> Moments:
-    """A forward and a backward pass through ``depth`` layers z -> W relu(z) of random weights.
+    """Runs forward and backward through ``depth`` layers z -> W relu(z) of random weights.
 
     Each unit's weights have ||w||^2 = c, and sum to zero if ``centered``. The first
     pre-activations, and the gradient behind the last layer, are standard normal.
@@ -55,6 +55,6 @@ def rectified_chain(
 
 
 def gain(moments: Float[Array | np.ndarray, "... layers"]) -> Float[Array | np.ndarray, "..."]:
-    """What a layer multiplies moments by, the geometric mean over layers."""
+    """Returns the factor of moments per layer, the geometric mean over layers."""
     layers = moments.shape[-1] - 1
     return (moments[..., -1] / moments[..., 0]) ** (1 / layers)

@@ -11,11 +11,11 @@ Switch = bool | Bool[Array, ""]
 
 
 class Chain(NamedTuple):
-    """What the layers of a chain hold, from the first to the last.
+    """Pre-activations and gradients of the layers of a chain, from the first to the last.
 
     Attributes:
-        preactivations: z.
-        gradients: of the loss, at z.
+        preactivations: z of each layer.
+        gradients: the loss's gradients with respect to z.
     """
 
     preactivations: Float[Array, "... layers samples units"]
@@ -32,12 +32,12 @@ def sigmoid_chain(
     width: int | None = None,
     classes: int = 10,
 ) -> Chain:
-    """One forward and backward pass through ``depth`` sigmoid layers and a linear classifier.
+    """Runs forward and backward through ``depth`` sigmoid layers and a linear classifier.
 
-    Normal random kernels, centered if ``constrained``, are rescaled by one factor a layer to unit
-    variance on the samples: of all pre-activations together, units' means included, if ``pooled``;
-    else of each unit by itself, on average. The loss is the cross-entropy with random labels. The
-    width is that of the inputs if it is None.
+    Normal random kernels, centered if ``constrained``, are rescaled by one factor per layer to unit
+    variance on the samples: the variance of all pre-activations together, units' means included, if
+    ``pooled``; otherwise the average of the units' variances. The loss is the cross-entropy with
+    random labels. A ``width`` of None is that of the inputs.
     """
     samples, features = inputs.shape
     width = width or features
@@ -48,7 +48,7 @@ def sigmoid_chain(
     def layer(a: Array, kernel: Array) -> Array:
         z = a @ jnp.where(constrained, kernel - kernel.mean(0, keepdims=True), kernel)
         variance = jnp.where(pooled, z.var(), z.var(0).mean())
-        # A constant: the gradient of the loss is that of the network, not of its initialization.
+        # A constant factor: the gradient is the network's, not that of its initialization.
         return z / jax.lax.stop_gradient(jnp.sqrt(variance))
 
     def loss(offsets: Array) -> Any:
@@ -58,18 +58,18 @@ def sigmoid_chain(
             return jax.nn.sigmoid(z), z
 
         a, z = step(inputs, (jax.random.normal(first, (features, width)), offsets[0]))
-        a, rest = jax.lax.scan(step, a, (kernels, offsets[1:]))
+        a, hidden_z = jax.lax.scan(step, a, (kernels, offsets[1:]))
         logits = layer(a, jax.random.normal(head, (width, classes)))
         chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), targets[:, None], 1)
-        return -chosen.mean(), jnp.concatenate([z[None], rest])
+        return -chosen.mean(), jnp.concatenate([z[None], hidden_z])
 
     gradients, z = jax.grad(loss, has_aux=True)(jnp.zeros((depth, samples, width)))
     return Chain(z, gradients)
 
 
 def pooled_ratio(gradients: Float[Array, "... layers samples units"]) -> Float[Array, "..."]:
-    """The variance of the first layer's gradients over that of the last layer's."""
-    # In units of the largest: squares of a vanished gradient underflow in float32.
+    """Returns the variance of the first layer's gradients over that of the last layer's."""
+    # Relative to the largest, because squares of a vanished gradient underflow in float32.
     first, last = gradients[..., 0, :, :], gradients[..., -1, :, :]
     return jnp.square(_deviation(first) / _deviation(last))
 

@@ -1,5 +1,8 @@
 """One unit and a step of SGD on it: plain, weight-normalized or batch-normalized.
 
+Inputs are N(0, I / N). By the symmetry of their distribution the teacher may be any vector of
+length sqrt(N): here, the vector of ones.
+
 Inputs are N(0, I / N). By the symmetry of their distribution the teacher may be any vector of the
 length sqrt(N): it is the vector of ones.
 """
@@ -13,17 +16,17 @@ from jaxtyping import Array, Float
 Method = Literal["sgd", "wn", "bn"]
 Inputs = Float[Array, "samples inputs"]
 Samples = Float[Array, " samples"]
-#: A number; inside of jit it is an array.
+#: A number, or an array inside of jit.
 Scalar = float | Float[Array, ""]
 
 
 class Unit(NamedTuple):
-    """What kind of student is trained (static under jit).
+    """A kind of student (static under jit).
 
     Attributes:
         method: `sgd`, w'x; `wn`, sqrt(N) gamma w'x / ||w||; `bn`, gamma w'x / sigma_B, sigma_B the
             standard deviation of w'x over the batch, whose mean the paper does not subtract.
-        rectified: whether a ReLU follows.
+        rectified: if True, a ReLU follows.
     """
 
     method: Method
@@ -31,14 +34,14 @@ class Unit(NamedTuple):
 
 
 class Student(NamedTuple):
-    """The parameters; plain SGD has no gamma and leaves it alone."""
+    """Parameters of a student; plain SGD does not use gamma."""
 
     weight: Float[Array, " inputs"]
     gamma: Float[Array, ""]
 
 
 def preactivation(unit: Unit, student: Student, x: Inputs) -> Samples:
-    """The student before its activation, normalized as in training."""
+    """Returns the student's pre-activation, normalized as in training."""
     h = x @ student.weight
     if unit.method == "sgd":
         return h
@@ -59,10 +62,10 @@ def step(
     rate: Float[Array, ""],
     decay: Float[Array, ""],
 ) -> Student:
-    """SGD on half the paper's loss, mean (.)^2 + zeta gamma^2, with Eq. 5's rates per sample.
+    """Takes a step of SGD on half the paper's loss, mean (.)^2 + zeta gamma^2, with Eq. 5's rates.
 
-    Samples' gradients are summed: a batch takes as many steps of the size `rate` at once. That of
-    gamma is rate / N, which lets it keep pace with the N weights.
+    The gradients of samples are summed, so a batch takes as many steps of size `rate` at once.
+    Gamma's rate is rate / N, which lets it keep pace with the N weights.
     """
 
     def loss(student: Student) -> Float[Array, ""]:
