@@ -1,1 +1,1 @@
-"""The choice of settings for each method, on held-out training rows, before it is compared."""
+"""The choice of settings for each method, on held-out training rows, before a comparison."""

@@ -1,4 +1,4 @@
-"""Trials of every method on held-out rows, and the settings that were best."""
+"""Trials of every method on held-out rows, and the choice of its best settings."""
 
 import math
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from experiments.tuning.report import write_trials
 
 
 class Tuning(NamedTuple):
-    """What each method chooses for itself.
+    """Values to try for each method.
 
     Attributes:
         grid: the values to try.
-        epochs: of a trial; None for those of the result.
+        epochs: the epochs of a trial; None for those of the result.
     """
 
     grid: Grid
@@ -36,19 +36,19 @@ def choose(
     workers: Workers,
     fresh: bool,
 ) -> list[Task]:
-    """What to train for the result: each method under each seed with its best settings.
+    """Returns the trainings of the result: each method under each seed with its best settings.
 
     Every combination of the grid is trained under every seed, on four fifths of its training rows;
     the accuracy on the rest decides.
 
     Args:
-        comparison: of the results; its settings are the trials', and its rows are not loaded anew.
+        comparison: the comparison of the results, whose settings and loaded rows the trials share.
         methods: the methods.
-        seeds: of the results.
-        tuning: what is tried.
+        seeds: the seeds of the results.
+        tuning: the values to try.
         out: the folder for the store, tuning.csv and tuning.png.
-        workers: how many trials at once, and where.
-        fresh: whether also trials that are in the store are trained.
+        workers: the processes, or the cluster, of the trials.
+        fresh: if True, trials that are in the store are trained again.
     """
     settings = comparison.settings
     settings = settings.changed(epochs=tuning.epochs or settings.epochs)
@@ -66,9 +66,9 @@ def choose(
 
 
 def best_of(method: str, seed: int, runs: Sequence[Run]) -> Run:
-    """The trial of a method for a seed of best held-out accuracy; of equals, the lowest loss."""
-    own = [run for run in runs if (run.method, run.seed) == (method, seed + OFFSET)]
-    return max(own, key=_merit)
+    """Returns the trial of a method and seed with the best held-out accuracy, then lowest loss."""
+    trials = [run for run in runs if (run.method, run.seed) == (method, seed + OFFSET)]
+    return max(trials, key=_merit)
 
 
 def _merit(run: Run) -> tuple[float, float]:

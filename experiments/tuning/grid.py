@@ -1,4 +1,4 @@
-"""The values that are tried, from what the user wrote after ``--tune``."""
+"""The grid of values to try, read from the arguments of ``--tune``."""
 
 import dataclasses
 import itertools
@@ -12,7 +12,7 @@ from experiments.methods.overrides import Overrides
 from experiments.ranges import ranges_of
 from experiments.runs.spec import Changes
 
-#: The values to try, by the field of the settings.
+#: The values to try, by field of the settings.
 Grid = Mapping[str, Sequence[float]]
 
 _RANGES = {**ranges_of(Config), **ranges_of(Overrides)}
@@ -21,14 +21,14 @@ WANTED = "wanted NAME=VALUE,VALUE,..., for example --tune learning-rate=0.05,0.1
 
 
 def grid_of(written: Sequence[str]) -> Grid:
-    """The values by name.
+    """Reads the values by name.
 
     Args:
-        written: each ``NAME=VALUE,VALUE,...``; the name is that of a flag.
+        written: arguments ``NAME=VALUE,VALUE,...`` with names of flags.
 
     Raises:
-        UserError: for anything else, for values out of the flag's range, and for a name or a value
-            that comes twice.
+        UserError: for a malformed argument, an unknown name, a value out of the flag's range, or a
+            repeated name or value.
     """
     grid: dict[str, Sequence[float]] = {}
     for entry in written:
@@ -46,16 +46,16 @@ def grid_of(written: Sequence[str]) -> Grid:
 
 
 def combinations(method: Method, grid: Grid) -> list[Changes]:
-    """Every combination of the values that mean something to the method."""
-    own = {each.name for part in method.parts for each in dataclasses.fields(part)}
-    of_parts = {each.name for each in dataclasses.fields(Overrides)}
-    names = [name for name in grid if name in own or name not in of_parts]
+    """Returns every combination of the values whose settings the method has."""
+    fields = {each.name for part in method.parts for each in dataclasses.fields(part)}
+    overrides = {each.name for each in dataclasses.fields(Overrides)}
+    names = [name for name in grid if name in fields or name not in overrides]
     products = itertools.product(*(grid[name] for name in names))
     return [tuple(zip(names, values, strict=True)) for values in products]
 
 
 def _tunable() -> dict[str, type]:
-    """The numeric settings but for the length of a run, and the kind of number of each."""
+    """Returns the number types of all numeric settings except the length of a run."""
     hints = get_type_hints(Config) | get_type_hints(Overrides)
     kinds = {name: {hint, *get_args(hint)} for name, hint in hints.items() if name in _RANGES}
     return {

@@ -1,4 +1,4 @@
-"""Training rows that settings are chosen on, which are never those that a result is tested on."""
+"""Held-out training rows for the choice of settings, disjoint from a result's test rows."""
 
 from collections.abc import Callable
 
@@ -7,25 +7,25 @@ import numpy as np
 from experiments.data.dataset import Dataset
 from experiments.errors import UserError
 
-#: The seed of a trial is that of the result plus this: other initializations, batches and noise.
+#: Added to the seed of a result for its trials: other initializations, batches and noise.
 OFFSET = 1_000_000
 
-#: One of so many training rows is held out.
+#: One in so many training rows is held out.
 PARTS = 5
 
 
 def held_out(load: Callable[[int], Dataset], seed: int) -> Dataset:
-    """The training rows of a result's seed: most to train on, the others in the test's place.
+    """Splits the training rows of a result's seed: most for training, the others for testing.
 
-    Each seed chooses for itself: where the split depends on the seed, the training rows of one are
-    test rows of another.
+    Each seed chooses its own settings: if the split depends on the seed, the training rows of one
+    seed are test rows of another.
 
     Args:
-        load: the dataset of a seed.
-        seed: of the trial; the result's plus `OFFSET`.
+        load: returns the dataset of a seed.
+        seed: the seed of the trial: the result's plus `OFFSET`.
 
     Raises:
-        UserError: for streamed rows, and for too few.
+        UserError: for streamed rows, or too few rows.
     """
     dataset = load(seed - OFFSET)
     count = dataset.train_rows // PARTS

@@ -1,4 +1,4 @@
-"""What was tried and chosen: a table of all trials, and a picture of what each setting does."""
+"""The report of trials: a table of all, and a picture of the effect of each setting."""
 
 import math
 from collections.abc import Sequence
@@ -17,18 +17,18 @@ from experiments.training.fit import Run
 from experiments.tuning.grid import Grid
 from experiments.tuning.held_out import OFFSET
 
-#: Beyond this ratio of the largest value to the smallest, an axis is logarithmic.
+#: Above this ratio of the largest value to the smallest, an axis is logarithmic.
 DECADE = 4.0
 
 
 def write_trials(out: Path, grid: Grid, runs: Sequence[Run], chosen: Sequence[Run]) -> None:
-    """Writes tuning.csv, a row a trial, and tuning.png, a panel a setting."""
+    """Writes tuning.csv, with one row per trial, and tuning.png, with one panel per setting."""
     columns = ("method", "seed", *grid, "held_out_loss", "held_out_accuracy", "outcome", "chosen")
     write_csv(out / "tuning.csv", columns, (_row(run, grid, run in chosen) for run in runs))
     figure = new_figure(len(grid), width=5.5 + 2.0 / len(grid))
     for axes, (name, values) in zip(figure.axes, grid.items(), strict=True):
         _draw(axes, name, values, runs)
-    # Outside: with many methods it would cover their lines. Not every method has each setting.
+    # One legend outside of the panels, because not every method has each setting.
     drawn = [axes.get_legend_handles_labels() for axes in figure.axes]
     lines = {label: line for each in drawn for line, label in zip(*each, strict=True)}
     figure.legend(
@@ -39,8 +39,8 @@ def write_trials(out: Path, grid: Grid, runs: Sequence[Run], chosen: Sequence[Ru
     write_whole(out / "tuning.png", picture(figure))
 
 
-def said_of_ends(grid: Grid, runs: Sequence[Run]) -> list[str]:
-    """A line for each method and setting that was chosen at an end of what was tried."""
+def choices_at_ends(grid: Grid, runs: Sequence[Run]) -> list[str]:
+    """Returns a line for each method and setting whose choice is an end of the grid."""
     ends = {name: {min(values), max(values)} for name, values in grid.items() if len(values) > 2}
     chosen = dict.fromkeys((run.method, *change) for run in runs for change in run.changes)
     return [
@@ -54,18 +54,18 @@ def said_of_ends(grid: Grid, runs: Sequence[Run]) -> list[str]:
 def _row(run: Run, grid: Grid, chosen: bool) -> tuple[object, ...]:
     last, changes = run.curve[-1], dict(run.changes)
     values = [changes.get(name, "") for name in grid]
-    found = f"{last.test_loss:.6g}", f"{last.test_accuracy:.6g}"
-    return run.method, run.seed - OFFSET, *values, *found, run.outcome, int(chosen)
+    results = f"{last.test_loss:.6g}", f"{last.test_accuracy:.6g}"
+    return run.method, run.seed - OFFSET, *values, *results, run.outcome, int(chosen)
 
 
 def _draw(axes: Axes, name: str, values: Sequence[float], runs: Sequence[Run]) -> None:
-    """Held-out error against one setting: a line for each method that has it."""
+    """Draws held-out error against one setting: a line for each method that has it."""
     ordered = sorted(values)
     for index, method in enumerate(dict.fromkeys(run.method for run in runs)):
-        own = [run for run in runs if run.method == method and name in dict(run.changes)]
-        if not own:
+        trials = [run for run in runs if run.method == method and name in dict(run.changes)]
+        if not trials:
             continue
-        errors = _errors(own, name, ordered)
+        errors = _errors(trials, name, ordered)
         style = {"marker": "o", **method_style(method, index)}
         draw_band(axes, ordered, errors.T, errors.mean(1), method, **style)
     if ordered[0] > 0 and ordered[-1] > DECADE * ordered[0]:
@@ -78,11 +78,11 @@ def _draw(axes: Axes, name: str, values: Sequence[float], runs: Sequence[Run]) -
 def _errors(
     runs: Sequence[Run], name: str, values: Sequence[float]
 ) -> Float[np.ndarray, "values seeds"]:
-    """The smallest error in percent over the other settings; NaN where every run diverged."""
+    """Returns the smallest error in percent over the other settings; NaN if every run diverged."""
     seeds = sorted({run.seed for run in runs})
-    found = np.full((len(values), len(seeds)), math.nan)
+    errors = np.full((len(values), len(seeds)), math.nan)
     for run in runs:
         place = values.index(dict(run.changes)[name]), seeds.index(run.seed)
         if not run.diverged:
-            found[place] = np.fmin(found[place], 100 * (1 - run.curve[-1].test_accuracy))
-    return found
+            errors[place] = np.fmin(errors[place], 100 * (1 - run.curve[-1].test_accuracy))
+    return errors

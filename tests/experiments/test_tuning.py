@@ -12,7 +12,7 @@ from experiments.runs.spec import name_of
 from experiments.tuning.choose import best_of
 from experiments.tuning.grid import combinations, grid_of
 from experiments.tuning.held_out import OFFSET, held_out
-from experiments.tuning.report import said_of_ends
+from experiments.tuning.report import choices_at_ends
 from tests.experiments.toy import rows_of, run_of, save_toy, toy_dataset
 
 TINY = ["--depth", "1", "--width", "8", "--epochs", "2", "--batch-size", "16", "--model", "mlp"]
@@ -115,9 +115,9 @@ def test_equal_accuracies_are_told_apart_by_the_loss_and_divergence_comes_last()
 
 def test_an_end_of_the_grid_is_said():
     grid = {"learning_rate": [0.1, 0.2, 0.3]}
-    said = said_of_ends(grid, [run_with(0.5, 1.0, 0.3), run_with(0.5, 1.0, 0.2)])
+    said = choices_at_ends(grid, [run_with(0.5, 1.0, 0.3), run_with(0.5, 1.0, 0.2)])
     assert said == ["bn chose learning rate 0.3, an end of the grid: try values beyond."]
-    assert said_of_ends({"learning_rate": [0.2, 0.3]}, [run_with(0.5, 1.0, 0.3)]) == []
+    assert choices_at_ends({"learning_rate": [0.2, 0.3]}, [run_with(0.5, 1.0, 0.3)]) == []
 
 
 def test_whole_numbers_stay_whole():
