@@ -1,14 +1,14 @@
 """The papers' tables and figures: each a protocol with three presets, and a report.
 
 An item is one file of data, ``papers/PAPER/ITEM.toml``, and its name in the registry. A table of
-trainings is nothing else::
+trainings needs no code::
 
     title = "errors with batches of 4, 16 and 128 samples"
     reported = "BN degrades with small batches; ours does not"
     as_error = true
     orderings = [{better = "Ours", worse = ["BN"], margin = 1.0}]
 
-    [full]  # The paper's protocol; then cpu and smoke, with what they change of it.
+    [full]  # The paper's protocol; [cpu] and [smoke] follow, with the fields that they change.
     cost = "10 GPU hours a run (estimated)"
     recipe = "cwo/wrn28x10"  # In `recipes.py`.
     augment = "crop-flip"

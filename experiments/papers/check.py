@@ -1,4 +1,4 @@
-"""The protocols of the full presets beside what the papers' texts state, field by field."""
+"""A check of the full presets' protocols against the papers' texts, field by field."""
 
 import math
 import re
@@ -17,20 +17,20 @@ from experiments.papers.stated import Stated, stated
 from experiments.reports.show import show_table
 from experiments.reports.table import Table
 
-#: Fields of a protocol that say how it is computed, or that others of the list contain.
+#: Fields of a protocol about its computation, or that other fields contain.
 HIDDEN = {
     *("dtype", "nonfinite", "ghost_groups", "accumulate", "epsilon", "clients", "constrain_head"),
     *("bundled", "scores", "only_rows", "only_columns"),
     *("rate_scale", "growing_noise", "squared_radius", "policies"),
 }
-#: Fields that matter for the fully connected networks alone.
+#: Fields of fully connected networks alone.
 SIZES = ("depth", "width")
 
-#: Fields whose default is nothing, and says something: all rows.
+#: Fields that are shown even if they are 0: ``rows``, where 0 means all rows.
 SHOWN_AT_NOTHING = ("rows",)
 
 SAME, DIFFERS, OURS = "as stated", "differs", "ours"
-#: The value of a field that a protocol has not.
+#: The value of a field that a protocol does not have.
 ABSENT = "none"
 
 
@@ -39,10 +39,10 @@ class Checked(NamedTuple):
 
     Attributes:
         item: the item's name.
-        field: the field's.
-        cells: of the table's cells those with this value; empty where all have it.
-        ours: its value.
-        stated: what the paper says of it, or None.
+        field: the field's name.
+        cells: the table's cells with this value; empty if all have it.
+        ours: our value.
+        stated: the paper's statement of it, or None.
     """
 
     item: str
@@ -53,37 +53,40 @@ class Checked(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Whether it is the paper's, differs, or is ours because the paper does not state it."""
+        """ "as stated", "differs", or "ours" if the paper does not state the field."""
         if self.stated is None:
             return OURS
         return SAME if same(self.ours, self.stated.value) else DIFFERS
 
 
-def check(item: Item, own: Sequence[Stated] | None = None) -> list[Checked]:
-    """All fields of the protocol of an item's full preset, equal ones of several cells as one.
+def check(item: Item, statements: Sequence[Stated] | None = None) -> list[Checked]:
+    """Checks all fields of an item's full preset; cells with equal values share an entry.
 
     Args:
-        item: any.
-        own: what the paper says of it; left out, what its file of statements has.
+        item: the table or figure.
+        statements: the paper's statements about it; None for those of its file.
     """
-    own = stated().get(item.name, ()) if own is None else own
+    statements = stated().get(item.name, ()) if statements is None else statements
     protocols = protocols_of(item)
-    found: dict[tuple[str, str, Stated | None], dict[str, Any]] = {}
+    groups: dict[tuple[str, str, Stated | None], dict[str, Any]] = {}
     for cell, protocol in protocols.items():
         for field, value in protocol.items():
-            said = _said(own, field, cell)
-            found.setdefault((field, repr(value), said), {})[cell] = value
+            statement = _statement(statements, field, cell)
+            groups.setdefault((field, repr(value), statement), {})[cell] = value
     everywhere = len(protocols)
-    absent = [said for said in own if _concerns_none(said, protocols)]
+    absent = [each for each in statements if _concerns_none(each, protocols)]
     return [
-        Checked(item.name, field, () if len(cells) == everywhere else tuple(cells), value, said)
-        for (field, _, said), cells in found.items()
+        Checked(item.name, field, () if len(cells) == everywhere else tuple(cells), value, each)
+        for (field, _, each), cells in groups.items()
         for value in [next(iter(cells.values()))]
-    ] + [Checked(item.name, said.field, (), ABSENT, said) for said in absent]
+    ] + [Checked(item.name, each.field, (), ABSENT, each) for each in absent]
 
 
 def protocols_of(item: Item) -> dict[str, dict[str, Any]]:
-    """The fields of each cell of an item's full preset, by the cell's name; "" for no table."""
+    """Returns the fields of each cell of an item's full preset, by the cell's name.
+
+    An item that is not a table has one entry, named "".
+    """
     if item.grid is None:
         return {"": _fields(item.presets["full"].settings)}
     cells = full_cells(item)
@@ -91,7 +94,7 @@ def protocols_of(item: Item) -> dict[str, dict[str, Any]]:
 
 
 def _fields(settings: Any) -> dict[str, Any]:
-    """What is stated of a training in the units of the papers: rates by epochs, one optimizer."""
+    """Returns the settings that papers state, in their units: rates by epochs, one optimizer."""
     shown = {name: value for name, value in named(settings).items() if name not in HIDDEN}
     if not shown.get("test_rows"):
         shown.pop("test_rows", None)
@@ -110,7 +113,7 @@ def _fields(settings: Any) -> dict[str, Any]:
 
 
 def _parts(method: Method) -> dict[str, Any]:
-    """The numbers in the parts of a method, by their flags' names where they have one."""
+    """Returns the numbers in the parts of a method, by the names of their flags if any."""
     flags = {each.name for each in fields(Overrides)}
     return {
         each.name if each.name in flags else f"{type(part).__name__}.{each.name}": value
@@ -120,21 +123,21 @@ def _parts(method: Method) -> dict[str, Any]:
     }
 
 
-def _said(stated: Sequence[Stated], field: str, cell: str) -> Stated | None:
-    """The first that is said of the field and the cell."""
+def _statement(stated: Sequence[Stated], field: str, cell: str) -> Stated | None:
+    """Returns the first statement about the field that applies to the cell."""
     return next((s for s in stated if s.field == field and re.search(s.where, cell)), None)
 
 
-def _concerns_none(said: Stated, protocols: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether no cell that it is said of has the field at all."""
+def _concerns_none(statement: Stated, protocols: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Returns True if no cell that the statement applies to has the field."""
     return not any(
-        said.field in protocol and re.search(said.where, cell)
+        statement.field in protocol and re.search(statement.where, cell)
         for cell, protocol in protocols.items()
     )
 
 
 def same(ours: Any, theirs: Any) -> bool:
-    """Whether two values are equal, numbers up to rounding."""
+    """Returns True if two values are equal, numbers up to rounding."""
     if isinstance(ours, tuple | list) and isinstance(theirs, tuple | list):
         return len(ours) == len(theirs) and all(map(same, ours, theirs))
     if isinstance(ours, float) and isinstance(theirs, int | float):
@@ -143,18 +146,18 @@ def same(ours: Any, theirs: Any) -> bool:
 
 
 def check_table(checked: Iterable[Checked], *, everything: bool = False) -> Table:
-    """What differs from the papers' texts, and what they do not state.
+    """Lists the fields that differ from the papers' texts, or that they do not state.
 
     Args:
         checked: the fields of some items.
-        everything: whether what is as stated is shown too.
+        everything: if True, fields that are as stated are listed too.
     """
     rows = [_row(each) for each in checked if everything or each.verdict != SAME]
     return ("item", "field", "where", "ours", "the paper's", "stated in", ""), rows
 
 
 def summary(checked: Iterable[Checked]) -> str:
-    """How many fields are as stated, differ, and are ours, in a sentence."""
+    """Counts the fields that are as stated, differ, and are ours, in a sentence."""
     verdicts = [each.verdict for each in checked]
     counts = {verdict: verdicts.count(verdict) for verdict in (SAME, DIFFERS, OURS)}
     return (
@@ -173,7 +176,7 @@ def _row(each: Checked) -> tuple[str, ...]:
 
 
 def shown(value: Any) -> str:
-    """A value in a word or two."""
+    """Formats a value in a word or two."""
     if isinstance(value, tuple) and value and isinstance(value[0], tuple):
         steps = [f"x {step[1]:.3g} from {step[0]:g}" for step in value]
         return ", ".join(steps if len(steps) < 5 else [*steps[:2], "...", steps[-1]])
@@ -183,7 +186,7 @@ def shown(value: Any) -> str:
 
 
 def show_check(items: Sequence[Item]) -> None:
-    """What differs from the papers' texts; of one item everything, and its networks' shapes."""
+    """Prints the differences from the papers' texts; for one item all fields and shapes."""
     checked = [each for item in items for each in check(item)]
     show_table(check_table(checked, everything=len(items) == 1))
     print(f"\n{summary(checked)}")

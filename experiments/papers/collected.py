@@ -1,4 +1,4 @@
-"""One page of everything that has been run."""
+"""One page with all reports."""
 
 from pathlib import Path
 
@@ -11,18 +11,18 @@ TITLE = "# The papers' tables and figures\n\nOurs beside the paper's, from the r
 
 
 def collect(items: list[Item], folder: Path, out: Path) -> int:
-    """Writes one page with the reports that a folder holds, and what has not been run.
+    """Writes one page with the reports in a folder, and a list of items that have not been run.
 
     Args:
-        items: all that there are, in the order of the page.
-        folder: where each item's report is, in FOLDER/PAPER/ITEM.
-        out: the page.
+        items: all items, in the order of the page.
+        folder: the folder of the reports, FOLDER/PAPER/ITEM/report.md.
+        out: the path of the page.
 
     Returns:
         The number of reports on it.
     """
-    found = {item.name: folder / item.name / "report.md" for item in items}
-    present = {name: path for name, path in found.items() if path.is_file()}
+    paths = {item.name: folder / item.name / "report.md" for item in items}
+    present = {name: path for name, path in paths.items() if path.is_file()}
     if not present:
         raise UserError(
             f"{folder} holds no report; wanted PAPER/ITEM/report.md in it: run python -m "
@@ -38,7 +38,7 @@ def collect(items: list[Item], folder: Path, out: Path) -> int:
 
 
 def _linked(report: Path, base: Path) -> str:
-    """A report with its pictures as seen from the page."""
+    """Returns a report with the paths of its pictures relative to the page."""
     where = report.parent.relative_to(base)
     with reading(report, "wanted a report as paper writes it: remove it, and run its item again"):
         text = report.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A training seen between its epochs."""
+"""A training with access to the state between its epochs."""
 
 from collections.abc import Iterator
 
@@ -13,15 +13,15 @@ from experiments.training.trainer import Trainer
 def epochs(
     trainer: Trainer, data: Dataset, seed: int, state: TrainState | None = None
 ) -> Iterator[tuple[TrainState, StepMetrics | None]]:
-    """The initial state, then the state after each epoch with the epoch's mean metrics.
+    """Yields the initial state, then the state after each epoch with the epoch's mean metrics.
 
-    A state is consumed by the next epoch: measure it before going on.
+    The next epoch consumes the state: measure it before going on.
 
     Args:
-        trainer: of the method.
+        trainer: the trainer of the method.
         data: the two splits.
-        seed: of the run.
-        state: to start from; None for the trainer's own.
+        seed: the seed of the run.
+        state: the initial state; None for the trainer's own.
     """
     X, y = jax.device_put(data[:2])
     state = start(trainer, seed, X) if state is None else state

@@ -1,4 +1,4 @@
-"""The cells of the full presets, and what shapes alone tell of each without training."""
+"""The cells of the full presets, and the properties that follow from shapes, without training."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -22,12 +22,12 @@ from jaxnorm.nnx import Functional, functionalize
 
 
 class Shape(NamedTuple):
-    """What a published dataset has.
+    """Shape of a published dataset.
 
     Attributes:
         row: the shape of one input.
-        rows: its training rows.
-        classes: its classes.
+        rows: the number of training rows.
+        classes: the number of classes.
     """
 
     row: tuple[int, ...]
@@ -35,7 +35,7 @@ class Shape(NamedTuple):
     classes: int
 
 
-#: By the names of --data-dir; SVHN with its extra images.
+#: The datasets by their names in --data-dir; SVHN with its extra images.
 SHAPES: Mapping[str, Shape] = {
     "cifar10": Shape((32, 32, 3), 50_000, 10),
     "cifar100": Shape((32, 32, 3), 50_000, 100),
@@ -52,8 +52,8 @@ class Full(NamedTuple):
 
     Attributes:
         item: the item's name.
-        cell: it.
-        setting: the protocol, with what the cell changes of it.
+        cell: the cell.
+        setting: the protocol with the cell's changes.
     """
 
     item: str
@@ -62,7 +62,7 @@ class Full(NamedTuple):
 
     @property
     def shape(self) -> Shape:
-        """That of the data."""
+        """The shape of the cell's dataset."""
         return SHAPES[self.cell.dataset]
 
     @property
@@ -72,22 +72,22 @@ class Full(NamedTuple):
 
     @property
     def config(self) -> Config:
-        """What training takes."""
+        """The configuration of the cell's training."""
         return config_of(self.setting)
 
     @property
     def method(self) -> Method:
-        """The cell's."""
+        """The method of the cell."""
         return method_of(self.cell, self.setting)
 
     @property
     def parameters(self) -> int:
-        """Those of the network."""
+        """The number of parameters of the cell's network."""
         return parameters_of(self.method, self.config, self.shape.row, self.shape.classes)
 
     @property
     def steps(self) -> int:
-        """Of the whole training."""
+        """The number of steps of the whole training."""
         rows = min(self.setting.rows or self.shape.rows, self.shape.rows - self.setting.held_out)
         return self.setting.epochs * steps_per_epoch(rows, self.setting.batch_size)
 
@@ -99,29 +99,29 @@ class Full(NamedTuple):
 
 
 def full_cells(item: Item) -> list[Full]:
-    """Those that the full preset of an item trains; none of what is no table of trainings."""
+    """Returns the cells that the full preset of an item trains; none if it is not a table."""
     full = item.presets["full"].settings
     cells = chosen(item.grid, full) if item.grid else []
     return [Full(item.name, cell, full.changed(**cell.changes)) for cell in cells]
 
 
 def functional_of(method: Method, config: Config, row: tuple[int, ...], classes: int) -> Functional:
-    """A method's network in shapes alone."""
+    """Returns a method's network, in shapes alone."""
     network = partial(network_of, method, config, row, classes)
     return functionalize(nnx.eval_shape(lambda: network(jax.random.key(0))))
 
 
 def parameters_of(method: Method, config: Config, row: tuple[int, ...], classes: int) -> int:
-    """The number of parameters of a method's network."""
+    """Counts the parameters of a method's network."""
     return parameter_count(functional_of(method, config, row, classes).params)
 
 
 def dry_table(item: Item) -> Table:
-    """What is trained in one cell of each kind: of a network, dataset, length and rate."""
+    """Lists one cell of each combination of network, dataset, length and rate."""
     kinds: dict[tuple[object, ...], Full] = {}
     for each in full_cells(item):
-        own = each.config
-        kind = own.model, each.cell.dataset, own.epochs, own.batch_size, own.learning_rate
+        c = each.config
+        kind = c.model, each.cell.dataset, c.epochs, c.batch_size, c.learning_rate
         kinds.setdefault(kind, each)
     rows = [
         (

@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple
 
 from experiments.config import Config
 
-#: Of the last epoch; or, of the first epochs, the mean test accuracy, or its mean change from one
-#: epoch to the next.
+#: Measures of the last epoch; ``early_accuracy`` is the mean test accuracy of the first epochs, and
+#: ``early_change`` its mean change from one epoch to the next.
 Measure = (
     Literal["test_accuracy", "train_accuracy", "test_loss", "train_loss"]
     | Literal["early_accuracy", "early_change", "class_accuracy", "top5_accuracy"]
@@ -16,25 +16,25 @@ Measure = (
 
 @dataclass(frozen=True)
 class Protocol(Config):
-    """How every cell of a table is trained, unless the cell says otherwise; all of it is reported.
+    """Training of every cell of a table, unless the cell changes a field; reports list all fields.
 
     Attributes:
-        growing_noise: the noise of the last layer for methods with noise, growing from layer to
-            layer; 0 for the methods' own, the same in every layer.
+        growing_noise: the noise of the last layer, growing from layer to layer; 0 for the methods'
+            own noise, the same in every layer.
         squared_radius: c of methods that keep weights on a sphere; 0 for the methods' own.
-        policies: the file in --data-dir with published sub-policies of Fast AutoAugment, where the
-            augmentation has them; empty for sub-policies that are drawn.
-        rate_scale: what the learning rate is multiplied by, in cells of other batch sizes.
-        side: the side in pixels of squares that are cropped out of pictures of any size, which are
-            read while they are used; 0 for data that are read whole.
+        policies: the file in --data-dir with published sub-policies of Fast AutoAugment, if the
+            augmentation has sub-policies; empty to draw them.
+        rate_scale: a factor of the learning rate, for cells of other batch sizes.
+        side: the side in pixels of the squares cropped out of streamed pictures; 0 for data in
+            memory.
         held_out: the training rows that are left out first, as some papers do for validation.
         rows: the training rows that are used, or 0 for all.
         last: the epochs at the end over which measures are averaged.
-        scores: what is measured of the trained network besides: names of `SCORES`.
+        scores: further measures of the trained network: names of `SCORES`.
         test_rows: the test rows that are used, or 0 for all.
         seeds: the number of seeds.
         only_rows: the rows of the table that are trained; empty for all.
-        only_columns: likewise its columns.
+        only_columns: the columns of the table that are trained; empty for all.
     """
 
     growing_noise: float = 0.0
@@ -52,7 +52,7 @@ class Protocol(Config):
     only_columns: tuple[str, ...] = ()
 
 
-#: What the papers' tables of images have in common, unless they say otherwise.
+#: The default protocol of the papers' tables of images.
 PAPER = Protocol(
     model="cnn9", channels=64, epochs=200, batch_size=128, learning_rate=0.1, weight_decay=5e-4
 )
@@ -66,15 +66,15 @@ class Cell(NamedTuple):
     """One entry of a table.
 
     Attributes:
-        row: its row, which also names it in orderings.
-        method: its name.
+        row: its row, whose name orderings use.
+        method: the name of the method.
         column: its column: a dataset, a network, a batch size.
-        reported: the paper's number, in the unit of the table; None where it has none.
+        reported: the paper's number, in the unit of the table, or None.
         dataset: the data: a name in --data-dir, or "" for the only one there.
         changes: fields of the protocol that differ in this cell.
         overrides: settings of the method that differ, fields of
             `experiments.methods.overrides.Overrides`.
-        also: the paper's numbers of what the table shows beside: losses in nats, others in percent.
+        also: the paper's numbers of further measures, by name: losses in nats, others in percent.
     """
 
     row: str
@@ -88,19 +88,19 @@ class Cell(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Row and column."""
+        """The names of row and column."""
         return f"{self.row}, {self.column}" if self.column else self.row
 
 
 class Ordering(NamedTuple):
-    """One statement of the paper: a row is better than another, in every column or in one.
+    """A claim of the paper: a row is better than another, in every column or in one.
 
     Attributes:
-        better: the row that is.
-        worse: the one that it is compared with.
-        column: where; None for every column that has both.
-        measure: of what; accuracies should be higher, losses and changes lower.
-        margin: the points, or nats, by which the better row may still be worse; ours.
+        better: the better row.
+        worse: the row that it is compared with.
+        column: the column; None for every column that has both rows.
+        measure: the measure; accuracies should be higher, losses and changes lower.
+        margin: points or nats by which the better row may be worse; our choice.
     """
 
     better: str
@@ -116,11 +116,11 @@ class Grid:
 
     Attributes:
         cells: its entries.
-        orderings: what the paper says of them.
-        measure: what the table shows.
-        as_error: whether an accuracy is shown as an error, as the paper does.
-        beside: what else it shows, after that: measures, and names of `SCORES`.
-        literature: rows that the paper cites, by name, in the unit of the table.
+        orderings: the paper's claims about them.
+        measure: the measure of the table.
+        as_error: if True, the table shows an accuracy as an error, as the paper does.
+        beside: further measures, and names of `SCORES`.
+        literature: numbers that the paper cites, by name, in the unit of the table.
     """
 
     cells: tuple[Cell, ...]

@@ -1,4 +1,4 @@
-"""What a table or figure of a paper is, as data: a protocol, three presets, and what to compare."""
+"""A table or figure of a paper as data: a protocol, three presets, and the comparisons."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ class Preset(NamedTuple):
     """One size of an item.
 
     Attributes:
-        settings: a NamedTuple of everything that the protocol leaves open: sizes, seeds, learning
-            rates, and what the paper is silent about. The report prints every field.
-        cost: what it takes, in words: "10 s on 2 CPU cores".
-        label: how the preset differs from the paper's protocol; empty if it does not.
+        settings: a NamedTuple or a `Protocol` of sizes, seeds, learning rates and everything else
+            that the paper leaves open. The report prints every field.
+        cost: the cost in words: "10 s on 2 CPU cores".
+        label: the differences from the paper's protocol, or empty.
     """
 
     settings: Any
@@ -28,41 +28,41 @@ class Preset(NamedTuple):
     label: str = ""
 
 
-#: smoke (seconds), cpu (minutes, reduced), full (the paper's protocol).
+#: The presets: smoke (seconds), cpu (minutes, reduced), full (the paper's protocol).
 SIZES: tuple[PresetName, ...] = ("smoke", "cpu", "full")
 Presets = Mapping[PresetName, Preset]
 
-#: What stands in the place of yes or no.
+#: The reasons why a comparison is neither yes nor no.
 UNDECIDED, NOT_TRAINED = "undecided", "not trained"
 
 
 class Finding(NamedTuple):
-    """One number or statement of the paper (or of its theory) beside ours.
+    """A number or claim of the paper (or of its theory) beside ours.
 
     Attributes:
-        statement: what is compared: "error at load 0.9, BN, M = 32".
-        ours: our value, with its spread where there is one.
+        statement: the comparison: "error at load 0.9, BN, M = 32".
+        ours: our value, with its spread if it has one.
         reference: the paper's or the theory's value.
-        holds: whether ours confirms it; None where it is only shown, or cannot be said.
-        said: why it cannot be said, in a word or two.
+        holds: True if ours confirms it; None if it is only shown, or not decided.
+        reason: why it is not decided, in a word or two.
     """
 
     statement: str
     ours: str
     reference: str
     holds: bool | None = None
-    said: str = ""
+    reason: str = ""
 
 
 class Report(NamedTuple):
-    """What an item found.
+    """Report of an item.
 
     Attributes:
-        findings: what is compared, in the order of importance.
+        findings: the comparisons, in the order of importance.
         columns: the header of results.csv.
-        rows: its rows.
+        rows: the rows of results.csv.
         figures: the pictures by name (without .png), made by `experiments.reports.new_figure`.
-        notes: sentences for the report about what was found.
+        notes: sentences for the report about the findings.
     """
 
     findings: Sequence[Finding]
@@ -73,13 +73,13 @@ class Report(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What a run is given besides its settings.
+    """Arguments of an item's run besides its settings.
 
     Attributes:
         data_dir: the folder of the paper's data, or None.
         out: the folder of the report; an item may keep unfinished work in it.
-        advance: ``advance(fraction, what)``: for the progress bar, the part that is done (0 to 1).
-        workers: how many trainings of a table run at once, and where.
+        advance: ``advance(fraction, what)`` moves the progress bar to a fraction of the work.
+        workers: the processes, or the cluster, of a table's trainings.
     """
 
     data_dir: Path | None
@@ -93,13 +93,13 @@ class Item:
     """A table or figure of a paper.
 
     Attributes:
-        name: PAPER/ITEM, as the command line takes it.
-        title: what it shows, in a line.
-        reported: what the paper reports, in a line.
-        notes: sentences for the report: verdicts and what explains them.
+        name: PAPER/ITEM, its name on the command line.
+        title: its contents, in a line.
+        reported: the paper's report, in a line.
+        notes: sentences for the report: verdicts and their explanations.
         run: ``(settings, context) -> Report``, with the settings of the chosen preset.
-        presets: its three sizes.
-        grid: the table of trainings, where it is one.
+        presets: the presets by name.
+        grid: the table of trainings, or None.
     """
 
     name: str

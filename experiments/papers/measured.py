@@ -10,22 +10,22 @@ from matplotlib.figure import Figure
 
 from experiments.papers.item import NOT_TRAINED, Finding, Report
 
-#: What is measured, before it is a float.
+#: A measured number, before its conversion to float.
 Number = float | np.floating[Any] | Float[Array | np.ndarray, ""]
 
 COLUMNS = ("quantity", "ours", "reference", "difference", "holds")
 
 
 class Measured(NamedTuple):
-    """A number of ours and what it is compared with.
+    """A number of ours and its reference.
 
     Attributes:
-        quantity: what it is.
-        ours: its value.
-        reference: the theory's or the paper's.
-        holds: whether ours confirms it; None where it is only shown.
-        source: whose the reference is, or what is wanted: "theory", "at most".
-        error: the standard error of ours, where it is a mean.
+        quantity: the name of the quantity.
+        ours: our value.
+        reference: the theory's or the paper's value.
+        holds: True if ours confirms it; None if it is only shown.
+        source: the source of the reference, or the comparison: "theory", "at most".
+        error: the standard error of ours, if it is a mean.
     """
 
     quantity: str
@@ -36,15 +36,15 @@ class Measured(NamedTuple):
     error: float = 0.0
 
     def finding(self) -> Finding:
-        """As a line of the report."""
+        """Makes a line of the report."""
         reference = f"{self.reference:.4g} ({self.source})"
         ours = f"{self.ours:.4g}" + (f" ± {self.error:.2g}" if self.error else "")
         if not math.isfinite(self.ours):
-            return Finding(self.quantity, ours, reference, said=NOT_TRAINED)
+            return Finding(self.quantity, ours, reference, reason=NOT_TRAINED)
         return Finding(self.quantity, ours, reference, self.holds)
 
     def row(self) -> tuple[object, ...]:
-        """As a row of results.csv."""
+        """Makes a row of results.csv."""
         difference = self.ours - self.reference
         numbers = (f"{x:.6g}" for x in (self.ours, self.reference, difference))
         judged = self.holds is not None and math.isfinite(self.ours)
@@ -59,24 +59,24 @@ def near(
     source: str = "theory",
     error: Number = 0.0,
 ) -> Measured:
-    """Holds within a relative tolerance of the reference, and three standard errors."""
+    """Compares with a reference: holds within a relative tolerance and three standard errors."""
     holds = bool(np.abs(ours - reference) <= tolerance * np.abs(reference) + 3 * error)
     return Measured(quantity, float(ours), float(reference), holds, source, float(error))
 
 
 def at_most(quantity: str, ours: Number, bound: Number) -> Measured:
-    """Holds up to a bound."""
+    """Compares with an upper bound."""
     return Measured(quantity, float(ours), float(bound), bool(ours <= bound), "at most")
 
 
 def at_least(quantity: str, ours: Number, bound: Number) -> Measured:
-    """Holds from a bound on."""
+    """Compares with a lower bound."""
     return Measured(quantity, float(ours), float(bound), bool(ours >= bound), "at least")
 
 
 def measured_report(
     measured: Sequence[Measured], figures: Mapping[str, Figure], notes: Sequence[str] = ()
 ) -> Report:
-    """The report of an item that compares numbers: each a finding, and a row of results.csv."""
+    """Makes the report of an item that compares numbers, with a finding and a row for each."""
     rows = [each.row() for each in measured]
     return Report([each.finding() for each in measured], COLUMNS, rows, figures, notes)

@@ -12,7 +12,7 @@ SMOKE_LABEL = (
     "runs, and nothing else"
 )
 
-#: What the reduced presets of image networks have in common, then those of smoke, and those of cpu.
+#: The fields that both reduced presets of image networks change, then those of smoke, and of cpu.
 _SMALL: dict[str, Any] = {"side": 0, "last": 1, "rate_decay": 0.0, "held_out": 0, "batch_size": 64}
 SMOKE = _SMALL | {
     "epochs": 1,
@@ -28,14 +28,14 @@ CPU = _SMALL | {"epochs": 10, "rows": 2000, "test_rows": 2000, "seeds": 3, "chan
 def table_presets(
     full: Protocol, smoke: Mapping[str, Any], cpu: Mapping[str, Any], cpu_cost: str, full_cost: str
 ) -> Presets:
-    """The presets of a table from the protocol of the paper.
+    """Makes the presets of a table from the protocol of the paper.
 
     Args:
         full: the paper's protocol.
-        smoke: the fields of the protocol that smoke changes besides its sizes.
-        cpu: likewise those of cpu.
-        cpu_cost: what cpu takes.
-        full_cost: what full takes.
+        smoke: the fields that smoke changes besides `SMOKE`.
+        cpu: the fields that cpu changes besides `CPU`.
+        cpu_cost: the cost of cpu in words.
+        full_cost: the cost of full in words.
     """
     reduced = full.changed(**(CPU | dict(cpu)))
     return {
@@ -46,7 +46,7 @@ def table_presets(
 
 
 def _differences(full: Protocol, reduced: Protocol) -> str:
-    """Every field in which a protocol differs from the paper's, with its value."""
+    """Lists every field in which a protocol differs from the paper's, with its value."""
     ours = asdict(reduced)
     return ", ".join(_shown(n, ours[n]) for n, paper in asdict(full).items() if ours[n] != paper)
 

@@ -16,12 +16,12 @@ class Recipe(NamedTuple):
     A value that the paper does not state is None; no value of ours is among these.
 
     Attributes:
-        learning_rate: of SGD with momentum at the first step.
+        learning_rate: the rate of SGD with momentum at the first step.
         batch_size: rows per step.
         epochs: passes over the training rows.
         source: the place in the paper.
-        momentum: of SGD.
-        weight_decay: of kernels; scales and biases have none.
+        momentum: the momentum of SGD.
+        weight_decay: the decay of kernels; scales and biases have none.
         rate_schedule: a staircase of ``(epoch, factor)``: after that epoch the learning rate is the
             first one times the factor. Empty for half a cosine down to 0.
         squared_radius: c of ||w||^2 = c, in constrained weight optimization and in normalization

@@ -1,4 +1,4 @@
-"""The papers' tables and figures by name, of all papers."""
+"""The tables and figures of all papers by name."""
 
 from collections.abc import Mapping
 
@@ -10,5 +10,5 @@ ITEMS: Mapping[str, Item] = {name: item_of(name) for name in names.ITEMS}
 
 
 def find_items(name: str) -> list[Item]:
-    """The item of a name, or all."""
+    """Returns the item of a name, or all items."""
     return list(ITEMS.values()) if name == names.ALL else [ITEMS[name]]

@@ -1,4 +1,4 @@
-"""Running an item: its report as Markdown, CSV and pictures."""
+"""The run of an item, and its report as Markdown, csv and pictures."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, is_dataclass
@@ -16,7 +16,7 @@ from experiments.reports.show import show_table
 from experiments.reports.table import Table, markdown, provenance
 from experiments.settings import HERE, Workers
 
-#: What is said of a preset that leaves nothing of the protocol out.
+#: The label of a preset without differences from the protocol.
 FULL = "the paper's sizes; what else differs from its text is in experiments/papers/README.md"
 
 #: The ticks of the progress bar.
@@ -31,15 +31,15 @@ def run_item(
     command: str,
     workers: Workers = HERE,
 ) -> Report:
-    """Runs one preset of an item, writes report.md, results.csv and pictures, prints the findings.
+    """Runs one preset of an item, writes its report, csv file and pictures, prints the findings.
 
     Args:
         item: the table or figure.
-        preset: which of its sizes.
+        preset: the name of the preset.
         data_dir: the folder of the paper's data, for items that need one.
-        out: the folder to write to.
-        command: what the user typed, for the report.
-        workers: how many trainings of a table run at once, and where.
+        out: the folder of report.md, results.csv and the pictures.
+        command: the user's command, for the report.
+        workers: the processes, or the cluster, of a table's trainings.
     """
     chosen = item.presets[preset]
     if data_dir is not None and not data_dir.is_dir():
@@ -60,7 +60,7 @@ def run_item(
 
 
 def written(item: Item, preset: PresetName, report: Report, command: str) -> str:
-    """The report in Markdown."""
+    """Formats the report in Markdown."""
     chosen = item.presets[preset]
     settings = [f"- {name}: {value}" for name, value in named(chosen.settings).items()]
     parts = [
@@ -77,7 +77,7 @@ def written(item: Item, preset: PresetName, report: Report, command: str) -> str
 
 
 def named(settings: Any) -> dict[str, Any]:
-    """The settings of an item, which are a named tuple or a configuration."""
+    """Returns the settings of an item, a named tuple or a configuration, by name."""
     if is_dataclass(settings) and not isinstance(settings, type):
         return asdict(settings)
     fields: dict[str, Any] = settings._asdict()
@@ -85,20 +85,20 @@ def named(settings: Any) -> dict[str, Any]:
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:
-    """The findings as a table: what is compared, ours, theirs, and whether it holds."""
+    """Makes a table of findings: statement, ours, reference, and if it holds."""
     words = {True: "yes", False: "no", None: ""}
-    rows = [(c.statement, c.ours, c.reference, words[c.holds] or c.said) for c in findings]
+    rows = [(c.statement, c.ours, c.reference, words[c.holds] or c.reason) for c in findings]
     return ("", "ours", "reference", "holds"), rows
 
 
 def items_table(items: Iterable[Item]) -> Table:
-    """What there is, what each costs and what the paper reports."""
+    """Lists the items with the paper's report and the cost of each preset."""
     rows = [(i.name, i.title, i.reported, *(i.presets[p].cost for p in SIZES)) for i in items]
     return ("item", "shows", "the paper reports", *SIZES), rows
 
 
 def _ticker(advance: Advance) -> Callable[[float, str], None]:
-    """Fractions of the work as whole ticks of the bar."""
+    """Converts fractions of the work to whole ticks of the bar."""
     done = 0
 
     def at(fraction: float, what: str) -> None:

@@ -1,4 +1,4 @@
-"""What tables show of a trained network besides its accuracy: of its logits, or its weights."""
+"""Measures of a trained network besides its accuracy: of its logits, or its weights."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -19,19 +19,19 @@ Labels = Int[np.ndarray, " rows"]
 
 
 def class_accuracy(logits: Logits, labels: Labels) -> float:
-    """The accuracy of each class that has rows, averaged over these classes."""
+    """Returns the accuracy of each class that has rows, averaged over these classes."""
     right = logits.argmax(1) == labels
     return float(np.mean([right[labels == label].mean() for label in np.unique(labels)]))
 
 
 def top5_accuracy(logits: Logits, labels: Labels) -> float:
-    """The share of rows whose label is among the five largest logits."""
-    # Classes that beat the label: ties are the label's, as they are an arg max's first.
-    own = np.take_along_axis(logits, labels[:, None], 1)
-    return float(((logits > own).sum(1) < 5).mean())
+    """Returns the share of rows whose label is among the five largest logits."""
+    # The number of larger logits; the label wins ties.
+    label_logits = np.take_along_axis(logits, labels[:, None], 1)
+    return float(((logits > label_logits).sum(1) < 5).mean())
 
 
-#: By the names that a protocol and a table take.
+#: Measures of the logits, by name.
 SCORES: Mapping[str, Callable[[Logits, Labels], float]] = {
     "class_accuracy": class_accuracy,
     "top5_accuracy": top5_accuracy,
@@ -39,30 +39,32 @@ SCORES: Mapping[str, Callable[[Logits, Labels], float]] = {
 
 
 def gamma_squared(params: PyTree) -> float:
-    """The mean square of the only normalizer's scales."""
+    """Returns the mean square of the only normalizer's scales."""
     (scale,) = scales_and_biases(params)[0].values()
     return float(jnp.mean(jnp.square(scale)))
 
 
-#: Those of the trained parameters.
-OF_WEIGHTS: Mapping[str, Callable[[PyTree], float]] = {"gamma_squared": gamma_squared}
+#: Measures of the parameters, by name.
+WEIGHT_SCORES: Mapping[str, Callable[[PyTree], float]] = {"gamma_squared": gamma_squared}
 
 
 def scores_of(
     trainer: Trainer, state: TrainState, data: Dataset, names: Sequence[str]
 ) -> dict[str, float]:
-    """The scores of a trained network on the test rows, streamed or not.
+    """Measures a trained network on the test rows, streamed or not.
 
     Args:
-        trainer: that trained it.
-        state: after training.
+        trainer: the trainer of the network.
+        state: the state after training.
         data: the two splits.
-        names: of `SCORES` and `OF_WEIGHTS`; nothing is computed for none.
+        names: names of `SCORES` and `WEIGHT_SCORES`.
     """
-    of_weights = {name: OF_WEIGHTS[name](state.params) for name in names if name in OF_WEIGHTS}
+    weight_scores = {
+        name: WEIGHT_SCORES[name](state.params) for name in names if name in WEIGHT_SCORES
+    }
     names = [name for name in names if name in SCORES]
     if not names:
-        return of_weights
+        return weight_scores
     weights = evaluated_weights(trainer.method, state)
     apply = trainer.context.functional.apply
 
@@ -71,9 +73,9 @@ def scores_of(
         X = X if data.stream is None else standardized(data, X)
         return apply(weights, state.model_state, X, train=False)[0]
 
-    found = [(np.asarray(logits_of(weights, X)), np.asarray(y)) for X, y in _test_batches(data)]
-    logits, labels = (np.concatenate(each) for each in zip(*found, strict=True))
-    return of_weights | {name: SCORES[name](logits, labels) for name in names}
+    pairs = [(np.asarray(logits_of(weights, X)), np.asarray(y)) for X, y in _test_batches(data)]
+    logits, labels = (np.concatenate(each) for each in zip(*pairs, strict=True))
+    return weight_scores | {name: SCORES[name](logits, labels) for name in names}
 
 
 def _test_batches(data: Dataset) -> Iterable[tuple[Array | np.ndarray, Array | np.ndarray]]:

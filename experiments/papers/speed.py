@@ -15,14 +15,14 @@ COLUMNS = (*StepCost._fields, "reported")
 
 
 class Settings(NamedTuple):
-    """How steps are timed.
+    """Settings of a timing.
 
     Attributes:
         model: the network, on 32 x 32 colour images.
         activation: its activation.
-        channels: of its first stage; 64 is the papers'.
-        batch_size: the rows of a step.
-        repeats: the rounds; in each, every method takes one step.
+        channels: the channels of its first stage; 64 is the papers'.
+        batch_size: rows per step.
+        repeats: the number of rounds, in each of which every method takes one step.
     """
 
     model: str
@@ -36,9 +36,9 @@ def run(settings: Settings, context: Context, ratios: Mapping[str, Mapping[str, 
     """Times methods.
 
     Args:
-        settings: how.
-        context: of the run.
-        ratios: by method, the paper's times over the baseline's, by hardware.
+        settings: the settings.
+        context: the context of the run.
+        ratios: the paper's times over the baseline's, by method and hardware.
     """
     config = Config(
         model=settings.model, activation=settings.activation, channels=settings.channels
@@ -62,9 +62,9 @@ def _report(costs: Sequence[StepCost], ratios: Mapping[str, Mapping[str, float]]
     by_name = {cost.method: cost for cost in costs}
     ordered = sorted(ratios, key=lambda name: sum(ratios[name].values()))
     measured = [by_name[name].ratio for name in ordered]
-    found = ", ".join(sorted(ratios, key=lambda name: by_name[name].ratio))
+    order = ", ".join(sorted(ratios, key=lambda name: by_name[name].ratio))
     holds = measured == sorted(measured)
-    findings.append(Finding("cheapest first", found, ", ".join(ordered), holds))
+    findings.append(Finding("cheapest first", order, ", ".join(ordered), holds))
     rows = [
         (c.method, *(f"{x:.5g}" for x in c[1:]), next(iter(ratios.get(c.method, {}).values()), ""))
         for c in costs

@@ -1,4 +1,4 @@
-"""What the papers' texts state of their protocols, and where: data that `paper --check` reads."""
+"""Statements of the papers about their protocols, with their places: data of `paper --check`."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -9,13 +9,13 @@ from experiments.papers.catalogue import as_tuple, read
 
 
 class Stated(NamedTuple):
-    """One field of a protocol as the paper has it.
+    """A field of a protocol as the paper states it.
 
     Attributes:
-        field: its name, as `experiments.papers.check` lists it.
-        value: the paper's.
+        field: the field's name, as in `experiments.papers.check`.
+        value: the paper's value.
         place: the section, table or figure that states it.
-        where: a regular expression that is found in the names of the cells it is said of.
+        where: a regular expression for the names of the cells that the statement applies to.
     """
 
     field: str
@@ -26,20 +26,19 @@ class Stated(NamedTuple):
 
 @cache
 def stated() -> Mapping[str, tuple[Stated, ...]]:
-    """All that the papers state, by item."""
-    found: dict[str, tuple[Stated, ...]] = {}
+    """Reads all statements of the papers, by item."""
+    by_item: dict[str, tuple[Stated, ...]] = {}
     for paper in PAPERS:
-        for said in read(f"{paper}/stated.toml")["stated"]:
-            place, where = said.pop("place"), said.pop("where", "")
-            items = said.pop("items")
-            own = tuple(Stated(name, _value(value), place, where) for name, value in said.items())
+        for entry in read(f"{paper}/stated.toml")["stated"]:
+            place, where, items = entry.pop("place"), entry.pop("where", ""), entry.pop("items")
+            new = tuple(Stated(name, _value(value), place, where) for name, value in entry.items())
             for item in items:
-                found[f"{paper}/{item}"] = (*found.get(f"{paper}/{item}", ()), *own)
-    return found
+                by_item[f"{paper}/{item}"] = (*by_item.get(f"{paper}/{item}", ()), *new)
+    return by_item
 
 
 def _value(value: Any) -> Any:
-    """As settings have it; of a rate that falls regularly, every drop."""
+    """Converts a value to that of a setting; a regularly falling rate to the list of its drops."""
     return _drops(**value) if isinstance(value, dict) else as_tuple(value)
 
 

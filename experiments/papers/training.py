@@ -1,4 +1,4 @@
-"""Every cell of a grid under every seed: its runs in the store, the others trained."""
+"""The training of every cell of a grid under every seed that the store does not have."""
 
 import functools
 import sys
@@ -29,23 +29,23 @@ from experiments.training.trainer import Trainer, make_trainer
 
 
 class Training:
-    """Trains cells of a grid; it keeps the last cell's program and its data, by seed.
+    """A function from specs to runs of a grid; it keeps the last cell's program and data, by seed.
 
     Args:
-        protocol: of the grid.
+        protocol: the protocol of the grid.
         data_dir: the folder of the data, or None.
     """
 
     def __init__(self, protocol: Protocol, data_dir: Path | None):
         self._protocol, self._data_dir = protocol, data_dir
-        # Cells come one after the other, each in all seeds; nothing older is needed again.
+        # Cells come one after the other, each in all seeds, so one cell's data suffice.
         self._dataset = functools.lru_cache(maxsize=protocol.seeds)(self._load)
         self._trainer: tuple[tuple[object, ...], Trainer] | None = None
 
     def __call__(self, spec: Spec, keeper: Checkpointer) -> Run:
-        """The run, without its final state."""
-        own, overrides = apart(spec)
-        setting = self._protocol.changed(**own)
+        """Trains a spec and returns the run, without its final state."""
+        changes, overrides = split_changes(spec)
+        setting = self._protocol.changed(**changes)
         sizes = setting.rows, setting.test_rows, setting.held_out, setting.side
         data = self._dataset(spec.data[0], spec.seed, *sizes)
         trainer = self._trainer_for(spec, setting, overrides, data)
@@ -59,7 +59,7 @@ class Training:
     def _trainer_for(
         self, spec: Spec, setting: Protocol, overrides: Mapping[str, Any], data: Dataset
     ) -> Trainer:
-        """The cell's trainer, whose compiled functions all seeds share."""
+        """Returns the cell's trainer, whose compiled functions all seeds share."""
         key = (spec.name, spec.data, data.X_train.shape, data.num_classes)
         if self._trainer is None or self._trainer[0] != key:
             self._trainer = None
@@ -70,20 +70,20 @@ class Training:
 
 
 def spec_of(cell: Cell, seed: int, protocol: Protocol, data: tuple[str, object]) -> Spec:
-    """A cell under a seed, on the data of that name and number."""
+    """Makes the spec of a cell under a seed, on the data of that name and fingerprint."""
     changes = (*cell.changes.items(), *cell.overrides.items())
     return Spec(cell.method, seed, protocol, changes, data)
 
 
-def apart(spec: Spec) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The changes of a cell: fields of its protocol, and settings of its method."""
-    of_method = {field.name for field in fields(Overrides)}
-    own = {name: value for name, value in spec.changes if name not in of_method}
-    return own, {name: value for name, value in spec.changes if name in of_method}
+def split_changes(spec: Spec) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Splits the changes of a cell into fields of its protocol and settings of its method."""
+    names = {field.name for field in fields(Overrides)}
+    protocol = {name: value for name, value in spec.changes if name not in names}
+    return protocol, {name: value for name, value in spec.changes if name in names}
 
 
 def method_of(cell: Cell, setting: Protocol) -> Method:
-    """The method of a cell, with what the cell and the protocol change of it."""
+    """Returns the method of a cell, with the changes of the cell and the protocol."""
     method = METHODS[cell.method]
     if setting.growing_noise:
         method = method.changed(ScaleNoise, noise=setting.growing_noise, grows=True)
@@ -93,7 +93,7 @@ def method_of(cell: Cell, setting: Protocol) -> Method:
 
 
 def config_of(setting: Protocol, data_dir: Path | None = None) -> Config:
-    """A protocol as training takes it, with the file of published policies where it has one."""
+    """Returns the configuration of a protocol's training, with the file of published policies."""
     setting = setting.changed(learning_rate=setting.learning_rate * setting.rate_scale)
     if data_dir and setting.policies and setting.augment == POLICIES:
         return setting.changed(augment=f"{POLICIES}:{data_dir / setting.policies}")
@@ -108,7 +108,7 @@ class Trained(NamedTuple):
 
 
 def train_grid(grid: Grid, protocol: Protocol, context: Context) -> list[Trained]:
-    """All runs of a grid; what is in the store of the folder is not trained again."""
+    """Returns all runs of a grid; trains those that the folder's store does not have."""
     cells = chosen(grid, protocol)
     data = data_of(context.data_dir, [cell.dataset for cell in cells])
     specs = {
@@ -118,18 +118,18 @@ def train_grid(grid: Grid, protocol: Protocol, context: Context) -> list[Trained
         ]
         for cell in cells
     }
-    names = {spec: f"{name}, seed {spec.seed}" for name, own in specs.items() for spec in own}
+    names = {spec: f"{name}, seed {spec.seed}" for name, each in specs.items() for spec in each}
     runs = runs_of(names, partial(Training, protocol, context.data_dir), context)
     return [Trained(cell, [runs[spec] for spec in specs[cell.name]]) for cell in cells]
 
 
 def runs_of(names: Mapping[Spec, str], make: Make, context: Context) -> dict[Spec, Run]:
-    """The run of each spec: of the store in the folder of the report, or else trained.
+    """Returns the run of each spec, from the store in the folder of the report, or trained.
 
     Args:
-        names: what each is called where progress is shown.
-        make: makes what trains a spec.
-        context: of the report.
+        names: the specs, with their names for the progress bar.
+        make: returns the function from a spec to its run.
+        context: the context of the item.
     """
     store, say = Store(context.out), partial(print, file=sys.stderr)
     runs = store.found(names)
@@ -141,7 +141,7 @@ def runs_of(names: Mapping[Spec, str], make: Make, context: Context) -> dict[Spe
 
 
 def chosen(grid: Grid, protocol: Protocol) -> list[Cell]:
-    """The cells that a protocol trains."""
+    """Returns the cells that a protocol trains."""
     return [
         cell
         for cell in grid.cells

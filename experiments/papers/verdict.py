@@ -1,4 +1,4 @@
-"""What a table says: its orderings over paired seeds, then its numbers beside the paper's."""
+"""The findings of a table: its orderings over paired seeds, then its numbers beside the paper's."""
 
 import math
 from collections.abc import Sequence
@@ -26,31 +26,31 @@ NOTE = (
 def by_interval(
     statement: str, wanted: str, differences: Values, ours: str, margin: float = 0.0
 ) -> Finding:
-    """A finding that holds if all of the differences' interval is above -margin.
+    """Makes a finding that holds if the whole interval of the differences is above -margin.
 
-    It fails if all is below, and is undecided between.
+    It fails if the whole interval is below, and is undecided otherwise.
 
     Args:
-        statement: what is claimed.
-        wanted: of the differences, in a word or two.
-        differences: over paired seeds; not finite where a training was lost.
-        ours: what is found, in words.
-        margin: by how much they may be below zero.
+        statement: the claim.
+        wanted: the claimed sign of the differences, in a word or two.
+        differences: the differences over paired seeds; not finite if a training was lost.
+        ours: our result, in words.
+        margin: by how much the differences may be below zero.
     """
     holds = above(*interval(differences), -margin)
     if holds is not None:
         return Finding(statement, ours, wanted, holds)
     trained = np.isfinite(differences).all()
-    return Finding(statement, ours, wanted, said=UNDECIDED if trained else NOT_TRAINED)
+    return Finding(statement, ours, wanted, reason=UNDECIDED if trained else NOT_TRAINED)
 
 
 def early(curve: Sequence[Epoch]) -> Float[np.ndarray, " epochs"]:
-    """The test accuracies of the first fifth of the epochs, and of two at least."""
+    """Returns the test accuracies of the first fifth of the epochs, at least two."""
     return np.array([entry.test_accuracy for entry in curve[: max(2, len(curve) // 5)]])
 
 
 def measured(run: Run, measure: Measure | str, last: int = 1) -> float:
-    """A measure of a run, the mean of so many epochs at its end, or a score of what it trained."""
+    """Returns a measure of a run, the mean over the ``last`` epochs, or a score of its network."""
     if measure in run.scores:
         return run.scores[measure]
     if measure == "early_accuracy":
@@ -61,7 +61,7 @@ def measured(run: Run, measure: Measure | str, last: int = 1) -> float:
 
 
 def statement_of(ordering: Ordering, column: str) -> str:
-    """What is claimed, in words."""
+    """Returns the claim of an ordering, in words."""
     where = f" ({column})" if column else ""
     of = words(ordering.measure)
     if ordering.margin:
@@ -73,27 +73,27 @@ def statement_of(ordering: Ordering, column: str) -> str:
 def comparison(
     ordering: Ordering, column: str, better: Sequence[Run], worse: Sequence[Run], last: int = 1
 ) -> Finding:
-    """Whether one row is better than another.
+    """Judges the claim that one row is better than another.
 
     Args:
-        ordering: what is claimed.
-        column: where.
-        better: the runs of the row that should be, by seed.
-        worse: those of the other, of the same seeds.
-        last: the epochs over which a measure is averaged.
+        ordering: the claim.
+        column: the column.
+        better: the runs of the row that should be better, by seed.
+        worse: the runs of the other row, of the same seeds.
+        last: the epochs at the end over which a measure is averaged.
     """
     statement, measure = statement_of(ordering, column), ordering.measure
     if lost := [run for run in (*better, *worse) if run.outcome]:
         names = ", ".join(dict.fromkeys(f"{run.method} {run.outcome}" for run in lost))
-        return Finding(statement, names, "better", said=NOT_TRAINED)
+        return Finding(statement, names, "better", reason=NOT_TRAINED)
     sides = (np.array([measured(run, measure, last) for run in runs]) for runs in (better, worse))
     differences = gains(measure, *sides)
-    found = mean_and_interval(differences, "+.2f", unit(measure))
-    return by_interval(statement, "better", differences, found, ordering.margin)
+    gained = mean_and_interval(differences, "+.2f", unit(measure))
+    return by_interval(statement, "better", differences, gained, ordering.margin)
 
 
 def findings_of(grid: Grid, trained: Sequence[Trained], last: int = 1) -> list[Finding]:
-    """All findings of a grid's runs.
+    """Makes all findings of a grid's runs.
 
     Args:
         grid: the table.
@@ -109,7 +109,7 @@ def findings_of(grid: Grid, trained: Sequence[Trained], last: int = 1) -> list[F
 
 
 def _judged(ordering: Ordering, trained: Sequence[Trained], last: int) -> list[Finding]:
-    """The ordering in each column that has both rows, over paired seeds."""
+    """Judges the ordering in each column that has both rows, over paired seeds."""
     runs = {(each.cell.row, each.cell.column): each.runs for each in trained}
     columns = dict.fromkeys(each.cell.column for each in trained)
     places = [
@@ -126,16 +126,16 @@ def _judged(ordering: Ordering, trained: Sequence[Trained], last: int) -> list[F
 
 def _shown(grid: Grid, trained: Trained, name: str, last: int) -> Finding:
     cell, runs = trained
-    # Logits that are NaN are the first class's: what diverged has an accuracy, which says nothing.
+    # The accuracy of a diverged run is the first class's, since its logits are NaN.
     finite = [run for run in runs if math.isfinite(run.curve[-1].train_loss)]
     numbers = np.array([measured(run, name, last) for run in finite])
     as_error = grid.as_error and name == grid.measure
     numbers = factor(name) * (1 - numbers if as_error else numbers)
     lost = [f"diverged {len(runs) - len(finite)} of {len(runs)}"] if finite != runs else []
-    found = [mean_and_deviation(list(numbers), ".2f")] if finite else []
+    level = [mean_and_deviation(list(numbers), ".2f")] if finite else []
     reported = cell.reported if name == grid.measure else cell.also.get(name)
     theirs = "" if reported is None else f"{reported:g}"
-    return Finding(f"{cell.name}: {heading(name, as_error)}", ", ".join([*found, *lost]), theirs)
+    return Finding(f"{cell.name}: {heading(name, as_error)}", ", ".join([*level, *lost]), theirs)
 
 
 def _cited(grid: Grid, name: str, value: float) -> Finding:

@@ -23,7 +23,7 @@ from experiments.papers.data import (
     subset,
 )
 from experiments.papers.grid import PAPER, Cell, Grid, Ordering
-from experiments.papers.grid_report import report_of, said_of_noise
+from experiments.papers.grid_report import noise_note, report_of
 from experiments.papers.presets import table_presets
 from experiments.papers.registry import ITEMS
 from experiments.papers.scores import SCORES, scores_of
@@ -98,11 +98,14 @@ def test_the_radius_is_the_protocols_where_it_has_one():
 
 def test_a_report_says_the_noise_of_each_row():
     cells = [Cell("Ours", "cwo"), Cell("step", "cwo-step"), Cell("BN", "bn")]
-    (said,) = said_of_noise(cells, PROTOCOL)
-    assert "Ours 0.1 (each layer, a draw a sample); step 0.1 (each layer, a draw a step)." in said
-    (said,) = said_of_noise(cells[:1], PROTOCOL.changed(growing_noise=1.0))
-    assert "Ours 1 (last layer, l / L of it in layer l, a draw a sample)." in said
-    assert said_of_noise(cells[2:], PROTOCOL) == []
+    (said,) = noise_note(cells, PROTOCOL)
+    assert (
+        "Ours 0.1 (each layer, one draw per sample); step 0.1 (each layer, one draw per step)."
+        in said
+    )
+    (said,) = noise_note(cells[:1], PROTOCOL.changed(growing_noise=1.0))
+    assert "Ours 1 (last layer, l / L of it in layer l, one draw per sample)." in said
+    assert noise_note(cells[2:], PROTOCOL) == []
 
 
 def test_a_reduced_preset_says_in_what_it_differs():
@@ -176,7 +179,7 @@ def test_orderings_are_judged_over_paired_seeds(plain, normalized, holds, said):
     report = report_of(GRID, trained([plain, normalized]))
     ordering = report.findings[0]
     assert ordering.statement == "normalized better than plain (small), test accuracy"
-    assert (ordering.holds, ordering.said) == (holds, said)
+    assert (ordering.holds, ordering.reason) == (holds, said)
     assert NOTE in report.notes
 
 
@@ -195,7 +198,7 @@ def test_an_ordering_against_what_did_not_train_is_not_judged():
     plain, normalized = trained([(0.5, 0.6), (0.7, 0.8)])
     lost = [plain.runs[0], plain.runs[1]._replace(outcome="at chance")]
     finding = report_of(GRID, [plain._replace(runs=lost), normalized]).findings[0]
-    assert (finding.holds, finding.said, finding.ours) == (None, "not trained", "none at chance")
+    assert (finding.holds, finding.reason, finding.ours) == (None, "not trained", "none at chance")
 
 
 def test_a_margin_is_part_of_the_claim():
@@ -207,7 +210,7 @@ def test_a_margin_is_part_of_the_claim():
     expected = "normalized within 3 points of plain, or better (small), test accuracy"
     assert (finding.statement, finding.holds) == (expected, True)
     assert not comparison(ordering._replace(margin=0.1), "", better, worse).holds
-    assert comparison(ordering._replace(margin=1.5), "", better, worse).said == "undecided"
+    assert comparison(ordering._replace(margin=1.5), "", better, worse).reason == "undecided"
 
 
 def test_the_last_epochs_are_averaged():

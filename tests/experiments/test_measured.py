@@ -33,6 +33,6 @@ def test_small_presets_confirm_the_paper(name, tmp_path):
 def test_what_diverged_confirms_nothing():
     for bad in (float("nan"), float("inf")):
         for judged in (at_least("loss", bad, 1.0), Measured("loss", bad, 1.0, True)):
-            assert (judged.finding().holds, judged.finding().said) == (None, "not trained")
+            assert (judged.finding().holds, judged.finding().reason) == (None, "not trained")
             assert judged.row()[-1] == ""
     assert at_least("loss", 2.0, 1.0).finding().holds

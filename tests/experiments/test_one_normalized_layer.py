@@ -53,18 +53,18 @@ def test_slopes_are_judged_by_their_interval_over_seeds():
     # Two doublings: 0.25 and 0.05 a doubling; t = 12.706 of one degree of freedom, times 0.1.
     assert scale.statement == "gamma^2 over a doubling of M, BN at layer 2"
     assert scale.ours == "+0.15 [-1.12, +1.42]"
-    assert (scale.holds, scale.said) == (None, "undecided")
+    assert (scale.holds, scale.reason) == (None, "undecided")
     assert (loss.ours, loss.holds) == ("-1 [-1, -1]", False)
 
 
 def test_an_interval_above_zero_holds_and_one_seed_decides_nothing():
     assert view(trained(15.0, 16.0))[0][0].holds
-    assert view(trained(15.0))[0][0].said == "undecided"
+    assert view(trained(15.0))[0][0].reason == "undecided"
 
 
 def test_what_diverged_decides_nothing():
     claims = view(trained(0.5, 0.1, loss=float("nan")))[0]
-    assert [claim.said for claim in claims[2:]] == ["not trained", "not trained"]
+    assert [claim.reason for claim in claims[2:]] == ["not trained", "not trained"]
 
 
 def test_the_mean_square_is_over_the_units_of_the_only_normalizer():

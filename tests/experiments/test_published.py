@@ -10,7 +10,7 @@ from experiments.augmentation.published import read_policies
 from experiments.augmentation.table import POLICIES, find_augmentation
 from experiments.errors import UserError
 from experiments.names import POLICIES_FILE
-from experiments.papers.data import published_policies, said_of_policies
+from experiments.papers.data import policies_note, published_policies
 from experiments.papers.grid import Protocol
 from experiments.papers.training import config_of
 
@@ -71,5 +71,5 @@ def test_a_table_takes_them_from_the_data_folder(archive, tmp_path):
     assert config_of(protocol.changed(augment="flip"), tmp_path).augment == "flip"
     assert published_policies(None) == published_policies(tmp_path / "other") == ""
     assert config_of(Protocol(augment=POLICIES), tmp_path).augment == POLICIES
-    assert said_of_policies(POLICIES_FILE).startswith("Fast AutoAugment's sub-policies: those of")
-    assert "drawn" in said_of_policies("")
+    assert policies_note(POLICIES_FILE).startswith("Fast AutoAugment's sub-policies: those of")
+    assert "drawn" in policies_note("")

@@ -74,12 +74,12 @@ def test_figure_1_is_judged_over_paired_seeds():
     ]
     modes, first, second = fig1.findings_of(found)
     # The differences are the same under every seed: 25 points, -2, and nothing.
-    assert (modes.holds, first.holds, second.said) == (True, True, "undecided")
+    assert (modes.holds, first.holds, second.reason) == (True, True, "undecided")
     assert modes.ours == "VCL 25.0 ± 0.0, BN 0.0 ± 0.0; none 0.0 ± 0.0"
     assert first.ours == "VCL 3.10 ± 0.10, BN 5.10 ± 0.10; none 4.10 ± 0.10"
-    assert fig1.findings_of(found[::3])[0].said == "undecided"  # One seed decides nothing.
+    assert fig1.findings_of(found[::3])[0].reason == "undecided"  # One seed decides nothing.
     lost = [*found[:3], *(each._replace(outcome="diverged") for each in found[3:])]
-    assert {finding.said for finding in fig1.findings_of(lost)} == {"not trained"}
+    assert {finding.reason for finding in fig1.findings_of(lost)} == {"not trained"}
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from experiments.papers.measured import Number, near
 from experiments.reports.picture import COLOURS, new_figure
 from jaxnorm.theory.batch_norm import generalization_error
 
-#: The load at which the findings are read, where the curves are far apart; then one at which SGD
-#: with a ReLU is near its divergence at 2.
+#: The load of the findings, where the curves are far apart; then a load at which SGD with a ReLU is
+#: near its divergence at 2.
 READ_AT, HIGH_LOAD = 0.9, 1.7
 COLUMNS = (
     *("method", "length", "load", "error", "standard_error", "theory", "difference"),
@@ -19,9 +19,9 @@ COLUMNS = (
 
 
 def run(settings: Settings, context: Context, rectified: bool) -> Report:
-    """Trains every method at every load and holds the errors against the closed forms.
+    """Trains every method at every load, and compares the errors with the closed forms.
 
-    Of a ReLU student BN is held against WN + gamma decay, as there is no closed form.
+    For a ReLU student BN is compared with WN + gamma decay, since it has no closed form.
     """
     decay = 1 / ((4 if rectified else 2) * settings.batch_size)
     curves = train_all(settings, rectified, decay, context)
@@ -96,14 +96,14 @@ def _relu_findings(
 
 
 def _nearest(settings: Settings, load: float) -> int:
-    """The index of the load nearest to this one."""
+    """Returns the index of the nearest load."""
     return int(np.abs(np.array(settings.loads) - load).argmin())
 
 
 def _compare(
     settings: Settings, curve: Curve, at: int, wanted: Number, its_error: Number = 0.0
 ) -> Finding:
-    """The error at a load's index: within 3 standard errors and 2%, for N is finite."""
+    """Compares the error at a load's index: within 3 standard errors and 2%, since N is finite."""
     name = f"error at load {settings.loads[at]}, {curve.method}, {curve.length} N samples"
     error = np.hypot(curve.standard_error[at], its_error)
     return near(name, curve.error[at], wanted, 0.02, error=error).finding()
@@ -112,11 +112,11 @@ def _compare(
 def _rows(
     settings: Settings, curves: list[Curve], theory: dict[str, np.ndarray]
 ) -> list[tuple[object, ...]]:
-    """A row a method, length and load, with the method's theory if it has one."""
+    """Makes one row per method, length and load, with the method's theory if it has one."""
     rows: list[tuple[object, ...]] = []
     for curve in curves:
         wanted = theory.get(curve.method, np.full(len(settings.loads), np.nan))
-        found = (curve.error, curve.standard_error, wanted, curve.error - wanted, *curve[-2:])
-        for load, *numbers in zip(settings.loads, *found, strict=True):
+        columns = (curve.error, curve.standard_error, wanted, curve.error - wanted, *curve[-2:])
+        for load, *numbers in zip(settings.loads, *columns, strict=True):
             rows.append((curve.method, curve.length, load, *(f"{x:.6g}" for x in numbers)))
     return rows

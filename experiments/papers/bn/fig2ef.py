@@ -12,19 +12,19 @@ from experiments.papers.verdict import by_interval, measured
 from experiments.reports.picture import colour_of, draw_band, new_figure
 from experiments.reports.table import mean_and_interval
 
-#: What the figures show, and its name.
+#: The measures of the figures, and their names.
 MEASURES = {"gamma_squared": "gamma^2", "test_loss": "validation loss"}
 
 
 def view(trained: Sequence[Trained]) -> tuple[list[Finding], Mapping[str, Figure]]:
-    """How much each measure grows with the batch size, by layer."""
+    """Measures and draws the growth of each measure with the batch size, by layer."""
     layers = dict.fromkeys(each.cell.row for each in trained)
     findings = [_growth(trained, row, measure) for measure in MEASURES for row in layers]
     return findings, {"fig2ef": _drawn(trained, list(layers))}
 
 
 def _growth(trained: Sequence[Trained], row: str, measure: str) -> Finding:
-    """How much a measure grows when the batch size doubles."""
+    """Tests the growth of a measure with each doubling of the batch size."""
     sizes, values = _values(trained, row, measure)
     doublings = np.log2(sizes)
     doublings -= doublings.mean()
@@ -36,14 +36,14 @@ def _growth(trained: Sequence[Trained], row: str, measure: str) -> Finding:
 def _values(
     trained: Sequence[Trained], row: str, measure: str
 ) -> tuple[list[int], Float[np.ndarray, "batch_sizes seeds"]]:
-    """The batch sizes of a row, and a measure of its runs."""
-    own = [each for each in trained if each.cell.row == row]
-    values = [[measured(run, measure) for run in each.runs] for each in own]
-    return [each.cell.changes["batch_size"] for each in own], np.array(values)
+    """Returns the batch sizes of a row, and a measure of its runs."""
+    cells = [each for each in trained if each.cell.row == row]
+    values = [[measured(run, measure) for run in each.runs] for each in cells]
+    return [each.cell.changes["batch_size"] for each in cells], np.array(values)
 
 
 def _drawn(trained: Sequence[Trained], rows: Sequence[str]) -> Figure:
-    """Means over seeds, and from the least to the largest."""
+    """Draws the means over seeds, with the range over seeds."""
     figure = new_figure(len(MEASURES))
     for axes, (measure, name) in zip(figure.axes, MEASURES.items(), strict=True):
         for index, row in enumerate(rows):

@@ -23,17 +23,17 @@ from experiments.training.state import TrainState
 from experiments.training.trainer import Trainer, make_trainer
 from jaxnorm.nnx import fold_batch_norm, functionalize
 
-#: Of the one run.
+#: The seed of the only run.
 SEED = 0
 
 
 @dataclass(frozen=True)
 class Settings(Protocol):
-    """The network of four convolutions, trained with BN and then without.
+    """Settings of a network of four convolutions, trained with BN and then without.
 
     Attributes:
-        fine_epochs: the epochs without.
-        fine_rate: the learning rate there, constant.
+        fine_epochs: the epochs without BN.
+        fine_rate: the constant learning rate without BN.
     """
 
     model: str = "cnn4"
@@ -48,7 +48,7 @@ class Settings(Protocol):
 
 
 class History(NamedTuple):
-    """What is recorded after freezing, before the first epoch and after each."""
+    """Records after freezing, before the first epoch and after each."""
 
     norms: Float[np.ndarray, "epochs layers"]
     train_loss: list[float]
@@ -56,7 +56,7 @@ class History(NamedTuple):
 
 
 def run(settings: Settings, context: Context) -> Report:
-    """Trains with BN, folds it, and goes on with plain SGD."""
+    """Trains with BN, folds it, and continues with plain SGD."""
     data = load_data(context.data_dir, "cifar10", 0, settings.rows, settings.test_rows)
     normalized = make_trainer(METHODS["bn"], settings, data)
     *_, (state, _) = epochs(normalized, data, SEED)
@@ -82,7 +82,7 @@ def run(settings: Settings, context: Context) -> Report:
 
 
 def _folded(trainer: Trainer, state: TrainState, data: Dataset) -> PyTree:
-    """The parameters of the plain network that computes the same in evaluation."""
+    """Returns the parameters of the plain network with the same outputs in evaluation."""
     model = trainer.network(jax.random.key(0))
     variables = nnx.state(model)
     nnx.replace_by_pure_dict(variables, _merged(state.params, state.model_state))
@@ -93,7 +93,7 @@ def _folded(trainer: Trainer, state: TrainState, data: Dataset) -> PyTree:
 
 
 def _merged(one: PyTree, other: PyTree) -> PyTree:
-    """Two trees of dicts as one."""
+    """Merges two trees of dicts."""
     if not isinstance(one, dict):
         return one
     both = {**one, **other}

@@ -18,15 +18,15 @@ NOISE = 0.25
 
 
 class Settings(NamedTuple):
-    """What the protocol leaves open; the paper gives only `inputs` (4096) and the batch size.
+    """Settings of the trainings; the paper gives only `inputs` (4096) and the batch size.
 
     Attributes:
         inputs: N.
         loads: the loads P / N.
-        seeds: runs a load.
-        lengths: how long BN is trained, in samples over N; the others as long as the longest.
+        seeds: the number of runs per load.
+        lengths: lengths of BN's training, in samples over N; other methods take the longest.
         batch_size: M.
-        learning_rate: eta per sample at the beginning of the cosine.
+        learning_rate: eta per sample, at the beginning of the cosine.
     """
 
     inputs: int
@@ -38,7 +38,7 @@ class Settings(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """Means over seeds, one a load, of one method after one length of training."""
+    """Means over seeds by load, of one method after one length of training."""
 
     method: str
     length: int
@@ -49,16 +49,16 @@ class Curve(NamedTuple):
 
 
 def train_all(settings: Settings, rectified: bool, decay: float, context: Context) -> list[Curve]:
-    """SGD and WN + gamma decay to the longest length, and BN to every length."""
+    """Trains SGD and WN + gamma decay to the longest length, and BN to every length."""
     longest = max(settings.lengths)
-    todo = [
+    jobs = [
         ("sgd", Unit("sgd", rectified), 0.0, longest),
         ("wn+gamma-decay", Unit("wn", rectified), decay, longest),
         *(("bn", Unit("bn", rectified), 0.0, length) for length in settings.lengths),
     ]
-    total = sum(length for *_, length in todo)
+    total = sum(length for *_, length in jobs)
     curves, done = [], 0
-    for name, unit, strength, length in todo:
+    for name, unit, strength, length in jobs:
         curves.append(_train(settings, name, unit, strength, length))
         done += length
         context.advance(done / total, f"{name}, {length} N samples")
@@ -92,7 +92,7 @@ def draw_points(
     student: str,
     ylim: tuple[float, float],
 ) -> None:
-    """Every simulated method as points with their standard errors, then labels and the legend."""
+    """Draws every simulated method as points with standard errors, labels and the legend."""
     markers = {"sgd": "o", "wn+gamma-decay": "^", "bn": "s"}
     for index, curve in enumerate(curves):
         joined = curve.method == "bn"

@@ -25,14 +25,14 @@ START = (0.5, 0.1, 1.0)
 
 
 class Settings(NamedTuple):
-    """What the protocol leaves open.
+    """Settings of the simulations.
 
     Attributes:
-        inputs: N of the simulated runs.
-        runs: how many.
+        inputs: N.
+        runs: the number of runs.
         decays: zeta of BN.
         learning_rate: eta.
-        duration: in samples over N.
+        duration: the length in samples over N.
     """
 
     inputs: int
@@ -43,7 +43,7 @@ class Settings(NamedTuple):
 
 
 def run(settings: Settings, context: Context) -> Report:
-    """Simulated ends beside fixed points, and where the Jacobian of the flow changes sign."""
+    """Compares simulated ends with fixed points, and stability limits from the flow's Jacobian."""
     kinds = [("sgd", 0.0), ("wn", 0.0), *(("bn", decay) for decay in settings.decays)]
     measured, paths = [], {}
     for index, (kind, decay) in enumerate(kinds):
@@ -60,7 +60,7 @@ def run(settings: Settings, context: Context) -> Report:
 def _quantities(
     kind: str, decay: float, path: OrderParameters
 ) -> list[tuple[str, float, float, float]]:
-    """What the table compares: its name, our value and standard error, the theory's value."""
+    """Returns the compared quantities: name, our value and standard error, the theory's value."""
     gamma, cosine, _ = map(float, fixed_point(kind, decay))
     length = path.L if kind == "sgd" else path.gamma
     limit = float(max_learning_rate(kind, decay))
@@ -72,7 +72,7 @@ def _quantities(
 
 
 def _simulate(settings: Settings, kind: str, decay: float) -> OrderParameters:
-    """The order parameters of every run, ten times a unit of time."""
+    """Simulates the order parameters of every run, ten times per unit of time."""
     every = settings.inputs // 10
     return simulate_online(
         jax.random.key(0),
@@ -93,7 +93,7 @@ def _end(values: jax.Array) -> tuple[float, float]:
 
 
 def _critical(kind: str, decay: float) -> float:
-    """The effective learning rate at which R = 1 loses its stability, by bisection."""
+    """Returns the effective learning rate at which R = 1 becomes unstable, by bisection."""
     gamma, cosine, _ = fixed_point(kind, decay)
 
     def slope(effective: float) -> float:
@@ -112,13 +112,13 @@ def _critical(kind: str, decay: float) -> float:
 
 
 def _plain_rate(cosine: jax.Array, rate: float) -> jax.Array:
-    """R' of plain SGD, w += eta delta x, at the length 1."""
+    """Returns R' of plain SGD, w += eta delta x, at length 1."""
     i1, i2, i3 = integrals(1.0, cosine)
     return rate * (i3 - cosine * i1) - jnp.square(rate) * cosine * i2 / 2
 
 
 def _draw(settings: Settings, paths: dict[tuple[str, float], OrderParameters]) -> Figure:
-    """R and gamma over time: the simulated mean, and the solution of the flow where it has one."""
+    """Draws R and gamma over time: the simulated mean, and the solution of the flow."""
     figure = new_figure(2)
     times = jnp.arange(1, 10 * settings.duration + 1) / 10
     for index, ((kind, decay), path) in enumerate(paths.items()):

@@ -1,4 +1,4 @@
-"""Section 3.1, Eq. 3: what of the signal a layer keeps with c = 2, and the c that keeps it all."""
+"""Section 3.1, Eq. 3: the signal that a layer keeps with c = 2, and the c that keeps all of it."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from experiments.papers.measured import measured_report, near
 from experiments.reports.picture import draw_lines, new_figure
 from experiments.simulations.rectified_chain import KEEPING, Moments, gain, rectified_chain
 
-#: (c, centred) by name, and what theory says of a layer's gain, forwards and backwards: c / 2 or
+#: (c, centred) by name, and the theory's gains of a layer, forwards and backwards: c / 2 or
 #: c (1/2 - 1/(2 pi)), and c / 2.
 _KEPT = 1 / KEEPING
 CASES = {
@@ -23,7 +23,7 @@ CASES = {
 
 
 class Settings(NamedTuple):
-    """What the paper leaves open: it derives Eq. 3 and measures nothing; nine layers as its CNN."""
+    """Settings of ours, since the paper derives Eq. 3 and measures nothing; its CNN's depth."""
 
     depth: int = 9
     width: int = 512
@@ -32,32 +32,33 @@ class Settings(NamedTuple):
 
 
 def run(settings: Settings, context: Context) -> Report:
-    """The moments of each case through all layers."""
+    """Measures the moments of each case through all layers."""
     keys = jax.random.split(jax.random.key(0), settings.seeds)
-    found = {}
+    moments = {}
     for index, (name, (radius, centered, *_)) in enumerate(CASES.items()):
 
         def chain(key: Array, radius: float = radius, centered: bool = centered) -> Moments:
             sizes = settings.depth, settings.width, settings.samples
             return rectified_chain(key, *sizes, radius, centered=centered)
 
-        found[name] = jax.tree.map(np.asarray, jax.jit(jax.vmap(chain))(keys))
+        moments[name] = jax.tree.map(np.asarray, jax.jit(jax.vmap(chain))(keys))
         context.advance((index + 1) / len(CASES), name)
     measured = []
     for name, (_, _, forward, backward) in CASES.items():
-        kept = float(np.exp(np.log(gain(found[name].forward)).mean()))
-        sent = float(np.exp(np.log(gain(found[name].backward[:, ::-1])).mean()))
+        kept = float(np.exp(np.log(gain(moments[name].forward)).mean()))
+        sent = float(np.exp(np.log(gain(moments[name].backward[:, ::-1])).mean()))
         measured += [
             near(f"second moment that a layer keeps, {name}", kept, forward, 0.05),
             near(f"the same of gradients, backwards, {name}", sent, backward, 0.05),
         ]
-    return measured_report(measured, {"signal": _drawn(found)})
+    return measured_report(measured, {"signal": _drawn(moments)})
 
 
-def _drawn(found: dict[str, Moments]) -> Figure:
+def _drawn(moments: dict[str, Moments]) -> Figure:
     figure = new_figure(2)
     for axes, field in zip(figure.axes, Moments._fields, strict=True):
-        draw_lines(axes, {name: getattr(each, field).mean(0) for name, each in found.items()}, "o-")
+        lines = {name: getattr(each, field).mean(0) for name, each in moments.items()}
+        draw_lines(axes, lines, "o-")
         axes.set_yscale("log")
         axes.set(xlabel="layer", ylabel=f"mean square, {field}s")
     return figure

@@ -1,4 +1,4 @@
-"""Figure 1: activation shift makes stripes of the product of two random matrices."""
+"""Figure 1: activation shift makes stripes in the product of two random matrices."""
 
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ MEAN, VARIANCE = 0.5, 1 / 12  # Of an activation, uniform on (0, 1).
 
 
 class Settings(NamedTuple):
-    """The figure has one draw; more are for the numbers."""
+    """Settings: the figure has one draw; more draws are for the numbers."""
 
     units: int = 100
     samples: int = 100
@@ -26,10 +26,10 @@ class Settings(NamedTuple):
 
 
 def run(settings: Settings, context: Context) -> Report:
-    """Draws, multiplies, and measures how much of the variance is between rows."""
+    """Draws, multiplies, and measures the share of the variance between rows."""
     keys = jax.random.split(jax.random.key(0), settings.draws)
     shape = (settings.units, settings.samples)
-    # Z's rows are units: their means' variance is 25 m / 300, the rest m / 36.
+    # Z's rows are units: their means' variance is m / 12, the remaining variance m / 36.
     between = MEAN**2 * settings.units / 3
     expected = between / (between + VARIANCE * settings.units / 3)
     shares, errors = [], []
@@ -40,7 +40,7 @@ def run(settings: Settings, context: Context) -> Report:
         deviation = jnp.sqrt(forward_moments(weight, MEAN, VARIANCE)[1] / settings.samples)
         errors.append(float(jnp.abs(difference / deviation).max()))
     plain, centered = np.mean(shares, 0)
-    # Rows' sample means vary by 1 / samples of the variance also where the true ones are equal.
+    # Sample means vary by 1 / samples of the variance even if the true means are equal.
     chance = 1 / settings.samples
     measured = [
         near("share of Z's variance between rows, plain W", plain, expected, 0.1),
@@ -52,7 +52,7 @@ def run(settings: Settings, context: Context) -> Report:
 
 
 def _draw(key: Array, shape: tuple[int, int]) -> tuple[Array, Array]:
-    """W from (-1, 1) and A from (0, 1)."""
+    """Draws W from (-1, 1) and A from (0, 1)."""
     units, samples = shape
     first, second = jax.random.split(key)
     weight = jax.random.uniform(first, (units, units), minval=-1.0)

@@ -21,7 +21,7 @@ from jaxnorm.theory.lcw import variance_gain
 
 
 class Settings(NamedTuple):
-    """What the paper leaves open."""
+    """Settings that the paper does not state."""
 
     depth: int = 10
     width: int = 256
@@ -32,7 +32,7 @@ class Settings(NamedTuple):
 
 
 def run(settings: Settings, context: Context) -> Report:
-    """Initializes, trains, and looks at the activations before and after."""
+    """Initializes, trains, and measures the activations before and after."""
     data = dataset(context.data_dir)
     names = ("width", "epochs", "batch_size", "learning_rate")
     changes = {name: getattr(settings, name) for name in names}
@@ -58,9 +58,9 @@ def run(settings: Settings, context: Context) -> Report:
 
 
 def _at_the_start(layers: Activations) -> list[Measured]:
-    """Unit variance before the sigmoid makes a standard deviation of 0.208 around 0.5 after it."""
+    """Compares with a deviation of 0.208 around 0.5, which sigmoids make of unit variance."""
     forward, _ = variance_gain(jax.nn.sigmoid, 1.0)
-    # The mean of 256 units, whose own means are spread by up to 0.2: four standard errors.
+    # Four standard errors of the mean of 256 units, whose means spread by up to 0.2.
     wanted: dict[Any, Any] = {np.std: (float(jnp.sqrt(forward)), 0.05), np.mean: (0.5, 0.1)}
     return [
         near(

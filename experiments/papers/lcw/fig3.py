@@ -17,7 +17,7 @@ from jaxnorm.theory.lcw import variance_gain
 
 
 class Settings(NamedTuple):
-    """What the paper leaves open."""
+    """Settings that the paper does not state."""
 
     depth: int = 10
     width: int = 256
@@ -25,18 +25,19 @@ class Settings(NamedTuple):
 
 
 def run(settings: Settings, context: Context) -> Report:
-    """Initializes and looks."""
+    """Initializes a network, and measures the variances of its activations."""
     data = dataset(context.data_dir)
     trainer = sigmoid_trainer("none", settings.depth, data, width=settings.width)
     layers = activations(trainer, start(trainer, 0, data.X_train), data.X_train[: settings.samples])
-    varies = {n: float(layers[n - 1].var(1).mean()) for n in LAYERS}
-    found, predicted = np.log10(varies[9] / varies[5]), 4 * math.log10(_gain_at_the_fixed_point())
+    variances = {n: float(layers[n - 1].var(1).mean()) for n in LAYERS}
+    measured_log = np.log10(variances[9] / variances[5])
+    predicted_log = 4 * math.log10(_gain_at_the_fixed_point())
     with_lcw = float(variance_gain(jax.nn.sigmoid, 1.0)[0])
     name = "mean over units of the variance over samples"
     measured = [
-        at_most(f"{name}, layer 9 over layer 1", varies[9] / varies[1], 1e-6),
-        near(f"log10 of the {name}, layer 9 over layer 5", found, predicted, 0.05),
-        *(Measured(f"{name}, layer {n}", varies[n], with_lcw, None, "with LCW") for n in LAYERS),
+        at_most(f"{name}, layer 9 over layer 1", variances[9] / variances[1], 1e-6),
+        near(f"log10 of the {name}, layer 9 over layer 5", measured_log, predicted_log, 0.05),
+        *(Measured(f"{name}, layer {n}", variances[n], with_lcw, None, "with LCW") for n in LAYERS),
     ]
     context.advance(1.0, "drawn")
     return measured_report(measured, {"activations": draw({"without LCW": layers})})
@@ -47,9 +48,22 @@ def _scaled_sigmoid(scale: float, x: Array) -> Array:
 
 
 def _gain_at_the_fixed_point() -> float:
-    """Of the variance over samples, a layer. Glorot's square kernels have ||w||^2 = 1, so a
-    pre-activation's mean square is that of the activations, q = E f(sqrt(q) Z)^2, and what little
-    varies is multiplied by E f'(sqrt(q) Z)^2."""
+    """Returns the gain of the variance over samples per layer.
+
+    It is the gain at the fixed point of the mean square. Glorot's square kernels have
+
+    w
+
+    ^2 = 1, so a pre-activation's mean square is that of the activations, q = E f(sqrt(q) Z)^2. The
+    small variance over samples is multiplied by E f'(sqrt(q) Z)^2.
+
+    Glorot's square kernels have
+
+    w
+
+    ^2 = 1, so a pre-activation's mean square is that of the activations, q = E f(sqrt(q) Z)^2. The
+    small variance over samples is multiplied by E f'(sqrt(q) Z)^2.
+    """
     q = 0.25
     for _ in range(10):
         mean, std = gaussian_moments(partial(_scaled_sigmoid, math.sqrt(q)))

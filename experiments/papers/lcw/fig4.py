@@ -21,7 +21,7 @@ CASES = {PLAIN: (False, True), LCW: (True, True), BY_UNIT: (False, False)}
 
 
 class Settings(NamedTuple):
-    """What the paper leaves open: the width."""
+    """Settings; the paper does not state the width."""
 
     depth: int = 20
     width: int = 256
@@ -53,7 +53,7 @@ def run(settings: Settings, context: Context) -> Report:
 
 
 def _measured(ratios: dict[str, Float[np.ndarray, " seeds"]], depth: int) -> list[Measured]:
-    """The paper's two statements, and theory, which is that of infinitely wide layers."""
+    """Compares with the paper's two claims, and with the theory of infinitely wide layers."""
     name = f"variance of the gradients, layer 1 over layer {depth}"
     mean = {case: float(np.exp(np.log(r).mean())) for case, r in ratios.items()}
     lcw, plain = (gradient_gain(jax.nn.sigmoid, c) ** (depth - 1) for c in (True, False))

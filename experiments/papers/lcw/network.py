@@ -27,25 +27,28 @@ Activations = list[Float[np.ndarray, "units samples"]]
 
 
 def dataset(data_dir: Path | None) -> Dataset:
-    """CIFAR-10 in a folder, or the bundled digits as they are."""
+    """Loads CIFAR-10 from a folder, or the bundled digits."""
     return load("digits" if data_dir is None else find(data_dir, "cifar10"), 0)
 
 
 def sigmoid_trainer(method: str, depth: int, data: Dataset, **changes: Any) -> Trainer:
-    """What trains so many layers of sigmoids at a constant rate, the classifier counted."""
+    """Makes the trainer of ``depth`` layers, the classifier included, at a constant rate."""
     fixed = Config(model="mlp", activation="sigmoid", weight_decay=0.0, constrain_head=True)
     config = fixed.changed(depth=depth - 1, rate_schedule=((0.0, 1.0),), **changes)
     return make_trainer(METHODS[method], config, data)
 
 
 def activations(trainer: Trainer, state: TrainState, X: Rows) -> Activations:
-    """Of the hidden layers, a unit a row, in float64: their spread may be tiny."""
+    """Returns the activations of the hidden layers, a unit per row, in float64.
+
+    They may vary too little for float32.
+    """
     layers = preactivations(trainer, state, X)
     return [np.asarray(jax.nn.sigmoid(layer), np.float64).T for layer in layers]
 
 
 def draw(rows: dict[str, Activations]) -> Figure:
-    """A row of box plots for each network: the first units of three layers."""
+    """Draws a row of box plots per network: the first units of three layers."""
     figure = new_figure(len(LAYERS), len(rows), width=4.6, height=3.2)
     panels = iter(figure.axes)
     for title, layers in rows.items():
@@ -59,7 +62,7 @@ def draw(rows: dict[str, Activations]) -> Figure:
 def draw_boxes(
     axes: Axes, values: Float[np.ndarray, "groups ..."], group: str, quantity: str
 ) -> None:
-    """One box for each of the groups, numbered from 1; whiskers at the 1% and 99% quantiles."""
+    """Draws one box per group, numbered from 1, with whiskers at the 1% and 99% quantiles."""
     flat = values.reshape(len(values), -1)
     axes.boxplot(list(flat), whis=(1, 99), showfliers=False, medianprops={"color": COLOURS[2]})
     ticks = np.arange(1, len(flat) + 1)

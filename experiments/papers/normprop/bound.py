@@ -1,4 +1,4 @@
-"""Proposition 1: how far from diagonal a covariance is, and the bound by the coherence."""
+"""Proposition 1: the distance of a covariance from diagonal, and its bound by the coherence."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from jaxnorm.theory.normprop import canonical_error, canonical_error_bound
 
 
 class Settings(NamedTuple):
-    """Random rows that share one direction more and more."""
+    """Settings of random rows that share one direction more and more."""
 
     units: int = 32
     inputs: int = 128
@@ -27,18 +27,18 @@ class Settings(NamedTuple):
 
 
 def run(settings: Settings, context: Context) -> Report:
-    """Errors of sampled covariances beside their bounds."""
-    found, exact = jax.tree.map(np.asarray, _measure(settings))
+    """Compares errors of sampled covariances with their bounds."""
+    sampled, exact = jax.tree.map(np.asarray, _measure(settings))
     context.advance(1.0, "sampled")
-    ratio = exact / found.bound
+    ratio = exact / sampled.bound
     simplex = jnp.eye(settings.units) - 1 / settings.units
     over = canonical_error_bound(simplex) / canonical_error(simplex)
-    # An entry of a sampled covariance is off by sigma^2 sqrt(2 / samples) at most, and for coherent
-    # rows all entries are at once.
+    # An entry of a sampled covariance has a standard error of at most sigma^2 sqrt(2 / samples),
+    # and the entries of coherent rows are off together.
     noise = settings.sigma**2 * settings.units * (2 / settings.samples) ** 0.5
     measured = [
         at_most("largest ratio of error and bound", ratio.max(), 1),
-        at_most("largest |sampled - exact error|", np.abs(found.error - exact).max(), 4 * noise),
+        at_most("largest |sampled - exact error|", np.abs(sampled.error - exact).max(), 4 * noise),
         near("bound over error, all rows at one angle", over, 1, 1e-4),
         *(
             Measured(
@@ -51,11 +51,11 @@ def run(settings: Settings, context: Context) -> Report:
             for share, values in zip(settings.shares, ratio, strict=True)
         ),
     ]
-    return measured_report(measured, {"bound": _draw(found)})
+    return measured_report(measured, {"bound": _draw(sampled)})
 
 
 def _measure(settings: Settings) -> tuple[Canonical, Array]:
-    """By share and seed; with the error that the rows themselves have."""
+    """Measures errors by share and seed, sampled and exact."""
 
     def one(share: Array, key: Array) -> tuple[Canonical, Array]:
         rows_key, samples_key = jax.random.split(key)
@@ -70,13 +70,13 @@ def _measure(settings: Settings) -> tuple[Canonical, Array]:
     )
 
 
-def _draw(found: Canonical) -> Figure:
+def _draw(sampled: Canonical) -> Figure:
     figure = new_figure()
     axes = figure.axes[0]
     for index, name in enumerate(("error", "bound")):
-        values = getattr(found, name).ravel()
+        values = getattr(sampled, name).ravel()
         axes.plot(
-            found.coherence.ravel(), values, "o^"[index], label=name, color=COLOURS[index + 1]
+            sampled.coherence.ravel(), values, "o^"[index], label=name, color=COLOURS[index + 1]
         )
     axes.set(xlabel="coherence of the rows", ylabel="Frobenius norm off the diagonal")
     axes.set_ylim(bottom=0)

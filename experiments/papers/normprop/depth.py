@@ -1,4 +1,4 @@
-"""How far the moments that are propagated hold: layer upon layer of standardized activations."""
+"""Propagated moments in depth: layer upon layer of standardized activations."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -22,12 +22,12 @@ ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {
     "tanh": jnp.tanh,
 }
 ROWS: Mapping[str, bool] = {"plain rows": False, "centred rows": True}
-#: How far from 1 a root mean square may be, to count as kept.
+#: The largest distance from 1 of a root mean square that counts as kept.
 KEPT = 0.1
 
 
 class Settings(NamedTuple):
-    """A network that is deeper than the paper's nine layers."""
+    """Settings of a network that is deeper than the paper's nine layers."""
 
     depth: int = 40
     width: int = 256
@@ -36,18 +36,18 @@ class Settings(NamedTuple):
 
 
 def run(settings: Settings, context: Context) -> Report:
-    """The size of the pre-activations of each layer, for each activation and kind of rows."""
-    found: dict[tuple[str, str], Float[np.ndarray, " layers"]] = {}
+    """Measures the pre-activations' size in each layer, for each activation and kind of rows."""
+    sizes_by_case: dict[tuple[str, str], Float[np.ndarray, " layers"]] = {}
     cases = [(name, kind) for name in ACTIVATIONS for kind in ROWS]
     for number, case in enumerate(cases, 1):
-        found[case] = _sizes(settings, *case)
+        sizes_by_case[case] = _sizes(settings, *case)
         context.advance(number / len(cases), ", ".join(case))
-    measured = [each for case, sizes in found.items() for each in _measured(case, sizes)]
-    return measured_report(measured, {"depth": _draw(found)})
+    measured = [each for case, sizes in sizes_by_case.items() for each in _measured(case, sizes)]
+    return measured_report(measured, {"depth": _draw(sizes_by_case)})
 
 
 def _sizes(settings: Settings, name: str, kind: str) -> Float[np.ndarray, " layers"]:
-    """By layer, the mean over seeds of the logarithm, so that no seed speaks for all."""
+    """Returns the sizes by layer, geometric means over seeds, so that no seed dominates."""
 
     def one(key: jax.Array) -> Propagated:
         sizes = settings.depth, settings.width, settings.samples
@@ -59,20 +59,20 @@ def _sizes(settings: Settings, name: str, kind: str) -> Float[np.ndarray, " laye
 
 
 def _measured(case: tuple[str, str], sizes: Float[np.ndarray, " layers"]) -> list[Measured]:
-    said, last = ", ".join(case), len(sizes)
+    name, last = ", ".join(case), len(sizes)
     ends = np.flatnonzero(np.abs(sizes - 1) > KEPT)
     held = float(ends[0]) if len(ends) else float(last)
     return [
-        near(f"size in layer 1, {said}", float(sizes[0]), 1.0, KEPT),
-        near(f"size in layer {last}, {said}", float(sizes[-1]), 1.0, KEPT),
-        Measured(f"layers within a tenth, {said}", held, last, held == last, "all of them"),
+        near(f"size in layer 1, {name}", float(sizes[0]), 1.0, KEPT),
+        near(f"size in layer {last}, {name}", float(sizes[-1]), 1.0, KEPT),
+        Measured(f"layers within a tenth, {name}", held, last, held == last, "all of them"),
     ]
 
 
-def _draw(found: Mapping[tuple[str, str], Float[np.ndarray, " layers"]]) -> Figure:
+def _draw(sizes: Mapping[tuple[str, str], Float[np.ndarray, " layers"]]) -> Figure:
     figure = new_figure(2)
     for axes, kind in zip(figure.axes, ROWS, strict=True):
-        draw_lines(axes, {name: found[name, kind] for name in ACTIVATIONS}, first=1)
+        draw_lines(axes, {name: sizes[name, kind] for name in ACTIVATIONS}, first=1)
         axes.set_yscale("log")
         axes.axhline(1.0, color=COLOURS[0], linestyle="--")
         axes.set(title=kind, xlabel="layer", ylabel="root mean square of pre-activations")

@@ -1,4 +1,4 @@
-"""Figure 2: how the mean of the input to a unit of each hidden layer moves during training."""
+"""Figure 2: the mean input of a unit of each hidden layer during training."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,11 +22,11 @@ from experiments.training.trainer import make_trainer
 from jaxnorm import effective
 from jaxnorm.nnx import functionalize
 
-#: Section 5.2: the initial learning rates, of which larger ones made the plain network diverge, and
-#: data that are normalized by the minibatch, as in all experiments after the first (5.1).
+#: Section 5.2: the initial learning rates (a larger one made the plain network diverge), with data
+#: normalized by the minibatch, as in all experiments after the first (5.1).
 METHODS_AND_RATES = {"normprop-batch": 0.05, "bn": 0.05, "none": 1e-4}
 
-#: The paper's averages over layers of the size of the mean, after training.
+#: The paper's averages over layers of |mean| after training.
 REPORTED = {"normprop-batch": 0.19, "bn": 0.33}
 
 SEED = 0
@@ -43,7 +43,7 @@ class Watched(nnx.Module):
 
 
 def run(settings: Protocol, context: Context) -> Report:
-    """Trains the three networks and records the means after each epoch."""
+    """Trains the three networks, and records the means after each epoch."""
     sizes = settings.rows, settings.test_rows, settings.held_out
     data = load_data(context.data_dir, "cifar10", 0, *sizes)
     means = {}
@@ -72,14 +72,17 @@ def _means(
 
 
 def _inputs(network: nnx.Module) -> Callable[[TrainState, Array], list[Array]]:
-    """The mean over samples and positions of one fixed unit of each layer's input."""
+    """Makes a function from the state to the mean of one fixed unit of each layer's input.
+
+    The mean is over samples and positions.
+    """
     apply = functionalize(Watched(network)).apply
 
     @jax.jit
     def means(state: TrainState, X: Array) -> list[Array]:
         weights, model_state = {"network": effective(state.params)}, {"network": state.model_state}
-        seen, _ = apply(weights, model_state, X, train=False)
-        return [layer[..., 0].mean() for layer in seen]
+        layers, _ = apply(weights, model_state, X, train=False)
+        return [layer[..., 0].mean() for layer in layers]
 
     return means
 

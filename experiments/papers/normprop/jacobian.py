@@ -1,4 +1,4 @@
-"""Section 3.4: the Jacobian of a normalized layer, E J J' = 1.47 I and what hides behind it."""
+"""Section 3.4: the Jacobian of a normalized layer: E J J' = 1.47 I, and its singular values."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {
 
 
 class Settings(NamedTuple):
-    """What the paper leaves open: it counts on rows that are nearly orthogonal."""
+    """Settings; the paper assumes rows that are nearly orthogonal."""
 
     units: int = 64
     inputs: tuple[int, ...] = (64, 256, 4096)
@@ -33,14 +33,14 @@ class Settings(NamedTuple):
 
 
 def run(settings: Settings, context: Context) -> Report:
-    """The mean Gram matrix of each activation, and singular values by the width of the input."""
-    first, second, third = jax.random.split(jax.random.key(0), 3)
-    weights = unit_rows(first, settings.units, settings.inputs[1], 0.0)
+    """Measures the mean Gram matrix of each activation, and singular values by number of inputs."""
+    rows_key, gram_key, layer_key = jax.random.split(jax.random.key(0), 3)
+    weights = unit_rows(rows_key, settings.units, settings.inputs[1], 0.0)
     grams = {}
     for name, activation in ACTIVATIONS.items():
-        grams[name] = np.asarray(jacobian_grams(second, weights, activation, settings.samples))
+        grams[name] = np.asarray(jacobian_grams(gram_key, weights, activation, settings.samples))
         context.advance(0.7 * len(grams) / len(ACTIVATIONS), name)
-    values = {n: _singular_values(third, settings.units, n) for n in settings.inputs}
+    values = {n: _singular_values(layer_key, settings.units, n) for n in settings.inputs}
     context.advance(1.0, "singular values")
     diagonals = {name: float(np.diag(gram).mean()) for name, gram in grams.items()}
     theory = {name: float(expected_jacobian_gram(f)) for name, f in ACTIVATIONS.items()}
@@ -50,13 +50,13 @@ def run(settings: Settings, context: Context) -> Report:
     ]
     measured += [
         near("the same, relu", diagonals["relu"], 1.47, 0.02, "paper"),
-        *(_singular(n, found) for n, found in values.items()),
+        *(_singular(n, each) for n, each in values.items()),
     ]
     return measured_report(measured, {"jacobian": _draw(diagonals, theory, values)})
 
 
 def _singular_values(key: Array, units: int, inputs: int) -> Float[np.ndarray, " units"]:
-    """Of the Jacobian of one ReLU layer at one input."""
+    """Returns the singular values of the Jacobian of one ReLU layer at one input."""
     rows_key, input_key = jax.random.split(key)
     weights = unit_rows(rows_key, units, inputs, 0.0)
     layer = standardized(jax.nn.relu)
@@ -84,6 +84,6 @@ def _draw(
     left.set(ylabel="mean diagonal of E J J'", ylim=(0, 1.25 * max(theory.values())))
     left.legend(ncols=2, loc="upper right")
     right.axhline(1.21, color=COLOURS[0], linestyle="--", label="1.21")
-    draw_lines(right, {f"{n} inputs": found for n, found in values.items()}, ".-", first=1)
+    draw_lines(right, {f"{n} inputs": each for n, each in values.items()}, ".-", first=1)
     right.set(xlabel="rank", ylabel="singular value at one input (relu)")
     return figure

@@ -29,7 +29,7 @@ from experiments.training.fit import fit
 from experiments.training.trainer import make_trainer
 from jaxnorm import kurtosis
 
-#: What is drawn, and a control: a network without either.
+#: The methods that are drawn, and a control: a network without either.
 METHODS_SHOWN, CONTROL = ("bn", "vcl"), "none"
 
 LABELS = {"vcl": "VCL", "bn": "BN", "none": "none"}
@@ -37,10 +37,10 @@ LABELS = {"vcl": "VCL", "bn": "BN", "none": "none"}
 
 @dataclass(frozen=True)
 class Settings(Uci):
-    """The protocol of the UCI experiments, as far as the figure leaves it open.
+    """Settings of the UCI experiments, and of the figure.
 
     Attributes:
-        units: the units of a layer that are drawn.
+        units: the number of units that are drawn per layer.
     """
 
     activation: str = "elu"
@@ -49,12 +49,12 @@ class Settings(Uci):
 
 
 class Measured(NamedTuple):
-    """Of a method and a seed.
+    """Measures of a method under a seed.
 
     Attributes:
-        units: a row each, with its kurtosis and whether it has several modes.
-        values: the hidden layers of units on the test rows.
-        outcome: what went wrong, with the method's name; empty where nothing did.
+        units: one row per unit, with its kurtosis and True if it has several modes.
+        values: the pre-activations of each hidden layer on the test rows.
+        outcome: the failure, with the method's name; empty for a run that trained.
     """
 
     units: pl.DataFrame
@@ -65,21 +65,21 @@ class Measured(NamedTuple):
 def run(settings: Settings, context: Context) -> Report:
     """Trains both methods, and the control, under all seeds."""
     source = _source(context.data_dir, settings.bundled)
-    found: list[Measured] = []
+    measures: list[Measured] = []
     for seed in range(settings.seeds):
         data = split(lambda s: load(source, s), seed, settings.rows, settings.test_rows)
         for method in (*METHODS_SHOWN, CONTROL):
-            found.append(measure(settings, method, data, seed))
-            context.advance(len(found) / (3 * settings.seeds), f"{method}, seed {seed}")
-    rows = pl.concat([each.units for each in found]).with_columns(
+            measures.append(measure(settings, method, data, seed))
+            context.advance(len(measures) / (3 * settings.seeds), f"{method}, seed {seed}")
+    rows = pl.concat([each.units for each in measures]).with_columns(
         pl.col("kurtosis").round_sig_figs(6), pl.col("multimodal").cast(int)
     )
-    figures = {"histograms": draw(settings, found[: len(METHODS_SHOWN)])}  # Of the first seed.
-    return Report(findings_of(found), rows.columns, rows.rows(), figures)
+    figures = {"histograms": draw(settings, measures[: len(METHODS_SHOWN)])}  # The first seed's.
+    return Report(findings_of(measures), rows.columns, rows.rows(), figures)
 
 
 def measure(settings: Settings, name: str, data: Dataset, seed: int) -> Measured:
-    """Trains a network, and reads its hidden pre-activations on the test rows."""
+    """Trains a network, and measures its hidden pre-activations on the test rows."""
     method = METHODS[name].adjusted(Overrides(sample_size=settings.sample_size))
     trainer = make_trainer(method, settings, data)
     run = fit(trainer, data, seed)
@@ -91,34 +91,37 @@ def measure(settings: Settings, name: str, data: Dataset, seed: int) -> Measured
 def units_of(
     method: str, seed: int, layer: int, values: Float[np.ndarray, "rows units"]
 ) -> pl.DataFrame:
-    """What is measured of the units of a layer."""
+    """Measures the units of a layer."""
     peaks = np.asarray(kurtosis(jnp.asarray(values), 0), np.float64)
     place = {"method": method, "seed": seed, "layer": layer, "unit": np.arange(len(peaks))}
     return pl.DataFrame({**place, "kurtosis": peaks, "multimodal": multimodal(values)})
 
 
-def findings_of(found: Sequence[Measured]) -> list[Finding]:
-    """The units of several modes: are there more with VCL? And is each layer's kurtosis lower?"""
-    units, shown = pl.concat([each.units for each in found]), pl.col("method").is_in(METHODS_SHOWN)
-    compared = [each for each in found if not each.units.filter(shown).is_empty()]
+def findings_of(measures: Sequence[Measured]) -> list[Finding]:
+    """Compares VCL with BN: the share of units with several modes, and each layer's kurtosis."""
+    units, shown = (
+        pl.concat([each.units for each in measures]),
+        pl.col("method").is_in(METHODS_SHOWN),
+    )
+    compared = [each for each in measures if not each.units.filter(shown).is_empty()]
     lost = sorted({each.outcome for each in compared if each.outcome})
     by_run = units.group_by("method", "seed", maintain_order=True)
-    share = by_run.agg(found=100 * pl.col("multimodal").mean())
+    share = by_run.agg(value=100 * pl.col("multimodal").mean())
     findings = [_judged("units of more than one mode (dip test, 5%), %", share, 1, ".1f", lost)]
-    for (layer,), own in units.group_by("layer", maintain_order=True):
-        by_run = own.group_by("method", "seed", maintain_order=True)
-        medians = by_run.agg(found=pl.col("kurtosis").median())
+    for (layer,), of_layer in units.group_by("layer", maintain_order=True):
+        by_run = of_layer.group_by("method", "seed", maintain_order=True)
+        medians = by_run.agg(value=pl.col("kurtosis").median())
         name = f"kurtosis of the median unit, hidden layer {layer}"
         findings.append(_judged(name, medians, -1, ".2f", lost))
     return findings
 
 
 def _judged(name: str, runs: pl.DataFrame, sign: int, digits: str, lost: Sequence[str]) -> Finding:
-    """Whether VCL's number is above (sign 1) or below BN's, by the interval over paired seeds."""
-    numbers = {key: runs.filter(method=key)["found"].to_numpy() for key in LABELS}
+    """Judges if VCL's number is above (sign 1) or below BN's, by the interval over paired seeds."""
+    numbers = {key: runs.filter(method=key)["value"].to_numpy() for key in LABELS}
     wanted = "more with VCL than with BN" if sign > 0 else "VCL lower than BN"
     if lost:
-        return Finding(name, ", ".join(lost), wanted, said=NOT_TRAINED)
+        return Finding(name, ", ".join(lost), wanted, reason=NOT_TRAINED)
     vcl, bn, none = (
         f"{label} {mean_and_deviation(list(numbers[key]), digits)}" for key, label in LABELS.items()
     )
@@ -126,12 +129,12 @@ def _judged(name: str, runs: pl.DataFrame, sign: int, digits: str, lost: Sequenc
     return by_interval(name, wanted, differences, f"{vcl}, {bn}; {none}")
 
 
-def draw(settings: Settings, found: Sequence[Measured]) -> Figure:
-    """Random units, a hidden layer a row: BN left, VCL right."""
+def draw(settings: Settings, measures: Sequence[Measured]) -> Figure:
+    """Draws histograms of random units, one row per hidden layer: BN left, VCL right."""
     places = np.random.default_rng(0).permutation(settings.width)[: settings.units]
     figure = new_figure(2 * len(places), settings.depth, width=2.1, height=1.7)
     axes = np.asarray(figure.axes, object).reshape((settings.depth, 2, len(places)))
-    for side, (method, measured) in enumerate(zip(METHODS_SHOWN, found, strict=True)):
+    for side, (method, measured) in enumerate(zip(METHODS_SHOWN, measures, strict=True)):
         peaks = measured.units["kurtosis"].to_numpy().reshape(settings.depth, -1)
         for layer, values in enumerate(measured.values):
             for ax, unit in zip(axes[layer, side], places, strict=True):

@@ -16,12 +16,12 @@ from experiments.reports.picture import COLOURS, draw_band, new_figure
 from experiments.simulations.mixture import Mixture, mixture_samples, train_unit
 from jaxnorm.theory.vcl import separation_threshold
 
-#: |cos| to the means' difference that counts as merged, and as separated.
+#: |cos| to the means' difference below which modes are merged, and above which they are separated.
 MERGED, SEPARATED = 0.1, 0.95
 
 
 class Settings(NamedTuple):
-    """What the paper leaves open."""
+    """Settings that the paper does not state."""
 
     priors: tuple[float, ...] = (0.1, 0.25)
     separation: float = 6.0
@@ -34,7 +34,7 @@ class Settings(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """The seeds' units at every prior: (priors, seeds, ...)."""
+    """Trained units of all seeds at every prior: (priors, seeds, ...)."""
 
     label: str
     weights: Float[np.ndarray, "priors seeds 2"]
@@ -43,16 +43,16 @@ class Runs(NamedTuple):
 
 def run(settings: Settings, context: Context) -> Report:
     """Trains all units, the paper's larger samples first."""
-    found = []
+    all_runs = []
     for index, (n, start) in enumerate(settings.sample_sizes):
-        found.append(_train(settings, n, start))
-        context.advance((index + 1) / len(settings.sample_sizes), found[-1].label)
+        all_runs.append(_train(settings, n, start))
+        context.advance((index + 1) / len(settings.sample_sizes), all_runs[-1].label)
     measured = [
         _verdict(runs.label, p, runs.cosine[i, :, -1])
-        for runs in found
+        for runs in all_runs
         for i, p in enumerate(settings.priors)
     ]
-    return measured_report(measured, {"phase-shift": _draw(settings, found)})
+    return measured_report(measured, {"phase-shift": _draw(settings, all_runs)})
 
 
 def _train(settings: Settings, n: int, start: float) -> Runs:
@@ -66,24 +66,24 @@ def _train(settings: Settings, n: int, start: float) -> Runs:
 
 
 def _verdict(label: str, p: float, cosine: Float[np.ndarray, " seeds"]) -> Measured:
-    """The seed that is farthest from what the theorem says."""
+    """Compares the seed that is farthest from the theorem's claim."""
     name = f"|cos| to the means' difference, p = {p:g}, {label}"
     if min(p, 1 - p) < separation_threshold():
         return at_most(f"largest {name}", cosine.max(), MERGED)
     return at_least(f"smallest {name}", cosine.min(), SEPARATED)
 
 
-def _draw(settings: Settings, found: Sequence[Runs]) -> Figure:
+def _draw(settings: Settings, all_runs: Sequence[Runs]) -> Figure:
     figure = new_figure(3, len(settings.priors), width=4.6, height=3.8)
     for i, p in enumerate(settings.priors):
         inputs, histogram, curves = figure.axes[3 * i : 3 * i + 3]
         x = np.asarray(mixture_samples(jax.random.key(1), p, settings.separation, 2000))
-        _draw_inputs(inputs, x, found[0].weights[i])
+        _draw_inputs(inputs, x, all_runs[0].weights[i])
         inputs.set_title(f"p = {p:g}: inputs, learned directions")
-        histogram.hist(x @ found[0].weights[i, 0], bins=60, color=COLOURS[1])
+        histogram.hist(x @ all_runs[0].weights[i, 0], bins=60, color=COLOURS[1])
         title = "activations of the first seed"
         histogram.set(title=title, xlabel="activation", ylabel="samples of 2000")
-        _draw_curves(curves, [(runs.label, runs.cosine[i]) for runs in found])
+        _draw_curves(curves, [(runs.label, runs.cosine[i]) for runs in all_runs])
     return figure
 
 

@@ -1,4 +1,4 @@
-"""Small data sets of different sizes in arrays of one size, so that one program serves them all."""
+"""Data sets of different sizes, padded to one size, so that one program serves them all."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,16 +10,16 @@ from experiments.data.dataset import Dataset
 
 
 class Part(NamedTuple):
-    """Rows of a data set; those that only fill the array come last. On the host or on a device."""
+    """Rows of a data set, padding last, on the host or on a device."""
 
     X: Float[Any, "*seeds rows features"]
     y: Int[Any, "*seeds rows"]
 
 
 class Sizes(NamedTuple):
-    """What of the arrays is data: the leading rows of each part, features and classes.
+    """Sizes of the data in padded arrays: the rows of each part, features and classes.
 
-    Python numbers on the host, arrays where they are arguments of a program.
+    Python numbers on the host, arrays as arguments of a program.
     """
 
     train: Any
@@ -30,7 +30,7 @@ class Sizes(NamedTuple):
 
 
 class Padded(NamedTuple):
-    """The three parts of a data set, one split for each seed, and what of them is data."""
+    """Padded parts of a data set, with one split per seed, and the sizes of the data in them."""
 
     train: Part
     validation: Part
@@ -39,7 +39,7 @@ class Padded(NamedTuple):
 
 
 def sizes_of(dataset: Dataset, held_out: float) -> Sizes:
-    """The sizes of a data set once that fraction of its training rows is held out."""
+    """Returns the sizes of a data set after a fraction of its training rows is held out."""
     rows, features = dataset.X_train.shape
     validation = max(1, round(held_out * rows))
     test = len(dataset.X_test)
@@ -47,12 +47,12 @@ def sizes_of(dataset: Dataset, held_out: float) -> Sizes:
 
 
 def padded(splits: Sequence[Dataset], held_out: float, capacity: Sizes) -> Padded:
-    """Splits of one data set, one for each seed, padded with zeros.
+    """Pads the splits of one data set, one per seed, with zeros.
 
     Args:
-        splits: in an order that is random already; rows that one has and another has not are left
-            out, so that all seeds take as many steps.
-        held_out: the fraction of the training rows that is kept for validation: the last ones.
+        splits: the splits, with rows in random order; all are cut to the smallest, so that all
+            seeds take as many steps.
+        held_out: the fraction of the training rows for validation, the last ones.
         capacity: the sizes of the arrays.
     """
     sizes = Sizes(*np.min([sizes_of(each, held_out) for each in splits], 0).tolist())

@@ -23,20 +23,20 @@ from experiments.training.trainer import make_context, make_init, network_of
 
 Apply = Callable[..., tuple[Array, PyTree]]
 
-#: Parts that a sweep can train: they change neither kernels nor what happens between steps.
+#: Parts that a sweep can train: they edit no kernels and do nothing between steps.
 PARTS = (ClippedByLayer, Dropout, Normalized, VarianceConstancy)
 
-#: The rows that are evaluated at once.
+#: The number of rows evaluated at once.
 CHUNK = 256
 
 
 class Curve(NamedTuple):
-    """What is measured after each epoch, errors as fractions.
+    """Measures after each epoch, errors as fractions.
 
     Attributes:
-        train_loss: the mean over the epoch's steps, as the network was while it trained.
-        validation_error: in evaluation mode.
-        test_error: likewise.
+        train_loss: the mean over the epoch's steps, each before its update.
+        validation_error: the error after the epoch, in evaluation mode.
+        test_error: the error after the epoch, in evaluation mode.
     """
 
     train_loss: Float[Any, "*runs epochs"]
@@ -45,27 +45,27 @@ class Curve(NamedTuple):
 
 
 def make_sweep(method: Method, config: Config, capacity: Sizes) -> AheadOfTime:
-    """The runs ``(data, seeds) -> Curve`` of shape (seeds, epochs), compiled once.
+    """Makes a function ``(data, seeds) -> Curve`` of shape (seeds, epochs), compiled once.
 
-    The numbers of rows, features and classes are arguments of the program, and what is trained does
-    not depend on the padding: neither the initial weights, nor the batches, nor the loss.
+    The numbers of rows, features and classes are arguments of the program. Initial weights, batches
+    and losses do not depend on the padding.
 
     Args:
-        method: one that changes neither kernels nor what happens between steps.
-        config: of an mlp.
+        method: a method whose parts are among `PARTS`.
+        config: the configuration of an mlp.
         capacity: the sizes of the arrays.
     """
     if other := [part for part in method.parts if not isinstance(part, PARTS)]:
         raise ValueError(
-            f"a sweep trains plain kernels with one step after the other, which {method.name} does "
-            f"not, because of {other[0]}; use make_trainer."
+            f"a sweep trains plain kernels without work between steps, and {method.name} has "
+            f"{other[0]}; use make_trainer."
         )
     by_seed: Any = (0, 0, 0, None)
     return AheadOfTime(jax.vmap(make_run(method, config, capacity), (Padded(*by_seed), 0)))
 
 
 def make_run(method: Method, config: Config, capacity: Sizes) -> Callable[[Padded, Array], Curve]:
-    """One run of `make_sweep`: ``(data, seed) -> Curve``."""
+    """Makes one run of `make_sweep`: ``(data, seed) -> Curve``."""
     network = partial(network_of, method, config, (capacity.features,), capacity.classes)
     model = nnx.eval_shape(lambda: network(jax.random.key(0)))
     context = make_context(method, model, config, (capacity.features,))
@@ -74,8 +74,8 @@ def make_run(method: Method, config: Config, capacity: Sizes) -> Callable[[Padde
     def run(data: Padded, seed: UInt[Array, ""]) -> Curve:
         steps = data.sizes.train // config.batch_size
         optimizer = make_optimizer(method, config, steps * config.epochs, context)
-        seen = partial(_masked, apply, data.sizes.classes)
-        masked = context._replace(functional=context.functional._replace(apply=seen))
+        masked_apply = partial(_masked, apply, data.sizes.classes)
+        masked = context._replace(functional=context.functional._replace(apply=masked_apply))
         step = make_step(method, masked, optimizer)
         init = make_init(method, context, network, lambda seed: optimizer)
         state = as_unpadded(init(seed, data.train.X), seed, data.sizes)
@@ -93,8 +93,8 @@ def make_run(method: Method, config: Config, capacity: Sizes) -> Callable[[Padde
 
             state, loss = jax.lax.fori_loop(0, steps, body, (state, jnp.float32(0)))
             state = state._replace(epoch=state.epoch + 1)
-            validation = error(method, seen, state, data.validation, data.sizes.validation)
-            test = error(method, seen, state, data.test, data.sizes.test)
+            validation = error(method, masked_apply, state, data.validation, data.sizes.validation)
+            test = error(method, masked_apply, state, data.test, data.sizes.test)
             return state, Curve(loss / steps.astype(jnp.float32), validation, test)
 
         return jax.lax.scan(epoch, state, length=config.epochs)[1]
@@ -103,16 +103,16 @@ def make_run(method: Method, config: Config, capacity: Sizes) -> Callable[[Padde
 
 
 def padded_order(state: TrainState, capacity: int, rows: Int[Array, ""]) -> Int[Array, " capacity"]:
-    """The coming epoch's order of the data's rows, which does not depend on the padding after."""
+    """Draws the coming epoch's order of the data's rows, independently of the padding."""
     draws = jax.random.uniform(epoch_keys(state)[0], (capacity,))
     return jnp.argsort(jnp.where(jnp.arange(capacity) < rows, draws, jnp.inf))
 
 
 def as_unpadded(state: TrainState, seed: UInt[Array, ""], sizes: Sizes) -> TrainState:
-    """The initial state with the weights that a network of the data's own sizes would have.
+    """Replaces the initial weights by those of a network of the data's own sizes.
 
-    The first kernel's scale is that of the data's fan-in. The classifier's is drawn class by class:
-    the draws of the data's classes are then the first ones, whatever the number of all.
+    The first kernel gets the scale of the data's fan-in. The classifier's kernel is drawn class by
+    class, so that the data's classes get the same draws whatever the padding.
     """
     params = dict(state.params)
     first, head = params["blocks"][0], params["head"]
@@ -129,7 +129,7 @@ def as_unpadded(state: TrainState, seed: UInt[Array, ""], sizes: Sizes) -> Train
 def error(
     method: Method, apply: Apply, state: TrainState, part: Part, rows: Int[Array, ""]
 ) -> Float[Array, ""]:
-    """The fraction of the leading rows that is classified wrongly, or has no finite logits."""
+    """Returns the fraction of the leading rows that are classified wrongly, or not finite."""
     weights = method.weights(state.params, state.method_state)
 
     def body(index: Int[Array, ""], wrong: Int[Array, ""]) -> Int[Array, ""]:
@@ -146,7 +146,7 @@ def error(
 def _masked(
     apply: Apply, classes: Int[Array, ""], params: PyTree, state: PyTree, X: Array, *, train: bool
 ) -> tuple[Array, PyTree]:
-    """The network whose logits of classes that are only padding are the lowest number there is."""
+    """Applies the network, and sets the logits of padded classes to the lowest number."""
     logits, state = apply(params, state, X, train=train)
     present = jnp.arange(logits.shape[-1]) < classes
     return jnp.where(present[None], logits, jnp.finfo(logits.dtype).min), state

@@ -14,15 +14,15 @@ from experiments.papers.vcl.uci_train import Settings, train_all
 from experiments.reports.picture import COLOURS, STYLES, new_figure
 from experiments.reports.table import Table, markdown, mean_and_deviation, mean_and_interval
 
-#: The digits to which the paper gives errors, and at which two methods are tied.
+#: The digits of the paper's errors, to which two methods may be tied.
 DIGITS = 3
 
 Option = tuple[str, str]
 
-#: By data set, errors of all options in the order of `options`; by activation, numbers of wins.
+#: The errors of all options by data set, in the order of `options`; numbers of wins by activation.
 TAB5, TAB4 = (read("vcl/uci_reported.toml")[table] for table in ("tab5", "tab4"))
 
-#: What a combination on a data set is known by.
+#: The columns that identify a combination on a data set.
 PLACE = ("dataset", "activation", "normalization")
 
 NAMES = {"relu": "ReLU", "elu": "ELU", "selu": "SELU"}
@@ -32,7 +32,7 @@ LOWEST = 0.8
 
 
 def run(settings: Settings, context: Context) -> Report:
-    """Trains what is not trained yet, and reports all three."""
+    """Trains missing combinations, and reports both tables and the figure."""
     chosen = train_all(settings, context)
     errors = mean_errors(chosen, settings)
     table = markdown(results_table(chosen, settings))
@@ -45,28 +45,28 @@ def run(settings: Settings, context: Context) -> Report:
 
 
 def findings_of(errors: Float[np.ndarray, "sets options"], settings: Settings) -> list[Finding]:
-    """What the paper says of the wins, and all wins beside its own."""
+    """Compares wins with the paper's claims, and with its numbers of wins."""
     sets, names = len(errors), settings.normalizations
     by_activation = dict(
         zip(settings.activations, np.split(errors, len(settings.activations), 1), strict=True)
     )
     orderings, means, counts = [], [], []
-    for activation, own in by_activation.items():
-        said, won = NAMES[activation], dict(zip(names, wins(own).tolist(), strict=True))
+    for activation, columns in by_activation.items():
+        label, won = NAMES[activation], dict(zip(names, wins(columns).tolist(), strict=True))
         paper = dict(zip(Settings().normalizations, TAB4[activation], strict=True))
         orderings += [
             Finding(
-                f"{better} wins more often than {worse}, {said}",
+                f"{better} wins more often than {worse}, {label}",
                 f"{won[better]} against {won[worse]}",
                 "more often",
                 won[better] > won[worse],
             )
             for better, worse in (("vcl", "bn"), ("bn", "none"))
         ]
-        means.append(_means(f"mean test error over the sets, %, {said}", own, names))
+        means.append(_means(f"mean test error over the sets, %, {label}", columns, names))
         counts += [
             Finding(
-                f"wins of {name}, {said}", f"{won[name]} of {sets} sets", f"{paper[name]} of 44"
+                f"wins of {name}, {label}", f"{won[name]} of {sets} sets", f"{paper[name]} of 44"
             )
             for name in names
         ]
@@ -84,7 +84,7 @@ def _best_of_all(errors: Float[np.ndarray, "sets options"], settings: Settings) 
 def _means(
     statement: str, errors: Float[np.ndarray, "sets normalizations"], names: Sequence[str]
 ) -> Finding:
-    """The mean over data sets, and how the difference of VCL and BN varies between them."""
+    """Returns the means over data sets, and the interval of the difference of VCL and BN."""
     columns = dict(zip(names, 100 * errors.T, strict=True))
     listed = ", ".join(f"{name} {column.mean():.2f}" for name, column in columns.items())
     gained = mean_and_interval(columns["vcl"] - columns["bn"], "+.2f")
@@ -92,7 +92,7 @@ def _means(
 
 
 def draw_profile(errors: Float[np.ndarray, "sets options"], settings: Settings) -> Figure:
-    """Figure 3: a curve for each combination, thresholds from 1 downwards."""
+    """Draws figure 3: a curve per combination, thresholds from 1 downwards."""
     thresholds = np.linspace(1, LOWEST, 401)
     curves = profile(errors, thresholds)
     figure = new_figure(width=7.5, height=5)
@@ -117,22 +117,22 @@ def draw_profile(errors: Float[np.ndarray, "sets options"], settings: Settings) 
 
 
 def options(settings: Settings) -> list[Option]:
-    """The combinations of an activation and a normalization, in the paper's order."""
+    """Returns the combinations of activation and normalization, in the paper's order."""
     return [(a, n) for a in settings.activations for n in settings.normalizations]
 
 
 def mean_errors(chosen: pl.DataFrame, settings: Settings) -> Float[np.ndarray, "sets options"]:
-    """The test errors, averaged over seeds."""
+    """Averages the test errors over seeds."""
     means = chosen.group_by(PLACE, maintain_order=True).agg(pl.col("test_error").mean())
     return means["test_error"].to_numpy().reshape(-1, len(options(settings)))
 
 
 def wins(errors: Float[np.ndarray, "sets options"]) -> Int[np.ndarray, " options"]:
-    """On how many data sets each option has the lowest error, whoever shares it.
+    """Counts the data sets on which each option has the lowest error, ties included.
 
-    Where all options are tied none wins. Errors are compared to three digits, as they are printed.
+    If all options are tied, none wins. Errors are compared to three digits, as printed.
     """
-    # Some means end in half a digit; the last bits of a sum must not decide where they are rounded.
+    # Rounded twice, because some means end in half a digit up to the last bits of a sum.
     errors = np.round(np.round(errors, 9), DIGITS)
     is_best = errors == errors.min(1, keepdims=True)
     return (is_best & ~is_best.all(1, keepdims=True)).sum(0)
@@ -141,17 +141,17 @@ def wins(errors: Float[np.ndarray, "sets options"]) -> Int[np.ndarray, " options
 def profile(
     errors: Float[np.ndarray, "sets options"], thresholds: Float[np.ndarray, " thresholds"]
 ) -> Float[np.ndarray, "thresholds options"]:
-    """The fraction of data sets on which an accuracy is at least tau times the best option's."""
+    """Returns the fraction of data sets on which an accuracy is at least tau times the best one."""
     accuracies = 1 - errors
     ratios = accuracies / accuracies.max(1, keepdims=True)
     return (ratios[None] >= thresholds[:, None, None]).mean(1)
 
 
 def results_table(chosen: pl.DataFrame, settings: Settings) -> Table:
-    """Table 5: the mean and deviation over seeds, and the paper's number in parentheses."""
+    """Makes table 5: the mean and deviation over seeds, with the paper's number in parentheses."""
     rows: dict[Any, list[str]] = {}
-    for (name, *option), own in chosen.group_by(PLACE, maintain_order=True):
-        ours = mean_and_deviation(own["test_error"].to_list(), f".{DIGITS}f")
+    for (name, *option), runs in chosen.group_by(PLACE, maintain_order=True):
+        ours = mean_and_deviation(runs["test_error"].to_list(), f".{DIGITS}f")
         theirs = reported(name, *option)
         shown = ours if theirs is None else f"{ours} ({theirs:.{DIGITS}f})"
         rows.setdefault(name, [name]).append(shown)
@@ -159,6 +159,6 @@ def results_table(chosen: pl.DataFrame, settings: Settings) -> Table:
 
 
 def reported(dataset: Any, *option: Any) -> float | None:
-    """The paper's number, where it can be read."""
+    """Returns the paper's number, or None."""
     place = options(Settings()).index(option)
     return TAB5[dataset][place] if dataset in TAB5 else None

@@ -1,4 +1,4 @@
-"""The small data sets of the UCI experiments: a folder of files, or the digits cut into three."""
+"""The small data sets of the UCI experiments: a folder of files, or variants of the digits."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -15,12 +15,12 @@ from experiments.papers.data import subset
 Load = Callable[[int], Dataset]
 
 WANTED = (
-    "the UCI experiments need --data-dir, a folder with one NAME.npz a data set (X, y and the "
+    "the UCI experiments need --data-dir, a folder with one NAME.npz per data set (X, y and the "
     "masks test or test4; see the command datasets): those of 1,000 rows and more of "
     "Fernandez-Delgado et al. 2014, from https://archive.ics.uci.edu. The preset smoke needs none."
 )
 
-#: Classes of the smoke presets, as functions of the digit.
+#: Classes of the smoke presets' sets, as functions of the digit.
 SMOKE: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "digits": lambda digit: digit,
     "digits-odd": lambda digit: digit % 2,
@@ -29,11 +29,11 @@ SMOKE: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def find_sets(data_dir: Path | None, bundled: bool) -> dict[str, Load]:
-    """The data sets by name.
+    """Finds the data sets, by name.
 
     Args:
         data_dir: the folder of the files.
-        bundled: whether the digits may stand in where there is no folder.
+        bundled: if True, the digits replace a missing folder.
     """
     if data_dir is None and bundled:
         return {name: partial(_digits, name) for name in SMOKE}
@@ -44,14 +44,14 @@ def find_sets(data_dir: Path | None, bundled: bool) -> dict[str, Load]:
 
 
 def split(load_set: Load, seed: int, rows: int, test_rows: int) -> Dataset:
-    """The split of a seed, its rows in a random order, and as vectors."""
+    """Returns the split of a seed, with rows in random order and as vectors."""
     data = subset(load_set(seed), rows, test_rows, seed)
     X_train, X_test = (X.reshape(len(X), -1) for X in (data.X_train, data.X_test))
     return data._replace(X_train=X_train, X_test=X_test)
 
 
 def _digits(name: str, seed: int) -> Dataset:
-    """Each set has other pixels and other classes, so that the sizes differ."""
+    """Makes a variant of the digits with its own columns and classes, so that sizes differ."""
     data, classes_of = load("digits", seed), SMOKE[name]
     columns = 8 - list(SMOKE).index(name)
     y_train, y_test = classes_of(data.y_train), classes_of(data.y_test)

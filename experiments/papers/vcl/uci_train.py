@@ -1,4 +1,4 @@
-"""Every activation and normalization on every data set, and what validation chooses of it."""
+"""Training of every activation and normalization on every data set, and selection by validation."""
 
 import math
 from dataclasses import dataclass
@@ -33,12 +33,12 @@ from experiments.training.history import Checkpointer, Epoch
 
 @dataclass(frozen=True)
 class Uci(Protocol):
-    """The protocol of the paper's section 3 on small data sets.
+    """Protocol of the paper's section 3 on small data sets.
 
     Attributes:
-        sample_size: n of the loss.
-        vcl_weight: gamma.
-        bundled: whether the digits stand in where there is no --data-dir.
+        sample_size: n of the variance constancy loss.
+        vcl_weight: gamma, the factor of the loss.
+        bundled: if True, the digits replace a missing --data-dir.
     """
 
     model: str = "mlp"
@@ -55,15 +55,15 @@ class Uci(Protocol):
 
 @dataclass(frozen=True)
 class Settings(Uci):
-    """Of all combinations on all sets, where the network is what is chosen.
+    """Settings of all combinations on all sets, whose network validation chooses.
 
     Attributes:
-        activations: what is trained: ReLU and ELU with dropout in the last layer, SELU with alpha
-            dropout in every hidden one.
-        normalizations: each with every activation.
-        depths: the hidden layers among which validation chooses.
+        activations: the activations: ReLU and ELU with dropout in the last layer, SELU with alpha
+            dropout in every hidden layer.
+        normalizations: the normalizations, each with every activation.
+        depths: the numbers of hidden layers that validation chooses from.
         window: the epochs over which the validation error is averaged.
-        validation: the fraction of the training rows that is held out for it; ours, the paper gives
+        validation: the fraction of the training rows for validation; our choice, the paper gives
             none.
     """
 
@@ -77,31 +77,32 @@ class Settings(Uci):
     window: int = 10
     validation: float = 0.15
 
-    def of_network(self, activation: str, depth: int) -> "Settings":
-        """Of one network, with the dropout of its activation alone."""
+    def for_network(self, activation: str, depth: int) -> "Settings":
+        """Returns the settings of one network, with the dropout of its activation alone."""
         unused = "head_dropout" if activation == "selu" else "alpha_dropout"
         return self.changed(activation=activation, depth=depth, **{unused: 0.0})
 
 
 def train_all(settings: Settings, context: Context) -> pl.DataFrame:
-    """What validation chose for every data set, combination and seed, a row each.
+    """Returns one row per data set, combination and seed, with the choice of validation.
 
-    Those in the store are not trained again. ``epoch`` is the last one of the window, counted from
-    1, with the test error after it; the validation error is the mean over the window.
+    Runs in the store are not trained again. ``epoch`` is the last one of the window, counted from
+    1, and the test error is the one after it; the validation error is the mean over the window.
     """
     sets = find_sets(context.data_dir, settings.bundled)
     data = data_of(context.data_dir, sets)
-    own = settings.changed(activations=(), normalizations=())  # Another call may have more.
+    shared = settings.changed(activations=(), normalizations=())  # Specs name one of each.
     specs = [
-        Spec(normalization, seed, own, (("activation", activation),), (name, data[name]))
+        Spec(normalization, seed, shared, (("activation", activation),), (name, data[name]))
         for name in sets
         for activation in settings.activations
         for normalization in settings.normalizations
         for seed in range(settings.seeds)
     ]
     names = {spec: f"{spec.data[0]}, {spec}" for spec in specs}
-    # One at a time: a sweep trains all seeds at once.
-    runs = runs_of(names, partial(Sweeps, own, context.data_dir), context._replace(workers=HERE))
+    # One process, because a sweep trains all seeds at once.
+    sweeps = partial(Sweeps, shared, context.data_dir)
+    runs = runs_of(names, sweeps, context._replace(workers=HERE))
     return pl.DataFrame([_chosen(spec, runs[spec]) for spec in specs])
 
 
@@ -120,11 +121,11 @@ def _chosen(spec: Spec, run: Run) -> dict[str, object]:
 def select(
     validation: Float[np.ndarray, "*runs epochs"], window: int
 ) -> tuple[tuple[int, ...], float]:
-    """Where the mean of ``window`` epochs up to and with one is lowest (the first), and that mean.
+    """Finds the window of epochs with the lowest mean, the first of equals.
 
     Returns:
-        The index of the run and of the window's last epoch, and the mean; a training that is
-        shorter than the window is one window.
+        The index of the run and of the window's last epoch, and the mean over the window, which is
+        the whole training if that is shorter.
     """
     window = min(window, validation.shape[-1])
     means = np.lib.stride_tricks.sliding_window_view(validation, window, -1).mean(-1)
@@ -133,10 +134,10 @@ def select(
 
 
 class Sweeps:
-    """Trains specs, all seeds and depths of a combination on a data set at once.
+    """A function from specs to runs; it trains all seeds and depths of a combination at once.
 
     Args:
-        settings: of the sweeps.
+        settings: the settings of the sweeps.
         data_dir: the folder of the data sets, or None.
     """
 
@@ -147,12 +148,12 @@ class Sweeps:
         self._runs = lru_cache(maxsize=1)(self._train)
 
     def __call__(self, spec: Spec, keeper: Checkpointer) -> Run:
-        """What validation chooses, up to the end of its window; nothing is kept before."""
+        """Returns the run that validation chooses, up to the end of its window."""
         run = self._runs(spec.data[0], dict(spec.changes)["activation"], spec.method)[spec.seed]
         return run._replace(changes=spec.changes)
 
     def _train(self, name: str, activation: str, normalization: str) -> list[Run]:
-        """The runs of all seeds."""
+        """Trains all seeds, and returns their runs."""
         settings, data = self._settings, self._data(name)
         seeds = jnp.arange(settings.seeds, dtype=jnp.uint32)
         sweeps = [self._sweep(activation, normalization, depth) for depth in settings.depths]
@@ -161,10 +162,12 @@ class Sweeps:
         runs = []
         for seed in range(settings.seeds):
             # (depths, epochs)
-            own = Curve(*(np.stack([each[seed] for each in c]) for c in zip(*curves, strict=True)))
-            (place, last), error = select(own.validation_error, settings.window)
-            depth, curve = settings.depths[place], Curve(*(each[place, : last + 1] for each in own))
-            config = settings.of_network(activation, depth)
+            by_depth = Curve(
+                *(np.stack([each[seed] for each in c]) for c in zip(*curves, strict=True))
+            )
+            (index, last), error = select(by_depth.validation_error, settings.window)
+            curve, depth = Curve(*(c[index, : last + 1] for c in by_depth)), settings.depths[index]
+            config = settings.for_network(activation, depth)
             count = parameters_of(self._method(normalization), config, *shape)
             errors = {"validation_error": error, "test_error": float(curve.test_error[-1])}
             scores = {"depth": float(depth), **errors}
@@ -174,14 +177,12 @@ class Sweeps:
         return runs
 
     def _method(self, name: str) -> Method:
-        own = Overrides(
-            sample_size=self._settings.sample_size, vcl_weight=self._settings.vcl_weight
-        )
-        return METHODS[name].adjusted(own)
+        sample_size, weight = self._settings.sample_size, self._settings.vcl_weight
+        return METHODS[name].adjusted(Overrides(sample_size=sample_size, vcl_weight=weight))
 
     def _make_sweep(self, activation: str, normalization: str, depth: int) -> AheadOfTime:
-        """The program of a network, for arrays that hold each of the data sets."""
-        config = self._settings.of_network(activation, depth)
+        """Makes the program of a network, for arrays that hold each of the data sets."""
+        config = self._settings.for_network(activation, depth)
         return make_sweep(self._method(normalization), config, self._capacity)
 
     @cached_property
@@ -200,7 +201,7 @@ class Sweeps:
 
 
 def _epochs(curve: Curve) -> list[Epoch]:
-    """As other runs have them; what a sweep does not measure is NaN."""
+    """Converts a curve to epochs; measures that a sweep does not have are NaN."""
     pairs = zip(curve.train_loss, curve.test_error, strict=True)
     return [
         Epoch(number, float(loss), math.nan, math.nan, 1 - float(error))
