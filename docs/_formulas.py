@@ -1,4 +1,4 @@
-"""Formulas between dollars become MathML, which browsers show without scripts."""
+"""Conversion of formulas between dollars to MathML, which browsers show without scripts."""
 
 import html
 import re
@@ -6,20 +6,20 @@ from typing import Any
 
 from latex2mathml.converter import convert
 
-#: What `pymdownx.arithmatex` leaves: an element with the formula in `\\(...\\)` or `\\[...\\]`.
+#: The element that `pymdownx.arithmatex` makes of a formula: `\\(...\\)` or `\\[...\\]`.
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
 def on_page_content(page_html: str, **kwargs: Any) -> str:
     """Replaces each formula of a page."""
     rendered = FORMULA.sub(mathml, page_html)
-    assert 'class="arithmatex"' not in rendered, "a formula was left as it was written"
+    assert 'class="arithmatex"' not in rendered, "a formula was not converted"
     return rendered
 
 
-def mathml(found: re.Match[str]) -> str:
-    """A formula in a line, or a displayed one, which scrolls where it is wider than the page."""
-    _, bracket, latex = found.groups()
+def mathml(element: re.Match[str]) -> str:
+    """Converts a formula, in a line or displayed; displayed ones scroll if they are too wide."""
+    _, bracket, latex = element.groups()
     displayed = bracket == "["
     formula = convert(html.unescape(latex.strip()), display="block" if displayed else "inline")
     return f'<div class="formula">{formula}</div>' if displayed else formula

@@ -30,7 +30,7 @@ COST = """- **It costs:** the bytes that a compiled training step moves, over th
 | network | numbers | devices | bytes, none = 1 | collectives |
 |---|---|---|---:|---:|
 """
-REST = """## Combinations and ablations
+OTHERS = """## Combinations and ablations
 
 | code | what it is |
 |---|---|
@@ -38,15 +38,15 @@ REST = """## Combinations and ablations
 
 
 def text() -> str:
-    """The page."""
+    """Returns the page."""
     entries = "\n".join(section(code, entry) for code, entry in GLOSSARY.items())
-    rest = [code for code in METHODS if code not in GLOSSARY]
-    table = "".join(f"| `{code}` | {METHODS[code].summary} |\n" for code in rest)
-    return f"{BEGIN}{overview()}\n{entries}\n{REST}{table}"
+    others = [code for code in METHODS if code not in GLOSSARY]
+    table = "".join(f"| `{code}` | {METHODS[code].summary} |\n" for code in others)
+    return f"{BEGIN}{overview()}\n{entries}\n{OTHERS}{table}"
 
 
 def overview() -> str:
-    """A row for each code, which leads to its section."""
+    """Makes a row per code, with a link to its section."""
     rows = (
         f"| [`{code}`](#{anchor(heading(code))}) | {entry.name} | {functions(entry)} |\n"
         for code, entry in GLOSSARY.items()
@@ -55,30 +55,30 @@ def overview() -> str:
 
 
 def heading(code: str) -> str:
-    """The title of a code's section."""
+    """Returns the title of a code's section."""
     return f"{code}: {GLOSSARY[code].name}"
 
 
 def anchor(title: str) -> str:
-    """The address of a section with that title, on the site and in a checkout's viewers."""
+    """Returns the address of the section with a title, on the site and in a checkout's viewers."""
     return re.sub(r"[^\w\s-]", "", title).lower().replace(" ", "-")
 
 
 def functions(entry: Entry) -> str:
-    """Each public name, with the page where it is explained."""
+    """Lists the public names of a method, each with a link to its page of the API."""
     return ", ".join(f"[`{name}`](api/{page_of(name)}.md)" for name in entry.functions)
 
 
 def page_of(name: str) -> str:
-    """The page of the API that explains the name."""
+    """Returns the page of the API that explains the name."""
     if name.startswith("nnx."):
         return "nnx"
     pages = {page: (PAGE.parent / "api" / f"{page}.md").read_text() for page in TOPICS}
-    return next((page for page, found in pages.items() if f".{name}\n" in found), "index")
+    return next((page for page, text in pages.items() if f".{name}\n" in text), "index")
 
 
 def section(code: str, entry: Entry) -> str:
-    """The section of one method: formula, facts and costs."""
+    """Makes the section of one method: formula, facts and costs."""
     lines = [f"## {heading(code)}\n"]
     if entry.formula:
         lines.append(f"$$\n{entry.formula}\n$$\n")
@@ -94,7 +94,7 @@ def section(code: str, entry: Entry) -> str:
 
 
 def costs(code: str) -> str:
-    """The table of a compiled training step; empty if the method was not compiled."""
+    """Makes the table of a compiled training step; empty if the method was not compiled."""
     rows = [row for row in compiled() if row["method"] == code != "none" and plain(row)]
     keys = ("model", "dtype", "target", "hbm_ratio", "collectives")
     cells = ([f"{float(r[k]):.2f}" if k == "hbm_ratio" else r[k] for k in keys] for r in rows)
@@ -102,13 +102,13 @@ def costs(code: str) -> str:
 
 
 def compiled() -> list[dict[str, str]]:
-    """The rows of all files."""
+    """Reads the rows of all files of compiled steps."""
     files = sorted(COSTS.glob("*/compiled.csv"))
     return [row for file in files for row in csv.DictReader(file.read_text().splitlines())]
 
 
 def plain(row: dict[str, str]) -> bool:
-    """True if the row is a training step on one mesh axis that is compared with `none`."""
+    """Returns True if the row is a training step on one mesh axis that is compared with `none`."""
     settings = (row.get("what", "step"), row["entry"], row.get("mesh", ""), row.get("shard", ""))
     return settings == ("step", "jit", "", "") and bool(row["hbm_ratio"])
 

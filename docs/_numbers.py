@@ -1,14 +1,14 @@
-"""In tables a figure stays on one line with its spread, its interval and its unit."""
+"""Figures in tables that stay on one line with their spread, their interval and their unit."""
 
 import re
 from typing import Any
 
-#: A cell of a column that is aligned to the right, as those of figures are.
+#: A cell of a column of figures, which is aligned to the right.
 CELL = re.compile(r'(?<=<td style="text-align: right;">)[^<]+')
-#: A space of a figure: none that parts the members of a list, but those within brackets.
+#: A space inside a figure: not after the comma of a list, except within brackets.
 SPACE = re.compile(r"(?<!,) |(?<=,) (?=[^\[]*\])")
 
 
 def on_page_content(page_html: str, **kwargs: Any) -> str:
-    """Makes these spaces such that no line ends there."""
+    """Makes the spaces of figures non-breaking."""
     return CELL.sub(lambda cell: SPACE.sub("&nbsp;", cell[0]), page_html)

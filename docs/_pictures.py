@@ -1,4 +1,4 @@
-"""The pages link to files of the checkout: the site has the pictures, and names the others."""
+"""Links from pages to files of the checkout: the site copies pictures, and names other files."""
 
 import re
 from pathlib import Path
@@ -7,13 +7,13 @@ from typing import Any
 RESULTS = Path(__file__).parents[1] / "experiments" / "results"
 #: A link out of docs/ to another file of the checkout: its text and its target.
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?:\.\./)+((?:experiments|notebooks)/[^)]+)\)")
-#: The address of a picture among the committed results, as the pages have it.
+#: The address of a picture among the committed results, in a page.
 PICTURE = re.compile(r"\]\((?:\.\./)+experiments/results/")
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Adds every picture of a comparison, as the page's own."""
-    from mkdocs.structure.files import File  # The tests of this file have no MkDocs.
+    """Adds every picture of the committed results to the site."""
+    from mkdocs.structure.files import File  # The tests of this file run without MkDocs.
 
     for path in sorted(RESULTS.glob("**/*.png")):
         name = path.relative_to(RESULTS).as_posix()
@@ -22,14 +22,14 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
-    """Shows the copies; a file that the site does not have is named by its place."""
+    """Links to the copies of pictures, and names other files by their paths."""
     up = "../" * page.file.src_uri.count("/")
     named = LINK.sub(named_place, markdown)
     return PICTURE.sub(f"]({up}results/", named)
 
 
 def named_place(link: re.Match[str]) -> str:
-    """The link's text with the place behind it; within brackets, without brackets of its own."""
+    """Returns the link's text followed by the path, in brackets unless the link is in brackets."""
     text, place = link.groups()
     bracketed = link.string[: link.start()].endswith("(")
     return f"{text}: `{place}`" if bracketed else f"{text} (`{place}`)"

@@ -1,8 +1,8 @@
-"""Measures in a headless Chromium whether the built site fits.
+"""Measures in a headless Chromium if the built site fits.
 
-`python docs/check_overflow.py SITE`, after `mkdocs build --site-dir SITE`. At
-1400 px no page, table or block of code is wider than its place. At 420 px no page is, since a wide
-block scrolls by itself. No picture is missing.
+`python docs/check_overflow.py SITE`, after `mkdocs build --site-dir SITE`. At 1400 px it reports
+pages, tables and blocks of code that are wider than their place; at 420 px pages only, since wide
+blocks scroll. It also reports missing pictures.
 """
 
 import functools
@@ -18,7 +18,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-#: Shows one page after the other in a frame of that width, and writes down what is too wide.
+#: A page that shows one page after the other in a frame, and lists everything that is too wide.
 MEASURE = """<!doctype html><body><pre id="found"></pre><script>
 const pages = PAGES, width = WIDTH, found = [];
 const blocks = "pre > code, .md-typeset__scrollwrap, .formula, .highlight";
@@ -47,12 +47,12 @@ all();
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves the site, and the page that measures, without a line for each request."""
+    """Serves the site, and the page that measures, without logging requests."""
 
     measure = ""
 
     def do_GET(self) -> None:
-        """A file of the site, or the page that measures."""
+        """Sends a file of the site, or the page that measures."""
         if self.path != "/measure":
             super().do_GET()
             return
@@ -64,11 +64,11 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *args: Any) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 def too_wide(browser: str, site: Path, width: int) -> list[list[Any]]:
-    """Page, beginning and width of everything that does not fit."""
+    """Returns page, beginning and width of everything that does not fit."""
     pages = sorted(str(path.relative_to(site)) for path in site.rglob("*.html"))
     script = MEASURE.replace("PAGES", json.dumps(pages)).replace("WIDTH", str(width))
     handler = functools.partial(type("Serving", (Quiet,), {"measure": script}), directory=site)
@@ -84,7 +84,7 @@ def too_wide(browser: str, site: Path, width: int) -> list[list[Any]]:
 
 
 def dumped(browser: str, address: str) -> str:
-    """The document at an address, after its scripts."""
+    """Returns the document at an address, after its scripts."""
     with tempfile.TemporaryDirectory() as profile:
         flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
         command = [browser, *flags, "--window-size=1500,1000", "--virtual-time-budget=120000"]
@@ -95,7 +95,7 @@ def dumped(browser: str, address: str) -> str:
 
 
 def main() -> None:
-    """Says what does not fit, page by page; the exit status is 1 if there is any."""
+    """Prints everything that does not fit, page by page; exits with status 1 if there is any."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         raise SystemExit("no Chromium on the PATH: nothing was measured")

@@ -1,4 +1,4 @@
 """The experiments: data, models, methods, training, reports and benchmarks, with a command line.
 
-``python -m experiments --help``. This package imports `jaxnorm`; never the other way round.
+Run ``python -m experiments --help``. This package imports `jaxnorm`, which never imports it.
 """

@@ -7,5 +7,5 @@ if __name__ == "__main__":
         from experiments.cli import main
 
         sys.exit(main())
-    except KeyboardInterrupt:  # While what is needed is imported.
+    except KeyboardInterrupt:  # During imports.
         sys.exit(130)

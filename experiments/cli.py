@@ -1,4 +1,4 @@
-"""The command line: from what the user typed to a command, and from its end to a status."""
+"""The command line: parses and runs a command, and turns errors into exit statuses."""
 
 import difflib
 import errno
@@ -22,19 +22,19 @@ from experiments.names import ACTIVATIONS, ALL, AUGMENTATIONS, BENCHMARKS, ITEMS
 from experiments.ranges import check_ranges
 from experiments.settings import Trains
 
-#: The commands by name, in the order of the help; what they run is imported when they run.
+#: The commands by name, in the order of the help; each imports what it needs when it runs.
 COMMANDS: Mapping[str, type] = {
     **{"compare": Compare, "train": Train, "paper": Paper, "report": Report, "bench": Bench},
     **{"runs": Runs, "methods": Methods, "datasets": Datasets},
 }
 
-#: The number of the signal that ends a program whose output nobody reads; Windows has none.
+#: The number of the signal to a program whose output is no longer read; Windows has none.
 SIGPIPE = 13
 
-#: Why the system writes no more: the disk or the user's share of it is full, or the file too large.
+#: Errors of full storage: the disk or the user's quota is full, or the file too large.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-#: The benchmark that has flags of its own.
+#: The benchmark with its own flags.
 COMPILED = ["bench", "compiled"]
 
 PROGRAM = "python -m experiments"
@@ -44,7 +44,7 @@ DESCRIPTION = "Train deep networks with and without batch normalization, and com
 def run(command: Any, line: str) -> None:
     """Runs a parsed command; raises UserError, before any work, for wrong flags.
 
-    ``line`` is what the user typed, for the reports.
+    ``line`` is the user's command line, for the reports.
     """
     check_ranges(command)
     _check_names(command)
@@ -52,7 +52,7 @@ def run(command: Any, line: str) -> None:
 
 
 def _check_names(command: Any) -> None:
-    """Raises UserError for names that are misspelt, before what they name is imported."""
+    """Raises UserError for misspelt names, before anything slow is imported."""
     flags = command.settings if isinstance(command, Trains) else command
     if isinstance(command, Trains | Bench):
         check_known("model", flags.model, MODELS)
@@ -69,9 +69,9 @@ def _check_names(command: Any) -> None:
 
 
 def _check_methods(names: str) -> None:
-    """Raises UserError for a name that is nearly a method's."""
+    """Raises UserError for a name that is close to a method's."""
     for name in map(str.strip, names.split(",")):
-        # A description, as batchnorm, is for the table of methods to understand.
+        # The table of methods also knows descriptions, such as batchnorm.
         if name not in METHODS and difflib.get_close_matches(name.lower(), METHODS):
             raise unknown("method", name, METHODS)
 
@@ -79,21 +79,21 @@ def _check_methods(names: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns the exit status.
 
-    That is 0; after one line on stderr 2 for a user's error, 1 for a run that diverged and for
-    output that cannot be written, and 128 + the signal's number for a run that was stopped, or
-    whose output nobody reads any more.
+    The status is 0 for success. After one line on stderr it is 2 for a user's error, 1 for a run
+    that diverged or for output that cannot be written, and 128 + the signal's number for a run that
+    was stopped, or whose output is no longer read.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    _print_anything()
+    _escape_unencodable()
     try:
         _run_line(arguments)
-    except BrokenPipeError:  # As of ``| head``: whoever read has enough.
-        _print_nowhere()
+    except BrokenPipeError:  # The reader, such as ``| head``, has closed the pipe.
+        _discard_output()
         return 128 + SIGPIPE
     except OSError as error:
         if error.errno not in FULL:
             raise
-        _print_nowhere()
+        _discard_output()
         print(
             f"error: cannot write: {error.strerror}; free space or write to another place.",
             file=sys.stderr,
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_line(arguments: Sequence[str]) -> None:
-    """Runs what the user typed; whatever is printed has been written when it returns."""
+    """Runs the arguments; whatever they print is flushed before it returns."""
     if arguments == ["--version"]:
         print(f"jaxnorm {importlib.import_module('jaxnorm').__version__}", flush=True)
         return
@@ -121,7 +121,7 @@ def _run_line(arguments: Sequence[str]) -> None:
 
 
 def _parsed(arguments: Sequence[str]) -> Any:
-    """The command with its flags, each kind of which tyro reads by itself: it names its help."""
+    """Parses the arguments; tyro reads each command separately, so that errors name its help."""
     name = arguments[0] if arguments else ""
     if arguments[: len(COMPILED)] == COMPILED:
         compiled = importlib.import_module("experiments.bench.compiled.command").Compiled
@@ -130,7 +130,7 @@ def _parsed(arguments: Sequence[str]) -> Any:
         return _read(COMMANDS[name], arguments[1:], f"{PROGRAM} {name}")
     if name and not name.startswith("-"):
         raise unknown("command", name, COMMANDS)
-    # What tyro reads; a type that is made here is none to a type checker.
+    # A union of types made at run time, which a type checker cannot follow.
     every: Any = None
     for name, command in COMMANDS.items():
         each: Any = Annotated[command, subcommand(name)]
@@ -139,16 +139,16 @@ def _parsed(arguments: Sequence[str]) -> Any:
 
 
 def _read(command: Any, flags: Sequence[str], program: str) -> Any:
-    """One command with its flags."""
+    """Parses one command with its flags."""
     return tyro.cli(with_words(command), args=flags, prog=program, description=description(command))
 
 
-def _print_nowhere() -> None:
-    """Lets the flush at the end not fail again."""
+def _discard_output() -> None:
+    """Redirects stdout to nowhere, so that the flush at exit does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _print_anything() -> None:
-    """Lets stdout show as \\xb1 what its encoding does not have: results are not lost to a ±."""
+def _escape_unencodable() -> None:
+    """Lets stdout print characters that its encoding lacks as \\xb1, instead of failing."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""What each command takes, and what it does; what it needs is imported when it runs."""
+"""The commands with their flags; each imports what it needs when it runs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +19,10 @@ from experiments.settings import Trains, Workers
 class Compare(Workers, Trains):
     """Train one network with each normalizer, on the same splits, and compare.
 
-    Writes results.csv (a row for each method and seed; accuracies are fractions from 0 to 1),
-    curves.csv (a row for each epoch), curves.png and table.md into --out, and prints the table.
-    Finished runs are kept there (runs.sqlite) and not trained again: a long comparison goes on
-    where it was stopped, and grows by methods and seeds, also by several programs at once.
+    Writes results.csv (a row per method and seed; accuracies are fractions from 0 to 1),
+    curves.csv (a row per epoch), curves.png and table.md into --out, and prints the table.
+    Finished runs are kept there (runs.sqlite) and not trained again: a stopped comparison goes on,
+    and more methods and seeds are added to it, also by several programs at once.
     Without flags: the bundled digits, a convolutional network of nine layers, three seeds.
     """
 
@@ -46,10 +46,10 @@ class Compare(Workers, Trains):
     tune_epochs: Epochs | None = None
     """The epochs of a trial of --tune. If it is left out, a trial has as many as a run."""
     quiet: bool = False
-    """Print nothing but errors; the files say the rest."""
+    """Print nothing but errors; the files have the results."""
 
     def run(self, command: str) -> None:
-        """Runs the command."""
+        """Compares the methods."""
         from experiments.methods.table import find_methods
 
         methods = find_methods(self.methods)
@@ -61,7 +61,7 @@ class Compare(Workers, Trains):
             raise UserError(f"--tune is empty; {WANTED}, or leave it out.")
         if self.tune_epochs is not None and not self.tune:
             raise UserError(
-                f"--tune-epochs is {self.tune_epochs}, of trials, and there are none; wanted "
+                f"--tune-epochs is {self.tune_epochs}, the length of trials; wanted "
                 "--tune with it, or --epochs in its place."
             )
         tuning = Tuning(grid_of(self.tune), self.tune_epochs) if self.tune else None
@@ -95,19 +95,18 @@ class Train(Trains):
     takes (about 0.1 s). The flag is for runs in one process."""
     resume: bool = False
     """Go on from the newest checkpoint, or begin if there is none. All settings that change numbers
-    must be the checkpoint's; the devices may be others. (Under shard_map or pmap, the groups of
-    batch normalization are the devices' rows; on other devices, --ghost-groups keeps their number.)
-    """
+    must be the checkpoint's; the devices may differ. (Under shard_map or pmap, the groups of batch
+    normalization are the devices' rows; on other devices, --ghost-groups keeps their number.)"""
     resume_from: Count | None = None
     """Go on from the checkpoint of this epoch, and delete the later ones."""
     skip_nonfinite: bool = False
     """Leave out, and count, the updates that would make a number NaN or infinite. Without this flag
-    the run stops at the first such update, and says where it began."""
+    the run stops at the first such update, and names its step and layer."""
     quiet: bool = False
-    """Print nothing but errors; the files say the rest."""
+    """Print nothing but errors; the files have the results."""
 
     def run(self, command: str) -> None:
-        """Runs the command."""
+        """Trains the method."""
         from experiments.methods.table import find_methods
 
         methods = find_methods(self.method)
@@ -164,10 +163,10 @@ class Paper(Workers):
     with the place in the text, and what no text states. For a single item, print all that the text
     states, and the parameters, steps and learning rates of its networks."""
     quiet: bool = False
-    """Print nothing but errors; the files say the rest."""
+    """Print nothing but errors; the files have the results."""
 
     def run(self, command: str) -> None:
-        """Runs the command."""
+        """Runs or lists items, or checks their protocols."""
         from experiments.papers.check import show_check
         from experiments.papers.registry import find_items
         from experiments.papers.run import items_table, run_item
@@ -202,11 +201,11 @@ class Report:
     verdicts: bool = False
     """Write FOLDER/README.md: each claim with its figures, verdict, reason and links."""
     pairs: str = ""
-    """Pairs of methods, FIRST:SECOND,...: write into FOLDER/differences.md and .png what each
-    second method adds to the first in every FOLDER/SET/results.csv of compare."""
+    """Pairs of methods, FIRST:SECOND,...: write FOLDER/differences.md and .png with the gain of
+    each second method over the first in every FOLDER/SET/results.csv of compare."""
 
     def run(self, command: str) -> None:
-        """Runs the command."""
+        """Writes the page that the flags name."""
         from experiments.papers.collected import collect
         from experiments.papers.registry import find_items
         from experiments.reports.pairs import write_pairs
@@ -235,7 +234,7 @@ class Runs:
     """Also write this file, with a row for each run."""
 
     def run(self, command: str) -> None:
-        """Runs the command."""
+        """Prints the runs."""
         from experiments.runs.show import show_runs
 
         show_runs(self.out, self.csv)
@@ -243,10 +242,10 @@ class Runs:
 
 @dataclass(frozen=True)
 class Methods:
-    """List the methods: what --methods and --method take, and which compare takes by itself."""
+    """List the methods that --methods and --method take, and compare's defaults."""
 
     def run(self, command: str) -> None:
-        """Runs the command."""
+        """Prints the methods."""
         from experiments.methods.table import METHODS
         from experiments.reports.show import show_table
 
@@ -257,10 +256,10 @@ class Methods:
 
 @dataclass(frozen=True)
 class Datasets:
-    """List what --dataset reads, from where, and what is present."""
+    """List the data that --dataset reads, their sources, and which are present."""
 
     def run(self, command: str) -> None:
-        """Runs the command."""
+        """Prints the datasets."""
         from experiments.data.describe import describe_sources
 
         print(describe_sources())

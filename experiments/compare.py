@@ -1,4 +1,4 @@
-"""The comparison: each method under each seed, on the same splits."""
+"""The comparison: trains each method under each seed, on the same splits, and reports."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -20,7 +20,7 @@ from experiments.training.fit import Run
 from experiments.training.processes import join, writes
 from experiments.tuning.choose import Tuning, choose
 from experiments.tuning.held_out import PARTS
-from experiments.tuning.report import said_of_ends
+from experiments.tuning.report import choices_at_ends
 
 HELP = (
     "A smaller --learning-rate may help; in code of your own also jaxnorm.clip_by_layer_norm, "
@@ -55,14 +55,14 @@ def compare(
     """Trains every method under every seed; writes and prints the results.
 
     Args:
-        settings: what the methods share.
+        settings: the settings that the methods share.
         methods: the methods; the table has differences from the first.
-        seeds: of the splits, the initializations, the batches and the noise.
+        seeds: the seeds of the splits, the initializations, the batches and the noise.
         out: the folder for results.csv, curves.csv, curves.png, table.md and the store of runs.
-        command: what the user typed, for table.md.
-        workers: how many runs at once, and where.
-        fresh: whether also runs that are in the store are trained.
-        tuning: what each method chooses for itself first; None for nothing.
+        command: the user's command, for table.md.
+        workers: the processes, or the cluster, of the runs.
+        fresh: if True, runs that are in the store are trained again.
+        tuning: the settings that each method chooses first; None for none.
     """
     join(settings.coordinator, settings.processes, settings.process_id)
     if writes():
@@ -80,22 +80,22 @@ def compare(
 def _report(
     comparison: Comparison, runs: Sequence[Run], out: Path, command: str, tuning: Tuning | None
 ) -> None:
-    """Writes and prints what the runs come to."""
+    """Writes and prints the results of the runs."""
     seeds = dict.fromkeys(run.seed for run in runs)
-    of_seeds = f": mean and range of {len(seeds)} seeds" if len(seeds) > 1 else ""
+    seeds_note = f": mean and range of {len(seeds)} seeds" if len(seeds) > 1 else ""
     model = comparison.config.on(comparison.dataset(runs[0].seed).X_train.shape[1:]).model
     name = Path(comparison.settings.dataset).name
     costs = tpu_costs(model)
-    draw_curves(out / "curves.png", runs, f"{name}, {model}{of_seeds}", costs)
+    draw_curves(out / "curves.png", runs, f"{name}, {model}{seeds_note}", costs)
     table, concluded = comparison_table(runs, costs), "\n".join(conclusion(runs))
     notes = [NOTE, *[COSTS] * bool(costs), *[TUNED] * (tuning is not None)]
-    note = "\n".join([*notes, *said_of_kept(comparison, runs)])
-    said = f"{markdown(table)}\n\n{concluded}\n\n{note}\n\n{provenance(command)}"
-    write_whole(out / "table.md", said)
+    note = "\n".join([*notes, *kept_note(comparison, runs)])
+    text = f"{markdown(table)}\n\n{concluded}\n\n{note}\n\n{provenance(command)}"
+    write_whole(out / "table.md", text)
     show_table(table)
-    print(*said_of_failures(runs), f"\n{concluded}", sep="\n")
+    print(*failure_lines(runs), f"\n{concluded}", sep="\n")
     if tuning is not None:
-        print(*said_of_ends(tuning.grid, runs), sep="\n")
+        print(*choices_at_ends(tuning.grid, runs), sep="\n")
     print("", *notes, sep="\n")
     print(f"Written to {out}: results.csv, curves.csv, curves.png, table.md, {FILE}.")
 
@@ -105,18 +105,18 @@ def _write(out: Path, runs: Sequence[Run]) -> None:
     write_curves(out / "curves.csv", runs)
 
 
-def said_of_kept(comparison: Comparison, runs: Sequence[Run]) -> list[str]:
-    """That the provenance is not that of all runs, where it is not."""
+def kept_note(comparison: Comparison, runs: Sequence[Run]) -> list[str]:
+    """Says that the provenance does not hold for all runs, if some are from earlier calls."""
     if not comparison.kept:
         return []
     return [
-        f"{comparison.kept} of these {len(runs)} runs are kept from earlier calls, maybe of other "
-        "versions and on other hardware, whose step times theirs are; the lines below are of the "
-        "last call."
+        f"{comparison.kept} of these {len(runs)} runs are kept from earlier calls, perhaps with "
+        "other versions and on other hardware, where their step times were taken; the lines below "
+        "are of the last call."
     ]
 
 
-def said_of_failures(runs: Sequence[Run]) -> list[str]:
-    """A line for each run that did not train, and what may help."""
-    said = [f"{run.method}, seed {run.seed}: {run.outcome}." for run in runs if run.outcome]
-    return [*said, HELP] if said else []
+def failure_lines(runs: Sequence[Run]) -> list[str]:
+    """Returns a line per run that did not train, and advice."""
+    lines = [f"{run.method}, seed {run.seed}: {run.outcome}." for run in runs if run.outcome]
+    return [*lines, HELP] if lines else []

@@ -1,4 +1,4 @@
-"""The runs of a comparison: those in the store as they are, the others trained."""
+"""The runs of a comparison: those in the store, and the others trained."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -26,11 +26,11 @@ from experiments.training.processes import writes
 from experiments.training.trainer import Trainer, make_trainer
 from jaxnorm import parameter_count
 
-#: What loads the dataset of a seed, and what makes another of it.
+#: ``seed -> dataset``, and ``(load, seed) -> dataset``.
 Load = Callable[[int], Dataset]
-Made = Callable[[Load, int], Dataset]
+Derive = Callable[[Load, int], Dataset]
 
-#: A method's name, the settings that it has for itself, and the seed.
+#: A method's name, the settings of this run alone, and the seed.
 Task = tuple[str, Changes, int]
 
 
@@ -38,25 +38,25 @@ class Comparison:
     """Trains methods by name; the seeds of a method share its compiled functions.
 
     Args:
-        settings: what the methods share.
-        made: ``(load, seed) -> dataset``, of what loads the dataset of a seed; None for that
-            dataset itself.
-        loader: what loads it, and keeps it; None for what the settings name.
-        nonfinite: what is done about a step that would make something not finite.
+        settings: the settings that the methods share.
+        derive: ``(load, seed) -> dataset``, derives the dataset of a seed from the loaded one; None
+            for the loaded one itself.
+        loader: loads and caches the dataset of a seed; None to load the one that the settings name.
+        nonfinite: the treatment of a step that would make a number not finite.
 
     Attributes:
-        advance: is told of each epoch.
-        kept: how many of the runs an earlier call finished.
+        advance: called with a line after each epoch.
+        kept: the number of runs that an earlier call finished.
     """
 
     def __init__(
         self,
         settings: Settings,
-        made: Made | None = None,
+        derive: Derive | None = None,
         loader: Load | None = None,
         nonfinite: NonFinite = "stop",
     ):
-        self.settings, self.made = settings, made
+        self.settings, self.derive = settings, derive
         self.advance: Advance = lambda what: None
         self.kept = 0
         self.config = settings.changed(nonfinite=nonfinite)
@@ -64,24 +64,24 @@ class Comparison:
         self._placement = make_placement(settings.parallel, settings.mesh)
         rows = settings.train_rows, settings.test_rows
         self.load = loader or cache(lambda seed: load(settings.dataset, seed, *rows))
-        self.dataset = self.load if made is None else cache(partial(made, self.load))
+        self.dataset = self.load if derive is None else cache(partial(derive, self.load))
         self._trainers: dict[tuple[object, ...], Trainer] = {}
 
-    def again(self) -> Callable[[], "Comparison"]:
-        """What makes the same in another process, which loads for itself."""
-        return partial(Comparison, self.settings, self.made)
+    def factory(self) -> Callable[[], "Comparison"]:
+        """Returns a picklable function that makes this comparison in another process."""
+        return partial(Comparison, self.settings, self.derive)
 
     def specs(self, tasks: Sequence[Task]) -> list[Spec]:
-        """The specs of runs: a method's name, the settings that it has for itself, and a seed.
+        """Returns the specs of runs.
 
-        The rows of the first seed tell the data from others of the same name.
+        A checksum of the rows of the first seed tells the data from others of the same name.
         """
         data = checksum(*self.dataset(tasks[0][2])[:4])
-        followed = as_groups_of_jit(self.settings, self._placement)
-        return [Spec(method, seed, followed, changes, data) for method, changes, seed in tasks]
+        config = as_groups_of_jit(self.settings, self._placement)
+        return [Spec(method, seed, config, changes, data) for method, changes, seed in tasks]
 
     def trainer(self, spec: Spec, dataset: Dataset) -> Trainer:
-        """What trains the spec, whatever its seed, on data of that shape."""
+        """Returns the trainer of the spec, for any seed, on data of that shape."""
         key = (spec.method, spec.changes, dataset.X_train.shape, dataset.num_classes)
         if key not in self._trainers:
             changes = dict(spec.changes)
@@ -91,11 +91,11 @@ class Comparison:
         return self._trainers[key]
 
     def __call__(self, spec: Spec, keeper: Checkpointer) -> Run:
-        """The run, without its final state, which need not travel or be kept."""
+        """Trains a spec, and returns the run without its final state."""
         return self.trained(spec, keeper)._replace(state=None)
 
     def trained(self, spec: Spec, keeper: Checkpointer) -> Run:
-        """The run; of one that diverges the epochs before, and NaNs."""
+        """Trains a spec; a run that diverges has the epochs before, then NaNs."""
         dataset = self.dataset(spec.seed)
         with self._events.of(spec.name, spec.seed) as log:
 
@@ -116,26 +116,26 @@ def run_all(
     tested: str = "test",
     write: Callable[[Sequence[Run]], None] = lambda runs: None,
 ) -> list[Run]:
-    """The run of every spec: of the store where it is there, else trained.
+    """Returns the run of every spec, from the store or trained.
 
-    Of several processes over hosts all train, and one writes and shows progress.
+    All processes of several hosts train; one of them writes and shows progress.
 
     Args:
-        comparison: what trains.
-        tasks: what to train.
-        store: of finished runs.
-        workers: how many runs at once, and where.
-        fresh: whether also what is in the store is trained.
+        comparison: trains the specs.
+        tasks: the specs.
+        store: the store of finished runs.
+        workers: the processes, or the cluster, of the runs.
+        fresh: if True, runs that are in the store are trained again.
         tested: the name of the rows on which runs are evaluated: test, or held-out.
-        write: is given the finished runs after each, in the order of the tasks.
+        write: called after each run with the finished runs, in the order of the tasks.
 
     Raises:
-        UserError: for whatever does not fit, before any work is done; for a damaged store.
+        UserError: before any work, for settings that do not fit, or a damaged store.
     """
     dataset, epochs = comparison.dataset(tasks[0].seed), comparison.config.epochs
     for each in {task.name: task for task in tasks}.values():
         comparison.trainer(each, dataset)
-    # Several hosts need not see the same files; then all train everything.
+    # Several hosts may not see the same files, so all of them train everything.
     looks = not fresh and jax.process_count() == 1
     done = store.found(tasks if looks else ())
     missing = [task for task in tasks if task not in done]
@@ -143,11 +143,11 @@ def run_all(
         comparison.advance, comparison.kept = advance, len(done)
         if done:
             say(f"{len(done)} of {len(tasks)} runs are kept from an earlier call.")
-        make = comparison.again() if workers.apart else lambda: comparison
+        make = comparison.factory() if workers.uses_processes else lambda: comparison
         for task, run in execute(missing, make, store, workers, say):
             done[task] = run
             say(summary(run, tested))
-            for _ in range(epochs if workers.apart else 0):
+            for _ in range(epochs if workers.uses_processes else 0):
                 advance(str(task))
             if writes():
                 write([done[task] for task in tasks if task in done])
@@ -177,7 +177,7 @@ def _fit_or_diverge(
 
 
 def summary(run: Run, tested: str = "test") -> str:
-    """A finished run in a line; ``tested`` are the rows that it did not train on."""
+    """Describes a finished run in a line; ``tested`` names the rows that it did not train on."""
     last, name = run.curve[-1], name_of(run.method, run.changes)
     if run.diverged:
         return f"{name}, seed {run.seed}: {run.outcome}"

@@ -1,4 +1,4 @@
-"""The settings of a training: the one record that flags, papers, checkpoints and training share."""
+"""The settings of a training, shared by flags, papers, checkpoints and training."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,27 +16,27 @@ from experiments.names import (
 )
 from experiments.ranges import Channels, Count, Depth, Epochs, Range, Strength, Width
 
-#: What is done about a step that would make something not finite. ``record``: the run goes on with
-#: what it got. ``stop``: it ends, and says where. ``skip``: the update is left out.
+#: The treatment of a step that would make a number not finite. ``record``: the run goes on with it.
+#: ``stop``: the run ends, and names the step. ``skip``: the update is left out.
 NonFinite = Literal["record", "stop", "skip"]
 
-#: How a step runs on several devices.
-Entry = Literal["jit", "shard_map", "pmap"]
+#: The ways to run a step on several devices.
+Parallelism = Literal["jit", "shard_map", "pmap"]
 
-#: A configuration of any kind: the tests execute annotations, and cannot execute `Self`.
+#: Any configuration; not `Self`, because the tests execute annotations.
 AnyConfig = TypeVar("AnyConfig", bound="Config")
 
 
 @dataclass(frozen=True)
 class Network:
-    """The network that is trained."""
+    """The network to train."""
 
     model: Annotated[
         str,
         arg(
             help=f"The network: {', '.join(MODELS)}. If the flag is left out, the network follows "
             "the data: cnn9 for images, dgcnn for point clouds, mlp for rows of features; "
-            "--dataset python wants transformer."
+            "--dataset python needs transformer."
         ),
     ] = ""
     activation: Annotated[
@@ -57,54 +57,54 @@ class Network:
     """Also constrain the classifier's kernel, which methods leave free otherwise."""
 
 
-# The defaults of the optimizer were chosen on the digits' splits 100 to 104, which ``compare`` does
-# not use unless asked for more than a hundred seeds: at a learning rate of 0.1 and more, some
-# methods diverge under some seeds.
+# The defaults of the optimizer were chosen on the digits' splits 100 to 104, which ``compare`` uses
+# only for more than a hundred seeds. At learning rates of 0.1 and more, some methods diverge under
+# some seeds.
 @dataclass(frozen=True)
 class Training:
-    """How the network is trained."""
+    """Settings of the training."""
 
     epochs: Epochs = 10
     """The passes over the training rows."""
     batch_size: Count = 64
-    """The rows of one step. The rows of an epoch that fill no whole batch are not trained on."""
+    """The number of rows per step. Rows that fill no whole batch are left out of an epoch."""
     optimizer: Literal["sgd", "adam", "muon"] = "sgd"
-    """SGD with momentum 0.9, Adam, or Muon on kernels and Adam on the rest; adam and muon want a
-    --learning-rate near 0.001."""
-    # As far as float32 goes: whether a run diverges is told when it does.
+    """SGD with momentum 0.9, Adam, or Muon on kernels and Adam on other parameters; adam and muon
+    need a --learning-rate near 0.001."""
     learning_rate: Annotated[float, Range(0, 3e38, without=0)] = 0.05
     """The initial learning rate, for all methods; half a cosine takes it to 0."""
     weight_decay: Strength = 1e-3
     """Weight decay on kernels (decoupled with adam); scales and biases have none."""
     ghost_groups: Count = 1
-    """The parts of a batch that batch normalization (ghost batches) and the variance constancy loss
-    see apart. With 1, batch normalization sees the whole batch under --parallel jit, on any number
-    of devices. Under shard_map and pmap it sees each device's rows, as it does under jit with as
-    many groups as devices. The loss has a part on each device."""
+    """The number of groups of a batch for batch normalization (ghost batches) and the variance
+    constancy loss. With 1, batch normalization uses the whole batch under --parallel jit, on any
+    number of devices. Under shard_map and pmap it uses each device's rows, as under jit with as
+    many groups as devices. The loss has one group per device."""
     augment: Annotated[
         str,
         arg(
-            help=f"How training rows are changed, anew in each epoch: {', '.join(AUGMENTATIONS)}. "
-            f"{POLICIES}:{POLICIES_FILE} takes its authors' sub-policies."
+            help=f"The augmentation of training rows in each epoch: {', '.join(AUGMENTATIONS)}. "
+            f"{POLICIES}:{POLICIES_FILE} uses its authors' sub-policies."
         ),
     ] = "none"
     accumulate: Count = 1
-    """The parts of a batch that go through the network one after the other, to save memory."""
+    """The number of microbatches per step, which run one after the other to save memory."""
     epsilon: Annotated[float | None, Range(0, 10**6, without=0)] = None
     """Train with differential privacy: epsilon of the whole training, at a delta of 1 / (10 rows).
     The gradient of each row is clipped at norm 1, and noise is added to the mean of the gradients.
-    Methods whose rows see each other, as batch normalization, cannot be trained in this way."""
+    Methods in which rows depend on each other, such as batch normalization, cannot be trained so.
+    """
     clients: Count | None = None
-    """The number of clients of federated averaging. In each epoch every client trains apart, on its
-    own rows, which are mostly of two classes. Training goes on from the mean of the clients'
-    weights, which is put back on its constraint."""
+    """The number of clients of federated averaging. In each epoch every client trains on its own
+    rows, which are mostly of two classes. Training goes on from the mean of the clients' weights,
+    projected back onto the constraint."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """The type of weights and activations in training; parameters and statistics are always
     float32."""
     rate_schedule: Suppress[tuple[tuple[float, float], ...]] = ()
-    """(fraction of training, factor on the initial rate) from then on, for half a cosine."""
+    """(fraction of training, factor on the initial rate from then on); empty: half a cosine."""
     rate_decay: Suppress[float] = 0.0
-    """The part of the learning rate that each step takes away, for half a cosine."""
+    """The share of the learning rate that each step takes away; 0 for half a cosine."""
     alpha_dropout: Suppress[float] = 0.0
     """The rate of alpha dropout after each activation."""
     head_dropout: Suppress[float] = 0.0
@@ -112,18 +112,18 @@ class Training:
     norm_at: Suppress[int] = 0
     """The one layer of cnn4, counted from 1, that is normalized; 0 for all."""
     nonfinite: Suppress[NonFinite] = "record"
-    """What is done about a step that would make something not finite."""
+    """The treatment of a step that would make a number not finite."""
 
 
 # The flags of the last base come first.
 @dataclass(frozen=True)
 class Config(Training, Network):
-    """A network, an optimizer, and how long one trains the other."""
+    """A network, an optimizer, and the length of training."""
 
     def changed(self: AnyConfig, **fields: Any) -> AnyConfig:
-        """The same with other values of some fields."""
+        """Returns a copy with other values of some fields."""
         return replace(self, **fields)
 
     def on(self: AnyConfig, shape: Sequence[int]) -> AnyConfig:
-        """With the network named that inputs of this shape suggest, if none is."""
+        """Names the network that inputs of this shape suggest, if none is named."""
         return self if self.model else self.changed(model=network_for(shape))

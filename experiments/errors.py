@@ -1,4 +1,4 @@
-"""What the user got wrong, in one line that names the way out."""
+"""Errors of the user, in one line that names the way out."""
 
 import difflib
 import math
@@ -14,9 +14,9 @@ class Diverged(ArithmeticError):
     """A run that met a number that is not finite; ``train`` exits with status 1.
 
     Args:
-        message: where it did.
-        curve: the epochs before.
-        step_ms: milliseconds per step in them.
+        message: the step and layer.
+        curve: the epochs before it.
+        step_ms: milliseconds per step in those epochs.
     """
 
     def __init__(self, message: str, curve: Sequence[Any] = (), step_ms: float = math.nan):
@@ -25,10 +25,10 @@ class Diverged(ArithmeticError):
 
 
 class Stopped(Exception):
-    """A signal ended the run after its state was saved.
+    """A run that a signal ended after its state was saved.
 
     Attributes:
-        status: what the process should exit with, 128 + the signal's number.
+        status: the exit status, 128 + the signal's number.
     """
 
     def __init__(self, number: int, message: str):
@@ -39,13 +39,14 @@ class Stopped(Exception):
 def unknown(
     kind: str, name: str, known: Iterable[str], summaries: Mapping[str, str] = {}
 ) -> UserError:
-    """The error for a name that does not exist, with the names near to it.
+    """Makes the error for a name that does not exist, with similar names.
 
     Args:
-        kind: what the name would be the name of.
-        name: what the user typed.
-        known: the names that there are.
-        summaries: what they stand for: a name that begins one means it, as batchnorm means bn.
+        kind: the kind of thing that is named.
+        name: the user's name.
+        known: the existing names.
+        summaries: descriptions of the names; the beginning of one suggests its name, such as
+            batchnorm for bn.
     """
     names, letters = list(known), _letters(name)
     meant = [each for each, words in summaries.items() if _letters(words).startswith(letters)]
@@ -57,7 +58,7 @@ def unknown(
 
 
 def check_known(kind: str, name: str, known: Iterable[str]) -> None:
-    """Raises UserError for a name that does not exist; none may be given."""
+    """Raises UserError for a name that does not exist; an empty name is allowed."""
     if name not in ("", *known):
         raise unknown(kind, name, known)
 

@@ -1,4 +1,4 @@
-"""Libraries that a flag needs and the application does not."""
+"""Libraries that single flags need."""
 
 import importlib
 from typing import Any
@@ -7,13 +7,13 @@ from experiments.errors import UserError
 
 
 def library(name: str, flag: str, extra: str, otherwise: str) -> Any:
-    """The module of a library; raises UserError that says how to get it.
+    """Imports a library; raises UserError that says how to install it.
 
     Args:
-        name: of the module.
-        flag: what needs it.
+        name: the name of the module.
+        flag: the flag that needs it.
         extra: the extra of the package that installs it.
-        otherwise: what does without it.
+        otherwise: the alternative without it.
     """
     try:
         return importlib.import_module(name)

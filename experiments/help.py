@@ -1,4 +1,4 @@
-"""The words of the help: tyro keeps the line breaks of indented docstrings, and wraps no others."""
+"""The text of the help: tyro keeps the line breaks of docstrings unless they are joined here."""
 
 import ast
 import inspect
@@ -11,11 +11,11 @@ from typing import Any
 
 
 def with_words(command: Any) -> Any:
-    """The command; its flags, and those of its groups, carry their docstrings as one line each."""
+    """Attaches the docstrings of flags, and of those in groups, to them as one line each."""
     for kind in filter(is_dataclass, command.__mro__):
         for name, words in _words(kind).items():
-            own = kind.__dataclass_fields__[name]
-            own.metadata = MappingProxyType({**own.metadata, "help": " ".join(words.split())})
+            flag = kind.__dataclass_fields__[name]
+            flag.metadata = MappingProxyType({**flag.metadata, "help": " ".join(words.split())})
     for group in fields(command):
         if is_dataclass(group.default_factory):
             with_words(group.default_factory)
@@ -23,9 +23,9 @@ def with_words(command: Any) -> Any:
 
 
 def description(command: Any) -> str:
-    """What a command says of itself, in lines that fit where the flags do.
+    """Wraps a command's docstring to the width of the flags.
 
-    tyro joins lines, but for those that begin with a space.
+    tyro joins lines, except those that begin with a space.
     """
     paragraphs = inspect.cleandoc(command.__doc__).split("\n\n")
     fill = partial(textwrap.fill, width=80, subsequent_indent=" ", break_on_hyphens=False)
@@ -33,14 +33,14 @@ def description(command: Any) -> str:
 
 
 def _words(kind: Any) -> dict[str, str]:
-    """The string below each field of a class, by the field's name."""
+    """Returns the string below each field of a class, by the field's name."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
-    found = {}
+    texts = {}
     for pair in pairwise(getattr(tree.body[0], "body", [])):
         match pair:
             case (
                 ast.AnnAssign(target=ast.Name(id=name)),
                 ast.Expr(value=ast.Constant(value=str(words))),
             ):
-                found[name] = words
-    return found
+                texts[name] = words
+    return texts

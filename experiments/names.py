@@ -1,4 +1,4 @@
-"""The names that the help lists, apart from what they name: help needs no JAX."""
+"""The names that the help lists, in a module that imports no JAX."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,10 +14,10 @@ ACTIVATIONS = (
     "identity",
 )
 
-#: The augmentation whose name may be followed by ``:FILE``, in which published sub-policies are.
+#: The augmentation whose name may be followed by ``:FILE``, a file of published sub-policies.
 POLICIES = "fast-autoaugment-cutout"
 
-#: Where the policies of Lim et al. 2019 are.
+#: The file with the policies of Lim et al. 2019.
 POLICIES_FILE = "archive.py"
 
 #: The augmentations, in the order of `experiments.augmentation.table.AUGMENTATIONS`.
@@ -34,12 +34,12 @@ PAPERS: Mapping[str, str] = {
     "normprop": "jacobian bound depth fig1 fig2 fig3 fig4 tab1 speed",
     "bn": "fig1a fig1b tab1 fig2ab fig2cd fig2ef fig2gh fig3 fig4",
 }
-ITEMS = tuple(f"{paper}/{what}" for paper, items in PAPERS.items() for what in items.split())
+ITEMS = tuple(f"{paper}/{item}" for paper, items in PAPERS.items() for item in items.split())
 
 #: The benchmarks, in the order of `experiments.bench.registry.BENCHMARKS`.
 BENCHMARKS = ("step", "input", "papers")
 
-#: What stands for all of them, one after the other.
+#: The name for all items or benchmarks.
 ALL = "all"
 
 #: The datasets that come with the package, in the order of `experiments.data.load.BUNDLED`.
@@ -57,14 +57,14 @@ METHODS = (
     *("lcw-first-free", "cwn-first-free", "ws-first-free", "ngpt", "edm2", "stiefel"),
 )
 
-#: The methods that a comparison has by itself.
+#: The methods of a comparison by default.
 DEFAULT_METHODS = "none,bn,ln,gn,cwo,lcw,normprop,vcl"
 
-#: The smallest side of an image that cnn9's two poolings leave something of.
+#: The smallest side of an image that survives cnn9's two poolings.
 CNN9_SIDE = 4
 
 
 def network_for(shape: Sequence[int]) -> str:
-    """The name of the network that inputs of this shape suggest."""
+    """Returns the name of the network that inputs of this shape suggest."""
     images = len(shape) == 3 and min(shape[:2]) >= CNN9_SIDE
     return "cnn9" if images else "dgcnn" if len(shape) == 2 else "mlp"

@@ -9,10 +9,10 @@ from contextvars import ContextVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-#: ``advance(what_is_running)``: one unit of work is done.
+#: ``advance(description)``: one unit of work is done.
 Advance = Callable[[str], None]
 
-#: ``say(line)``: something worth a line is done.
+#: ``say(line)``: prints a line above the progress bar.
 Say = Callable[[str], None]
 
 _QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
@@ -20,13 +20,13 @@ _QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
 
 @contextlib.contextmanager
 def quietly(quiet: bool = True) -> Iterator[None]:
-    """Within it nothing is printed but warnings and errors: neither progress nor tables."""
+    """Suppresses all output except warnings and errors: progress and tables."""
     if not quiet:
         yield
         return
     before = _QUIET.set(True)
     try:
-        # It takes anything, also where the locale has no ±.
+        # It accepts any character, even if the locale has no ±.
         with (
             open(os.devnull, "w", encoding="utf-8", errors="ignore") as nowhere,
             contextlib.redirect_stdout(nowhere),
@@ -38,9 +38,9 @@ def quietly(quiet: bool = True) -> Iterator[None]:
 
 @contextlib.contextmanager
 def progress(total: int, shown: bool = True) -> Iterator[tuple[Advance, Say]]:
-    """Shows ``total`` units of work; lines that are said stay, above the bar.
+    """Shows ``total`` units of work; yields functions to advance and to print a line.
 
-    With ``shown=False`` nothing is: another process shows the same. Nor is it `quietly`.
+    Nothing is shown if ``shown`` is False (another process shows the progress) or inside `quietly`.
     """
     if not shown or _QUIET.get():
         yield (lambda what: None), (lambda line: None)

@@ -1,4 +1,4 @@
-"""The ranges of numeric settings, which stand where a setting is declared."""
+"""The ranges of numeric settings, declared in their annotations."""
 
 import dataclasses
 import functools
@@ -9,11 +9,11 @@ from experiments.errors import UserError
 
 
 class Range(NamedTuple):
-    """The numbers that a setting may be; NaN is in no range.
+    """The range of a number; NaN is in no range.
 
     Attributes:
-        least: the smallest one.
-        most: the largest one: what is beyond it is a slip of the hand, not a setting.
+        least: the smallest number.
+        most: the largest number; beyond it lie typing errors.
         without: an end that does not belong to the range.
     """
 
@@ -36,7 +36,7 @@ class Range(NamedTuple):
         return f"{low} {self.least:,} and {high} {self.most:,}"
 
 
-#: What several settings are.
+#: The types of several settings.
 Count = Annotated[int, Range(1, 2**31 - 1)]
 Strength = Annotated[float, Range(0, 1000)]
 Epochs = Annotated[int, Range(1, 10**6)]
@@ -48,14 +48,14 @@ Channels = Annotated[int, Range(1, 2**16)]
 
 @functools.cache
 def ranges_of(record: type) -> Mapping[str, Range]:
-    """The range of each numeric setting of a dataclass, which its annotation holds."""
+    """Returns the range of each numeric setting of a dataclass, from its annotation."""
     hints = get_type_hints(record, include_extras=True)
-    found = {name: _range_in(hint) for name, hint in hints.items()}
-    return {name: range for name, range in found.items() if range is not None}
+    ranges = {name: _range_in(hint) for name, hint in hints.items()}
+    return {name: range for name, range in ranges.items() if range is not None}
 
 
 def _range_in(hint: Any) -> Range | None:
-    """The range in an annotation, which may be that of an optional number."""
+    """Returns the range in an annotation, which may be that of an optional number."""
     if isinstance(hint, Range):
         return hint
     return next(filter(None, map(_range_in, get_args(hint))), None)
@@ -65,8 +65,8 @@ def check_ranges(flags: Any) -> None:
     """Raises UserError for the first flag of a command that is out of its range, or blank.
 
     Args:
-        flags: the dataclass of a command; its fields are the flags, or groups of them. None is a
-            flag left out, and text that is empty by default may be empty.
+        flags: the dataclass of a command, whose fields are flags or groups of flags. None stands
+            for a flag left out; text that is empty by default may be empty.
     """
     ranges = ranges_of(flags.__class__)
     for field in dataclasses.fields(flags):

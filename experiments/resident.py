@@ -1,4 +1,4 @@
-"""The memory that the process holds, as Linux counts it."""
+"""The resident memory of the process, from Linux."""
 
 import math
 from collections.abc import Callable
@@ -8,16 +8,16 @@ from typing import NamedTuple, TypeVar
 Result = TypeVar("Result")
 
 _STATUS = Path("/proc/self/status")
-#: What is written here as 5 sets the peak back to what is held now.
+#: Writing 5 to this file resets the peak to the present memory.
 _PEAK = Path("/proc/self/clear_refs")
 
 
 class Held(NamedTuple):
-    """All that a process holds, in MiB; NaN where Linux does not tell.
+    """Resident memory of the process, in MiB; NaN without Linux.
 
     Attributes:
-        before: at the start of a call.
-        peak: the most during it.
+        before: the memory at the start of a call.
+        peak: the largest memory during the call.
     """
 
     before: float
@@ -25,7 +25,7 @@ class Held(NamedTuple):
 
 
 def with_memory(call: Callable[[], Result]) -> tuple[Result, Held]:
-    """The result of a call, and the memory that the process held meanwhile."""
+    """Returns the result of a call, and the memory that the process held during it."""
     try:
         _PEAK.write_text("5")
     except OSError:
@@ -36,6 +36,6 @@ def with_memory(call: Callable[[], Result]) -> tuple[Result, Held]:
 
 
 def _held(name: str) -> float:
-    """A line of the status, which is in KiB, in MiB."""
-    rest = _STATUS.read_text(encoding="utf-8").partition(f"{name}:")[2]
-    return int(rest.split()[0]) / 2**10
+    """Reads a line of the status file, in MiB."""
+    kibibytes = _STATUS.read_text(encoding="utf-8").partition(f"{name}:")[2].split()[0]
+    return int(kibibytes) / 2**10

@@ -1,4 +1,4 @@
-"""The flags that every command which trains has."""
+"""The flags that all commands that train share."""
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Annotated
 
 from tyro.conf import OmitArgPrefixes, arg
 
-from experiments.config import Config, Entry, Network, Training
+from experiments.config import Config, Network, Parallelism, Training
 from experiments.methods.overrides import Overrides
 from experiments.names import BUNDLED
 from experiments.ranges import Count, Jobs, Range
@@ -19,7 +19,7 @@ class Source:
     dataset: Annotated[
         str,
         arg(
-            help=f"What to train on: {', '.join(BUNDLED)} (bundled), FILE.npz or .csv, or a folder "
+            help=f"The data: {', '.join(BUNDLED)} (bundled), FILE.npz or .csv, or a folder "
             "or tar of images train|test/CLASS/*.{jpg,png}. See the command datasets."
         ),
     ] = "digits"
@@ -35,9 +35,9 @@ class Source:
 class Devices:
     """The devices on which the network is trained."""
 
-    parallel: Entry = "jit"
-    """How a step runs on several devices. With jit the compiler spreads it; with shard_map, and
-    with pmap, JAX's older way, each device runs the step on its own rows."""
+    parallel: Parallelism = "jit"
+    """The parallelism of a step on several devices. With jit the compiler spreads it; with
+    shard_map, and with pmap, JAX's older way, each device runs the step on its own rows."""
     mesh: str = ""
     """The devices by axis, as data=4,model=2. Rows are spread over data, and units over model. If
     the flag is left out, all devices are along data."""
@@ -52,7 +52,7 @@ class Devices:
 
 @dataclass(frozen=True)
 class Settings(Devices, Overrides, Config, Source):
-    """What is trained, on what, how and where; the same for every method."""
+    """Data, network, training, method settings and devices; the same for every method."""
 
     tensorboard: Path | None = None
 
@@ -71,7 +71,7 @@ class Trains:
 
     @property
     def settings(self) -> Settings:
-        """The flags of all groups in one record, as training, the store and checkpoints take it."""
+        """The flags of all groups in one record, for training, the store and checkpoints."""
         groups = (self.data, self.network, self.training, self.parts, self.devices)
         flags = {each.name: getattr(group, each.name) for group in groups for each in fields(group)}
         return Settings(**flags, tensorboard=self.tensorboard)
@@ -79,7 +79,7 @@ class Trains:
 
 @dataclass(frozen=True, kw_only=True)
 class Workers:
-    """How many runs are trained at once, and where."""
+    """The processes, or the cluster, that train runs."""
 
     jobs: Jobs = 1
     """The number of runs at once, each in a process with its share of the cores and GPUs."""
@@ -93,10 +93,10 @@ class Workers:
     """The GPUs of a run on the Ray cluster; with 0.5 two runs share one."""
 
     @property
-    def apart(self) -> bool:
-        """Whether runs are trained by other processes than the one that was started."""
+    def uses_processes(self) -> bool:
+        """True if other processes than the first one train the runs."""
         return self.jobs > 1 or bool(self.ray)
 
 
-#: One run at a time, in the process that was started.
+#: One run at a time, in this process.
 HERE = Workers()

@@ -1,4 +1,4 @@
-"""One run: a method under a seed, with checkpoints."""
+"""The training of one method under a seed, with checkpoints."""
 
 import inspect
 import os
@@ -41,12 +41,12 @@ def train(
     """Trains one method under one seed; writes results.csv and curves.csv, and prints a table.
 
     Args:
-        settings: of the run.
+        settings: the settings of the run.
         method: the method.
-        seed: of the split, the initialization, the batches and the noise.
+        seed: the seed of the split, the initialization, the batches and the noise.
         out: the folder for results.csv and curves.csv.
-        checkpoints: where they go, and from which to resume; None for none.
-        nonfinite: what is done about a step that would make something not finite.
+        checkpoints: the settings of checkpoints; None for none.
+        nonfinite: the treatment of a step that would make a number not finite.
     """
     join(settings.coordinator, settings.processes, settings.process_id)
     if checkpoints is not None:
@@ -73,26 +73,26 @@ def train(
         say(summary(run))
     if not writes():
         return
-    if nonfinite == "stop":  # Of updates that are left out no spec tells.
+    if nonfinite == "stop":  # The spec does not tell of updates that are left out.
         Store(out).add(spec, run)
     write_results(out / "results.csv", [run])
     write_curves(out / "curves.csv", [run])
     show_table(comparison_table([run]))
     if nonfinite == "skip" and run.state is not None:
-        print(f"\nUpdates left out, as something was not finite: {int(run.state.skipped)}.")
+        print(f"\nUpdates left out because a number was not finite: {int(run.state.skipped)}.")
     print(f"\nWritten to {out}: results.csv, curves.csv, {FILE}.")
 
 
 def description(trainer: Trainer, dataset: Dataset) -> str:
-    """Which leaves are constrained, free and decayed, as a table."""
+    """Describes in a table which leaves are constrained, free and decayed."""
     raw = jax.eval_shape(inspect.unwrap(trainer.init), np.uint32(0), dataset.X_train).params
     return describe(raw, trainer.layout, decayed=decayed(trainer.context.kernels))
 
 
 def refuse_out_in_checkpoints(out: Path, folder: str) -> None:
-    """Raises UserError for results in a folder that would be taken for a checkpoint."""
-    place, kept = (Path(os.path.abspath(each)) for each in (out, folder))
-    if place.is_relative_to(kept) and "".join(place.relative_to(kept).parts[:1]).isdigit():
+    """Raises UserError for an --out inside the folder of a checkpoint."""
+    results, saved = (Path(os.path.abspath(each)) for each in (out, folder))
+    if results.is_relative_to(saved) and "".join(results.relative_to(saved).parts[:1]).isdigit():
         raise UserError(
             f"--out is {out}, among the checkpoints of {folder}, whose names are epochs; wanted "
             "another folder: results there would be deleted with the checkpoint."
@@ -100,5 +100,5 @@ def refuse_out_in_checkpoints(out: Path, folder: str) -> None:
 
 
 def has_statistics(trainer: Trainer) -> bool:
-    """Whether the network has any beside its parameters, as those of batches."""
+    """Returns True if the network has state beside its parameters, such as batch statistics."""
     return bool(jax.tree.leaves(trainer.context.functional.state))

@@ -38,14 +38,15 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="notebooks at a time (1)")
     chosen = parser.parse_args()
     # The kernels import this checkout, whatever else is installed.
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(FOLDER.parent), *_given_path()])
+    inherited = filter(None, [os.environ.get("PYTHONPATH")])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(FOLDER.parent), *inherited])
     paths = _paths(parser, chosen.names)
     with ThreadPoolExecutor(chosen.jobs) as pool:
         return sum(pool.map(lambda path: not run(path, chosen.timeout, chosen.write), paths))
 
 
 def run(path: Path, timeout: int, write: bool) -> bool:
-    """Executes one notebook, prints its time, stores it if wanted; whether it went well."""
+    """Executes one notebook, prints its time, and stores it if asked; returns True for success."""
     began = time.perf_counter()
     notebook = cleaned(nbformat.read(path, as_version=4))
     error = execute(notebook, timeout)
@@ -58,7 +59,7 @@ def run(path: Path, timeout: int, write: bool) -> bool:
 
 
 def execute(notebook: NotebookNode, timeout: int) -> str:
-    """Runs the cells in place; returns what went wrong, or nothing."""
+    """Runs the cells in place; returns the error, or an empty text."""
     client = NotebookClient(
         notebook,
         timeout=timeout,
@@ -79,7 +80,7 @@ def execute(notebook: NotebookNode, timeout: int) -> str:
 
 
 def cleaned(notebook: NotebookNode) -> NotebookNode:
-    """The notebook without what differs from machine to machine and from run to run."""
+    """Removes everything that differs from machine to machine and from run to run."""
     notebook.metadata = nbformat.from_dict(METADATA)
     for number, cell in enumerate(notebook.cells):
         cell.metadata, cell.id = NotebookNode(), f"cell-{number}"
@@ -90,21 +91,21 @@ def cleaned(notebook: NotebookNode) -> NotebookNode:
 
 
 def smaller(notebook: NotebookNode) -> NotebookNode:
-    """The notebook with pictures of 256 colours, a third of the size."""
+    """Reduces pictures to 256 colours, a third of the size."""
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             data = output.get("data", {})
             if "image/png" in data:
                 picture = Image.open(io.BytesIO(base64.b64decode(data["image/png"])))
                 content = io.BytesIO()
-                few = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
-                few.save(content, "PNG", optimize=True)
+                reduced = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+                reduced.save(content, "PNG", optimize=True)
                 data["image/png"] = base64.b64encode(content.getvalue()).decode() + "\n"
     return notebook
 
 
 def _reached(notebook: NotebookNode) -> int:
-    """The number, from 1 as in an editor, of the last cell that was started."""
+    """Returns the number, from 1 as in an editor, of the last cell that was started."""
     started = [i for i, cell in enumerate(notebook.cells, 1) if cell.get("execution_count")]
     failed = [
         i
@@ -123,12 +124,8 @@ def _paths(parser: argparse.ArgumentParser, names: Sequence[str]) -> list[Path]:
     return [known[stem] for stem in stems]
 
 
-def _given_path() -> list[str]:
-    return [path for path in [os.environ.get("PYTHONPATH")] if path]
-
-
 def _plain(text: str) -> str:
-    """Without the colours of a traceback."""
+    """Removes the colours of a traceback."""
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 

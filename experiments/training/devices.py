@@ -18,7 +18,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int, PyTree
 
-from experiments.config import Entry
+from experiments.config import Parallelism
 from experiments.errors import UserError, unknown
 
 #: The mesh axes: rows are sharded over ``data``, units over ``model``.
@@ -36,7 +36,7 @@ class Placement(NamedTuple):
     """
 
     mesh: Mesh | None = None
-    entry: Entry = "jit"
+    entry: Parallelism = "jit"
 
     @property
     def data_devices(self) -> int:
@@ -113,7 +113,7 @@ ONE_DEVICE = Placement()
 
 
 def make_placement(
-    entry: Entry = "jit", mesh: str = "", devices: Sequence[jax.Device] | None = None
+    entry: Parallelism = "jit", mesh: str = "", devices: Sequence[jax.Device] | None = None
 ) -> Placement:
     """Returns the placement on a mesh such as ``data=4,model=2``.
 

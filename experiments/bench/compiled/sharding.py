@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import PyTree
 
 from experiments.bench.compiled.spec import Shard, Spec
-from experiments.config import Entry
+from experiments.config import Parallelism
 from experiments.errors import UserError
 from experiments.training.devices import DATA, MODEL, Placement, make_placement
 
@@ -42,7 +42,7 @@ def cut_along(behind: int) -> type[Placement]:
 
 def placed(spec: Spec, devices: Sequence[jax.Device]) -> Placement:
     """Returns the devices, and how kernels are sharded over them."""
-    entry: Entry = "shard_map" if spec.entry == "shard_map" else "jit"
+    entry: Parallelism = "shard_map" if spec.entry == "shard_map" else "jit"
     if spec.shard and entry == "shard_map":
         raise UserError("--shard needs --entry jit: shard_map gives every device whole kernels.")
     placement = make_placement(entry, spec.mesh, devices)

@@ -20,7 +20,7 @@ def title(spec: Spec) -> str:
         size = f"{spec.channels} channels"
         if spec.model in ("mlp", "patches") or takes_tokens(spec.model):
             size = f"depth {spec.depth}, width {spec.width}"
-        what = f"training step of {spec.model}, {size}, {spec.rows} rows a device, {spec.dtype}"
+        what = f"training step of {spec.model}, {size}, {spec.rows} rows per device, {spec.dtype}"
     else:
         update = spec.what == "update"
         what = "optimizer's update" if update else "weights and their gradient's way back"
