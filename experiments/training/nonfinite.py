@@ -75,7 +75,8 @@ def first_nonfinite(method: Method, context: Context, state: TrainState, batch: 
         def network(weights: PyTree, rows: Array) -> Output:
             result, layers = collect_preactivations(apply, weights, rows, layout=context.kernels)
             paths[:] = layers  # In execution order; a dict that jit returns is sorted.
-            return Output(*result, jnp.float32(0), list(layers.values()))
+            logits, model_state = result
+            return Output(logits, model_state, jnp.float32(0), list(layers.values()))
 
         weights = method.weights(state.params, state.method_state)
         forward = method.forward(network, state.params, state.method_state, batch.keys, context)
