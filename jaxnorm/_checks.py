@@ -88,8 +88,8 @@ def is_real(value: Any) -> bool:
 
 
 def known_values(value: Any) -> np.ndarray | None:
-    """Returns the numbers as a NumPy array; None if they are traced or on other processes."""
-    if isinstance(value, jax.core.Tracer):
+    """Returns the numbers as a NumPy array; None if they are traced, shapes, or elsewhere."""
+    if isinstance(value, (jax.core.Tracer, jax.ShapeDtypeStruct)):
         return None
     if isinstance(value, jax.Array) and not value.is_fully_addressable:
         return None

@@ -148,6 +148,11 @@ def test_a_node_s_kernel_is_rescaled_and_its_scale_is_not() -> None:
     np.testing.assert_array_equal(update.scale, gradient.scale)
 
 
+def test_init_takes_shapes() -> None:
+    shapes = {"kernel": jax.ShapeDtypeStruct((5, 4), jnp.float32)}
+    assert fixed_step(0.1).init(shapes) == optax.EmptyState()
+
+
 def test_layers_of_a_stack_are_whole_kernels_by_their_layout() -> None:
     kernels, gradients = draw(0, 3, 5, 4), draw(1, 3, 5, 4)
     tx = fixed_step(0.1, layout=layout_from_rules([("kernel$", (-2, -1))]))
