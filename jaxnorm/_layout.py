@@ -8,7 +8,6 @@ hold for the fields that have the kernel's shape. Placeholders (None, the Masked
 """
 
 import re
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -18,6 +17,11 @@ import optax
 from jaxtyping import PyTree
 
 from jaxnorm._axes import negative_axes
+from jaxnorm._layout_warnings import (
+    is_doubtful_in_flax,
+    is_doubtful_in_torch,
+    warn_if_doubtful,
+)
 from jaxnorm._node import Axes, Reparametrization, is_node
 from jaxnorm._paths import (
     Path,
@@ -266,7 +270,7 @@ def flax_layout(params: PyTree) -> PyTree:
         >>> flax_layout({"conv": {"kernel": jnp.ones((3, 3, 8, 16)), "bias": jnp.ones(16)}})
         {'conv': {'bias': None, 'kernel': (-4, -3, -2)}}
     """
-    _warn_if_doubtful(params, _is_doubtful_in_flax)
+    warn_if_doubtful(params, is_doubtful_in_flax)
     return _layout_by_name("kernel", -1)(params)
 
 
@@ -290,7 +294,7 @@ def torch_layout(params: PyTree) -> PyTree:
         >>> torch_layout({"weight": jnp.ones((16, 8, 3, 3)), "bias": jnp.ones(16)})
         {'bias': None, 'weight': (-3, -2, -1)}
     """
-    _warn_if_doubtful(params, _is_doubtful_in_torch)
+    warn_if_doubtful(params, is_doubtful_in_torch)
     return _layout_by_name("weight", 0)(params)
 
 
@@ -425,56 +429,3 @@ def _check_matches(patterns: list[re.Pattern[str]], params: PyTree) -> None:
                 f"the layout rule {pattern.pattern!r} matches no parameter. The paths are: "
                 f"{listed(path for path, _ in named)}. Mend the expression, or drop the rule."
             )
-
-
-Shape = tuple[int, ...]
-
-#: ``(path, shape, shape of the bias beside it or None)``: True if a layout by names is wrong.
-Doubt = Callable[[Path, Shape, Shape | None], bool]
-
-_TABLE = re.compile(r"emb|^wte$|^wpe$|lookup", re.IGNORECASE)
-_NORM = re.compile(r"norm|^ln", re.IGNORECASE)
-_LIFTED = re.compile(r"scan|vmap", re.IGNORECASE)
-
-#: Three axes of space, the inputs and the outputs: the axes of the largest convolution.
-_MOST_AXES = 5
-
-
-def _warn_if_doubtful(params: PyTree, is_doubtful: Doubt) -> None:
-    """Warns once per leaf at which a layout by names is known to be wrong."""
-    shapes = {path: tuple(x.shape) for path, x in named_entries(params) if hasattr(x, "shape")}
-    for path, shape in shapes.items():
-        bias = shapes.get(path.beside("bias"))
-        if is_doubtful(path, shape, bias):
-            text = (
-                f"the leaf {path!r} of shape {shape}, beside a bias of shape {bias}, is one "
-                "whose fan-in a layout by names does not know (an attention projection, stacked "
-                "layers, a transposed kernel, an embedding, a normalization's scale, a recurrent "
-                "cell's weight or a LoRA factor). Use jaxnorm.traced_layout(apply, params, "
-                "*inputs) or layout_from_rules([(regex, axes), ...]), or exclude it."
-            )
-            # One line for every caller, so that Python's own filter shows each text once.
-            warnings.warn(text, UserWarning, stacklevel=1)
-
-
-def _is_doubtful_in_flax(path: Path, shape: Shape, bias: Shape | None) -> bool:
-    if path.name != "kernel" or len(shape) < 2:
-        return _is_adapter(path, shape)
-    heads = len(shape) > 2 and path[-2:-1] and path[-2] in ("query", "key", "value")
-    lifted = len(shape) > 2 and bias is None and any(_LIFTED.search(key) for key in path)
-    return bool(heads or lifted or len(shape) > _MOST_AXES or bias not in (None, shape[-1:]))
-
-
-def _is_doubtful_in_torch(path: Path, shape: Shape, bias: Shape | None) -> bool:
-    if path.name != "weight" or len(shape) < 2:
-        return len(shape) > 1 and ("weight" in path.name or _is_adapter(path, shape))
-    parent = path[-2] if bias is None and len(path) > 1 else ""
-    by_name = _NORM.search(parent) or (_TABLE.search(parent) and len(shape) == 2)
-    units = bias
-    while units and units[-1] == 1:  # Equinox's convolutions have biases of shape (out, 1, 1)
-        units = units[:-1]
-    return bool(by_name or len(shape) > _MOST_AXES or units not in (None, shape[:1], ()))
-
-
-def _is_adapter(path: Path, shape: Shape) -> bool:
-    return path.name.lower().startswith("lora") and len(shape) > 1

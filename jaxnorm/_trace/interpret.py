@@ -167,19 +167,16 @@ class _Interpreter:
                 env[atom] = value if reads[atom] == 1 else value._replace(product=None)
 
         def read(atoms: Sequence[Any]) -> list[Value]:
-            return [
-                self._constant(CONSTANT, atom.val) if isinstance(atom, Literal) else env[atom]
-                for atom in atoms
-            ]
+            return [self._constant(x.val) if isinstance(x, Literal) else env[x] for x in atoms]
 
-        write(jaxpr.constvars, [self._constant(self.constant, x) for x in closed.consts])
+        write(jaxpr.constvars, [self._constant(x, self.constant) for x in closed.consts])
         write(jaxpr.invars, operands)
         for i, equation in enumerate(jaxpr.eqns):
             results = self._equation(equation, read(equation.invars), (*place, i))
             write(equation.outvars, results)
         return read(jaxpr.outvars)
 
-    def _constant(self, value: Value, array: Any) -> Value:
+    def _constant(self, array: Any, value: Value = CONSTANT) -> Value:
         return value if self.facts.nodes is None else value._replace(number=known_number(array))
 
     def _equation(self, equation: Any, values: list[Value], place: Place) -> list[Value]:
@@ -250,21 +247,18 @@ class _Interpreter:
 
     def _scan(self, equation: Any, values: list[Value], place: Place) -> list[Value]:
         (consts, carry), closed = scan_counts(equation), equation.params["jaxpr"]
+        start, stacks = values[consts : consts + carry], values[consts + carry :]
         variables = closed.jaxpr.invars[consts:]
 
         def entered(value: Value, before: Value, variable: Any) -> Value:
             return self.facts.recorded(value, "scan", [before], variable)
 
-        stacks = values[consts + carry :]
-        slices = [
-            entered(value.sliced_by_scan(), value, variable)
-            for value, variable in zip(stacks, variables[carry:], strict=True)
-        ]
+        slices = [stack.sliced_by_scan() for stack in stacks]
+        slices = list(map(entered, slices, stacks, variables[carry:]))
 
         def turn(carried: list[Value], place: Place | None = None) -> list[Value]:
             return self._inside(equation, closed, [*values[:consts], *carried, *slices], place)
 
-        start = values[consts : consts + carry]
         carried = _fixpoint(start, lambda carried: turn(carried)[:carry])
         carried = list(map(entered, carried, start, variables[:carry]))
         results = turn(carried, place)

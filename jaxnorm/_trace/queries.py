@@ -256,17 +256,13 @@ def run_layers(
             be ``alone``, whose rows are looked up, or that meets the inputs otherwise.
     """
     plain = effective(params)
-    with warnings.catch_warnings():
-        # A layout by names warns of doubtful axes, which play no part here.
-        warnings.simplefilter("ignore", UserWarning)
-        kernels = set(kernels_by_path(layout, plain))
-    _check_distinct(kernels)
+    kernels = _kernels(layout, plain)
     program = trace(apply, plain, inputs, kernels, free)
     scanned = _scanned_axes(program, kernels)
     if alone:
         _check_met(program.facts.met & scanned.keys())
-    elif opened := sorted(program.facts.opened & scanned.keys()):
-        _warn_of_opened(opened)
+    else:
+        _warn_of_opened(program.facts.opened & scanned.keys())
     late = {
         id(layer.product.use)
         for layer in program.layers.values()
@@ -298,6 +294,21 @@ def run_layers(
     # In execution order, which a scan does not keep.
     order = dict.fromkeys(layer.product.form.path for layer in program.layers.values())
     return output, {path: (collected[path], scanned[path]) for path in order}
+
+
+def _kernels(layout: Layout, plain: PyTree) -> set[Path]:
+    """Returns the kernels. Raises for equal joined paths, by which draws and results are named."""
+    with warnings.catch_warnings():
+        # A layout by names warns of doubtful axes, which play no part here.
+        warnings.simplefilter("ignore", UserWarning)
+        kernels = set(kernels_by_path(layout, plain))
+    counts = Counter(map(str, kernels))
+    if same := sorted(path for path, count in counts.items() if count > 1):
+        raise ValueError(
+            f"several kernels have the path {same[0]!r}, because one of their keys contains a '/'; "
+            "wanted a different joined path for each kernel. Rename a key."
+        )
+    return kernels
 
 
 def _call(
@@ -372,16 +383,6 @@ def _private_biases(program: Program) -> dict[int, Path]:
     return {use: b for use, (_, b) in added.items() if kernels[b] == 1 and b not in read}
 
 
-def _check_distinct(kernels: set[Path]) -> None:
-    """Raises for kernels whose joined paths, by which draws and results are named, are equal."""
-    counts = Counter(map(str, kernels))
-    if same := sorted(path for path, count in counts.items() if count > 1):
-        raise ValueError(
-            f"several kernels have the path {same[0]!r}, because one of their keys contains a '/'; "
-            "wanted a different joined path for each kernel. Rename a key."
-        )
-
-
 def _check_met(met: set[Path]) -> None:
     """Raises for kernels that a factor on their products alone would not rescale."""
     if met:
@@ -393,13 +394,15 @@ def _check_met(met: set[Path]) -> None:
         )
 
 
-def _warn_of_opened(opened: list[Path]) -> None:
+def _warn_of_opened(opened: set[Path]) -> None:
     """Warns that the gradient may not be the model's: initializers take none."""
-    warnings.warn(
-        f"the kernels {listed(opened)} are multiplied inside a function with a derivative of its "
-        "own (jax.custom_vjp or jax.custom_jvp) that goes on after the product; it is run equation "
-        "by equation here, and differentiated so. If its derivative is another, let it end with "
-        "the product, and add the bias and what follows outside.",
-        UserWarning,
-        stacklevel=1,
-    )
+    if opened:
+        warnings.warn(
+            f"the kernels {listed(sorted(opened))} are multiplied inside a function with a "
+            "derivative of its own (jax.custom_vjp or jax.custom_jvp) that goes on after the "
+            "product; it is run equation by equation here, and differentiated so. If its "
+            "derivative is another, let it end with the product, and add the bias and what follows "
+            "outside.",
+            UserWarning,
+            stacklevel=1,
+        )

@@ -101,27 +101,23 @@ class _Graph(NamedTuple):
             return None
         for least, before in ((0, self.reached), (1, self.ancestors)):
             for near, far in (node.operands, node.operands[::-1]):
-                source = max(before(near) & self.ancestors(far), default=None)
-                if source is None:
-                    continue
+                source = max(before(near) & self.ancestors(far), default=index)
                 distance = self._distances(source, index)
-                if distance.get(near) != least or distance.get(far, 0) <= least:
-                    continue
-                if least and (
-                    self._multiplied(near, distance) or None in self._multiplied(far, distance)
-                ):
-                    continue
-                return Sum(index, source if least else near, far, source)
+                differs = distance.get(near) == least < distance.get(far, 0)
+                if differs and not (least and self._is_gated(near, far, distance)):
+                    return Sum(index, source if least else near, far, source)
         return None
 
-    def _multiplied(self, index: int, distance: dict[int, int]) -> set[int | None]:
-        """Returns the distances of nodes that are multiplied, if they differ, before a node."""
-        differing: set[int | None] = set()
-        for node in (self.nodes[i] for i in self.ancestors(index) & distance.keys()):
-            factors = {distance.get(i) for i in node.operands}
-            if node.primitive in _PRODUCTS and len(factors) > 1:
-                differing |= factors
-        return differing
+    def _is_gated(self, near: int, far: int, distance: dict[int, int]) -> bool:
+        """Returns True if a product multiplies a shortcut, or a branch with another stream."""
+
+        def multiplied(index: int) -> set[int | None]:
+            nodes = [self.nodes[i] for i in self.ancestors(index) & distance.keys()]
+            products = [node.operands for node in nodes if node.primitive in _PRODUCTS]
+            factors = [{distance.get(i) for i in operands} for operands in products]
+            return set[int | None]().union(*(x for x in factors if len(x) > 1))
+
+        return bool(multiplied(near)) or None in multiplied(far)
 
     def _distances(self, start: int, end: int) -> dict[int, int]:
         """Returns the number of kernels that every path from ``start`` to later nodes passes.
