@@ -1,1 +1,1 @@
-"""Methods: each a row of parts that says how a network is normalized and constrained."""
+"""Methods: lists of parts that normalize and constrain a network."""

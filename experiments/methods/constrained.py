@@ -1,4 +1,4 @@
-"""Kernels on a set: an edit of the update, which leaves the choice of the optimizer to the user."""
+"""Constraints on kernels as edits of the update, which leave the optimizer to the user."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +13,16 @@ from experiments.methods.part import Context, Optimizer, Part
 
 @dataclass(frozen=True)
 class Sphere(Part):
-    """Each unit's ||w||^2 is kept, and its mean at zero if ``centered``.
+    """Keeps each unit's
+
+    w
+
+    ^2, and its mean at zero if ``centered``.
 
     Attributes:
         squared_radius: the value of ||w||^2.
-        centered: whether weights are also kept zero-mean.
-        tangent: whether the part of an update along the weights is left out first.
+        centered: if True, weights are also zero-mean.
+        tangent: if True, the part of an update along the weights is removed first.
     """
 
     squared_radius: float = 2.0
@@ -26,11 +30,11 @@ class Sphere(Part):
     tangent: bool = False
 
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
-        """On the set."""
+        """Projects the initial parameters onto the set."""
         return self.projected(params, context)
 
     def projected(self, raw: PyTree, context: Context) -> PyTree:
-        """Each unit at the nearest point of the set."""
+        """Projects each unit to the nearest point of the set."""
         return jaxnorm.project(
             raw,
             layout=context.layout,
@@ -39,7 +43,7 @@ class Sphere(Part):
         )
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
-        """Ends on the set."""
+        """Appends the projection onto the set."""
         projection = jaxnorm.sphere_projection(
             layout=context.layout,
             squared_radius=self.squared_radius,
@@ -47,43 +51,43 @@ class Sphere(Part):
             tangent=self.tangent,
         )
         if self.centered and context.adaptive:
-            # Under SGD, momentum and decay the projection does the same work alone.
+            # Under SGD, momentum and decay the projection alone gives the same weights.
             return optax.chain(jaxnorm.centered_gradient(context.layout), optimizer, projection)
         return optax.chain(optimizer, projection)
 
     def drift(self, raw: PyTree, context: Context) -> Float[Array, ""]:
-        """The largest of what `jaxnorm.constraint_drift` says of this set."""
-        found = jaxnorm.constraint_drift(
+        """Returns the largest value of `jaxnorm.constraint_drift` for this set."""
+        drift = jaxnorm.constraint_drift(
             raw, layout=context.layout, squared_radius=self.squared_radius
         )
-        radius = found["squared_norm"]
-        return jnp.maximum(radius, found["sum"]) if self.centered else radius
+        radius = drift["squared_norm"]
+        return jnp.maximum(radius, drift["sum"]) if self.centered else radius
 
 
 @dataclass(frozen=True)
 class Centered(Part):
-    """Each unit's weights are kept zero-mean."""
+    """Keeps each unit's weights zero-mean."""
 
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
-        """Zero-mean kernels; what is centred is a gradient or a kernel alike."""
+        """Centres kernels; `centered_gradient` centres a kernel like a gradient."""
         centring = jaxnorm.centered_gradient(context.layout)
         return centring.update(params, centring.init(params))[0]
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
-        """The projection on the set of zero-mean weights: a centred update keeps them there."""
+        """Centres updates, which keeps zero-mean weights zero-mean."""
         centring = jaxnorm.centered_gradient(context.layout)
         if context.adaptive:
             return optax.chain(centring, optimizer, centring)
         return optax.chain(optimizer, centring)
 
     def drift(self, raw: PyTree, context: Context) -> Float[Array, ""]:
-        """The largest sum of a unit's weights."""
+        """Returns the largest sum of a unit's weights."""
         return jaxnorm.constraint_drift(raw, layout=context.layout)["sum"]
 
 
 @dataclass(frozen=True)
 class ClippedByLayer(Part):
-    """No layer's gradient is longer than that.
+    """Clips the gradient of each layer.
 
     Attributes:
         clip: the largest norm of a layer's gradient; 0 clips nothing, as the paper.
@@ -92,7 +96,7 @@ class ClippedByLayer(Part):
     clip: float = 1.0
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
-        """Sees clipped gradients."""
+        """Prepends the clipping."""
         if not self.clip:
             return optimizer
         return optax.chain(jaxnorm.clip_by_layer_norm(self.clip), optimizer)

@@ -1,4 +1,4 @@
-"""A constraint of the first layer alone, or of all the others."""
+"""Constraints on the first layer alone, or on all other layers."""
 
 import re
 from dataclasses import dataclass
@@ -17,35 +17,35 @@ from experiments.methods.reparametrized import logits_of
 
 @dataclass(frozen=True)
 class Only(Part):
-    """A part of constrained kernels, which sees some of them alone.
+    """Restricts a part of constrained kernels to some of them.
 
     Attributes:
-        part: it; of its hooks those of parameters, of the optimizer and of the drift count.
-        first: whether it sees those that are multiplied with the inputs themselves, or the others.
+        part: the part, of which the hooks parameters, optimizer and drift are used.
+        first: if True, kernels that multiply the inputs themselves; otherwise all others.
     """
 
     part: Part
     first: bool
 
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
-        """The part's, of these kernels."""
-        return self.part.parameters(params, self._seen(context), X)
+        """Applies the part to these kernels."""
+        return self.part.parameters(params, self._restricted(context), X)
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
-        """The part's, of these kernels."""
-        return self.part.optimizer(optimizer, self._seen(context), seed)
+        """Applies the part to these kernels."""
+        return self.part.optimizer(optimizer, self._restricted(context), seed)
 
     def drift(self, raw: PyTree, context: Context) -> Float[Array, ""] | None:
-        """The part's, of these kernels."""
-        return self.part.drift(raw, self._seen(context))
+        """Applies the part to these kernels."""
+        return self.part.drift(raw, self._restricted(context))
 
-    def _seen(self, context: Context) -> Context:
+    def _restricted(self, context: Context) -> Context:
         x = jax.ShapeDtypeStruct((2, *context.shape), jnp.float32)
         logits, params = logits_of(context, train=False), context.functional.params
         named = by_path(jaxnorm.first_layer(logits, params, x))
         if not any(named.values()):
             raise UserError(
-                "the network multiplies its inputs themselves by no kernel, so it has no first "
+                "no kernel multiplies the network's inputs themselves, so it has no first "
                 "layer to be left free; wanted a method without -first-free."
             )
         names = [name for name, first in named.items() if first != self.first]

@@ -18,12 +18,12 @@ Kind = TypeVar("Kind", bound=Part)
 
 @dataclass(frozen=True)
 class Method:
-    """What training knows of a method.
+    """A method, as training uses it.
 
     Attributes:
-        name: what the command line calls it.
-        summary: what it does, in a few words.
-        parts: each a record of one idea, applied in order.
+        name: its name on the command line.
+        summary: a description in a few words.
+        parts: records of one idea each, applied in order.
     """
 
     name: str
@@ -31,80 +31,81 @@ class Method:
     parts: tuple[Part, ...] = ()
 
     def get(self, kind: type[Kind]) -> Kind | None:
-        """The part of that kind, if there is one."""
+        """Returns the part of that kind, or None."""
         return next((part for part in self.parts if isinstance(part, kind)), None)
 
     def changed(self, kind: type[Part], **fields: Any) -> "Method":
-        """The method with some settings of its part of that kind; without such a part as it is."""
+        """Changes settings of the part of that kind, if there is one."""
         parts = (replace(p, **fields) if isinstance(p, kind) else p for p in self.parts)
         return replace(self, parts=tuple(parts))
 
     def adjusted(self, flags: Overrides) -> "Method":
-        """The method with the settings that a user gave, in the parts that have such a field."""
-        given = {each.name: getattr(flags, each.name) for each in fields(Overrides)}
-        given = {name: value for name, value in given.items() if value is not None}
+        """Applies the user's flags to the parts that have fields of those names."""
+        values = {each.name: getattr(flags, each.name) for each in fields(Overrides)}
+        values = {name: value for name, value in values.items() if value is not None}
 
-        def of(part: Part) -> dict[str, Any]:
-            return {each.name: given[each.name] for each in fields(part) if each.name in given}
+        def adjusted(part: Part) -> Part:
+            names = {each.name for each in fields(part)} & values.keys()
+            return replace(part, **{name: values[name] for name in names})
 
-        return replace(self, parts=tuple(replace(part, **of(part)) for part in self.parts))
+        return replace(self, parts=tuple(map(adjusted, self.parts)))
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
-        """How the network is normalized and activated."""
+        """Returns the normalizers and the activation of the network."""
         return reduce(lambda style, part: part.style(style), self.parts, style)
 
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
-        """The initial raw parameters, from the network's own."""
+        """Returns the initial raw parameters, from the network's."""
         return reduce(lambda raw, part: part.parameters(raw, context, X), self.parts, params)
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any = 0) -> Optimizer:
-        """The user's optimizer, edited so that parameters stay where the method wants them."""
+        """Adds the parts' edits to the user's optimizer."""
         return reduce(lambda tx, part: part.optimizer(tx, context, seed), self.parts, optimizer)
 
     def state(self, raw: PyTree) -> dict[str, PyTree]:
-        """What the parts carry from step to step, by their names."""
+        """Returns the parts' states, by name."""
         states = {_name(part): part.state(raw) for part in self.parts}
-        return {name: own for name, own in states.items() if own is not None}
+        return {name: state for name, state in states.items() if state is not None}
 
     def projected(self, raw: PyTree, context: Context) -> PyTree:
-        """Raw parameters that were averaged, back on the set where the method keeps them."""
+        """Projects averaged raw parameters back onto the method's set."""
         return reduce(lambda raw, part: part.projected(raw, context), self.parts, raw)
 
     def weights(self, raw: PyTree, state: dict[str, PyTree]) -> PyTree:
-        """What the network computes with."""
+        """Returns the weights that the network computes with."""
         for part in self.parts:
             raw = part.weights(raw, state.get(_name(part)))
         return effective(raw)
 
     def clean(self, raw: PyTree, optimizer_state: PyTree) -> PyTree:
-        """The raw parameters as they are evaluated: without noise of their own."""
+        """Returns the raw parameters without their noise, for evaluation."""
         return reduce(lambda raw, part: part.clean(raw, optimizer_state), self.parts, raw)
 
     def forward(
         self, forward: Forward, raw: PyTree, state: dict[str, PyTree], keys: Array, context: Context
     ) -> Forward:
-        """The network in training, with what the parts add to it."""
+        """Wraps the network's forward pass in training by those of the parts."""
         for part in self.parts:
             forward = part.forward(forward, raw, state.get(_name(part)), keys, context)
         return forward
 
     def drift(self, raw: PyTree, context: Context) -> Float[Array, ""]:
-        """How far constrained kernels are from their sets; 0 where nothing is constrained."""
-        found = [x for x in (part.drift(raw, context) for part in self.parts) if x is not None]
-        return jnp.stack(found).max() if found else jnp.float32(0)
+        """Returns the largest distance of constrained kernels from their sets; 0 without any."""
+        drifts = [x for x in (part.drift(raw, context) for part in self.parts) if x is not None]
+        return jnp.stack(drifts).max() if drifts else jnp.float32(0)
 
     def after_step(self, raw: PyTree, state: dict[str, PyTree]) -> dict[str, PyTree]:
-        """What the parts carry on, after an update."""
+        """Returns the parts' states after an update."""
         parts = [part for part in self.parts if _name(part) in state]
         return {_name(part): part.after_step(raw, state[_name(part)]) for part in parts}
 
     @property
-    def rows_of_a_group(self) -> int:
-        """The rows that each group of a batch must have."""
-        return max((part.rows_of_a_group for part in self.parts), default=0)
+    def rows_per_group(self) -> int:
+        """The least number of rows of each group of a batch."""
+        return max((part.rows_per_group for part in self.parts), default=0)
 
     def refreshes(self) -> dict[int, "Refreshed"]:
-        """What is done every so many steps."""
+        """Returns the refreshes by their period in steps."""
         every = sorted({part.refresh_every for part in self.parts if part.refresh_every})
         return {n: _refreshed([p for p in self.parts if p.refresh_every == n]) for n in every}
 
@@ -119,9 +120,9 @@ def _refreshed(parts: list[Part]) -> Refreshed:
     ) -> tuple[PyTree, dict[str, PyTree]]:
         for part in parts:
             name = _name(part)
-            model_state, own = part.refresh(state.get(name), sample, context)
+            model_state, part_state = part.refresh(state.get(name), sample, context)
             sample = sample._replace(model_state=model_state)
-            state = state if own is None else {**state, name: own}
+            state = state if part_state is None else {**state, name: part_state}
         return sample.model_state, state
 
     return refreshed

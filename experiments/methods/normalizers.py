@@ -1,4 +1,4 @@
-"""Normalization layers, dropout, and activations: parts that only change the network."""
+"""Normalization layers and dropout: parts that only change the network."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,7 @@ class Normalized(Part):
     Attributes:
         before: the layer before each activation.
         after: the layer after each activation.
-        data: the layer that normalizes the data; None for data as they come, standardized on the
-            training rows.
+        data: the layer that normalizes the data; None for data standardized on the training rows.
     """
 
     before: str | None = None
@@ -22,20 +21,20 @@ class Normalized(Part):
     data: str | None = None
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
-        """With the layers."""
+        """Adds the layers."""
         return style._replace(norm=self.before, post_norm=self.after, input_norm=self.data)
 
 
 @dataclass(frozen=True)
 class Dropout(Part):
-    """Activations that are dropped in training.
+    """Drops activations in training.
 
     Attributes:
-        dropout: the fraction.
+        dropout: the fraction of dropped activations.
     """
 
     dropout: float = 0.1
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
-        """With dropout."""
+        """Adds the dropout."""
         return style._replace(dropout=self.dropout)

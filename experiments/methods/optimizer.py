@@ -1,4 +1,4 @@
-"""The optimizer of a method: the user's own, edited by the method's parts."""
+"""The optimizer of a method: the user's, edited by the method's parts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ from jaxnorm import Layout
 
 MOMENTUM = 0.9
 
-#: The root mean square of Muon's steps at a rate of 1: that of Adam's, by Liu et al. 2025.
+#: The root mean square of Muon's steps at a rate of 1, as of Adam's steps (Liu et al. 2025).
 MUON_RMS = 0.2
 
 
@@ -28,14 +28,14 @@ def make_optimizer(
     context: Context,
     seed: Any = 0,
 ) -> Optimizer:
-    """SGD with momentum 0.9, Adam or Muon, on a schedule, with the method's edits around it.
+    """Makes SGD with momentum 0.9, Adam or Muon, on a schedule, with the method's edits.
 
     Args:
-        method: what edits it.
-        config: what all methods share.
+        method: the method that edits the optimizer.
+        config: the settings that all methods share.
         steps: the length of the schedule, at whose end the learning rate is 0.
-        context: which kernels are constrained, and which there are.
-        seed: of noise that is drawn once a step; it may be traced, and only ``init`` reads it.
+        context: the layouts of all and of constrained kernels.
+        seed: the seed of noise drawn once per step; it may be traced, and only ``init`` reads it.
     """
     return scheduled_optimizer(method, config, schedule_of(config, steps), context, seed)
 
@@ -49,7 +49,7 @@ def scheduled_optimizer(
 
 
 def base_optimizer(config: Config, schedule: Schedule, kernels: Layout) -> Optimizer:
-    """The user's own optimizer; its weight decay reaches kernels alone."""
+    """Makes the user's optimizer; its weight decay reaches kernels only."""
 
     if config.optimizer == "adam":
         return optax.adamw(schedule, weight_decay=config.weight_decay, mask=decayed(kernels))
@@ -60,9 +60,9 @@ def base_optimizer(config: Config, schedule: Schedule, kernels: Layout) -> Optim
 
 
 def muon(config: Config, schedule: Schedule, kernels: Layout) -> Optimizer:
-    """Orthogonalized momentum of kernels, each as one matrix, and Adam for what is no kernel.
+    """Makes Muon for kernels, each as one matrix, and Adam for other parameters.
 
-    Steps have Adam's usual root mean square, so that both are at home at the same learning rates.
+    Steps have Adam's usual root mean square, so that the same learning rates suit both.
     """
 
     def matrices(params: PyTree) -> PyTree:
@@ -84,9 +84,9 @@ def muon(config: Config, schedule: Schedule, kernels: Layout) -> Optimizer:
 
 
 def schedule_of(config: Config, steps: int | Int[Array, ""]) -> Schedule:
-    """The learning rate at each step; with a staircase, the number of steps may be traced.
+    """Makes the schedule of the learning rate; with a staircase, ``steps`` may be traced.
 
-    With a decay of the rate it is (1 - decay)^step of the first, however many steps there are.
+    With a rate decay, the rate is the initial one times (1 - decay)^step, for any number of steps.
     """
     rate = config.learning_rate
     if config.rate_decay:
@@ -101,14 +101,14 @@ def schedule_of(config: Config, steps: int | Int[Array, ""]) -> Schedule:
 
 
 def cosine(peak: float, steps: int | Int[Array, ""]) -> Schedule:
-    """Half a cosine from ``peak`` at step 0 to 0 at step ``steps``."""
+    """Makes half a cosine from ``peak`` at step 0 to 0 at step ``steps``."""
     schedule = optax.cosine_decay_schedule(peak, steps)
-    # optax multiplies the count by floats, which strict dtype promotion does not allow of integers.
+    # optax multiplies the count by floats; strict dtype promotion does not allow integers.
     return lambda step: schedule(step.astype(jnp.float32))
 
 
 def decayed(kernels: Layout) -> Callable[[PyTree], PyTree]:
-    """The mask of weight decay: ``params -> True at kernels, False elsewhere``."""
+    """Makes the mask of weight decay: ``params -> True at kernels, False elsewhere``."""
 
     def mask(params: PyTree) -> PyTree:
         return jax.tree.map(
@@ -119,5 +119,5 @@ def decayed(kernels: Layout) -> Callable[[PyTree], PyTree]:
 
 
 def _is_masked(entry: Any) -> bool:
-    """Whether another optimizer has the leaf."""
+    """Returns True if another optimizer has the leaf."""
     return isinstance(entry, optax.MaskedNode)

@@ -1,4 +1,4 @@
-"""The flags of the methods' parts; each sets the fields of its name, in all parts that have one."""
+"""The flags of the methods' parts; each sets the fields of its name in all parts."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -17,19 +17,18 @@ class Overrides:
     sample_size: Annotated[int | None, Range(2, 2**31 - 1)] = None
     """n of the variance constancy loss: 2n rows of each batch are read."""
     vcl_weight: Strength | None = None
-    """What the variance constancy loss is multiplied by."""
+    """The factor of the variance constancy loss."""
     vcl_clip: Annotated[float | None, Range(0, 10**6, without=0)] = None
     """The largest norm of a layer's gradient with the variance constancy loss."""
     vcl_per_channel: bool | None = None
-    """Whether a unit of the variance constancy loss is a channel; else it is a channel at a
-    position."""
+    """Take a channel for a unit of the variance constancy loss, not a channel at a position."""
     refresh_every: Count | None = None
     """The steps between refreshes of population statistics and decay strengths."""
     population_rows: Count | None = None
-    """The rows that population statistics are taken of; all rows if there are fewer."""
+    """The number of rows for population statistics; all rows if there are fewer."""
     probes: Count | None = None
-    """The probes of a gamma decay strength."""
+    """The number of probes of a gamma decay strength."""
     decay_times: Strength | None = None
-    """What the predicted strength of gamma decay is multiplied by."""
+    """The factor of the predicted strength of gamma decay."""
     dropout: Annotated[float | None, Range(0, 1, without=1)] = None
     """The rate of dropout."""

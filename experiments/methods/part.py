@@ -1,4 +1,4 @@
-"""What a part of a method may do. Every hook does nothing unless a part says otherwise."""
+"""The hooks of a method's part. Each hook does nothing unless a part overrides it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,19 +17,19 @@ Schedule: TypeAlias = Callable[[Int[Array, ""]], Float[Array, ""]]
 
 
 class Context(NamedTuple):
-    """What a method is made for.
+    """The network that a method is made for.
 
     Attributes:
-        functional: the network, or its structure.
-        model: its structure.
-        shape: of one input.
-        style: of the network, as all parts together want it.
-        kernels: all kernels, which weight decay reaches.
-        layout: the kernels that are constrained.
-        hidden: the kernels of hidden layers, which are measured, and noisy.
-        adaptive: whether the optimizer scales each number's gradient on its own, as Adam does.
-        batch_size: the rows of a step.
-        groups: the contiguous parts of a microbatch that a loss over samples sees apart.
+        functional: the network's function with its parameters, or their shapes.
+        model: the network's structure.
+        shape: the shape of one input.
+        style: the style of the network, as changed by all parts.
+        kernels: the layout of all kernels, which weight decay reaches.
+        layout: the layout of constrained kernels.
+        hidden: the layout of hidden layers' kernels, which are measured, and noisy.
+        adaptive: True for optimizers with a step size per parameter, such as Adam.
+        batch_size: rows per step.
+        groups: the number of groups of a microbatch for a loss over samples.
         schedule: the learning rate at each step, for parts that set the length of steps.
     """
 
@@ -47,42 +47,42 @@ class Context(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What a forward pass gives.
+    """Result of a forward pass.
 
     Attributes:
-        logits: (rows, classes), or of tokens (rows, positions, classes).
-        model_state: the network's other variables after it.
-        loss: what the method adds to the cross-entropy.
-        seen: whatever else whoever asked wants to know.
+        logits: (rows, classes), or (rows, positions, classes) for tokens.
+        model_state: the network's other variables after the pass.
+        loss: the method's addition to the cross-entropy.
+        extra: further results for the caller.
     """
 
     logits: Float[Array, "rows *positions classes"]
     model_state: PyTree
     loss: Float[Array, ""]
-    seen: Any = None
+    extra: Any = None
 
 
-#: An optimizer as optax has it.
+#: An optax optimizer.
 Optimizer: TypeAlias = optax.GradientTransformation
 
 #: ``(weights, X) -> Output``.
 Forward = Callable[[PyTree, Array], Output]
 
-#: ``(raw parameters) -> weights``, with the method's state as it is.
+#: ``(raw parameters) -> weights``, for the present state of the method.
 Weights = Callable[[PyTree], PyTree]
 
 
 class Sample(NamedTuple):
-    """Training rows that are looked at between steps, more of them than a batch has, and by whom.
+    """Training rows for a refresh, more than a batch has, with the state at that moment.
 
     Attributes:
-        raw: the raw parameters at that moment.
+        raw: the raw parameters.
         model_state: the network's other variables.
-        weights: what the network computes with, of raw parameters.
+        weights: the function from raw parameters to the network's weights.
         X: the rows.
         y: their labels.
-        key: for what is drawn.
-        shard: puts rows of it on the devices.
+        key: the key of draws.
+        shard: places rows on the devices.
     """
 
     raw: PyTree
@@ -98,14 +98,14 @@ class Sample(NamedTuple):
 class Part:
     """One idea of a method; its settings are its fields.
 
-    ``params`` are a network's plain parameters, ``raw`` what is trained, ``weights`` what the
-    network computes with, ``own`` what the part itself carries from step to step. All hooks are
-    pure; a method applies those of its parts in order, each around the ones before it.
+    ``params`` are a network's plain parameters, ``raw`` the trained parameters, ``weights`` those
+    that the network computes with, ``state`` the part's own state, carried from step to step. All
+    hooks are pure; a method applies those of its parts in order, each around the ones before it.
     """
 
     @property
-    def rows_of_a_group(self) -> int:
-        """The rows that each group of a batch must have."""
+    def rows_per_group(self) -> int:
+        """The least number of rows of each group of a batch."""
         return 0
 
     @property
@@ -114,47 +114,47 @@ class Part:
         return 0
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
-        """How the network is normalized and activated."""
+        """Returns the normalizers and the activation of the network."""
         return style
 
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
-        """The initial raw parameters; ``X`` are training rows to fit them to."""
+        """Returns the initial raw parameters; ``X`` are training rows to fit them to."""
         return params
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
-        """The optimizer of the raw parameters; only ``init`` may read the seed."""
+        """Returns the optimizer of the raw parameters; only ``init`` may read the seed."""
         return optimizer
 
     def state(self, raw: PyTree) -> PyTree:
-        """What is carried from step to step, beside parameters; None for nothing."""
+        """Returns the part's initial state; None for a part without one."""
         return None
 
-    def weights(self, raw: PyTree, own: PyTree) -> PyTree:
-        """The raw parameters as `jaxnorm.effective` takes them."""
+    def weights(self, raw: PyTree, state: PyTree) -> PyTree:
+        """Returns the raw parameters in the form that `jaxnorm.effective` takes."""
         return raw
 
     def projected(self, raw: PyTree, context: Context) -> PyTree:
-        """Raw parameters that were averaged, back on the set."""
+        """Projects averaged raw parameters back onto the set."""
         return raw
 
     def clean(self, raw: PyTree, optimizer_state: PyTree) -> PyTree:
-        """The raw parameters as they are evaluated."""
+        """Returns the raw parameters for evaluation."""
         return raw
 
     def forward(
-        self, forward: Forward, raw: PyTree, own: PyTree, keys: Array, context: Context
+        self, forward: Forward, raw: PyTree, state: PyTree, keys: Array, context: Context
     ) -> Forward:
-        """The network in training; ``keys`` are one a row."""
+        """Wraps the forward pass in training; ``keys`` has one key per row."""
         return forward
 
     def drift(self, raw: PyTree, context: Context) -> Float[Array, ""] | None:
-        """How far constrained kernels are from their set; None where nothing is constrained."""
+        """Returns the distance of constrained kernels from their set; None without any."""
         return None
 
-    def after_step(self, raw: PyTree, own: PyTree) -> PyTree:
-        """What is carried on, after an update."""
-        return own
+    def after_step(self, raw: PyTree, state: PyTree) -> PyTree:
+        """Returns the part's state after an update."""
+        return state
 
-    def refresh(self, own: PyTree, sample: Sample, context: Context) -> tuple[PyTree, PyTree]:
-        """The model state and what is carried on, after a look at a large sample."""
-        return sample.model_state, own
+    def refresh(self, state: PyTree, sample: Sample, context: Context) -> tuple[PyTree, PyTree]:
+        """Returns the model state and the part's state, updated from a large sample."""
+        return sample.model_state, state

@@ -7,12 +7,12 @@ from jaxtyping import Array, PyTree
 
 
 def by_path(tree: PyTree) -> dict[str, Any]:
-    """The leaves by their paths."""
+    """Returns the leaves by path."""
     return {_joined(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
 
 
 def replaced(tree: PyTree, values: dict[str, Array]) -> PyTree:
-    """The tree with the leaves at some paths replaced."""
+    """Replaces the leaves at some paths."""
     return jax.tree.map_with_path(lambda path, leaf: values.get(_joined(path), leaf), tree)
 
 

@@ -1,6 +1,6 @@
 """Batch normalization taken apart: population statistics, and the decay of scales that it implies.
 
-Both look at a large sample of the training rows now and then, and not at each step.
+Both parts use a large sample of the training rows at intervals, not at each step.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from jaxnorm import (
 )
 from jaxnorm.nnx import functionalize
 
-#: One array for each site, by the path of its normalizer or linear map.
+#: One array per site, by the path of its normalizer or linear map.
 Sites = dict[str, Float[Array, " units"]]
 
 
@@ -33,36 +33,36 @@ class PopulationNorm(Part):
     """Normalization by the statistics of a large sample.
 
     Attributes:
-        refresh_every: the steps from one refresh to the next; each epoch ends with one.
-        population_rows: the training rows that they are taken of, or all if there are fewer.
+        refresh_every: the steps between two refreshes; each epoch also ends with one.
+        population_rows: the number of training rows in the sample, or all if there are fewer.
     """
 
     refresh_every: int = 10
     population_rows: int = 10_000
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
-        """With layers that keep the population's statistics."""
+        """Uses layers that keep the population's statistics."""
         return style._replace(norm="pn")
 
-    def refresh(self, own: PyTree, sample: Sample, context: Context) -> tuple[PyTree, PyTree]:
-        """With new statistics in the layers."""
-        see = functionalize(nnx.view(context.model, refresh=True)).apply
+    def refresh(self, state: PyTree, sample: Sample, context: Context) -> tuple[PyTree, PyTree]:
+        """Updates the statistics in the layers."""
+        apply = functionalize(nnx.view(context.model, refresh=True)).apply
         rows = sample.shard(subsample(sample.X, self.population_rows))
-        return see(sample.weights(sample.raw), sample.model_state, rows, train=False)[1], own
+        return apply(sample.weights(sample.raw), sample.model_state, rows, train=False)[1], state
 
 
 @dataclass(frozen=True)
 class GammaDecay(Part):
-    """The decay of scales that batch normalization implies, as a loss of its own.
+    """The decay of scales that batch normalization implies, as an explicit loss.
 
     Attributes:
-        refresh_every: the steps from one estimate of its strength to the next.
-        rows: the training rows of the curvature.
-        draws: the parts of those rows; each has random signs of its own in a probe.
-        probes: the Hutchinson probes.
-        excess_kurtosis: of the pre-activations, 0 for a Gaussian.
-        nonnegative: whether negative strengths are left out.
-        decay_times: what the strength that theory predicts is multiplied by.
+        refresh_every: the steps between two estimates of its strength.
+        rows: the number of training rows for the curvature.
+        draws: the number of parts of those rows, each with its own random signs in a probe.
+        probes: the number of Hutchinson probes.
+        excess_kurtosis: the excess kurtosis of the pre-activations, 0 for a Gaussian.
+        nonnegative: if True, negative strengths become 0.
+        decay_times: a factor of the strength that theory predicts.
     """
 
     refresh_every: int = 10
@@ -74,14 +74,14 @@ class GammaDecay(Part):
     decay_times: float = 1.0
 
     def state(self, raw: PyTree) -> PyTree:
-        """The strengths, one for each scale; zero before the first estimate."""
+        """Returns the strengths, one per scale; zero before the first estimate."""
         return jax.tree.map(jnp.zeros_like, scales_and_biases(raw)[0])
 
     def forward(
-        self, forward: Forward, raw: PyTree, own: PyTree, keys: Array, context: Context
+        self, forward: Forward, raw: PyTree, state: PyTree, keys: Array, context: Context
     ) -> Forward:
-        """With the decay in the loss."""
-        decay = self.decay_times * gamma_decay(scales_and_biases(raw)[0], own)
+        """Adds the decay to the loss."""
+        decay = self.decay_times * gamma_decay(scales_and_biases(raw)[0], state)
 
         def with_decay(weights: PyTree, X: Array) -> Output:
             output = forward(weights, X)
@@ -89,13 +89,13 @@ class GammaDecay(Part):
 
         return with_decay
 
-    def refresh(self, own: PyTree, sample: Sample, context: Context) -> tuple[PyTree, PyTree]:
-        """With new strengths."""
+    def refresh(self, state: PyTree, sample: Sample, context: Context) -> tuple[PyTree, PyTree]:
+        """Estimates the strengths anew."""
         batch = sample.shard((subsample(sample.X, self.rows), subsample(sample.y, self.rows)))
         return sample.model_state, self.strengths(batch, sample, context)
 
     def strengths(self, batch: tuple[Array, Array], sample: Sample, context: Context) -> Sites:
-        """The strength of gamma decay of each unit of each site, from the rows of ``batch``."""
+        """Estimates the strength of gamma decay per unit of each site, from ``batch``."""
         scales, biases = scales_and_biases(sample.raw)
         means, stddevs, positions = _statistics(batch[0], sample, context)
 
@@ -123,7 +123,7 @@ class GammaDecay(Part):
 
 
 def scales_and_biases(params: PyTree) -> tuple[Sites, Sites]:
-    """The scales of normalizers or of reparametrized kernels, and the biases beside them."""
+    """Returns the scales of normalizers or reparametrized kernels, and their biases."""
     leaves = by_path(params)
     scales = {
         path.removesuffix("/scale"): leaf
@@ -135,21 +135,21 @@ def scales_and_biases(params: PyTree) -> tuple[Sites, Sites]:
 
 
 def bias_of(site: str) -> str:
-    """The path of the bias beside a scale."""
+    """Returns the path of the bias beside a scale."""
     return f"{site.removesuffix('/kernel')}/bias"
 
 
 def _logits(weights: PyTree, X: Array, sample: Sample, context: Context) -> Array:
-    """In evaluation mode: samples do not see each other."""
+    """Applies the network in evaluation mode, in which samples are independent."""
     return context.functional.apply(weights, sample.model_state, X, train=False)[0]
 
 
 def _statistics(X: Array, sample: Sample, context: Context) -> tuple[Sites, Sites, Sites]:
-    """What each scale multiplies: its mean, its standard deviation, its positions a sample."""
+    """Returns the mean, the deviation and the positions per sample of each scale's input."""
     scales, biases = scales_and_biases(sample.raw)
-    kept = by_path(sample.model_state)
-    if all(f"{site}/positions" in kept for site in scales):  # Normalized by the population.
-        positions = {site: kept[f"{site}/positions"] for site in scales}
+    variables = by_path(sample.model_state)
+    if all(f"{site}/positions" in variables for site in scales):  # Population normalization.
+        positions = {site: variables[f"{site}/positions"] for site in scales}
         return jax.tree.map(jnp.zeros_like, scales), jax.tree.map(jnp.ones_like, scales), positions
     _, layers = collect_preactivations(
         lambda weights, X: _logits(weights, X, sample, context),
@@ -160,7 +160,7 @@ def _statistics(X: Array, sample: Sample, context: Context) -> tuple[Sites, Site
     means, stddevs, positions = {}, {}, {}
     for site, scale in scales.items():
         mean, variance, _ = batch_moments(layers[site], range(layers[site].ndim - 1))
-        # A unit of scale 0 says nothing of its input; its strength does not matter either.
+        # The input of a unit with scale 0 is unknown, and its strength does not matter.
         safe = jnp.where(scale == 0, 1, scale)
         means[site] = (mean - biases[site]) / safe
         stddevs[site] = jnp.sqrt(variance) / jnp.abs(safe)
@@ -169,7 +169,7 @@ def _statistics(X: Array, sample: Sample, context: Context) -> tuple[Sites, Site
 
 
 def _in_parts(batch: PyTree, count: int) -> PyTree:
-    """The rows as (parts, rows of a part, ...); what is left over is left out."""
+    """Splits the rows into (parts, rows of a part, ...); remaining rows are left out."""
     count = min(count, len(jax.tree.leaves(batch)[0]))
 
     def split(rows: Array) -> Array:

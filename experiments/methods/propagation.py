@@ -15,14 +15,14 @@ from jaxnorm import jacobian_factor
 
 @dataclass(frozen=True)
 class Propagated(Part):
-    """Standardized activations, and initial scales that make up for their Jacobian."""
+    """Standardizes activations, and compensates their Jacobian by initial scales."""
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
-        """With standardized activations."""
+        """Standardizes the activations."""
         return style._replace(standardize=True)
 
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
-        """With the scale of every reparametrized kernel over the Jacobian's factor."""
+        """Divides the scale of every reparametrized kernel by the Jacobian's factor."""
         factor = 1 / jacobian_factor(ACTIVATIONS[context.style.activation])
 
         def rescaled(entry: PyTree) -> PyTree:
@@ -36,7 +36,7 @@ class StandardizedRectifier(Part):
     """Rectifiers that stay standardized while their biases are learned."""
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
-        """With such rectifiers in the place of normalizer and activation."""
+        """Replaces normalizer and activation by such rectifiers."""
         return style._replace(norm="standardized-rectifier", activation="identity")
 
 

@@ -1,4 +1,4 @@
-"""Learned scales where batch normalization stood, and the noise on them in training."""
+"""Learned scales in place of batch normalization, and noise on them in training."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,22 +19,22 @@ from experiments.models.residual import Residual
 
 @dataclass(frozen=True)
 class LearnedScale(Part):
-    """A scale and a bias for each unit, where batch normalization stood.
+    """A scale and a bias per unit, in place of batch normalization.
 
-    After a kernel the scale is the kernel's own. Before a branch, in networks with pre-activation,
-    scale and bias are layers, so that nothing in the residual stream is scaled or noisy.
+    After a kernel the scale belongs to the kernel's node. Before a branch, in networks with
+    pre-activation, scale and bias are layers, so that the residual stream is not scaled or noisy.
 
-    Scales start at 1, but at 1 / sqrt(B) at the ends of the B branches of a residual network that
-    is activated after the sum: each branch else adds as much variance as there is, and that of 54
-    branches is of the order of 1e8.
+    Scales start at 1, except at the ends of the B branches of a residual network with the
+    activation after the sum, which start at 1 / sqrt(B): otherwise each branch would double the
+    variance, and 54 branches would raise it to the order of 1e8.
     """
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
-        """With layers, in networks with pre-activation."""
+        """Adds scale-and-bias layers, in networks with pre-activation."""
         return style._replace(scale_layers=Noise()) if style.pre_activation else style
 
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
-        """With scales on the kernels, if they are not layers."""
+        """Adds scales to the kernels, if scales are not layers."""
         if context.style.scale_layers is not None:
             return params
         raw = jaxnorm.reparametrize(params, jaxnorm.Scaled, context.layout)
@@ -42,13 +42,13 @@ class LearnedScale(Part):
 
 
 def branch_ends(model: nnx.Module) -> list[str]:
-    """The paths of the last blocks of the residual branches, up to the sum."""
-    found = ((path, each) for path, each in nnx.iter_modules(model) if isinstance(each, Residual))
-    return ["/".join(map(str, (*path, "branch", len(each.branch) - 1, ""))) for path, each in found]
+    """Returns the paths of the last blocks of the residual branches, up to the sum."""
+    units = ((path, each) for path, each in nnx.iter_modules(model) if isinstance(each, Residual))
+    return ["/".join(map(str, (*path, "branch", len(each.branch) - 1, ""))) for path, each in units]
 
 
 def quieted(raw: PyTree, ends: Sequence[str]) -> PyTree:
-    """The parameters with the scales at these paths divided by the root of their number."""
+    """Divides the scales at these paths by the root of their number."""
 
     def quiet(path: Any, node: Any) -> Any:
         inside = jax.tree_util.keystr(path, simple=True, separator="/").startswith(tuple(ends))
@@ -61,33 +61,33 @@ def quieted(raw: PyTree, ends: Sequence[str]) -> PyTree:
 
 @dataclass(frozen=True)
 class ScaleNoise(Part):
-    """Noise on the scales, a draw for each sample and unit.
+    """Noise on the scales, one draw per sample and unit.
 
     Attributes:
         noise: sigma.
-        grows: whether it is that of the last layer, and layer l of L has l / L of it.
+        grows: if True, sigma is the last layer's, and layer l of L has l / L of it.
     """
 
     noise: float = 0.1
     grows: bool = False
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
-        """With noise in the layers, if scales are layers."""
+        """Adds noise to the layers, if scales are layers."""
         if style.scale_layers is None:
             return style
         return style._replace(scale_layers=Noise(self.noise, self.grows))
 
     def forward(
-        self, forward: Forward, raw: PyTree, own: PyTree, keys: Array, context: Context
+        self, forward: Forward, raw: PyTree, state: PyTree, keys: Array, context: Context
     ) -> Forward:
-        """With noise on the hidden kernels' products, if scales are the kernels' own."""
+        """Adds noise to the hidden kernels' products, if scales belong to the kernels."""
         if context.style.scale_layers is not None:
             return forward
         stddev = self.stddev_of_kernels(context)
         return partial(jaxnorm.with_scale_noise(forward, stddev, layout=context.hidden), keys)
 
     def stddev_of_kernels(self, context: Context) -> PyTree:
-        """The noise of each kernel: a number for all, or a tree of numbers."""
+        """Returns the noise of each kernel: a number for all, or a tree of numbers."""
         if not self.grows:
             return self.noise
         logits, params = logits_of(context, train=False), context.functional.params
@@ -97,7 +97,7 @@ class ScaleNoise(Part):
 
 @dataclass(frozen=True)
 class StepNoise(Part):
-    """Noise on the scales themselves, one draw per step for all samples: `ScaleNoise`'s ablation.
+    """Noise on the scales themselves, one draw per step: the ablation of `ScaleNoise`.
 
     Attributes:
         noise: sigma.
@@ -106,13 +106,13 @@ class StepNoise(Part):
     noise: float = 0.1
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
-        """With scales on the kernels everywhere: the optimizer sees parameters, not layers."""
+        """Keeps scales on the kernels: the optimizer sees parameters, not layers."""
         return style._replace(scale_layers=None)
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
-        """Leaves noisy scales behind."""
+        """Wraps the optimizer so that it leaves noisy scales behind."""
         return jaxnorm.noise_injection(optimizer, self.noise, seed=seed)
 
     def clean(self, raw: PyTree, optimizer_state: PyTree) -> PyTree:
-        """Without the noise."""
+        """Removes the noise."""
         return jaxnorm.clean_parameters(optimizer_state, raw)

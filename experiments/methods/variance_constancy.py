@@ -24,13 +24,13 @@ BETAS = "betas"
 
 @dataclass(frozen=True)
 class VarianceConstancy(Part):
-    """The loss, with layers' gradients clipped.
+    """The variance constancy loss, with gradients clipped by layer.
 
     Attributes:
         sample_size: n, the samples of each of the two subsets.
-        vcl_weight: what the loss is multiplied by.
+        vcl_weight: the factor of the loss.
         vcl_clip: the largest norm of a layer's gradient.
-        vcl_per_channel: whether a unit of a convolution is a channel; else a channel at a position.
+        vcl_per_channel: if True, a convolution's unit is a channel, else a channel at a position.
     """
 
     sample_size: int = 5
@@ -40,47 +40,47 @@ class VarianceConstancy(Part):
 
     @property
     def sample_axes(self) -> tuple[int, ...] | None:
-        """As `jaxnorm.variance_constancy_loss` takes them."""
+        """The ``sample_axes`` of `jaxnorm.variance_constancy_loss`."""
         return None if self.vcl_per_channel else (0,)
 
     @property
-    def rows_of_a_group(self) -> int:
-        """Two samples."""
+    def rows_per_group(self) -> int:
+        """The rows of two samples."""
         return 2 * self.sample_size
 
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
-        """With one beta for each unit of each hidden layer."""
+        """Adds one beta per unit of each hidden layer."""
         rows, logits = subsample(X), logits_of(context)
         _, layers = jax.eval_shape(lambda: _collect(logits, params, rows, context))
         return {**params, BETAS: initial_betas(layers, sample_axes=self.sample_axes)}
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
-        """Sees clipped gradients."""
+        """Prepends the clipping."""
         return ClippedByLayer(self.vcl_clip).optimizer(optimizer, context, seed)
 
-    def weights(self, raw: PyTree, own: PyTree) -> PyTree:
-        """The network's own parameters."""
+    def weights(self, raw: PyTree, state: PyTree) -> PyTree:
+        """Returns the network's parameters without the betas."""
         return {name: entry for name, entry in raw.items() if name != BETAS}
 
     def forward(
-        self, forward: Forward, raw: PyTree, own: PyTree, keys: Array, context: Context
+        self, forward: Forward, raw: PyTree, state: PyTree, keys: Array, context: Context
     ) -> Forward:
-        """With the weighted loss; the two samples of each group go through the network apart."""
+        """Adds the weighted loss; each group's two samples go through the network separately."""
         groups, betas = context.groups, positive_betas(raw[BETAS])
 
         def with_loss(weights: PyTree, X: Array) -> Output:
             shares = X.reshape(groups, len(X) // groups, *X.shape[1:])
-            first, rest = jnp.split(shares, [self.rows_of_a_group], axis=1)
-            seen, layers = _collect(forward, weights, _flat(first), context)
+            samples, others = jnp.split(shares, [self.rows_per_group], axis=1)
+            sampled, layers = _collect(forward, weights, _flat(samples), context)
             loss = total_variance_constancy(
                 layers, betas, self.sample_size, sample_axes=self.sample_axes, groups=groups
             )
-            if not rest.size:
-                return seen._replace(loss=seen.loss + self.vcl_weight * loss)
-            output = forward(weights, _flat(rest))
+            if not others.size:
+                return sampled._replace(loss=sampled.loss + self.vcl_weight * loss)
+            output = forward(weights, _flat(others))
             parts = (
                 y.reshape(groups, len(y) // groups, *y.shape[1:])
-                for y in (seen.logits, output.logits)
+                for y in (sampled.logits, output.logits)
             )
             logits = _flat(jnp.concatenate([*parts], axis=1))
             return output._replace(logits=logits, loss=output.loss + self.vcl_weight * loss)
@@ -88,15 +88,15 @@ class VarianceConstancy(Part):
         return with_loss
 
 
-def _flat(shares: Shaped[Array, "groups few *shape"]) -> Shaped[Array, "rows *shape"]:
-    """The rows of all groups; where groups are devices' shares, no row changes its device."""
+def _flat(shares: Shaped[Array, "groups share *shape"]) -> Shaped[Array, "rows *shape"]:
+    """Joins the rows of all groups; if groups are devices' shares, no row changes its device."""
     return shares.reshape(shares.shape[0] * shares.shape[1], *shares.shape[2:])
 
 
 def _collect(
     apply: Callable[..., Any], params: PyTree, X: Array, context: Context
 ) -> tuple[Any, dict[str, Array]]:
-    """The output, and the pre-activations by layer, the classifier's left out."""
+    """Returns the output, and the hidden pre-activations by layer."""
     output, layers = collect_preactivations(apply, params, X, layout=context.hidden)
-    # Named by layer, not by kernel: the betas are no kernels.
+    # Named by layer, because the betas are not kernels.
     return output, {path.removesuffix("/kernel"): layer for path, layer in layers.items()}

@@ -18,30 +18,30 @@ Stages = Sequence[Sequence[tuple[int, ...]]]
 def conv_stages(
     sizes: NetworkSizes, stages: Stages, style: Style, rngs: nnx.Rngs
 ) -> tuple[list[Any], int]:
-    """The blocks of each stage, and the channels after the last one."""
-    before, made = sizes.shape[-1], []
+    """Makes the blocks of each stage; also returns the channels after the last one."""
+    before, made_stages = sizes.shape[-1], []
     for stage in stages:
         blocks = []
         for width, *size_and_padding in stage:
             after = max(1, width * sizes.channels // 64)
             blocks.append(conv_block(before, after, style, rngs, *size_and_padding))
             before = after
-        made.append(nnx.List(blocks))
-    return made, before
+        made_stages.append(nnx.List(blocks))
+    return made_stages, before
 
 
 class CNN4(nnx.Module):
     """Four 3 x 3 convolutions of 32, 32, 64 and 64 channels, 2 x 2 max pooling, 512 units.
 
     Args:
-        sizes: of one image, the classes, and channels.
-        style: what follows each linear map but the last.
+        sizes: the shape of an image, the number of classes, and the channels.
+        style: normalizers and activation after each linear map except the last.
         rngs: the random streams of the initial parameters.
 
     Source: Luo et al. 2019, appendix B, which prints one pooling, after the convolutions.
     """
 
-    #: Each convolution's channels, and the dense layer's units, in multiples of the first's 32.
+    #: The channels of each convolution, and the units of the dense layer, over the first's 32.
     WIDTHS = (1, 1, 2, 2)
     DENSE = 16
 
@@ -66,12 +66,13 @@ class CNN4(nnx.Module):
 class CNN9(nnx.Module):
     """Three stages of three 3 x 3 convolutions, average pooling between them, then a classifier.
 
-    The stages have 1, 2 and 4 times ``channels`` channels (the paper: 64); the last is averaged
-    over all positions. Nine convolutions, which is what the 9 counts.
+    The stages have 1, 2 and 4 times ``channels`` channels (the paper: 64), and the last stage is
+    averaged over all positions. The 9 counts the convolutions.
 
     Args:
-        sizes: of one image, each side at least 4; the classes; the channels of the first stage.
-        style: what follows each convolution.
+        sizes: the shape of an image, with sides of at least 4; the number of classes; the channels
+            of the first stage.
+        style: normalizers and activation after each convolution.
         rngs: the random streams of the initial parameters.
     """
 
@@ -92,21 +93,21 @@ class CNN9(nnx.Module):
 
 
 class ELU11(nnx.Module):
-    """Ten convolutions in five pooled stacks and one more, then the classifier, a 1 x 1 one.
+    """Ten convolutions in six stacks, pooling after each stack except the last, and a classifier.
 
-    Of 32 x 32 images one position is left after the five stacks; of larger ones their mean, as the
-    VCL paper pools after the fifth block of its network for 64 x 64 ones.
+    The five stacks reduce 32 x 32 images to one position; of larger images the positions are
+    averaged, as the VCL paper does after the fifth block of its network for 64 x 64 images.
 
     Args:
-        sizes: of one image, the classes, and channels.
-        style: what follows each convolution but the last; the papers' activation is the ELU.
+        sizes: the shape of an image, the number of classes, and the channels.
+        style: normalizers and activation after each convolution; the papers' activation is ELU.
         rngs: the random streams of the initial parameters.
 
     Source: Clevert et al. 2016, section 4.2; Littwin and Wolf 2018, section 3.
     """
 
-    #: (channels, kernel size) of each convolution, by stack; 2 x 2 max pooling after each but the
-    #: last.
+    #: (channels, kernel size) of each convolution, by stack; 2 x 2 max pooling follows each stack
+    #: except the last.
     STACKS: Stages = (
         ((192, 5),),
         ((192, 1), (240, 3)),
@@ -136,16 +137,16 @@ class NIN(nnx.Module):
     """Eight convolutions in three stages, max and average pooling between them, a classifier.
 
     Args:
-        sizes: of one image, at least 20 x 20; the classes, and channels.
-        style: what follows each convolution but the last.
+        sizes: the shape of an image, at least 20 x 20; the number of classes, and the channels.
+        style: normalizers and activation after each convolution.
         rngs: the random streams of the initial parameters.
 
-    Source: Arpit et al. 2016, section 5. The classifier is their last 1 x 1 convolution, which is
-    averaged over all positions; here the positions are averaged first, which is the same function.
+    Source: Arpit et al. 2016, section 5. Their classifier is the last 1 x 1 convolution, averaged
+    over all positions; here the positions are averaged first, which is the same function.
     """
 
     #: (channels, kernel size, padding) of each convolution, by stage. The last two paddings are the
-    #: paper's: the 5 x 5 convolution takes four positions a side, and the 1 x 1 one pads them back.
+    #: paper's: the 5 x 5 convolution removes four positions per side, the 1 x 1 one pads them.
     STAGES: Stages = (
         ((192, 5, 2), (160, 1, 0)),
         ((96, 1, 0), (192, 5, 2), (192, 1, 0)),
@@ -161,7 +162,7 @@ class NIN(nnx.Module):
         return self.head(self.activations(x)[-1].mean((1, 2)))
 
     def activations(self, x: Images) -> list[Images]:
-        """The output of each hidden layer, pooled where it is."""
+        """Returns the output of each hidden layer, after its pooling if any."""
         outputs = []
         for index, stage in enumerate(self.stages):
             for block in stage:
@@ -176,13 +177,13 @@ class NIN(nnx.Module):
 class VGG19(nnx.Module):
     """16 convolutions in five stages with max pooling after each, then three dense layers.
 
-    The dense layers are as wide as the last stage, with dropout before the first two, and a
-    normalizer stands before every activation, as in Kutsuna 2019, section 6.2.
+    The dense layers are as wide as the last stage, with dropout before the first two. A normalizer
+    precedes every activation, as in Kutsuna 2019, section 6.2.
 
     Args:
-        sizes: of one image, of which a side of 1 is not pooled any more; the classes; the channels
-            of the first stage.
-        style: what follows each linear map but the last.
+        sizes: the shape of an image, whose sides are pooled down to 1; the number of classes; the
+            channels of the first stage.
+        style: normalizers and activation after each linear map except the last.
         rngs: the random streams of the initial parameters and of the dropout.
     """
 

@@ -8,8 +8,8 @@ from jaxtyping import Array, Float, Int
 from experiments.models.sizes import Logits, NetworkSizes
 from experiments.models.style import Style, dense_block, dense_blocks
 
-#: The channels of each edge convolution and of the features of a point, in multiples of the
-#: first's 64, and the units of the dense layers.
+#: The channels of each edge convolution, of the features of a point, and the units of the dense
+#: layers, over the first edge convolution's 64.
 EDGES = (1, 1, 2, 4)
 FEATURES = 16
 DENSE = (8, 4)
@@ -23,14 +23,14 @@ class DGCNN(nnx.Module):
     """Four edge convolutions on graphs of nearest neighbours, pooling, two dense layers, a head.
 
     An edge convolution maps (x_j - x_i, x_i) of each point i and each of its 20 neighbours j (i is
-    one) and takes the largest value over the neighbours, which are found anew before each one,
-    among the features that it receives. The four outputs are mapped together to the features of a
-    point, of which the largest and the mean over all points reach the dense layers. Dropout, of
-    rate 0.5, is after each dense layer. The authors' activation is the leaky ReLU of slope 0.2.
+    one of them), and takes the largest value over the neighbours. Each convolution searches the
+    neighbours among its own input features. A dense map turns the four outputs into the features of
+    a point; their maximum and mean over all points are the input of the dense layers. Dropout of
+    rate 0.5 follows each dense layer. The authors' activation is the leaky ReLU of slope 0.2.
 
     Args:
-        sizes: (points, coordinates) of one cloud, the classes, and channels.
-        style: what follows each linear map but the last.
+        sizes: (points, coordinates) of a cloud, the number of classes, and the channels.
+        style: normalizers and activation after each linear map except the last.
         rngs: the random streams of the initial parameters and of the dropout.
 
     Source: Wang et al. 2019 (dynamic graph CNN for learning on point clouds), section 4.1; Ikami et
@@ -63,12 +63,12 @@ class DGCNN(nnx.Module):
 
 
 def nearest_neighbours(x: Points, count: int) -> Int[Array, "rows points count"]:
-    """Of each point, the ``count`` nearest ones of its cloud, itself first, by Euclidean distance.
+    """Returns each point's ``count`` nearest points, itself first, by Euclidean distance.
 
-    No derivative passes through the choice. Of clouds with fewer points it is all of them.
+    No gradient passes through the choice. Clouds with fewer points return all of them.
     """
     x = jax.lax.stop_gradient(x)
-    # Centred, the difference of squares loses fewer digits.
+    # The difference of squares loses fewer digits if points are centred.
     x = x - x.mean(1, keepdims=True)
     squares = jnp.square(x).sum(-1)
     closeness = 2 * x @ x.mT - squares[:, :, None] - squares[:, None, :]
@@ -76,7 +76,7 @@ def nearest_neighbours(x: Points, count: int) -> Int[Array, "rows points count"]
 
 
 def edge_features(x: Points, count: int) -> Float[Array, "rows points count both"]:
-    """(x_j - x_i, x_i) of each point i and each of its nearest neighbours j."""
+    """Returns (x_j - x_i, x_i) for each point i and each of its nearest neighbours j."""
     neighbours = jax.vmap(lambda cloud, index: cloud[index])(x, nearest_neighbours(x, count))
     centres = jnp.broadcast_to(x[:, :, None], neighbours.shape)
     return jnp.concatenate([neighbours - centres, centres], -1)

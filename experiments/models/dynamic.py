@@ -1,20 +1,20 @@
-"""Functions of each number, with learned parameters, in the place of layer normalization."""
+"""Elementwise functions with learned parameters, in place of layer normalization."""
 
 import jax.numpy as jnp
 from flax import nnx
 from jax.scipy.special import erf
 from jaxtyping import Array, Float
 
-#: The initial value of alpha; both papers'. The shift starts at 0.
+#: The initial value of alpha in both papers. The shift starts at 0.
 ALPHA = 0.5
 
 
 class DynamicTanh(nnx.Module):
-    """gamma tanh(alpha x) + beta, with one alpha and a gamma and beta for each unit.
+    """gamma tanh(alpha x) + beta, with one alpha, and gamma and beta per unit.
 
     Args:
         width: the number of units.
-        rngs: accepted as other layers do, and unused.
+        rngs: unused; other layers need it.
 
     Source: Zhu, Chen, He, LeCun and Liu 2025, "Transformers without normalization".
     """
@@ -31,11 +31,11 @@ class DynamicTanh(nnx.Module):
 
 
 class DynamicErf(nnx.Module):
-    """gamma erf(alpha x + s) + beta, with one alpha and s, and a gamma and beta for each unit.
+    """gamma erf(alpha x + s) + beta, with one alpha and s, and gamma and beta per unit.
 
     Args:
         width: the number of units.
-        rngs: accepted as other layers do, and unused.
+        rngs: unused; other layers need it.
 
     Source: Chen, Lu, Zhu, Sun and Liu 2025, "Stronger normalization-free transformers".
     """

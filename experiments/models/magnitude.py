@@ -1,4 +1,4 @@
-"""Sums that keep the magnitude of what they add: of two of mean square 1, one of mean square 1.
+"""Sums that preserve magnitude: two terms of mean square 1 make a sum of mean square 1.
 
 Karras et al. 2024, "Analyzing and improving the training dynamics of diffusion models".
 """
@@ -7,11 +7,11 @@ from jaxtyping import Array, Float
 
 Values = Float[Array, "..."]
 
-#: The weight of the branch; that of the stream is the rest of 1. The paper's, for residual blocks.
+#: The weight t of the branch, in the paper's residual blocks; the stream has the weight 1 - t.
 BALANCE = 0.3
 
 
 def preserving_sum(stream: Values, branch: Values, balance: float = BALANCE) -> Values:
-    """((1 - t) a + t b) / sqrt((1 - t)^2 + t^2), of uncorrelated a and b (Eq. 88)."""
-    rest = 1 - balance
-    return (rest * stream + balance * branch) / (rest**2 + balance**2) ** 0.5
+    """Returns ((1 - t) a + t b) / sqrt((1 - t)^2 + t^2), for uncorrelated a and b (Eq. 88)."""
+    weight = 1 - balance
+    return (weight * stream + balance * branch) / (weight**2 + balance**2) ** 0.5

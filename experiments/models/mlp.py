@@ -13,8 +13,8 @@ class MLP(nnx.Module):
     """``depth`` hidden layers of ``width`` units and a linear classifier; any input is flattened.
 
     Args:
-        sizes: of one input, the classes, and the hidden layers and their units.
-        style: what follows each linear map but the last.
+        sizes: the shape of an input, the number of classes, and the hidden layers and their units.
+        style: normalizers and activation after each linear map except the last.
         rngs: the random streams of the initial parameters.
     """
 

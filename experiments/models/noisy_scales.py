@@ -1,4 +1,4 @@
-"""Scale and bias with noise where batch normalization stood, before the branches of a network."""
+"""Layers of scale and bias with noise, in place of batch normalization before a branch."""
 
 import itertools
 from collections.abc import Callable
@@ -8,17 +8,17 @@ from flax import nnx
 from experiments.models.norms import MakeNorm
 from jaxnorm.nnx import ScaleAndBias
 
-#: Networks whose normalizers stand before a branch, and not after each kernel.
+#: Networks with a normalizer before each branch, not after each kernel.
 PRE_ACTIVATION = ("resnet18", "wrn28x10", "transformer", "transformer-unscaled")
 
 
 def noisy_scales(stddev: float, places: int | None = None) -> MakeNorm:
-    """A maker of layers with noise.
+    """Returns a maker of scale-and-bias layers with noise.
 
     Args:
-        stddev: sigma of every layer, or of the last one.
-        places: the number L of layers in the network, of which layer l has l / L of the noise;
-            None for the same everywhere. Layers are made in the order in which they run.
+        stddev: sigma of every layer, or of the last layer.
+        places: the number L of layers in the network, so that layer l has l / L of the noise; None
+            for the same noise everywhere. Layers are made in the order in which they run.
     """
     numbers = itertools.count(1)
 
@@ -30,7 +30,7 @@ def noisy_scales(stddev: float, places: int | None = None) -> MakeNorm:
 
 
 def count_places(network: Callable[[MakeNorm], nnx.Module]) -> int:
-    """How many normalizers a network makes."""
+    """Counts the normalizers that a network makes."""
     made: list[int] = []
 
     def make(width: int, rngs: nnx.Rngs) -> nnx.Module:

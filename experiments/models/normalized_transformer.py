@@ -1,9 +1,9 @@
-"""The decoder of nGPT: every token, at every depth, is a point of the unit sphere.
+"""The decoder of nGPT, whose tokens are points of the unit sphere at every depth.
 
 Loshchilov, Hsieh, Sun and Ginsburg 2024, "nGPT: normalized transformer with representation learning
-on the hypersphere". Their positions are rotary; here they are learned and added, as in the
-`Transformer` that it stands in the place of. The hidden layer of its gated mlp has 8/3 of the
-width, for as many parameters as one of four widths has without a gate.
+on the hypersphere". Their positions are rotary; here positions are learned and added, as in
+`Transformer`. The hidden layer of the gated mlp has 8/3 of the width, for as many parameters as an
+mlp of four widths without a gate.
 """
 
 import jax
@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Num
 from experiments.models.sizes import NetworkSizes
 from experiments.models.transformer import HEADS, Tokens, check_sizes, embedding
 
-#: The axis of each matrix along which the embedding runs, by the path of the matrix.
+#: The embedding axis of each matrix, by the path of the matrix.
 EMBEDDING_AXES: tuple[tuple[str, int], ...] = (
     (r"(embedding|positions)/embedding$", -1),
     (r"(query|key|value)/kernel$", -3),
@@ -24,23 +24,28 @@ EMBEDDING_AXES: tuple[tuple[str, int], ...] = (
 
 
 def unit(x: Float[Array, "*batch width"]) -> Float[Array, "*batch width"]:
-    """X / ||x||, and 0 of 0."""
+    """Returns x /
+
+    x
+
+    , and 0 for 0.
+    """
     squares = jnp.square(x).sum(-1, keepdims=True)
     return x * jax.lax.rsqrt(jnp.maximum(squares, jnp.finfo(x.dtype).tiny))
 
 
 def towards(x: Tokens, branch: Tokens, rates: Float[Array, "1 1 width"]) -> Tokens:
-    """Norm(x + |alpha| (Norm(branch) - x)), with one alpha for each unit (Eqs. 10 and 11)."""
+    """Returns Norm(x + |alpha| (Norm(branch) - x)), with one alpha per unit (Eqs. 10 and 11)."""
     return unit(x + jnp.abs(rates) * (unit(branch) - x))
 
 
 class LearnedScales(nnx.Module):
-    """Scales that are kept at another size than they are used at, which sets their learning rate.
+    """Scales that are stored at another size than they are used at, to set their learning rate.
 
     Args:
-        shape: of the scales.
-        initial: what they start at, as they are used.
-        kept: what they start at, as Adam sees them.
+        shape: the shape of the scales.
+        initial: the initial value in use.
+        kept: the initial value as stored, which Adam sees.
     """
 
     def __init__(self, shape: tuple[int, ...], initial: float = 1.0, kept: float = 1.0):
@@ -48,17 +53,17 @@ class LearnedScales(nnx.Module):
         self.factor = initial / kept
 
     def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
-        """As they are used, with leading axes of size 1 to meet those of ``x``."""
+        """Returns the scales in use, with leading axes of size 1 to match ``x``."""
         kept = self.kept[...]
         return kept.reshape((1,) * (x.ndim - kept.ndim) + kept.shape) * self.factor
 
 
 class NormalizedBlock(nnx.Module):
-    """A step towards what attention says, then one towards what the mlp says.
+    """A step towards the attention's output, then one towards the mlp's.
 
     Args:
         width: the units of a token.
-        rate: the initial learning rate of the stream: alpha.
+        rate: the initial alpha, the step size of the stream.
         rngs: the random streams of the initial parameters.
     """
 
@@ -85,10 +90,10 @@ class NormalizedBlock(nnx.Module):
         return towards(x, self.mlp(x), self.mlp_rates(x))
 
     def attention(self, x: Tokens, mask: Array) -> Tokens:
-        """Softmax of sqrt(d) q'k, with q and k on the sphere, times their scales (Eqs. 15, 16)."""
+        """Softmax of sqrt(d) q'k, with scaled q and k on the sphere (Eqs. 15, 16)."""
         query, key = unit(self.query(x)), unit(self.key(x))
         scale = self.scale_qk(query)
-        # The function divides by the root of the size of a head, which is to be multiplied by.
+        # nnx divides by sqrt(d), and the paper multiplies by it.
         size = query.shape[-1]
         query, key = size * scale * query, scale * key
         return self.out(nnx.dot_product_attention(query, key, self.value(x), mask=mask))
@@ -101,12 +106,12 @@ class NormalizedBlock(nnx.Module):
 
 
 class NormalizedTransformer(nnx.Module):
-    """Embedding and positions, blocks, and cosines with each token's vector, times learned scales.
+    """Embedding and positions, blocks, and scaled cosines with the vector of each token.
 
-    The initial alpha is 1 / depth, the order of the paper's 0.05 for 24 blocks.
+    The initial alpha is 1 / depth, of the order of the paper's 0.05 for 24 blocks.
 
     Args:
-        sizes: those of a `Transformer`.
+        sizes: the sizes of a `Transformer`.
         rngs: the random streams of the initial parameters.
     """
 

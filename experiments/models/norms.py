@@ -15,8 +15,8 @@ MakeNorm = Callable[..., nnx.Module]
 #: The groups of group normalization, as in the papers.
 GROUPS = 16
 
-#: The layers that take statistics of the batch, by the options of `jaxnorm.nnx.BatchNorm`. Of the
-#: mean-only kind the weights bring the scale.
+#: Options of `jaxnorm.nnx.BatchNorm` by the layer's name. The mean-only kind has no scale, because
+#: its weights have one.
 BATCH_NORMS: Mapping[str, Mapping[str, Any]] = {
     "bn": {},
     "sl": {"use_scale": False, "use_bias": False},
@@ -26,9 +26,10 @@ BATCH_NORMS: Mapping[str, Mapping[str, Any]] = {
 
 
 def group_norm(width: int, rngs: nnx.Rngs) -> nnx.Module:
-    """Group normalization in 16 groups, or as many of two units or more as divide the width.
+    """Makes group normalization in 16 groups, or fewer groups of at least two units.
 
-    A group of one unit of a dense layer would be normalized to zero.
+    The number of groups divides the width. A group of one unit of a dense layer would be normalized
+    to zero.
     """
     most = max(1, min(GROUPS, width // 2))
     groups = next(n for n in range(most, 0, -1) if width % n == 0)
@@ -36,14 +37,14 @@ def group_norm(width: int, rngs: nnx.Rngs) -> nnx.Module:
 
 
 def as_input(arrays: Any, **_: Any) -> Any:
-    """Arrays of the first one's type, the input's: layers of flax promote it otherwise."""
+    """Casts arrays to the type of the first, the input; flax's layers would promote the input."""
     return [x if x is None else x.astype(arrays[0].dtype) for x in arrays]
 
 
 NORMS: Mapping[str, MakeNorm] = {
-    # Running statistics forget a tenth a step, as is usual elsewhere.
+    # Running statistics forget a tenth per step, the usual value.
     **{name: partial(BatchNorm, momentum=0.9, **kind) for name, kind in BATCH_NORMS.items()},
-    # Over all of a sample's units, positions of an image included.
+    # Statistics over all units of a sample, positions of an image included.
     "ln": partial(nnx.GroupNorm, num_groups=1),
     "gn": group_norm,
     "rms": nnx.RMSNorm,
@@ -51,14 +52,14 @@ NORMS: Mapping[str, MakeNorm] = {
     "derf": DynamicErf,
     "pn": PopulationNorm,
     "standardized-rectifier": StandardizedRectifier,
-    # Flax's own, which a benchmark has beside ours.
+    # Flax's own layers, for a benchmark.
     "nnx.BatchNorm": partial(nnx.BatchNorm, promote_dtype=as_input),
     "nnx.LayerNorm": partial(nnx.LayerNorm, promote_dtype=as_input),
 }
 
 
 def maker(name: str | None, groups: int = 1) -> MakeNorm | None:
-    """The maker of a name, or None; batch statistics are taken of so many parts of the batch."""
+    """Returns the maker of a name, or None; batch statistics are taken in ``groups`` groups."""
     if name is None:
         return None
     return partial(NORMS[name], groups=groups) if name in BATCH_NORMS else NORMS[name]

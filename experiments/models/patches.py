@@ -1,4 +1,4 @@
-"""A transformer on patches of images: a decoder's blocks, where every token sees all others."""
+"""A transformer on patches of images, with a decoder's blocks and unmasked attention."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from experiments.models.sizes import Images, Logits, NetworkSizes
 from experiments.models.style import Style
 from experiments.models.transformer import blocks, check_heads, embedding, norm_of, normed
 
-#: The most patches along a side of an image, and the least pixels along a side of a patch.
+#: The most patches along an image's shorter side, and the least pixels along a patch's side.
 PATCHES, PIXELS = 8, 2
 
 
@@ -17,9 +17,9 @@ class PatchTransformer(nnx.Module):
     """Patches and positions, blocks, a normalizer, the mean of the tokens, a classifier.
 
     Args:
-        sizes: (height, width, channels) of an image; the number of classes; the blocks, and the
-            units of a token, a multiple of four.
-        style: of every block.
+        sizes: (height, width, channels) of an image; the number of classes; the number of blocks,
+            and the units of a token, a multiple of four.
+        style: normalizers and activation of every block.
         rngs: the random streams of the initial parameters.
     """
 
@@ -41,10 +41,10 @@ class PatchTransformer(nnx.Module):
 
 
 def patches(x: Images) -> Float[Array, "rows patches numbers"]:
-    """The pixels of each patch as one vector, patches from left to right and top to bottom.
+    """Returns the pixels of each patch as a vector, patches from left to right and top to bottom.
 
-    Patches are squares of 2 pixels a side, and larger in images of more than 16 pixels, which have
-    8 patches along their shorter side. Pixels beyond the last whole patch are left out.
+    Patches are squares with sides of 2 pixels, or larger in images of more than 16 pixels, which
+    have 8 patches along their shorter side. Pixels beyond the last whole patch are left out.
     """
     rows, height, width, channels = x.shape
     side = max(PIXELS, min(height, width) // PATCHES)

@@ -8,25 +8,25 @@ from experiments.models.sizes import Images
 
 
 def average_pool(x: Images) -> Images:
-    """The means of 2 x 2 windows; an odd last row or column is left out."""
+    """Averages 2 x 2 windows; an odd last row or column is left out."""
     window = (1, 2, 2, 1)
     # flax's avg_pool divides by an integer array, which strict dtype promotion does not allow.
     return jax.lax.reduce_window(x, 0.0, jax.lax.add, window, window, "VALID") / 4.0
 
 
 def max_pool(x: Images) -> Images:
-    """The largest of 2 x 2 windows; sides of one pixel are left as they are."""
+    """Takes the maximum of 2 x 2 windows; sides of one pixel are not pooled."""
     window = (1, min(2, x.shape[1]), min(2, x.shape[2]), 1)
     return jax.lax.reduce_window(x, -float("inf"), jax.lax.max, window, window, "VALID")
 
 
 def max_pool_3x3(x: Images) -> Images:
-    """The largest of 3 x 3 windows at every second position, one position of padding around."""
+    """Takes the maximum of 3 x 3 windows at every second position, with padding of one."""
     return _reduce_3x3(x, -float("inf"), jax.lax.max)
 
 
 def average_pool_3x3(x: Images) -> Images:
-    """The means of the same windows, of zeros around."""
+    """Averages 3 x 3 windows at every second position, with zero padding of one."""
     return _reduce_3x3(x, 0.0, jax.lax.add) / 9.0
 
 

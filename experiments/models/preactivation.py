@@ -9,14 +9,14 @@ from experiments.models.style import Nonlinearity, Style
 
 
 class Unit(nnx.Module):
-    """x + conv(act(conv(act(x)))); where the shape changes, the shortcut convolves act(x).
+    """x + conv(act(conv(act(x)))); if the shape changes, the shortcut convolves act(x).
 
-    Without a normalizer each convolution has a bias. Dropout, if any, is after the sum, where Luo
-    et al. 2019 put it, and not after each activation.
+    Without a normalizer each convolution has a bias. Dropout, if any, follows the sum, as in Luo et
+    al. 2019, not each activation.
     """
 
     def __init__(self, before: int, after: int, stride: int, style: Style, rngs: nnx.Rngs):
-        options = style.of_linear(rngs)
+        options = style.linear_options(rngs)
         inner = style._replace(dropout=0.0)
         self.first = Nonlinearity(before, inner, rngs)
         self.conv1 = nnx.Conv(before, after, (3, 3), stride, **options)
@@ -37,13 +37,13 @@ class Unit(nnx.Module):
 class PreActivationNetwork(nnx.Module):
     """A convolution, stages of pre-activation units, pooling, a classifier.
 
-    Each stage but the first halves the sides.
+    Each stage except the first halves the sides.
 
     Args:
-        sizes: of one image, and the classes.
+        sizes: the shape of an image, and the number of classes.
         widths: the channels of the first convolution and of each stage.
-        units: the units of a stage.
-        style: what stands before each convolution but the first.
+        units: the number of units per stage.
+        style: normalizers and activation before each convolution except the first.
         rngs: the random streams of the initial parameters.
 
     Source: He et al. 2016 (identity mappings).
@@ -53,7 +53,7 @@ class PreActivationNetwork(nnx.Module):
         self, sizes: NetworkSizes, widths: Sequence[int], units: int, style: Style, rngs: nnx.Rngs
     ):
         stem, *stages = widths
-        options = style.of_linear(rngs)
+        options = style.linear_options(rngs)
         self.stem = nnx.Conv(sizes.shape[-1], stem, (3, 3), **options)
         before, blocks = stem, []
         for stage, width in enumerate(stages):
@@ -73,11 +73,11 @@ class PreActivationNetwork(nnx.Module):
 
 
 def resnet18(sizes: NetworkSizes, style: Style, rngs: nnx.Rngs) -> PreActivationNetwork:
-    """Four stages of two units, of 1, 2, 4 and 8 times ``channels`` channels (the papers: 64).
+    """Makes four stages of two units, of 1, 2, 4 and 8 times ``channels`` channels (papers: 64).
 
     Args:
-        sizes: of one image, the classes, and the channels of the first stage.
-        style: what stands before each convolution but the first.
+        sizes: the shape of an image, the number of classes, and the channels of the first stage.
+        style: normalizers and activation before each convolution except the first.
         rngs: the random streams of the initial parameters.
 
     Source: He et al. 2016 (identity mappings); Kutsuna 2019, section 6.2.
@@ -86,16 +86,16 @@ def resnet18(sizes: NetworkSizes, style: Style, rngs: nnx.Rngs) -> PreActivation
     return PreActivationNetwork(sizes, widths, 2, style, rngs)
 
 
-#: How much wider than the first convolution the first stage is.
+#: The width of the first stage over that of the first convolution.
 WIDENING = 10
 
 
 def wrn28x10(sizes: NetworkSizes, style: Style, rngs: nnx.Rngs) -> PreActivationNetwork:
-    """Three stages of four units of 160, 320 and 640 channels, after a convolution to 16.
+    """Makes three stages of four units of 160, 320 and 640 channels, after a convolution to 16.
 
     Args:
-        sizes: of one image, the classes, and channels.
-        style: what stands before each convolution but the first.
+        sizes: the shape of an image, the number of classes, and the channels.
+        style: normalizers and activation before each convolution except the first.
         rngs: the random streams of the initial parameters.
 
     Source: Zagoruyko and Komodakis 2016, table 1; Ikami et al. 2021, section 4.1.

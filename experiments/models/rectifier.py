@@ -1,4 +1,4 @@
-"""A rectifier whose output is standardized whatever its bias has become."""
+"""A rectifier whose output stays standardized while its bias is learned."""
 
 from typing import Any
 
@@ -15,14 +15,13 @@ Values = Float[Array, "..."]
 class StandardizedRectifier(nnx.Module):
     """gain (relu(x + bias) - mean) / std, with the moments of relu(N(bias, 1)) for each unit.
 
-    Of inputs that are standard normal, as a unit-norm kernel makes them of uncorrelated standard
-    ones, the output has mean 0 and standard deviation ``gain``: exactly, while biases are learned,
-    which the constants of the paper (those of bias 0) are not. The scale comes after, since before
-    the rectifier it would cancel.
+    For standard normal inputs, which a unit-norm kernel makes of uncorrelated standard ones, the
+    output has mean 0 and standard deviation ``gain`` exactly, for any bias; the paper's constants
+    hold for bias 0. The scale follows the rectifier, because before it it would cancel.
 
     Args:
         width: the number of units.
-        rngs: accepted as other layers do, and unused.
+        rngs: unused; other layers need it.
     """
 
     def __init__(self, width: int, rngs: nnx.Rngs | None = None):

@@ -1,4 +1,4 @@
-"""Residual networks that are activated after the sum, as the original ones, and their unit."""
+"""Residual networks with the activation after the sum, as in the original paper."""
 
 from collections.abc import Sequence
 
@@ -14,17 +14,17 @@ Layers = Sequence[tuple[int, int, int]]
 
 
 class Residual(nnx.Module):
-    """act(branch(x) + shortcut(x)): the branch a few convolutions, the last not activated.
+    """act(branch(x) + shortcut(x)), with a branch of convolutions, the last without activation.
 
-    Where the shape changes, the shortcut takes every ``stride``-th position, and either projects it
-    by a normalized 1 x 1 convolution or has zeros for the channels to come. Dropout, if any, is
-    after the sum, as in `Unit`.
+    If the shape changes, the shortcut takes every ``stride``-th position, and either projects it by
+    a normalized 1 x 1 convolution or pads the new channels with zeros. Dropout, if any, follows the
+    sum.
 
     Args:
         before: the channels of the input.
         layers: the convolutions of the branch.
-        project: whether the shortcut projects (options B and A of the paper).
-        style: how the convolutions and the sum are normalized and activated.
+        project: if True, the shortcut projects (option B of the paper; otherwise A).
+        style: normalizers and activation of the convolutions and the sum.
         rngs: the random streams of the initial parameters.
 
     Source: He et al. 2016 (deep residual learning), sections 3.3 and 4.
@@ -62,19 +62,19 @@ class Residual(nnx.Module):
 
 
 class ResNet110(nnx.Module):
-    """A convolution, 54 residual units of two in three stages, pooling, a classifier.
+    """A convolution, 54 residual units of two convolutions in three stages, pooling, a classifier.
 
-    The stages have 16, 32 and 64 channels, and the shortcuts no parameters.
+    The stages have 16, 32 and 64 channels. Shortcuts have no parameters.
 
     Args:
-        sizes: of one image, the classes, and channels.
-        style: how each convolution and each sum is normalized and activated.
+        sizes: the shape of an image, the number of classes, and the channels.
+        style: normalizers and activation of each convolution and each sum.
         rngs: the random streams of the initial parameters.
 
     Source: He et al. 2016 (deep residual learning), section 4.2; Ikami et al. 2021, section 4.1.
     """
 
-    #: The units of each of the three stages.
+    #: The number of units in each of the three stages.
     UNITS = 18
 
     def __init__(self, sizes: NetworkSizes, style: Style, rngs: nnx.Rngs):
@@ -105,16 +105,16 @@ class ResNet50(nnx.Module):
     Ikami et al. follow (Gross and Wilber 2016); it does not change the number of parameters.
 
     Args:
-        sizes: of one image, the classes, and the channels of the first convolution.
-        style: how each convolution and each sum is normalized and activated.
+        sizes: the shape of an image, the number of classes, and the first convolution's channels.
+        style: normalizers and activation of each convolution and each sum.
         rngs: the random streams of the initial parameters.
 
     Source: He et al. 2016 (deep residual learning), table 1; Ikami et al. 2021, section 4.3.
     """
 
-    #: The units of each stage.
+    #: The number of units in each stage.
     STAGES = (3, 4, 6, 3)
-    #: The channels of a unit's output, in multiples of its 3 x 3 convolution's.
+    #: The channels of a unit's output over those of its 3 x 3 convolution.
     EXPANSION = 4
 
     def __init__(self, sizes: NetworkSizes, style: Style, rngs: nnx.Rngs):

@@ -1,24 +1,24 @@
-"""What the shapes of a network follow from."""
+"""The sizes that determine the shapes of a network."""
 
 from typing import NamedTuple
 
 from jaxtyping import Array, Float
 
-#: (rows, height, width, channels), which need not be those of another array of the same call.
+#: (rows, height, width, channels), where only rows are bound to other arrays of a call.
 Images = Float[Array, "rows _ _ _"]
 Logits = Float[Array, "rows classes"]
 
 
 class NetworkSizes(NamedTuple):
-    """What every network is told of its shapes; it reads what it has use for.
+    """Sizes of a network; each network uses some of them.
 
     Attributes:
-        shape: of one input; of an image (height, width, channels).
+        shape: the shape of an input; (height, width, channels) of an image.
         num_classes: the number of outputs.
-        depth: the hidden layers of an mlp, the blocks of a transformer.
-        width: the units of each of them.
-        channels: what the widths of a convolutional network are in proportion to; 64 makes those
-            of the papers.
+        depth: the number of hidden layers of an mlp, or of blocks of a transformer.
+        width: the units of each hidden layer, or of a token.
+        channels: a number that the widths of a convolutional network are proportional to; 64 gives
+            those of the papers.
     """
 
     shape: tuple[int, ...]

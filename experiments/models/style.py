@@ -1,4 +1,4 @@
-"""What stands between two linear maps of a network, the same everywhere in it."""
+"""Normalizers, activation and dropout between two linear maps of a network."""
 
 import functools
 import itertools
@@ -30,23 +30,22 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "identity": lambda x: x,
 }
 
-#: What a dropped unit is set to: the limit of the SELU at minus infinity.
+#: The value of a dropped unit: the limit of SELU at minus infinity.
 SATURATED = -1.7580993408473766
 
 
 class Style(NamedTuple):
-    """How every layer of a network is normalized and activated.
+    """Normalizers, activation and dropout of every layer of a network.
 
     Attributes:
         norm: a maker of the normalizer before each activation, or None.
         activation: the nonlinearity.
         post_norm: a maker of the normalizer after each activation, or None.
-        dropout: the rate at which each output is dropped in training.
-        alpha_dropout: likewise, by `AlphaDropout`.
-        head_dropout: the rate at which what the classifier of a fully connected network is given
-            is dropped in training.
-        norm_at: the one layer, counted from 1, that `at` leaves its normalizers; 0 for all.
-        preserve_magnitude: whether a residual branch is added so that mean squares stay.
+        dropout: the rate of dropout after each layer.
+        alpha_dropout: the rate of `AlphaDropout` after each layer.
+        head_dropout: the rate of dropout before the classifier of a fully connected network.
+        norm_at: the only layer with normalizers, counted from 1, in `at`; 0 for all layers.
+        preserve_magnitude: if True, sums of residual branches keep mean squares.
     """
 
     norm: MakeNorm | None = None
@@ -59,38 +58,38 @@ class Style(NamedTuple):
     preserve_magnitude: bool = False
 
     def add(self, stream: Values, branch: Values) -> Values:
-        """A residual stream with the output of a branch."""
+        """Adds the output of a branch to a residual stream."""
         return preserving_sum(stream, branch) if self.preserve_magnitude else stream + branch
 
     def at(self, layer: int) -> "Style":
-        """The style of one layer, counted from 1."""
+        """Returns the style of one layer, counted from 1."""
         return self if self.norm_at in (0, layer) else self._replace(norm=None, post_norm=None)
 
     @property
     def use_bias(self) -> bool:
-        """Whether linear maps have a bias: a normalizer would bring its own."""
+        """True if linear maps have a bias; a normalizer brings its own."""
         return self.norm is None
 
     @property
     def kernel_init(self) -> nnx.Initializer:
-        """Glorot and Bengio's weights for saturating activations, else He et al.'s.
+        """Glorot and Bengio's initializer for saturating activations, otherwise He et al.'s.
 
-        SELU keeps the variance of its inputs with LeCun's, and not with twice theirs.
+        SELU keeps the variance of its inputs with LeCun's.
         """
         if self.activation is jax.nn.selu:
             return nnx.initializers.lecun_normal()
         saturating = self.activation in (jax.nn.sigmoid, jax.nn.tanh)
         return nnx.initializers.glorot_normal() if saturating else nnx.initializers.he_normal()
 
-    def of_linear(self, rngs: nnx.Rngs) -> dict[str, Any]:
-        """The options of a linear map before a normalizer."""
+    def linear_options(self, rngs: nnx.Rngs) -> dict[str, Any]:
+        """Returns the options of a linear map before a normalizer."""
         return {"use_bias": self.use_bias, "kernel_init": self.kernel_init, "rngs": rngs}
 
 
 class AlphaDropout(nnx.Module):
-    """a (x or alpha') + b in training, a unit being alpha' with probability ``rate``; else x.
+    """a (x or alpha') + b in training, alpha' with probability ``rate``; x in evaluation.
 
-    With q = 1 - rate, a = (q + alpha'^2 q (1 - q))^(-1/2) and b = -a (1 - q) alpha', an input of
+    For q = 1 - rate, a = (q + alpha'^2 q (1 - q))^(-1/2) and b = -a (1 - q) alpha', an input of
     mean 0 and variance 1 has an output of mean 0 and variance 1.
 
     Args:
@@ -114,11 +113,11 @@ class AlphaDropout(nnx.Module):
 
 
 class Nonlinearity(nnx.Module):
-    """``dropout(post_norm(activation(norm(x))))``, of what there is of it.
+    """``dropout(post_norm(activation(norm(x))))``, without the layers that the style lacks.
 
     Args:
         width: the number of units.
-        style: what there is of it.
+        style: normalizers, activation and dropout.
         rngs: the random streams of parameters and of the dropout.
     """
 
@@ -143,7 +142,7 @@ class Block(Nonlinearity):
     Args:
         linear: the linear map.
         width: the number of units.
-        style: what follows.
+        style: normalizers, activation and dropout.
         rngs: the random streams.
     """
 
@@ -156,12 +155,12 @@ class Block(Nonlinearity):
 
 
 def dense_block(inputs: int, width: int, style: Style, rngs: nnx.Rngs) -> Block:
-    """A fully connected block."""
-    return Block(nnx.Linear(inputs, width, **style.of_linear(rngs)), width, style, rngs)
+    """Makes a fully connected block."""
+    return Block(nnx.Linear(inputs, width, **style.linear_options(rngs)), width, style, rngs)
 
 
 def dense_blocks(widths: Sequence[int], style: Style, rngs: nnx.Rngs) -> list[Block]:
-    """Blocks of dense maps, each from a width to the next."""
+    """Makes fully connected blocks, each from a width to the next."""
     return [dense_block(*pair, style, rngs) for pair in itertools.pairwise(widths)]
 
 
@@ -174,8 +173,8 @@ def conv_block(
     padding: int | None = None,
     stride: int = 1,
 ) -> Block:
-    """A block of a ``size`` x ``size`` convolution; zero padding keeps the sides by default."""
+    """Makes a block of a ``size`` x ``size`` convolution; zero padding keeps sides by default."""
     around: str | int = "SAME" if padding is None else padding
-    options = style.of_linear(rngs)
+    options = style.linear_options(rngs)
     linear = nnx.Conv(inputs, width, (size, size), stride, padding=around, **options)
     return Block(linear, width, style, rngs)

@@ -1,4 +1,4 @@
-"""A decoder-only transformer: at every position, the next character from those before it."""
+"""A decoder-only transformer, which predicts each character from those before it."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ from experiments.models.norms import MakeNorm
 from experiments.models.sizes import NetworkSizes
 from experiments.models.style import Style
 
-#: The heads of each attention.
+#: The number of attention heads.
 HEADS = 4
 
 Tokens = Float[Array, "rows length width"]
 
 
 class Tokenwise(nnx.Module):
-    """A normalizer of each token on its own: others would let a token see those after it."""
+    """A normalizer of each token alone, so that no token depends on later ones."""
 
     def __init__(self, norm: nnx.Module):
         self.norm = norm
@@ -57,15 +57,15 @@ class TransformerBlock(nnx.Module):
 class Transformer(nnx.Module):
     """Embedding and positions, blocks, a normalizer, a classifier of the next token.
 
-    With any normalizer, or none, the factors of the branches start at one over the root of their
-    number, so that all branches together add about as much variance as there is.
+    The factors of the branches start at one over the root of their number, so that all branches
+    together add about as much variance as the stream has.
 
     Args:
-        sizes: (length,) of one sequence; the number of tokens; the blocks, and the units of a
-            token, a multiple of four.
-        style: of every block.
+        sizes: (length,) of a sequence; the number of tokens; the number of blocks, and the units of
+            a token, a multiple of four.
+        style: normalizers and activation of every block.
         rngs: the random streams of the initial parameters.
-        factor: the initial value of the branches' factors, instead of that one.
+        factor: another initial value of the branches' factors.
     """
 
     def __init__(
@@ -91,24 +91,24 @@ class Transformer(nnx.Module):
 def blocks(
     sizes: NetworkSizes, style: Style, rngs: nnx.Rngs, factor: float | None = None
 ) -> list[TransformerBlock]:
-    """The blocks of a network, whose branches start as quiet as `Transformer` says."""
+    """Makes the blocks of a network, with the initial factors of `Transformer`."""
     quiet = 1.0 if style.preserve_magnitude else (2 * sizes.depth) ** -0.5
     start = quiet if factor is None else factor
     return [TransformerBlock(sizes.width, style, start, rngs) for _ in range(sizes.depth)]
 
 
 def embedding(count: int, width: int, rngs: nnx.Rngs) -> nnx.Embed:
-    """A vector for each number, in the type that the weights have when it is looked up.
+    """Makes an embedding whose vectors have the type of the weights at the time of the lookup.
 
-    Flax's own keeps the type that it was made with, and so would all activations after it.
+    Flax's default keeps the type of its creation, and so would all later activations.
     """
-    made = nnx.Embed(count, width, rngs=rngs)
-    made.dtype = None
-    return made
+    layer = nnx.Embed(count, width, rngs=rngs)
+    layer.dtype = None
+    return layer
 
 
 def check_sizes(sizes: NetworkSizes) -> None:
-    """Raises UserError for what are no tokens, and for a width that the heads do not divide."""
+    """Raises UserError for inputs that are not tokens, or a width that the heads do not divide."""
     if len(sizes.shape) != 1:
         raise UserError(
             f"transformer got rows of shape {sizes.shape}; wanted sequences of tokens: take "
@@ -124,7 +124,7 @@ def check_heads(model: str, sizes: NetworkSizes) -> None:
 
 
 def norm_of(make: MakeNorm | None, width: int, rngs: nnx.Rngs) -> nnx.Module | None:
-    """The normalizer of tokens of ``width`` units, if there is one."""
+    """Makes the normalizer of tokens of ``width`` units, or None."""
     if make is None:
         return None
     norm = make(width, rngs=rngs)
@@ -132,5 +132,5 @@ def norm_of(make: MakeNorm | None, width: int, rngs: nnx.Rngs) -> nnx.Module | N
 
 
 def normed(norm: nnx.Module | None, x: Tokens) -> Tokens:
-    """Normalized tokens, or the tokens as they are."""
+    """Normalizes tokens, if there is a normalizer."""
     return x if norm is None else norm(x)

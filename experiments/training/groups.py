@@ -45,7 +45,7 @@ def batch_groups(method: Method, config: Config, placement: Placement) -> Groups
     _check_divisible(config.batch_size, config.accumulate * math.lcm(devices, groups))
     rows = config.batch_size // config.accumulate
     apart = groups if groups > 1 else devices
-    if needed := method.rows_of_a_group:
+    if needed := method.rows_per_group:
         if placement.axis_name is None and groups == 1:
             apart = _parts_of_devices(devices, rows // needed)
         _check_rows(method, rows // apart)
@@ -82,9 +82,9 @@ def _check_divisible(batch_size: int, unit: int) -> None:
 
 
 def _check_rows(method: Method, rows: int) -> None:
-    if rows < method.rows_of_a_group:
+    if rows < method.rows_per_group:
         raise UserError(
-            f"{method.name} ({method.summary}) reads {method.rows_of_a_group} rows of each part of "
+            f"{method.name} ({method.summary}) reads {method.rows_per_group} rows of each part of "
             f"the batch, and a part (a device's, or a ghost group) has {rows}; take a larger "
             "--batch-size or a smaller --sample-size."
         )

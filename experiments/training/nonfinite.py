@@ -80,7 +80,7 @@ def first_nonfinite(method: Method, context: Context, state: TrainState, batch: 
 
         weights = method.weights(state.params, state.method_state)
         forward = method.forward(network, state.params, state.method_state, batch.keys, context)
-        return [jnp.isfinite(layer).all() for layer in forward(weights, batch.X).seen]
+        return [jnp.isfinite(layer).all() for layer in forward(weights, batch.X).extra]
 
     flags = jax.device_get(jax.jit(finite_layers)(state, batch))
     for path, finite in zip(paths, flags, strict=True):

@@ -91,7 +91,7 @@ def check_private(method: Method, context: Context, config: Config, placement: P
     parts = method.parts
     if jax.tree.leaves(context.functional.state):
         why = "its network keeps statistics, or draws, beside its parameters"
-    elif any(part.rows_of_a_group or part.refresh_every for part in parts):
+    elif any(part.rows_per_group or part.refresh_every for part in parts):
         why = "it depends on several rows at once"
     elif method.get(Initialized) is not None:
         why = "its initialization is fitted to training rows"
