@@ -1,4 +1,6 @@
-"""The smoke preset of every item of the papers; by name only, since all take minutes.
+"""The smoke preset of every item of the papers, run by name only because all take minutes.
+
+python -m pytest -n auto --dist load tests/experiments/paper_items.py
 
 python -m pytest -n auto --dist load tests/experiments/paper_items.py
 """
@@ -12,7 +14,7 @@ from experiments.papers.registry import ITEMS
 
 @pytest.mark.parametrize("name", ITEMS)
 def test_the_smoke_preset_runs_and_writes_its_files(name, tmp_path, capsys):
-    """From the command line, under JAX's own settings."""
+    """Runs the command line, under JAX's default settings."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         assert main(["paper", name, "--preset", "smoke", "--out", str(tmp_path)]) == 0
     for file in ("report.md", "results.csv"):

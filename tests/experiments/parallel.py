@@ -1,4 +1,4 @@
-"""Toy methods on any placement, the same batches for all, and the comparison of parameters."""
+"""Toy methods on any placement, with the same batches for all, and a comparison of parameters."""
 
 import functools
 import inspect
@@ -31,31 +31,31 @@ def placement(entry: str, devices: int, mesh: str = "") -> Placement:
 
 
 def trainer(name: str, where: Placement, groups: int = 1, **settings) -> Trainer:
-    """A method on two layers of eight units, trained by SGD."""
+    """Makes the trainer of a method on two layers of eight units, trained by SGD."""
     return trainer_of(METHODS[name].adjusted(Overrides(sample_size=2)), where, groups, **settings)
 
 
 def trainer_of(method: Method, where: Placement, groups: int = 1, **settings) -> Trainer:
-    """The same of a method."""
+    """Makes the trainer of a method by name."""
     settings = {"batch_size": BATCH, "epochs": 2, **settings}
     config = Config(depth=2, width=8, ghost_groups=groups, **settings)
     return make_trainer(method, config, DATA, where)
 
 
 def batches():
-    """Random rows and their labels, (steps, batch, ...)."""
+    """Draws random rows and their labels, (steps, batch, ...)."""
     rows = np.random.default_rng(0).integers(0, len(DATA.X_train), (STEPS, BATCH))
     return DATA.X_train[rows], DATA.y_train[rows]
 
 
 def with_keys(X, y) -> Batch:
-    """The batch of some rows; whose keys they get does not matter, but that they are the same."""
+    """Makes a batch of rows with fixed keys."""
     return Batch(X, y, jax.random.split(jax.random.key(5), len(y)))
 
 
 @functools.cache
 def start(names: tuple[str, ...]):
-    """The initial states as one device has them, by method, all of one compiled function."""
+    """Returns the initial states on one device, by method, from one compiled function."""
     one = placement("jit", 1)
     inits = {name: inspect.unwrap(trainer(name, one).init) for name in names}
     every = quick_jit(lambda *given: {name: init(*given) for name, init in inits.items()})
@@ -63,7 +63,7 @@ def start(names: tuple[str, ...]):
 
 
 def train(where: Placement, names: tuple[str, ...] = NAMES, groups: int = GROUPS):
-    """The states that the steps lead to, by method; each process feeds the rows of its own."""
+    """Returns the states after the steps, by method; each process feeds its own rows."""
     steps = {name: trainer(name, where, groups).step for name in names}
 
     def step_all(states, rows):
@@ -79,17 +79,17 @@ def train(where: Placement, names: tuple[str, ...] = NAMES, groups: int = GROUPS
 
 @functools.cache
 def on_one_device():
-    """What every other way must lead to."""
+    """Returns the reference states, trained on one device."""
     return train(placement("jit", 1))
 
 
 def put(where: Placement, state):
-    """A state of one device, which every process has, where it belongs."""
+    """Places a state of one device, which every process has, on the devices."""
     return state if where.mesh is None else jax.device_put(state, where.state_shardings(state))
 
 
 def assert_same(got, wanted, rtol=2e-5, atol=2e-6):
-    """Equal to float32 rounding: three steps of sums over 32 rows in another order."""
+    """Asserts equality to float32 rounding: three steps of sums over 32 rows in another order."""
     for (path, a), b in zip(jax.tree.leaves_with_path(got), jax.tree.leaves(wanted), strict=True):
         if jax.numpy.issubdtype(b.dtype, jax.dtypes.prng_key):
             a, b = jax.random.key_data(a), jax.random.key_data(b)

@@ -11,7 +11,7 @@ Records = Iterator[tuple[str, dict[str, Any]]]
 
 
 def write_records(folder: Path, out: Path) -> None:
-    """Writes the files of such a folder, byte by byte, as a TensorFlow dataset into ``out``."""
+    """Writes the pictures of a folder, byte by byte, as a TensorFlow dataset into ``out``."""
     tfds = importlib.import_module("tensorflow_datasets")
     files = {part: picture_files(folder / part) for part in PARTS}
     classes = sorted({path.parent.name for path in files[PARTS[0]]})
@@ -26,7 +26,7 @@ def _builder(tfds: Any, files: Mapping[str, Sequence[Path]], classes: Sequence[s
 
     # Not registered: a name may be that of one class only.
     class Pictures(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg, misc]
-        """The pictures as they are."""
+        """A builder of the pictures without changes."""
 
         VERSION = tfds.core.Version("1.0.0")
 

@@ -1,4 +1,4 @@
-"""The annotations of `experiments` are executed: what they do not describe is an error."""
+"""Execution of the annotations of `experiments`: a value of another type is an error."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,4 @@
-"""The augmentations against restatements, row by row, in NumPy, and what their draws are."""
+"""The augmentations against NumPy, row by row, and the distributions of their draws."""
 
 import jax
 import jax.numpy as jnp
@@ -88,7 +88,7 @@ def test_cutout(side, size, hole):
 
 
 def test_resized_crops_are_those_of_pillow():
-    """Its bilinear resizing of a box is antialiased too; the borders take in what is outside."""
+    """Pillow's bilinear resizing of a box is antialiased too; borders use pixels outside of it."""
     images = np.random.default_rng(0).normal(size=(3, 8, 12, 1)).astype(np.float32)
     corners = np.array([[0, 0], [2.5, 1.25], [4, 3]], np.float32)
     sizes = np.array([[8, 12], [5, 10], [2, 3]], np.float32)

@@ -1,4 +1,4 @@
-"""The sizes of layers behind standardized activations and rectifiers, against chains in NumPy."""
+"""The sizes of layers after standardized activations and rectifiers, against chains in NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -33,13 +33,13 @@ def test_the_chain_is_that_of_numpy_with_weights_of_its_own(centered):
 
 
 def test_what_is_linear_propagates_exactly():
-    """Of orthogonal rows nothing is lost: the identity keeps the mean square."""
+    """The identity on orthogonal rows keeps the mean square."""
     found = propagated_chain(jax.random.key(0), lambda x: x, 3, 64, 4000, centered=False)
     np.testing.assert_allclose(found.deviation, jnp.ones(3), rtol=0.1)
 
 
 def test_the_radius_is_that_of_the_rectifiers_moments():
-    """By quadrature in float64, not by the closed form."""
+    """The reference is a quadrature in float64, not the closed form."""
     z = np.linspace(-12, 12, 200_001)
     density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi) * (z[1] - z[0])
     positive = np.maximum(z, 0)
@@ -50,7 +50,7 @@ def test_the_radius_is_that_of_the_rectifiers_moments():
 
 @pytest.mark.slow
 def test_weights_by_hand_give_the_same_moments():
-    """The chain in NumPy, float64, with weights of its own."""
+    """The reference is a chain in NumPy, float64, with its own weights."""
     random = np.random.default_rng(0)
     for radius, centered, forward, _ in CASES.values():
         z, moments = random.normal(size=(64, 400)), []

@@ -1,4 +1,4 @@
-"""Checkpoints: what is saved comes back, on other devices too, and what is wrong is said."""
+"""Checkpoints: restored states, restores on other devices, and errors."""
 
 import re
 import shutil
@@ -27,7 +27,7 @@ from tests.experiments.toy import after_an_epoch, save_toy, toy_trainer
 
 @pytest.fixture(scope="module")
 def state():
-    """A state with nodes, noise, and a random key as dropout keeps one."""
+    """Makes a state with nodes, noise, and a random key like that of dropout."""
     state = after_an_epoch(toy_trainer("cwo-step"))
     return state._replace(model_state={"dropout": {"key": jax.random.key(3)}})
 
@@ -60,7 +60,7 @@ def test_what_is_saved_is_the_state_before_its_memory_is_reused(tmp_path):
 
 
 def sharded(state, devices):
-    """The state with the units of each kernel spread over so many devices, and the rest on all."""
+    """Shards the units of each kernel over so many devices, and replicates other leaves."""
     mesh = Mesh(jax.devices()[:devices], "model")
 
     def place(leaf):
@@ -95,7 +95,7 @@ def test_saved_on_eight_devices_and_restored_on_fewer(state, saved_on_eight, dev
 
 
 def test_numbers_that_changed_on_disk_are_named(tmp_path):
-    """One bit of an array's own bytes: what reads it sees nothing."""
+    """One flipped bit of an array's bytes is not noticed by Orbax."""
     noise = np.random.default_rng(0).normal(size=(64, 64))
     state = {"noise": jnp.asarray(noise, jnp.float32), "flags": jnp.array([True, False])}
     with Checkpoints(str(tmp_path / "whole")) as checkpoints:
@@ -166,7 +166,7 @@ def test_results_are_no_checkpoint(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_batch_goes_on_in_as_many_groups(tmp_path, capsys):
-    """Of batch normalization under shard_map, which sees the rows of a device."""
+    """Batch normalization under shard_map uses the rows of each device."""
     command = ["train", "--dataset", save_toy(tmp_path), "--method", "bn", "--depth", "1"]
     command += ["--width", "4", "--batch-size", "16", "--epochs", "1", "--out", str(tmp_path)]
     command += ["--checkpoint-dir", str(tmp_path / "checkpoints"), "--quiet"]
@@ -187,7 +187,7 @@ def test_runs_of_a_comparison_are_kept_in_as_many_groups():
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The command line of a run of three epochs that has been done, and its folder."""
+    """Returns the command line of a finished run of three epochs, and its folder."""
     folder = tmp_path_factory.mktemp("trained")
     command = ["train", "--dataset", save_toy(folder), "--method", "none", "--depth", "1"]
     command += ["--width", "4", "--batch-size", "16", "--epochs", "3", "--out", str(folder / "out")]
@@ -197,7 +197,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def again(trained, tmp_path, capsys):
-    """Runs that command with more flags on a copy of its checkpoints; its status and stderr."""
+    """Runs that command with more flags on a copy of its checkpoints; returns status and stderr."""
     command, folder = trained
     shutil.copytree(folder / "checkpoints", tmp_path / "checkpoints")
 

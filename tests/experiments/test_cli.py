@@ -238,7 +238,7 @@ def test_no_line_of_the_help_ends_before_the_next_word_is_due(command, capsys):
 
 @pytest.mark.parametrize("arguments", AT_ONCE)
 def test_help_and_slips_need_no_jax(arguments):
-    """Nor anything else that takes seconds to import."""
+    """They import nothing else that takes seconds either."""
     program = f"import sys; from experiments.cli import main; sys.exit(main({arguments.split()}))"
     ended = f"try:\n    {program}\nfinally:\n    print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", ended], capture_output=True, text=True)

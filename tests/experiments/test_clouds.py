@@ -1,4 +1,4 @@
-"""Clouds of points: of meshes, and in HDF5 files, in the order of the lists, and cut."""
+"""Clouds of points from meshes and HDF5 files: their order, and the number of points."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def test_points_are_uniform_by_area() -> None:
 
 
 def test_up_is_the_second_coordinate() -> None:
-    """A rotation, not a reflection, that takes z to y."""
+    """The rotation, not a reflection, takes z to y."""
     turned = upright(np.eye(3))
     np.testing.assert_array_equal(turned[2], [0, 1, 0])
     assert np.linalg.det(turned) == 1
@@ -89,7 +89,7 @@ LABELS = {"train0": [1, 0], "train1": [2, 2, 0], "test0": [0, 2]}
 
 
 def write(folder: Path) -> Path:
-    """As ModelNet40 comes; the lists name the files from a folder further up."""
+    """Writes files like ModelNet40's, whose lists name the files from a folder further up."""
     folder.mkdir()
     for name, clouds in CLOUDS.items():
         with h5py.File(folder / f"ply_data_{name}.h5", "w") as file:

@@ -1,4 +1,4 @@
-"""Two nodes of a Ray cluster, one of which dies: the rows are those of one process."""
+"""A Ray cluster of two nodes, one of which dies: the rows equal those of one process."""
 
 import functools
 import sys
@@ -19,7 +19,7 @@ LONG = PROTOCOL.changed(epochs=8)
 
 
 class Noted:
-    """A training that notes from which epoch it begins, and on which node; each epoch takes long.
+    """A slow training that records the epoch and the node at which it begins.
 
     What it is asked, it answers as the keeper that it was given does.
     """
@@ -56,7 +56,7 @@ class Noted:
 
 
 def notes(place):
-    """(spec, node, epoch), in the order of what happened."""
+    """Returns (spec, node, epoch) in order of time."""
     path = place / "notes"
     lines = path.read_text().splitlines() if path.exists() else []
     return [(name, node, int(epoch)) for name, node, epoch in (line.split(";") for line in lines)]

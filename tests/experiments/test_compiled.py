@@ -1,4 +1,4 @@
-"""What is read off compiled programs, and the command that has them made."""
+"""Costs read off compiled programs, and the command that compiles them."""
 
 import math
 import re
@@ -30,7 +30,7 @@ FOUND = Measurement(819, 197.0, 3, 2, 1, 40, 50, 1.5, 60, "0.10.2")
 
 
 def test_bytes_of_hbm() -> None:
-    """By hand: fast memory is none, a copy or a slice between the two memories counts once."""
+    """By hand: fast memory causes no traffic; a copy between the two memories counts once."""
     copied, sliced = ARRAY, ARRAY // 4
     fused = 2 * ARRAY  # the copy is in fast memory
     loop = 5 * (2 * 16 + 2 * 16)
@@ -40,12 +40,12 @@ def test_bytes_of_hbm() -> None:
 
 
 def test_kernels() -> None:
-    """A fusion, and another five times; what joins names is none."""
+    """A fusion, and another that runs five times; operations that join names are no kernels."""
     assert PROGRAM.cost.kernels == 1 + 5
 
 
 def test_collectives() -> None:
-    """What one starts is its result alone, whatever it repeats of its operands."""
+    """An asynchronous start counts its result, not the operands that it repeats."""
     assert [each.name for each in PROGRAM.collectives] == [
         *("all-reduce.1", "all-reduce-start.1", "all-gather-start.1"),
     ]
@@ -93,7 +93,7 @@ def test_a_process_sees_no_device_and_the_users_flags() -> None:
 
 
 def test_the_roofline_is_the_slower_of_memory_and_arithmetic() -> None:
-    """819 bytes at 819 GB/s are a nanosecond, as are 197,000 operations at 197 TFLOP/s."""
+    """819 bytes at 819 GB/s take a nanosecond, as do 197,000 operations at 197 TFLOP/s."""
     assert Row(NONE, FOUND).est_ms == pytest.approx(1e-6)
     assert Row(NONE, replace(FOUND, flops=2 * 197e3)).est_ms == pytest.approx(2e-6)
 
@@ -116,7 +116,7 @@ def test_rows_are_merged_and_read_again(tmp_path: Path) -> None:
 def test_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The baseline is compiled once; one that fails takes no other with it, and is told last."""
+    """The baseline is compiled once; a failure stops no other compilation, and is reported last."""
     asked: list[str] = []
 
     def compile_apart(spec: Spec) -> Measurement | str:
@@ -151,7 +151,7 @@ def test_an_unknown_method_is_refused_before_anything_is_compiled(what: str, nam
     ("kernels", "millions"), [("wrn28x10", 36.5), ("resnet50", 25.5), ("decoder", 302.0)]
 )
 def test_the_networks_have_their_published_sizes(kernels: str, millions: float) -> None:
-    """Of GPT-2 medium's 355M less what it looks up: 50,257 tokens and 1,024 positions."""
+    """GPT-2 medium has 355M, without 50,257 token and 1,024 position embeddings."""
     weights = sum(math.prod(shape) for shape in KERNELS[kernels]())
     assert weights / 1e6 == pytest.approx(millions, abs=0.1)
 

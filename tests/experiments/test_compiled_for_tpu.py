@@ -1,4 +1,4 @@
-"""A training step compiled for TPUs that are not there; where their compiler is installed."""
+"""Training steps compiled for TPUs that are not there, if their compiler is installed."""
 
 import importlib.util
 from dataclasses import replace
@@ -26,14 +26,14 @@ def found(*specs: Spec) -> dict[str, Measurement]:
 
 
 def test_sgd_moves_twenty_bytes_a_parameter() -> None:
-    """It reads gradient, momentum and parameter, and writes the latter two."""
+    """SGD reads gradient, momentum and parameter, and writes the latter two."""
     sgd = found(UPDATE)["sgd"]
     assert sgd.hbm_bytes == 20 * sgd.parameters
     assert sgd.collectives == 0
 
 
 def test_a_step_makes_no_pass_over_activations_and_no_all_reduce_of_its_own() -> None:
-    """A pass over the activations of one of the four layers would be 4% of the traffic or more."""
+    """A pass over the activations of one of the four layers would be at least 4% of the traffic."""
     costs = found(*(replace(STEP, method=name) for name in ("none", "cwo", "vcl")))
     plain = costs.pop("none")
     assert plain.all_reduces == plain.collectives

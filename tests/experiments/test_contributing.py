@@ -1,4 +1,4 @@
-"""The walk through a new method in CONTRIBUTING.md, run as it stands there."""
+"""The code of a new method in CONTRIBUTING.md, executed."""
 
 import re
 from dataclasses import make_dataclass

@@ -1,4 +1,4 @@
-"""Simulations of covariances, Jacobians and mixtures of modes against what theory says."""
+"""Simulations of covariances, Jacobians and mixtures of modes against the theory."""
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ def test_the_sampled_error_is_proposition_1s_and_below_its_bound():
 
 
 def test_the_jacobians_gram_has_the_diagonal_of_theory_and_arcsines_beside():
-    """Off the diagonal E[1(u_i > 0) 1(u_j > 0)] = 1/4 + asin(r) / (2 pi) at the correlation r."""
+    """Off the diagonal, E[1(u_i > 0) 1(u_j > 0)] = 1/4 + asin(r) / (2 pi) at correlation r."""
     weights = unit_rows(jax.random.key(1), 6, 12, 0.3)
     got = np.asarray(jacobian_grams(jax.random.key(2), weights, jax.nn.relu, 20_000))
     r = np.clip(np.asarray(weights @ weights.T, np.float64), -1, 1)
@@ -41,8 +41,7 @@ ANGLES = jnp.deg2rad(jnp.array([15.0, 35.0, 55.0, 70.0]))
 
 
 def cosines(setting, *swept):
-    """|cos| at the end by (prior, norm at the start) and by angle, each with draws of its
-    own."""
+    """Returns the final |cos| by (prior, initial norm) and by angle, each with its own draws."""
     keys = jax.random.split(jax.random.key(0), 4)
 
     def run(p, start, key, angle):
@@ -55,8 +54,7 @@ def cosines(setting, *swept):
 
 @pytest.mark.slow
 def test_a_rare_mode_is_merged_and_a_common_one_is_separated(standard_promotion):
-    """The protocol of vcl/fig2 with a quarter of its pairs, half of its steps and of its seeds;
-    the thresholds are those of the whole."""
+    """vcl/fig2 with a quarter of its pairs, half of its steps and seeds, and its thresholds."""
     merged, separated = cosines(Mixture(groups=16, steps=2500), (0.1, 1.0), (0.25, 1.0))
     assert merged.max() < 0.1
     assert separated.min() > 0.95

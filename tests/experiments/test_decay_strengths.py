@@ -1,4 +1,4 @@
-"""What the strengths of gamma decay are taken of: the unit's own input, and fresh signs."""
+"""The inputs of the strengths of gamma decay: the unit's input, and fresh random signs."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ def network(weights, model_state, X, train):
 
 
 def test_a_bias_that_the_input_takes_over_changes_no_strength():
-    """W'(x + d) = W'x + b: the same pre-activations, so the same normalized ones behind them."""
+    """W'(x + d) = W'x + b, so pre-activations and their normalization are the same."""
     bias, X, y = draw(1, 4), draw(2, 64, 4), jnp.arange(64) % 3
     node = WeightNormalized.from_kernel(draw(0, 4, 4) + 2 * jnp.eye(4), (-2,))
     moved = jnp.linalg.solve(node.effective().T, bias)
@@ -45,7 +45,7 @@ def test_a_bias_that_the_input_takes_over_changes_no_strength():
 
 
 def test_every_refresh_draws_signs_of_its_own():
-    """In the next epoch, and later in the same one; the same again for the same place."""
+    """Signs differ between epochs and within one, and repeat for the same place."""
     data, trainer = toy_dataset(), toy_trainer("wn+gamma-decay")
     state = start(trainer, 0)
     (refresh,) = trainer.plan.refreshes

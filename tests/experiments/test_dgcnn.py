@@ -1,4 +1,4 @@
-"""The dynamic graph network: its size, its graph, and what it does not depend on."""
+"""The dynamic graph network: its size, its graph, and its invariances."""
 
 from functools import partial
 
@@ -21,7 +21,7 @@ def network(shape: tuple[int, ...], channels: int = 64, norm: str | None = "bn")
 
 
 def test_parameter_count() -> None:
-    """1.8M in the paper; the layers' in x out, scales and biases, and the classifier."""
+    """The paper has 1.8M: kernels, scales and biases of all layers, and the classifier."""
     params = functionalize(nnx.eval_shape(lambda: network((1024, 3)))).params
     kernels = 6 * 64 + 128 * 64 + 128 * 128 + 256 * 256 + 512 * 1024 + 2048 * 512 + 512 * 256
     affine = 2 * (64 + 64 + 128 + 256 + 1024 + 512 + 256)
@@ -62,7 +62,7 @@ def test_edges() -> None:
 
 
 def test_the_order_of_points_is_nothing_and_their_place_is_something() -> None:
-    """With weights made from parameters, as the methods on weights have them."""
+    """Weights are computed from parameters, as for methods on weights."""
     apply, params, state = functionalize(network((30, 3), channels=4, norm=None))
     raw = reparametrize(params, WeightNormalized)
     run = jax.jit(lambda x: apply(effective(raw), state, x, train=False)[0])

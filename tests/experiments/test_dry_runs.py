@@ -1,4 +1,4 @@
-"""Full presets by their shapes: parameters, steps, learning rates against the papers' numbers."""
+"""Parameters, steps and learning rates of the full presets, from shapes, against the papers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Federated averaging: what a round comes to, whose rows are whose, and the set after it."""
+"""Federated averaging: the result of a round, the clients' rows, and the projection after it."""
 
 import functools
 

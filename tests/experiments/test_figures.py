@@ -26,7 +26,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def over_seeds() -> set[tuple[float, float, float]]:
-    """Mean and deviation of every quantity of every method, and the rounding error of the file."""
+    """Returns mean, deviation and rounding error of every quantity of every method in a file."""
     statistics = set()
     for path in RESULTS.glob("*/**/results.csv"):
         groups = defaultdict(list)
@@ -46,7 +46,7 @@ def over_seeds() -> set[tuple[float, float, float]]:
 
 
 def benchmarked() -> tuple[set[tuple[float, ...]], set[float]]:
-    """Ratios of time with their quartiles, and ratios of bytes to those of the first method."""
+    """Returns ratios of time with their quartiles, and ratios of bytes to the first method's."""
     times, traffic = set(), set()
     for path in (RESULTS / "bench").glob("*.csv"):
         table = rows(path)
@@ -60,7 +60,7 @@ def benchmarked() -> tuple[set[tuple[float, ...]], set[float]]:
 
 
 def shown(text: str, value: float, rounded: float = 0.0) -> bool:
-    """True if the text is the value, rounded to the digits of the text."""
+    """Returns True if the text is the value, rounded to the digits of the text."""
     digits = len(text.partition(".")[2])
     return abs(float(text) - value) <= 0.5 * 10**-digits + rounded + 1e-6
 
@@ -83,7 +83,7 @@ def test_means_and_deviations(page: Path) -> None:
 
 
 def columns(text: str, beginning: str) -> list[str]:
-    """Cells below every heading with that beginning, of all tables."""
+    """Returns the cells below every heading with that beginning, in all tables."""
     cells = []
     for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         head, _, *body = [[cell.strip() for cell in row.split("|")] for row in table.splitlines()]

@@ -1,4 +1,4 @@
-"""A full disk: one line, what was there stays, and nothing is half written."""
+"""A full disk: one line of error, and old files stay complete."""
 
 import contextlib
 import resource
@@ -14,7 +14,7 @@ from experiments.reports.files import write_whole
 
 @contextlib.contextmanager
 def full_disk(room):
-    """Lets no file of this process grow beyond so many bytes."""
+    """Keeps every file of this process below a size."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
     try:

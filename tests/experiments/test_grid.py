@@ -1,4 +1,4 @@
-"""Tables of trainings: which cells, kept runs, orderings over paired seeds."""
+"""Tables of trainings: their cells, stored runs, and orderings over paired seeds."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -47,7 +47,7 @@ GRID = Grid(
 
 
 def grids():
-    """Every grid of the registry, by the item's name, with its presets' protocols."""
+    """Returns every grid of the registry with its presets' protocols, by the item's name."""
     for name, item in ITEMS.items():
         if item.grid is not None:
             yield name, item.grid, item
@@ -120,7 +120,7 @@ def test_a_reduced_preset_says_in_what_it_differs():
 
 
 def test_no_cell_of_a_smoke_preset_undoes_its_sizes():
-    """What a cell changes has the last word: 500 epochs there would be trained in smoke too."""
+    """A cell's changes win, so that 500 epochs in a cell would also be trained in smoke."""
     sizes = {"epochs", "channels", "rows", "test_rows", "seeds", "held_out"}
     for name, grid, item in grids():
         for preset in ("smoke", "cpu"):
@@ -129,7 +129,7 @@ def test_no_cell_of_a_smoke_preset_undoes_its_sizes():
 
 
 def saved(folder, rows=20, level=0):
-    """A data set of small images in a folder of its own; the folder."""
+    """Saves a data set of small images in its own folder, and returns the folder."""
     folder.mkdir()
     X = np.full((rows, 4, 4, 3), level, np.uint8)
     np.savez(folder / "cifar10.npz", X=X, y=np.arange(rows) % 2)
@@ -159,7 +159,7 @@ def test_a_folder_of_pictures_is_known_by_its_files(tmp_path):
 
 
 def trained(accuracies):
-    """Runs of the first two cells with these test accuracies by seed."""
+    """Makes runs of the first two cells with these test accuracies by seed."""
     return [
         Trained(cell, [run_of(cell.method, seed, x) for seed, x in enumerate(row)])
         for cell, row in zip(GRID.cells, accuracies, strict=False)
@@ -252,7 +252,7 @@ def test_scores_and_losses_stand_beside_with_the_papers():
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_scores_are_those_of_the_trained_network(streamed):
-    """Of the test rows alone, counted by hand from the logits."""
+    """The reference counts the logits of the test rows by hand."""
     data = toy_dataset()
     trainer = toy_trainer("none")
     state = trainer.init(np.uint32(0), data.X_train)

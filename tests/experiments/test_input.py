@@ -1,4 +1,4 @@
-"""The benchmark of pictures that are read while training, on a handful of them."""
+"""The benchmark of picture input, on a handful of pictures."""
 
 import sys
 from pathlib import Path

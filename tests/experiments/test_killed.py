@@ -1,4 +1,6 @@
-"""A run that is killed anywhere and resumed is the run that nobody touched, bit for bit.
+"""Runs killed anywhere and resumed equal the uninterrupted run, bit for bit.
+
+Three kills; more with ``KILLS=20 python -m pytest -m slow tests/experiments/test_killed.py``.
 
 Three times; more: ``KILLS=20 python -m pytest -m slow tests/experiments/test_killed.py``.
 """
@@ -24,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Training:
-    """A tiny run in a process of its own, with its folders under ``folder``."""
+    """A tiny run in its own process, with its folders under ``folder``."""
 
     def __init__(self, folder: Path, data: str):
         self.folder, self.data = folder, data
@@ -45,7 +47,7 @@ class Training:
         return sorted(int(x.name) for x in self.checkpoints.glob("*") if x.name.isdigit())
 
     def until(self, process: subprocess.Popen[str], epoch: int) -> None:
-        """Waits for a checkpoint of that epoch or a later one, of a process that still runs."""
+        """Waits until the process, still running, has a checkpoint of that epoch or later."""
         while max(self.epochs(), default=0) < epoch:
             assert process.poll() is None, process.communicate()
             time.sleep(0.01)

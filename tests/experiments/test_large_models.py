@@ -1,4 +1,4 @@
-"""The published networks: their sizes, as structure alone."""
+"""The published networks' sizes, from their structure."""
 
 from functools import partial
 
@@ -124,7 +124,7 @@ def test_rows_that_are_no_images_are_refused(name: str) -> None:
 
 
 def positions(name: str, side: int = 32) -> list[tuple[int, ...]]:
-    """The shapes of the hidden pre-activations of square images."""
+    """Returns the shapes of the hidden pre-activations of square images."""
     apply, params, state = functionalize(network(name, (side, side, 3), None))
     image = jax.ShapeDtypeStruct((1, side, side, 3), "float32")
 

@@ -1,4 +1,4 @@
-"""What items compare: verdicts and rows; and the quickest items, whose findings hold when small."""
+"""Verdicts and rows of measured numbers, and the quickest items at small sizes."""
 
 import pytest
 

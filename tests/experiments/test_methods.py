@@ -1,4 +1,4 @@
-"""Every method: it takes a step, and its constraint holds where it should and nowhere else."""
+"""Every method takes a step, and its constraint holds on constrained kernels only."""
 
 import functools
 import re
@@ -167,7 +167,7 @@ def test_linear_noise_is_that_of_each_hidden_layer():
 
 
 def test_before_branches_scale_bias_and_noise_are_layers():
-    """WRN-28-10 has two in each of twelve units and one in the end; kernels have neither."""
+    """WRN-28-10 has two layers in each of twelve units and one at the end, and plain kernels."""
     model = Config(model="wrn28x10", channels=4)
     key = jax.random.key(0)
     method = METHODS["cwo-linear"].changed(ScaleNoise, noise=1.0)
@@ -182,7 +182,7 @@ def test_before_branches_scale_bias_and_noise_are_layers():
 
 
 def test_noise_is_drawn_for_each_sample_or_once_a_step_and_never_both():
-    """Of four rows of the same input the logits differ with a draw a sample, and else do not."""
+    """The logits of four equal rows differ with one draw per sample, and only then."""
     data = toy_dataset()
     for name, differ in (("cwo", True), ("cwo-step", False), ("cwo-centre-sphere", False)):
         trainer = toy_trainer(name)
@@ -212,7 +212,7 @@ DECAYED = {
 
 @pytest.mark.parametrize("name", DECAYED)
 def test_weight_decay_reaches_kernels_alone(name):
-    """A rate of 0.5 and a decay of 0.1; of scales, biases and normalizers nothing is lost."""
+    """With a rate of 0.5 and a decay of 0.1, scales, biases and normalizers do not shrink."""
     (kind, leaves), context = DECAYED[name], toy_trainer(name).context
     params = toy_parameters("none")
     params = params if kind is None else reparametrize(params, kind, context.layout)

@@ -1,4 +1,4 @@
-"""The networks: shapes, parameter counts in closed form, names, and where biases are."""
+"""The networks: shapes, parameter counts in closed form, names, and biases."""
 
 from functools import partial
 
@@ -21,7 +21,7 @@ AFFINE = ("bn", "ln", "gn")
 
 
 def network(name, norm, shape=(8, 8, 3), **sizes):
-    """A network's structure; its parameters are only shapes, which is quick."""
+    """Makes a network's structure, whose parameters are shapes."""
     settings = Config(model=name, **{"channels": 64, **sizes})
 
     def make():

@@ -1,4 +1,4 @@
-"""Steps that are not finite: where the run stops, what is skipped, and what compare makes of it."""
+"""Steps that are not finite: where the run stops, which are skipped, and compare's report."""
 
 import functools
 
@@ -24,7 +24,7 @@ SETTINGS = Config(depth=2, width=4, epochs=2, batch_size=16)
 
 
 def with_outlier(size):
-    """The toy data with one row of that size, and that row's step in the first epoch, from 0."""
+    """Returns the toy data with one row of that size, in step 2 of the first epoch; the row."""
     data = toy_dataset()
     X = data.X_train.copy()
     row = int(orders()[0][2, 5])
@@ -33,7 +33,7 @@ def with_outlier(size):
 
 
 def orders():
-    """The batches of the two epochs, from the seed alone."""
+    """Returns the batches of the two epochs, from the seed alone."""
     state = start(trainer("record"), 0)
     later = state._replace(epoch=state.epoch + 1)
     return [np.asarray(batch_order(each, 70, 16)) for each in (state, later)]
@@ -43,7 +43,7 @@ MADE = {}
 
 
 def trainer(nonfinite):
-    """One trainer for each choice: what it compiles, all tests share."""
+    """Makes one trainer per choice, whose compiled functions all tests share."""
     if nonfinite not in MADE:
         settings = SETTINGS.changed(nonfinite=nonfinite)
         MADE[nonfinite] = make_trainer(METHODS["none"], settings, toy_dataset())
@@ -127,7 +127,7 @@ def test_train_exits_with_1_and_one_line_or_goes_on(npz, tmp_path, capsys):
 
 
 def test_a_finite_loss_with_a_gradient_that_is_not_is_skipped():
-    """The square root of 0 is 0, and its slope infinite."""
+    """The square root of 0 is 0, and its slope is infinite."""
     kept = {"params": {"w": jnp.float32(3)}, "model_state": {"key": jax.random.key(1)}}
     state = start(trainer("record"), 0)._replace(**kept)
 
@@ -149,7 +149,7 @@ def test_a_finite_loss_with_a_gradient_that_is_not_is_skipped():
 
 
 def test_the_step_whose_gradient_overflows_is_the_one_that_is_named():
-    """Clipping leaves finite parameters behind it; the epoch's mean shows it, and stops the run."""
+    """Clipping leaves finite parameters; the epoch's mean is not finite, and stops the run."""
     state = start(trainer("record"), 0)._replace(params={"w": jnp.float32(3)})
 
     def clipped(state, batch):

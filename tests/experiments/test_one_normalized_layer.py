@@ -1,4 +1,4 @@
-"""BN at one layer: which layer of the network it is, and what is said of the batch size."""
+"""BN at one layer: the normalized layer, and the findings on the batch size."""
 
 import jax.numpy as jnp
 import pytest
@@ -27,7 +27,7 @@ def test_one_layer_has_scales_and_the_others_their_own_bias(layer):
 
 
 def trained(*gains, loss=1.0):
-    """gamma^2 grows by these, seed by seed, in two doublings of the batch, and the loss falls."""
+    """Makes runs in which gamma^2 grows by these numbers per seed in two doublings of the batch."""
     rows, columns = ("BN at layer 2", "BN at layer 5"), ("M = 16", "M = 64")
     cells = [
         cell

@@ -20,7 +20,7 @@ ONE_LEVEL = 1.01
 
 
 def picture() -> np.ndarray:
-    """Bytes in a range that leaves something to stretch, smooth enough to be interpolated."""
+    """Draws bytes in a limited range, smooth enough to be interpolated."""
     grid = np.linspace(0, 3, SIDE)
     waves = [np.sin(grid[:, None] * k + grid * (3 - k)) for k in range(3)]
     noise = np.random.default_rng(0).normal(size=(SIDE, SIDE, 3))
@@ -77,7 +77,7 @@ def test_levels(name: str) -> None:
 
 @pytest.mark.parametrize("name", WARPS)
 def test_warps(name: str) -> None:
-    """Wherever all four pixels that are interpolated are in the picture."""
+    """Compares pixels whose four interpolated neighbours are inside the picture."""
     reference, values = WARPS[name]
     for value in values:
         expected = np.asarray(reference(Image.fromarray(picture()), value), np.float32)
@@ -116,7 +116,7 @@ def apply() -> Callable[..., jax.Array]:
 
 
 def test_policies(apply: Callable[..., jax.Array]) -> None:
-    """Probabilities, the order of the two operations, ranges of levels, and drawn signs."""
+    """Checks probabilities, the order of the two operations, ranges of levels, and drawn signs."""
     image = jnp.asarray(picture(), jnp.float32)
     keys = jax.random.split(jax.random.key(0), 200)
     twice = apply(keys, image, policy(("Invert", 1.0, 0.3), ("Solarize", 1.0, 100 / 256)))
@@ -136,7 +136,7 @@ def test_policies(apply: Callable[..., jax.Array]) -> None:
 
 
 def test_images_stay_standardized() -> None:
-    """Of inversions alone, whose result is known: the least and largest values change places."""
+    """Inversions have a known result: the least and largest values change places."""
     pixels = np.stack([picture(), picture()[::-1]]).astype(np.float32)
     images = jnp.asarray((pixels - pixels.mean((0, 1, 2))) / pixels.std((0, 1, 2)))
     table = Policies(

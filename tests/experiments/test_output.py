@@ -1,4 +1,4 @@
-"""What is printed and written wherever it goes: narrow terminals, closed pipes, bare encodings."""
+"""Output in narrow terminals, closed pipes and limited encodings."""
 
 import io
 import os
@@ -39,7 +39,7 @@ def test_brackets_in_a_table_are_no_markup(monkeypatch):
 
 
 def test_a_reader_that_has_enough_is_no_traceback(monkeypatch, capsys):
-    """As ``| head -1`` leaves: the pipe is closed before everything is written."""
+    """``| head -1`` closes the pipe before everything is written."""
     reading, writing = os.pipe()
     os.close(reading)
     for arguments in (["methods"], ["--version"]):

@@ -1,4 +1,4 @@
-"""What the host does between epochs, it does once the device has the next epoch to do."""
+"""The host reports and saves an epoch while the device runs the next one."""
 
 import jax
 import numpy as np
@@ -16,7 +16,7 @@ STEPS, EPOCHS = 4, 3
 
 
 class Seen(NoCheckpoints):
-    """Notes when it is shown which state; asks to leave after an epoch, if one is given."""
+    """Records when it gets which state; asks to end after an epoch, if one is given."""
 
     def __init__(self, log, last=None):
         self.log, self.last_epoch, self.states, self.asked = log, last, [], 0
@@ -40,7 +40,7 @@ def trainer(request):
 
 @pytest.fixture
 def log(monkeypatch):
-    """The names of the compiled functions, in the order in which they are called."""
+    """Returns the names of the compiled functions, in the order of their calls."""
     names, call = [], AheadOfTime.__call__
 
     def noted(self, *args):

@@ -18,7 +18,7 @@ FOUND = {
 
 
 def written(folder: Path, outcome: str = "") -> Path:
-    """With that outcome of the runs of b on the wine."""
+    """Writes the results of two sets; the runs of b on the wine have that outcome."""
     for name, methods in FOUND.items():
         rows = [
             f"{method},{seed},{value},{outcome if (name, method) == ('wine', 'b') else ''}"

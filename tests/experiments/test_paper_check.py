@@ -1,4 +1,4 @@
-"""`paper --check`: what the protocols of the papers' items have, and what the texts state."""
+"""`paper --check`: the protocols of the papers' items against the papers' statements."""
 
 import math
 import re
@@ -13,7 +13,7 @@ from experiments.papers.stated import Stated, stated
 
 
 def changed(name, **fields):
-    """An item with another protocol."""
+    """Returns an item with another protocol."""
     item = ITEMS[name]
     full = item.presets["full"]
     settings = full.settings
@@ -47,7 +47,7 @@ def test_another_protocol_is_reported(name, fields):
 
 
 def test_two_fields_alone_differ_from_the_texts():
-    """Protocols come from `experiments.papers.recipes`: these are held against the papers here."""
+    """Compares the protocols, made from `experiments.papers.recipes`, with the papers."""
     checked = [each for item in ITEMS.values() for each in check(item)]
     found = {(each.item, each.field) for each in checked if each.verdict == "differs"}
     assert found == {("lcw/fig1", "draws"), ("cwo/radius", "Sphere.squared_radius")}
@@ -59,7 +59,7 @@ def test_what_no_text_states_is_ours():
 
 
 def test_every_statement_is_about_something():
-    """A name that is misspelt would pass for a field that nobody has."""
+    """A misspelt name would pass for a field that no protocol has."""
     assert set(stated()) <= set(ITEMS)
     for name, statements in stated().items():
         protocols = protocols_of(ITEMS[name])

@@ -1,4 +1,4 @@
-"""Items of the papers: what a run writes and prints, and what every row of the table must have."""
+"""Items of the papers: the files and output of a run, and the fields of every item."""
 
 import csv
 import re
@@ -87,7 +87,7 @@ OF_TABLES = {"rows", "columns", "orderings", "measure", "as_error", "beside", "l
 
 
 def test_no_file_has_a_key_that_nobody_reads():
-    """A misspelt one would leave out orderings, or the paper's numbers, without a word."""
+    """A misspelt key would silently leave out orderings, or the paper's numbers."""
     for name in ITEMS:
         said = read(f"{name}.toml")
         assert said.keys() <= KEYS | OF_TABLES, name

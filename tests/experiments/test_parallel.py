@@ -1,4 +1,6 @@
-"""Three steps of SGD by every entry on any number of devices: the same state as on one.
+"""Three steps of SGD on any number of devices, in every parallelism, equal those on one device.
+
+All methods train in one program, compiled once per placement.
 
 All methods train in one program, which is compiled once for each way to place it.
 """
@@ -39,7 +41,7 @@ def test_every_way_trains_the_same(entry, devices):
 
 
 def test_what_is_compared_moves():
-    """Noise, betas and running statistics are in what the other tests compare."""
+    """Noise, betas and running statistics change, so that the other tests compare them."""
     for name, state in on_one_device().items():
         for before, after in zip(
             jax.tree.leaves(start(NAMES)[name].params), jax.tree.leaves(state.params), strict=True

@@ -21,7 +21,7 @@ COUNTS = {"train": 12, "test": 5}
 
 
 def picture(number, label):
-    """Of a size of its own; its red is its class, its green its number."""
+    """Makes a picture of its own size, with its class in red and its number in green."""
     pixels = np.zeros((20 + number, 40 - number, 3), np.uint8)
     pixels[..., 0], pixels[..., 1] = 80 * label, 10 * number
     return pixels
@@ -65,7 +65,7 @@ def test_records_give_the_same_pictures(folder, tmp_path):
 
 
 def test_a_picture_of_too_many_pixels_in_records_is_refused(folder, tmp_path):
-    """The others are read; without the limit, 16,000 x 16,000 pixels are decoded, 768 MB."""
+    """Other pictures are read; without the limit, 16,000 x 16,000 pixels would be decoded."""
     shutil.copytree(folder / "imagenet" / "train", tmp_path / "files" / "train")
     (tmp_path / "files/test/a").mkdir(parents=True)
     Image.new("1", (16_000, 16_000)).save(tmp_path / "files/test/a/large.png")
@@ -84,7 +84,7 @@ def test_the_middle_is_the_middle():
 
 
 def test_random_crops_have_the_papers_areas_and_ratios():
-    """A picture whose pixels say where they are: corners are read off the crop."""
+    """The pixels of the picture encode their positions, so that corners can be read off a crop."""
     places = np.mgrid[0:256, 0:256].astype(np.uint8)
     image = Image.fromarray(np.stack([places[0], places[1], 0 * places[0]], -1))
     random = np.random.default_rng(0)
@@ -123,7 +123,7 @@ def test_crops_are_taken_where_pictures_are_whole(folder):
 
 
 def test_a_folder_without_pictures_is_no_class(folder, tmp_path):
-    """As in sets that are read whole; test pictures may be in a folder val."""
+    """Sets in memory behave equally; test pictures may be in a folder val."""
     shutil.copytree(folder / "imagenet", tmp_path, dirs_exist_ok=True)
     (tmp_path / "train/empty").mkdir()
     (tmp_path / "test").rename(tmp_path / "val")
@@ -132,7 +132,7 @@ def test_a_folder_without_pictures_is_no_class(folder, tmp_path):
 
 
 def test_a_part_without_labels_is_not_evaluated_on():
-    """ImageNet's test part: every label is -1."""
+    """ImageNet's test part has the label -1 everywhere."""
     parts = {"test": [-1, -1], "validation": [2, 0]}
     assert labelled(list(parts), lambda part: parts[part][0]) == "validation"
     assert labelled(["test"], lambda part: parts[part][0]) == "test"
@@ -151,7 +151,7 @@ class Listed(list):
 
 @pytest.mark.slow
 def test_two_thousand_pictures_stay_on_disk(tmp_path):
-    """Twenty batches of 2,000 pictures of mixed sizes take a tenth of their pixels at most."""
+    """Twenty batches of 2,000 pictures of mixed sizes take at most a tenth of their pixels."""
     random = np.random.default_rng(0)
     total = 0
     for number in range(2000):

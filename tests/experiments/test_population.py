@@ -1,4 +1,4 @@
-"""Methods that look at a large sample now and then: what they take, and when."""
+"""Methods that refresh from a large sample: the rows that they use, and when."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 def population_of(params, X):
-    """The mean and variance of each hidden layer's product, layer by layer, in float64."""
+    """Returns the mean and variance of each hidden layer's product, in float64."""
     x, seen = np.asarray(X, np.float64), []
     for index in sorted(params["blocks"]):
         block = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params["blocks"][index])
@@ -61,7 +61,7 @@ def test_stepwise_and_scanned_epochs_refresh_alike(method):
 
 
 def test_the_decay_is_part_of_the_loss():
-    """Its gradient is 2 zeta gamma: what one step of plain SGD adds to the scales."""
+    """Its gradient is 2 zeta gamma, which one step of plain SGD adds to the scales."""
     data, trainer = toy_dataset(), toy_trainer("pn+gamma-decay")
     state = start(trainer, 0)
     step, batch = AheadOfTime(trainer.step), with_keys(data.X_train[:16], data.y_train[:16])

@@ -1,4 +1,4 @@
-"""Differentially private training: what a step is made of, its noise, and who is refused."""
+"""Differentially private training: its step, its noise, and refused methods."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ def private(name, epsilon=2.0, **settings):
 
 
 def test_a_step_takes_the_mean_of_clipped_gradients_of_single_rows():
-    """Held against gradients of one row at a time; an epsilon of a million needs no noise."""
+    """Compares with gradients of one row at a time; an epsilon of a million needs no noise."""
     data, trainer = toy_dataset(), private("none", 1e6, weight_decay=0.0)
     state, (X, y) = start(trainer, 0), data[:2]
 
@@ -47,8 +47,8 @@ def test_a_step_takes_the_mean_of_clipped_gradients_of_single_rows():
 
 
 def test_the_noise_is_that_of_the_gaussian_mechanism_where_all_rows_are_in_every_batch():
-    """T steps with noise s are one with noise s / sqrt(T); its least delta is known (Balle and
-    Wang 2018, theorem 8). The accounting by Rényi divergences is an upper bound, and near."""
+    """T steps with noise s equal one with noise s / sqrt(T), whose least delta is known (Balle and
+    Wang 2018, theorem 8). The accounting by Rényi divergences is a close upper bound."""
     epsilon, delta, steps = 2.0, 1e-4, 40
 
     def excess(noise):

@@ -1,4 +1,6 @@
-"""Two processes of two devices each, over the loopback interface, train as one process does.
+"""Two processes of two devices each train over the loopback interface as one process does.
+
+At the end one of them gets a signal, and both exit.
 
 In the end one of them is sent a signal, and both leave.
 """
@@ -29,7 +31,7 @@ PATIENCE = 480
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """What two processes wrote; what they printed is in out0.txt, err0.txt and the other's."""
+    """Returns the folder with the files of two processes, and their output: out0.txt, err0.txt."""
     folder = tmp_path_factory.mktemp("two")
     test = np.arange(len(DATA.X_train) + len(DATA.X_test)) >= len(DATA.X_train)
     X, y = np.concatenate([DATA.X_train, DATA.X_test]), np.concatenate([DATA.y_train, DATA.y_test])
@@ -81,7 +83,7 @@ def test_one_process_writes(folder):
 
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_each_process_feeds_its_own_rows(folder, entry):
-    """All methods, to the state of one device."""
+    """All methods reach the state of one device."""
     wanted = on_one_device()
     for number in range(2):
         with np.load(folder / f"{entry}{number}.npz") as got:

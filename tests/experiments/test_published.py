@@ -1,4 +1,4 @@
-"""Published sub-policies: read from a file of code that is not run, and used where they lie."""
+"""Published sub-policies, read from a file of code that is not run."""
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +49,7 @@ def test_the_lists_of_a_function_are_read(archive):
 
 @pytest.mark.slow
 def test_an_augmentation_with_a_file_chooses_from_it(archive):
-    """Both sub-policies of the file invert every image, and change nothing else of it."""
+    """Both sub-policies of the file invert every image, and change nothing else."""
     images = np.random.default_rng(0).normal(size=(4, 8, 8, 3)).astype(np.float32)
     augment = find_augmentation(f"{POLICIES}:{archive}", "images", (8, 8, 3))
     black, white = images.min((0, 1, 2)), images.max((0, 1, 2))

@@ -47,7 +47,7 @@ def at(tree: Any, path: tuple[Any, ...]) -> Any:
 
 
 def logits_of(params: Any, tokens: np.ndarray) -> np.ndarray:
-    """The paper's network of one text, position by position."""
+    """Computes the paper's network on one text, position by position."""
     head = WIDTH // HEADS
     kept = WIDTH**0.5
     h = unit(params["embedding"]["embedding"][tokens] + params["positions"]["embedding"])
@@ -133,7 +133,7 @@ def test_ngpt_has_a_network_of_its_own() -> None:
 
 
 def test_a_sum_that_preserves_magnitude_has_the_variance_of_its_terms() -> None:
-    """Of mean square 1, and with the correlation r of the two as it is stated here."""
+    """The terms have mean square 1 and correlation r."""
     for balance in (0.3, 0.5, 1.0):
         for correlation in (0.0, 0.5):
             a = np.array([1.0, 1.0, -1.0, -1.0])

@@ -1,4 +1,4 @@
-"""A setting is declared once: its range stands with its type, and everything else follows."""
+"""Settings: a declaration with type and range makes the flag, the check and the tuning."""
 
 from dataclasses import dataclass, field
 from typing import get_args, get_type_hints
@@ -29,7 +29,7 @@ def test_every_number_has_a_range_and_its_default_is_in_it(command):
 
 @dataclass(frozen=True)
 class Warmed(Training):
-    """Training with one more setting, which is one line and its words."""
+    """Training with one more setting, declared in one line."""
 
     warmup: Count = 1
     """The epochs of warmup."""
@@ -37,12 +37,12 @@ class Warmed(Training):
 
 @dataclass(frozen=True)
 class WarmedSettings(Warmed, Settings):
-    """All settings, with that one."""
+    """Settings that include the new one."""
 
 
 @dataclass(frozen=True)
 class WarmedCommand(Trains):
-    """A command with that setting in its group."""
+    """A command with the new setting in its group."""
 
     training: OmitArgPrefixes[Warmed] = field(default_factory=Warmed)
 

@@ -97,7 +97,7 @@ def test_the_committed_costs_are_read():
 
 
 def compared(**by_method):
-    """Runs of methods by their accuracies under each seed; None for one that diverged."""
+    """Makes runs of methods from their accuracies per seed; None for one that diverged."""
     return [
         run(method, seed, each) if each is not None else DIVERGED._replace(method=method, seed=seed)
         for method, accuracies in by_method.items()
@@ -106,7 +106,7 @@ def compared(**by_method):
 
 
 def test_the_conclusion_says_where_each_method_ends():
-    """With t = 4.303: differences of 1, 2, 3 points are 2 +- 4.303 / sqrt(3)."""
+    """With t = 4.303, differences of 1, 2, 3 points are 2 +- 4.303 / sqrt(3)."""
     bn = [0.90, 0.91, 0.92]
     lines = conclusion(
         compared(

@@ -1,4 +1,4 @@
-"""The unit of the original residual networks: its shortcuts and what is after the sum."""
+"""The unit of the original residual networks: its shortcuts, and the order after the sum."""
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +52,7 @@ def test_a_projection_takes_every_other_position_to_all_channels() -> None:
 
 
 def test_what_is_normalized_activated_and_dropped() -> None:
-    """Convolutions are normalized; the last of the branch and the shortcut are not activated."""
+    """Convolutions are normalized; the branch's last and the shortcut are not activated."""
     residual = nnx.eval_shape(lambda: unit(((3, 3, 2), (5, 3, 1)), True, "bn", 0.5))
     first, last = residual.branch
     assert first.activation is jax.nn.relu
@@ -89,7 +89,7 @@ def test_scales_at_the_ends_alone_are_smaller() -> None:
 
 @pytest.mark.slow
 def test_logits_of_54_branches_start_of_order_one() -> None:
-    """With scales of 1 their deviation is of order 100 in this narrow network."""
+    """With scales of 1 their deviation would be of order 100 in this narrow network."""
     X = np.random.default_rng(0).standard_normal((4, 8, 8, 3)).astype(np.float32)
     y = np.arange(4, dtype=np.int32) % 2
     method = METHODS["cwo-linear"]

@@ -1,4 +1,4 @@
-"""The rivals' updates against their papers' formulas, in float64 NumPy."""
+"""Other authors' updates against their papers' formulas, in float64 NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ RATE = 0.3
 
 @pytest.fixture(scope="module")
 def trees():
-    """A kernel of five inputs and four units, its bias, and two gradients."""
+    """Makes a kernel of five inputs and four units, its bias, and two gradients."""
     random = np.random.default_rng(0)
 
     def tree():
@@ -34,7 +34,7 @@ def trees():
 
 
 def updates_of(part, trees):
-    """The updates of the kernel and of the bias at two steps of SGD with that part."""
+    """Returns the updates of the kernel and of the bias at two steps of SGD with that part."""
     params, *gradients = trees
     tx = part.optimizer(optax.sgd(RATE), toy_trainer("none").context, 0)
     state, found = tx.init(params), []

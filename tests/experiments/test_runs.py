@@ -1,4 +1,4 @@
-"""Trainings as rows: what a spec says, where runs are kept, and several processes at once."""
+"""Trainings as rows: specs, the store, and several processes at once."""
 
 import functools
 import math
@@ -129,7 +129,7 @@ def test_the_interval_is_that_of_a_printed_table():
 
 
 def test_three_looks_together_miss_about_as_often_as_one_interval():
-    """Of differences whose mean is 0; three looks at 95% would miss in one of nine cases."""
+    """Differences have mean 0; three looks at 95% would err in one of nine cases."""
     differences = np.random.default_rng(0).normal(size=(1000, 10))
     found = [above(*deciding_look(each, above)[1]) for each in differences]
     assert abs(np.mean([each is not None for each in found]) - 0.056) < 0.03
@@ -140,7 +140,7 @@ def test_three_looks_together_miss_about_as_often_as_one_interval():
 
 
 def test_a_run_that_is_right_everywhere_is_not_at_chance():
-    """Two classes that are told apart by logits that are small: the loss alone does not say so."""
+    """Small logits separate two classes, which the loss alone does not show."""
     labels = np.arange(100) % 2
     assert outcome(Epoch(1, 0.683, 1.0, 0.683, 1.0), labels) == ""
     assert outcome(Epoch(1, 0.683, 0.5, 0.683, 1.0), labels) == ""
@@ -171,7 +171,7 @@ def test_two_processes_make_the_runs_of_one(tmp_path):
 
 
 class Killed:
-    """A training whose process the system kills, ever or only the first time."""
+    """A training whose process the system kills, always or only the first time."""
 
     def __init__(self, place, always):
         self.place, self.always = place, always
@@ -202,7 +202,7 @@ def test_the_last_process_that_is_killed_is_told_in_a_line(tmp_path):
 
 
 class Waits:
-    """A training that says that it has begun, and does not end."""
+    """A training that reports its start, and does not end."""
 
     def __init__(self, place):
         self.place = place
@@ -215,7 +215,7 @@ class Waits:
 @pytest.mark.slow
 @pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGINT])
 def test_no_process_outlives_the_one_that_waits_for_it(tmp_path, ended_by):
-    """Also after ``kill -9``, which lets nothing be tidied up: it would train and hold its GPU."""
+    """Workers also end after ``kill -9`` of the parent, which cannot clean up."""
     code = (
         "import functools, pathlib, signal, sys; from experiments.runs.execute import execute; "
         # What a shell starts in the background ignores the signal of Ctrl-C.

@@ -1,4 +1,4 @@
-"""Twenty sigmoid layers at initialization: what theory says of gradients, and what is measured."""
+"""Twenty sigmoid layers at initialization: the theory of gradients against measurements."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ LCW, PLAIN, PLAIN_BY_UNIT = CASES = (True, True), (False, True), (False, False)
 
 @pytest.fixture(scope="module")
 def measured():
-    """By case: the ratio of the gradients' variances at the ends for each seed, and two layers."""
+    """Returns the ratios of the gradients' variances per seed, and two layers, by case."""
 
     def run(case, key):
         chain = sigmoid_chain(key, X, DEPTH, constrained=case[0], pooled=case[1])
@@ -31,23 +31,23 @@ def measured():
 
 @pytest.mark.parametrize("case", [LCW, PLAIN])
 def test_the_gradient_is_that_of_theory(measured, case):
-    """The gain of wide layers to the power of 19. A layer of 128 units has its own, spread by
-    sqrt(2 / 128), and 19 of them by half an e-fold; plain ones, whose units' means are random as
-    well, by twice that. Four such spreads are allowed."""
+    """The theory is the gain of wide layers to the power of 19. The gain of a layer of 128 units
+    varies by sqrt(2 / 128), and that of 19 layers by half an e-fold; plain layers, whose units'
+    means are random as well, vary by twice that. Four such deviations are allowed."""
     predicted = gradient_gain(jax.nn.sigmoid, case[0]) ** (DEPTH - 1)
     folds = np.abs(np.log(measured[case][0] / predicted))
     assert folds.max() < (2.0 if case == LCW else 4.0)
 
 
 def test_with_one_variance_a_unit_nothing_vanishes(measured):
-    """The other reading of section 4.3 does not show what the paper shows."""
+    """The other reading of section 4.3 does not show the paper's effect."""
     ratios = measured[PLAIN_BY_UNIT][0]
     assert ratios.min() > 2
     assert ratios.max() < 12
 
 
 def test_a_layer_is_what_numpy_says(measured):
-    """The last layer of twenty from the one before, forwards, and its gradients backwards."""
+    """Computes the last of twenty layers from the one before, and its gradients backwards."""
     kernel = jax.random.normal(jax.random.split(KEYS[0], 4)[1], (DEPTH - 1, WIDTH, WIDTH))[-1]
     kernel = np.asarray(kernel, np.float64)
     z, gradients = (x[0] for x in measured[LCW][1])
@@ -59,6 +59,6 @@ def test_a_layer_is_what_numpy_says(measured):
 
 
 def test_ratios_of_vanished_gradients_do_not_underflow():
-    """Their squares do, in float32."""
+    """The squares of the gradients underflow in float32."""
     ratio = pooled_ratio(jnp.stack([1e-28 * X, 1e-22 * X]))
     np.testing.assert_allclose(ratio, 1e-12, rtol=1e-5)

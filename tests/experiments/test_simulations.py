@@ -1,4 +1,4 @@
-"""One unit's training, simulated: its step, its exact error, and what the theory says of both."""
+"""Simulated training of one unit: its step, its exact error, and the theory of both."""
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ LOADS = SAMPLES / INPUTS
 
 
 def test_a_step_is_equation_five(key):
-    """In float64 NumPy, one sample, gamma's step divided by N."""
+    """Compares with float64 NumPy for one sample, with gamma's step divided by N."""
     inputs, rate, decay, gamma = 7, 0.6, 0.3, 1.4
     w, x = (np.asarray(jax.random.normal(key(), (inputs,)), np.float64) for _ in range(2))
     x *= np.sign(w @ x)  # an active unit
@@ -41,7 +41,7 @@ def test_a_step_is_equation_five(key):
 
 @pytest.mark.parametrize("rectified", [False, True])
 def test_the_exact_error_is_that_of_samples(rectified):
-    """5e5 fresh (teacher, student) pairs."""
+    """Compares with 5e5 fresh (teacher, student) pairs."""
     length, cosine = 0.9, 0.7
     t, other = np.random.default_rng(0).standard_normal((2, 500_000))
     h = length * (cosine * t + np.sqrt(1 - cosine**2) * other)
@@ -54,7 +54,7 @@ def test_the_exact_error_is_that_of_samples(rectified):
 
 @pytest.mark.slow
 def test_the_mean_of_runs_follows_the_flow(key):
-    """64 runs of 1,000 inputs; within 3 standard errors and 2%, for N is finite."""
+    """64 runs of 1,000 inputs agree within 3 standard errors and 2%, since N is finite."""
     start, rate, decay, every, points = (0.5, 0.1, 1.0), 1.5, 0.1, 250, 4
     path = simulate_online(
         key(), OrderParameters(*map(jnp.asarray, start)), rate, decay,
@@ -71,7 +71,7 @@ def test_the_mean_of_runs_follows_the_flow(key):
 
 @pytest.fixture(scope="module")
 def train():
-    """``(unit, decay, length) -> outcome`` with the axes (loads, seeds), length in samples / N."""
+    """Returns ``(unit, decay, length) -> outcome`` of (loads, seeds); length in samples / N."""
 
     def run(unit, decay, length):
         return simulate_training(
@@ -89,7 +89,7 @@ def mean_and_error(values):
 
 
 def test_gamma_decay_ends_on_its_curve_and_batch_normalization_beyond(train):
-    """Below load 1 the mean-free BN unit interpolates; its error passes the curve 1/(2M) by far."""
+    """Below load 1 the mean-free BN unit interpolates: its error is far above 1/(2M)'s curve."""
     decay = 1 / (2 * BATCH)
     curve = np.asarray(generalization_error("wn_linear", LOADS, NOISE, LOADS * decay))
     decayed = train(Unit("wn"), decay, 400).error

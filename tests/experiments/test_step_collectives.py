@@ -1,4 +1,4 @@
-"""What devices send each other in the training step that the command line runs."""
+"""Communication between devices in the command line's training step."""
 
 import inspect
 from dataclasses import replace
@@ -54,7 +54,7 @@ KERNELS = [pytest.param(name, marks=pytest.mark.slow) for name in ("lcw", "wn", 
 
 @pytest.mark.parametrize("method", ["none", "bn", "cwo", "vcl", *KERNELS])
 def test_one_all_reduce_a_step(method):
-    """Of the gradients of plain kernels, running statistics and metrics: no method adds a byte."""
+    """It has the bytes of the gradients of plain kernels, running statistics and metrics."""
     where = placement("jit", DEVICES)
     subject = trainer(method, where, groups=DEVICES)
     state = state_shapes(subject)
@@ -65,7 +65,7 @@ def test_one_all_reduce_a_step(method):
 
 
 def test_the_whole_batch_s_statistics_cost_three_all_reduces_a_layer():
-    """The shift, the sums and their gradients, which travel on their own."""
+    """The shift, the sums and their gradients are reduced separately."""
     where = placement("jit", DEVICES)
     subject = trainer("bn", where)
     state = state_shapes(subject)
@@ -75,7 +75,7 @@ def test_the_whole_batch_s_statistics_cost_three_all_reduces_a_layer():
 
 @pytest.mark.parametrize("method", ["bn", "cwo", "vcl", *KERNELS])
 def test_one_all_reduce_a_step_of_shard_map(method):
-    """Of the gradients of raw parameters, scales among them."""
+    """It has the bytes of the gradients of raw parameters, scales included."""
     where = placement("shard_map", DEVICES)
     subject = trainer(method, where)
     state = state_shapes(subject)
@@ -88,7 +88,7 @@ def test_one_all_reduce_a_step_of_shard_map(method):
 @pytest.mark.parametrize("entry", ["jit", "shard_map"])
 @pytest.mark.parametrize("method", ["none", "bn", "cwo", "vcl"])
 def test_bytes_a_device_do_not_depend_on_the_devices(method, entry):
-    """With so many rows a device."""
+    """The number of rows per device is fixed."""
     found = []
     for devices in (2, 4, 8):
         where, rows = placement(entry, devices), 4 * devices
@@ -112,7 +112,7 @@ def test_taking_a_batch_out_of_the_data_sends_nothing():
 
 
 def all_reduces_with_a_kernel_split_along_its_fan_in(method):
-    """The second layer's 8 x 8 kernel, and what the optimizer keeps of it; the rest is whole."""
+    """Counts all-reduces if the second layer's 8 x 8 kernel and its optimizer state are sharded."""
     mesh = placement("jit", DEVICES, "model=8").mesh
     subject = trainer_of(method, placement("jit", 1))
     state = state_shapes(subject)

@@ -1,4 +1,4 @@
-"""Gradient accumulation, bfloat16, random keys, and how a batch is cut."""
+"""Gradient accumulation, bfloat16, random keys, and microbatches."""
 
 import functools
 import inspect
@@ -34,7 +34,7 @@ NAMES = ("bn", "cwo")
 
 @functools.cache
 def one_step(name, where=ONE, **settings):
-    """The states before and after one step, and its metrics."""
+    """Returns the states before and after one step, and its metrics."""
     state, (X, y) = start(NAMES)[name], batches()
     step = trainer(name, where, **settings).step
     compiled = quick_jit(lambda state, X, y: step(state, with_keys(X, y)))
@@ -43,7 +43,7 @@ def one_step(name, where=ONE, **settings):
 
 @pytest.mark.slow
 def test_microbatches_make_the_same_step():
-    """Where rows do not see each other, the mean of the parts' gradients is the batch's."""
+    """If rows are independent, the mean of the microbatches' gradients is the batch's."""
     _, whole, metrics = one_step("cwo")
     _, parts, mean = one_step("cwo", accumulate=4)
     assert_same((parts, mean), (whole, metrics))
@@ -54,7 +54,7 @@ def test_microbatches_make_the_same_step():
 
 @pytest.mark.parametrize("entry", ["jit", "shard_map"])
 def test_microbatches_are_the_same_on_any_devices(entry):
-    """Batch normalization sees which rows are together."""
+    """Batch normalization depends on which rows are together."""
     wanted = one_step("bn", accumulate=2, groups=4)[1]
     got = one_step("bn", placement(entry, 4), accumulate=2, groups=4)[1]
     assert_same(got, wanted)

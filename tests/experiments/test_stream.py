@@ -49,7 +49,7 @@ class TinyPictures(tfds.core.GeneratorBasedBuilder):
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """A folder with the set, written once; no TensorFlow takes part."""
+    """Returns a folder with the set, written once without TensorFlow."""
     folder = str(tmp_path_factory.mktemp("tfds"))
     TinyPictures(data_dir=folder, file_format="array_record").download_and_prepare()
     return folder
@@ -57,20 +57,20 @@ def prepared(tmp_path_factory):
 
 @pytest.fixture
 def whole(prepared, monkeypatch):
-    """The set as it comes if it is small."""
+    """Loads the set in memory, as a small one."""
     monkeypatch.setenv("TFDS_DATA_DIR", prepared)
     return load("tiny_pictures", 0)
 
 
 @pytest.fixture
 def streamed(whole, monkeypatch):
-    """The same set, as if it were too large."""
+    """Loads the set as a stream, as a large one."""
     monkeypatch.setattr(sources, "IN_MEMORY_BYTES", 0)
     return load("tiny_pictures", 0)
 
 
 def sorted_rows(X, y):
-    """Rows and labels in an order that does not depend on the file's."""
+    """Sorts rows and labels independently of the files' order."""
     rows = np.column_stack([X.reshape(len(X), -1), y])
     return rows[np.lexsort(rows.T)]
 
@@ -159,7 +159,7 @@ def test_what_cannot_be_read_is_said_in_one_line(tmp_path, monkeypatch, capsys):
 
 
 def test_a_file_that_is_missing_is_named(prepared, tmp_path, monkeypatch):
-    """It is no wrong format: that would be mended by preparing all of it anew."""
+    """The error does not advise to prepare the whole set again, as for a wrong format."""
     folder = tmp_path / "tfds"
     shutil.copytree(prepared, folder)
     next(folder.glob("**/*-test.array_record*")).unlink()

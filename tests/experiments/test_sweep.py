@@ -1,4 +1,4 @@
-"""Many small trainings in one program: each is the ordinary training, whatever the padding."""
+"""Many small trainings in one program: each equals the ordinary training, whatever the padding."""
 
 import functools
 
@@ -55,7 +55,7 @@ def test_sizes():
 
 @pytest.mark.slow
 def test_a_sweep_is_the_ordinary_training():
-    """One of its two runs, step by step, with unpadded arrays and the other evaluation."""
+    """Repeats one of its two runs step by step, with unpadded arrays and the other evaluation."""
     arguments = padded(splits(), 0.2, ROOMY), jnp.arange(2, dtype=jnp.uint32)
     curve = jax.device_get(make_sweep(VCL, SETTINGS, ROOMY)(*arguments))
     seed, data = jnp.uint32(1), splits()[1]
@@ -91,7 +91,7 @@ def test_padded_rows_never_lead_the_order():
 
 
 def test_first_and_last_weights_have_the_data_s_own_sizes():
-    """LeCun's and He's variances, 1 and 2 over the fan-in, whatever the arrays hold."""
+    """LeCun's and He's variances are 1 and 2 over the data's fan-in, whatever the padding."""
     model = SETTINGS.changed(activation="relu", width=400)
     network = functools.partial(network_of, METHODS["none"], model, (90,), 50)
     made = network(jax.random.key(0))

@@ -1,4 +1,4 @@
-"""The event files of --tensorboard hold what curves.csv holds, and are complete after a resume."""
+"""The event files of --tensorboard: the numbers of curves.csv, complete after a resume."""
 
 import math
 import struct
@@ -17,7 +17,7 @@ COMMAND = ["--depth", "1", "--width", "4", "--epochs", "2", "--batch-size", "16"
 
 
 def events(path):
-    """The events of a file: records of a length, its checksum, the data and theirs."""
+    """Reads the events of a file: records of a length, its checksum, the data, their checksum."""
     data, start, found = path.read_bytes(), 0, []
     while start < len(data):
         (size,) = struct.unpack_from("<Q", data, start)
@@ -28,7 +28,7 @@ def events(path):
 
 
 def scalars(folder):
-    """What TensorBoard shows: of every step and name the value, what is set aside left out."""
+    """Returns the value by step and name that TensorBoard shows, without purged ones."""
     shown = {}
     for path in sorted(folder.glob("events.out.tfevents.*"), key=lambda path: path.name):
         for event in events(path):

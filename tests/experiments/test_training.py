@@ -1,4 +1,4 @@
-"""The training loop: the scan is the loop, nothing compiles twice, evaluation is clean."""
+"""The training loop: scan and loop agree, nothing compiles twice, evaluation has no noise."""
 
 import logging
 
@@ -33,7 +33,7 @@ def bn():
 
 
 def test_an_epoch_is_a_loop_of_steps(bn):
-    """Scanned, or step by step."""
+    """Both runners agree: scanned, and step by step."""
     trainer, data = bn, toy_dataset()
     state, step = start(trainer, 7), AheadOfTime(trainer.step)
     losses = []
@@ -84,7 +84,7 @@ def test_runs_depend_on_their_seed_alone(cwo):
 
 @pytest.mark.parametrize("method", ["cwo", "cwo-step"])
 def test_evaluation_is_free_of_noise(method, cwo):
-    """Of what is drawn for each sample there is none; what is drawn a step is taken out."""
+    """Noise per sample is not drawn; noise per step is removed."""
     data, trainer = toy_dataset(), cwo if method == "cwo" else toy_trainer(method)
     state, _ = trainer.epoch(start(trainer, 0), *data[:2])
     clean = state.params

@@ -1,4 +1,4 @@
-"""The transformer for characters: causal, trained by methods whose layout is read off it."""
+"""The transformer for characters: causality, and training by methods with traced layouts."""
 
 import functools
 import math
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("standard_promotion")
 
 @functools.cache
 def counting() -> Dataset:
-    """Sequences that count upwards from anywhere, modulo five."""
+    """Makes sequences that count upwards from anywhere, modulo five."""
     first = np.random.default_rng(0).integers(0, TOKENS, 80)
     rows = ((first[:, None] + np.arange(LENGTH + 1)) % TOKENS).astype(np.int32)
     X, y = rows[:, :-1], rows[:, 1:]
@@ -53,7 +53,7 @@ def test_it_learns_to_count(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["none", "ln", "rms", "dyt", "cwo-centre-sphere", "ngpt"])
 def test_narrow_weights_make_narrow_activations(name: str) -> None:
-    """Tokens are no floating numbers, so nothing but the weights says the type."""
+    """Tokens are integers, so only the weights determine the type."""
     functional = trainer(name).context.functional
 
     def forward(params: Any, tokens: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Settings that each method chooses on held-out training rows."""
+"""The choice of settings for each method on held-out training rows."""
 
 import math
 
@@ -25,7 +25,7 @@ def npz(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tuned(npz, tmp_path_factory):
-    """A rate that learns nothing, one that learns, and one that diverges without normalization."""
+    """Tunes over rates that learn nothing, learn, and diverge without normalization."""
     out = tmp_path_factory.mktemp("tuned")
     grid = ["--tune", "learning-rate=1e-9,0.1,1e30", "noise=0.1,0.2"]
     command = ["compare", "--dataset", npz, "--methods", "none,cwo", "--seeds", "2", *TINY]
@@ -153,7 +153,7 @@ def test_rows_that_are_too_few_to_hold_some_out(tmp_path, capsys):
 
 
 def test_values_that_differ_have_names_that_differ():
-    """Tables know runs by them: of equal names one would be taken for the other."""
+    """Tables identify runs by these names."""
     grid = grid_of(["learning-rate=0.1,0.1000001,1e-7,100", "batch-size=1000000,1000001"])
     made = [name_of("none", changes) for changes in combinations(METHODS["none"], grid)]
     assert len(set(made)) == len(made) == 8

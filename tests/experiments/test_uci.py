@@ -1,4 +1,4 @@
-"""The UCI experiments: what validation chooses, wins, profiles, and going on after a stop."""
+"""The UCI experiments: selection by validation, wins, profiles, and resuming."""
 
 import contextlib
 import sqlite3
@@ -30,27 +30,27 @@ def test_wins_count_ties_and_no_constant_sets():
 
 
 def test_the_last_bits_of_a_mean_decide_no_win():
-    """The mean of 0.1834 and 0.1836 is 0.1835 or, summed otherwise, one bit less."""
+    """The mean of 0.1834 and 0.1836 is 0.1835, or one bit less in another order."""
     near = np.array([[0.1842, 0.1849, mean] for mean in (0.1835, np.nextafter(0.1835, 0))])
     np.testing.assert_array_equal(wins(near[:1]), wins(near[1:]))
 
 
 def test_profile():
-    """Accuracies 0.9 0.8 0.9 | 0.7 0.75 0.8 | 0.5 0.5 0.5 | 0.6 0.72 0.7 over their best."""
+    """Accuracies 0.9 0.8 0.9 | 0.7 0.75 0.8 | 0.5 0.5 0.5 | 0.6 0.72 0.7, over each set's best."""
     got = profile(np.round(ERRORS, 3), np.array([1.0, 0.95, 0.88, 0.8]))
     expected = [[0.5, 0.5, 0.75], [0.5, 0.5, 1.0], [0.5, 1.0, 1.0], [1.0, 1.0, 1.0]]
     np.testing.assert_array_equal(got, expected)
 
 
 def test_the_window_chooses_run_and_epoch():
-    """Means of two: 4.5 3.5 2.5 | 5 1.5 4.5; a window longer than the training is all of it."""
+    """Means of two: 4.5 3.5 2.5 | 5 1.5 4.5; a longer window covers the whole training."""
     validation = np.array([[[5.0, 4, 3, 2], [9.0, 1, 2, 7]]])
     assert select(validation, 2) == ((0, 1, 2), 1.5)
     assert select(validation, 9) == ((0, 0, 3), 3.5)
 
 
 def test_claims_follow_the_wins():
-    """In three sets of six VCL is best, in two BN, in one nothing; and the other way round."""
+    """VCL is best in three sets of six, BN in two, none in one; then the options are reversed."""
     errors = np.tile(np.eye(3)[[2, 2, 2, 1, 1, 0]] * -0.1 + 0.3, 3)
     assert [c.holds for c in findings_of(errors, Settings())][:7] == [True] * 7
     # SELU and ELU give way to ReLU where VCL is best.
@@ -59,7 +59,7 @@ def test_claims_follow_the_wins():
 
 
 def of_figure_1(method, seed, peak, modes):
-    """A run of two layers of two units, the second of which has kurtosis 3 in its median."""
+    """Makes a run of two layers of two units; the second layer's have kurtosis 3."""
     place = {"method": method, "seed": seed, "layer": [1, 1, 2, 2], "unit": [0, 1, 0, 1]}
     several = [*(unit < modes for unit in range(2)), False, False]
     units = {**place, "kurtosis": [peak, peak, 3.0, 3.0], "multimodal": several}
@@ -84,7 +84,7 @@ def test_figure_1_is_judged_over_paired_seeds():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Two small data sets as files, of which one has splits and one has none."""
+    """Writes two small data sets as files, one with splits and one without."""
     random = np.random.default_rng(0)
     root = tmp_path_factory.mktemp("data")
     for name, rows, features, classes in (("one", 90, 5, 2), ("two", 80, 7, 4)):

@@ -33,7 +33,7 @@ T = (2 * P - 1) * np.sqrt(2 / (4 * P * (1 - P)))
 
 
 def side(*values, lost=None, fitted=0.9, **fields):
-    """The runs of seeds 0, 1, ..."""
+    """Makes the results of the seeds 0, 1, ..."""
     named = {str(seed): value for seed, value in enumerate(values)}
     return SideResults(named, lost or {}, frozenset(named), fitted, **fields)
 
@@ -71,7 +71,7 @@ def test_losses_should_be_lower_and_are_in_nats():
 
 
 def test_a_look_that_decides_is_the_last_one():
-    """Three seeds decide; the seven others would speak against it."""
+    """Three seeds decide; the other seven would contradict them."""
     values = 0.5 + np.array([0.030, 0.031, 0.032, *[-0.3] * 7])
     ten = side(*[0.5] * 10)
     verdict = judge(CLAIM, side(*values), ten)
@@ -83,7 +83,7 @@ def test_a_look_that_decides_is_the_last_one():
 
 @pytest.mark.parametrize(("margin", "word"), [(2.0, REPRODUCED), (0.6, REPRODUCED), (0.5, OPEN)])
 def test_what_is_said_to_be_the_same(margin, word):
-    """Gains of 0.1, 0.2 and 0.3 points: from -0.18 to 0.58."""
+    """Gains of 0.1, 0.2 and 0.3 points have an interval from -0.18 to 0.58."""
     claim = replace(CLAIM, kind="same", margin=margin)
     near = judge(claim, side(0.501, 0.502, 0.503), BN)
     assert near.word == word
@@ -174,7 +174,7 @@ def test_hours_are_those_of_the_operations_or_of_the_steps():
 
 
 def test_operations_are_those_of_the_convolutions():
-    """cnn9 at 64 channels: two for each product of a kernel's tap that lies in the picture."""
+    """cnn9 at 64 channels: two operations per tap of a kernel inside the picture."""
 
     def taps(size):
         return (3 * size - 2) ** 2
@@ -247,7 +247,7 @@ def test_a_file_that_somebody_edited_is_not_judged_by_half(text, tmp_path):
 
 
 def test_the_accuracy_of_what_diverged_is_none():
-    """Logits that are NaN have a largest one, the first class's, and so an accuracy."""
+    """NaN logits predict the first class, and so have an accuracy."""
     rows = [
         {"seed": str(seed), "test_accuracy": accuracy, "train_loss": loss}
         for seed, (accuracy, loss) in enumerate([("0.1", "nan"), ("0.8", "0.5"), ("0.6", "0.5")])

@@ -21,7 +21,7 @@ from tests.experiments.wrong.records import RECORDS
 
 
 def huge(sizes):
-    """Asks for a trainer of a network that no memory holds."""
+    """Makes a trainer of a network too large for any memory."""
     settings = Config(**sizes, batch_size=16)
     return lambda at: make_trainer(METHODS["none"], settings, toy_dataset())
 

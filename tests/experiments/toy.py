@@ -18,7 +18,7 @@ SETTINGS = Config(depth=2, width=8, epochs=3, batch_size=16)
 
 
 def toy_dataset(seed: int = 0, rows: int = 70) -> Dataset:
-    """Three classes around three points of six dimensions; 70 training and 23 test rows."""
+    """Makes three classes around three points of six dimensions; 70 training and 23 test rows."""
     random = np.random.default_rng(seed)
     y = random.integers(0, 3, rows + 23).astype(np.int32)
     X = (random.normal(size=(len(y), 6)) + 4.0 * np.eye(3, 6)[y]).astype(np.float32)
@@ -26,7 +26,7 @@ def toy_dataset(seed: int = 0, rows: int = 70) -> Dataset:
 
 
 def save_toy(folder: Path) -> str:
-    """The toy dataset as a file; the path of it."""
+    """Saves the toy dataset, and returns the path of the file."""
     data = toy_dataset()
     path = folder / "toy.npz"
     np.savez(path, X=np.concatenate([data[0], data[2]]), y=np.concatenate([data[1], data[3]]))
@@ -34,30 +34,30 @@ def save_toy(folder: Path) -> str:
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file."""
+    """Reads the rows of a csv file."""
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
 
 
 def run_of(method: str, seed: int = 0, accuracy: float = 0.5, loss: float = 1.0) -> Run:
-    """A run of one epoch that ends there."""
+    """Makes a run of one epoch that ends with it."""
     return Run(method, seed, [Epoch(1, 1.0, 0.5, loss, accuracy)], 1.0, 10, None)
 
 
 @functools.cache
 def toy_trainer(name: str, base: str = "sgd", constrain_head: bool = False) -> Trainer:
-    """The trainer of a method on the toy dataset; what it compiles, all tests share."""
+    """Makes the trainer of a method on the toy dataset; all tests share what it compiles."""
     rate = 0.02 if base == "adam" else 0.05
     config = SETTINGS.changed(optimizer=base, learning_rate=rate, constrain_head=constrain_head)
     return make_trainer(METHODS[name], config, toy_dataset())
 
 
 def after_an_epoch(trainer: Trainer) -> TrainState:
-    """The state that the first epoch leads to."""
+    """Returns the state after the first epoch."""
     data = toy_dataset()
     return trainer.epoch(start(trainer, 0), data.X_train, data.y_train)[0]
 
 
 def start(trainer: Trainer, seed: int) -> TrainState:
-    """The trainer's initial state on the toy dataset."""
+    """Returns the trainer's initial state on the toy dataset."""
     return trainer.init(np.uint32(seed), toy_dataset().X_train)

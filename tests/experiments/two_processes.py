@@ -1,6 +1,8 @@
 """One of two processes that train together, with two devices each; see `test_processes`.
 
 The arguments are its number, the coordinator's address, and the folder of the data and results.
+
+The arguments are its number, the coordinator's address, and the folder of the data and results.
 """
 
 import contextlib
@@ -40,7 +42,7 @@ def flags(folder: Path, out: str, epochs: int = 2) -> list[str]:
 
 
 def train_all(folder: Path, number: str) -> None:
-    """Writes the states that all methods lead to, by either entry that spans processes."""
+    """Writes the final states of all methods, in either parallelism that spans processes."""
     for entry in ENTRIES:
         where = make_placement(entry)
         assert len(where.own_rows(BATCH)) == BATCH // 2
@@ -49,7 +51,7 @@ def train_all(folder: Path, number: str) -> None:
 
 
 def train_until_the_other_is_asked_to_leave(folder: Path, number: str) -> int:
-    """The exit status of a run of which process 1 alone gets a signal."""
+    """Returns the exit status of a run of which only process 1 gets a signal."""
     kept = folder / "kept"
     if number == "1":
         threading.Thread(target=ask_to_leave_after, args=(kept / "1",), daemon=True).start()
@@ -57,14 +59,14 @@ def train_until_the_other_is_asked_to_leave(folder: Path, number: str) -> int:
 
 
 def ask_to_leave_after(checkpoint: Path) -> None:
-    """Sends this process a SIGTERM once that checkpoint is there."""
+    """Sends this process a SIGTERM once that checkpoint exists."""
     while not checkpoint.exists():
         time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def run(number: str, coordinator: str, folder: Path) -> int:
-    """By the command line first, which is what connects the two."""
+    """Runs the command line first, because it connects the two processes."""
     connect = ["--coordinator", coordinator, "--processes", "2", "--process-id", number]
     assert main([*flags(folder, f"process{number}"), *connect]) == 0
     assert (jax.process_count(), jax.device_count()) == (2, 4)

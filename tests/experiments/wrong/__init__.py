@@ -1,4 +1,4 @@
-"""Wrong inputs of the experiments and the parts of the message that each gets."""
+"""Wrong inputs of the experiments, with the parts of the message that each gets."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Files that are no dataset, and sub-policies that are none."""
+"""Malformed datasets and sub-policies."""
 
 import contextlib
 import io
@@ -28,7 +28,7 @@ Call = Callable[[Path], object]
 
 
 def small_machine(call: Call) -> Call:
-    """The same call where no more than two bytes are free."""
+    """Makes the call with only two bytes of free memory."""
 
     def limited(at: Path) -> object:
         with contextlib.ExitStack() as patched:
@@ -122,7 +122,7 @@ def png(side: int = 4, kind: type = np.uint8, value: int = 0) -> bytes:
 
 
 def large() -> bytes:
-    """A hundred million pixels in a few bytes."""
+    """Returns a PNG of a hundred million pixels in a few bytes."""
     content = io.BytesIO()
     Image.new("1", (10_000, 10_000)).save(content, "png")
     return content.getvalue()
@@ -133,7 +133,7 @@ def in_memory(folder: Path) -> object:
 
 
 def streamed(folder: Path) -> object:
-    """The last of the pictures that are read while they are used."""
+    """Returns the last of the streamed pictures."""
     return load_pictures(folder, 8).stream.test[[1]]
 
 
@@ -145,7 +145,7 @@ def images(
     read: Call = in_memory,
     places: tuple[str, ...] = PLACES,
 ) -> Call:
-    """A folder of images, the last of which has this content."""
+    """Makes a folder of images, the last of which has this content."""
 
     def call(at: Path) -> object:
         for number, place in enumerate(places, 1):
@@ -199,7 +199,7 @@ def policies(step: str, function: str = "fa_reduced_cifar10") -> Call:
 
 
 def packed() -> bytes:
-    """A tar whose middle is damaged."""
+    """Returns a tar with a damaged middle."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:xz") as tar:
         member = tarfile.TarInfo("train/a/0.png")

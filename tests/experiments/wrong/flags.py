@@ -1,4 +1,4 @@
-"""Flags out of their range, and names that there are not."""
+"""Flags out of their range, and unknown names."""
 
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -43,7 +43,7 @@ def with_out(command: Any, at: Path, **changes: Any) -> object:
 
 
 def group_of(command: Any, name: str) -> tuple[str, Any]:
-    """The group of flags that has it, with the group's name; else the command itself."""
+    """Returns the group with the flag, and the group's name, or the command itself."""
     for each in fields(command):
         group = getattr(command, each.name)
         if is_dataclass(group) and hasattr(group, name):

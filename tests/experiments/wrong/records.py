@@ -1,4 +1,4 @@
-"""Damaged records of earlier runs, places of checkpoints, and prepared datasets of others."""
+"""Damaged records of earlier runs, invalid folders of checkpoints, foreign datasets."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ HISTORY = {"curve": [EPOCH], "seconds": [1.0]}
 
 
 def resumed(history: object, config: object = None) -> Callable[[Path], object]:
-    """Goes on from a checkpoint of one epoch that has this record."""
+    """Resumes from a checkpoint of one epoch that has this record."""
 
     def call(at: Path) -> object:
         record = {"config": {} if config is None else config, "history": history}
@@ -53,7 +53,7 @@ def trained_second(at: Path) -> object:
 
 
 def stored(**changes: object) -> Callable[[Path], object]:
-    """Looks for a run in a store of one whose columns are changed: numbers and text as they are."""
+    """Looks for a run in a store of one run with changed columns."""
 
     def call(at: Path) -> object:
         spec = Spec("bn", 0, Config())
@@ -80,7 +80,7 @@ def results(**changes: object) -> str:
 
 
 def no_store(content: bytes, add: bool = False) -> Callable[[Path], object]:
-    """Looks for a run, or keeps one, in a file that is no store; the file stays as it is."""
+    """Looks for a run, or stores one, in a file that is not a store and must not change."""
 
     def call(at: Path) -> object:
         (at / "runs.sqlite").write_bytes(content)
@@ -101,7 +101,7 @@ def report(at: Path) -> object:
 
 
 def prepared(features: str, name: str = "mine") -> Callable[[Path], object]:
-    """A folder of prepared datasets, in which this one has these features."""
+    """Makes a folder of prepared datasets, in which this one has these features."""
 
     def call(at: Path) -> object:
         (at / "data" / "mine" / "1.0.0").mkdir(parents=True)
