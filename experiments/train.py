@@ -56,7 +56,7 @@ def train(
     comparison = Comparison(settings, nonfinite=nonfinite)
     (spec,), dataset = comparison.specs([(method.name, (), seed)]), comparison.dataset(seed)
     trainer, epochs = comparison.trainer(spec, dataset), settings.epochs
-    if not has_statistics(trainer):
+    if not jax.tree.leaves(trainer.context.functional.state):  # No groups of batch statistics.
         spec = replace(spec, config=settings)
     if writes():
         print(description(trainer, dataset), end="\n\n")
@@ -97,8 +97,3 @@ def refuse_out_in_checkpoints(out: Path, folder: str) -> None:
             f"--out is {out}, among the checkpoints of {folder}, whose names are epochs; wanted "
             "another folder: results there would be deleted with the checkpoint."
         )
-
-
-def has_statistics(trainer: Trainer) -> bool:
-    """Returns True if the network has state beside its parameters, such as batch statistics."""
-    return bool(jax.tree.leaves(trainer.context.functional.state))

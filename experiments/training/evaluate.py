@@ -41,7 +41,8 @@ def make_evaluate(
             logits, _ = apply(weights, state.model_state, X, train=False)
             return jax.tree.map(lambda each: jnp.sum(each, where=present), score(logits, y))
 
-        size = round_up(min(chunk, len(X)), placement.data_devices)
+        devices = placement.data_devices
+        size = -(-min(chunk, len(X)) // devices) * devices
         sums = jax.lax.map(chunk_sums, in_chunks(X, y, size))
         return jax.tree.map(lambda each: each.sum() / len(X), sums)
 
@@ -51,11 +52,6 @@ def make_evaluate(
 def evaluated_weights(method: Method, state: TrainState) -> PyTree:
     """Returns the weights of a trained network in evaluation: without noise."""
     return method.weights(method.clean(state.params, state.optimizer_state), state.method_state)
-
-
-def round_up(count: int, unit: int) -> int:
-    """Returns the smallest multiple of ``unit`` that is at least ``count``."""
-    return -(-count // unit) * unit
 
 
 def in_chunks(

@@ -124,11 +124,12 @@ def _table(judged: Iterable[tuple[Claim, Verdict]], folder: Path) -> str:
     header = ("claim", "the paper", "measured", "verdict", "why", "what would decide it", "runs")
     rows = []
     for claim, verdict in judged:
-        shown = f"{claim.data}, {heading(claim.measure)}"
+        seeds = len(side_results(claim, claim.better, folder).seeds)
+        unlike = f"; unlike the paper: {claim.unlike}" if claim.unlike else ""
         row = (
             f'<a id="{claim.name}"></a>{claim.name}',
-            f"{claim.says} ({claim.place}{_unlike(claim)})",
-            f"{shown}, {_seeds(claim, folder)} seeds: {verdict.figures}",
+            f"{claim.says} ({claim.place}{unlike})",
+            f"{claim.data}, {heading(claim.measure)}, {seeds} seeds: {verdict.figures}",
             f"**{verdict.word}**",
             verdict.reason,
             decided_by(claim, folder) if verdict.word == OPEN else "",
@@ -136,14 +137,6 @@ def _table(judged: Iterable[tuple[Claim, Verdict]], folder: Path) -> str:
         )
         rows.append(row)
     return table_of(header, rows)
-
-
-def _unlike(claim: Claim) -> str:
-    return f"; unlike the paper: {claim.unlike}" if claim.unlike else ""
-
-
-def _seeds(claim: Claim, folder: Path) -> int:
-    return len(side_results(claim, claim.better, folder).seeds)
 
 
 def _links(results: str, folder: Path) -> str:

@@ -86,21 +86,16 @@ def results_by_seed(rows: Sequence[Row], measure: str) -> SideResults:
     A seed with several rows, such as the units of a layer, has their median. A lost run counts as a
     constant guess.
     """
+    guess = 1 / CLASSES if measure.endswith("accuracy") else math.log(CLASSES)
     values, lost, fitted = defaultdict(list), {}, []
     for row in sorted(rows, key=lambda row: int(row["seed"])):
         outcome = outcome_of(row)
-        value = _guess(measure) if outcome else float(row[measure])
-        values[row["seed"]].append(value)
+        values[row["seed"]].append(guess if outcome else float(row[measure]))
         fitted.append(1 / CLASSES if outcome else float(row.get("train_accuracy") or math.nan))
         if outcome:
             lost[row["seed"]] = outcome
     medians = {seed: float(np.median(each)) for seed, each in values.items()}
     return SideResults(medians, lost, frozenset(medians), float(np.mean(fitted)))
-
-
-def _guess(measure: str) -> float:
-    """Returns the accuracy or the loss of a constant guess."""
-    return 1 / CLASSES if measure.endswith("accuracy") else math.log(CLASSES)
 
 
 def outcome_of(row: Row) -> str:

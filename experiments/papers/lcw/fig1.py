@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 from matplotlib.figure import Figure
 
 from experiments.papers.item import Context, Report
@@ -35,7 +35,8 @@ def run(settings: Settings, context: Context) -> Report:
     shares, errors = [], []
     for key in keys:
         weight, activations = _draw(key, shape)
-        shares.append([_share(w @ activations) for w in (weight, center(weight, 1))])
+        products = (w @ activations for w in (weight, center(weight, 1)))
+        shares.append([float(z.mean(1).var() / z.var()) for z in products])
         difference = (weight @ activations).mean(1) - activation_shift(weight, MEAN)
         deviation = jnp.sqrt(forward_moments(weight, MEAN, VARIANCE)[1] / settings.samples)
         errors.append(float(jnp.abs(difference / deviation).max()))
@@ -57,10 +58,6 @@ def _draw(key: Array, shape: tuple[int, int]) -> tuple[Array, Array]:
     first, second = jax.random.split(key)
     weight = jax.random.uniform(first, (units, units), minval=-1.0)
     return weight, jax.random.uniform(second, (units, samples))
-
-
-def _share(z: Float[Array, "units samples"]) -> float:
-    return float(z.mean(1).var() / z.var())
 
 
 def _picture(weight: Array, activations: Array) -> Figure:

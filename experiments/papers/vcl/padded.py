@@ -63,14 +63,10 @@ def padded(splits: Sequence[Dataset], held_out: float, capacity: Sizes) -> Padde
         [(s.X_test[: sizes.test], s.y_test[: sizes.test]) for s in splits],
     )
     train, validation, test = (
-        _filled(_part(part), count, capacity.features)
+        _filled(Part(*map(np.stack, zip(*part, strict=True))), count, capacity.features)
         for part, count in zip(rows, capacity, strict=False)
     )
     return Padded(train, validation, test, Sizes(*map(np.int32, sizes)))
-
-
-def _part(rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> Part:
-    return Part(np.stack([X for X, _ in rows]), np.stack([y for _, y in rows]))
 
 
 def _filled(part: Part, rows: int, features: int) -> Part:
