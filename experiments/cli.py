@@ -18,7 +18,16 @@ from experiments.commands import Compare, Datasets, Methods, Paper, Report, Runs
 from experiments.data.source import check_source
 from experiments.errors import Diverged, Stopped, UserError, check_known, unknown
 from experiments.help import description, with_words
-from experiments.names import ACTIVATIONS, ALL, AUGMENTATIONS, BENCHMARKS, ITEMS, METHODS, MODELS
+from experiments.names import (
+    ACTIVATIONS,
+    ALL,
+    AUGMENTATIONS,
+    BENCHMARKS,
+    ITEMS,
+    METHODS,
+    MODELS,
+    is_from_file,
+)
 from experiments.ranges import check_ranges
 from experiments.settings import Trains
 
@@ -55,7 +64,8 @@ def _check_names(command: Any) -> None:
     """Raises UserError for misspelt names, before anything slow is imported."""
     flags = command.settings if isinstance(command, Trains) else command
     if isinstance(command, Trains | Bench):
-        check_known("model", flags.model, MODELS)
+        if isinstance(command, Bench) or not is_from_file(flags.model):
+            check_known("model", flags.model, MODELS)
         _check_methods(getattr(command, "methods", getattr(command, "method", "")))
     if isinstance(command, Trains):
         check_known("activation", flags.activation, ACTIVATIONS)

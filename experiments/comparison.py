@@ -1,6 +1,7 @@
 """The runs of a comparison: those in the store, and the others trained."""
 
 import math
+import zlib
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 
@@ -12,6 +13,8 @@ from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.errors import Diverged
 from experiments.methods.table import METHODS
+from experiments.models.from_file import source_of
+from experiments.names import is_from_file
 from experiments.progress import Advance, progress
 from experiments.reports.tensorboard import EventFiles
 from experiments.runs.execute import execute
@@ -74,9 +77,12 @@ class Comparison:
     def specs(self, tasks: Sequence[Task]) -> list[Spec]:
         """Returns the specs of runs.
 
-        A checksum of the rows of the first seed tells the data from others of the same name.
+        A checksum of the rows of the first seed tells the data from others of the same name, and a
+        checksum of the file tells a network of the user's own from earlier ones.
         """
-        data = checksum(*self.dataset(tasks[0][2])[:4])
+        data: object = checksum(*self.dataset(tasks[0][2])[:4])
+        if is_from_file(self.config.model):
+            data = (data, zlib.crc32(source_of(self.config.model)))
         config = as_groups_of_jit(self.settings, self._placement)
         return [Spec(method, seed, config, changes, data) for method, changes, seed in tasks]
 

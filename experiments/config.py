@@ -34,9 +34,10 @@ class Network:
     model: Annotated[
         str,
         arg(
-            help=f"The network: {', '.join(MODELS)}. If the flag is left out, the network follows "
-            "the data: cnn9 for images, dgcnn for point clouds, mlp for rows of features; "
-            "--dataset python needs transformer."
+            help=f"The network: {', '.join(MODELS)}, or FILE.py:NAME, a function of your own "
+            "(rngs, shape, classes) -> flax.nnx.Module (see experiments/README.md). If the flag is "
+            "left out, the network follows the data: cnn9 for images, dgcnn for point clouds, mlp "
+            "for rows of features; --dataset python needs transformer."
         ),
     ] = ""
     activation: Annotated[

@@ -64,6 +64,11 @@ DEFAULT_METHODS = "none,bn,ln,gn,cwo,lcw,normprop,vcl"
 CNN9_SIDE = 4
 
 
+def is_from_file(model: str) -> bool:
+    """Returns True for FILE.py:NAME, a network of the user's own."""
+    return ":" in model
+
+
 def network_for(shape: Sequence[int]) -> str:
     """Returns the name of the network that inputs of this shape suggest."""
     images = len(shape) == 3 and min(shape[:2]) >= CNN9_SIDE

@@ -24,7 +24,7 @@ from experiments.models.residual import ResNet50, ResNet110
 from experiments.models.sizes import NetworkSizes
 from experiments.models.style import ACTIVATIONS, Activation, Style
 from experiments.models.transformer import Transformer
-from experiments.names import CNN9_SIDE
+from experiments.names import CNN9_SIDE, is_from_file
 from jaxnorm import standardized
 
 #: The name of every network's classifier, which methods leave unconstrained.
@@ -33,7 +33,7 @@ HEAD = "head"
 
 def takes_tokens(model: str) -> bool:
     """Whether a model reads sequences of tokens, not rows of numbers."""
-    return model.startswith("transformer")
+    return model.startswith("transformer") and not is_from_file(model)
 
 
 def check_tokens(model: str, data: str, kind: np.dtype) -> None:

@@ -1,5 +1,6 @@
 """The trainer of a method on a network and a dataset's shape: its compiled functions."""
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -7,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Key, Num, UInt
+from jaxtyping import Array, Key, Num, PyTree, UInt
 
 import jaxnorm
 from experiments.augmentation.table import find_augmentation
@@ -16,8 +17,11 @@ from experiments.data.dataset import Dataset
 from experiments.data.stream import cropped_where_read
 from experiments.methods.method import Method
 from experiments.methods.optimizer import make_optimizer
+from experiments.methods.own_network import of_own_network
 from experiments.methods.part import Context, Optimizer
+from experiments.models.from_file import classifier, network_from_file
 from experiments.models.registry import HEAD, build, check_tokens, plain_style
+from experiments.names import is_from_file
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.devices import ONE_DEVICE, Placement
 from experiments.training.epoch import EpochPlan, make_refreshes, steps_per_epoch
@@ -88,6 +92,8 @@ def make_trainer(
 ) -> Trainer:
     """Makes the trainer of a method for datasets of the same shapes as ``dataset``."""
     config = config.on(dataset.X_train.shape[1:])
+    if is_from_file(config.model):
+        method = of_own_network(method, config)
     check_tokens(config.model, dataset.name, dataset.X_train.dtype)
     dataset, augment = cropped_where_read(dataset, config.augment)
     config = config.changed(augment=augment)
@@ -201,13 +207,16 @@ def make_context(
     """
     functional = functionalize(model, mixed_precision=True)
     x = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
-    kernels = jaxnorm.traced_layout(
-        lambda params, state, x: functional.apply(params, state, x, train=False)[0],
-        functional.params,
-        functional.state,
-        x,
-    )
-    hidden = jaxnorm.exclude(f"(^|/){HEAD}/", layout=kernels)
+
+    def logits(params: PyTree, state: PyTree, x: Array) -> Array:
+        return functional.apply(params, state, x, train=False)[0]
+
+    variables = functional.params, functional.state
+    kernels = jaxnorm.traced_layout(logits, *variables, x)
+    head = f"(^|/){HEAD}/"
+    if is_from_file(config.model):
+        head = f"^{re.escape(classifier(config.model, logits, *variables, x, layout=kernels))}$"
+    hidden = jaxnorm.exclude(head, layout=kernels)
     return Context(
         functional,
         model,
@@ -227,6 +236,8 @@ def network_of(
 ) -> nnx.Module:
     """Makes the network of a method, with random parameters."""
     style = method.style(plain_style(config))
+    if is_from_file(config.model):
+        return network_from_file(config.model, shape, num_classes, nnx.Rngs(key), bool(style.norm))
     return build(config, shape, num_classes, nnx.Rngs(key), **style._asdict())
 
 

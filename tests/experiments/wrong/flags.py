@@ -7,7 +7,13 @@ from typing import Any
 from experiments.bench.command import Bench
 from experiments.cli import run
 from experiments.commands import Compare, Paper, Report, Train
+from experiments.config import Network
+from experiments.settings import Source
+from tests.experiments.toy import save_toy
 from tests.experiments.wrong import Walk, Wrong
+
+#: Networks of a user.
+OWN = Path(__file__).parents[1] / "own_network.py"
 
 #: One of each range and of each command: `tests/experiments/test_ranges.py` sees that all have one.
 VALUES: list[tuple[Any, str, Any]] = [
@@ -61,6 +67,17 @@ def flag(command: Any, name: str, value: Any) -> Wrong:
     return Wrong(lambda at: with_out(command, at, **changes), named)
 
 
+def own_network(name: str, *named: str, methods: str = "none") -> Wrong:
+    """A comparison of a network of the user's own, FILE:NAME, on rows of six features."""
+    network = Network(model=name if ":" in name else f"{OWN}:{name}")
+
+    def call(at: Path) -> object:
+        data = Source(dataset=save_toy(at))
+        return with_out(Compare(methods=methods, network=network, data=data), at)
+
+    return Wrong(call, named)
+
+
 FLAGS: Walk = {
     **{
         f"{type(command).__name__.lower()} {name} {value!r}": flag(command, name, value)
@@ -85,6 +102,16 @@ FLAGS: Walk = {
         lambda at: with_out(Paper("cwo/tab1", data_dir=at / "absent"), at),
         ("absent", "--data-dir"),
     ),
+    "no file of a network": own_network("absent.py:Net", "'absent.py'", "FILE.py:NAME"),
+    "no Python file": own_network("net.txt:Net", "'net.txt'", "FILE.py:NAME"),
+    "no such network in the file": own_network("Residul", "'Residul'", "'Residual'", "plain"),
+    "a network without bn": own_network("plain", "plain has no BatchNorm", "none", methods="bn"),
+    "a network that is no module": own_network("no_module", "function", "flax.nnx.Module"),
+    "a network of another shape": own_network("one_logit_more", "(2, 4)", "(2, 3)"),
+    "a network without a classifier": own_network(
+        "no_classifier", "layers/0/kernel", "6 units", "3 classes", methods="lcw"
+    ),
+    "a method with layers of its own": own_network("Residual", "'ln'", "none, bn", methods="ln"),
     "no reports": Wrong(
         lambda at: run(Report(at / "absent"), ""), ("absent", "PAPER/ITEM/report.md", "--folder")
     ),

@@ -1,0 +1,134 @@
+"""Networks of the user's own, FILE.py:NAME, with their batch normalization or without it."""
+
+import functools
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import PyTree
+
+import jaxnorm
+from experiments.errors import UserError, unknown
+from experiments.reading import reading
+
+WANTED = "wanted FILE.py:NAME, a function (rngs, shape, classes) -> flax.nnx.Module"
+
+#: The layers that `jaxnorm.nnx.replace_batch_norm` takes out.
+BATCH_NORM = (nnx.BatchNorm, jaxnorm.nnx.BatchNorm, jaxnorm.nnx.PopulationNorm)
+
+
+@functools.cache
+def load_maker(model: str) -> Callable[..., Any]:
+    """Returns the function or class that FILE.py:NAME names; executes the file once.
+
+    Raises:
+        UserError: if there is no such file or name, or if the file cannot be executed.
+    """
+    path, _, name = model.rpartition(":")
+    file = Path(path)
+    if file.suffix != ".py" or not file.is_file():
+        raise UserError(f"--model is {model!r}, and there is no Python file {path!r}; {WANTED}.")
+    spec: Any = importlib.util.spec_from_file_location(f"network_of_{file.stem}", file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))  # for the modules beside the file
+    with reading(path, f"it must run as a Python file; {WANTED}"):
+        spec.loader.exec_module(module)
+    maker = getattr(module, name, None)
+    if not callable(maker):
+        defined = [
+            each
+            for each, value in vars(module).items()
+            if callable(value) and getattr(value, "__module__", "") == spec.name
+        ]
+        raise unknown(f"function in {path}", name, defined)
+    return maker
+
+
+def source_of(model: str) -> bytes:
+    """Returns the content of the file of FILE.py:NAME."""
+    load_maker(model)
+    return Path(model.rpartition(":")[0]).read_bytes()
+
+
+def network_from_file(
+    model: str, shape: Sequence[int], classes: int, rngs: nnx.Rngs, batch_norm: bool
+) -> nnx.Module:
+    """Returns the user's network, with its batch normalization or with it taken out.
+
+    Args:
+        model: FILE.py:NAME.
+        shape: of one input.
+        classes: the number of logits.
+        rngs: the random streams of the initial parameters.
+        batch_norm: if True, the network keeps its batch normalization.
+
+    Raises:
+        UserError: for a result that is no ``nnx.Module``, for a network without batch normalization
+            that should keep it, and for logits of another shape than (rows, classes).
+    """
+    x = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
+    # Scales that start at 1 are to be known as such under jit, too.
+    with jax.ensure_compile_time_eval():
+        network = load_maker(model)(rngs, tuple(shape), classes)
+        has_norm = _has_batch_norm(model, network)
+        if batch_norm and not has_norm:
+            raise UserError(
+                f"{model} has no BatchNorm layer, so that bn would be the same as none; leave bn "
+                "out of --methods, or write the network with its nnx.BatchNorm layers."
+            )
+        if has_norm and not batch_norm:
+            network = jaxnorm.nnx.replace_batch_norm(network, x)
+    apply, params, state = jaxnorm.nnx.functionalize(network)
+    output, _ = jax.eval_shape(functools.partial(apply, train=False), params, state, x)
+    if getattr(output, "shape", None) != (2, classes):
+        shown = getattr(output, "shape", type(output).__name__)
+        raise UserError(
+            f"{model} returned {shown} for two rows of shape {tuple(shape)}; wanted logits of "
+            f"shape {(2, classes)}."
+        )
+    return network
+
+
+def _has_batch_norm(model: str, network: Any) -> bool:
+    if not isinstance(network, nnx.Module):
+        raise UserError(f"{model} returned a {type(network).__name__}; {WANTED}.")
+    return any(isinstance(layer, BATCH_NORM) for _, layer in nnx.iter_modules(network))
+
+
+def classifier(
+    model: str, logits: Callable[..., Any], params: PyTree, *inputs: Any, layout: jaxnorm.Layout
+) -> str:
+    """Returns the path of the classifier: the last kernel in the order of execution.
+
+    Args:
+        model: FILE.py:NAME.
+        logits: ``logits(params, *inputs)``, the network.
+        params: its parameters, or their shapes.
+        *inputs: the other arguments, or their shapes.
+        layout: all kernels.
+
+    Raises:
+        UserError: if that kernel has another number of units than the logits.
+    """
+    layers: dict[str, Any] = {}
+
+    def run(params: PyTree, *inputs: Any) -> Any:
+        output, found = jaxnorm.collect_preactivations(logits, params, *inputs, layout=layout)
+        layers.update(found)
+        return output
+
+    output = jax.eval_shape(run, params, *inputs)
+    path, units = list(layers)[-1], list(layers.values())[-1].shape[-1]
+    if units != output.shape[-1]:
+        raise UserError(
+            f"the last kernel of {model}, {path}, has {units} units for {output.shape[-1]} "
+            "classes; wanted one unit per class there: methods leave the classifier's kernel free."
+        )
+    return path

@@ -1,0 +1,44 @@
+"""Networks of a user, as `--model FILE.py:NAME` names them."""
+
+from flax import nnx
+
+
+class Block(nnx.Module):
+    def __init__(self, width, rngs):
+        self.linear = nnx.Linear(width, width, use_bias=False, rngs=rngs)
+        self.norm = nnx.BatchNorm(width, momentum=0.9, rngs=rngs)
+
+    def __call__(self, x):
+        return nnx.relu(x + self.norm(self.linear(x)))
+
+
+class Residual(nnx.Module):
+    """Two residual branches; the classifier is not called head."""
+
+    def __init__(self, rngs, shape, classes):
+        self.stem = nnx.Linear(shape[-1], 8, rngs=rngs)
+        self.blocks = nnx.List([Block(8, rngs), Block(8, rngs)])
+        self.answer = nnx.Linear(8, classes, rngs=rngs)
+
+    def __call__(self, x):
+        x = nnx.relu(self.stem(x))
+        for block in self.blocks:
+            x = block(x)
+        return self.answer(x)
+
+
+def plain(rngs, shape, classes):
+    return nnx.Linear(shape[-1], classes, rngs=rngs)
+
+
+def one_logit_more(rngs, shape, classes):
+    return nnx.Linear(shape[-1], classes + 1, rngs=rngs)
+
+
+def no_module(rngs, shape, classes):
+    return lambda x: x[:, :classes]
+
+
+def no_classifier(rngs, shape, classes):
+    layers = nnx.Linear(shape[-1], 2 * classes, rngs=rngs), lambda x: x[:, :classes]
+    return nnx.Sequential(*layers)

@@ -1,0 +1,80 @@
+"""Networks of the user's own: --model FILE.py:NAME."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import jaxnorm
+from experiments.cli import main
+from experiments.comparison import Comparison
+from experiments.config import Config
+from experiments.methods.table import METHODS
+from experiments.settings import Settings
+from experiments.training.trainer import Trainer, make_trainer
+from tests.experiments.toy import rows_of, save_toy, toy_dataset
+
+FILE = Path(__file__).parent / "own_network.py"
+
+
+def trainer_of(method: str) -> Trainer:
+    config = Config(model=f"{FILE}:Residual", epochs=1, batch_size=16)
+    return make_trainer(METHODS[method], config, toy_dataset())
+
+
+@pytest.mark.parametrize(("method", "layers"), [("bn", 2), ("bn+lcw", 2), ("none", 0), ("wn", 0)])
+def test_only_bn_keeps_the_batch_normalization(method: str, layers: int) -> None:
+    model = trainer_of(method).context.model
+    found = [layer for _, layer in nnx.iter_modules(model) if isinstance(layer, nnx.BatchNorm)]
+    assert len(found) == layers
+
+
+def test_the_classifier_is_free_whatever_its_name() -> None:
+    context = trainer_of("lcw").context
+    axes = context.layout(context.functional.params)
+    assert axes["answer"]["kernel"] is None
+    assert [axes["stem"]["kernel"], axes["blocks"][0]["linear"]["kernel"]] == [(-2,), (-2,)]
+
+
+@pytest.mark.parametrize(
+    ("method", "factor"),
+    [
+        ("none", 1.0),
+        ("cwo-centre-sphere", 0.5**0.5),
+        pytest.param("lcw", 0.5**0.5, marks=pytest.mark.slow),  # the same on coordinates
+    ],
+)
+def test_methods_on_weights_start_both_branches_quietly(method: str, factor: float) -> None:
+    trainer, X = trainer_of(method), jnp.asarray(toy_dataset().X_train)
+    functional = jaxnorm.nnx.functionalize(trainer.network(jax.random.key(0)))
+    context = trainer.context._replace(functional=functional)
+    quiet, loud = (
+        jaxnorm.effective(each.parameters(functional.params, context, X))
+        for each in (trainer.method, METHODS[method])
+    )
+    for block in (0, 1):
+        kernels = (tree["blocks"][block]["linear"]["kernel"] for tree in (quiet, loud))
+        np.testing.assert_allclose(next(kernels), factor * next(kernels), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(quiet["stem"]["kernel"], loud["stem"]["kernel"], rtol=1e-5)
+
+
+def test_compare_trains_it(tmp_path: Path) -> None:
+    flags = {"--model": f"{FILE}:Residual", "--dataset": save_toy(tmp_path), "--methods": "lcw"}
+    flags |= {"--seeds": "1", "--epochs": "8", "--batch-size": "16", "--out": str(tmp_path)}
+    assert main(["compare", "--quiet", *(word for pair in flags.items() for word in pair)]) == 0
+    (row,) = rows_of(tmp_path / "results.csv")
+    assert float(row["test_accuracy"]) > 0.8
+
+
+def test_a_run_of_an_edited_file_is_another_one(tmp_path: Path) -> None:
+    file, dataset = tmp_path / "network.py", save_toy(tmp_path)
+    settings = Settings(model=f"{file}:plain", dataset=dataset)
+    digests = []
+    for comment in ("", "", "# wider\n"):
+        file.write_text(FILE.read_text() + comment)
+        (spec,) = Comparison(settings).specs([("none", (), 0)])
+        digests.append(spec.digest)
+    assert digests[0] == digests[1] != digests[2]
