@@ -6,7 +6,7 @@ from typing import Any
 
 RESULTS = Path(__file__).parents[1] / "experiments" / "results"
 #: A link out of docs/ to another file of the checkout: its text and its target.
-LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?:\.\./)+((?:experiments|notebooks)/[^)]+)\)")
+LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?:\.\./)+((?:examples|experiments|notebooks)/[^)]+)\)")
 #: The address of a picture among the committed results, in a page.
 PICTURE = re.compile(r"\]\((?:\.\./)+experiments/results/")
 

@@ -261,11 +261,12 @@ class Job(NamedTuple):
 def prepare(options: argparse.Namespace) -> Job:
     """Reads the data, and builds the network and its compiled functions."""
     training, test = load(options)
-    images = training.x.astype(np.float32)
-    statistics = tuple(f(images, (0, 1, 2), keepdims=True) for f in (np.mean, np.std))
+    mean = training.x.mean((0, 1, 2), np.float64, keepdims=True).astype(np.float32)
+    deviation = training.x.std((0, 1, 2), np.float64, keepdims=True).astype(np.float32)
+    statistics = mean, deviation
     mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(AxisType.Auto,))
     whole, split = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
-    net = network(options, standardized(images[:256], statistics), 1 + int(training.y.max()))
+    net = network(options, standardized(training.x[:256], statistics), 1 + int(training.y.max()))
 
     def step(run: dict[str, Tree], key: jax.Array, x: jax.Array, y: jax.Array) -> Any:
         x = augment(jax.random.fold_in(key, run["step"]), standardized(x, statistics), options)
