@@ -20,7 +20,12 @@ from jaxnorm._gamma_decay import (
     gamma_decay_strength,
     perceptron_gamma_decay_strength,
 )
-from jaxnorm._initializers import data_dependent_init, sphere_init, variance_preserving_init
+from jaxnorm._initializers import (
+    data_dependent_init,
+    orthogonal_init,
+    sphere_init,
+    variance_preserving_init,
+)
 from jaxnorm._kinds import (
     CenteredWeightNormalized,
     LinearlyConstrained,
@@ -54,6 +59,7 @@ from jaxnorm._noise_injection import (
     perturb_scales,
 )
 from jaxnorm._reparametrize import effective, parameter_count, reparametrize
+from jaxnorm._shaped import shaped, traced_depth
 from jaxnorm._spectral import SpectrallyNormalized, attach_singular_vectors, power_iteration
 from jaxnorm._sphere import center, project, project_to_sphere
 from jaxnorm._sphere_projection import centered_gradient, sphere_projection
@@ -114,6 +120,7 @@ __all__ = [
     "metrics",
     "nnx",
     "noise_injection",
+    "orthogonal_init",
     "parameter_count",
     "perceptron_gamma_decay_strength",
     "perturb_scales",
@@ -128,6 +135,7 @@ __all__ = [
     "reparametrize",
     "residual_factors",
     "scale_branches",
+    "shaped",
     "sphere_init",
     "sphere_projection",
     "standardized",
@@ -135,6 +143,7 @@ __all__ = [
     "theory",
     "torch_layout",
     "total_variance_constancy",
+    "traced_depth",
     "traced_layout",
     "variance_constancy_loss",
     "variance_preserving_init",

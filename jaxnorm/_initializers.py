@@ -12,13 +12,15 @@ from jax.nn.initializers import Initializer
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._axes import negative_axes, per_unit
-from jaxnorm._layout import Layout, flax_layout
-from jaxnorm._node import is_node
+from jaxnorm._layout import Layout, flax_layout, kernels_by_path
+from jaxnorm._node import Axes, is_node
 from jaxnorm._numerics import ROUNDING_ERRORS, nonzero, promote, rounding_floor, wide_dtype
 from jaxnorm._paths import Path, is_absent, map_entries, named_entries
 from jaxnorm._reparametrize import effective
 from jaxnorm._sphere import check_sphere, check_squared_radius, project_to_sphere
-from jaxnorm._trace import Apply, KernelCall, run_layers
+from jaxnorm._stiefel import as_matrices, singular_value
+from jaxnorm._trace import Apply, KernelCall, run_layers, trace
+from jaxnorm._trace.interpret import Program
 
 Values = Float[Array, "..."]
 
@@ -137,6 +139,100 @@ def variance_preserving_init(
         for path, (factor, layers) in collected.items()
     }
     return _updated(params, factors, {})
+
+
+def orthogonal_init(
+    apply: Apply,
+    params: PyTree,
+    *inputs: Any,
+    layout: Layout = flax_layout,
+    gain: float = 1.0,
+) -> PyTree:
+    """Replaces each random kernel by an orthogonal one; a convolution's only at its center.
+
+    W <- gain s Q of W = Q R, the fan-in x units matrix, with R_ii > 0 and s = sqrt(max(1, units /
+    fan-in)), so that with a gain of 1 pre-activations have the mean square of the layer's inputs.
+    Normally distributed W make Q uniform over the orthogonal matrices. A convolution keeps its
+    center tap alone (delta-orthogonal): away from the borders it preserves the distances of images
+    as the matrix does those of rows.
+
+    Args:
+        apply: ``apply(params, *inputs)``, as in `variance_preserving_init`; it is traced, not run.
+        params: random parameters, which are the source of randomness; plain kernels.
+        *inputs: a minibatch, or its shapes, and the remaining arguments of ``apply``.
+        layout: which leaves are kernels.
+        gain: the factor of every kernel: 1 for shaped activations, tanh and selu, and sqrt(2) for
+            relu.
+
+    Returns:
+        A tree of the same structure, shapes and types. Each layer of a stack that the model scans
+        over is orthogonal by itself; a kernel of zeros stays zero.
+
+    Raises:
+        ValueError: for reparametrized kernels, for kernels with a part for each group of inputs (a
+            grouped convolution, the heads of an attention output) and for those that the model
+            reshapes, transposes or does not multiply its input by.
+
+    Call it once, before sharding: a sharded kernel costs collectives under jit, and inside
+    shard_map each device would make its own part orthogonal.
+
+    Example:
+        >>> import jax
+        >>> params = {"kernel": jax.random.normal(jax.random.key(0), (16, 8))}
+        >>> x = jnp.ones((1, 16))
+        >>> kernel = orthogonal_init(lambda p, x: x @ p["kernel"], params, x)["kernel"]
+        >>> bool(jnp.allclose(kernel.T @ kernel, jnp.eye(8), atol=1e-5))
+        True
+
+    Source: Saxe et al. 2014 (arXiv 1312.6120); delta-orthogonal kernels are those of Xiao et al.
+    2018 (arXiv 1806.05393), their scale that of Martens et al. 2021 (arXiv 2110.01765).
+    """
+    plain = effective(params)
+    kernels = kernels_by_path(layout, plain)
+    axes = _matrix_axes(trace(apply, plain, inputs, kernels))
+
+    def orthogonal(path: Path, entry: Any) -> Any:
+        if path not in kernels:
+            return entry
+        if is_node(entry) or path not in axes:
+            raise ValueError(
+                f"the kernel {path!r} is reparametrized, reshaped or transposed before its "
+                "product, not multiplied with the inputs, or has a part for each group of them; "
+                "wanted a plain kernel of one matrix product or convolution. Call orthogonal_init "
+                "before reparametrize, and leave other kernels out of the layout."
+            )
+        return _orthogonal(entry, *axes[path], gain)
+
+    return map_entries(orthogonal, params)
+
+
+def _matrix_axes(program: Program) -> dict[Path, tuple[Axes, Axes, int]]:
+    """Returns the fan-in axes, the axes of positions and the number of those of layers, by path."""
+    axes: dict[Path, tuple[Axes, Axes, int]] = {}
+    for layer in program.layers.values():
+        use, equation = layer.product.use, layer.equation
+        in_groups = use.in_groups or equation.params.get("feature_group_count", 1) > 1
+        if use.fan_in and use.kernel.is_unchanged and not (layer.product.biased or in_groups):
+            is_conv = equation.primitive.name == "conv_general_dilated"
+            spec = equation.params["dimension_numbers"].rhs_spec if is_conv else ()
+            positions = tuple(axis - len(spec) for axis in spec[2:])
+            axes[use.kernel.path] = use.fan_in, positions, len(use.kernel.scanned)
+    return axes
+
+
+def _orthogonal(kernel: Values, fan_in: Axes, positions: Axes, stacked: int, gain: float) -> Values:
+    """Returns zeros around the center, which is made orthogonal."""
+    middles = {axis: (kernel.shape[axis] - 1) // 2 for axis in positions}
+    axes = range(-kernel.ndim, 0)
+    center = tuple(
+        slice(middles.get(axis), middles[axis] + 1 if axis in middles else None) for axis in axes
+    )
+    matrices, restore = as_matrices(promote(kernel[center]), fan_in, stacked)
+    is_wide = matrices.shape[-2] < matrices.shape[-1]
+    q, r = jnp.linalg.qr(matrices.mT if is_wide else matrices)
+    q = q * jnp.sign(jnp.diagonal(r, axis1=-2, axis2=-1))[..., None, :]
+    values = restore((q.mT if is_wide else q) * singular_value(matrices, gain**2))
+    return jnp.zeros_like(kernel).at[center].set(values.astype(kernel.dtype))
 
 
 def data_dependent_init(

@@ -185,13 +185,13 @@ def _nearest(
     wide: Kernel, axes: Axes, squared_radius: Any, stacked: int, old: Kernel | None = None
 ) -> Kernel:
     """Projects wide weights; if they are zero, returns the old ones, or zeros."""
-    matrices, restore = _matrices(wide, axes, stacked)
+    matrices, restore = as_matrices(wide, axes, stacked)
     squares = jnp.square(matrices).sum((-2, -1), keepdims=True)
     is_zero = squares <= SMALLEST
     length = jnp.sqrt(nonzero(squares, is_zero))
     length = jnp.where(length < jnp.inf, length, jnp.nan)
-    projected = _polar_factor(matrices / length) * _singular_value(matrices, squared_radius)
-    fallback = jnp.zeros_like(matrices) if old is None else _matrices(old, axes, stacked)[0]
+    projected = _polar_factor(matrices / length) * singular_value(matrices, squared_radius)
+    fallback = jnp.zeros_like(matrices) if old is None else as_matrices(old, axes, stacked)[0]
     return restore(jnp.where(is_zero, fallback, projected))
 
 
@@ -216,8 +216,8 @@ def _tangent_part(
     update: Kernel, kernel: Kernel, axes: Axes, squared_radius: Any, stacked: int
 ) -> Kernel:
     """Removes the update's part W S, S symmetric, which changes the singular values of W."""
-    (u, restore), (w, _) = _matrices(update, axes, stacked), _matrices(kernel, axes, stacked)
-    square = jnp.square(_singular_value(w, squared_radius))
+    (u, restore), (w, _) = as_matrices(update, axes, stacked), as_matrices(kernel, axes, stacked)
+    square = jnp.square(singular_value(w, squared_radius))
     wide = w.shape[-2] < w.shape[-1]
     u, w = (u.mT, w.mT) if wide else (u, w)
     inner = product(w.mT, u)
@@ -225,14 +225,16 @@ def _tangent_part(
     return restore(u.mT if wide else u)
 
 
-def _singular_value(matrix: Matrix, squared_radius: Any) -> Float[Array, ""]:
+def singular_value(matrix: Matrix, squared_radius: Any) -> Float[Array, ""]:
     """Returns sqrt(c max(1, units / fan-in))."""
     rows, columns = matrix.shape[-2:]
     c = jnp.asarray(squared_radius, matrix.dtype).reshape(())
     return jnp.sqrt(c * max(1.0, columns / rows))
 
 
-def _matrices(wide: Kernel, axes: Axes, stacked: int) -> tuple[Matrix, Callable[[Matrix], Kernel]]:
+def as_matrices(
+    wide: Kernel, axes: Axes, stacked: int
+) -> tuple[Matrix, Callable[[Matrix], Kernel]]:
     """Returns kernels as (..., fan-in, units), and the function that restores their shape."""
     lead = tuple(range(-wide.ndim, stacked - wide.ndim))
     units = tuple(axis for axis in range(stacked - wide.ndim, 0) if axis not in axes)

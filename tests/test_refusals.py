@@ -14,7 +14,7 @@ from flax import nnx
 
 import jaxnorm as jn
 from jaxnorm.nnx import BatchNorm, PopulationNorm, ScaleAndBias, Standardization
-from jaxnorm.theory import batch_norm, cwo, lcw, vcl
+from jaxnorm.theory import batch_norm, c_curvature, c_map, c_slope, cwo, lcw, q_map, vcl
 
 
 class Refusal(NamedTuple):
@@ -144,6 +144,20 @@ AXES = {"(2,)": 2, "(-3,)": -3, "(0, -2)": (0, -2), "()": ()}
 RANGE = "2 axes|-2 to -1|0 to 1"
 UNKNOWN = "constrains no|dense/bias|dense/weight|torch_layout|traced_layout"
 EFFECTIVE = "Scaled|jaxnorm.effective(params)"
+
+
+def per_channel(x: Any) -> Any:
+    return jnp.tanh(x * UNITS)
+
+
+def multiply(params: Any, x: Any) -> Any:
+    return x @ params["kernel"]
+
+
+def attend(params: Any, x: Any) -> Any:
+    x = x @ params["kernel"]
+    return x @ x.T
+
 
 TABLE = (
     # Nothing to constrain, and units of a single weight.
@@ -343,6 +357,19 @@ TABLE = (
     kind("'w'|-2", project_by, {"b": None, "w": -2}),
     value("'w'|w/0", project_by, {"b": None, "w": [-2]}),
     value("'w'|w/0", project_by, {"b": None, "w": (np.int64(-2),)}),
+    # Maps of activations, and what cannot be shaped.
+    *(value(f"c is {c}|-1 to 1", c_map, jnp.tanh, c) for c in (1.5, NAN)),
+    *(value(f"q is {q}|positive", q_map, jnp.tanh, q) for q in (0.0, NAN)),
+    value("cosines|is zero", c_map, jnp.zeros_like, 0.5),
+    value("per channel|shape", q_map, per_channel),
+    value("jumps|infinite|leaky_relu", c_slope, jnp.sign),
+    value("jumps|infinite|leaky_relu", c_curvature, jax.nn.selu),
+    value("'bn'|'tat' or 'dks'", jn.shaped, jnp.tanh, 5, "bn"),
+    value("0.9|0.7359|smaller", jn.shaped, jax.nn.relu, 5),
+    value("jumps|leaky_relu", jn.shaped, jax.nn.selu, 5),
+    value("no input scale|linear|leaky_relu", jn.shaped, jnp.positive, 5),
+    value("attention|number of activations", jn.traced_depth, attend, LAYER, jnp.ones((2, 4))),
+    value("'kernel'|reparametrize", jn.orthogonal_init, multiply, NODE_PARAMS, jnp.ones((2, 4))),
     # Nodes used as arrays.
     kind(EFFECTIVE, matmul, KERNEL.T, NODE),
     kind(EFFECTIVE, matmul, NODE, KERNEL.T),

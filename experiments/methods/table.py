@@ -19,6 +19,7 @@ from experiments.methods.rivals.nero import UnitwiseGradients
 from experiments.methods.rivals.ngpt import Hypersphere
 from experiments.methods.rivals.orthogonal import Stiefel
 from experiments.methods.scale_noise import LearnedScale, ScaleNoise, StepNoise
+from experiments.methods.shaped import Orthogonal, Shaped
 from experiments.methods.variance_constancy import VarianceConstancy
 from experiments.names import DEFAULT_METHODS
 from jaxnorm import (
@@ -133,6 +134,11 @@ _ALL = (
     Method(
         "normprop", "normalization propagation: unit norms, standardized activations", _PROPAGATED
     ),
+    # Activations that are shaped for the depth, and what is left of them without one of two ideas.
+    Method("tat", "tailored activations, orthogonal weights", (Shaped("tat"), Orthogonal())),
+    Method("dks", "deep kernel shaping, orthogonal weights", (Shaped("dks"), Orthogonal())),
+    Method("tat-normal", "tailored activations, normally distributed weights", (Shaped("tat"),)),
+    Method("orthogonal", "orthogonal initial weights, no normalization", (Orthogonal(),)),
     Method(
         "normprop-batch",
         "normprop, each minibatch of the data by its own statistics",

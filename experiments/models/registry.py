@@ -3,12 +3,13 @@
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from experiments.config import Config
 from experiments.errors import UserError, unknown
@@ -25,7 +26,11 @@ from experiments.models.sizes import NetworkSizes
 from experiments.models.style import ACTIVATIONS, Activation, Style
 from experiments.models.transformer import Transformer
 from experiments.names import CNN9_SIDE, is_from_file
-from jaxnorm import standardized
+from jaxnorm import shaped, standardized, traced_depth
+from jaxnorm.nnx import functionalize
+
+#: How an activation is shaped.
+Shape = Literal["tat", "dks"]
 
 #: The name of every network's classifier, which methods leave unconstrained.
 HEAD = "head"
@@ -150,6 +155,29 @@ def _activation(name: str, standardize: bool, preserve_magnitude: bool) -> Activ
     return ACTIVATIONS[name]
 
 
+@functools.cache
+def _shaped(
+    config: Config, shape: tuple[int, ...], num_classes: int, name: str, method: Shape
+) -> Activation:
+    """An activation shaped for the depth of the plain network, read off its program."""
+    functional = functionalize(
+        nnx.eval_shape(lambda: build(config, shape, num_classes, nnx.Rngs(0)))
+    )
+
+    def logits(params: PyTree, state: PyTree, x: Array) -> Array:
+        return functional.apply(params, state, x, train=False)[0]
+
+    x = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
+    try:
+        depth = traced_depth(logits, functional.params, functional.state, x)
+        return shaped(ACTIVATIONS[name], depth, method)
+    except ValueError as error:
+        raise UserError(
+            f"{method} cannot shape {name} for {config.model}: {error} Take --activation tanh, or "
+            "a deeper network without attention."
+        ) from None
+
+
 class NetworkStyle(NamedTuple):
     """How a network is normalized and activated, by names.
 
@@ -163,6 +191,7 @@ class NetworkStyle(NamedTuple):
         scale_layers: the noise of scale-and-bias layers in the place of ``norm``, or None.
         pre_activation: whether normalizers stand before a branch, and not after each kernel.
         preserve_magnitude: whether activations and the sums of branches keep mean squares at 1.
+        shaped: how the activation is shaped for the depth, or None.
         hypersphere: whether tokens stay on the unit sphere: a transformer of another form.
     """
 
@@ -175,6 +204,7 @@ class NetworkStyle(NamedTuple):
     scale_layers: Noise | None = None
     pre_activation: bool = False
     preserve_magnitude: bool = False
+    shaped: Shape | None = None
     hypersphere: bool = False
 
 
@@ -208,15 +238,19 @@ def build(
                 "--model transformer, with --dataset python."
             )
         return NormalizedTransformer(sizes, rngs)
+    activation = _activation(named.activation, named.standardize, named.preserve_magnitude)
+    if named.shaped is not None:
+        activation = _shaped(config, sizes.shape, num_classes, named.activation, named.shaped)
     style = Style(
         maker(named.norm, config.ghost_groups),
-        _activation(named.activation, named.standardize, named.preserve_magnitude),
+        activation,
         maker(named.post_norm, config.ghost_groups),
         named.dropout,
         config.alpha_dropout,
         config.head_dropout,
         config.norm_at,
         named.preserve_magnitude,
+        named.shaped is not None,
     )
 
     def with_norm(norm: MakeNorm | None, rngs: nnx.Rngs) -> nnx.Module:

@@ -46,6 +46,7 @@ class Style(NamedTuple):
         head_dropout: the rate of dropout before the classifier of a fully connected network.
         norm_at: the only layer with normalizers, counted from 1, in `at`; 0 for all layers.
         preserve_magnitude: if True, sums of residual branches keep mean squares.
+        shaped: if True, the activation is shaped.
     """
 
     norm: MakeNorm | None = None
@@ -56,6 +57,7 @@ class Style(NamedTuple):
     head_dropout: float = 0.0
     norm_at: int = 0
     preserve_magnitude: bool = False
+    shaped: bool = False
 
     def add(self, stream: Values, branch: Values) -> Values:
         """Adds the output of a branch to a residual stream."""
@@ -74,9 +76,9 @@ class Style(NamedTuple):
     def kernel_init(self) -> nnx.Initializer:
         """Glorot and Bengio's initializer for saturating activations, otherwise He et al.'s.
 
-        SELU keeps the variance of its inputs with LeCun's.
+        SELU and shaped activations keep the variance of their inputs with LeCun's.
         """
-        if self.activation is jax.nn.selu:
+        if self.activation is jax.nn.selu or self.shaped:
             return nnx.initializers.lecun_normal()
         saturating = self.activation in (jax.nn.sigmoid, jax.nn.tanh)
         return nnx.initializers.glorot_normal() if saturating else nnx.initializers.he_normal()

@@ -65,7 +65,7 @@ def residual_streams(program: Program) -> list[list[Branch]]:
                 f"{node.primitive}, where residual_factors does not follow the stream; scale the "
                 "last kernel of each branch by hand, with scale_branches(raw, factors)."
             )
-    graph, stream_of = _Graph(nodes), dict[int, list[Sum]]()
+    graph, stream_of = Graph(nodes), dict[int, list[Sum]]()
     live = graph.ancestors(*(x.node for x in program.results if x.node is not None))
     for item in (x for i in sorted(live) if (x := graph.residual_sum(i))):
         before = graph.reached(item.entry) & stream_of.keys()
@@ -75,7 +75,7 @@ def residual_streams(program: Program) -> list[list[Branch]]:
     return [graph.branches(stream) for stream in streams.values()]
 
 
-class _Graph(NamedTuple):
+class Graph(NamedTuple):
     """Nodes of a program, in execution order."""
 
     nodes: list[Node]

@@ -2,12 +2,18 @@
 
 import csv
 import itertools
+import math
 import re
 from collections import defaultdict
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+
+from jaxnorm import shaped, standardized
+from jaxnorm.theory import c_slope
 
 ROOT = Path(__file__).parents[2]
 DOCS, RESULTS = ROOT / "docs", ROOT / "experiments" / "results"
@@ -125,3 +131,35 @@ def test_figures_of_the_compilers() -> None:
     none, bn = (next(row for row in steps if row["method"] == name) for name in ("none", "bn"))
     assert shown(quoted[1], float(bn["hbm_ratio"]))
     assert [quoted[2], quoted[3]] == [bn["collectives"], none["collectives"]]
+
+
+def test_predicted_depths() -> None:
+    """C'(1) of every network in the table of depth, and the layers until the product is e^6."""
+    slopes = {
+        "ReLU, batch": c_slope(standardized(jax.nn.relu)),
+        "ReLU, propagated": c_slope(standardized(jax.nn.relu)),
+        "ReLU, He": c_slope(jax.nn.relu),
+        "SELU": c_slope(jax.nn.selu),
+        "tanh,": c_slope(jnp.tanh),
+        "tanh tailored": c_slope(shaped(jnp.tanh, 30)),
+        "**tanh tailored": c_slope(shaped(jnp.tanh, 30)),
+        "tanh by deep": c_slope(shaped(jnp.tanh, 30, "dks")),
+        "leaky": c_slope(shaped(jax.nn.leaky_relu, 30)),
+    }
+    text = (DOCS / "evidence" / "theory.md").read_text()
+    quoted = re.findall(r"^\| (.+?) \| (1\.\d{4}) \| (\w[\w ]*) \|", text, re.MULTILINE)
+    assert len(quoted) == 11
+    for network, slope, depth in quoted:
+        (expected,) = {value for name, value in slopes.items() if network.startswith(name)}
+        assert shown(slope, expected), network
+        if depth != "no limit":
+            assert int(depth) == int(6 / math.log(expected))
+    # tanh, q E tanh'(sqrt(q) Z)^2 / E tanh(sqrt(q) Z)^2 by quadrature of NumPy.
+    z, weights = np.polynomial.hermite_e.hermegauss(100)
+    q, product = 1.0, 1.0
+    for _ in range(110):
+        values = np.tanh(q**0.5 * z)
+        after = values**2 @ weights / weights.sum()
+        product *= q * ((1 - values**2) ** 2 @ weights / weights.sum()) / after
+        q = after
+    assert f"the product of 110 layers is {product:.1f}." in text

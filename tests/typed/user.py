@@ -79,6 +79,8 @@ def nodes(params: Tree, kernel: Array) -> Tree:
 def arrays(x: Array) -> list[Array]:
     mean, stddev = jn.gaussian_moments(jax.nn.relu)
     activation = jn.standardized(jax.nn.relu, centered=False)
+    depth = jn.traced_depth(apply, {"kernel": x, "bias": x[0]}, x, factors=None)
+    activation = jn.shaped(jax.nn.tanh, depth, method="dks", target=1.5)
     both: tuple[Array, Array] = jn.rectified_moments(x, x)
     moments: jn.Moments = jn.merge_moments(jn.batch_moments(x, 0), jn.batch_moments(x, 0))
     drawn: Array = jn.sphere_init()(jax.random.key(0), (3, 2), jnp.float32)
@@ -106,6 +108,7 @@ def losses(params: Tree, x: Array, key: Array) -> Array:
 
 def initial(params: Tree, batches: list[Array]) -> tuple[Tree, Tree]:
     params = jn.data_dependent_init(apply, params, batches[0])
+    params = jn.orthogonal_init(apply, params, batches[0], gain=1.0)
     params = jn.variance_preserving_init(apply, params, batches[0])
     params = jn.scale_branches(params, jn.residual_factors(apply, params, batches[0]))
     population: Tree = jn.population_statistics(batches)
@@ -153,5 +156,8 @@ def theory(x: Array) -> list[Any]:
     solved = batch_norm.solve_order_parameters(start, x, 0.1)
     scalars: float = vcl.separation_threshold()
     gains = (*lcw.variance_gain(jax.nn.relu), lcw.gradient_gain(jax.nn.relu))
+    maps = jn.theory.q_map, jn.theory.q_slope, jn.theory.q_curvature
+    cosines = jn.theory.c_map, jn.theory.c_slope, jn.theory.c_curvature
+    print([each(jax.nn.tanh, 0.5) for each in (*maps, *cosines)])
     gram = normprop.expected_jacobian_gram(jax.nn.relu)
     return [numbers, flow, solved, scalars, gains, gram]

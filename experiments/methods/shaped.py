@@ -1,0 +1,42 @@
+"""Activations that are shaped for the network's depth, and orthogonal initial weights."""
+
+import math
+from dataclasses import dataclass
+
+import jax
+from jaxtyping import Array, PyTree
+
+import jaxnorm
+from experiments.methods.part import Context, Part
+from experiments.methods.reparametrized import logits_of, subsample
+from experiments.models.registry import NetworkStyle, Shape
+from experiments.models.style import ACTIVATIONS
+
+
+@dataclass(frozen=True)
+class Shaped(Part):
+    """Activations shaped for the depth, on weights of variance 1 / fan-in.
+
+    Attributes:
+        by: how.
+    """
+
+    by: Shape
+
+    def style(self, style: NetworkStyle) -> NetworkStyle:
+        """With shaped activations."""
+        return style._replace(shaped=self.by)
+
+
+@dataclass(frozen=True)
+class Orthogonal(Part):
+    """Orthogonal initial weights that keep the variance of their inputs under the activation."""
+
+    def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
+        """With orthogonal kernels, sqrt(2) times as large before rectifiers that are not shaped."""
+        rectifies = ACTIVATIONS[context.style.activation] in (jax.nn.relu, jax.nn.leaky_relu)
+        gain = math.sqrt(2) if rectifies and context.style.shaped is None else 1.0
+        rows = subsample(X, 1)
+        return jaxnorm.orthogonal_init(
+            logits_of(context), params, rows, layout=context.kernels, gain=gain
+        )

@@ -1,0 +1,231 @@
+"""Q and C maps of activations: second moments and correlations after one layer, as functions.
+
+For a layer of many units with weights of variance 1 / fan-in and an activation f, the mean square
+of the pre-activations goes through the Q map, and the cosine of two inputs through the C map.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float64
+
+from jaxnorm._quadrature import Activation, Moment, _float64_on_host, _slope, plain
+
+Nodes = Float64[np.ndarray, "... nodes"]
+
+#: Gauss-Legendre nodes and weights in 32 panels of [0, 1], and the end of the Gaussian's range.
+LIMIT, PANELS = 10.0, 32
+_X, _W = np.polynomial.legendre.leggauss(16)
+PLACES = ((np.arange(PANELS)[:, None] + (_X + 1) / 2) / PANELS).ravel()
+SHARES = np.tile(_W, PANELS) / (2 * PANELS)
+
+#: The part of its slope's root mean square by which a function's jumps may add to its mean slope.
+JUMPS = 0.02
+
+
+def q_map(activation: Activation, q: Any = 1.0) -> Moment:
+    """Mean square after an activation, of inputs of the mean square q: Q(q) = E f(sqrt(q) Z)^2.
+
+    Args:
+        activation: an elementwise function f of JAX operations with scalar parameters.
+        q: mean squares, a positive number or an array of them.
+
+    Returns:
+        Q(q), a float or a float64 array of the shape of ``q``, with errors below 1e-9 for
+        activations that are smooth but for a kink or a jump at 0, and for kinks elsewhere below
+        1e-4.
+
+    Raises:
+        ValueError: for mean squares that are not positive, and for an activation with a parameter
+            per channel or a traced one.
+
+    Computed on the host in float64; under jit, pmap and shard_map while tracing, as a constant.
+
+    Example:
+        >>> import jax
+        >>> round(q_map(jax.nn.relu, 2.0), 6)
+        1.0
+
+    Source: Martens et al. 2021 (arXiv 2110.01765), section 4.1.
+    """
+    return _q_derivative(activation, q, lambda z, q: np.ones_like(z))
+
+
+def q_slope(activation: Activation, q: Any = 1.0) -> Moment:
+    """Slope Q'(q) of the Q map: E f(sqrt(q) Z)^2 (Z^2 - 1) / (2 q).
+
+    Arguments, result, errors and sharding are those of `q_map`; f needs no derivative.
+
+    Example:
+        >>> import jax
+        >>> round(q_slope(jax.nn.relu), 6)
+        0.5
+
+    Source: Martens et al. 2021, section 4.1; the form without a derivative is Stein's lemma.
+    """
+    return _q_derivative(activation, q, lambda z, q: (z**2 - 1) / (2 * q))
+
+
+def q_curvature(activation: Activation, q: Any = 1.0) -> Moment:
+    """Curvature Q''(q) of the Q map: E f(sqrt(q) Z)^2 (Z^4 - 6 Z^2 + 3) / (4 q^2).
+
+    Arguments, result, errors and sharding are those of `q_map`; f needs no derivative.
+
+    Example:
+        >>> import jax
+        >>> round(q_curvature(lambda x: x**2), 6)
+        6.0
+
+    Source: Martens et al. 2021, section 4.1; the form without a derivative is Stein's lemma.
+    """
+    return _q_derivative(activation, q, lambda z, q: (z**4 - 6 * z**2 + 3) / (4 * q**2))
+
+
+def c_map(activation: Activation, c: Any) -> Moment:
+    """Cosine after an activation, of two inputs with the cosine c: C(c) = E f(X) f(Y) / E f(X)^2.
+
+    X and Y are standard normal with the correlation c.
+
+    Args:
+        activation: an elementwise function f of JAX operations with scalar parameters; of inputs of
+            the mean square q pass ``lambda x: f(q**0.5 * x)``.
+        c: cosines, a number from -1 to 1 or an array of them.
+
+    Returns:
+        C(c), a float or a float64 array of the shape of ``c``, with errors as `q_map`.
+
+    Raises:
+        ValueError: for cosines outside of [-1, 1], for an activation that is zero, and for one with
+            a parameter per channel or a traced one.
+
+    Computed on the host in float64, in about 0.1 s per cosine; under jit, pmap and shard_map while
+    tracing, as a constant.
+
+    Example:
+        >>> import jax
+        >>> round(c_map(jax.nn.relu, 0.0), 6)
+        0.31831
+
+    Source: Martens et al. 2021 (arXiv 2110.01765), section 4.2.
+    """
+    return _c_derivative(activation, c, 0)
+
+
+def c_slope(activation: Activation, c: Any = 1.0) -> Moment:
+    """Slope C'(c) of the C map: E f'(X) f'(Y) / E f(X)^2.
+
+    C'(1)^L is the factor by which L layers spread two similar inputs.
+
+    Arguments, result, errors and sharding are those of `c_map`.
+
+    Raises:
+        ValueError: as `c_map`, and for an activation that jumps: its slope at c = 1 is infinite.
+
+    Example:
+        >>> import jax
+        >>> round(c_slope(jax.nn.relu), 6)
+        1.0
+
+    Source: Martens et al. 2021, section 4.2.
+    """
+    return _c_derivative(activation, c, 1)
+
+
+def c_curvature(activation: Activation, c: Any = 1.0) -> Moment:
+    """Curvature C''(c) of the C map: E f''(X) f''(Y) / E f(X)^2.
+
+    Arguments, result, errors and sharding are those of `c_map`.
+
+    Raises:
+        ValueError: as `c_map`, and for an activation whose slope jumps, as that of relu: its
+            curvature at c = 1 is infinite.
+
+    Example:
+        >>> import jax
+        >>> round(c_curvature(lambda x: x**2), 6)
+        1.333333
+
+    Source: Zhang et al. 2022 (arXiv 2203.08120), section 4.1.
+    """
+    return _c_derivative(activation, c, 2)
+
+
+def gaussian_rule(kink: Any = 0.0) -> tuple[Nodes, Nodes]:
+    """Returns nodes and weights of E g(Z), Z ~ N(0, 1), for each place of a kink or jump of g."""
+    kink = np.clip(np.asarray(kink, np.float64), -LIMIT, LIMIT)[..., None]
+    below, above = kink + LIMIT, LIMIT - kink
+    nodes = np.concatenate([below * PLACES - LIMIT, above * PLACES + kink], -1)
+    density = np.exp(-(nodes**2) / 2) / math.sqrt(2 * math.pi)
+    return nodes, density * np.concatenate([below * SHARES, above * SHARES], -1)
+
+
+def values_at(activation: Activation, x: Nodes) -> Nodes:
+    """Returns f(x) in float64; called inside the context of the host's float64."""
+    column = x[..., None]
+    program = jax.jit(activation).lower(jax.ShapeDtypeStruct(column.shape, jnp.float64)).compile()
+    values = np.asarray(program(column), np.float64)
+    if values.shape != column.shape or not np.isfinite(values).all():
+        raise ValueError(
+            f"the activation {activation!r} gives values of the shape {values.shape} for inputs of "
+            f"the shape {column.shape}, or values that are not finite between -{LIMIT:g} and "
+            f"{LIMIT:g}; expected one finite value per input, and no parameter per channel."
+        )
+    return np.asarray(values[..., 0])
+
+
+def derivative(activation: Activation, order: int) -> Activation:
+    """Returns the derivative of an elementwise function."""
+    return activation if order == 0 else derivative(_slope(activation), order - 1)
+
+
+@_float64_on_host()
+def _q_derivative(activation: Activation, q: Any, factor: Callable[..., Nodes]) -> Moment:
+    q = np.asarray(q, np.float64)[..., None]
+    if not (q > 0).all():
+        raise ValueError(f"q is {q[..., 0]}; expected positive mean squares.")
+    nodes, weights = gaussian_rule()
+    squares = values_at(activation, np.sqrt(q) * nodes) ** 2
+    return plain((squares * factor(nodes, q) * weights).sum(-1))
+
+
+@_float64_on_host()
+def _c_derivative(activation: Activation, c: Any, order: int) -> Moment:
+    c = np.asarray(c, np.float64)
+    if not (np.abs(c) <= 1).all():
+        raise ValueError(f"c is {c}; expected cosines from -1 to 1.")
+    nodes, weights = gaussian_rule()
+    mean_square = (values_at(activation, nodes) ** 2 * weights).sum()
+    if not mean_square > 0:
+        raise ValueError(f"the activation {activation!r} is zero, so that it has no cosines.")
+    if order:
+        check_continuous(derivative(activation, order - 1))
+    function = derivative(activation, order)
+    products = [_mean_product(function, float(each)) for each in c.ravel()]
+    return plain(np.reshape(products, c.shape) / mean_square)
+
+
+def _mean_product(function: Activation, c: float) -> float:
+    """E f(X) f(Y) = E g(U) g(+-U), g(u) = E f(a u + b V), for X = a U + b V, Y = +-a U + b W."""
+    a, b = math.sqrt(abs(c)), math.sqrt(1 - abs(c))
+    outer, weights = gaussian_rule()
+    inner, shares = gaussian_rule(-a * outer / max(b, 1e-30))
+    smoothed = (values_at(function, a * outer[:, None] + b * inner) * shares).sum(-1)
+    # The nodes are symmetric about 0.
+    return float((smoothed * (smoothed if c >= 0 else smoothed[::-1]) * weights).sum())
+
+
+def check_continuous(function: Activation) -> None:
+    """Raises ValueError for jumps: E f' = E f Z and E f' Z = E f (Z^2 - 1) hold only without."""
+    z, weights = gaussian_rule()
+    values, slopes = values_at(function, z), values_at(derivative(function, 1), z)
+    gaps = [((slopes * z**n - values * (z ** (n + 1) - n)) * weights).sum() for n in (0, 1)]
+    if max(map(abs, gaps)) > JUMPS * math.sqrt((slopes**2 * weights).sum()) + 1e-12:
+        raise ValueError(
+            "the activation or its slope jumps, as the slope of relu does, so that this derivative "
+            "of the C map is infinite at c = 1; expected a smoother activation. For a rectifier "
+            'pass jax.nn.leaky_relu to jaxnorm.shaped(..., method="tat").'
+        )
