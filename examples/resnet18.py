@@ -261,6 +261,8 @@ class Job(NamedTuple):
 def prepare(options: argparse.Namespace) -> Job:
     """Reads the data, and builds the network and its compiled functions."""
     training, test = load(options)
+    if len(training.y) < options.batch:
+        raise ValueError(f"{len(training.y)} rows to train on are fewer than --batch.")
     mean = training.x.mean((0, 1, 2), np.float64, keepdims=True).astype(np.float32)
     deviation = training.x.std((0, 1, 2), np.float64, keepdims=True).astype(np.float32)
     statistics = mean, deviation
@@ -420,6 +422,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.smoke == (options.data is not None):
         parser.error("pass either --data or --smoke.")
+    if options.data and not options.data.exists():
+        parser.error(f"--data {options.data} does not exist.")
     share = options.accumulate * jax.device_count()
     if options.batch % share:
         parser.error(f"--batch {options.batch} is no multiple of {share}, microbatches x devices.")

@@ -5,12 +5,12 @@
 Ten classes of noisy 16 x 16 prototypes, 1,024 training and 256 test rows. A ResNet-18 with a first
 stage of 4 channels is trained for 48 updates of 64 rows by SGD with momentum 0.9, with warm-up,
 cosine, clipping per layer at 1, a decay of 1e-3 on kernels and label smoothing. The script prints a
-table in Markdown: mean and standard deviation over seeds.
+table in Markdown: mean and standard deviation over seeds. It compares many trainings, each of them
+one compiled function; the file to copy is resnet18.py beside it.
 """
 
 import argparse
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -18,58 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
+from resnet18 import ResNet, kernels
 
 import jaxnorm as jn
 
 CLASSES, SIZE, BATCH, TRAINING, TEST = 10, 16, 64, 1024, 256
 NOISE = 2.0
-
-
-class Block(nnx.Module):
-    """Two convolutions and a shortcut, as in He et al. 2016."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int, rngs: nnx.Rngs):
-        conv = partial(nnx.Conv, use_bias=False, rngs=rngs)
-        self.conv1 = conv(inputs, outputs, (3, 3), stride)
-        self.bn1 = nnx.BatchNorm(outputs, momentum=0.9, rngs=rngs)
-        self.conv2 = conv(outputs, outputs, (3, 3))
-        self.bn2 = nnx.BatchNorm(outputs, momentum=0.9, rngs=rngs)
-        self.projects = inputs != outputs
-        if self.projects:
-            self.conv3 = conv(inputs, outputs, (1, 1), stride)
-            self.bn3 = nnx.BatchNorm(outputs, momentum=0.9, rngs=rngs)
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns the activations of the next block."""
-        y = nnx.relu(self.bn1(self.conv1(x)))
-        y = self.bn2(self.conv2(y))
-        return nnx.relu(y + (self.bn3(self.conv3(x)) if self.projects else x))
-
-
-class ResNet18(nnx.Module):
-    """ResNet-18 for small images: four stages of two blocks."""
-
-    def __init__(self, channels: int, classes: int, width: int, rngs: nnx.Rngs):
-        self.stem = nnx.Conv(channels, width, (3, 3), use_bias=False, rngs=rngs)
-        self.bn = nnx.BatchNorm(width, momentum=0.9, rngs=rngs)
-        widths = [width, width, 2 * width, 4 * width, 8 * width]
-        self.blocks = nnx.List(
-            [
-                Block(
-                    widths[stage + first], widths[stage + 1], 2 if stage and not first else 1, rngs
-                )
-                for stage in range(4)
-                for first in (0, 1)
-            ]
-        )
-        self.head = nnx.Linear(widths[-1], classes, rngs=rngs)
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns logits."""
-        x = nnx.relu(self.bn(self.stem(x)))
-        for block in self.blocks:
-            x = block(x)
-        return self.head(x.mean((1, 2)))
 
 
 class Rows(NamedTuple):
@@ -104,7 +58,7 @@ class Network(NamedTuple):
 
 def network(method: str, seed: int, x: jax.Array, width: int) -> Network:
     """Returns the ResNet-18 with batch normalization, or without it by a method."""
-    model: nnx.Module = ResNet18(x.shape[-1], CLASSES, width, nnx.Rngs(seed))
+    model: nnx.Module = ResNet(x.shape[-1], CLASSES, nnx.Rngs(seed), width=width)
     method, *quiet = method.split(", ")
     if method != "batch normalization":
         model = jn.nnx.replace_batch_norm(model, x[:1])
@@ -127,12 +81,6 @@ def network(method: str, seed: int, x: jax.Array, width: int) -> Network:
     if quiet:
         raw = jn.scale_branches(raw, jn.residual_factors(logits, params, x[:1]))
     return Network(apply, raw, state, constrained)
-
-
-def kernels(tree: Any) -> Any:
-    """Returns True for kernels, False for scales and biases."""
-    name = lambda path: jax.tree_util.keystr(path, simple=True, separator="/")  # noqa: E731
-    return jax.tree_util.tree_map_with_path(lambda path, _: name(path).endswith("kernel"), tree)
 
 
 def trainer(network: Network, steps: int) -> Callable[..., Any]:

@@ -176,7 +176,8 @@ def test_a_loss_that_is_not_finite_ends_with_status_1(
     ("options", "words"),
     [
         ((), "--data or --smoke"),
-        (("--smoke", "--data", "x"), "--data or --smoke"),
+        (("--smoke", "--data", "."), "--data or --smoke"),
+        (("--data", "nowhere"), "does not exist"),
         (("--smoke", "--batch", "100"), "no multiple of 8"),
         (("--smoke", "--seed", "1"), "other options"),
     ],
@@ -189,6 +190,12 @@ def test_wrong_options_end_with_status_2(
     with pytest.raises(SystemExit, match="2"):
         script.parse([*options, "--out", str(tmp_path)])
     assert words in capsys.readouterr().err
+
+
+def test_fewer_rows_than_a_batch_are_refused(tmp_path: Path) -> None:
+    options = script.parse(["--smoke", "--rows", "8", "--batch", "16", "--out", str(tmp_path)])
+    with pytest.raises(ValueError, match="8 rows to train on are fewer than --batch"):
+        script.prepare(options)
 
 
 def loaded(tmp_path: Path, data: Path, *options: str) -> Any:
