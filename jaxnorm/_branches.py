@@ -41,14 +41,15 @@ def residual_factors(
     Raises:
         ValueError: naming the parameters, if the last kernel of a branch is not unique (the product
             of two of them), if its scale has no effect because a normalization without a scale
-            follows, or if a loop other than a scan, or a branch of the program, has parameters.
+            follows, or if parameters are used in a loop other than a scan, in a branch of the
+            program, or in a shard_map that splits them over devices.
 
     Warns:
         UserWarning: for branches that the model scales already, by a last kernel of zeros, a last
             scale below 1 or a constant factor; their factors are 1.0. Shapes have no values, so
             that kernels and scales are not looked at if ``params`` are shapes.
 
-    Nothing is computed, and sharding plays no part.
+    Nothing is computed. Sharded parameters have the same factors.
 
     Example:
         >>> import jax.numpy as jnp

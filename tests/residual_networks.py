@@ -143,6 +143,14 @@ def indexed(p: Any, x: Any) -> Any:
     return jax.lax.fori_loop(0, 9, turn, x)
 
 
+def split(p: Any, x: Any) -> Any:
+    """Residual sum inside a shard_map whose kernels are split over two devices."""
+    mesh, spec = jax.sharding.Mesh(jax.devices()[:2], ("d",)), jax.sharding.PartitionSpec
+    specs = ({"up": spec(None, "d"), "down": spec("d")}, spec())
+    add = lambda p, x: x + jax.lax.psum(mlp(p, x), "d")  # noqa: E731
+    return jax.shard_map(add, mesh=mesh, in_specs=specs, out_specs=spec())(p, x)
+
+
 def two_scans(p: Any, x: Any) -> Any:
     for stage in p:
         x = jax.lax.scan(lambda x, layer: (x + mlp(layer, x), None), x, stage)[0]
@@ -554,5 +562,6 @@ REFUSED: dict[str, tuple[Case, tuple[str, ...]]] = {
         ),
         ("up", "down"),
     ),
+    "a branch that is split over devices": (Case(split, MLP, (ROWS,), {}), ("up", "down")),
     "a pyramid": (Case(pyramid, named("a b c l0 l1 l2"), (ROWS,), {}), ("l2",)),
 }
