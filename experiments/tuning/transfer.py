@@ -67,16 +67,18 @@ class Transfer:
         self.out.mkdir(parents=True, exist_ok=True)
         path, trials = self.out / "rates.csv", read(self.out / "rates.csv")
         methods, sizes = find_methods(self.methods), self.sizes.split(",")
+        octaves = range(self.octaves[0], self.octaves[1] + 1)
         for seed, method, size in itertools.product(range(self.seeds), methods, sizes):
-            if (method.name, size, seed) not in {trial[:3] for trial in trials}:
-                trials += self.trials(method, size, seed)
+            known = {trial.octave for trial in trials if trial[:3] == (method.name, size, seed)}
+            if missing := [octave for octave in octaves if octave not in known]:
+                trials += self.trials(method, size, seed, missing)
                 write(path, trials)
         page = f"{markdown(table(trials))}\n\n{provenance(command)}"
         (self.out / "table.md").write_text(page, encoding="utf-8")
         print(page)
 
-    def trials(self, method: Method, size: str, seed: int) -> list[Trial]:
-        """The trainings of a method and a size under a seed, at all rates."""
+    def trials(self, method: Method, size: str, seed: int, octaves: Sequence[int]) -> list[Trial]:
+        """The trainings of a method and a size under a seed, at some rates."""
         depth, width = map(int, size.split("x"))
         config = Config(
             model="transformer",
@@ -85,7 +87,6 @@ class Transfer:
             optimizer="adam",
             batch_size=self.batch_size,
         )
-        octaves = range(self.octaves[0], self.octaves[1] + 1)
         rates = [2.0**octave for octave in octaves]
         losses = final_losses(method, config, self.steps, seed, rates, max(1, self.steps // 4))
         return [
@@ -148,11 +149,12 @@ def table(trials: Iterable[Trial]) -> Table:
     header = ("method", "size", "best rate, log2", "loss at it", "loss at the first size's")
     rows, first = [], dict[str, int]()
     for (method, size), seeds in losses.items():
-        octaves = sorted(next(iter(seeds.values())))
+        octaves = sorted(set.intersection(*map(set, seeds.values())))
         values = np.array([[own[octave] for octave in octaves] for own in seeds.values()])
-        at = first.setdefault(method, int(np.nanargmin(values.mean(0))))
+        first.setdefault(method, octaves[int(np.nanargmin(values.mean(0)))])
+        at_first = values[:, octaves.index(first[method])]
         best = [best_octave(own, octaves) for own in values]
-        columns = ((best, ".1f"), (list(values.min(1)), ".3f"), (list(values[:, at]), ".3f"))
+        columns = ((best, ".1f"), (list(values.min(1)), ".3f"), (list(at_first), ".3f"))
         cells = (mean_and_deviation(*column) for column in columns)
         rows.append((method, size, *cells))
     return header, rows
