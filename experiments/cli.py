@@ -8,6 +8,8 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -15,7 +17,7 @@ from tyro.conf import subcommand
 
 from experiments.bench.command import Bench
 from experiments.commands import Compare, Datasets, Methods, Paper, Report, Runs, Train
-from experiments.data.source import check_source
+from experiments.data.source import find_source
 from experiments.errors import Diverged, Stopped, UserError, check_known, unknown
 from experiments.help import description, with_words
 from experiments.names import (
@@ -57,7 +59,16 @@ def run(command: Any, line: str) -> None:
     """
     check_ranges(command)
     _check_names(command)
-    command.run(line)
+    _at_home(command).run(line)
+
+
+def _at_home(command: Any) -> Any:
+    """The command with paths and folders of checkpoints whose ``~`` is the user's folder."""
+    flags = {each.name: getattr(command, each.name) for each in fields(command)}
+    changed = {name: value.expanduser() for name, value in flags.items() if isinstance(value, Path)}
+    if folder := flags.get("checkpoint_dir"):
+        changed["checkpoint_dir"] = os.path.expanduser(folder)
+    return replace(command, **changed)
 
 
 def _check_names(command: Any) -> None:
@@ -71,7 +82,7 @@ def _check_names(command: Any) -> None:
         check_known("activation", flags.activation, ACTIVATIONS)
         if flags.augment.partition(":")[0] not in AUGMENTATIONS:
             raise unknown("augmentation", flags.augment, AUGMENTATIONS)
-        check_source(flags.dataset)
+        find_source(flags.dataset)
     if isinstance(command, Bench):
         check_known("benchmark", command.name, (*BENCHMARKS, "compiled", ALL))
     if isinstance(command, Paper):

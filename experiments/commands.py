@@ -260,6 +260,6 @@ class Datasets:
 
     def run(self, command: str) -> None:
         """Prints the datasets."""
-        from experiments.data.describe import describe_sources
+        from experiments.data.load import describe_sources
 
         print(describe_sources())

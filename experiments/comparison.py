@@ -65,7 +65,7 @@ class Comparison:
         self.config = settings.changed(nonfinite=nonfinite)
         self._events = EventFiles(settings.tensorboard if writes() else None)
         self._placement = make_placement(settings.parallel, settings.mesh)
-        rows = settings.train_rows, settings.test_rows
+        rows = settings.train_rows, settings.test_rows, settings.label, settings.resize
         self.load = loader or cache(lambda seed: load(settings.dataset, seed, *rows))
         self.dataset = self.load if derive is None else cache(partial(derive, self.load))
         self._trainers: dict[tuple[object, ...], Trainer] = {}
@@ -147,6 +147,8 @@ def run_all(
     missing = [task for task in tasks if task not in done]
     with progress(len(missing) * epochs, writes()) as (advance, say):
         comparison.advance, comparison.kept = advance, len(done)
+        for note in dataset.notes:
+            say(note)
         if done:
             say(f"{len(done)} of {len(tasks)} runs are kept from an earlier call.")
         make = comparison.factory() if workers.uses_processes else lambda: comparison

@@ -19,8 +19,8 @@ class Source:
     dataset: Annotated[
         str,
         arg(
-            help=f"The data: {', '.join(BUNDLED)} (bundled), FILE.npz or .csv, or a folder "
-            "or tar of images train|test/CLASS/*.{jpg,png}. See the command datasets."
+            help=f"The data: {', '.join(BUNDLED)} (bundled), FILE.npz or .csv, or a folder, zip or "
+            "tar of images train|test/CLASS/* or CLASS/*. See the command datasets."
         ),
     ] = "digits"
     train_rows: Count | None = None
@@ -29,6 +29,12 @@ class Source:
     test_rows: Count | None = None
     """The number of test rows that are used, the same rows under every seed. If the flag is left
     out, all are used."""
+    label: str | None = None
+    """The name of a table's column of classes. If the flag is left out, it is the column called
+    label, class, target or y, or else the only column of words, or else the last."""
+    resize: Count | None = None
+    """The side of squares that images become: the middle of each, resized. If the flag is left out,
+    images must have one size."""
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,8 @@ def train(
     if checkpoints is not None:
         kept = keeping(checkpoints, spec.described, epochs)
     with progress(epochs, writes()) as (comparison.advance, say), kept as keeper:
+        for note in dataset.notes:
+            say(note)
         run = comparison.trained(spec, keeper)
         if nonfinite == "stop" and run.diverged:
             raise Diverged(

@@ -9,7 +9,7 @@ import numpy as np
 from experiments.bench.table import Measurements
 from experiments.bench.timing import Call, counted, in_turn
 from experiments.config import Config
-from experiments.data.characters import CHARACTERS, LENGTH
+from experiments.data.bundled import CHARACTERS, LENGTH
 from experiments.data.dataset import Dataset
 from experiments.methods.method import Method
 from experiments.methods.table import METHODS, find_methods

@@ -1,76 +1,206 @@
-"""Reading ``FILE.csv``: a line with the columns' names, then one row a line, with its class."""
+"""Reading tables: ``FILE.csv`` of numbers with a column of classes."""
 
-from collections.abc import Sequence
+import codecs
+import csv
+import gzip
+import io
+import itertools
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import polars as pl
-from jaxtyping import Int
+from jaxtyping import Float
 
-from experiments.data.dataset import Dataset
-from experiments.data.npz import split_whole
-from experiments.errors import UserError
-from experiments.reading import reading, refuse_too_large
+from experiments.data.dataset import MISSING, Dataset, make_dataset, number_labels
+from experiments.errors import UserError, check_known
+from experiments.reading import free_memory, reading, refuse_too_large
 
-#: What the column of classes may be called, in any case; if none is, it is the last column.
+#: Names of the column of classes, in any case.
 LABELS = ("label", "class", "target", "y")
 
-#: Of each byte of the file: its text, and the numbers that become of it.
+#: The separators of columns; the first that gives every line as many fields is the file's: a comma
+#: beside it is decimal.
+SEPARATORS = {"\t": "tab", ";": "semicolon", "|": "bar", ",": "comma"}
+
+#: The lines that decide the separator.
+LINES = 100
+
+#: Truth values as pandas, R and spreadsheets write them, which are features of 1 and 0.
+TRUTH = {"True": "1", "TRUE": "1", "true": "1", "False": "0", "FALSE": "0", "false": "0"}
+
+#: A number with commas that may be decimal or between thousands.
+THOUSANDS = r"^[+-]?\d{1,3}(,\d{3})+$"
+
+#: The shortest row of numbers 1, 2, ... that looks like a line of names, or column like an index.
+COUNTED = 3
+
+#: Bytes of memory per byte of the file: its text, and the numbers in it.
 WORKING_COPIES = 40
 
 
-def load_csv(path: Path, seed: int) -> Dataset:
+def load_csv(path: Path, seed: int, label: str | None = None) -> Dataset:
     """Reads and splits a table of numbers with a column of classes.
 
     Args:
-        path: a file in UTF-8. Classes may be words; they are numbered in the order of the numbers
-            or of the alphabet.
-        seed: draws the split.
+        path: a text file, maybe compressed as ``.gz``. Tabs, semicolons, bars or commas separate
+            its columns; the first line may have their names.
+        seed: draws the split, a quarter of each class for the test.
+        label: the name of the column of classes. None for the one in `LABELS`, or else the only
+            column of words, or else the last.
     """
-    with reading(path, "wanted a table in UTF-8, with commas, and numbers but for the classes"):
-        refuse_too_large(path, WORKING_COPIES * path.stat().st_size, "keep fewer rows")
-        text = pl.read_csv(path, infer_schema=False).select(pl.all().str.strip_chars())
-        rows = text.filter(~pl.all_horizontal(pl.all().is_null()))  # No empty lines.
-        label = _label(path.name, rows.columns)
-        X = rows.drop(label).cast(pl.Float64).to_numpy()
-    return split_whole(path.name, {"X": X, "y": _classes(path.name, rows[label])}, seed)
+    with reading(path, "wanted a table: numbers, but for the classes"):
+        cells = _cells(_text(path))
+        columns, named = _named(path.name, cells, label)
+        index = _index(path.name, columns, named)
+        y = columns[label := _label(path.name, columns, label)].to_numpy().astype(str)
+        features = {name: cells for name, cells in columns.items() if name not in (index, label)}
+        X = _numbers(path.name, features)
+    (y,), classes = number_labels(f"the column {label!r} of {path.name}", [y])
+    note = (
+        f"{path.name}: {len(y)} rows of {len(features)} columns of numbers"
+        f"{'' if named else ', without a line of names'}; {len(classes)} classes in {label!r}"
+        f"{'' if index is None else f'; left out, as it numbers the rows: {index!r}'}"
+    )
+    return make_dataset(path.name, (X, y), None, seed, classes, [note])
 
 
-def _label(name: str, columns: Sequence[str]) -> str:
-    """The column of classes."""
-    if all(map(_is_number, columns)):
-        raise UserError(
-            f"{name} begins with {','.join(columns)[:80]!r}; wanted the columns' names, and then "
-            "rows: write them into the first line."
+def _text(path: Path) -> str:
+    """The text of a file, with line ends as on Unix, as far as it fits memory."""
+    free = free_memory()
+    opened = gzip.open if path.suffix.lower() == ".gz" else open
+    with opened(path, "rb") as file:
+        content = bytes(file.read(free // WORKING_COPIES + 1))
+    refuse_too_large(path, WORKING_COPIES * len(content), "keep fewer rows", free)
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        text = content.decode("utf-16")
+    else:
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError:  # As spreadsheets write it in western Europe.
+            text = content.decode("cp1252")
+    if "\0" in text:
+        raise ValueError("it holds zero bytes, as no text does: save the table as CSV")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _cells(text: str) -> pl.DataFrame:
+    """All cells as text, without empty lines and empty columns at the end."""
+    first = re.match(r"sep=(.)\n", text, re.IGNORECASE)  # A spreadsheet's own line.
+    text = text[first.end() :] if first else text
+    widths = {}
+    for separator in first[1] if first else SEPARATORS:
+        lines = itertools.islice(csv.reader(io.StringIO(text), delimiter=separator), LINES)
+        widths[separator] = [len(line) for line in lines if any(map(str.strip, line))]
+    fitting = [each for each, width in widths.items() if width and 1 < min(width) == max(width)]
+    if not fitting:
+        shown = [f"{SEPARATORS.get(each, each)} {width[:5]}" for each, width in widths.items()]
+        raise ValueError(
+            "it is empty, or no separator gives its lines two or more fields, and all as many; the "
+            f"first lines have, by {', '.join(shown)}"
         )
-    found = [each for each in columns if each.strip().lower() in LABELS]
+    table = pl.read_csv(
+        text.encode(), has_header=False, separator=fitting[0], infer_schema=False
+    ).select(pl.all().str.strip_chars().fill_null(""))
+    table = table.filter(~pl.all_horizontal(pl.all() == ""))
+    return table.select(each for each in table if not (each == "").all())
+
+
+def _named(name: str, cells: pl.DataFrame, label: str | None) -> tuple[dict[str, pl.Series], bool]:
+    """The columns by name, and whether the first line has the names.
+
+    It has if it holds a word in a column of numbers, or the name of the column of classes.
+    """
+    first, rows = [str(cell) for cell in cells.row(0)], cells[1:]
+    if rows.is_empty():
+        raise UserError(f"{name} has one line; wanted rows, maybe below a line of names.")
+    heads, numeric = pl.Series(first), pl.Series([_is_numeric(column) for column in rows])
+    numbers = _parsed(heads.filter(numeric & ~heads.is_in(MISSING)))
+    unique = {first[i].lower() for i in (~numeric).arg_true() if first[i] not in rows[:, i]}
+    named = numbers.has_nulls() or bool(unique & {*LABELS, (label or "").lower()})
+    counts = len(numbers) >= COUNTED and (numbers.diff()[1:] == 1).all()
+    if not named and (counts or unique):
+        raise UserError(
+            f"{name} begins with {','.join(first)[:80]!r}, which may be names or a row; wanted a "
+            "first line with a word above each column of numbers."
+        )
+    if not named:
+        first, rows = [f"column {i}" for i in range(1, len(first) + 1)], cells
+    first = [each or f"column {i}" for i, each in enumerate(first, 1)]
+    if len(set(first)) < len(first):
+        raise UserError(
+            f"{name} has several columns of one name; wanted different ones, not "
+            f"{','.join(first)[:200]!r}."
+        )
+    return dict(zip(first, rows, strict=True)), named
+
+
+def _index(name: str, columns: Mapping[str, pl.Series], named: bool) -> str | None:
+    """The first column, if it numbers the rows or has a different cell for each row and no name.
+
+    A nameless column is pandas' or R's index, of which sorted files leak the class.
+    """
+    first, cells = next(iter(columns.items()))
+    nameless = named and (first == "column 1" or first.startswith("Unnamed: "))
+    if nameless and cells.n_unique() < len(cells):
+        raise UserError(
+            f"{name} has a first column without a name, whose cells repeat; wanted a name, or no "
+            "such column."
+        )
+    steps = _parsed(cells).diff()[1:].fill_null(0)
+    counts = len(steps) >= COUNTED and len(columns) > 2 and bool((steps == 1).all())
+    return first if nameless or counts else None
+
+
+def _label(name: str, columns: Mapping[str, pl.Series], label: str | None) -> str:
+    """The name of the column of classes."""
+    if label is not None:
+        check_known(f"column of {name}", label, columns)
+        return label
+    found = [each for each in columns if each.lower() in LABELS]
+    words = [each for each, cells in columns.items() if not _is_numeric(cells)]
     if len(found) > 1:
         raise UserError(
-            f"{name} has several columns for classes, {', '.join(found)}; wanted one that is "
-            f"called {', '.join(LABELS)}, or none and the last: rename the others."
+            f"{name} has several columns for classes, {', '.join(found)}; wanted one: name it by "
+            "--label."
         )
-    return found[0] if found else columns[-1]
+    return [*columns, *(words if len(words) == 1 else ()), *found][-1]
 
 
-def _classes(name: str, column: pl.Series) -> Int[np.ndarray, " rows"]:
-    """The class numbers of a column of words or of numbers."""
-    values = column.fill_null("").to_list()
-    numbers = [float(value) for value in values if _is_number(value)]
-    whole = len(numbers) == len(values)
-    found, y = np.unique(numbers if whole else values, return_inverse=True)
-    fractions = whole and bool(np.any(np.mod(numbers, 1)))
-    if fractions or "" in values or 2 * len(found) > len(values):
-        raise UserError(
-            f"{name}: the column {column.name!r} is taken for the classes, and has {len(found)} "
-            f"different values in {len(values)} rows; wanted words or whole numbers, of which each "
-            f"comes in several rows: name the column of classes {LABELS[0]!r}, or put it last."
-        )
-    return y
+def _numbers(name: str, columns: Mapping[str, pl.Series]) -> Float[np.ndarray, "rows columns"]:
+    """The features; UserError for cells that are missing or words, and for two kinds of commas."""
+    for column, cells in columns.items():
+        for what, wrong in {
+            "has no value": cells.is_in(MISSING),
+            "is no number": _parsed(cells).is_null(),
+        }.items():
+            if wrong.any():
+                row = wrong.to_list().index(True)
+                raise UserError(
+                    f"{name}: the column {column!r} {what} in {wrong.sum()} rows, first in row "
+                    f"{row + 1} ({cells[row]!r}); wanted numbers, but for one column of classes: "
+                    "fill or drop missing values, write words as numbers, or name the classes by "
+                    "--label."
+                )
+    commas = [cells.filter(cells.str.contains(",")) for cells in columns.values()]
+    if any(map(len, commas)):
+        points = any(cells.str.contains(".", literal=True).any() for cells in columns.values())
+        if points or all(cells.str.contains(THOUSANDS).all() for cells in commas):
+            example = next(cells[0] for cells in commas if len(cells))
+            raise UserError(
+                f"{name} has the number {example!r}, whose comma may be decimal or between "
+                "thousands; wanted one sign, and that decimal: save the table without thousands."
+            )
+    return np.stack([_parsed(cells).to_numpy() for cells in columns.values()], 1)
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def _parsed(cells: pl.Series) -> pl.Series:
+    """The numbers of cells; null for those that are none."""
+    return cells.replace(TRUTH).str.replace(",", ".", literal=True).cast(pl.Float64, strict=False)
+
+
+def _is_numeric(cells: pl.Series) -> bool:
+    """Whether every cell is a number or missing, and any is a number."""
+    missing, numbers = cells.is_in(MISSING), _parsed(cells)
+    return not missing.all() and not (numbers.is_null() & ~missing).any()

@@ -1,13 +1,36 @@
-"""The one form in which every dataset reaches training, and the steps that lead to it."""
+"""The form in which every dataset reaches training, and the one check that leads to it."""
 
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int, Num, Shaped
 
 from experiments.errors import UserError
+
+#: The largest number whose square, summed over any rows, float32 holds; numbers that stand for a
+#: missing value (1e20, 1e30, 9.97e36) are beyond it.
+LARGEST = 1e15
+
+#: Smallest variation of a column, relative to its size, that float32 and standardization keep.
+ROUNDING = 1e-6
+
+#: Ratio of deviations beyond which training and test rows have two scales (255 : 1, 100 : 1).
+SCALES = 20
+
+#: The rows that tell a deviation.
+FEW = 10
+
+#: Texts that stand for a missing value, as spreadsheets, pandas and R write them.
+MISSING = ("", "NA", "N/A", "#N/A", "<NA>", "nan", "NaN", "NAN", "null", "NULL", "?")
+
+Rows = Shaped[np.ndarray, "rows *shape"]
+Labels = Shaped[np.ndarray, "rows *positions"]
+#: Before it is checked.
+Array = Shaped[np.ndarray, "..."]
+#: Rows and labels.
+Split = tuple[Array, Array]
 
 
 class Dataset(NamedTuple):
@@ -16,14 +39,16 @@ class Dataset(NamedTuple):
     Attributes:
         X_train: float32, (rows, features), (rows, points, 3) or (rows, height, width, channels);
             int32 tokens (rows, length).
-        y_train: int32 class numbers 0 .. num_classes - 1; of tokens one at each position.
-        X_test: as X_train.
-        y_test: as y_train.
-        name: what the user called it.
-        num_classes: of the training rows.
-        stream: if there are more rows than memory: what reads them. The arrays are a sample then.
-        mean: of the columns or channels of streamed rows, which come as they are stored.
+        y_train: int32 class numbers 0 .. num_classes - 1; one per position for tokens.
+        X_test: like X_train.
+        y_test: like y_train.
+        name: the file's or the dataset's name.
+        num_classes: number of classes.
+        stream: reader of rows that exceed memory; the arrays are a sample then.
+        mean: mean per column or channel of streamed rows, which arrive as they are stored.
         scale: their deviation, or 1.
+        classes: names of the classes; () for tokens.
+        notes: lines for the user: how the file was read, and what was left out.
     """
 
     X_train: Num[np.ndarray, "rows *shape"]
@@ -35,6 +60,8 @@ class Dataset(NamedTuple):
     stream: Any = None
     mean: np.ndarray | None = None
     scale: np.ndarray | None = None
+    classes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def train_rows(self) -> int:
@@ -42,78 +69,202 @@ class Dataset(NamedTuple):
         return len(self.X_train) if self.stream is None else len(self.stream.train)
 
     def with_rows(self, train_rows: int | None, test_rows: int | None) -> "Dataset":
-        """With so many rows of the splits, standardized anew; the same ones always."""
+        """Returns the dataset with fewer rows, always the same ones, standardized anew."""
         if train_rows is None and test_rows is None:
             return self
         train = self._some("train", self.X_train, self.y_train, train_rows)
         return self.split_anew(train, self._some("test", self.X_test, self.y_test, test_rows))
 
-    def _some(self, part: str, X: "Rows", y: "Labels", count: int | None) -> "Train":
-        """So many rows of a split, drawn without the seed; all for None."""
+    def _some(self, part: str, X: Rows, y: Labels, count: int | None) -> Split:
+        """Draws ``count`` rows of a split without the seed; copies all rows for None."""
         if count is None:
-            return X, y
+            return X.copy(), y
         if self.stream is not None or count > len(X):
-            there = f"has {len(X)}" if self.stream is None else "streams its"
+            rows = f"has {len(X)}" if self.stream is None else "streams its"
             raise UserError(
-                f"--{part}-rows is {count}, and {self.name} {there} {part} rows; wanted as many or "
+                f"--{part}-rows is {count}, and {self.name} {rows} {part} rows; wanted as many or "
                 "fewer, of rows in memory: take fewer, or leave the flag out."
             )
-        kept = np.random.default_rng(0).permutation(len(X))[:count]
-        return X[kept], y[kept]
+        order = np.random.default_rng(0).permutation(len(X))[:count]
+        X, kept = X[order], y[order]
+        if part == "train" and self.classes and len(lost := np.setdiff1d(y, kept)):
+            raise UserError(
+                f"--train-rows is {count}, and none of these rows of {self.name} has the class "
+                f"{self.classes[lost[0]]}; wanted some of every class: take more."
+            )
+        return X, kept
 
-    def split_anew(self, train: "Train", test: "Test") -> "Dataset":
-        """With other rows in the splits, standardized anew on the first; tokens stay numbers."""
+    def split_anew(self, train: Split, test: Split) -> "Dataset":
+        """Returns the dataset with these rows, standardized on the first; tokens stay numbers."""
         if np.issubdtype(self.X_train.dtype, np.integer):
             (X_train, y_train), (X_test, y_test) = train, test
             return self._replace(X_train=X_train, y_train=y_train, X_test=X_test, y_test=y_test)
-        return make_dataset(self.name, train, test, self.num_classes)
+        return make_dataset(self.name, train, test, classes=self.classes, notes=self.notes)
 
 
-#: The largest number whose square, summed over any rows, float32 holds; numbers that stand for a
-#: missing value (1e20, 1e30, 9.97e36) are beyond it.
-LARGEST = 1e15
-
-Rows = Shaped[np.ndarray, "rows *shape"]
-Labels = Shaped[np.ndarray, "rows *positions"]
-#: The two splits, each with as many labels as rows; that the rows have one shape is checked here.
-Train = tuple[Shaped[np.ndarray, "train_rows *shape"], Shaped[np.ndarray, "train_rows *positions"]]
-Test = tuple[
-    Shaped[np.ndarray, "test_rows *test_shape"], Shaped[np.ndarray, "test_rows *positions"]
-]
-
-
-def make_dataset(name: str, train: Train, test: Test, num_classes: int) -> Dataset:
-    """Checks two splits, standardizes both by the training rows, and gives labels their type.
+def make_dataset(
+    name: str,
+    train: Split,
+    test: Split | Array | None,
+    seed: int = 0,
+    classes: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> Dataset:
+    """Checks rows and labels of any source, splits them, and standardizes them in place.
 
     Point clouds keep their coordinates, which have one unit of length and a reader's scale.
+
+    Args:
+        name: of the source, for messages.
+        train: rows and labels. Float32 rows are overwritten, and a caller that keeps no reference
+            to them saves their memory.
+        test: likewise; or a mask (rows,), True for rows of ``train`` that are for the test; or None
+            to draw a quarter of each class.
+        seed: of that draw.
+        classes: the names of the classes, if the labels are their places; () if the labels are
+            names themselves, in any form that `number_labels` reads.
+        notes: see `Dataset`.
+
+    Raises:
+        UserError: for rows and labels that do not belong together, and for splits that differ in
+            shape, scale or classes.
     """
-    for part, (X, y) in {"training": train, "test": test}.items():
-        _check_split(name, part, X, y, num_classes)
-    if train[0].shape[1:] != test[0].shape[1:]:
+    splits = [train, test] if isinstance(test, tuple) else [train]
+    del train
+    for split in splits:
+        _check_pair(name, *split)
+    labels = [y for _, y in splits]
+    if not classes:
+        labels, classes = number_labels(name, labels)
+    if isinstance(test, tuple):
+        with np.errstate(over="ignore"):  # Infinities are refused with other large values.
+            rows = [np.asarray(X, np.float32) for X, _ in splits]
+    else:
+        held_out = draw_quarter(labels[0], seed) if test is None else test
+        if held_out.shape != labels[0].shape:
+            raise UserError(
+                f"{name}: the mask of test rows has shape {held_out.shape}; wanted one value for "
+                f"each row, {labels[0].shape}."
+            )
+        masks = ~held_out, held_out
+        labels = [labels[0][mask] for mask in masks]
+        with np.errstate(over="ignore"):
+            rows = [np.asarray(splits[0][0][mask], np.float32) for mask in masks]
+    del splits, split, test
+    X_train, X_test = rows
+    _check_splits(name, X_train, X_test)
+    y_train, y_test = (y.astype(np.int32) for y in labels)
+    check_classes(name, y_train, y_test, classes)
+    if X_train.ndim != 3:
+        standardize(X_train, X_test)
+        _check_scales(name, X_test)
+    return Dataset(
+        *(X_train, y_train, X_test, y_test, name, len(classes)),
+        classes=tuple(classes),
+        notes=tuple(notes),
+    )
+
+
+def number_labels(
+    name: str, labels: Sequence[Array]
+) -> tuple[list[Int[np.ndarray, "..."]], tuple[str, ...]]:
+    """Class numbers of labels in their usual forms, and the names of the classes.
+
+    Labels are words, whole numbers or one-hot rows, also as a column (rows, 1). Classes are in the
+    order of the numbers, or of the alphabet.
+
+    Args:
+        name: of the source, for messages.
+        labels: those of all splits, in one form.
+    """
+    plain = [_plain(name, y) for y in labels]
+    if len({np.issubdtype(y.dtype, np.str_) for y in plain}) > 1:
+        raise UserError(f"{name} has words and numbers for labels; wanted one of them everywhere.")
+    names, places = np.unique(np.concatenate(plain), return_inverse=True)
+    order = _order(name, names)
+    if 2 * len(names) > len(places):
         raise UserError(
-            f"{name}: training rows have shape {train[0].shape[1:]} and test rows "
-            f"{test[0].shape[1:]}; make them equal."
+            f"{name} has {len(names)} different labels in {len(places)} rows; wanted classes, each "
+            "of several rows: give these (--label names a table's column)."
         )
-    if num_classes < 2:
+    ends = np.cumsum([len(y) for y in plain])[:-1]
+    numbers = np.argsort(order)[places]
+    return np.split(numbers, ends), tuple(map(str, names[order]))
+
+
+def _plain(name: str, y: Array) -> Array:
+    """Words or whole numbers, one per row."""
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if (
+        y.ndim == 2
+        and y.dtype.kind in "fiub"
+        and np.isin(y, (0, 1)).all()
+        and (y.sum(1) == 1).all()
+    ):
+        return y.argmax(1)
+    if y.dtype.kind == "S":
+        y = np.char.decode(y, "utf-8")
+    if y.dtype.kind == "U" and y.ndim == 1:
+        y = np.char.strip(y)
+        missing = y[np.isin(y, MISSING)]
+        if len(missing):
+            raise UserError(
+                f"{name} has {len(missing)} rows without a label ({str(missing[0])!r}); wanted one "
+                "for each row: fill them, or drop the rows."
+            )
+        return y
+    if y.ndim != 1 or y.dtype.kind not in "fiub" or np.any(np.mod(y * 1.0, 1)):
         raise UserError(
-            f"{name} has {num_classes} class; wanted 2 or more: there is nothing to tell apart."
+            f"{name} has labels of type {y.dtype} and shape {y.shape}; wanted one per row, words "
+            "or whole numbers, or one-hot rows: np.unique(y, return_inverse=True)[1] makes numbers."
         )
-    clouds = train[0].ndim == 3
-    X_train, X_test = (train[0], test[0]) if clouds else standardize(train[0], test[0])
-    y_train, y_test = train[1].astype(np.int32), test[1].astype(np.int32)
-    return Dataset(X_train, y_train, X_test, y_test, name, num_classes)
+    return y.astype(np.int64)
 
 
-def standardize(
-    train: Rows, test: Shaped[np.ndarray, "test_rows *shape"]
-) -> tuple[Rows, Shaped[np.ndarray, "test_rows *shape"]]:
-    """Zero mean and unit variance on the training rows: by column, or by channel for images.
+def _order(name: str, names: Shaped[np.ndarray, " classes"]) -> Int[np.ndarray, " classes"]:
+    """The order of different labels; UserError for numbers that name no classes."""
+    try:
+        values = names.astype(float)
+    except ValueError:
+        return np.arange(len(names))
+    order = np.argsort(values, kind="stable")
+    same = np.flatnonzero(np.diff(values[order]) == 0)
+    if len(same):
+        first, second = names[order[same[0] : same[0] + 2]]
+        raise UserError(
+            f"{name} has the labels {str(first)!r} and {str(second)!r}, which are one number; "
+            "wanted one spelling per class."
+        )
+    negative = values.min() < 0 and values[order].tolist() != [-1, 1]  # Often none at all.
+    if negative or not np.all(np.mod(values, 1) == 0):
+        raise UserError(
+            f"{name} has labels {reprlib.repr(names[order].tolist())}; wanted words, or whole "
+            "numbers from 0 or 1 (np.unique(y, return_inverse=True)[1] makes them)."
+        )
+    return order
 
-    A column that is constant on the training rows is only centred.
+
+def draw_quarter(y: Int[np.ndarray, " rows"], seed: int) -> Bool[np.ndarray, " rows"]:
+    """Marks a random quarter of the rows of each class, but never the only row of a class."""
+    order = np.random.default_rng(seed).permutation(len(y))
+    order = order[np.argsort(y[order], kind="stable")]
+    order = order[np.bincount(y)[y[order]] > 1]
+    held_out = np.zeros(len(y), bool)
+    held_out[order[1::4]] = True
+    return held_out
+
+
+def standardize(train: Rows, test: Shaped[np.ndarray, "test_rows *shape"]) -> None:
+    """Gives training rows zero mean and unit variance per column or channel; in place.
+
+    Test rows are transformed by the same numbers. A column that is constant on the training rows is
+    only centred.
     """
     mean, scale = deviations(train)
-    train, test = ((X.astype(np.float32) - mean) / scale for X in (train, test))
-    return train, test
+    for X in (train, test):
+        X -= mean
+        X /= scale
 
 
 def deviations(train: Rows) -> tuple[np.ndarray, np.ndarray]:
@@ -121,74 +272,101 @@ def deviations(train: Rows) -> tuple[np.ndarray, np.ndarray]:
     axes = tuple(range(train.ndim - 1))
     mean = train.mean(axes, dtype=np.float64).astype(np.float32)
     # Centre first: the deviation of a large constant column is then exactly zero.
-    deviation = np.sqrt(np.square(train.astype(np.float32) - mean).mean(axes, dtype=np.float64))
-    varies = deviation > 1e-6 * np.abs(mean)
+    centred = np.subtract(train, mean, dtype=np.float32)
+    deviation = np.sqrt(np.square(centred, out=centred).mean(axes, dtype=np.float64))
+    varies = deviation > ROUNDING * np.abs(mean)
     return mean, np.where(varies, deviation, 1.0).astype(np.float32)
 
 
-def split_by_seed(X: Rows, y: Labels, seed: int) -> tuple[Train, Test]:
-    """A random three quarters for training, the rest for the test; a function of the seed alone."""
-    order = np.random.default_rng(seed).permutation(len(X))
-    held_out = np.zeros(len(X), bool)
-    held_out[order[: max(1, len(X) // 4)]] = True
-    return split_by_mask(X, y, held_out)
-
-
-def split_by_mask(X: Rows, y: Labels, held_out: Bool[np.ndarray, " rows"]) -> tuple[Train, Test]:
-    """The rows where ``held_out`` is False for training, the others for the test."""
-    return (X[~held_out], y[~held_out]), (X[held_out], y[held_out])
-
-
-def _check_split(name: str, part: str, X: Rows, y: Labels, classes: int) -> None:
-    if len(X) == 0:
-        raise UserError(f"{name}: there are no {part} rows; both splits need some.")
-    if X.ndim not in (2, 3, 4) or 0 in X.shape:
+def _check_pair(name: str, X: Array, y: Array) -> None:
+    """Raises unless the rows are numbers with one label each."""
+    if X.ndim == 0 or y.ndim == 0 or len(X) != len(y) or len(X) == 0:
         raise UserError(
-            f"{name}: the {part} rows have shape {X.shape}; wanted (rows, features) or "
-            "(rows, height, width[, channels]), or point clouds (rows, points, 3)."
+            f"{name}: X has shape {X.shape} and y {y.shape}; wanted rows with one label each: save "
+            "them from the same rows."
         )
-    _check_sizes(name, part, X)
-    check_labels(name, part, y, classes)
+    if X.dtype.kind not in "fiub":
+        raise UserError(f"{name}: X has type {X.dtype}; wanted numbers: encode text as columns.")
+    if X.ndim == 4 and X.shape[1] <= 4 < min(X.shape[2:]):
+        raise UserError(
+            f"{name}: X has shape {X.shape}, as of images whose channels come first; wanted (rows, "
+            "height, width, channels): save X.transpose(0, 2, 3, 1)."
+        )
+    if X.ndim == 2 and X.size and X.dtype.kind != "b" and X.dtype != np.float32:
+        _check_precision(name, X)
 
 
-def _check_sizes(name: str, part: str, X: Rows) -> None:
-    """Raises where float32 cannot standardize, or where numbers seem to stand for missing ones."""
-    if X.dtype.kind != "f":
+def _check_precision(name: str, X: Array) -> None:
+    """Raises for columns whose variation float32 rounds away, such as times in seconds."""
+    low, high = X.min(0).astype(float), X.max(0).astype(float)
+    with np.errstate(invalid="ignore"):  # NaN and infinity are refused with other large values.
+        lost = np.flatnonzero((high > low) & (high - low < ROUNDING * np.maximum(-low, high)))
+    if len(lost):
+        column = lost[0]
+        raise UserError(
+            f"{name}: column {column} of X is from {low[column]:.9g} to {high[column]:.9g}, and "
+            "float32 holds seven digits; wanted columns around 0: subtract its mean."
+        )
+
+
+def _check_splits(name: str, X_train: Array, X_test: Array) -> None:
+    """Raises for splits that float32 cannot standardize, and for two shapes."""
+    for part, X in {"training": X_train, "test": X_test}.items():
+        if len(X) == 0:
+            raise UserError(f"{name}: there are no {part} rows; both splits need some.")
+        if X.ndim not in (2, 3, 4) or 0 in X.shape:
+            raise UserError(
+                f"{name}: the {part} rows have shape {X.shape}; wanted (rows, features) or "
+                "(rows, height, width[, channels]), or point clouds (rows, points, 3)."
+            )
+        largest = max(X.max(), -X.min())  # NaN if there is one.
+        if largest and not 1 / LARGEST <= largest <= LARGEST:
+            raise UserError(
+                f"{name}: the {part} rows reach {largest:.3g}; wanted sizes from {1 / LARGEST:g} "
+                f"to {LARGEST:g}, and no NaN: rescale the columns, and fill or drop what stands "
+                "for missing values."
+            )
+    if X_train.shape[1:] != X_test.shape[1:]:
+        raise UserError(
+            f"{name}: training rows have shape {X_train.shape[1:]} and test rows "
+            f"{X_test.shape[1:]}; make them equal."
+        )
+
+
+def check_classes(name: str, y_train: Array, y_test: Array, classes: Sequence[str]) -> None:
+    """Raises for a class that has test rows and no training rows."""
+    check_range(name, y_train, y_test, classes)
+    untrained = np.setdiff1d(y_test, y_train)
+    if len(untrained):
+        raise UserError(
+            f"{name} has test rows of the class {classes[untrained[0]]} and none to train on; "
+            "wanted some for every class: add or keep more rows, or take the class out."
+        )
+
+
+def check_range(name: str, y_train: Array, y_test: Array, classes: Sequence[str]) -> None:
+    """Raises for fewer than two classes, and for labels that are numbers of none."""
+    if len(classes) < 2:
+        raise UserError(
+            f"{name} has {len(classes)} class; wanted 2 or more: there is nothing to tell apart."
+        )
+    for part, y in {"training": y_train, "test": y_test}.items():
+        if y.min() < 0 or y.max() >= len(classes):
+            raise UserError(
+                f"{name}: {part} labels are from {y.min()} to {y.max()}; wanted class numbers 0 to "
+                f"{len(classes) - 1}: take a part that has labels, as validation often is."
+            )
+
+
+def _check_scales(name: str, X_test: Rows) -> None:
+    """Raises if every column of the standardized test rows varies too little or too much."""
+    if X_test.size < FEW * X_test.shape[-1]:
         return
-    largest = max(X.max(), -X.min())  # NaN if there is one.
-    if largest and not 1 / LARGEST <= largest <= LARGEST:
+    spread = X_test.std(tuple(range(X_test.ndim - 1)), dtype=np.float64)
+    spread = spread[spread > 0]
+    if len(spread) and (spread.max() < 1 / SCALES or spread.min() > SCALES):
         raise UserError(
-            f"{name}: the {part} rows reach {largest:.3g}; wanted sizes from {1 / LARGEST:g} to "
-            f"{LARGEST:g}, and no NaN: rescale the columns, and fill or drop what stands for "
-            "missing values."
-        )
-
-
-def check_labels(name: str, part: str, y: Labels, classes: int) -> None:
-    """Raises UserError for labels that are no numbers of the classes to train on."""
-    if y.min() < 0 or y.max() >= classes:
-        raise UserError(
-            f"{name}: {part} labels are from {y.min()} to {y.max()}; wanted class numbers 0 to "
-            f"{classes - 1}, of classes that have training rows: take a part that has labels, as "
-            "validation often is."
-        )
-
-
-def count_classes(name: str, y: Labels) -> int:
-    """The number of classes; raises UserError unless they are 0, 1, 2, ... and have rows each."""
-    found = np.unique(y)
-    if not np.array_equal(found, np.arange(len(found))):
-        raise UserError(
-            f"{name}: labels are {reprlib.repr(found.tolist())}; wanted class numbers 0, 1, 2, ... "
-            "(np.unique(y, return_inverse=True)[1] makes them)."
-        )
-    return len(found)
-
-
-def check_trained(name: object, rows: str, classes: Iterable[str], tested: Iterable[str]) -> None:
-    """Raises UserError for a class to test on and none of its rows to train on."""
-    if unseen := sorted({*tested} - {*classes}):
-        raise UserError(
-            f"{name} has test {rows} of the class {unseen[0]} and none to train on; wanted some "
-            "for every class: add them, or take it out."
+            f"{name}: in every column the test rows vary {np.median(spread):.2g} times as much as "
+            "the training rows; wanted one scale, both 0 to 255 or both 0 to 1: save both from one "
+            "array."
         )

@@ -1,15 +1,21 @@
-"""Reading images ``train|test/CLASS/*.{jpg,png}`` from a folder or a tar file."""
+"""Reading images ``train|test/CLASS/*`` or ``CLASS/*`` from a folder or an archive."""
 
 import io
+import os
+import stat
 import tarfile
 import warnings
-from collections.abc import Iterable, Iterator
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
+from jaxtyping import Int, UInt8
+from PIL import Image, ImageOps
 
-from experiments.data.dataset import Dataset, check_trained, make_dataset
+from experiments.data.dataset import Dataset, make_dataset
 from experiments.errors import UserError
 from experiments.reading import free_memory, reading, refuse_too_large
 
@@ -17,108 +23,219 @@ from experiments.reading import free_memory, reading, refuse_too_large
 # since pictures are read in threads, and a filter of one is seen by the others.
 warnings.simplefilter("error", Image.DecompressionBombWarning)
 
-SUFFIXES = (".jpg", ".jpeg", ".png")
-PARTS = ("train", "test")
-#: A folder beside them whose images are training images too, as SVHN has them.
-EXTRA = "extra"
-FOLDERS = (*PARTS, EXTRA)
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
+#: Pillow's names of their formats.
+FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "TIFF")
+#: Pillow's modes that become one channel.
+GRAY = ("1", "L", "LA")
 
-#: Of each byte of pixels: itself, in its split's array, as float32, and what standardizes it.
+#: The byte of a PNG file and the tag of a TIFF file with the bits per channel.
+PNG_DEPTH, BITS_PER_SAMPLE = 24, 258
+
+#: The folders of training pictures; SVHN has two.
+TRAINS = ("train", "extra")
+#: The folders of test pictures, of which the first that has some is read.
+TESTS = ("test", "val", "validation", "valid")
+
+#: The most bytes of a picture's file: the pixels that Pillow decodes, in four channels.
+LARGEST_FILE = 4 * (Image.MAX_IMAGE_PIXELS or 1 << 27)
+
+#: Bytes of memory per byte of pixels: itself, in all rows, as float32 twice, and its square.
 WORKING_COPIES = 14
+FEWER = "keep fewer images, or make them smaller by --resize"
 
-#: The part (train or test), the class, the path, and the pixels.
-Picture = tuple[str, str, str, np.ndarray]
+#: The files that a note names.
+SHOWN = 3
+
+#: A picture's path, or its bytes if it is in an archive; by its place.
+Content = Path | bytes
+Pictures = Mapping[PurePosixPath, Content]
+#: The name, the size, and what reads the content of a file; None if it is no regular file.
+Listed = tuple[str, int, Callable[[], Content] | None]
 
 
-def load_folder(path: Path) -> Dataset:
-    """A dataset from a folder ``train|test/CLASS/*.{jpg,png}``; classes in alphabetical order.
+class Images(NamedTuple):
+    """The pictures of a folder or an archive, by their paths in it.
 
-    Images in ``extra/CLASS`` are training images too.
+    Attributes:
+        train: those to train on; all if ``test`` is None.
+        test: those to test on; None if the folders are classes and no parts.
+        classes: the classes' names in alphabetical order.
+        notes: a line on files that are left out.
     """
-    files = (file for part in FOLDERS for file in picture_files(path / part))
-    pictures = (_decode(file.relative_to(path).as_posix(), file) for file in files)
-    return _assemble(path.name, list(_within_memory(path.name, pictures)))
+
+    train: Pictures
+    test: Pictures | None
+    classes: Sequence[str]
+    notes: Sequence[str]
+
+    def labels(self, pictures: Iterable[PurePosixPath]) -> Int[np.ndarray, " rows"]:
+        """The class numbers of pictures."""
+        numbers = {name: number for number, name in enumerate(self.classes)}
+        return np.array([numbers[place.parts[-2]] for place in pictures])
 
 
-def load_tar(path: Path) -> Dataset:
-    """As `load_folder`, from a tar file, compressed or not; read in memory, nothing is unpacked."""
-    with (
-        reading(path, "wanted a tar of images: pack them anew, or give their folder"),
-        tarfile.open(path) as tar,
-    ):
-        pictures = list(_within_memory(path.name, _members(tar)))
-    return _assemble(path.name, pictures)
+def load_images(path: Path, seed: int, resize: int | None = None) -> Dataset:
+    """Reads pictures of one size in folders ``train|test/CLASS`` (or ``val``), or ``CLASS`` alone.
 
-
-def _members(tar: tarfile.TarFile) -> Iterator[Picture]:
-    for member in tar:
-        parts = PurePosixPath(member.name).parts[-3:]
-        if member.isfile() and len(parts) == 3 and parts[0] in FOLDERS and is_picture(parts[2]):
-            file = tar.extractfile(member)
-            assert file is not None, "a regular member has contents"
-            yield _decode("/".join(parts), io.BytesIO(file.read()))
-
-
-def _within_memory(name: str, pictures: Iterable[Picture]) -> Iterator[Picture]:
-    """The pictures, as long as all of them fit memory together."""
-    size, free = 0, free_memory()
-    for picture in pictures:
-        size += WORKING_COPIES * picture[3].size
-        refuse_too_large(f"what {name} holds up to {picture[2]}", size, "keep fewer images", free)
-        yield picture
-
-
-def picture_files(folder: Path) -> list[Path]:
-    """The pictures ``CLASS/*.{jpg,png}`` of a folder, by class and name."""
-    return sorted(path for path in folder.glob("*/*") if is_picture(path))
-
-
-def is_picture(name: str | Path) -> bool:
-    """Whether a file's name is that of a picture that is read."""
-    return str(name).lower().endswith(SUFFIXES)
-
-
-def read_picture(name: str | Path, file: Path | io.BytesIO) -> Image.Image:
-    """A picture with its pixels; UserError for what Pillow cannot read, or takes for a bomb.
-
-    Nor can it make 8 bits of more: it cuts them at 255.
+    Args:
+        path: a folder; or a tar or zip file, which is read in memory: nothing is unpacked.
+        seed: draws a quarter of each class for the test, if the folders are ``CLASS`` alone.
+        resize: the side of squares that pictures of any size become: their middle, resized. None
+            for pictures of one size.
     """
-    with (
-        reading(f"the image {name}", "wanted a whole picture of 8 bits: mend it or take it out"),
-        Image.open(file) as image,
-    ):
-        image.load()
-        if image.mode.startswith(("I", "F")):
-            raise ValueError(f"its pixels are of more than 8 bits (Pillow's mode {image.mode})")
-        return image
+    train, test, classes, notes = images = find_images(path)
+    pictures = {**train, **(test or {})}
+    X, y = _pixels(path.name, pictures, resize), images.labels(pictures)
+    held_out = np.arange(len(X)) >= len(train) if test else None
+    return make_dataset(path.name, (X, y), held_out, seed, classes, notes)
 
 
-def _decode(name: str, file: Path | io.BytesIO) -> Picture:
-    part, label, _ = name.split("/")
-    image = read_picture(name, file)
-    pixels = np.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"))
-    part = PARTS[0] if part == EXTRA else part
-    return part, label, name, pixels[..., None] if pixels.ndim == 2 else pixels
+def find_images(path: Path) -> Images:
+    """Sorts the files of a folder or an archive by part and class; skips hidden ones.
 
-
-def _assemble(name: str, pictures: list[Picture]) -> Dataset:
-    train, test = ([each for each in pictures if each[0] == part] for part in PARTS)
-    if not train or not test:
+    Raises:
+        UserError: for folders that leave open what the classes are, for a class without pictures,
+            and for one part alone.
+    """
+    name, files = path.name, dict(_files(path))
+    pictures = {place: content for place, content in files.items() if content is not None}
+    by_part: dict[str, dict[PurePosixPath, Content]] = {part: {} for part in (*TRAINS, *TESTS)}
+    for place, content in pictures.items():
+        if len(place.parts) > 2 and place.parts[-3] in by_part:
+            by_part[place.parts[-3]][place] = content
+    in_parts = {place: content for each in by_part.values() for place, content in each.items()}
+    depth = 3 if in_parts else 2
+    examples = {place.parts[:-depth]: str(place) for place in in_parts or pictures}
+    unsorted = [str(place) for place in pictures if place.parts[-2:-1] in {(), *zip(by_part)}]
+    if len(examples) != 1 or (unsorted and not in_parts):
         raise UserError(
-            f"{name} has {len(train)} images train/CLASS/*.jpg or *.png and {len(test)} images "
-            "test/CLASS/*.jpg or *.png; wanted both folders, with one folder a class."
+            f"{name} has {len(pictures)} pictures, such as "
+            f"{', '.join([*unsorted, *examples.values()][:SHOWN]) or SUFFIXES}; wanted "
+            "train/CLASS/* and test/CLASS/*, or CLASS/* alone: one folder for each class."
         )
-    classes = sorted({label for _, label, *_ in train})
-    check_trained(name, "images", classes, (label for _, label, *_ in test))
-    first = pictures[0]
-    for _, _, path, pixels in pictures:
-        if pixels.shape != first[3].shape:
+    train, test = pictures, None
+    if in_parts:
+        train = {place: content for part in TRAINS for place, content in by_part[part].items()}
+        test = next((by_part[part] for part in TESTS if by_part[part]), {})
+        if not train or not test:
             raise UserError(
-                f"{name}: {path} has shape {pixels.shape} and {first[2]} {first[3].shape}; "
-                "resize the images to one size and one number of channels."
+                f"{name} has {len(train)} pictures train/CLASS/* and {len(test)} test/CLASS/* (or "
+                "val); wanted both parts, or folders CLASS/* alone, which are split."
             )
-    splits = [
-        (np.stack([pixels for *_, pixels in part]), np.array([classes.index(e[1]) for e in part]))
-        for part in (train, test)
-    ]
-    return make_dataset(name, splits[0], splits[1], len(classes))
+    kept = {**train, **(test or {})}
+    classes = {place.parent for place in kept}
+    above, level = {folder.parent for folder in classes}, len(next(iter(kept)).parts) - 1
+    left_out = [place for place in files if place not in kept]
+    for place in left_out:
+        folder = PurePosixPath(*place.parts[:level])
+        if len(place.parts) > level and folder.parent in above and folder not in classes:
+            raise UserError(
+                f"{name}: the folder {folder} has {place.name} and no picture; wanted "
+                f"{', '.join(SUFFIXES)} in the folder of each class: convert them, or take it out."
+            )
+    shown = ", ".join(map(str, left_out[:SHOWN])) + ", ..." * (len(left_out) > SHOWN)
+    notes = [f"{name}: files left out: {len(left_out)} ({shown})"] if left_out else []
+    return Images(train, test, sorted({folder.name for folder in classes}), notes)
+
+
+def _files(path: Path) -> Iterator[tuple[PurePosixPath, Content | None]]:
+    """The files that are not hidden, with the contents of pictures."""
+    in_archive = _in_zip if path.suffix.lower() == ".zip" else _in_tar
+    total, free = 0, free_memory()
+    with reading(path, "wanted a folder of images or an archive of it: pack it anew"):
+        for name, size, content in _in_folder(path) if path.is_dir() else in_archive(path):
+            place = PurePosixPath(name)
+            if any(part.startswith((".", "__MACOSX")) for part in place.parts):
+                continue
+            if content is None or place.suffix.lower() not in SUFFIXES:
+                yield place, None
+                continue
+            if size > LARGEST_FILE:
+                raise ValueError(f"{place} has {size:,} bytes, more than any picture")
+            total += 0 if path.is_dir() else size
+            refuse_too_large(f"what {path.name} holds up to {place}", total, FEWER, free)
+            yield place, content()
+
+
+def _in_folder(path: Path) -> Iterator[Listed]:
+    """The files below a folder by name, not those in hidden folders."""
+    for folder, below, names in os.walk(path, followlinks=True):
+        below[:] = sorted(each for each in below if not each.startswith("."))
+        for file in (Path(folder, name) for name in sorted(names)):
+            regular = file.is_file()
+            size = file.stat().st_size if regular else 0
+            content = partial(Path, file) if regular else None
+            yield file.relative_to(path).as_posix(), size, content
+
+
+def _in_tar(path: Path) -> Iterator[Listed]:
+    """The members of a tar file, which must have the block of zeros at its end."""
+    with tarfile.open(path) as tar:
+        for member in tar:
+            file = tar.extractfile(member) if member.isreg() else None
+            if not member.isdir():
+                yield member.name, member.size, None if file is None else file.read
+        assert tar.fileobj is not None, "an open tar has a file"
+        tar.fileobj.seek(tar.offset)
+        if tar.fileobj.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+            raise ValueError("it ends without the block that ends a tar: it is cut or damaged")
+
+
+def _in_zip(path: Path) -> Iterator[Listed]:
+    """The members of a zip file."""
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            regular = stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG)
+            if not info.is_dir():
+                content = partial(archive.read, info) if regular else None
+                yield info.filename, info.file_size, content
+
+
+def read_picture(name: object, file: Content) -> Image.Image:
+    """A picture with its pixels, turned as its EXIF data say.
+
+    Raises:
+        UserError: if Pillow cannot read the file or takes it for a bomb; for more than 8 bits per
+            channel, which Pillow would cut; for several pictures in one file.
+    """
+    with reading(f"the image {name}", "wanted a whole picture of 8 bits: mend it or take it out"):
+        content = file.read_bytes() if isinstance(file, Path) else file
+        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+            tiff: Mapping[int, Sequence[int]] = getattr(image, "tag_v2", {})
+            png = [content[PNG_DEPTH]] if image.format == "PNG" else []
+            if max([8, *png, *tiff.get(BITS_PER_SAMPLE, ())]) > 8 or image.mode.startswith("F"):
+                raise ValueError(f"its channels have more than 8 bits (Pillow's mode {image.mode})")
+            # Phones put the picture first, and others for their own use behind it (MPO).
+            if image.format != "MPO" and getattr(image, "n_frames", 1) > 1:
+                raise ValueError("it holds several pictures")
+            ImageOps.exif_transpose(image, in_place=True)
+            image.load()
+            return image
+
+
+def _pixels(
+    name: str, pictures: Pictures, resize: int | None
+) -> UInt8[np.ndarray, "rows height width channels"]:
+    """The pixels of all pictures; gray ones beside coloured ones get three channels."""
+    pixels: dict[PurePosixPath, np.ndarray] = {}
+    size, free = 0, free_memory()
+    for place, content in pictures.items():
+        image = read_picture(place, content)
+        image = image.convert("L" if image.mode in GRAY else "RGB")
+        if resize is not None:
+            image = ImageOps.fit(image, (resize, resize), Image.Resampling.BILINEAR)
+        pixels[place] = np.atleast_3d(np.asarray(image))
+        size += WORKING_COPIES * pixels[place].size
+        refuse_too_large(f"what {name} holds up to {place}", size, FEWER, free)
+    sizes = {each.shape[:2]: place for place, each in pixels.items()}
+    if len(sizes) > 1:
+        (first, one), (second, other) = sorted(sizes.items())[:2]
+        raise UserError(
+            f"{name}: {one} has shape {first} and {other} {second}; wanted one size: --resize "
+            f"{min(first)} makes squares, or resize them yourself."
+        )
+    channels = max(each.shape[2] for each in pixels.values())
+    return np.concatenate(
+        [np.broadcast_to(each, (1, *each.shape[:2], channels)) for each in pixels.values()]
+    )

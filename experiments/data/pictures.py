@@ -4,37 +4,33 @@ Of all pictures only the names are in memory, and of their pixels the batches th
 """
 
 import importlib
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 from PIL import Image
 
 from experiments.augmentation.crops import at_random, middle
-from experiments.data.dataset import Dataset, Labels, Rows, check_trained
-from experiments.data.images import picture_files, read_picture
+from experiments.data.dataset import Dataset, Labels, Rows, check_classes
+from experiments.data.images import TESTS, Content, find_images, read_picture
 from experiments.data.stream import Stream, make_streamed
 from experiments.data.tfds import FEATURES, labelled
 from experiments.errors import UserError
 from experiments.reading import reading
-
-#: The folders of test pictures, of which the first that is there is read.
-TESTS = ("test", "val", "validation")
 
 
 class Files:
     """Records of pictures in files.
 
     Args:
-        paths: ``CLASS/NAME``.
-        classes: the names, whose places are their numbers.
+        files: their paths.
+        labels: their class numbers.
     """
 
-    def __init__(self, paths: Sequence[Path], classes: Sequence[str]):
-        self._paths = paths
-        self._labels = [classes.index(path.parent.name) for path in paths]
+    def __init__(self, files: Sequence[Content], labels: Int[np.ndarray, " rows"]):
+        self._paths, self._labels = files, labels.tolist()
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -77,7 +73,7 @@ class Pictures:
 
     def _square(self, row: int, picture: Any) -> np.ndarray:
         if isinstance(picture, bytes):
-            picture = read_picture(f"of row {row}", io.BytesIO(picture))
+            picture = read_picture(f"of row {row}", picture)
         if not isinstance(picture, Image.Image):
             picture = Image.fromarray(np.squeeze(picture, 2) if picture.shape[2] == 1 else picture)
         if self._drawn is None:
@@ -89,33 +85,33 @@ def load_pictures(path: Path, side: int) -> Dataset:
     """A dataset of pictures of any size, which are read, decoded and cropped while they are used.
 
     Args:
-        path: a folder ``train|test/CLASS/*.{jpg,png}`` (or ``val``), or that of a TensorFlow
-            dataset's version, in the format array_record.
+        path: a folder ``train|test/CLASS/*`` (or ``val``), or that of a TensorFlow dataset's
+            version, in the format array_record.
         side: of the squares in pixels.
 
     Raises:
         UserError: if there are no such pictures.
     """
     prepared = sorted(path.glob(f"**/{FEATURES}")) if not (path / "train").is_dir() else []
-    train, test, classes = _records(prepared[-1].parent) if prepared else _files(path)
-    stream = Stream(Pictures(train, side), Pictures(test, side))
-    return make_streamed(path.name, stream, classes)
-
-
-def _files(path: Path) -> tuple[Files, Files, int]:
-    held_out = next((path / name for name in TESTS if (path / name).is_dir()), path / TESTS[0])
-    train, test = picture_files(path / "train"), picture_files(held_out)
-    if not train or not test:
-        raise UserError(
-            f"{path} needs pictures train/CLASS/*.jpg and test/CLASS/*.jpg (or val), or a prepared "
-            "TensorFlow dataset; there are none, or of one part alone."
+    if prepared:
+        train, test, classes = _records(prepared[-1].parent)
+        return make_streamed(
+            path.name, Stream(Pictures(train, side), Pictures(test, side)), classes
         )
-    classes = sorted({file.parent.name for file in train})
-    check_trained(path, "pictures", classes, (file.parent.name for file in test))
-    return Files(train, classes), Files(test, classes), len(classes)
+    images = find_images(path)
+    if images.test is None:
+        raise UserError(
+            f"{path} has folders of classes; wanted pictures train/CLASS/* and test/CLASS/* (or "
+            "val), or a prepared TensorFlow dataset."
+        )
+    y_train, y_test = images.labels(images.train), images.labels(images.test)
+    check_classes(path.name, y_train, y_test, images.classes)
+    train = Pictures(Files(list(images.train.values()), y_train), side)
+    test = Pictures(Files(list(images.test.values()), y_test), side)
+    return make_streamed(path.name, Stream(train, test), images.classes, images.notes)
 
 
-def _records(folder: Path) -> tuple[Any, Any, int]:
+def _records(folder: Path) -> tuple[Any, Any, Sequence[str]]:
     with reading(f"the TensorFlow dataset in {folder}", "wanted what TensorFlow Datasets wrote"):
         tfds = importlib.import_module("tensorflow_datasets")
         builder = tfds.builder_from_directory(folder)
@@ -124,4 +120,4 @@ def _records(folder: Path) -> tuple[Any, Any, int]:
         raw = {"image": tfds.decode.SkipDecoding()}
         train, *tests = (builder.as_data_source(split=part, decoders=raw) for part in found)
         held_out = labelled(tests, lambda records: records.__getitems__([0])[0]["label"])
-        return train, held_out, builder.info.features["label"].num_classes
+        return train, held_out, builder.info.features["label"].names

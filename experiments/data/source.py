@@ -1,4 +1,4 @@
-"""What may stand after ``--dataset``, told apart before anything that takes time is imported."""
+"""Kinds of sources for ``--dataset``, told apart before anything that takes time is imported."""
 
 import difflib
 from pathlib import Path
@@ -7,34 +7,38 @@ from experiments.errors import UserError, unknown
 from experiments.names import BUNDLED
 from experiments.reading import reading
 
-#: The files whose split the seed may decide, and those of images.
-SPLIT_BY_SEED = (".npz", ".csv")
-TARS = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
+TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".zip")
+SUFFIXES = (".npz", ".npy", *TABLES, *ARCHIVES)
 
 
-def check_source(source: str) -> None:
-    """Raises UserError for a file or a folder that is not there, and for a bundled name misspelt.
+def find_source(source: str) -> Path | None:
+    """The file or folder of a dataset; None for a bundled name or maybe a TensorFlow dataset.
 
-    What passes is a bundled name, a file, a folder, or maybe the name of a TensorFlow dataset.
+    Raises:
+        UserError: for a file or a folder that does not exist, and for a bundled name misspelt.
     """
-    path = Path(source)
     with reading(f"{source[:80]!r}", "wanted a name, a file or a folder: see the command datasets"):
+        path = Path(source).expanduser()
         is_folder, is_file = path.is_dir(), path.is_file()
-    if source in BUNDLED or is_folder:
-        return
-    if source.endswith((*SPLIT_BY_SEED, *TARS)):
-        if not is_file:
-            raise UserError(f"there is no file {source}; give its path from the current folder.")
-    elif path.is_absolute() or source.startswith("."):
+    readable = path.name.lower().endswith(SUFFIXES)
+    if source in BUNDLED:
+        return None
+    if is_folder or (is_file and readable):
+        return path
+    if readable:
+        raise UserError(f"there is no file {source}; give its path from the current folder.")
+    if is_file or path.is_absolute() or source.startswith("."):
         raise UserError(
-            f"there is no folder {source}, and no reader but for .npz, .csv, tar and folders; give "
+            f"there is no folder {source}, and no reader of files but {', '.join(SUFFIXES)}; give "
             "one of these, or a name that the command datasets lists."
         )
-    elif difflib.get_close_matches(source.lower(), BUNDLED):
+    if difflib.get_close_matches(source.lower(), BUNDLED):
         raise unknown_source(source)
+    return None
 
 
 def unknown_source(source: str) -> UserError:
-    """The error for what is no dataset."""
-    sources = ("FILE.npz", "FILE.csv", "a folder or tar of images", "TensorFlow Datasets")
+    """The error for a name of no dataset."""
+    sources = ("FILE.npz", "FILE.csv", "a folder or archive of images", "TensorFlow Datasets")
     return unknown("dataset", source, (*BUNDLED, *sources))

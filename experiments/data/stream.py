@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Int
 
-from experiments.data.dataset import Dataset, Labels, Rows, check_labels, deviations
+from experiments.data.dataset import Dataset, Labels, Rows, check_range, deviations
 from experiments.errors import UserError
 
 #: The rows that are read at the start: for the mean and deviation, initialization, refreshes.
@@ -109,7 +109,9 @@ def on_device(batches: Iterator[tuple[Rows, Labels]], put: Put) -> Iterator[tupl
     yield from sent
 
 
-def make_streamed(name: str, stream: Stream, num_classes: int) -> Dataset:
+def make_streamed(
+    name: str, stream: Stream, classes: Sequence[str], notes: Sequence[str] = ()
+) -> Dataset:
     """A dataset whose arrays are a sample of standardized rows, and which streams the others.
 
     The mean and the deviation are the sample's, of 10,000 training rows or what fits half a GiB.
@@ -120,11 +122,14 @@ def make_streamed(name: str, stream: Stream, num_classes: int) -> Dataset:
     )
     if X_train.ndim not in (2, 4):
         raise UserError(f"{name}: a row has shape {X_train.shape[1:]}; wanted 1 or 3 axes.")
-    for part, y in {"training": y_train, "test": y_test}.items():
-        check_labels(name, part, y, num_classes)
+    check_range(name, y_train, y_test, classes)
     mean, scale = deviations(X_train)
     X_train, X_test = ((X.astype(np.float32) - mean) / scale for X in (X_train, X_test))
-    return Dataset(X_train, y_train, X_test, y_test, name, num_classes, stream, mean, scale)
+    return Dataset(
+        *(X_train, y_train, X_test, y_test, name, len(classes), stream, mean, scale),
+        classes=tuple(classes),
+        notes=tuple(notes),
+    )
 
 
 def cropped_where_read(dataset: Dataset, augmentation: str) -> tuple[Dataset, str]:

@@ -44,7 +44,7 @@ def load_tfds(name: str) -> Dataset | None:
             return None
         train, test, classes, size = _opened(name, builder)
         if size <= IN_MEMORY_BYTES:
-            return make_dataset(name, _read(train), _read(test), classes)
+            return make_dataset(name, _read(train), _read(test), classes=classes)
     return make_streamed(name, Stream(train, test), classes)
 
 
@@ -67,8 +67,8 @@ def _prepared(tfds: Any, name: str) -> Any:
         ) from None
 
 
-def _opened(name: str, builder: Any) -> tuple[Source, Source, int, int]:
-    """The training and the test rows, the number of classes, and the size of the first in bytes."""
+def _opened(name: str, builder: Any) -> tuple[Source, Source, Sequence[str], int]:
+    """The training and the test rows, the classes, and the size of the training rows in bytes."""
     splits = builder.info.splits
     tests = [part for part in ("test", "validation") if part in splits]
     if "train" not in splits or not tests:
@@ -82,8 +82,8 @@ def _opened(name: str, builder: Any) -> tuple[Source, Source, int, int]:
     return train, test, classes, len(train) * math.prod(shape) * 4
 
 
-def _check(name: str, info: Any) -> tuple[tuple[str, str], int, tuple[int, ...]]:
-    """The names of features and label, the number of classes, and the shape of a row."""
+def _check(name: str, info: Any) -> tuple[tuple[str, str], Sequence[str], tuple[int, ...]]:
+    """The names of features and label, those of the classes, and the shape of a row."""
     keys = info.supervised_keys
     if not keys or len(keys) != 2 or not hasattr(info.features[keys[1]], "num_classes"):
         raise UserError(
@@ -96,7 +96,7 @@ def _check(name: str, info: Any) -> tuple[tuple[str, str], int, tuple[int, ...]]
             f"{name}: {keys[0]} has shape {feature.shape} and type {np.dtype(feature.np_dtype)}; "
             "wanted numbers, and rows of one shape (resize images when you prepare them)."
         )
-    return keys, info.features[keys[1]].num_classes, feature.shape
+    return keys, info.features[keys[1]].names, feature.shape
 
 
 def labelled(parts: Sequence[Part], label_of_first: Callable[[Part], Any]) -> Part:

@@ -36,7 +36,8 @@ def held_out(load: Callable[[int], Dataset], seed: int) -> Dataset:
             f"{PARTS} or more in memory: leave --tune out."
         )
     order = np.random.default_rng(seed).permutation(dataset.train_rows)
-    test, train = (
-        (dataset.X_train[rows], dataset.y_train[rows]) for rows in np.split(order, [count])
-    )
-    return dataset.split_anew(train, test)
+    test, train = np.split(order, [count])
+    if dataset.y_train.ndim == 1:  # A class whose rows are all held out cannot be learned.
+        test = test[np.isin(dataset.y_train[test], dataset.y_train[train])]
+    rows = ((dataset.X_train[kept], dataset.y_train[kept]) for kept in (train, test))
+    return dataset.split_anew(*rows)

@@ -21,7 +21,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from experiments.config import Config
-from experiments.data.characters import load_characters
+from experiments.data.bundled import load_characters
 from experiments.methods.method import Method
 from experiments.methods.optimizer import schedule_of, scheduled_optimizer
 from experiments.methods.table import find_methods

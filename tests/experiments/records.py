@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.data.images import PARTS, picture_files
+from experiments.data.images import find_images
 
 Records = Iterator[tuple[str, dict[str, Any]]]
 
@@ -13,8 +13,11 @@ Records = Iterator[tuple[str, dict[str, Any]]]
 def write_records(folder: Path, out: Path) -> None:
     """Writes the pictures of a folder, byte by byte, as a TensorFlow dataset into ``out``."""
     tfds = importlib.import_module("tensorflow_datasets")
-    files = {part: picture_files(folder / part) for part in PARTS}
-    classes = sorted({path.parent.name for path in files[PARTS[0]]})
+    images = find_images(folder)
+    assert images.test is not None
+    paths = ([Path(str(file)) for file in part.values()] for part in (images.train, images.test))
+    files = dict(zip(("train", "test"), paths, strict=True))
+    classes = images.classes
     _builder(tfds, files, classes)(data_dir=out, file_format="array_record").download_and_prepare()
 
 

@@ -6,9 +6,8 @@ import h5py
 import numpy as np
 import pytest
 
-from experiments.data.describe import describe_sources
-from experiments.data.load import load
-from experiments.data.meshes import into_unit_ball, read_off, sample, upright
+from experiments.data.clouds import into_unit_ball, read_off, sample, upright
+from experiments.data.load import describe_sources, load
 
 #: A right triangle of area 2 at z = 0, and one of area 6 at z = 1.
 VERTICES = [(0, 0, 0), (2, 0, 0), (0, 2, 0), (0, 0, 1), (3, 0, 1), (0, 4, 1)]

@@ -1,13 +1,21 @@
 """Datasets: what is read, how it is split and standardized; `wrong/` has what fails."""
 
 import errno
+import gzip
 import os
+import re
+import subprocess
+import sys
 import tarfile
+import zipfile
+import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from experiments.cli import main
 from experiments.data.load import load
 from experiments.errors import UserError
 from experiments.reading import reading
@@ -33,6 +41,9 @@ def test_digits_are_whole_and_split_by_the_seed():
     for mine, same, different in zip(first[:4], again[:4], other[:4], strict=True):
         np.testing.assert_array_equal(mine, same)
         assert not np.array_equal(mine, different)
+    # Committed results depend on these rows, in this order.
+    sums = [zlib.crc32(labels) for labels in (first.y_train, first.y_test)]
+    assert sums == [1066395134, 1917732140]
     # No image is in both splits: the classes of both add up to those of the file.
     counts = np.bincount(first.y_train) + np.bincount(first.y_test)
     np.testing.assert_array_equal(counts, np.bincount(other.y_train) + np.bincount(other.y_test))
@@ -75,11 +86,88 @@ def test_split_rules(tmp_path):
     assert len(load(path, 0).y_test) == 10
     assert load(path, 0).num_classes == 3
     assert not np.array_equal(load(path, 0).X_test, load(path, 1).X_test)
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.NPY", y)
+    (tmp_path / "y.NPY.npy").rename(tmp_path / "y.NPY")
+    for mine, theirs in zip(load(str(tmp_path), 0)[:4], load(path, 0)[:4], strict=True):
+        np.testing.assert_array_equal(mine, theirs)
 
 
-def test_folder_and_tar_of_images_are_the_same(tmp_path):
-    """Images in the folder extra are training images too."""
-    counts = {"train": 3, "test": 2, "extra": 1}
+@pytest.mark.parametrize("seed", range(3))
+def test_a_drawn_split_has_a_quarter_of_each_class_and_rows_of_all_to_train_on(tmp_path, seed):
+    """Also if one class has a single row, which no random quarter of 1,000 rows may take."""
+    counts = np.array([1, 2, 3, 40, 154, 800])
+    labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(6), counts))
+    data = load(save(tmp_path, X=np.arange(2000.0).reshape(1000, 2), y=labels), seed)
+    train, test = (np.bincount(part, minlength=6) for part in (data.y_train, data.y_test))
+    np.testing.assert_array_equal(train + test, counts)
+    assert (abs(test - counts / 4) <= 1).all()
+    assert (train > 0).all()
+    assert len(np.unique(np.concatenate([data.X_train, data.X_test]), axis=0)) == 1000
+
+
+WORDS = np.array(["ash", "elm", "fir"])
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (WORDS[y], ("ash", "elm", "fir")),
+        (WORDS[y].astype("S"), ("ash", "elm", "fir")),
+        (np.array(["9", "10", "11"])[y], ("9", "10", "11")),
+        (y + 1, ("1", "2", "3")),
+        (y[:, None] * 1.0, ("0", "1", "2")),
+        (np.eye(3)[y], ("0", "1", "2")),
+        (np.eye(3, dtype=bool)[y], ("0", "1", "2")),
+        (3 * y + 2, ("2", "5", "8")),
+    ],
+    ids=["words", "bytes", "numerals", "from 1", "a column", "one-hot", "one-hot bool", "gaps"],
+)
+def test_labels_in_their_usual_forms(tmp_path, labels, classes):
+    data = load(save(tmp_path, X=X, y=labels), 0)
+    expected = load(save(tmp_path, X=X, y=y), 0)
+    assert data.classes == classes
+    np.testing.assert_array_equal(data.y_train, expected.y_train)
+    np.testing.assert_array_equal(data.y_test, expected.y_test)
+
+
+def test_two_labels_may_be_any_numbers(tmp_path):
+    data = load(save(tmp_path, X=X, y=np.where(y > 0, 1, -1)), 0)
+    assert (data.classes, data.num_classes) == (("-1", "1"), 2)
+
+
+def test_bytes_beside_the_same_numbers_are_one_scale(tmp_path):
+    images = RANDOM.integers(0, 256, (40, 4, 4, 3), dtype=np.uint8)
+    path = save(tmp_path, X_train=images, y_train=y, X_test=images * 1.0, y_test=y)
+    data = load(path, 0)
+    np.testing.assert_array_equal(data.X_train, data.X_test)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_a_file_takes_two_and_a_half_times_its_size(tmp_path, kind):
+    """In a process of its own: the execution of annotations keeps arguments alive."""
+    path = save(tmp_path, X=RANDOM.random((5_000, 500)).astype(kind), y=np.arange(5_000) % 10)
+    code = (
+        "import tracemalloc; from experiments.data.load import load\n"
+        f"tracemalloc.start(); load({path!r}, 0); print(tracemalloc.get_traced_memory()[1])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert int(done.stdout) < 2.5 * os.path.getsize(path)
+
+
+def test_paths_begin_at_home(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    save(tmp_path, X=X, y=y)
+    (tmp_path / "toy.npz").rename(tmp_path / "TOY.NPZ")
+    assert load("~/TOY.NPZ", 0).num_classes == 3
+    assert main(["report", "--folder", "~/absent"]) == 2
+    assert str(tmp_path / "absent") in capsys.readouterr().err
+
+
+def test_a_folder_and_its_archives_are_the_same(tmp_path):
+    """Images in the folder extra are training images too; those in val are test images."""
+    counts = {"train": 3, "val": 2, "extra": 1}
     pixels = RANDOM.integers(0, 256, (3, 2, 3, 4, 4, 3), dtype=np.uint8)
     for (part, count), of_part in zip(counts.items(), pixels, strict=True):
         for label, of_class in zip("ab", of_part, strict=True):
@@ -88,11 +176,16 @@ def test_folder_and_tar_of_images_are_the_same(tmp_path):
                 Image.fromarray(of_class[i]).save(tmp_path / "toy" / part / label / f"{i}.png")
     with tarfile.open(tmp_path / "toy.tar.xz", "w:xz") as tar:
         tar.add(tmp_path / "toy", "./toy")
+    with zipfile.ZipFile(tmp_path / "TOY.ZIP", "w") as archive:
+        for path in (tmp_path / "toy").glob("*/*/*"):
+            archive.write(path, Path("archive", path.relative_to(tmp_path)))
+        archive.writestr("__MACOSX/archive/toy/train/a/._0.png", b"a Mac's own")
     train = np.concatenate([pixels[0].reshape(-1, 4, 4, 3), pixels[2, :, 0]])
     expected = (train - train.mean((0, 1, 2))) / train.std((0, 1, 2))
-    for name in ("toy", "toy.tar.xz"):
+    for name in ("toy", "toy.tar.xz", "TOY.ZIP"):
         data = load(str(tmp_path / name), 0)
-        assert (data.num_classes, data.y_test.tolist()) == (2, [0, 0, 1, 1])
+        assert (data.classes, sorted(data.y_test)) == (("a", "b"), [0, 0, 1, 1])
+        assert data.notes == ()
         found = np.column_stack([data.X_train.reshape(8, -1), data.y_train])
         rows = np.column_stack([expected.reshape(8, -1), [0, 0, 0, 1, 1, 1, 0, 1]])
         np.testing.assert_allclose(sorted(found.tolist()), sorted(rows.tolist()), atol=1e-5)
@@ -132,12 +225,83 @@ def test_a_csv_file_is_split_as_the_same_arrays_are(tmp_path, header):
     expected = load(save(tmp_path, X=X[:, :2], y=y), seed=3)
     for mine, theirs in zip(found[:4], expected[:4], strict=True):
         np.testing.assert_array_equal(mine, theirs)
-    numbers = "\n".join(lines)
-    for word, number in zip(words, ("10", "9", "11"), strict=True):  # 9 comes first, not 10.
-        numbers = numbers.replace(word, number)
-    (tmp_path / "mine.csv").write_text(numbers.replace("\n", "\r\n\r\n", 3))
-    found = load(str(tmp_path / "mine.csv"), seed=3)
-    np.testing.assert_array_equal(found.y_train, np.array([1, 0, 2])[expected.y_train])
+    assert found.classes == ("ash", "birch", "cedar")
+
+
+def table(separator=",", point=".", head="a,b,kind", end="\n", labels=WORDS[y], first=()):
+    """X[:, :2] and labels, written as a program would."""
+    lines = [] if head is None else [head.replace(",", separator)]
+    for number, (row, label) in enumerate(zip(X[:, :2], labels, strict=True)):
+        cells = [*[each[number] for each in first], *[f"{float(v)!r}" for v in row]]
+        lines.append(separator.join([*[str(c).replace(".", point) for c in cells], str(label)]))
+    return end.join(lines) + end
+
+
+INDEX = (range(40),)
+ORDER = (RANDOM.permutation(40),)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    {
+        "plain.csv": table(),
+        "UPPER.CSV": table(),
+        "tabs.tsv": table("\t"),
+        "tabs.csv": table("\t"),
+        "bars.csv": table("|"),
+        "german.csv": table(";", ",", end="\r\n"),
+        "excel.csv": ("sep=;\r\n" + table(";", ",", "Länge,Höhe,Art", "\r\n")).encode("cp1252"),
+        "marked.csv": table(";", ",").encode("utf-8-sig"),
+        "unicode.csv": table("\t", ",", end="\r\n").encode("utf-16"),
+        "mac.csv": table(end="\r"),
+        "quoted.csv": re.sub(r"([^,\n]+)", r'"\1"', table()),
+        "decimal commas.csv": re.sub(r"([^;\n]+)", r'"\1"', table(";", ",")).replace(";", ","),
+        "no names.csv": table(head=None),
+        "repeated.csv": table(head=None, labels=y + 1),
+        "pandas.csv": table(head=",a,b,kind", first=INDEX),
+        "pandas shuffled.csv": table(head=",a,b,kind", first=ORDER),
+        "pandas twice.csv": table(head="Unnamed: 0,a,b,kind", first=ORDER),
+        "r.csv": table(head='"",a,b,kind', first=([f'"row {i}"' for i in range(40)],)),
+        "kaggle.csv": table(head="Id,a,b,kind", first=(range(1, 41),)),
+        "empty.csv": table().replace("\n", "\r\n\r\n", 3) + ",,\n,,\n",
+        "ends.csv": table().replace("\n", ",\n"),
+        "packed.csv.gz": gzip.compress(table().encode()),
+    }.items(),
+)
+def test_tables_as_programs_write_them(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    data = load(str(tmp_path / name), 3)
+    expected = load(save(tmp_path, X=X[:, :2], y=y), 3)
+    for mine, theirs in zip(data[:4], expected[:4], strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    words = ("1", "2", "3") if name == "repeated.csv" else ("ash", "elm", "fir")
+    assert data.classes == words
+    assert ("left out" in data.notes[0]) == (name in LEFT_OUT)
+
+
+LEFT_OUT = ("pandas.csv", "pandas shuffled.csv", "pandas twice.csv", "r.csv", "kaggle.csv")
+
+
+def test_the_column_of_classes(tmp_path):
+    """It is the one that --label names, or the one called so, or the only one of words."""
+    path = tmp_path / "mine.csv"
+    places = RANDOM.permutation(np.arange(40) % 2)
+    rows = zip(WORDS[y], X[:, 0], places, strict=True)
+    path.write_text("\n".join(["kind,a,place", *(f"{w},{float(v)},{p}" for w, v, p in rows)]))
+    assert load(str(path), 0).classes == ("ash", "elm", "fir")
+    with pytest.raises(UserError, match="'kind' is no number in 40 rows"):
+        load(str(path), 0, label="place")
+    path.write_text(path.read_text().replace("ash", "1").replace("elm", "2").replace("fir", "4"))
+    assert load(str(path), 0).classes == ("0", "1")
+    assert load(str(path), 0, label="kind").classes == ("1", "2", "4")
+    path.write_text(path.read_text().replace("kind", "Target"))
+    assert load(str(path), 0).classes == ("1", "2", "4")
+
+
+def test_truth_values_are_features_of_0_and_1(tmp_path):
+    (tmp_path / "mine.csv").write_text("a,kind\n" + 4 * "True,ash\nFalse,fir\n")
+    data = load(str(tmp_path / "mine.csv"), 0)
+    np.testing.assert_array_equal(data.X_train[:, 0] > 0, data.y_train == 0)
 
 
 def test_the_case_of_keys_does_not_matter(tmp_path):

@@ -1,5 +1,6 @@
-"""Pictures of any size: cropped, streamed, and never all in memory."""
+"""Pictures of any kind: read whole; or cropped, streamed, and never all in memory."""
 
+import os
 import shutil
 import tracemalloc
 
@@ -9,6 +10,7 @@ import pytest
 from PIL import Image
 
 from experiments.augmentation.crops import at_random, middle
+from experiments.data.load import load
 from experiments.data.pictures import Pictures, load_pictures
 from experiments.data.stream import Stream, cropped_where_read, make_streamed
 from experiments.data.tfds import labelled
@@ -141,7 +143,96 @@ def test_a_part_without_labels_is_not_evaluated_on():
         for labels in ([0, 1, 2], [-1, -1])
     )
     with pytest.raises(UserError, match="test labels are from -1 to -1"):
-        make_streamed("imagenet", Stream(train, test), 3)
+        make_streamed("imagenet", Stream(train, test), "abc")
+
+
+def coloured(folder, size=(6, 4), suffix="png", count=4, **options):
+    """Folders red, green and blue of pictures of their colour, brighter to the left."""
+    for channel, name in enumerate(("red", "green", "blue")):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            pixels = np.zeros((size[1], size[0], 3), np.uint8)
+            pixels[..., channel] = np.linspace(250, 100, size[0])
+            file = folder / name / f"{number}.{suffix}"
+            Image.fromarray(pixels).save(file, **options)
+    return folder
+
+
+@pytest.mark.parametrize("suffix", ["PNG", "jpeg", "bmp", "webp", "tif", "tiff"])
+def test_folders_of_classes_are_split(tmp_path, suffix):
+    """Of each class a quarter is for the test."""
+    data = load(str(coloured(tmp_path, suffix=suffix)), 0)
+    assert data.classes == ("blue", "green", "red")
+    assert sorted(data.y_test) == [0, 1, 2]
+    for X, y in (data[:2], data[2:4]):
+        # The largest channel is the class's.
+        np.testing.assert_array_equal(X.mean((1, 2)).argmax(1), 2 - y)
+
+
+def test_hidden_files_are_skipped_and_other_files_told_of(tmp_path):
+    coloured(tmp_path)
+    coloured(tmp_path / ".ipynb_checkpoints")
+    (tmp_path / "red/.DS_Store").write_text("")
+    (tmp_path / "red/Thumbs.db").write_text("")
+    os.mkfifo(tmp_path / "blue" / "z.png")
+    data = load(str(tmp_path), 0)
+    assert data.classes == ("blue", "green", "red")
+    (note,) = data.notes
+    assert note.endswith("files left out: 2 (blue/z.png, red/Thumbs.db)")
+
+
+def test_pictures_are_turned_as_their_camera_was_held(tmp_path):
+    """Orientation 6: what lies at the left of the file is the top of the picture."""
+    data = load(str(coloured(tmp_path / "as they lie")), 0)
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    coloured(tmp_path / "turned", exif=turned)
+    found = load(str(tmp_path / "turned"), 0)
+    np.testing.assert_array_equal(found.X_test, data.X_test.transpose(0, 2, 1, 3))
+    for part in ("train", "test"):
+        coloured(tmp_path / "parts" / part, exif=turned)
+    streamed = load_pictures(tmp_path / "parts", 4).stream.train[[0]][0][0, ..., 2]
+    assert (np.diff(streamed.mean(1)) < 0).all()
+    assert (np.ptp(streamed, axis=1) == 0).all()
+
+
+def test_a_phones_file_of_several_pictures_is_its_first(tmp_path):
+    coloured(tmp_path, suffix="jpg")
+    first, second = (Image.new("RGB", (6, 4), colour) for colour in ("red", "blue"))
+    for number in range(4):
+        file = tmp_path / "red" / f"{number}.jpg"
+        first.save(file, format="MPO", save_all=True, append_images=[second])
+    data = load(str(tmp_path), 0)
+    assert data.X_train[data.y_train == 2].mean((0, 1, 2)).argmax() == 0
+
+
+def test_gray_beside_colour_has_three_channels(tmp_path):
+    coloured(tmp_path)
+    for number, mode in enumerate(("L", "LA", "1")):
+        Image.new("L", (6, 4), 255).convert(mode).save(tmp_path / "red" / f"{number}.png")
+    data = load(str(tmp_path), 0)
+    assert data.X_train.shape == (9, 4, 6, 3)
+    white = data.X_train.max((0, 1, 2))
+    assert (data.X_train == white).all((1, 2, 3)).sum() + (data.X_test == white).all(
+        (1, 2, 3)
+    ).sum() == 3
+
+
+def test_resize_makes_squares_of_the_middle(tmp_path):
+    """Of 12 x 4 pixels the four columns in the middle are left."""
+    for number, name in enumerate("ab"):
+        (tmp_path / name).mkdir()
+        for size in ((12, 4), (4, 20), (8, 8), (4, 4)):
+            pixels = np.zeros((size[1], size[0]), np.uint8)
+            pixels[size[1] // 2 - 2 : size[1] // 2 + 2, size[0] // 2 - 2 : size[0] // 2 + 2] = 99
+            pixels += np.uint8(number)
+            Image.fromarray(pixels).save(tmp_path / name / f"{size[0]}-{size[1]}.png")
+    data = load(str(tmp_path), 0, resize=4)
+    assert data.X_train.shape[1:] == data.X_test.shape[1:] == (4, 4, 1)
+    X, y = np.concatenate([data.X_train, data.X_test]), np.concatenate([data.y_train, data.y_test])
+    # Three of four pictures are their middle alone, which is of one shade.
+    flat = np.ptp(X, axis=(1, 2, 3)) == 0
+    np.testing.assert_array_equal(np.bincount(y[flat]), [3, 3])
 
 
 class Listed(list):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from experiments.config import Config
-from experiments.data.characters import load_characters
+from experiments.data.bundled import load_characters
 from experiments.methods.table import METHODS
 from experiments.training.trainer import make_trainer
 from experiments.tuning.transfer import (

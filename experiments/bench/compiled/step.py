@@ -11,7 +11,7 @@ from experiments.bench.compiled.sharding import on, own_size, placed, rows_on
 from experiments.bench.compiled.spec import Spec, Subject
 from experiments.bench.shapes import shapes_of, zeros
 from experiments.config import Config
-from experiments.data.characters import CHARACTERS, LENGTH
+from experiments.data.bundled import CHARACTERS, LENGTH
 from experiments.data.dataset import Dataset
 from experiments.methods.method import Method
 from experiments.methods.normalizers import Normalized

@@ -1,8 +1,11 @@
 """Malformed datasets and sub-policies."""
 
 import contextlib
+import gzip
 import io
+import struct
 import tarfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,7 @@ X = RANDOM.normal(size=(40, 5))
 Y = RANDOM.permutation(np.arange(40) % 3)
 SQUARE = RANDOM.integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
 MASK = np.arange(40) < 10
+WORDS = np.array(["ash", "elm", "fir"])
 UNIQUE = "np.unique(y, return_inverse=True)[1]"
 
 Call = Callable[[Path], object]
@@ -72,28 +76,51 @@ ARCHIVES: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "text for numbers": (saved(X=X.astype(str)), ("X has type <U",)),
     "other names": (saved(images=X), ("y, images", "X_train, y_train, X_test")),
     "lengths": (saved(X=X, y=Y[:39]), ("(40, 5)", "(39,)")),
-    "columns of labels": (saved(X=X, y=np.stack([Y, Y], 1)), ("(40, 5)", "(40, 2)")),
+    "columns of labels": (saved(X=X, y=np.stack([Y, Y], 1)), ("(40, 2)", "one-hot")),
+    "two classes in a row": (saved(X=X, y=np.eye(3)[Y] + np.eye(3)[0]), ("(40, 3)", "one-hot")),
+    "no rows": (saved(X=X[:0], y=Y[:0]), ("(0, 5)", "(0,)")),
+    "no rows to test on": (split(X_test=X[:0], y_test=Y[:0]), ("(0, 5)", "(0,)")),
     "no features": (saved(X=X[:, :0]), ("(30, 0)",)),
     "one number a row": (saved(X=X[:, 0]), ("(30,)", "(rows, features)")),
     "widths": (split(X_test=X[:, 1:]), ("(5,)", "(4,)")),
     "fractions": (saved(X=X, y=Y + 0.5), ("float64", UNIQUE)),
     "one class": (saved(X=X, y=0 * Y), ("1 class",)),
-    "labels 2 and 7": (saved(X=X, y=2 + 5 * (Y > 0)), ("[2, 7]", UNIQUE)),
-    "labels from 1000": (saved(X=X, y=Y + 1000), ("[1000, 1001, 1002]", UNIQUE)),
     "labels from -1": (saved(X=X, y=Y - 1), ("[-1, 0, 1]", UNIQUE)),
-    "labels with a gap": (split(y_train=2 * Y), ("[0, 2, 4]", UNIQUE)),
-    "a class to test on alone": (split(y_train=np.minimum(Y, 1)), ("test labels", "0 to 2")),
+    "labels of a measurement": (saved(X=X, y=np.arange(40)), ("40 different labels", "40 rows")),
+    "labels that are missing": (saved(X=X, y=np.array(["ash", "fir", "nan"])[Y]), ("'nan'",)),
+    "two spellings": (saved(X=X, y=np.array(["01", "1", "2"])[Y]), ("'01' and '1'",)),
+    "words and numbers": (split(y_train=WORDS[Y]), ("words and numbers",)),
+    "a class to test on alone": (split(y_train=np.minimum(Y, 1)), ("the class 2",)),
+    "a word to test on alone": (
+        split(y_train=WORDS[np.minimum(Y, 1)], y_test=WORDS[Y]),
+        ("the class fir",),
+    ),
+    "a mask of a class": (saved(X=X, y=Y, test=Y == 2), ("the class 2",)),
     "NaN": (saved(X=X * np.nan), ("nan", "fill or drop")),
     "one NaN": (saved(X=np.where(X > 1, np.nan, X)), ("nan", "fill or drop")),
     "1e300": (saved(X=X * 1e300), ("inf", "rescale")),
     "features of 1e-30": (saved(X=X * 1e-30), ("rows reach", "rescale")),
     "a missing value of 1e20": (saved(X=np.where(X > 1, 1e20, X)), ("1e+20", "missing")),
     "a mask of numbers": (saved(X=X, test=Y), ("test is int64", "(40,)")),
-    "a mask of one seed": (saved(X=X, test4=MASK), ("test4", "(4, 40)")),
+    "a mask of one seed": (saved(X=X, test4=MASK), ("test4", "(4, rows)")),
+    "a short mask": (saved(X=X, test=MASK[:39]), ("(39,)", "(40,)")),
     "no training rows": (saved(X=X, test=MASK | True), ("no training rows",)),
     "no test rows": (saved(X=X, test=MASK & False), ("no test rows",)),
-    "bytes beside floats": (split(SQUARE, X_test=SQUARE / 255), ("uint8", "float64")),
+    "bytes beside fractions": (split(SQUARE, X_test=SQUARE / 255), ("0.0039", "0 to 255")),
+    "numbers beside fractions": (
+        split(SQUARE.astype(int), X_test=SQUARE / 255),
+        ("0.0039", "0 to 255"),
+    ),
+    "percentages to test on": (split(X_test=X * 100), ("times as much", "one scale")),
     "channels first": (saved(X=SQUARE.transpose(0, 3, 1, 2)), ("X.transpose(0, 2, 3, 1)",)),
+    "channels first and wide": (
+        saved(X=np.zeros((40, 1, 20, 30))),
+        ("(40, 1, 20, 30)", "X.transpose(0, 2, 3, 1)"),
+    ),
+    "channels first in the test": (
+        split(SQUARE, X_test=SQUARE.transpose(0, 3, 1, 2)),
+        ("X.transpose(0, 2, 3, 1)",),
+    ),
     # Seconds since 1970: float32 numbers there are 128 apart.
     "times": (saved(X=np.column_stack([X, 1.7e9 + np.arange(40)])), ("column 5", "1.7e+09")),
     "times of training": (split(np.column_stack([X, 1.7e9 + np.arange(40)])), ("column 5",)),
@@ -102,22 +129,52 @@ ARCHIVES: dict[str, tuple[bytes, tuple[str, ...]]] = {
 #: What is in mine.csv, and what is said of it.
 TABLES = {
     "": ("empty",),
-    "a,b": ("no training rows",),
-    "1,2\n3,4": ("'1,2'", "names"),
-    "a,label\n1,0,3\n": ("fields",),
-    "a,label\n1,0\n2\n": ("'label'",),
-    "label,a,y\n0,1,0\n": ("label, y",),
-    "a,label\n1,0\n,0\n1,1\n2,1\n": ("nan", "missing"),
-    "a,label\n1,0\nred,0\n": ("'a'", '"red"'),
-    "label,price\n1,0.5\n2,0.5\n": ("'label'", "2 different values in 2 rows"),
-    "a,b\n1,0.5\n2,0.5\n": ("'b'", "taken for the classes"),
-    "a,label\n1,0\n2,\n1,0\n2,\n": ("'label'", "words or whole numbers"),
+    "a,b": ("one line",),
+    "1,2\n3,4": ("'column 2'", "2 different labels"),
+    "a,label\n1,0,3\n": ("comma [2, 3]",),
+    "a,label\n1,0\n2\n": ("comma [2, 2, 1]",),
+    "a label\n1 0\n2 1\n": ("separator",),
+    "PK\0\0": ("zero bytes",),
+    "label,a,y\n0,1,0\n": ("label, y", "--label"),
+    "a,a,label\n1,2,0\n": ("one name", "'a,a,label'"),
+    "a,label\n1,0\n,0\n1,1\n2,1\n": ("'a'", "no value in 1 rows", "row 2", "missing"),
+    "a,label\n1,0\nNA,0\n1,1\n2,1\n": ("'a'", "no value in 1 rows", "'NA'"),
+    "a,label\n1,0\nred,0\n": ("'a'", "no number", "row 2", "'red'"),
+    "label,price\n1,0.5\n2,0.5\n": ("'label'", "2 different labels in 2 rows"),
+    "a,b\n1,0.5\n2,0.5\n": ("'b'", "whole numbers"),
+    "a,label\n1,0\n2,\n1,0\n2,\n": ("'label'", "2 rows without a label"),
+    "a,label\n" + 4 * "1,1e1\n2,10\n": ("'10' and '1e1'", "one number"),
+    "a,label\n" + 4 * "1,ash\n2,nan\n": ("4 rows without a label", "'nan'"),
+    "1,2,3,ash\n" + 4 * "1,2,4,ash\n5,6,7,fir\n": ("'1,2,3,ash'", "names or a row"),
+    "1990,2000,kind\n" + 4 * "1,2,ash\n5,6,fir\n": ("'1990,2000,kind'", "names or a row"),
+    ",a,label\n" + 4 * "1,2,ash\n5,6,fir\n": ("without a name", "repeat"),
+    "a;b;label\n" + 4 * "1,000;1;ash\n2,000;3;fir\n": ("'1,000'", "thousands"),
+    "a;b;label\n" + 4 * "1,5;1.5;ash\n2,25;3;fir\n": ("'1,5'", "decimal"),
 }
 
 
 def png(side: int = 4, kind: type = np.uint8, value: int = 0) -> bytes:
     content = io.BytesIO()
     Image.fromarray(np.full((side, 4), value, kind)).save(content, "png")
+    return content.getvalue()
+
+
+def deep(colour: int, channels: int) -> bytes:
+    """Returns a PNG of 16 bits per channel, which Pillow reads as one of 8."""
+    lines = 4 * (b"\0" + 4 * channels * b"\x12\x34")
+    head = struct.pack(">IIBBBBB", 4, 4, 16, colour, 0, 0, 0)
+    content = b"\x89PNG\r\n\x1a\n"
+    for kind, data in ((b"IHDR", head), (b"IDAT", zlib.compress(lines)), (b"IEND", b"")):
+        checksum = struct.pack(">I", zlib.crc32(kind + data))
+        content += struct.pack(">I", len(data)) + kind + data + checksum
+    return content
+
+
+def pages() -> bytes:
+    """Returns a TIFF of two pages."""
+    content = io.BytesIO()
+    page = Image.new("L", (4, 4))
+    page.save(content, "tiff", save_all=True, append_images=[page])
     return content.getvalue()
 
 
@@ -137,7 +194,7 @@ def streamed(folder: Path) -> object:
     return load_pictures(folder, 8).stream.test[[1]]
 
 
-PLACES = ("train/a", "train/b", "test/a", "test/b")
+PLACES = ("train/a/0.png", "train/b/0.png", "test/a/0.png", "test/b/0.png")
 
 
 def images(
@@ -148,11 +205,10 @@ def images(
     """Makes a folder of images, the last of which has this content."""
 
     def call(at: Path) -> object:
+        (at / "set").mkdir()
         for number, place in enumerate(places, 1):
-            (at / "set" / place).mkdir(parents=True)
-            last = number == len(places)
-            (at / "set" / place / "0.png").write_bytes(content if last else png())
-        (at / "set").mkdir(exist_ok=True)
+            (at / "set" / place).parent.mkdir(parents=True, exist_ok=True)
+            (at / "set" / place).write_bytes(content if number == len(places) else png())
         return read(at / "set")
 
     return call
@@ -198,16 +254,26 @@ def policies(step: str, function: str = "fa_reduced_cifar10") -> Call:
     return call
 
 
-def packed() -> bytes:
-    """Returns a tar with a damaged middle."""
+def packed(mode: str = "w", size: int | None = None) -> bytes:
+    """Returns a tar of two images, the first of which has this size by its header."""
     content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:xz") as tar:
-        member = tarfile.TarInfo("train/a/0.png")
-        member.size = len(png())
-        tar.addfile(member, io.BytesIO(png()))
-    damaged = bytearray(content.getvalue())
-    damaged[len(damaged) // 2] ^= 255
-    return bytes(damaged)
+    with tarfile.open(fileobj=content, mode=mode) as tar:
+        for name in ("a/0.png", "b/0.png"):
+            member = tarfile.TarInfo(name)
+            member.size = len(png())
+            tar.addfile(member, io.BytesIO(png()))
+    if size is None:
+        return content.getvalue()
+    head = tarfile.TarInfo("a/0.png")
+    head.size = size
+    return head.tobuf() + content.getvalue()[512:]
+
+
+def damaged() -> bytes:
+    """Returns a compressed tar with a damaged middle."""
+    content = bytearray(packed("w:xz"))
+    content[len(content) // 2] ^= 255
+    return bytes(content)
 
 
 FILES: Walk = {
@@ -231,9 +297,14 @@ FILES: Walk = {
     "half a picture": Wrong(images(png()[:40]), ("test/b/0.png",)),
     "no picture": Wrong(images(b"\0" * 99), ("test/b/0.png",)),
     "16 bits": Wrong(images(png(4, np.uint16, 40_000)), ("test/b/0.png", "8 bits")),
-    "another size": Wrong(images(png(5)), ("test/b/0.png", "(5, 4, 1)", "(4, 4, 1)")),
+    "16 bits in colour": Wrong(images(deep(2, 3)), ("test/b/0.png", "8 bits")),
+    "16 bits of gray and alpha": Wrong(images(deep(4, 2)), ("test/b/0.png", "8 bits")),
+    "16 bits, streamed": Wrong(images(deep(2, 3), streamed), ("test/b/0.png", "8 bits")),
+    "two pages": Wrong(images(pages()), ("test/b/0.png", "several pictures")),
+    "another size": Wrong(images(png(5)), ("test/b/0.png", "(5, 4)", "(4, 4)", "--resize 4")),
     "images of one class": Wrong(images(places=PLACES[::2]), ("set", "1 class")),
-    "no images": Wrong(images(places=()), ("set", "train/CLASS")),
+    "images of one class, unsplit": Wrong(images(places=("a/0.png", "a/1.png")), ("1 class",)),
+    "no images": Wrong(images(places=()), ("set", "0 pictures", "train/CLASS")),
     "no test images": Wrong(images(places=PLACES[:2]), ("set", "test/CLASS")),
     "test images of a class alone": Wrong(
         images(places=(PLACES[0], *PLACES[2:])), ("set", "the class b")
@@ -244,9 +315,51 @@ FILES: Walk = {
     "no streamed test pictures": Wrong(
         images(read=streamed, places=PLACES[:2]), ("set", "test/CLASS")
     ),
+    "streamed, unsplit": Wrong(
+        images(read=streamed, places=("a/0.png", "b/0.png")), ("set", "test/CLASS")
+    ),
+    "images without classes": Wrong(
+        images(places=("train/cat.0.png", "test/1.png")), ("set", "train/cat.0.png", "CLASS")
+    ),
+    "classes in classes": Wrong(
+        images(places=("a/0.png", "b/0.png", "b/c/0.png")), ("set", "b/c/0.png", "CLASS")
+    ),
+    "a class without pictures": Wrong(
+        images(places=(*PLACES, "train/c/0.heic")), ("train/c", "0.heic", ".png")
+    ),
+    "an unsplit class without pictures": Wrong(
+        images(places=("a/0.png", "b/0.png", "c/0.gif")), ("the folder c", "0.gif")
+    ),
     "images beyond memory": Wrong(small_machine(images()), ("set", "train/a")),
-    "a damaged tar": Wrong(written("set.tar.xz", packed()), ("set.tar.xz",)),
+    "a damaged tar": Wrong(written("set.tar.xz", damaged()), ("set.tar.xz",)),
     "no tar": Wrong(written("set.tar", "no tar"), ("set.tar",)),
+    "no zip": Wrong(written("set.ZIP", "no zip"), ("set.ZIP",)),
+    "a tar cut at a header": Wrong(written("set.tar", packed()[:1024]), ("set.tar", "cut")),
+    "a compressed tar cut at a header": Wrong(
+        written("set.tgz", gzip.compress(packed()[:1024])), ("set.tgz", "cut")
+    ),
+    "a tar with another header": Wrong(
+        written("set.tar", packed()[:1024] + 512 * b"x" + packed()[1536:]), ("set.tar", "damaged")
+    ),
+    "a tar cut in a picture": Wrong(written("set.tar", packed()[:1600]), ("set.tar",)),
+    "a tar of a huge member": Wrong(
+        written("set.tar", packed(size=750_000_000)), ("a/0.png", "750,000,000 bytes")
+    ),
+    "a label of arrays": Wrong(
+        lambda at: load("digits", 0, label="a"), ("--label is 'a'", "digits")
+    ),
+    "a size of arrays": Wrong(lambda at: load("digits", 0, resize=8), ("--resize is 8", "digits")),
+    "no such label": Wrong(
+        lambda at: ((at / "mine.csv").write_text("a,b\n1,0\n"), load("mine.csv", 0, label="c")),
+        ("column of mine.csv 'c'", "a, b"),
+    ),
+    "too few rows for a class": Wrong(
+        lambda at: (np.savez("toy.npz", X=X, y=Y), load("toy.npz", 0, train_rows=2)),
+        ("--train-rows is 2", "toy.npz", "the class"),
+    ),
+    "an unknown kind of file": Wrong(
+        lambda at: ((at / "a.xlsx").write_text(""), load("a.xlsx", 0)), ("a.xlsx", ".csv")
+    ),
     "a mesh without area": Wrong(off(vertices="0 0 0\n1 0 0\n2 0 0"), ("0.off", "area")),
     "a mesh with NaN": Wrong(off(vertices="0 0 0\n1 0 0\n0 nan 0"), ("0.off", "area")),
     "a mesh of quads": Wrong(off("4 0 1 2"), ("0.off", "triangles")),

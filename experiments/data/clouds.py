@@ -1,13 +1,14 @@
-"""Reading meshes ``CLASS/train|test/*.off``, as ModelNet40 comes, as clouds of points."""
+"""Reading clouds of points: meshes ``CLASS/train|test/*.off``, and HDF5 files named in lists."""
 
+import importlib
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from experiments.data.dataset import Dataset, check_trained, make_dataset
+from experiments.data.dataset import Dataset, make_dataset
 from experiments.errors import UserError
-from experiments.reading import reading
+from experiments.reading import reading, refuse_too_large
 
 #: The points of a cloud.
 POINTS = 1024
@@ -15,6 +16,11 @@ POINTS = 1024
 Vertices = Float[np.ndarray, "vertices 3"]
 Faces = Int[np.ndarray, "faces 3"]
 Cloud = Float[np.ndarray, "points 3"]
+Clouds = Float[np.ndarray, "rows points 3"]
+Labels = Int[np.ndarray, " rows"]
+
+#: The files that name the HDF5 files of each part.
+LISTS = ("train_files.txt", "test_files.txt")
 
 
 def holds_meshes(path: Path) -> bool:
@@ -38,14 +44,15 @@ def load_meshes(path: Path, seed: int) -> Dataset:
             f"{path.name} has {len(train)} meshes CLASS/train/*.off and {len(test)} meshes "
             "CLASS/test/*.off; both parts need some."
         )
-    classes = sorted({file.parts[-3] for file in train})
-    check_trained(path.name, "meshes", classes, (file.parts[-3] for file in test))
-    splits = []
-    for files in (train, test):
-        clouds = [into_unit_ball(upright(sample(*read_off(file), POINTS, rng))) for file in files]
-        labels = np.array([classes.index(file.parts[-3]) for file in files])
-        splits.append((np.stack(clouds).astype(np.float32), labels))
-    return make_dataset(path.name, splits[0], splits[1], len(classes))
+    names = [file.parts[-3] for file in (*train, *test)]
+    classes, y = np.unique(names, return_inverse=True)
+    clouds = [
+        into_unit_ball(upright(sample(*read_off(file), POINTS, rng))) for file in train + test
+    ]
+    X, count = np.stack(clouds).astype(np.float32), len(train)
+    return make_dataset(
+        path.name, (X[:count], y[:count]), (X[count:], y[count:]), classes=tuple(classes)
+    )
 
 
 def read_off(path: Path) -> tuple[Vertices, Faces]:
@@ -92,3 +99,53 @@ def into_unit_ball(cloud: Cloud) -> Cloud:
     """Centred at its mean, and scaled so that the farthest point is at distance 1."""
     cloud = cloud - cloud.mean(0)
     return cloud / np.linalg.norm(cloud, axis=1).max()
+
+
+def holds_clouds(path: Path) -> bool:
+    """Whether a folder has lists of HDF5 files."""
+    return (path / LISTS[0]).is_file()
+
+
+def load_clouds(path: Path, seed: int) -> Dataset:
+    """A dataset of clouds (rows, points, 3) from a folder of HDF5 files and two lists of them.
+
+    Each file holds ``data`` (rows, points or more, 3) and ``label`` (rows,) or (rows, 1). The files
+    of ModelNet40 have y upwards and 2,048 points, in the unit ball already; they stay as they are.
+
+    Args:
+        path: the folder.
+        seed: not used; the lists name both parts.
+
+    Source: Wang et al. 2019, section 5.1, whose experiments read these files.
+    """
+    train, test = (_read_part(path / name) for name in LISTS)
+    return make_dataset(path.name, train, test)
+
+
+def _read_part(names: Path) -> tuple[Clouds, Labels]:
+    """The clouds and labels of all files of a part, in the order of its list."""
+    with reading(names, "wanted the name of an HDF5 file in each line, in UTF-8"):
+        lines = filter(str.strip, names.read_text(encoding="utf-8").splitlines())
+        # The lists name the files from another folder than their own.
+        files = [names.parent / Path(line.strip()).name for line in lines]
+        clouds, labels = zip(*map(_read, files), strict=True)
+        return np.concatenate(clouds), np.concatenate(labels)
+
+
+def _read(path: Path) -> tuple[Clouds, Labels]:
+    """The clouds of a file, cut to their first points, and their labels."""
+    h5py = importlib.import_module("h5py")
+    what = f"data and label of {path}"
+    way_out = f"wanted coordinates (rows, {POINTS} or more, 3) and one class number a row"
+    with reading(what, way_out), h5py.File(path) as file:
+        data, labels = file["data"], file["label"]
+        size = len(data) * POINTS * 3 * (data.dtype.itemsize + 8)
+        refuse_too_large(path, size, "keep fewer rows")
+        clouds, numbers = data[:, :POINTS], labels[()].reshape(-1)
+        right = clouds.shape == (len(data), POINTS, 3) and numbers.shape == (len(data),)
+        if not right or clouds.dtype.kind not in "fiu" or numbers.dtype.kind not in "iu":
+            raise ValueError(
+                f"data are {clouds.dtype} of {clouds.shape}, label {numbers.dtype} of "
+                f"{numbers.shape}"
+            )
+        return clouds.astype(np.float32), numbers.astype(np.int64)

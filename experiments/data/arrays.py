@@ -1,0 +1,108 @@
+"""Reading arrays: ``FILE.npz``, or a folder of ``.npy`` files with the same names."""
+
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Shaped
+
+from experiments.data.dataset import Dataset, make_dataset
+from experiments.errors import UserError
+from experiments.reading import reading, refuse_too_large
+
+Array = Shaped[np.ndarray, "..."]
+
+PARTS = ("train", "test")
+SPLIT = ("X_train", "y_train", "X_test", "y_test")
+WHOLE = ("X", "y")
+#: The masks of test rows of WHOLE and their shapes but for the rows; the first one is read.
+MASKS = {"test": (), "test4": (4,)}
+KEYS = {key.lower(): key for key in (*SPLIT, *WHOLE, *MASKS)}
+
+WAY_OUT = "wanted plain numbers: save them with np.savez(path, X=X, y=y)"
+
+#: Per value, beside its stored form: the splits in float32, and their squares.
+WORKING_BYTES = 8
+
+
+def load_npz(path: Path, seed: int) -> Dataset:
+    """Reads and splits a file of arrays; nothing in it is ever unpickled.
+
+    Args:
+        path: with ``X_train, y_train, X_test, y_test``; or ``X, y`` and optionally ``test``
+            (boolean rows, True for the test) or ``test4`` (four such masks, of which the seed
+            takes number seed mod 4), in any case. Without a mask the seed draws a quarter of each
+            class. Other arrays are not read.
+        seed: chooses the split, where the file leaves it open.
+    """
+    with reading(path, WAY_OUT), zipfile.ZipFile(path) as file:
+        members = {info.filename.removesuffix(".npy"): info for info in file.infolist()}
+
+        def read(name: str) -> Array:
+            with file.open(members[name]) as content:
+                return np.lib.format.read_array(content, allow_pickle=False)
+
+        sizes = {name: info.file_size for name, info in members.items()}
+        arrays = _deciding(path.name, sizes, read)
+    return _split(path.name, arrays, seed)
+
+
+def load_npy(path: Path, seed: int) -> Dataset:
+    """Reads and splits ``X.npy, y.npy``, ..., named like the arrays of `load_npz`, in a folder."""
+    files = _npy_files(path)
+    sizes = {name: file.stat().st_size for name, file in files.items()}
+    arrays = _deciding(path.name, sizes, lambda name: np.load(files[name], allow_pickle=False))
+    return _split(path.name, arrays, seed)
+
+
+def holds_arrays(folder: Path) -> bool:
+    """Whether a folder has an array of rows."""
+    return any(name.lower() in ("x", "x_train") for name in _npy_files(folder))
+
+
+def _npy_files(folder: Path) -> dict[str, Path]:
+    return {path.stem: path for path in folder.iterdir() if path.suffix.lower() == ".npy"}
+
+
+def _deciding(
+    name: str, sizes: Mapping[str, int], read: Callable[[str], Array]
+) -> dict[str, Array]:
+    """Reads the arrays that decide a dataset, out of all members of a file or a folder."""
+    members = {KEYS.get(each.lower(), each): each for each in sizes} | {
+        each: each for each in sizes
+    }
+    keys: tuple[str, ...] = SPLIT
+    if not all(key in members for key in SPLIT):
+        keys = *WHOLE, *[key for key in MASKS if key in members][:1]
+    if not all(key in members for key in keys):
+        raise UserError(
+            f"{name} holds {', '.join(members) or 'nothing'}; wanted X_train, y_train, X_test, "
+            "y_test, or X, y with an optional test or test4: np.savez(path, X=X, y=y) saves them."
+        )
+    arrays = {}
+    for key in keys:
+        with reading(what := f"{key} of {name}", WAY_OUT):
+            refuse_too_large(what, sizes[members[key]], "keep fewer rows")
+            arrays[key] = read(members[key])
+            refuse_too_large(what, WORKING_BYTES * arrays[key].size, "keep fewer rows")
+        if key.startswith("X") and arrays[key].ndim == 3:  # Images without an axis of channels.
+            arrays[key] = arrays[key][..., None]
+    return arrays
+
+
+def _split(name: str, arrays: dict[str, Array], seed: int) -> Dataset:
+    """The dataset of arrays, which are taken out of the dict, to be freed as soon as may be."""
+    if "X_train" in arrays:
+        train, test = ((arrays.pop(f"X_{part}"), arrays.pop(f"y_{part}")) for part in PARTS)
+        return make_dataset(name, train, test)
+    (key,) = [key for key in MASKS if key in arrays] or [""]
+    mask = arrays.get(key)
+    if mask is not None and (mask.dtype != bool or mask.shape[:-1] != MASKS[key]):
+        raise UserError(
+            f"{name}: {key} is {mask.dtype} of shape {mask.shape}; wanted bool of shape "
+            f"{'(rows,)' if key == 'test' else '(4, rows)'}, True for the test rows."
+        )
+    if key == "test4" and mask is not None:
+        mask = mask[seed % 4]
+    return make_dataset(name, (arrays.pop("X"), arrays.pop("y")), mask, seed)
