@@ -76,10 +76,10 @@ def too_wide(browser: str, site: Path, width: int) -> list[list[Any]]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         text = dumped(browser, f"http://127.0.0.1:{server.server_port}/measure")
         server.shutdown()
-    found = re.search(r'<pre id="found">(\[.*?)</pre>', text, re.DOTALL)
-    if found is None:
+    element = re.search(r'<pre id="found">(\[.*?)</pre>', text, re.DOTALL)
+    if element is None:
         raise SystemExit("the browser did not finish")
-    result: list[list[Any]] = json.loads(html.unescape(found[1]))
+    result: list[list[Any]] = json.loads(html.unescape(element[1]))
     return result
 
 

@@ -143,7 +143,7 @@ def run_all(
         comparison.trainer(each, dataset)
     # Several hosts may not see the same files, so all of them train everything.
     looks = not fresh and jax.process_count() == 1
-    done = store.found(tasks if looks else ())
+    done = store.finished(tasks if looks else ())
     missing = [task for task in tasks if task not in done]
     with progress(len(missing) * epochs, writes()) as (advance, say):
         comparison.advance, comparison.kept = advance, len(done)

@@ -1,7 +1,6 @@
-"""What the codes of the methods mean: function, paper, formula, when to use each, what it needs.
+"""Meanings of the methods' codes: function, paper, formula, use and requirements.
 
-The entries are data, in `glossary.toml`. What a method does in a few words stands in `table.py` and
-is not repeated there.
+The entries are data, in `glossary.toml`. A description in a few words is in `table.py`.
 """
 
 import tomllib

@@ -1,4 +1,4 @@
-"""The largest number of a function of kernels, and the least squared norm."""
+"""The largest value of a function of kernels, and the least squared norm."""
 
 from collections.abc import Callable
 
@@ -8,18 +8,18 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxnorm import Layout
 
-#: Below this a squared norm is zero for all that float32 knows.
+#: A squared norm below this counts as zero in float32.
 TINY = 1e-30
 
 
-def largest_of_kernels(
-    function: Callable[..., Array], layout: Layout, tree: PyTree, *rest: PyTree
+def kernel_maximum(
+    function: Callable[..., Array], layout: Layout, tree: PyTree, *trees: PyTree
 ) -> Float[Array, ""]:
-    """The largest number in ``function(kernel, fan_in_axes, ...)``; see `jaxnorm.map_kernels`."""
+    """Returns the largest value of ``function(kernel, fan_in_axes, ...)`` over all kernels."""
 
     def largest(kernel: Array, axes: tuple[int, ...] | None, *others: Array) -> Array | None:
         return None if axes is None else function(kernel, axes, *others).max()
 
-    # The tree comes first: its leaves say where axes are whole.
-    found = jax.tree.map(largest, tree, layout(tree), *rest)
-    return jnp.stack(jax.tree.leaves(found)).max()
+    # The tree comes first, so that the layout's tuples of axes are passed whole.
+    maxima = jax.tree.map(largest, tree, layout(tree), *trees)
+    return jnp.stack(jax.tree.leaves(maxima)).max()

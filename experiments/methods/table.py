@@ -58,7 +58,7 @@ _DECAY = (GammaDecay(),)
 
 
 def _first_free(name: str, parts: tuple[Part, ...]) -> Method:
-    """Centred weights but for a first layer of weight normalization."""
+    """Replaces the first layer's centred weights by weight normalization."""
     summary = f"{name}, the first layer weight normalized, not centred"
     first = (Only(parts[0], first=False), Only(_WN[0], first=True))
     return Method(f"{name}-first-free", summary, (*first, *parts[1:]))
@@ -205,7 +205,7 @@ METHODS: Mapping[str, Method] = {method.name: method for method in _ALL}
 
 
 def find_methods(names: str) -> list[Method]:
-    """The methods of comma-separated names, in their order; of an empty string the default ones."""
+    """Returns the methods of comma-separated names, in their order; the defaults for no name."""
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     wanted = wanted or DEFAULT_METHODS.split(",")
     for name in wanted:

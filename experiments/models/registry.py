@@ -37,17 +37,17 @@ HEAD = "head"
 
 
 def takes_tokens(model: str) -> bool:
-    """Whether a model reads sequences of tokens, not rows of numbers."""
+    """Returns True if a model reads sequences of tokens, not rows of numbers."""
     return model.startswith("transformer") and not is_from_file(model)
 
 
 def check_tokens(model: str, data: str, kind: np.dtype) -> None:
-    """Raises UserError for tokens with another model than the transformer, and for it without them.
+    """Raises UserError if only the data, or only the model, is of tokens.
 
     Args:
-        model: its name.
-        data: the dataset's.
-        kind: the type of a row; tokens are whole numbers.
+        model: the name of the model.
+        data: the name of the dataset.
+        kind: the type of a row; tokens are integers.
     """
     has_tokens = np.issubdtype(kind, np.integer)
     if has_tokens and not takes_tokens(model):
@@ -71,7 +71,7 @@ def _sigmoid50(sizes: NetworkSizes, style: Style, rngs: nnx.Rngs) -> nnx.Module:
 
 
 def _images(make: Builder, name: str, side: int) -> Builder:
-    """The builder of a network for images with sides of at least ``side`` pixels."""
+    """Makes the builder of a network for images with sides of at least ``side`` pixels."""
 
     def builder(sizes: NetworkSizes, style: Style, rngs: nnx.Rngs) -> nnx.Module:
         if len(sizes.shape) != 3 or min(sizes.shape[:2]) < side:
@@ -125,11 +125,11 @@ class Noise(NamedTuple):
 
 
 class NormalizedInput(nnx.Module):
-    """A network whose input is normalized by a layer first: each feature of it is a unit.
+    """A network behind a layer that normalizes its input, each feature of which is a unit.
 
     Args:
-        norm: of as many units as one input has features.
-        network: what follows.
+        norm: a layer with one unit per feature of the input.
+        network: the network.
     """
 
     def __init__(self, norm: nnx.Module, network: Any):
@@ -139,17 +139,17 @@ class NormalizedInput(nnx.Module):
         return self.network(self.normalized(x))
 
     def activations(self, x: Array) -> list[Array]:
-        """The hidden layers' outputs, of a network that gives them."""
+        """Returns the hidden layers' outputs, of a network that has the method."""
         return self.network.activations(self.normalized(x))
 
     def normalized(self, x: Array) -> Array:
-        """What the network is given."""
+        """Normalizes the input."""
         return self.norm(x.reshape(len(x), -1)).reshape(x.shape)
 
 
 @functools.cache
 def _activation(name: str, standardize: bool, preserve_magnitude: bool) -> Activation:
-    """An activation by name; the same function at each call, since its moments take a moment."""
+    """Returns an activation by name; cached, because its moments take time."""
     if standardize or preserve_magnitude:
         return standardized(ACTIVATIONS[name], centered=standardize)
     return ACTIVATIONS[name]
@@ -179,7 +179,7 @@ def _shaped(
 
 
 class NetworkStyle(NamedTuple):
-    """How a network is normalized and activated, by names.
+    """Normalizers and activation of a network, by names.
 
     Attributes:
         activation: a key of `ACTIVATIONS`.
@@ -209,14 +209,14 @@ class NetworkStyle(NamedTuple):
 
 
 def plain_style(config: Config) -> NetworkStyle:
-    """The style of a network that nothing normalizes."""
+    """Returns the style of a network without normalization."""
     return NetworkStyle(config.activation, pre_activation=config.model in PRE_ACTIVATION)
 
 
 def build(
     config: Config, shape: Sequence[int], num_classes: int, rngs: nnx.Rngs, **wanted: Any
 ) -> nnx.Module:
-    """The network that a configuration names.
+    """Builds the network that a configuration names.
 
     Args:
         config: its name and sizes.

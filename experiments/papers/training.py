@@ -132,7 +132,7 @@ def runs_of(names: Mapping[Spec, str], make: Make, context: Context) -> dict[Spe
         context: the context of the item.
     """
     store, say = Store(context.out), partial(print, file=sys.stderr)
-    runs = store.found(names)
+    runs = store.finished(names)
     missing = [spec for spec in names if spec not in runs]
     for spec, run in execute(missing, make, store, context.workers, say):
         runs[spec] = run

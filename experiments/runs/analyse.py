@@ -71,7 +71,7 @@ def deciding_look(
     differences: Float[np.ndarray, " seeds"],
     decides: Callable[[float, float], bool | None],
     looks: Sequence[int] = LOOKS,
-) -> tuple[Float[np.ndarray, " seen"], tuple[float, float]]:
+) -> tuple[Float[np.ndarray, " used"], tuple[float, float]]:
     """Returns the differences and the interval of the first look that decides, or the last.
 
     All looks together err in some 5.6% of the cases: Pocock's constant keeps 5% if deviations are

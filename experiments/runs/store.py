@@ -81,7 +81,7 @@ class Store:
         rows = self._rows("WHERE digest = ?", spec.digest)
         return rows[0].run._replace(changes=spec.changes) if rows else None
 
-    def found(self, specs: Iterable[Spec]) -> dict[Spec, Run]:
+    def finished(self, specs: Iterable[Spec]) -> dict[Spec, Run]:
         """Returns the finished runs among specs."""
         runs = {spec: self.find(spec) for spec in dict.fromkeys(specs)}
         return {spec: run for spec, run in runs.items() if run is not None}

@@ -34,9 +34,9 @@ class Streamed(Stepwise):
 
     def _batches(self, state: TrainState, X: AnyArray, y: AnyArray) -> Iterator[Rows]:
         size, place = self._plan.batch_size, self._plan.placement
-        seed, epoch, own = int(state.seed), int(state.epoch), place.own_rows(size)
+        seed, epoch, local = int(state.seed), int(state.epoch), place.own_rows(size)
         batches: Iterator[Rows] = self._dataset.stream.batches(
-            seed, epoch, size, own, lambda batch: place.feed(batch, size)
+            seed, epoch, size, local, lambda batch: place.feed(batch, size)
         )
         return batches
 

@@ -1,4 +1,4 @@
-"""How far the best learning rate moves with the width and the depth of the transformer.
+"""The shift of the best learning rate with the width and the depth of the transformer.
 
 ``python -m experiments.tuning.transfer --help``. Each network is trained for one epoch at every
 rate; what counts is the loss of the last quarter of its steps, on rows that it sees for the first

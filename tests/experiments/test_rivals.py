@@ -79,7 +79,7 @@ def test_hyperball_rescales_the_optimizer_s_update_and_keeps_the_norm(trees):
 
 @pytest.mark.parametrize("name", ["hyperball", "cwo-angle"])
 def test_the_learning_rate_is_the_length_of_a_step_and_decays_with_its_schedule(name, trees):
-    """Of two steps of half a cosine the second has half the length."""
+    """The second of two steps of half a cosine has half the length."""
     context, params, gradient = toy_trainer(name).context, *trees[:2]
     step = Method("step", "", METHODS[name].parts[:1])
     tx = make_optimizer(step, Config(learning_rate=0.01, weight_decay=0.0), 2, context)

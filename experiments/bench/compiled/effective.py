@@ -56,11 +56,11 @@ def _wrapped(wrapper: Any, kernels: Any) -> Made:
     rngs = nnx.Rngs(0)
     layers = {n: wrapper(_Layer(k["kernel"]), rngs=rngs) for n, k in kernels.items()}
     parts: Any = nnx.split(nnx.Dict(layers), nnx.Param, ...)
-    graph, raw, rest = parts
+    graph, raw, variables = parts
 
     def weights(raw: Any) -> Any:
         # Merged anew, because a wrapper's writes must belong to the trace that reads them.
-        model = nnx.merge(graph, *jax.tree.map(lambda x: x, (raw, rest)))
+        model = nnx.merge(graph, *jax.tree.map(lambda x: x, (raw, variables)))
         return {name: model[name](None) for name in kernels}
 
     return weights, raw

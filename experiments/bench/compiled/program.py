@@ -99,8 +99,8 @@ class Program:
     def _instruction_cost(self, each: Instruction, shapes: Mapping[str, str]) -> Cost:
         called = self._called(each)
         if each.operation == "while":
-            found = re.search(r'known_trip_count":\{"n":"(\d+)"', each.attributes)
-            times = int(found[1]) if found else 1
+            count = re.search(r'known_trip_count":\{"n":"(\d+)"', each.attributes)
+            times = int(count[1]) if count else 1
             return Cost(*(times * sum(parts) for parts in zip(*called, strict=True)))
         if each.operation == "call":
             return called[0]

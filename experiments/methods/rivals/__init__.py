@@ -1,1 +1,1 @@
-"""What one would use instead: other authors' methods, each one file and one row of the table."""
+"""Baselines: other authors' methods, each a file here and a row of the table."""

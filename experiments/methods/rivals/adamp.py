@@ -1,4 +1,4 @@
-"""AdamP and SGDP: the part of an update along the weights is left out where they do not scale.
+"""AdamP and SGDP: remove the part of an update along scale-invariant weights.
 
 Heo et al. 2021, "AdamP: slowing down the slowdown for momentum optimizers on scale-invariant
 weights".
@@ -18,7 +18,7 @@ from jaxnorm import Layout, map_kernels
 
 @dataclass(frozen=True)
 class TangentUpdates(Part):
-    """Updates without their part along each unit's weights, where the gradient has none either.
+    """Removes the part of updates along each unit's weights if the gradient has none.
 
     Attributes:
         threshold: the paper's delta: a gradient has such a part if the cosine is above
@@ -28,7 +28,7 @@ class TangentUpdates(Part):
     threshold: float = 0.1
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
-        """Around the user's own, whose update and gradient it sees."""
+        """Wraps the user's optimizer, whose updates and gradients it reads."""
 
         def update(gradient: PyTree, state: PyTree, params: PyTree) -> tuple[PyTree, PyTree]:
             updates, state = optimizer.update(gradient, state, params)
@@ -37,7 +37,7 @@ class TangentUpdates(Part):
         return optax.GradientTransformation(optimizer.init, update)
 
     def tangent(self, updates: PyTree, gradient: PyTree, params: PyTree, layout: Layout) -> PyTree:
-        """The updates, projected where the gradient is nearly orthogonal to the weights."""
+        """Projects the updates of units whose gradient is nearly orthogonal to the weights."""
 
         def projected(u: Array, axes: tuple[int, ...], g: Array, w: Array) -> Array:
             def dot(a: Array, b: Array) -> Array:

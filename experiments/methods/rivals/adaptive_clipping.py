@@ -1,4 +1,7 @@
-"""Adaptive gradient clipping: no unit's gradient is longer than a fraction of its weights.
+"""Adaptive gradient clipping: limits each unit's gradient to a fraction of its weights' norm.
+
+Brock, De, Smith and Simonyan 2021, "High-performance large-scale image recognition without
+normalization".
 
 Brock, De, Smith and Simonyan 2021, "High-performance large-scale image recognition without
 normalization".
@@ -21,7 +24,7 @@ LEAST_NORM = 1e-3
 
 @dataclass(frozen=True)
 class AdaptivelyClipped(Part):
-    """Gradients of hidden kernels, clipped unit by unit; the classifier's never is.
+    """Clips the gradients of hidden kernels unit by unit, but not the classifier's.
 
     `optax.adaptive_grad_clip` guesses what a unit is from the number of axes; this one knows.
 
@@ -32,7 +35,7 @@ class AdaptivelyClipped(Part):
     clipping: float = 0.01
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
-        """Sees clipped gradients."""
+        """Prepends the clipping."""
 
         def clipped(g: Array, axes: tuple[int, ...], w: Array) -> Array:
             def norm(x: Array, least: float) -> Array:

@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 import jaxnorm
-from experiments.methods.kernels import largest_of_kernels
+from experiments.methods.kernels import kernel_maximum
 from experiments.methods.part import Context, Optimizer, Part
 from experiments.models.registry import NetworkStyle
 from jaxnorm import Reparametrization, WeightNormalized
@@ -25,7 +25,7 @@ class MagnitudePreserving(Part):
     """Activations of mean square 1 under N(0, 1), and sums of branches that keep it."""
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
-        """With such activations and sums."""
+        """Uses such activations and sums."""
         return style._replace(preserve_magnitude=True)
 
 
@@ -37,7 +37,7 @@ class ForcedNorm(Part):
     """
 
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
-        """Weight normalization whose scales are 1."""
+        """Adds weight normalization with scales of 1."""
 
         def node(path: str, kernel: Array, axes: tuple[int, ...]) -> Reparametrization:
             fan_in = float(kernel.size // kernel.sum(axes).size)
@@ -48,23 +48,23 @@ class ForcedNorm(Part):
         return jaxnorm.reparametrize(params, node, context.layout)
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
-        """Ends at the norms that there were, and leaves the scales at 1."""
+        """Restores the initial norms after each step, and leaves the scales at 1."""
         projection = jaxnorm.sphere_projection(
             layout=context.layout, squared_radius=None, centered=False
         )
         return optax.chain(optimizer, projection, optax.stateless(without_scales))
 
     def drift(self, raw: PyTree, context: Context) -> Float[Array, ""]:
-        """The largest distance of a unit's mean square from 1."""
+        """Returns the largest distance of a unit's mean square from 1."""
 
         def distance(kernel: Array, axes: tuple[int, ...]) -> Array:
             return jnp.abs(jnp.square(kernel).mean(axes) - 1)
 
-        return largest_of_kernels(distance, context.layout, raw)
+        return kernel_maximum(distance, context.layout, raw)
 
 
 def without_scales(updates: PyTree, params: PyTree) -> PyTree:
-    """The updates without those of weight normalization's scales."""
+    """Sets the updates of weight normalization's scales to 0."""
     del params
 
     def fixed(entry: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Nero: each unit's gradient over the running size of it, beside weights on Nero's set.
+"""Nero: divides each unit's gradient by its running size, and keeps weights on a sphere.
 
 Liu, Bernstein, Meister and Yue 2021, "Learning by turning: neural architecture aware optimisation".
 """
@@ -25,24 +25,29 @@ class SizeState(NamedTuple):
 
 @dataclass(frozen=True)
 class UnitwiseGradients(Part):
-    """Each unit's gradient, divided by the root of the running mean of its squared norm.
+    """Divides each unit's gradient by the root of the running mean of its squared norm.
 
     The optimizer of the comparison follows, momentum and schedule included; Nero itself has none,
     and multiplies by the norm of the weights, which is the same for all units on the sphere.
 
     Attributes:
-        decay: of the running mean.
+        decay: the decay of the running mean.
     """
 
     decay: float = 0.999
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
-        """Sees normalized gradients."""
+        """Prepends the normalization of gradients."""
         return optax.chain(normalize_units(context.layout, self.decay), optimizer)
 
 
 def normalize_units(layout: Layout, decay: float) -> Optimizer:
-    """``g / sqrt(v)`` a unit, with ``v`` the unbiased running mean of ``||g||^2``."""
+    """Divides by ``sqrt(v)`` per unit, with ``v`` the unbiased running mean of ``
+
+    g
+
+    ^2``.
+    """
 
     def init(params: PyTree) -> SizeState:
         zeros = map_kernels(

@@ -19,25 +19,30 @@ from experiments.models.registry import NetworkStyle
 
 @dataclass(frozen=True)
 class Hypersphere(Sphere):
-    """Every matrix has unit norm along the embedding: embeddings, attention, mlp and classifier."""
+    """Keeps unit norm along the embedding in every matrix, the classifier's included."""
 
     squared_radius: float = 1.0
     centered: bool = False
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
-        """With tokens on the sphere, too."""
+        """Keeps tokens on the sphere, too."""
         return style._replace(hypersphere=True)
 
     def projected(self, raw: PyTree, context: Context) -> PyTree:
-        """Unit vectors along the embedding."""
+        """Projects vectors along the embedding to unit norm."""
         return super().projected(raw, _along_embedding(context))
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
-        """Ends with unit vectors along the embedding."""
+        """Appends the projection to unit vectors along the embedding."""
         return super().optimizer(optimizer, _along_embedding(context), seed)
 
     def drift(self, raw: PyTree, context: Context) -> Float[Array, ""]:
-        """The largest | ||w||^2 - 1 | along the embedding."""
+        """Returns the largest |
+
+        w
+
+        ^2 - 1 | along the embedding.
+        """
         return super().drift(raw, _along_embedding(context))
 
 

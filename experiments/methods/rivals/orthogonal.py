@@ -12,13 +12,13 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 import jaxnorm
-from experiments.methods.kernels import largest_of_kernels
+from experiments.methods.kernels import kernel_maximum
 from experiments.methods.part import Context, Optimizer, Part
 
 
 @dataclass(frozen=True)
 class Stiefel(Part):
-    """Each kernel's singular values are sqrt(c max(1, units / fan-in)).
+    """Keeps each kernel's singular values at sqrt(c max(1, units / fan-in)).
 
     Attributes:
         squared_radius: c, the mean squared norm of the units.
@@ -27,11 +27,11 @@ class Stiefel(Part):
     squared_radius: float = 2.0
 
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
-        """On the manifold."""
+        """Projects the initial parameters onto the manifold."""
         return self.projected(params, context)
 
     def projected(self, raw: PyTree, context: Context) -> PyTree:
-        """Each kernel at the nearest point of the manifold."""
+        """Projects each kernel to the nearest point of the manifold."""
 
         def nearest(kernel: Array, axes: tuple[int, ...]) -> Array:
             return jaxnorm.project_to_stiefel(kernel, axes, self.squared_radius)
@@ -39,16 +39,16 @@ class Stiefel(Part):
         return jaxnorm.map_kernels(nearest, context.layout, raw)
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
-        """Steps in the tangent space, and ends on the manifold."""
+        """Projects steps onto the tangent space, and weights onto the manifold."""
         projection = jaxnorm.stiefel_projection(
             layout=context.layout, squared_radius=self.squared_radius, tangent=True
         )
         return optax.chain(optimizer, projection)
 
     def drift(self, raw: PyTree, context: Context) -> Float[Array, ""]:
-        """The largest distance of a weight from its kernel's projection."""
+        """Returns the largest distance of a weight from its kernel's projection."""
 
         def distance(kernel: Array, axes: tuple[int, ...], nearest: Array) -> Array:
             return jnp.abs(kernel - nearest)
 
-        return largest_of_kernels(distance, context.layout, raw, self.projected(raw, context))
+        return kernel_maximum(distance, context.layout, raw, self.projected(raw, context))
