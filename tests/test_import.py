@@ -141,6 +141,13 @@ def test_docstrings_open_with_a_thing_or_a_verb(path: Path) -> None:
     assert not vague
 
 
+@pytest.mark.parametrize("folder", ["docs", "examples", "experiments", "notebooks"])
+def test_docstrings_beside_the_library_open_so_too(folder: str) -> None:
+    paths = (ROOT.parent / folder).rglob("*.py")
+    texts = [text for path in paths if path.parent.name != "data" for text in docstrings(path)]
+    assert not [text for text in texts if OPENINGS.match(text)]
+
+
 #: Public functions and classes; `Layout` is a type.
 DOCUMENTED = {
     name: value
