@@ -104,10 +104,10 @@ class ClippedByLayer(Part):
 
 @dataclass(frozen=True)
 class FixedStep(Part):
-    """The learning rate is an angle: each unit's update is as long, relative to its weights."""
+    """Updates whose length per unit is the learning rate times that of its weights."""
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
-        """Ends with updates of that length, which a projection may follow."""
+        """Rescales the update of the optimizer; a projection may follow."""
         if context.schedule is None:
             raise ValueError("a step of fixed length needs the context's schedule, and got None.")
         step = jaxnorm.fixed_step(context.schedule, layout=context.layout)

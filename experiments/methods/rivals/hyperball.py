@@ -20,10 +20,10 @@ from jaxnorm import Layout, map_kernels
 
 @dataclass(frozen=True)
 class Hyperball(Part):
-    """Updates as long as the learning rate times the kernel, and kernels of their initial norm."""
+    """Kernels of constant Frobenius norm, and updates of the learning rate times that norm."""
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
-        """The optimizer of the comparison, momentum included, with the schedule as the length."""
+        """Rescales the update of the optimizer to the schedule, and projects the kernels."""
         if context.schedule is None:
             raise ValueError("Hyperball needs the context's schedule, and got None.")
         return hyperball(optimizer, context.layout, context.schedule)
@@ -32,7 +32,7 @@ class Hyperball(Part):
 def hyperball(
     optimizer: Optimizer, layout: Layout, relative: float | Callable[[Array], Array]
 ) -> Optimizer:
-    """The optimizer, then updates of a fixed length, then the sphere of each kernel."""
+    """Returns the optimizer followed by steps of a fixed length and by the projection."""
     step = jaxnorm.fixed_step(relative, layout=layout, per="kernel")
     projection = jaxnorm.sphere_projection(
         layout=whole_kernels(layout), squared_radius=None, centered=False
@@ -41,7 +41,7 @@ def hyperball(
 
 
 def whole_kernels(layout: Layout) -> Layout:
-    """The layout for which a whole kernel is one unit."""
+    """Returns the layout in which each whole kernel is one unit."""
 
     def whole(params: PyTree) -> PyTree:
         def all_axes(leaf: Any, axes: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -53,10 +53,10 @@ def whole_kernels(layout: Layout) -> Layout:
 
 
 def without_decay(optimizer: Optimizer, layout: Layout) -> Optimizer:
-    """The optimizer without weight decay of the kernels, whose norms are fixed instead of it."""
+    """Returns the optimizer without weight decay of the kernels, whose norms are fixed."""
 
     def update(updates: PyTree, state: Any, params: PyTree | None = None) -> tuple[PyTree, Any]:
-        # Weight decay is all that optimizers read parameters for.
+        # The optimizers of the comparison read the parameters for weight decay only.
         zeros = map_kernels(lambda kernel, axes: jnp.zeros_like(kernel), layout, params)
         return optimizer.update(updates, state, zeros)
 
