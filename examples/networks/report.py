@@ -1,0 +1,156 @@
+"""Table and picture of the finished runs."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+
+from examples.networks.ten import NETWORKS
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+
+#: Methods with the colour and the marker of the picture.
+STYLES = {
+    "batch normalization": ("#000000", "s"),
+    "deleted": ("#D55E00", "x"),
+    "recipe": ("#0072B2", "o"),
+}
+
+
+class Cell(NamedTuple):
+    """A network and a method at the rate with the best held-out accuracy.
+
+    Attributes:
+        rate: the rate.
+        initial_loss: one per seed.
+        test: accuracies in per cent, one per seed.
+    """
+
+    rate: float
+    initial_loss: list[float]
+    test: list[float]
+
+
+def best_rate(runs: list[dict[str, Any]]) -> float:
+    """Returns the rate with the best held-out accuracy under seed 0, the smaller one of equals."""
+    tuned = [run for run in runs if run["seed"] == 0]
+    return float(max(tuned, key=lambda run: (run["held_out"], -run["rate"]))["rate"])
+
+
+def cells(runs: list[dict[str, Any]]) -> dict[str, dict[str, Cell]]:
+    """Returns the cells by network and method."""
+    table: dict[str, dict[str, Cell]] = {}
+    for network in NETWORKS:
+        for method in STYLES:
+            found = [r for r in runs if (r["network"], r["method"]) == (network, method)]
+            if not found:
+                continue
+            best = best_rate(found)
+            at_best = [run for run in found if run["rate"] == best]
+            table.setdefault(network, {})[method] = Cell(
+                best,
+                [run["initial_loss"] for run in at_best],
+                [run["test"] for run in at_best],
+            )
+    return table
+
+
+def spread(values: list[float], digits: int) -> str:
+    """Returns mean ± standard deviation."""
+    deviation = np.std(values, ddof=1) if len(values) > 1 else 0.0
+    return f"{np.mean(values):.{digits}f} ± {deviation:.{digits}f}"
+
+
+def markdown(table: Mapping[str, Mapping[str, Cell]]) -> str:
+    """Returns the table: per method initial loss, test accuracy and chosen rate."""
+    columns = [f"{m}: initial loss | test, % | rate" for m in STYLES]
+    lines = [
+        f"| network | library | {' | '.join(columns)} | recipe - bn |",
+        f"|---|---|{'---:|' * (3 * len(STYLES) + 1)}",
+    ]
+    for network, methods in table.items():
+        shown = []
+        for method in STYLES:
+            cell = methods.get(method)
+            shown += (
+                [spread(cell.initial_loss, 2), spread(cell.test, 1), f"{cell.rate:g}"]
+                if cell
+                else 3 * [""]
+            )
+        lines.append(
+            f"| {network} | {NETWORKS[network].library} | {' | '.join(shown)} | "
+            f"{difference(methods)} |"
+        )
+    return "\n".join(lines)
+
+
+def difference(methods: Mapping[str, Cell]) -> str:
+    """Returns recipe - batch normalization in points of mean test accuracy."""
+    if not {"recipe", "batch normalization"} <= set(methods):
+        return ""
+    recipe, norm = methods["recipe"], methods["batch normalization"]
+    return f"{np.mean(recipe.test) - np.mean(norm.test):+.1f}"
+
+
+def verdict(table: Mapping[str, Mapping[str, Cell]], classes: int) -> str:
+    """Returns the three questions of the plan with their answers."""
+    both = {n: (m["batch normalization"], m["recipe"]) for n, m in table.items() if len(m) == 3}
+    behind = [n for n, (bn, own) in both.items() if np.mean(own.test) < np.mean(bn.test) - 2]
+    chance = [n for n, (_, own) in both.items() if min(own.test) < 200 / classes]
+    loud = [
+        n
+        for n, (bn, own) in both.items()
+        if np.mean(own.initial_loss) > 1 + max(math.log(classes), np.mean(bn.initial_loss))
+    ]
+    named = lambda names: f" ({', '.join(names)})" if names else ""  # noqa: E731
+    return (
+        f"Within 2 points of batch normalization or better: {len(both) - len(behind)} of "
+        f"{len(both)}{named(behind) and ', without' + named(behind)}. At chance under a seed: "
+        f"{len(chance)}{named(chance)}. Initial loss too large: {len(loud)}{named(loud)}."
+    )
+
+
+def draw(table: Mapping[str, Mapping[str, Cell]], path: Path, classes: int) -> None:
+    """Draws test accuracy and initial loss per network, one mark per seed."""
+    figure, (left, right) = plt.subplots(
+        1, 2, figsize=(11, 0.5 * len(table) + 1.6), sharey=True, layout="constrained"
+    )
+    for index, methods in enumerate(table.values()):
+        for place, (method, (color, marker)) in enumerate(STYLES.items()):
+            if method not in methods:
+                continue
+            at = index + 0.22 * (place - 1)
+            for axes, values in (
+                (left, methods[method].test),
+                (right, methods[method].initial_loss),
+            ):
+                label = method if index == 0 else None
+                axes.plot(
+                    values, len(values) * [at], marker, color=color, alpha=0.6, ms=6, label=label
+                )
+                axes.plot([np.mean(values)] * 2, [at - 0.1, at + 0.1], color=color)
+    right.axvline(math.log(classes), color="0.6", zorder=0)
+    left.axvline(100 / classes, color="0.6", zorder=0)
+    left.set(xlabel="test accuracy, %; the line is chance", yticks=range(len(table)))
+    left.set_yticklabels(list(table))
+    left.invert_yaxis()
+    right.set(xlabel="initial loss; the line is ln(classes)")
+    right.legend(loc="lower right", fontsize=9)
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="x", alpha=0.25)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def write_report(runs: list[dict[str, Any]], out: Path, classes: int) -> None:
+    """Writes table.md and table.png, and prints the table."""
+    table = cells(runs)
+    text = f"{markdown(table)}\n\n{verdict(table, classes)}\n"
+    (out / "table.md").write_text(text, encoding="utf-8")
+    draw(table, out / "table.png", classes)
+    print(text)

@@ -1,0 +1,123 @@
+"""Ten networks with batch normalization, or with it taken out."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import haiku as hk
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+import jaxnorm as jn
+from examples.networks.bottleneck import BottleneckResNet
+from examples.networks.densenet import DenseNet
+from examples.networks.inception import network as inception
+from examples.networks.mobilenet import MobileNetV2
+from examples.networks.resnet18 import ResNet18
+from examples.networks.resnet18_v2 import ResNet18V2
+from examples.networks.signals import SignalResNet
+from examples.networks.unet import UNet
+from examples.networks.vgg import VGG
+from examples.networks.wide_resnet import WideResNet
+
+
+class Network(NamedTuple):
+    """A network as a pure function, with its random parameters and its state.
+
+    Attributes:
+        apply: ``apply(params, state, x, train=...) -> (logits, state)``.
+        params: trained.
+        state: running statistics and random counters.
+    """
+
+    apply: Callable[..., tuple[jax.Array, Any]]
+    params: Any
+    state: Any
+
+    def logits(self, params: Any, x: jax.Array) -> jax.Array:
+        """Returns the logits in training mode."""
+        return self.apply(params, self.state, x, train=True)[0]
+
+
+class Row(NamedTuple):
+    """A network of the table.
+
+    Attributes:
+        library: in which it is written.
+        head: regular expression of the path of its classifier.
+        build: ``build(seed, x, classes, batch_norm) -> Network``.
+    """
+
+    library: str
+    head: str
+    build: Callable[[int, jax.Array, int, bool], Network]
+
+
+def of_nnx(make: Callable[..., nnx.Module]) -> Callable[..., Network]:
+    """Returns the builder of an NNX network, which `replace_batch_norm` edits."""
+
+    def build(seed: int, x: jax.Array, classes: int, batch_norm: bool) -> Network:
+        model = make(nnx.Rngs(seed), x.shape[1:], classes)
+        if not batch_norm:
+            model = jn.nnx.replace_batch_norm(model, x[:1])
+        return Network(*jn.nnx.functionalize(model))
+
+    return build
+
+
+def bottleneck(seed: int, x: jax.Array, classes: int, batch_norm: bool) -> Network:
+    """Returns the Linen network."""
+    model = BottleneckResNet(classes, batch_norm=batch_norm)
+    variables = dict(jax.jit(model.init)(jax.random.key(seed), x[:1]))
+    params = variables.pop("params")
+
+    def apply(params: Any, state: Any, x: jax.Array, train: bool) -> tuple[jax.Array, Any]:
+        variables = {"params": params, **state}
+        if train and batch_norm:
+            logits, state = model.apply(variables, x, train=True, mutable=["batch_stats"])
+            return logits, state
+        return model.apply(variables, x, train=train), state
+
+    return Network(apply, params, variables)
+
+
+def of_haiku(seed: int, x: jax.Array, classes: int, batch_norm: bool) -> Network:
+    """Returns the Haiku network."""
+
+    def forward(x: jax.Array, train: bool) -> jax.Array:
+        return inception(x, train, classes, batch_norm)
+
+    pure = hk.without_apply_rng(hk.transform_with_state(forward))
+    params, state = jax.jit(pure.init, static_argnums=2)(jax.random.key(seed), x[:1], True)
+    return Network(lambda p, s, x, train: pure.apply(p, s, x, train), params, state)
+
+
+def of_equinox(seed: int, x: jax.Array, classes: int, batch_norm: bool) -> Network:
+    """Returns the Equinox network, which reads the pixels of an image one by one as a signal."""
+    model, state = eqx.nn.make_with_state(SignalResNet)(
+        x.shape[-1], classes, batch_norm, jax.random.key(seed)
+    )
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+
+    def apply(params: Any, state: Any, x: jax.Array, train: bool) -> tuple[jax.Array, Any]:
+        model = eqx.nn.inference_mode(eqx.combine(params, static), not train)
+        signals = jnp.moveaxis(x.reshape(len(x), -1, x.shape[-1]), -1, 1)
+        batched = jax.vmap(model, axis_name="batch", in_axes=(0, None), out_axes=(0, None))
+        return batched(signals, state)
+
+    return Network(apply, params, state)
+
+
+NETWORKS: Mapping[str, Row] = {
+    "ResNet-18": Row("NNX", "^head/", of_nnx(ResNet18)),
+    "VGG": Row("NNX", "^head/", of_nnx(VGG)),
+    "DenseNet": Row("NNX", "^classifier/", of_nnx(DenseNet)),
+    "ResNet-18 v2": Row("NNX", "^head/", of_nnx(ResNet18V2)),
+    "bottleneck ResNet": Row("Linen", "^head/", bottleneck),
+    "WRN with dropout": Row("NNX", "^head/", of_nnx(WideResNet)),
+    "MobileNetV2": Row("NNX", "^classifier/", of_nnx(MobileNetV2)),
+    "U-Net": Row("NNX", "^out/", of_nnx(UNet)),
+    "Inception": Row("Haiku", "^logits/", of_haiku),
+    "1-D ResNet": Row("Equinox", "^head/", of_equinox),
+}
