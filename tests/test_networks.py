@@ -1,5 +1,7 @@
 """The ten networks of `examples/networks/`, each through the one recipe."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -7,6 +9,8 @@ import pytest
 
 import jaxnorm as jn
 from examples.networks import recipe
+from examples.networks.report import best_rate, cells
+from examples.networks.run import Runs
 from examples.networks.ten import NETWORKS
 
 CLASSES = 10
@@ -31,6 +35,22 @@ FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes"
 
 def test_the_table_has_all_networks() -> None:
     assert list(FOUND) == list(NETWORKS)
+
+
+def test_the_rate_is_chosen_on_held_out_rows_of_the_first_seed(tmp_path: Path) -> None:
+    runs = Runs(tmp_path / "runs.csv")
+    for rate, seed, held_out, test in (
+        (0.1, 0, 90.0, 1.0),
+        (0.3, 0, 80.0, 99.0),
+        (0.1, 1, 5.0, 3.0),
+    ):
+        accuracies = {"held_out": held_out, "test": test}
+        of_run = {"network": "VGG", "method": "recipe", "rate": rate, "seed": seed}
+        runs.add({**of_run, "initial_loss": 2.3, **accuracies, "seconds": 1.0})
+    again = Runs(tmp_path / "runs.csv").rows
+    assert again == runs.rows
+    assert best_rate(again) == 0.1
+    assert cells(again)["VGG"]["recipe"].test == [1.0, 3.0]
 
 
 @pytest.mark.slow  # compiles a network

@@ -98,7 +98,11 @@ def difference(methods: Mapping[str, Cell]) -> str:
 
 def verdict(table: Mapping[str, Mapping[str, Cell]], classes: int) -> str:
     """Returns the three questions of the plan with their answers."""
-    both = {n: (m["batch normalization"], m["recipe"]) for n, m in table.items() if len(m) == 3}
+    both = {
+        network: (methods["batch normalization"], methods["recipe"])
+        for network, methods in table.items()
+        if {"recipe", "batch normalization"} <= set(methods)
+    }
     behind = [n for n, (bn, own) in both.items() if np.mean(own.test) < np.mean(bn.test) - 2]
     chance = [n for n, (_, own) in both.items() if min(own.test) < 200 / classes]
     loud = [
