@@ -141,10 +141,9 @@ def test_docstrings_open_with_a_thing_or_a_verb(path: Path) -> None:
     assert not vague
 
 
-@pytest.mark.parametrize("folder", ["docs", "examples", "experiments", "notebooks"])
+@pytest.mark.parametrize("folder", ["docs", "examples", "experiments", "notebooks", "tests"])
 def test_docstrings_beside_the_library_open_so_too(folder: str) -> None:
-    paths = (ROOT.parent / folder).rglob("*.py")
-    texts = [text for path in paths if path.parent.name != "data" for text in docstrings(path)]
+    texts = [text for path in (ROOT.parent / folder).rglob("*.py") for text in docstrings(path)]
     assert not [text for text in texts if OPENINGS.match(text)]
 
 

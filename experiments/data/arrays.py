@@ -57,7 +57,7 @@ def load_npy(path: Path, seed: int) -> Dataset:
 
 
 def holds_arrays(folder: Path) -> bool:
-    """Whether a folder has an array of rows."""
+    """Returns True if a folder has an array of rows."""
     return any(name.lower() in ("x", "x_train") for name in _npy_files(folder))
 
 

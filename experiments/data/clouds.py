@@ -24,7 +24,7 @@ LISTS = ("train_files.txt", "test_files.txt")
 
 
 def holds_meshes(path: Path) -> bool:
-    """Whether a folder has meshes to train on."""
+    """Returns True if a folder has meshes to train on."""
     return any(path.glob("*/train/*.off"))
 
 
@@ -102,7 +102,7 @@ def into_unit_ball(cloud: Cloud) -> Cloud:
 
 
 def holds_clouds(path: Path) -> bool:
-    """Whether a folder has lists of HDF5 files."""
+    """Returns True if a folder has lists of HDF5 files."""
     return (path / LISTS[0]).is_file()
 
 

@@ -201,6 +201,6 @@ def _parsed(cells: pl.Series) -> pl.Series:
 
 
 def _is_numeric(cells: pl.Series) -> bool:
-    """Whether every cell is a number or missing, and any is a number."""
+    """Returns True if every cell is a number or missing, and any is a number."""
     missing, numbers = cells.is_in(MISSING), _parsed(cells)
     return not missing.all() and not (numbers.is_null() & ~missing).any()

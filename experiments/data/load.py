@@ -1,4 +1,4 @@
-"""What --dataset reads, beside the bundled datasets:
+"""Data that --dataset reads, beside the bundled datasets:
 
 FILE.npz    arrays X_train, y_train, X_test, y_test; or X, y with an optional boolean test (rows) or
             test4 (4 x rows; seed s takes row s mod 4), else a quarter of each class is drawn by the

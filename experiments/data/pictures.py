@@ -64,7 +64,7 @@ class Pictures:
         return np.stack(squares), np.asarray(labels, np.int32)
 
     def cropped(self, seed: int, epoch: int) -> "Pictures":
-        """The same with a random crop of each picture, of its own in each epoch."""
+        """Returns the pictures with a random crop of each, drawn anew in each epoch."""
         return Pictures(self._records, self._side, (seed, epoch))
 
     def _row(self, row: int) -> tuple[np.ndarray, int]:

@@ -90,17 +90,17 @@ class Stream(NamedTuple):
 
     @property
     def can_crop(self) -> bool:
-        """Whether its rows are pictures that can be cropped where they are read."""
+        """True if the rows are pictures that can be cropped while they are read."""
         return hasattr(self.train, "cropped")
 
     def test_batches(self, size: int, put: Put = jax.device_put) -> Iterator[tuple[Array, Array]]:
-        """All test rows in order; the last batch is what is left."""
+        """Yields all test rows in order; the last batch may be smaller."""
         rows = range(len(self.test))
         return on_device(_read_ahead(self.test, [rows[i : i + size] for i in rows[::size]]), put)
 
 
 def on_device(batches: Iterator[tuple[Rows, Labels]], put: Put) -> Iterator[tuple[Array, Array]]:
-    """The same batches on the device, each sent while the ones before it are in use."""
+    """Sends batches to the device while the ones before them are in use."""
     sent: list[tuple[Array, Array]] = []
     for batch in batches:
         sent.append(put(batch))

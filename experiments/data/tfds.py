@@ -49,7 +49,7 @@ def load_tfds(name: str) -> Dataset | None:
 
 
 def _prepared(tfds: Any, name: str) -> Any:
-    """What reads the files of a name, its newest version if none is named; None if unknown."""
+    """Returns the reader of a name's files, of the newest version by default; None if unknown."""
     place = os.path.expanduser(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
     try:
         own, _ = tfds.core.naming.parse_builder_name_kwargs(name)

@@ -160,7 +160,7 @@ def coloured(folder, size=(6, 4), suffix="png", count=4, **options):
 
 @pytest.mark.parametrize("suffix", ["PNG", "jpeg", "bmp", "webp", "tif", "tiff"])
 def test_folders_of_classes_are_split(tmp_path, suffix):
-    """Of each class a quarter is for the test."""
+    """A quarter of each class is for the test."""
     data = load(str(coloured(tmp_path, suffix=suffix)), 0)
     assert data.classes == ("blue", "green", "red")
     assert sorted(data.y_test) == [0, 1, 2]
@@ -219,7 +219,7 @@ def test_gray_beside_colour_has_three_channels(tmp_path):
 
 
 def test_resize_makes_squares_of_the_middle(tmp_path):
-    """Of 12 x 4 pixels the four columns in the middle are left."""
+    """The four middle columns of 12 x 4 pixels are left."""
     for number, name in enumerate("ab"):
         (tmp_path / name).mkdir()
         for size in ((12, 4), (4, 20), (8, 8), (4, 4)):
