@@ -24,7 +24,7 @@ class Shaped(Part):
     by: Shape
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
-        """With shaped activations."""
+        """Returns the style with shaped activations."""
         return style._replace(shaped=self.by)
 
 
@@ -33,7 +33,7 @@ class Orthogonal(Part):
     """Orthogonal initial weights that keep the variance of their inputs under the activation."""
 
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
-        """With orthogonal kernels, sqrt(2) times as large before rectifiers that are not shaped."""
+        """Returns orthogonal kernels, times sqrt(2) before rectifiers that are not shaped."""
         rectifies = ACTIVATIONS[context.style.activation] in (jax.nn.relu, jax.nn.leaky_relu)
         gain = math.sqrt(2) if rectifies and context.style.shaped is None else 1.0
         rows = subsample(X, 1)

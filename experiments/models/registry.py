@@ -159,7 +159,7 @@ def _activation(name: str, standardize: bool, preserve_magnitude: bool) -> Activ
 def _shaped(
     config: Config, shape: tuple[int, ...], num_classes: int, name: str, method: Shape
 ) -> Activation:
-    """An activation shaped for the depth of the plain network, read off its program."""
+    """Returns an activation shaped for the depth of the plain network, read off its program."""
     functional = functionalize(
         nnx.eval_shape(lambda: build(config, shape, num_classes, nnx.Rngs(0)))
     )
