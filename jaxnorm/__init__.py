@@ -58,6 +58,7 @@ from jaxnorm._noise_injection import (
     noise_injection,
     perturb_scales,
 )
+from jaxnorm._propagation import describe_propagation, propagation
 from jaxnorm._reparametrize import effective, parameter_count, reparametrize
 from jaxnorm._shaped import shaped, traced_depth
 from jaxnorm._spectral import SpectrallyNormalized, attach_singular_vectors, power_iteration
@@ -99,6 +100,7 @@ __all__ = [
     "constraint_drift",
     "data_dependent_init",
     "describe",
+    "describe_propagation",
     "effective",
     "exclude",
     "first_layer",
@@ -131,6 +133,7 @@ __all__ = [
     "project_to_sphere",
     "project_to_stiefel",
     "propagate_normalization",
+    "propagation",
     "rectified_moments",
     "reparametrize",
     "residual_factors",

@@ -1,6 +1,7 @@
 """Table of the leaves that a layout constrains."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,12 +63,16 @@ def describe(params: PyTree, layout: Layout = flax_layout, *, decayed: Mask = No
     mask = decayed(params) if callable(decayed) else decayed
     rows = _rows(params, layout, mask)
     table = [cells[: len(_HEADER) - (mask is None)] for cells in (_HEADER, *map(_cells, rows))]
+    return "\n".join([*aligned(table), _totals(rows)])
+
+
+def aligned(table: Sequence[Sequence[str]]) -> list[str]:
+    """Returns one line per row of a table, with cells padded to the width of their column."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = [
+    return [
         "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
         for cells in table
     ]
-    return "\n".join([*lines, _totals(rows)])
 
 
 def _rows(params: PyTree, layout: Layout, mask: Mask) -> list[_Row]:

@@ -219,6 +219,10 @@ TABLE = (
         for x in (-0.1, NAN, INF)
     ),
     value("per|'batch'", jn.with_scale_noise, jnp.matmul, 0.1, per="batch"),
+    value(
+        "'kernel'|(2, 3)|rows|layout",
+        *(jn.propagation, lambda p, x: x.reshape(2, 4) @ p["kernel"], LAYER, jnp.ones((2, 4))),
+    ),
     value("n is 1", vcl.variance_ratio_bound, 3.0, 1, 0.5),
     *(
         value("'gn'|bn, sgd, wn", function, "gn")

@@ -111,6 +111,9 @@ def initial(params: Tree, batches: list[Array]) -> tuple[Tree, Tree]:
     params = jn.orthogonal_init(apply, params, batches[0], gain=1.0)
     params = jn.variance_preserving_init(apply, params, batches[0])
     params = jn.scale_branches(params, jn.residual_factors(apply, params, batches[0]))
+    signal: dict[str, Array] = jn.propagation(apply, params, batches[0], loss=jnp.mean)
+    text: str = jn.describe_propagation(apply, params, batches[0])
+    print(signal, text)
     population: Tree = jn.population_statistics(batches)
     count: Array = jn.independent_positions(batches[0])
     return params, population | {"count": count}

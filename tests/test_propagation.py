@@ -1,0 +1,299 @@
+"""Propagation against float64 NumPy and closed forms, on devices, and its verdict on networks."""
+
+import math
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+import jaxnorm as jn
+from tests.devices import mesh
+from tests.draws import normal
+
+ROWS, UNITS = 8, 6
+#: Three rectifiers are always off, and the pre-activation of the first unit is constant.
+PARAMS = {
+    "a": {
+        "kernel": normal(1, 5, UNITS) * np.array([0, 1, 1, 1, 1, 1]),
+        "bias": np.array([1.0, 0.1, -0.2, -99, -99, -99]),
+    },
+    "b": {"kernel": normal(2, UNITS, 4)},
+}
+X = normal(3, ROWS, 5)
+
+
+def mlp(params: Any, x: Any) -> Any:
+    return (
+        jax.nn.relu(x @ params["a"]["kernel"] + params["a"]["bias"][None]) @ params["b"]["kernel"]
+    )
+
+
+def half_square(output: Any) -> Any:
+    return 0.5 * (output**2).sum()
+
+
+def single(tree: Any) -> Any:
+    return jax.tree.map(partial(jnp.asarray, dtype=jnp.float32), tree)
+
+
+@jax.jit
+def measured(params: Any, x: Any) -> Any:
+    return jn.propagation(mlp, params, x, loss=half_square)
+
+
+def statistics(z: Any, g: Any) -> dict[str, float]:
+    """Statistics of pre-activations and gradients (rows, units), by other formulas."""
+    cosines = [
+        a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+        for i, a in enumerate(z)
+        for j, b in enumerate(z)
+        if i != j
+    ]
+    deviation = z - z.mean(0)
+    singular = np.linalg.svd(deviation, compute_uv=False)
+    fourth = [(d**4).mean() / (d**2).mean() ** 2 if d.any() else 3.0 for d in deviation.T]
+    return {
+        "variance": z.var(0).mean(),
+        "squared_mean": (z.mean(0) ** 2).mean(),
+        "cosine": float(np.mean(cosines)),
+        "effective_rank": (singular**2).sum() ** 2 / (singular**4).sum(),
+        "kurtosis": float(np.mean(fourth)),
+        "gradient_variance": g.var(0).mean(),
+        "gradient_norm": math.sqrt((np.linalg.norm(g, axis=1) ** 2).mean()),
+    }
+
+
+def test_statistics_against_numpy() -> None:
+    """With half the squared output as the loss the last gradient is the output itself."""
+    first = X @ PARAMS["a"]["kernel"] + PARAMS["a"]["bias"]
+    output = np.maximum(first, 0) @ PARAMS["b"]["kernel"]
+    back = output @ PARAMS["b"]["kernel"].T * (first > 0)
+    expected = {
+        f"{name}/kernel/{key}": value
+        for name, z, g in (("a", first, back), ("b", output, output))
+        for key, value in statistics(z, g).items()
+    }
+    found = measured(*single((PARAMS, X)))
+    assert found.pop("a/kernel/dormant") == pytest.approx(4 / 6)
+    assert found.pop("b/kernel/dormant") == 0
+    assert found.keys() == expected.keys()
+    for name, value in found.items():
+        assert value.shape == ()
+        assert value.dtype == jnp.float32
+        np.testing.assert_allclose(value, expected[name], rtol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("size", [1e-16, 1e12])
+def test_cosine_rank_and_dormant_units_do_not_depend_on_the_size(size: float) -> None:
+    params, x = single((PARAMS, X))
+    params["a"]["bias"] = params["a"]["bias"] * size
+    found, expected = measured(params, x * size), measured(*single((PARAMS, X)))
+    for name in expected:
+        if name.endswith(("cosine", "dormant", "effective_rank")):
+            np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, err_msg=name)
+
+
+def test_without_a_loss_dormant_units_are_the_same_and_there_are_no_gradients() -> None:
+    found = jax.jit(partial(jn.propagation, mlp))(*single((PARAMS, X)))
+    assert found["a/kernel/dormant"] == pytest.approx(4 / 6)
+    assert len(found) == 12
+    assert not any("gradient" in name for name in found)
+
+
+def test_half_precision_is_measured_in_float32() -> None:
+    params, x = jax.tree.map(lambda x: jnp.asarray(x, jnp.bfloat16), (PARAMS, X))
+    found, expected = measured(params, x), measured(*single((PARAMS, X)))
+    for name in expected:
+        assert found[name].dtype == jnp.float32
+        np.testing.assert_allclose(found[name], expected[name], rtol=0.05, err_msg=name)
+
+
+def test_correlation_of_a_wide_rectifier_network_is_that_of_infinite_width() -> None:
+    """The arc-cosine kernel of degree 1: c -> (sin t + (pi - t) cos t) / pi with cos t = c."""
+    width, cosine = 1024, 0.5
+    rows = np.linalg.cholesky(cosine + (1 - cosine) * np.eye(4))
+    kernels = [math.sqrt(2 / n) * normal(n + i, n, width) for i, n in enumerate((4, width, width))]
+
+    def apply(params: Any, x: Any) -> Any:
+        for kernel in params[:-1]:
+            x = jax.nn.relu(x @ kernel)
+        return x @ params[-1]
+
+    found = jax.jit(partial(jn.propagation, apply))(*single((kernels, rows)))
+    for layer in range(3):
+        np.testing.assert_allclose(found[f"{layer}/cosine"], cosine, atol=0.03)
+        angle = math.acos(cosine)
+        cosine = (math.sin(angle) + (math.pi - angle) * cosine) / math.pi
+
+
+STACK = {"up": normal(4, 3, 5, 7) / 2, "down": normal(5, 3, 7, 5) / 2, "head": normal(6, 5, 2)}
+
+
+def block(x: Any, layer: Any) -> Any:
+    return x + jax.nn.relu(x @ layer["up"]) @ layer["down"], None
+
+
+def scanned(params: Any, x: Any) -> Any:
+    layers = {name: params[name] for name in ("up", "down")}
+    return jax.lax.scan(block, x, layers)[0] @ params["head"]
+
+
+def unrolled(params: Any, x: Any) -> Any:
+    for up, down in zip(params["up"], params["down"], strict=True):
+        x, _ = block(x, {"up": up, "down": down})
+    return x @ params["head"]
+
+
+def test_scanned_layers_are_those_of_the_unrolled_network_in_execution_order() -> None:
+    params, x = single((STACK, X))
+    names: list[str] = []
+
+    def run(params: Any, x: Any) -> Any:
+        signal = jn.propagation(scanned, params, x, loss=half_square)
+        names[:] = signal
+        return signal
+
+    found = jax.jit(run)(params, x)
+    kernels = list(dict.fromkeys(name.rpartition("/")[0] for name in names))
+    assert kernels == [*(f"{name}/{i}" for i in range(3) for name in ("up", "down")), "head"]
+    plain = {name: list(params[name]) for name in ("up", "down")} | {"head": params["head"]}
+    expected = jax.jit(partial(jn.propagation, unrolled, loss=half_square))(plain, x)
+    assert found.keys() == expected.keys()
+    for name, value in found.items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_rows_are_found_by_structure_and_positions_are_averaged() -> None:
+    """Units or positions may come before the rows, and be as many."""
+    x, kernel = single((normal(7, 4, 4, 4), normal(8, 4, 4)))
+    last = lambda p, x: jnp.swapaxes(jnp.swapaxes(x, 0, 1) @ p, 0, 1)  # noqa: E731
+    first = lambda p, x: jax.vmap(lambda x: p.T @ x.T)(x)  # noqa: E731
+    z = np.asarray(x) @ np.asarray(kernel)
+    expected = z.var(0).mean(), (z.mean(0) ** 2).mean()
+    for apply in (last, first):
+        found = jax.jit(partial(jn.propagation, apply))(kernel, x)
+        np.testing.assert_allclose(
+            [found["/variance"], found["/squared_mean"]], expected, rtol=1e-5
+        )
+
+
+def test_devices_and_recompilation() -> None:
+    """Sharded jit measures all rows, shard_map and pmap those of each device."""
+    params, x = single((PARAMS, X))
+    devices, traced = mesh(4), []
+
+    def run(params: Any, x: Any) -> Any:
+        traced.append(x.shape)
+        return jn.propagation(mlp, params, x, loss=half_square)
+
+    jitted = jax.jit(run)
+    sharded = jax.device_put(x, NamedSharding(devices, PartitionSpec("data")))
+    found, again = jitted(params, sharded), jitted(params, sharded + 1)
+    assert len(traced) == 1
+    assert again.keys() == found.keys()
+    parts = x.reshape(4, 2, 5)
+    each = [measured(params, part) for part in parts]
+    stacked = lambda p, x: jax.tree.map(lambda y: y[None], run(p, x))  # noqa: E731
+    specs = {
+        "in_specs": (PartitionSpec(), PartitionSpec("data")),
+        "out_specs": PartitionSpec("data"),
+    }
+    mapped = jax.jit(jax.shard_map(stacked, mesh=devices, **specs))(params, x)
+    for name, value in measured(params, x).items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+        for i, part in enumerate(each):
+            np.testing.assert_allclose(mapped[name][i], part[name], rtol=1e-5, atol=1e-6)
+
+
+def chain(depth: int, activation: Any, gain: float) -> tuple[Any, Any]:
+    """Network of layers of 32 units and 4 outputs, whose kernels preserve variances for gain 1."""
+    kernels = [math.sqrt(gain / 32) * normal(i, 32, 32) for i in range(depth)]
+
+    def apply(params: Any, x: Any) -> Any:
+        for kernel in params[:-1]:
+            x = activation(x @ kernel)
+        return x @ params[-1]
+
+    return apply, single([*kernels, kernels[0][:, :4] / math.sqrt(gain)])
+
+
+def orthogonal(depth: int) -> tuple[Any, Any]:
+    apply, params = chain(depth, jnp.tanh, 1.0)
+    return apply, [*(jnp.linalg.qr(kernel)[0] for kernel in params[:-1]), params[-1]]
+
+
+def zero_sum(depth: int) -> tuple[Any, Any]:
+    apply, params = chain(depth, jax.nn.sigmoid, 1.0)
+    layout = jn.layout_from_rules([(f"^{depth}$", None), ("", -2)])
+    raw = jn.reparametrize(params, jn.LinearlyConstrained, layout)
+    return apply, jn.variance_preserving_init(apply, raw, ROWS_OF_32, layout=layout)
+
+
+def residual(blocks: int, quiet: bool) -> tuple[Any, Any]:
+    """Kernels of `constrain`: centered, on the sphere of squared radius 2."""
+    _, params = chain(2 * blocks + 1, None, 2.0)
+    params = jn.project(
+        params, layout=jn.layout_from_rules([(f"^{2 * blocks + 1}$", None), ("", -2)])
+    )
+
+    def apply(params: Any, x: Any) -> Any:
+        x = x @ params[0]
+        for up, down in zip(params[1:-1:2], params[2:-1:2], strict=True):
+            x = jax.nn.relu(x + jax.nn.relu(x @ up) @ down)
+        return x @ params[-1]
+
+    factors = jn.residual_factors(apply, params, ROWS_OF_32)
+    return apply, jn.scale_branches(params, factors) if quiet else params
+
+
+def dead() -> tuple[Any, Any]:
+    """Twenty units of the first layer are negative in every row."""
+    apply, params = chain(3, jax.nn.relu, 2.0)
+    first = params[0].at[:, :20].set(-jnp.abs(params[0][:, :20]))
+    return lambda p, x: apply(p, jnp.abs(x)), [first, *params[1:]]
+
+
+def zero_head() -> tuple[Any, Any]:
+    apply, params = chain(3, jax.nn.relu, 2.0)
+    return apply, [*params[:-1], jnp.zeros_like(params[-1])]
+
+
+ROWS_OF_32 = single(normal(50, 64, 32))
+GROW, ALIKE = "pre-activations grow", "rows become alike from"
+NETWORKS: dict[str, tuple[Any, str]] = {
+    "shallow rectifiers": (lambda: chain(3, jax.nn.relu, 2.0), ""),
+    "orthogonal tanh": (lambda: orthogonal(20), ""),
+    "zero-sum sigmoid": (lambda: zero_sum(20), ""),
+    "quiet branches": (lambda: residual(8, quiet=True), ""),
+    "full branches": (lambda: residual(8, quiet=False), "per block|residual_factors"),
+    "deep rectifiers": (lambda: chain(30, jax.nn.relu, 2.0), f"{ALIKE}|linearly_constrain"),
+    "deep sigmoid": (lambda: chain(30, jax.nn.sigmoid, 1.0), f"{ALIKE} 2 on"),
+    "growing": (lambda: chain(8, jax.nn.relu, 6.0), f"{GROW}|per layer|variance_preserving_init"),
+    "shrinking": (lambda: chain(12, jnp.tanh, 0.25), "pre-activations shrink 0.4"),
+    "chaotic": (lambda: chain(20, jnp.tanh, 9.0), "gradients grow|shaped activations"),
+    "dead": (dead, "% of the units of 0 are dormant: data_dependent_init"),
+    "zero head": (zero_head, ""),
+}
+
+
+@pytest.mark.kept("shallow", "full", "deep sigmoid", "dead", "zero head")
+@pytest.mark.parametrize("name", NETWORKS)
+def test_verdict(name: str) -> None:
+    make, expected = NETWORKS[name]
+    apply, params = make()
+    loss = lambda output: (output * single(normal(51, 64, 4))).mean()  # noqa: E731
+    *table, verdict = jn.describe_propagation(apply, params, ROWS_OF_32, loss=loss).splitlines()
+    assert len(table) == 1 + len(params)
+    assert verdict.startswith("Off: " if expected else "Nothing is off.")
+    assert all(words in verdict for words in expected.split("|"))
+
+
+def test_numbers_that_are_not_finite_are_named() -> None:
+    apply, params = chain(3, jax.nn.relu, 2.0)
+    params[1] = params[1].at[0, 0].set(jnp.inf)
+    text = jn.describe_propagation(apply, params, ROWS_OF_32)
+    assert "Off: 1 is not finite" in text
