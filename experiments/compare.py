@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from experiments.comparison import Comparison, Task, run_all
+from experiments.comparison import Comparison, Task, run_all, said_of_signals
 from experiments.methods.method import Method
 from experiments.reports.conclusion import conclusion
 from experiments.reports.csv import write_curves, write_results
@@ -71,8 +71,12 @@ def compare(
     tasks: Sequence[Task] = [(method.name, (), seed) for method in methods for seed in seeds]
     if tuning is not None:
         tasks = choose(comparison, methods, seeds, tuning, out, workers, fresh)
-    specs, write = comparison.specs(tasks), partial(_write, out)
-    runs = run_all(comparison, specs, Store(out), workers, fresh, write=write)
+    specs, write, store = comparison.specs(tasks), partial(_write, out), Store(out)
+    if not workers.apart:
+        missing = [spec for spec in specs if fresh or store.find(spec) is None]
+        for line in said_of_signals(comparison, missing):
+            print(line)
+    runs = run_all(comparison, specs, store, workers, fresh, write=write)
     if writes():
         _report(comparison, runs, out, command, tuning)
 

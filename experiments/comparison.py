@@ -15,7 +15,7 @@ from experiments.errors import Diverged
 from experiments.methods.table import METHODS
 from experiments.models.from_file import source_of
 from experiments.names import is_from_file
-from experiments.progress import Advance, progress
+from experiments.progress import Advance, is_quiet, progress
 from experiments.reports.tensorboard import EventFiles
 from experiments.runs.execute import execute
 from experiments.runs.spec import Changes, Spec, name_of
@@ -25,6 +25,7 @@ from experiments.training.devices import make_placement
 from experiments.training.fit import DIVERGED, Run, fit, start
 from experiments.training.groups import as_groups_of_jit
 from experiments.training.history import Checkpointer, Epoch
+from experiments.training.look import initial_network
 from experiments.training.processes import writes
 from experiments.training.trainer import Trainer, make_trainer
 from jaxnorm import parameter_count
@@ -163,6 +164,25 @@ def run_all(
     if writes():
         write(runs)
     return runs
+
+
+def said_of_signals(comparison: Comparison, specs: Sequence[Spec]) -> list[str]:
+    """A line for each method whose network has something off before its first step.
+
+    Of several seeds the first is looked at, by the process that prints, if nothing else computes.
+    """
+    if is_quiet() or jax.process_count() > 1:
+        return []
+    first = {spec.name: spec for spec in reversed(specs)}
+    datasets = {name: comparison.dataset(spec.seed) for name, spec in first.items()}
+    trainers = {name: comparison.trainer(spec, datasets[name]) for name, spec in first.items()}
+    verdicts = {
+        name: initial_network(trainer, datasets[name], first[name].seed).verdict()
+        for name, trainer in trainers.items()
+    }
+    return [
+        f"{name}, before the first step: {verdict}" for name, verdict in verdicts.items() if verdict
+    ]
 
 
 def _fit_or_diverge(

@@ -36,6 +36,11 @@ def quietly(quiet: bool = True) -> Iterator[None]:
         _QUIET.reset(before)
 
 
+def is_quiet() -> bool:
+    """Whether nothing is printed but warnings and errors."""
+    return _QUIET.get()
+
+
 @contextlib.contextmanager
 def progress(total: int, shown: bool = True) -> Iterator[tuple[Advance, Say]]:
     """Shows ``total`` units of work; yields functions to advance and to print a line.

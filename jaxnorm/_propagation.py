@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PyTree
 from jaxnorm._branches import residual_factors
 from jaxnorm._describe import aligned
 from jaxnorm._layout import Layout
-from jaxnorm._numerics import promote, quotient, root, rounding_floor
+from jaxnorm._numerics import ROUNDING_ERRORS, promote, quotient, root, rounding_floor
 from jaxnorm._paths import Path, is_absent, named_entries
 from jaxnorm._reparametrize import effective
 from jaxnorm._statistics import batch_moments, kurtosis
@@ -174,7 +174,8 @@ def _random_function(output: PyTree) -> Scalar:
 
 def _statistics(values: Values, gradient: Values) -> dict[str, Scalar]:
     mean, variance, _ = batch_moments(values, 0)
-    is_constant = variance <= rounding_floor(mean)
+    # A product rounds by the size of its layer, not by that of its own sum.
+    is_constant = variance <= rounding_floor(jnp.abs(mean).max(), 8 * ROUNDING_ERRORS)
     scaled, rows = _scaled(values)[1], len(values)
     directions = quotient(scaled, root(jnp.square(scaled).sum((1, 2), keepdims=True)))
     squares, of_sum = jnp.square(directions).sum(), jnp.square(directions.sum(0)).sum()
@@ -224,7 +225,7 @@ def describe_propagation(
     - pre-activations whose size grows or shrinks 10 times from the first to the last;
     - residual branches over which pre-activations grow 2 times, or gradients 3 times on the way
       back (with a loss);
-    - rows that become alike: a mean cosine above 0.93 up to the last hidden layer;
+    - rows that become alike: a mean cosine above 0.93 in the second half of the layers;
     - if there is nothing of these: gradients that change 10 times (with a loss), and a layer of
       which more than half of the units are dormant.
 
@@ -310,8 +311,7 @@ def _findings(layers: Layers, ends: list[dict[str, float]], is_cut: bool) -> lis
     rows = [layers[name] for name in names]
     forward, backward = _change(rows, _size), _change(rows, _gradient)
     blocks_forward, blocks_backward = _change(ends, _size), _change(ends, _gradient)
-    alike = [row["cosine"] > COSINE for row in rows]
-    first = len(alike) - [*alike[::-1], False].index(False)
+    cosines = [row["cosine"] for row in rows]
     findings = []
     if blocks_forward > BRANCHES_FORWARD or blocks_backward < 1 / BRANCHES_BACKWARD:
         sizes = (_in_words(x, ends) for x in (blocks_forward, 1 / blocks_backward))
@@ -320,16 +320,15 @@ def _findings(layers: Layers, ends: list[dict[str, float]], is_cut: bool) -> lis
     elif not 1 / CHANGE < forward < CHANGE:
         size = _in_words(forward, rows)
         findings.append(f"pre-activations {size} per layer: variance_preserving_init")
-    if first == 0:
-        findings.append(f"rows are alike in {names[0]} already: subtract the mean of the inputs")
-    elif first < len(names):
-        remedies = "linearly_constrain, or shaped activations"
+    if np.mean(cosines[len(rows) // 2 :]) > COSINE:
+        first = next(i for i, cosine in enumerate(cosines) if cosine > COSINE)
+        remedies = "linearly_constrain or shaped" if first else "center the inputs"
         findings.append(f"rows become alike from {names[first]} on: {remedies}")
     if findings:
         return findings
     if not 1 / CHANGE < backward < CHANGE:
         size = _in_words(1 / backward, rows)
-        findings.append(f"gradients {size} per layer on the way back: shaped activations")
+        findings.append(f"gradients {size} per layer on the way back: shaped")
     shares = [row["dormant"] * (row["dormant"] < 1 or not is_cut) for row in rows]
     share, name = max(zip(shares, names, strict=True))
     if share > SHARE:

@@ -274,7 +274,7 @@ NETWORKS: dict[str, tuple[Any, str]] = {
     "deep sigmoid": (lambda: chain(30, jax.nn.sigmoid, 1.0), f"{ALIKE} 2 on"),
     "growing": (lambda: chain(8, jax.nn.relu, 6.0), f"{GROW}|per layer|variance_preserving_init"),
     "shrinking": (lambda: chain(12, jnp.tanh, 0.25), "pre-activations shrink 0.4"),
-    "chaotic": (lambda: chain(20, jnp.tanh, 9.0), "gradients grow|shaped activations"),
+    "chaotic": (lambda: chain(20, jnp.tanh, 9.0), "gradients grow|: shaped"),
     "dead": (dead, "% of the units of 0 are dormant: data_dependent_init"),
     "zero head": (zero_head, ""),
 }
