@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from experiments.comparison import Comparison, Task, run_all, said_of_signals
+from experiments.comparison import Comparison, Task, run_all, signal_lines
 from experiments.methods.method import Method
 from experiments.reports.conclusion import conclusion
 from experiments.reports.csv import write_curves, write_results
@@ -72,9 +72,9 @@ def compare(
     if tuning is not None:
         tasks = choose(comparison, methods, seeds, tuning, out, workers, fresh)
     specs, write, store = comparison.specs(tasks), partial(_write, out), Store(out)
-    if not workers.apart:
+    if not workers.uses_processes:
         missing = [spec for spec in specs if fresh or store.find(spec) is None]
-        for line in said_of_signals(comparison, missing):
+        for line in signal_lines(comparison, missing):
             print(line)
     runs = run_all(comparison, specs, store, workers, fresh, write=write)
     if writes():

@@ -166,10 +166,10 @@ def run_all(
     return runs
 
 
-def said_of_signals(comparison: Comparison, specs: Sequence[Spec]) -> list[str]:
-    """A line for each method whose network has something off before its first step.
+def signal_lines(comparison: Comparison, specs: Sequence[Spec]) -> list[str]:
+    """Returns a line per method whose initial network, of its first seed, has something off.
 
-    Of several seeds the first is looked at, by the process that prints, if nothing else computes.
+    No network is looked at if nothing is printed, or if several processes hold its parameters.
     """
     if is_quiet() or jax.process_count() > 1:
         return []
@@ -180,9 +180,7 @@ def said_of_signals(comparison: Comparison, specs: Sequence[Spec]) -> list[str]:
         name: initial_network(trainer, datasets[name], first[name].seed).verdict()
         for name, trainer in trainers.items()
     }
-    return [
-        f"{name}, before the first step: {verdict}" for name, verdict in verdicts.items() if verdict
-    ]
+    return [f"{name}, before training: {verdict}" for name, verdict in verdicts.items() if verdict]
 
 
 def _fit_or_diverge(

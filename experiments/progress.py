@@ -37,7 +37,7 @@ def quietly(quiet: bool = True) -> Iterator[None]:
 
 
 def is_quiet() -> bool:
-    """Whether nothing is printed but warnings and errors."""
+    """Returns True if only warnings and errors are printed."""
     return _QUIET.get()
 
 

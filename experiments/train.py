@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.checkpoints.keeper import keeping
 from experiments.checkpoints.settings import CheckpointSettings
-from experiments.comparison import Comparison, said_of_signals, summary
+from experiments.comparison import Comparison, signal_lines, summary
 from experiments.config import NonFinite
 from experiments.data.dataset import Dataset
 from experiments.errors import Diverged, UserError
@@ -60,7 +60,7 @@ def train(
         spec = replace(spec, config=settings)
     if writes():
         print(description(trainer, dataset), end="\n\n")
-        for line in said_of_signals(comparison, [spec]):
+        for line in signal_lines(comparison, [spec]):
             print(line, end="\n\n")
     kept: AbstractContextManager[Checkpointer] = nullcontext(NoCheckpoints())
     if checkpoints is not None:

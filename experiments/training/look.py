@@ -12,7 +12,7 @@ from experiments.training.step import score
 from experiments.training.trainer import Trainer
 from jaxnorm import Layout, describe_propagation, propagation
 
-#: The training rows that are looked at.
+#: The number of training rows that the look takes.
 ROWS = 64
 
 
@@ -38,17 +38,17 @@ class Network(NamedTuple):
         return propagation(self.apply, self.weights, self.X, loss=self.loss, layout=self.layout)
 
     def verdict(self) -> str:
-        """The line in which `jaxnorm.describe_propagation` names what is off; empty for nothing.
+        """Returns what `jaxnorm.describe_propagation` names as off, in one line; empty for nothing.
 
-        It is empty, too, for a network that cannot be measured: with kernels in loops, for example.
+        Empty, too, for a network that it cannot measure, with kernels in a loop, for example.
         """
         try:
             options: dict[str, Any] = {"loss": self.loss, "layout": self.layout}
             text = describe_propagation(self.apply, self.weights, self.X, **options)
         except ValueError:
             return ""
-        line = text.splitlines()[-1]
-        return line if line.startswith("Off: ") else ""
+        kind, _, findings = text.splitlines()[-1].partition("Off: ")
+        return "" if kind else findings
 
 
 def initial_network(trainer: Trainer, dataset: Dataset, seed: int) -> Network:

@@ -27,7 +27,7 @@ def network():
 
 
 def test_sigmoids_make_rows_alike(network):
-    assert network.verdict().startswith("Off: rows become alike from blocks/1/linear/kernel on")
+    assert network.verdict().startswith("rows become alike from blocks/1/linear/kernel on")
 
 
 def test_picture_of_the_signal(network, tmp_path):
@@ -52,7 +52,7 @@ def begin(*arguments: object, **options: object) -> NoReturn:
 def test_one_line_for_each_method_before_the_training(monkeypatch, tmp_path, capsys):
     def look(trainer, dataset, seed):
         assert seed == 0
-        verdict = "Off: x." if trainer.method.name == "none" else ""
+        verdict = "x." if trainer.method.name == "none" else ""
         return SimpleNamespace(verdict=lambda: verdict)
 
     monkeypatch.setattr(comparison, "initial_network", look)
@@ -60,7 +60,7 @@ def test_one_line_for_each_method_before_the_training(monkeypatch, tmp_path, cap
     monkeypatch.setattr(Comparison, "trained", begin)
     with pytest.raises(Begins):
         compare(SIGMOIDS, [METHODS["none"], METHODS["lcw"]], [0, 1], tmp_path, "compare")
-    assert capsys.readouterr().out == "none, before the first step: Off: x.\n"
+    assert capsys.readouterr().out == "none, before training: x.\n"
     with pytest.raises(Begins):
         train(SIGMOIDS, METHODS["none"], 0, tmp_path)
-    assert "\nnone, before the first step: Off: x.\n" in capsys.readouterr().out
+    assert "\nnone, before training: x.\n" in capsys.readouterr().out
