@@ -46,7 +46,9 @@ def test_the_program_of_the_readme_is_short_and_its_contrast_holds() -> None:
     assert 8 < accuracy_of(code.replace(constrained, "tx = optax.sgd(0.1, momentum=0.9)")) < 12
 
 
-@pytest.mark.parametrize("number", [1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4))])
+@pytest.mark.parametrize(
+    "number", [1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4))]
+)
 def test_examples_run(number: int) -> None:
     output_of(EXAMPLES[number][1])
 
