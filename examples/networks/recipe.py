@@ -13,16 +13,17 @@ import jaxnorm as jn
 Logits = Callable[[Any, jax.Array], jax.Array]
 
 
-def hidden_kernels(logits: Logits, params: Any, x: jax.Array, head: str) -> jn.Layout:
-    """Returns the layout of all kernels but the classifier's.
+def hidden_kernels(logits: Logits, params: Any, x: jax.Array, free: str) -> jn.Layout:
+    """Returns the layout of all kernels but the classifier's and depthwise ones.
 
     Args:
         logits: the network.
         params: its parameters.
         x: inputs.
-        head: regular expression of the path of the classifier, which is not constrained.
+        free: regular expression of the paths that are not constrained: of the classifier, and of
+            depthwise kernels, whose units read one channel, the mean of which a zero sum removes.
     """
-    return jn.exclude(head, layout=jn.traced_layout(logits, params, x[:1]))
+    return jn.exclude(free, layout=jn.traced_layout(logits, params, x[:1]))
 
 
 def initial(logits: Logits, params: Any, x: jax.Array, layout: jn.Layout) -> Any:

@@ -112,7 +112,7 @@ def method_of(name: str, network: Network, row: Row, x: jax.Array) -> Method:
     if name != "recipe":
         return Method(network.params, lambda optimizer: optimizer)
     params = network.params
-    layout = recipe.hidden_kernels(network.logits, params, x, row.head)
+    layout = recipe.hidden_kernels(network.logits, params, x, row.free)
     return Method(
         recipe.initial(network.logits, params, x, layout),
         lambda optimizer: recipe.constrained(optimizer, params, layout),

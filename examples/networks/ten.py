@@ -45,12 +45,12 @@ class Row(NamedTuple):
 
     Attributes:
         library: in which it is written.
-        head: regular expression of the path of its classifier.
+        free: regular expression of the paths of its classifier and of its depthwise kernels.
         build: ``build(seed, x, classes, batch_norm) -> Network``.
     """
 
     library: str
-    head: str
+    free: str
     build: Callable[[int, jax.Array, int, bool], Network]
 
 
@@ -116,7 +116,7 @@ NETWORKS: Mapping[str, Row] = {
     "ResNet-18 v2": Row("NNX", "^head/", of_nnx(ResNet18V2)),
     "bottleneck ResNet": Row("Linen", "^head/", bottleneck),
     "WRN with dropout": Row("NNX", "^head/", of_nnx(WideResNet)),
-    "MobileNetV2": Row("NNX", "^classifier/", of_nnx(MobileNetV2)),
+    "MobileNetV2": Row("NNX", "^classifier/|/depthwise/", of_nnx(MobileNetV2)),
     "U-Net": Row("NNX", "^out/", of_nnx(UNet)),
     "Inception": Row("Haiku", "^logits/", of_haiku),
     "1-D ResNet": Row("Equinox", "^head/", of_equinox),
