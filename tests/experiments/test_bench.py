@@ -47,6 +47,7 @@ def test_all_of_them_but_those_that_need_more(
 
     def named(name: str) -> Callable[[object], Measurements]:
         def benchmark(flags: object) -> Measurements:
+            """Title of a benchmark."""
             ran.append(name)
             return Measurements(("a", "b", "b_low", "b_high"), [("x", 2.0, 1.0, 3.0)], "")
 

@@ -26,6 +26,7 @@ def network():
     return initial_network(trained.trainer(spec, dataset), dataset, 0)
 
 
+@pytest.mark.slow
 def test_sigmoids_make_rows_alike(network):
     assert network.verdict().startswith("rows become alike from blocks/1/linear/kernel on")
 
