@@ -51,13 +51,17 @@ def over_seeds() -> set[tuple[float, float, float]]:
     return statistics
 
 
-def of_the_resnet() -> set[tuple[float, float, float]]:
-    """Returns mean, deviation and rounding error of the last accuracies of examples/resnet18.py."""
-    last = defaultdict(dict)
-    for row in rows(RESULTS / "resnet18" / "curves.csv"):
-        last[row["network"]][row["seed"]] = float(row["accuracy"])
-    accuracies = [np.array(list(seeds.values())) for seeds in last.values()]
-    return {(values.mean(), values.std(ddof=1), 0.0) for values in accuracies}
+def of_examples() -> set[tuple[float, float, float]]:
+    """Returns mean, deviation and rounding error of the accuracies of networks in examples/."""
+    accuracies: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
+    for row in rows(RESULTS / "resnet18" / "curves.csv"):  # the last update of each seed counts
+        accuracies[row["network"], row["rate"]][row["seed"]] = float(row["accuracy"])
+    for folder in ("networks", "networks/longer"):
+        for row in rows(RESULTS / folder / "runs.csv"):
+            group = folder, row["network"], row["method"], row["rate"]
+            accuracies[group][row["seed"]] = float(row["test"])
+    groups = [np.array([*seeds.values()]) for seeds in accuracies.values() if len(seeds) > 1]
+    return {(values.mean(), values.std(ddof=1), 0.0) for values in groups}
 
 
 def benchmarked() -> tuple[set[tuple[float, ...]], set[float]]:
@@ -90,7 +94,7 @@ def test_the_evidence_has_figures() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_means_and_deviations(page: Path) -> None:
-    known, quoted = over_seeds() | of_the_resnet(), figures(page)
+    known, quoted = over_seeds() | of_examples(), figures(page)
     assert len(quoted) > 5
     for mean, deviation in quoted:
         matches = [shown(mean, m, r) and shown(deviation, d, r) for m, d, r in known]
