@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from jaxnorm._checks import known_values
 from jaxnorm._layout import Layout, kernels_by_path
 from jaxnorm._node import Reparametrization, is_node
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
-from jaxnorm._reparametrize import effective
-from jaxnorm._trace import Apply, Branch, residual_streams, trace
+from jaxnorm._trace import Apply, Branch, plain_shapes, residual_streams, trace
 
 
 def residual_factors(
@@ -20,8 +20,8 @@ def residual_factors(
 ) -> PyTree:
     r"""Factors 1/sqrt(L) for the last kernel or scale of each of the L branches of a stream.
 
-    Branches whose units have the variance of their inputs double the variance of the stream with
-    each sum. Multiplied by 1/sqrt(L), L branches add as much variance together as one does alone.
+    A branch that keeps the variance of its input doubles the stream's variance at its sum.
+    Multiplied by 1/sqrt(L), L branches add as much variance together as one does alone.
     Apply the factors to initial parameters with `scale_branches`.
 
     Args:
@@ -46,8 +46,8 @@ def residual_factors(
 
     Warns:
         UserWarning: for branches that the model scales already, by a last kernel of zeros, a last
-            scale below 1 or a constant factor; their factors are 1.0. Shapes have no values, so
-            that kernels and scales are not looked at if ``params`` are shapes.
+            scale below 1 or a constant factor; their factors are 1.0. Shapes, traced parameters and
+            reparametrized kernels have no values to look at.
 
     Nothing is computed. Sharded parameters have the same factors.
 
@@ -64,11 +64,11 @@ def residual_factors(
     Source: the initialization of residual branches by their number is that of Radford et al. 2019,
     section 2.3; Ikami et al. 2021 start ResNet-110 so.
     """
-    nodes = any(is_node(entry) for _, entry in named_entries(params))
-    plain = jax.eval_shape(effective, params) if nodes else params
+    plain = plain_shapes(params)
     kernels = None if layout is None else kernels_by_path(layout, plain)
     streams = residual_streams(trace(apply, plain, inputs, kernels, nodes=True))
-    factors = _factors(streams, dict(named_entries(plain)))
+    known = {path: x for path, x in named_entries(params) if not is_node(x)}
+    factors = _factors(streams, dict(named_entries(plain)) | known)
     return map_entries(lambda path, x: x if is_absent(x) else factors.get(path, 1.0), plain)
 
 
@@ -134,6 +134,7 @@ def _factors(streams: list[list[Branch]], leaves: dict[Path, Any]) -> dict[Path,
 
 def _is_quiet(leaf: Any, is_kernel: bool) -> bool:
     """Returns True for a kernel of zeros, or a scale of which all entries are below 1."""
-    if isinstance(leaf, (jax.core.Tracer, jax.ShapeDtypeStruct)):
+    values = known_values(leaf)
+    if values is None:
         return False
-    return not np.any(leaf) if is_kernel else bool(np.all(np.abs(leaf) < 1))
+    return not values.any() if is_kernel else bool((np.abs(values) < 1).all())

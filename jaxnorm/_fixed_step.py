@@ -66,7 +66,7 @@ def fixed_step(
     are sharded along the axes of their norms need jit, which sums two numbers per norm over the
     devices; the compiler puts those of all kernels into one all-reduce. Per unit, kernels that are
     sharded along their units need no communication. Under ``optax.inject_hyperparams`` name
-    ``layout`` and ``per`` in ``static_args``.
+    ``layout`` in ``static_args``, because it takes any callable for a schedule.
 
     Example:
         >>> import jax.numpy as jnp

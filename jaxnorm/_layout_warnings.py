@@ -27,11 +27,12 @@ def warn_if_doubtful(params: PyTree, is_doubtful: Doubt) -> None:
     for path, shape in shapes.items():
         bias = shapes.get(path.beside("bias"))
         if is_doubtful(path, shape, bias):
+            beside = "" if bias is None else f", beside a bias of shape {bias}"
             text = (
-                f"the leaf {path!r} of shape {shape}, beside a bias of shape {bias}, is one "
-                "whose fan-in a layout by names does not know (an attention projection, stacked "
-                "layers, a transposed kernel, an embedding, a normalization's scale, a recurrent "
-                "cell's weight or a LoRA factor). Use jaxnorm.traced_layout(apply, params, "
+                f"a layout by names does not know the fan-in of the leaf {path!r} of shape "
+                f"{shape}{beside}. It may be an attention projection, stacked layers, a transposed "
+                "kernel, an embedding, a normalization's scale, a recurrent cell's weight or a "
+                "LoRA factor. Use jaxnorm.traced_layout(apply, params, "
                 "*inputs) or layout_from_rules([(regex, axes), ...]), or exclude it."
             )
             # One line for every caller, so that Python's own filter shows each text once.

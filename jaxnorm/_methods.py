@@ -147,8 +147,8 @@ def propagate_normalization(
         `sphere_projection`.
 
     Raises:
-        ValueError: if the layout constrains nothing, a kernel is all zero, or params are
-            reparametrized already.
+        ValueError: if the layout constrains nothing, a kernel is all zero or, if centered, of equal
+            or single weights per unit, or params are reparametrized already.
 
     Under jit, pmap and shard_map like `project` and `sphere_projection`.
 
@@ -165,9 +165,9 @@ def propagate_normalization(
         unscaled = WeightNormalized.from_kernel(kernel, axes)
         if all_zero(unscaled.scale):
             raise ValueError(
-                f"the weights of {path!r} are all zero, and have no direction: their gradients "
-                "would be zero too, and they would never train. Give it random weights, or leave "
-                "it out of the layout, with exclude."
+                f"the weights of {path!r} have no direction (they are zero or, with centered=True, "
+                "equal within each unit): their gradients would be zero too, and they would never "
+                "train. Give it random weights, or leave it out of the layout, with exclude."
             )
         gain = unscaled.scale * jnp.asarray(scale, kernel.dtype)
         return unscaled.replaced(scale=gain)

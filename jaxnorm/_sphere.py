@@ -163,13 +163,14 @@ def to_sphere(
 ) -> tuple[Kernel, Units]:
     """Returns each unit's deviation from its mean, and the factor that puts it on the sphere.
 
-    The mean is subtracted first, so that an offset of any size cancels before the squares. The
-    factor is zero, with no gradient, if the deviation is zero.
+    The mean is subtracted twice. Here it is a constant, so that an offset of any size cancels
+    before the squares; `to_sphere_in_one_pass` then subtracts what rounding has left of it, and
+    that subtraction carries the gradient. The factor is zero, with no gradient, if the deviation
+    is zero.
     """
     mean = wide.mean(axes, keepdims=True) if centered else jnp.zeros((), wide.dtype)
     mean = jax.lax.stop_gradient(mean)
     floor = rounding_floor(mean, count=fan_in_size(wide, axes))
-    # The pass of the squares removes the rounding error that this mean leaves.
     deviation, factor, _ = to_sphere_in_one_pass(wide - mean, axes, squared_radius, centered, floor)
     return deviation, factor
 
@@ -177,7 +178,7 @@ def to_sphere(
 def to_sphere_in_one_pass(
     wide: Kernel, axes: Axes, squared_radius: Any, centered: bool, floor: Any = 0.0
 ) -> tuple[Kernel, Units, Bool[Array, "..."]]:
-    """Does `to_sphere` for means near zero, and returns True where a nearest point exists.
+    """Does `to_sphere` for units whose mean is near zero; the third result says if a point exists.
 
     ||w - mean||^2 = ||w||^2 - m mean^2 cancels little if the mean is small.
     """
@@ -269,7 +270,8 @@ def check_sphere(kernel: Any, axes: Axes, centered: bool, name: str) -> None:
         raise ValueError(
             f"{name} of shape {tuple(kernel.shape)} has units with one weight each (fan-in axes "
             f"{axes}): centered, they are zero and never train. Leave it out of the layout, with "
-            "exclude (None for it in layout_from_rules), or do not center it, with centered=False."
+            "exclude (None for it in layout_from_rules), or, where centered is an argument, do not "
+            "center it: centered=False."
         )
 
 

@@ -87,8 +87,8 @@ def sphere_projection(
     float16 rounds the usual ``eps`` of Adam to 0, and its steps to NaN, with or without a
     projection: give it ``eps=1e-4``.
 
-    Under ``optax.inject_hyperparams`` name ``layout`` and ``centered`` in ``static_args``, because
-    it takes any callable for a schedule.
+    Under ``optax.inject_hyperparams`` name ``layout`` in ``static_args``, because it takes any
+    callable for a schedule.
 
     Example:
         >>> import jax.numpy as jnp

@@ -178,6 +178,25 @@ def test_factors_are_those_of_the_plain_parameters() -> None:
     assert jn.residual_factors(apply, raw, ROWS) == 4 * [{"up": 1.0, "down": 0.5}]
 
 
+def test_quiet_scales_beside_reparametrized_kernels_are_left_alone() -> None:
+    params = 3 * [DRAWN | {"scale": jnp.full(4, 1e-6)}]
+    raw = jn.reparametrize(params, jn.Scaled, layout=KERNELS)
+    with pytest.warns(UserWarning, match="scale"):
+        factors = jn.residual_factors(stream(scaled_by_parameter), raw, ROWS)
+    assert set(jax.tree.leaves(factors)) == {1.0}
+
+
+def clipped(p: Any, x: Any) -> Any:
+    """Block with a kernel that is rounded to whole numbers, which no factor passes through."""
+    whole = jnp.float32(jnp.int32(p["half"]))
+    return x + whole * mlp(p, x)
+
+
+def test_a_constant_that_is_cast_to_a_whole_number_is_no_factor_of_a_half() -> None:
+    factors = jn.residual_factors(stream(clipped), 4 * [DRAWN | {"half": jnp.float32(1.5)}], ROWS)
+    assert {block["down"] for block in factors} == {0.5}
+
+
 KINDS = (
     jn.Scaled,
     jn.LinearlyConstrained,

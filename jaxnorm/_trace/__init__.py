@@ -8,6 +8,7 @@ from jaxnorm._trace.queries import KernelCall as KernelCall
 from jaxnorm._trace.queries import MarkedLayer as MarkedLayer
 from jaxnorm._trace.queries import first_layer as first_layer
 from jaxnorm._trace.queries import marked_layers as marked_layers
+from jaxnorm._trace.queries import plain_shapes as plain_shapes
 from jaxnorm._trace.queries import run_layers as run_layers
 from jaxnorm._trace.queries import traced_layout as traced_layout
 from jaxnorm._trace.streams import Branch as Branch

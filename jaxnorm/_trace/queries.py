@@ -67,14 +67,15 @@ def traced_layout(apply: Apply, params: PyTree, *inputs: Any, free: Sequence[str
         >>> traced_layout(apply, params, jnp.ones((3, 8)))(params)
         {'bias': None, 'qkv': (-3,)}
     """
-    plain = _plain_shapes(params)
+    plain = plain_shapes(params)
     facts = trace(apply, plain, inputs, free=free).facts
     paths = [path for path, entry in named_entries(plain) if not is_absent(entry)]
     known = _fan_in_axes(facts, paths)
     return layout_by(lambda path, entry: known.get(path))
 
 
-def _plain_shapes(params: PyTree) -> PyTree:
+def plain_shapes(params: PyTree) -> PyTree:
+    """Returns plain parameters as they are, and the shapes of the effective ones of others."""
     nodes = any(is_node(entry) for _, entry in named_entries(params))
     return jax.eval_shape(effective, params) if nodes else params
 
@@ -133,7 +134,7 @@ def first_layer(apply: Apply, params: PyTree, *inputs: Any) -> PyTree:
         >>> first_layer(apply, params, jnp.ones((3, 8)))
         {'a': True, 'b': False, 'skip': True}
     """
-    plain = _plain_shapes(params)
+    plain = plain_shapes(params)
     program = trace(apply, plain, inputs)
     first = {layer.product.form.path for layer in program.layers.values()}
     for use in program.facts.uses:

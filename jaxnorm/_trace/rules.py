@@ -15,7 +15,8 @@ from jaxnorm._trace.views import BROADCAST, PARTIAL, VIEWS, Dim, Factor, View
 
 PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
 SUMS = ("add", "add_any")
-#: Primitives that are linear in their first operand.
+#: Primitives that are linear in their first operand, unless they cast it to integers or pad it with
+#: other numbers than 0.
 LINEAR = (*VIEWS, "device_put", "gather", "neg", "optimization_barrier", "pad", "reduce_sum")
 
 #: Operations of the inputs and a parameter that is no kernel: a bias, a scale, a table.
@@ -23,8 +24,9 @@ _ELEMENTWISE = (
     "add add_any and atan2 clamp concatenate div dynamic_update_slice eq gather ge gt le lt max "
     "min mul ne nextafter or pow rem scatter scatter_add scatter-add select_n sub xor"
 )
-#: Indices of an einsum of three operands or more, in the name that its equations are traced under.
-_EINSUM = re.compile(r"[^,()/>-]*(?:,[^,()/>-]*){2,}(?:->[^,()/]*)?")
+#: Indices of an einsum of three operands or more, in the name that its equations are traced under;
+#: a named scope of the same form, such as `q,k,v`, is taken for one.
+_EINSUM = re.compile(r"[A-Za-z. ]*(?:,[A-Za-z. ]*){2,}(?:->[A-Za-z. ]*)?")
 
 
 @dataclass
@@ -92,8 +94,10 @@ def transfer(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
     is_followed = any(value.is_followed for value in values)
     rule = RULES.get(equation.primitive.name, _elementwise) if is_followed else _elementwise
     results = rule(facts, equation, values)
-    if facts.nodes is None or any(value.input for value in values):
+    if facts.nodes is None or len(results) > 1 or any(value.input for value in values):
         return results
+    if not jnp.issubdtype(equation.outvars[0].aval.dtype, np.floating):  # a cast rounds
+        return [result._replace(factors=frozenset(), number=None) for result in results]
     factors, number = _factors(equation, values), _number(equation, values)
     return [result._replace(factors=factors, number=number) for result in results]
 
@@ -126,6 +130,8 @@ def _number(equation: Any, values: list[Value]) -> float | None:
 def _factors(equation: Any, values: list[Value]) -> frozenset[Path]:
     """Returns the parameters of which the result of an operation on constants is a multiple."""
     name, (first, *others) = equation.primitive.name, values or [CONSTANT]
+    if name == "pad" and others[0].number != 0:
+        return frozenset()
     if name in ("div", *LINEAR):
         return first.factors - sources(others)
     if name in ("mul", *PRODUCTS):

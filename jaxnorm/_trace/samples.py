@@ -34,7 +34,7 @@ def sample_axes(
     if doubled is None and others:
         doubled = traced(every, others)
     elif others:
-        tied += [i for i in others if doubled and traced({**every, i: 3}) is None]
+        tied += [i for i in others if traced({**every, i: 3}) is None]
         doubled = traced(dict.fromkeys(tied, 2))
     return _grown_axes(program, doubled, rows) if doubled else {}
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("standard_promotion")
 
 INJECTED = {
     "squared_radius": (
-        optax.inject_hyperparams(sphere_projection, static_args=("layout", "centered")),
+        optax.inject_hyperparams(sphere_projection, static_args=("layout",)),
         {"squared_radius": 3.0},
         sphere_projection(squared_radius=3.0),
     ),
@@ -23,7 +23,7 @@ INJECTED = {
         noise_injection(optax.sgd(0.1), 0.3, seed=7),
     ),
     "relative": (
-        optax.inject_hyperparams(fixed_step, static_args=("layout", "per")),
+        optax.inject_hyperparams(fixed_step, static_args=("layout",)),
         {"relative": 0.3},
         fixed_step(0.3),
     ),
