@@ -1,8 +1,6 @@
 """Runs killed anywhere and resumed equal the uninterrupted run, bit for bit.
 
 Three kills; more with ``KILLS=20 python -m pytest -m slow tests/experiments/test_killed.py``.
-
-Three times; more: ``KILLS=20 python -m pytest -m slow tests/experiments/test_killed.py``.
 """
 
 import os

@@ -123,7 +123,7 @@ def test_train_exits_with_1_and_one_line_or_goes_on(npz, tmp_path, capsys):
     assert not list((tmp_path / "out").iterdir())
     assert main([*command, "--skip-nonfinite", "--resume"]) == 0
     captured = capsys.readouterr()
-    assert "Updates left out, as something was not finite: " in captured.out
+    assert "Updates left out because a number was not finite: " in captured.out
 
 
 def test_a_finite_loss_with_a_gradient_that_is_not_is_skipped():
