@@ -52,7 +52,7 @@ class Trained(NamedTuple):
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(n, marks=pytest.mark.slow if n == "sphere" else ()) for n in NETWORKS],
+    params=[pytest.param(n, marks=() if n == "replaced" else pytest.mark.slow) for n in NETWORKS],
 )
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     out = tmp_path_factory.mktemp(request.param)
