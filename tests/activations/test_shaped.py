@@ -70,6 +70,7 @@ def test_conditions_hold():
     assert c_slope(leaky[0]) == pytest.approx(1, abs=1e-8)
 
 
+@pytest.mark.slow
 def test_an_orthogonal_network_follows_the_maps(key):
     """64 pairs of rows of the cosine 1/2, through six layers of 128 units."""
     f, width = jn.shaped(jnp.tanh, 6), 128

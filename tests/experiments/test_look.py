@@ -31,6 +31,7 @@ def test_sigmoids_make_rows_alike(network):
     assert network.verdict().startswith("rows become alike from blocks/1/linear/kernel on")
 
 
+@pytest.mark.slow
 def test_picture_of_the_signal(network, tmp_path):
     signal = network.signal()
     size, cosine = values_of(signal, "size"), values_of(signal, "cosine")

@@ -19,6 +19,7 @@ from tests.experiments.toy import SETTINGS, start, toy_dataset
 CONFIG = SETTINGS.changed(model="mlp", activation="tanh")
 
 
+@pytest.mark.slow
 def test_a_step_of_tat_is_that_of_the_library():
     """The complete user code: shaped activation, orthogonal kernels, any optimizer."""
     method, x = METHODS["tat"], jnp.asarray(toy_dataset().X_train[:4])
