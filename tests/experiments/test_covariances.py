@@ -25,6 +25,7 @@ def test_the_sampled_error_is_proposition_1s_and_below_its_bound():
             assert found.coherence > 0.3
 
 
+@pytest.mark.slow
 def test_the_jacobians_gram_has_the_diagonal_of_theory_and_arcsines_beside():
     """Off the diagonal, E[1(u_i > 0) 1(u_j > 0)] = 1/4 + asin(r) / (2 pi) at correlation r."""
     weights = unit_rows(jax.random.key(1), 6, 12, 0.3)

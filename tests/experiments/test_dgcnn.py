@@ -61,6 +61,7 @@ def test_edges() -> None:
         np.testing.assert_array_equal(got[row, point, place], expected)
 
 
+@pytest.mark.slow
 def test_the_order_of_points_is_nothing_and_their_place_is_something() -> None:
     """Weights are computed from parameters, as for methods on weights."""
     apply, params, state = functionalize(network((30, 3), channels=4, norm=None))

@@ -49,6 +49,7 @@ def test_each_client_has_few_classes_and_no_row_is_anothers():
     assert not np.array_equal(rows, shares(labels, 10, jnp.uint32(4)))
 
 
+@pytest.mark.slow
 def test_a_batch_is_the_rows_of_all_clients():
     trainer, (state, _) = after_a_round("none", CLIENTS, 7)
     batch = trainer.epoch.batch(state, *map(jnp.asarray, toy_dataset()[:2]), 0)

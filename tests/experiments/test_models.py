@@ -61,6 +61,7 @@ def test_patches_are_squares_of_pixels_in_the_order_of_reading():
     np.testing.assert_array_equal(found, np.stack([each.reshape(2, -1) for each in squares], 1))
 
 
+@pytest.mark.slow
 def test_without_positions_a_transformer_does_not_see_where_a_patch_is():
     network = build(Config(model="patches", depth=1, width=8), (8, 8, 3), 10, nnx.Rngs(0))
     x = jax.random.normal(jax.random.key(0), (2, 8, 8, 3))

@@ -60,6 +60,7 @@ def test_the_noise_is_that_of_the_gaussian_mechanism_where_all_rows_are_in_every
     assert exact <= noise_multiplier(epsilon, delta, 1.0, steps) <= 1.15 * exact
 
 
+@pytest.mark.slow
 def test_the_noise_has_its_deviation_over_the_rows():
     def of_zeros(seed):
         optimizer = private_optimizer(optax.identity(), 2.0, 0.1, 50, 1000, seed)

@@ -72,6 +72,7 @@ def logits_of(params: Any, tokens: np.ndarray) -> np.ndarray:
     return params["scale_z"]["kept"] * kept * (h @ params["head"]["kernel"])
 
 
+@pytest.mark.slow
 def test_ngpt_is_the_network_of_the_paper() -> None:
     sizes = NetworkSizes((LENGTH,), TOKENS, DEPTH, WIDTH, 1)
     structure, params = nnx.split(NormalizedTransformer(sizes, nnx.Rngs(0)))
