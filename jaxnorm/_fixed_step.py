@@ -19,7 +19,7 @@ from jaxnorm._layout import (
     with_placeholders,
 )
 from jaxnorm._node import Axes
-from jaxnorm._numerics import nonzero, promote, root
+from jaxnorm._numerics import norm_of_squares, promote, root
 from jaxnorm._sphere import SMALLEST, Kernel, check_settings, squared_norm
 
 Number = float | np.floating[Any] | Float[Array, ""]
@@ -121,8 +121,7 @@ def _rescaled(update: Kernel, kernel: Kernel, axes: Axes, relative: Number) -> K
     squares = squared_norm(wide, axes)
     # Written so that NaN is not zero: it must stay visible in the result.
     zero = squares <= SMALLEST
-    norm = jnp.sqrt(nonzero(squares, zero))
-    norm = jnp.where(norm < jnp.inf, norm, jnp.nan)
+    norm = norm_of_squares(squares, zero)
     length = jnp.asarray(relative, wide.dtype) * root(squared_norm(weights, axes))
     return (wide * jnp.where(zero, 0.0, length / norm)).astype(update.dtype)
 

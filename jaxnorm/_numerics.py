@@ -66,6 +66,12 @@ def root(x: Numbers) -> Values:
     return jnp.where(x == 0, 0, jnp.sqrt(nonzero(x)))
 
 
+def norm_of_squares(squares: Values, zero: Bool[Array, "..."]) -> Values:
+    """Root of sums of squares: 1 at the places ``zero``, NaN where the squares overflowed."""
+    norm = jnp.sqrt(nonzero(squares, zero))
+    return jnp.where(norm < jnp.inf, norm, jnp.nan)
+
+
 def product(left: Values, right: Values) -> Values:
     """Matrix product in the full precision of its type, not in the default of TPUs and GPUs."""
     return jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)

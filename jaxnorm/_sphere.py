@@ -26,7 +26,7 @@ from jaxnorm._layout import (
 )
 from jaxnorm._mesh import varying_axes
 from jaxnorm._node import Axes
-from jaxnorm._numerics import ROUNDING_ERRORS, check_real, nonzero, promote, rounding_floor
+from jaxnorm._numerics import ROUNDING_ERRORS, check_real, norm_of_squares, promote, rounding_floor
 
 Kernel = Float[Array, "..."]
 Units = Float[Array, "..."]
@@ -189,9 +189,7 @@ def to_sphere_in_one_pass(
     rounding = ROUNDING_ERRORS * float(jnp.finfo(wide.dtype).eps) * squared_mean
     # Written so that NaN counts as a point: NaN must stay visible in the result.
     exists = ~(squares <= SMALLEST + rounding + floor)
-    # The square is replaced before its root is taken, or the other branch makes the gradient NaN.
-    norm = jnp.sqrt(nonzero(squares, ~exists))
-    norm = jnp.where(norm < jnp.inf, norm, jnp.nan)
+    norm = norm_of_squares(squares, ~exists)
     factor = jnp.sqrt(broadcast_radius(squared_radius, wide, axes)) / norm
     return wide - mean, jnp.where(exists, factor, 0.0), exists
 

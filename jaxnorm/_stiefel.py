@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 from jaxnorm._axes import fan_in_size, has_leading_units, negative_axes
 from jaxnorm._layout import Layout, Setting, broadcast, flax_layout, list_kernels
 from jaxnorm._node import Axes
-from jaxnorm._numerics import nonzero, product, promote
+from jaxnorm._numerics import nonzero, norm_of_squares, product, promote
 from jaxnorm._sphere import SMALLEST, Kernel, check_settings, check_squared_radius
 from jaxnorm._sphere_projection import edit_updates
 
@@ -188,8 +188,7 @@ def _nearest(
     matrices, restore = as_matrices(wide, axes, stacked)
     squares = jnp.square(matrices).sum((-2, -1), keepdims=True)
     is_zero = squares <= SMALLEST
-    length = jnp.sqrt(nonzero(squares, is_zero))
-    length = jnp.where(length < jnp.inf, length, jnp.nan)
+    length = norm_of_squares(squares, is_zero)
     projected = _polar_factor(matrices / length) * singular_value(matrices, squared_radius)
     fallback = jnp.zeros_like(matrices) if old is None else as_matrices(old, axes, stacked)[0]
     return restore(jnp.where(is_zero, fallback, projected))
