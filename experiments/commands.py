@@ -167,10 +167,10 @@ class Paper(Workers):
 
     def run(self, command: str) -> None:
         """Runs or lists items, or checks their protocols."""
+        from experiments.analysis.table import show_table
         from experiments.papers.check import show_check
         from experiments.papers.registry import find_items
         from experiments.papers.run import items_table, run_item
-        from experiments.reports.show import show_table
 
         if self.check:
             show_check(find_items(self.item or ALL))
@@ -206,9 +206,9 @@ class Report:
 
     def run(self, command: str) -> None:
         """Writes the page that the flags name."""
+        from experiments.analysis.differences import write_pairs
         from experiments.papers.collected import collect
         from experiments.papers.registry import find_items
-        from experiments.reports.pairs import write_pairs
         from experiments.verdicts.page import write_page
 
         if self.pairs:
@@ -235,7 +235,7 @@ class Runs:
 
     def run(self, command: str) -> None:
         """Prints the runs."""
-        from experiments.runs.show import show_runs
+        from experiments.analysis.finished import show_runs
 
         show_runs(self.out, self.csv)
 
@@ -246,8 +246,8 @@ class Methods:
 
     def run(self, command: str) -> None:
         """Prints the methods."""
+        from experiments.analysis.table import show_table
         from experiments.methods.table import METHODS
-        from experiments.reports.show import show_table
 
         default = DEFAULT_METHODS.split(",")
         rows = [(m.name, m.summary, "yes" * (m.name in default)) for m in METHODS.values()]

@@ -4,16 +4,15 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from experiments.analysis.comparison import comparison_table, conclusion
+from experiments.analysis.csv import write_curves, write_results
+from experiments.analysis.curves import draw_curves
+from experiments.analysis.table import markdown, provenance, show_table
+from experiments.analysis.tpu import NOTE as COSTS
+from experiments.analysis.tpu import tpu_costs
 from experiments.comparison import Comparison, Task, run_all, signal_lines
 from experiments.methods.method import Method
-from experiments.reports.conclusion import conclusion
-from experiments.reports.csv import write_curves, write_results
-from experiments.reports.curves import draw_curves
-from experiments.reports.files import prepare_folder, write_whole
-from experiments.reports.show import show_table
-from experiments.reports.table import comparison_table, markdown, provenance
-from experiments.reports.tpu import NOTE as COSTS
-from experiments.reports.tpu import tpu_costs
+from experiments.runs.files import prepare_folder, write_whole
 from experiments.runs.store import FILE, Store
 from experiments.settings import HERE, Settings, Workers
 from experiments.training.fit import Run

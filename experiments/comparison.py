@@ -16,10 +16,10 @@ from experiments.methods.table import METHODS
 from experiments.models.from_file import source_of
 from experiments.names import is_from_file
 from experiments.progress import Advance, is_quiet, progress
-from experiments.reports.tensorboard import EventFiles
 from experiments.runs.execute import execute
 from experiments.runs.spec import Changes, Spec, name_of
 from experiments.runs.store import Store
+from experiments.runs.tensorboard import EventFiles
 from experiments.settings import HERE, Settings, Workers
 from experiments.training.devices import make_placement
 from experiments.training.fit import DIVERGED, Run, fit, start

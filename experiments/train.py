@@ -9,6 +9,9 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from experiments.analysis.comparison import comparison_table
+from experiments.analysis.csv import write_curves, write_results
+from experiments.analysis.table import show_table
 from experiments.checkpoints.keeper import keeping
 from experiments.checkpoints.settings import CheckpointSettings
 from experiments.comparison import Comparison, signal_lines, summary
@@ -18,10 +21,7 @@ from experiments.errors import Diverged, UserError
 from experiments.methods.method import Method
 from experiments.methods.optimizer import decayed
 from experiments.progress import progress
-from experiments.reports.csv import write_curves, write_results
-from experiments.reports.files import prepare_folder
-from experiments.reports.show import show_table
-from experiments.reports.table import comparison_table
+from experiments.runs.files import prepare_folder
 from experiments.runs.store import FILE, Store
 from experiments.settings import Settings
 from experiments.training.history import Checkpointer, NoCheckpoints

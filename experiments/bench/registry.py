@@ -8,7 +8,7 @@ from experiments.bench.papers import bench_papers
 from experiments.bench.step import bench_step
 from experiments.bench.table import Measurements, Missing, write_and_show
 from experiments.names import ALL
-from experiments.reports.files import prepare_folder
+from experiments.runs.files import prepare_folder
 
 #: ``flags -> rows``; the flags are those of the command ``bench``.
 BENCHMARKS: Mapping[str, Callable[[Any], Measurements]] = {

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.analysis.csv import write_csv
+from experiments.analysis.table import Table, show_table
 from experiments.errors import UserError
-from experiments.reports.csv import write_csv
-from experiments.reports.show import show_table
-from experiments.reports.table import Table
 
 #: The endings of the names of a measure's quartiles.
 LOW, HIGH = "_low", "_high"

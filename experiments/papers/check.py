@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 
+from experiments.analysis.table import Table, show_table
 from experiments.config import Config
 from experiments.methods.method import Method
 from experiments.methods.optimizer import MOMENTUM
@@ -14,8 +15,6 @@ from experiments.papers.full import dry_table, full_cells
 from experiments.papers.item import Item
 from experiments.papers.run import named
 from experiments.papers.stated import Stated, stated
-from experiments.reports.show import show_table
-from experiments.reports.table import Table
 
 #: Fields of a protocol about its computation, or that other fields contain.
 HIDDEN = {

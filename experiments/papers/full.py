@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from experiments.analysis.table import Table
 from experiments.config import Config
 from experiments.methods.method import Method
 from experiments.methods.optimizer import schedule_of
 from experiments.papers.grid import Cell, Protocol
 from experiments.papers.item import Item
 from experiments.papers.training import chosen, config_of, method_of
-from experiments.reports.table import Table
 from experiments.training.epoch import steps_per_epoch
 from experiments.training.trainer import network_of
 from jaxnorm import parameter_count

@@ -5,6 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from matplotlib.figure import Figure
 
+from experiments.analysis.curves import draw_measure
+from experiments.analysis.measures import MEASURES, is_fraction, words
+from experiments.analysis.picture import new_figure
 from experiments.methods.scale_noise import ScaleNoise, StepNoise
 from experiments.names import POLICIES
 from experiments.papers.data import described, policies_note, published_policies
@@ -12,9 +15,6 @@ from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.item import Context, Finding, Report
 from experiments.papers.training import Trained, chosen, method_of, train_grid
 from experiments.papers.verdict import NOTE, findings_of, measured
-from experiments.reports.curves import draw_measure
-from experiments.reports.picture import new_figure
-from experiments.runs.measures import MEASURES, is_fraction, words
 from experiments.training.fit import Run
 
 #: The columns of results.csv; accuracies are fractions.

@@ -61,7 +61,7 @@ class Report(NamedTuple):
         findings: the comparisons, in the order of importance.
         columns: the header of results.csv.
         rows: the rows of results.csv.
-        figures: the pictures by name (without .png), made by `experiments.reports.new_figure`.
+        figures: the pictures by name (without .png), made by `new_figure`.
         notes: sentences for the report about the findings.
     """
 

@@ -5,15 +5,14 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.analysis.csv import write_csv
+from experiments.analysis.picture import picture
+from experiments.analysis.table import Table, markdown, provenance, show_table
 from experiments.checkpoints.lock import alone_in
 from experiments.errors import UserError
 from experiments.papers.item import SIZES, Context, Finding, Item, PresetName, Report
 from experiments.progress import Advance, progress
-from experiments.reports.csv import write_csv
-from experiments.reports.files import prepare_folder, write_whole
-from experiments.reports.picture import picture
-from experiments.reports.show import show_table
-from experiments.reports.table import Table, markdown, provenance
+from experiments.runs.files import prepare_folder, write_whole
 from experiments.settings import HERE, Workers
 
 #: The label of a preset without differences from the protocol.

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
+from experiments.analysis.picture import COLOURS, new_figure
 from experiments.bench.step import StepCost, measure_steps, random_batch
 from experiments.config import Config
 from experiments.methods.table import find_methods
 from experiments.papers.item import Context, Finding, Report
-from experiments.reports.picture import COLOURS, new_figure
 
 COLUMNS = (*StepCost._fields, "reported")
 

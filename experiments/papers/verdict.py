@@ -6,12 +6,11 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
+from experiments.analysis.measures import Values, factor, gains, heading, unit, words
+from experiments.analysis.statistics import above, interval, mean_and_deviation, mean_and_interval
 from experiments.papers.grid import Grid, Measure, Ordering
 from experiments.papers.item import NOT_TRAINED, UNDECIDED, Finding
 from experiments.papers.training import Trained
-from experiments.reports.table import mean_and_deviation, mean_and_interval
-from experiments.runs.analyse import above, interval
-from experiments.runs.measures import Values, factor, gains, heading, unit, words
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
 

@@ -8,10 +8,9 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from experiments.reports.csv import write_csv
-from experiments.reports.files import write_whole
-from experiments.reports.method_style import method_style
-from experiments.reports.picture import draw_band, new_figure, picture
+from experiments.analysis.csv import write_csv
+from experiments.analysis.picture import draw_band, method_style, new_figure, picture
+from experiments.runs.files import write_whole
 from experiments.runs.spec import shown
 from experiments.training.fit import Run
 from experiments.tuning.grid import Grid

@@ -20,12 +20,13 @@ import tyro
 from flax import nnx
 from jaxtyping import Array, Float
 
+from experiments.analysis.statistics import mean_and_deviation
+from experiments.analysis.table import Table, markdown, provenance
 from experiments.config import Config
 from experiments.data.bundled import load_characters
 from experiments.methods.method import Method
 from experiments.methods.optimizer import schedule_of, scheduled_optimizer
 from experiments.methods.table import find_methods
-from experiments.reports.table import Table, markdown, mean_and_deviation, provenance
 from experiments.training.epoch import batch_order, make_indexed_step
 from experiments.training.step import make_step
 from experiments.training.trainer import make_context, make_init, network_of

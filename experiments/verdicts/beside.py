@@ -4,9 +4,9 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.analysis.measures import factor, is_fraction
+from experiments.analysis.statistics import mean_and_deviation
 from experiments.reading import reading
-from experiments.reports.table import mean_and_deviation
-from experiments.runs.measures import factor, is_fraction
 from experiments.training.fit import DIVERGED
 from experiments.verdicts.claim import read
 from experiments.verdicts.sides import WANTED, Row, outcome_of, rows_of

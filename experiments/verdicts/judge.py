@@ -6,10 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments.analysis.measures import factor, gains, unit
+from experiments.analysis.statistics import (
+    LOOKS,
+    above,
+    deciding_look,
+    mean_and_deviation,
+    mean_and_interval,
+)
 from experiments.errors import UserError
-from experiments.reports.table import mean_and_deviation, mean_and_interval
-from experiments.runs.analyse import LOOKS, above, deciding_look
-from experiments.runs.measures import factor, gains, unit
 from experiments.verdicts.claim import Claim
 from experiments.verdicts.sides import SideResults
 

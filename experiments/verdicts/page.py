@@ -6,12 +6,12 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.analysis.measures import heading
+from experiments.analysis.statistics import LOOK_CONFIDENCE, LOOKS
 from experiments.bench.papers import SPEED, STEPS
 from experiments.errors import UserError
 from experiments.reading import reading
-from experiments.reports.files import write_whole
-from experiments.runs.analyse import LOOK_CONFIDENCE, LOOKS
-from experiments.runs.measures import heading
+from experiments.runs.files import write_whole
 from experiments.verdicts.beside import level_of, tables
 from experiments.verdicts.claim import HERE, Claim, Paper, Side, papers, read, side_of
 from experiments.verdicts.costs import COSTS, decided_by

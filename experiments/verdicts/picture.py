@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from experiments.reports.picture import new_figure, picture
-from experiments.runs.measures import unit
+from experiments.analysis.measures import unit
+from experiments.analysis.picture import new_figure, picture
 from experiments.verdicts.claim import Claim, papers
 from experiments.verdicts.judge import NOT_REPRODUCED, OPEN, REPRODUCED, Verdict
 

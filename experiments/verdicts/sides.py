@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from experiments.analysis.statistics import wins
 from experiments.errors import UserError
-from experiments.papers.vcl.uci import wins
 from experiments.reading import reading
 from experiments.training.fit import outcome_beside
 from experiments.verdicts.claim import Claim, Side

@@ -9,7 +9,7 @@ import pytest
 
 from experiments.checkpoints.checkpoints import Checkpoints
 from experiments.errors import UserError
-from experiments.reports.files import write_whole
+from experiments.runs.files import write_whole
 
 
 @contextlib.contextmanager

@@ -1,17 +1,14 @@
-"""The line about a network that is off before its first step, and the picture of its signal."""
+"""The line about a network that is off before its first step."""
 
 from types import SimpleNamespace
 from typing import NoReturn
 
-import matplotlib.image
-import numpy as np
 import pytest
 
 from experiments import comparison
 from experiments.compare import compare
 from experiments.comparison import Comparison
 from experiments.methods.table import METHODS
-from experiments.reports.signals import draw_signals, values_of
 from experiments.settings import Settings
 from experiments.train import train
 from experiments.training.look import initial_network
@@ -29,18 +26,6 @@ def network():
 @pytest.mark.slow
 def test_sigmoids_make_rows_alike(network):
     assert network.verdict().startswith("rows become alike from blocks/1/linear/kernel on")
-
-
-@pytest.mark.slow
-def test_picture_of_the_signal(network, tmp_path):
-    signal = network.signal()
-    size, cosine = values_of(signal, "size"), values_of(signal, "cosine")
-    assert len(size) == len(cosine) == 7
-    assert cosine[0] < 0.8 < 0.99 < cosine[-2]
-    first = [signal[f"blocks/0/linear/kernel/{name}"] for name in ("variance", "squared_mean")]
-    np.testing.assert_allclose(size[0] ** 2, sum(first), rtol=1e-6)
-    draw_signals(tmp_path / "signals.png", {"none": signal}, "digits")
-    assert np.ptp(matplotlib.image.imread(tmp_path / "signals.png")) > 0.5
 
 
 class Begins(Exception):

@@ -8,12 +8,13 @@ from functools import partial
 import pytest
 from rich.console import Console
 
+from experiments.analysis import table as screen
+from experiments.analysis.comparison import comparison_table
+from experiments.analysis.curves import draw_curves
+from experiments.analysis.table import provenance
 from experiments.cli import main
 from experiments.commands import Methods
-from experiments.reports import show
-from experiments.reports.curves import draw_curves
-from experiments.reports.files import write_whole
-from experiments.reports.table import comparison_table, provenance
+from experiments.runs.files import write_whole
 from tests.experiments.test_reports import RUNS
 
 
@@ -21,9 +22,9 @@ from tests.experiments.test_reports import RUNS
 def test_no_figure_is_cut_on_a_narrow_terminal(width, monkeypatch, capsys):
     text = io.StringIO()
     terminal = partial(Console, file=text, force_terminal=True, width=width, color_system=None)
-    monkeypatch.setattr(show, "Console", terminal)
+    monkeypatch.setattr(screen, "Console", terminal)
     table = comparison_table(RUNS)
-    show.show_table(table)
+    screen.show_table(table)
     shown = text.getvalue() + capsys.readouterr().out
     assert "…" not in shown
     assert all(word in shown for row in table[1] for cell in row for word in cell.split())
@@ -33,8 +34,8 @@ def test_no_figure_is_cut_on_a_narrow_terminal(width, monkeypatch, capsys):
 def test_brackets_in_a_table_are_no_markup(monkeypatch):
     text = io.StringIO()
     terminal = partial(Console, file=text, force_terminal=True, color_system=None)
-    monkeypatch.setattr(show, "Console", terminal)
-    show.show_table((("[b]name[/b]", "[i]"), [("[red]", "1 [0, 2]")]))
+    monkeypatch.setattr(screen, "Console", terminal)
+    screen.show_table((("[b]name[/b]", "[i]"), [("[red]", "1 [0, 2]")]))
     assert all(word in text.getvalue() for word in ("[b]name[/b]", "[i]", "[red]", "1 [0, 2]"))
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from experiments.analysis.differences import write_pairs
 from experiments.errors import UserError
-from experiments.reports.pairs import write_pairs
 
 HEADER = "method,seed,test_accuracy,outcome"
 #: Accuracies of seeds 0, 1, 2, by set and method.

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import pytest
 
+from experiments.analysis.picture import new_figure
 from experiments.errors import UserError
 from experiments.papers.catalogue import read
 from experiments.papers.collected import collect
 from experiments.papers.item import SIZES, Finding, Item, Preset, Report
 from experiments.papers.registry import ITEMS
 from experiments.papers.run import named, run_item
-from experiments.reports.picture import new_figure
 
 
 class Settings(NamedTuple):

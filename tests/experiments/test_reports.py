@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.reports.conclusion import conclusion
-from experiments.reports.csv import write_curves, write_results
-from experiments.reports.curves import draw_curves, draw_trade, spread_out
-from experiments.reports.picture import new_figure
-from experiments.reports.table import comparison_table, markdown, mean_and_deviation
-from experiments.reports.tpu import Cost, tpu_costs
+from experiments.analysis.comparison import comparison_table, conclusion
+from experiments.analysis.csv import write_curves, write_results
+from experiments.analysis.curves import draw_curves, draw_trade, spread_out
+from experiments.analysis.picture import new_figure
+from experiments.analysis.statistics import mean_and_deviation
+from experiments.analysis.table import markdown
+from experiments.analysis.tpu import Cost, tpu_costs
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
 

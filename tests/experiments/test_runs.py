@@ -13,12 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments.analysis.finished import frame, summary
+from experiments.analysis.statistics import above, deciding_look, interval
 from experiments.config import Config
 from experiments.errors import UserError
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.item import Context
 from experiments.papers.training import train_grid
-from experiments.runs.analyse import above, deciding_look, frame, interval, summary
 from experiments.runs.execute import execute, take_share
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store

@@ -9,7 +9,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from experiments.cli import main
 from experiments.errors import UserError
-from experiments.reports.tensorboard import EventFiles
+from experiments.runs.tensorboard import EventFiles
 from experiments.training.history import Epoch
 from tests.experiments.toy import rows_of, save_toy
 

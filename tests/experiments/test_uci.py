@@ -7,11 +7,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+from experiments.analysis.statistics import wins
 from experiments.cli import main
 from experiments.papers.item import Context
 from experiments.papers.registry import ITEMS
 from experiments.papers.vcl import fig1, uci_train
-from experiments.papers.vcl.uci import findings_of, profile, wins
+from experiments.papers.vcl.uci import findings_of, profile
 from experiments.papers.vcl.uci_train import Settings, Sweeps, select, train_all
 from experiments.runs.store import FILE
 

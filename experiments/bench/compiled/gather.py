@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.analysis.table import markdown, show_table
 from experiments.bench.compiled.compilations import compiled
 from experiments.bench.compiled.rows import Row, merged, read_rows, write_rows
 from experiments.bench.compiled.spec import Spec
@@ -10,9 +11,7 @@ from experiments.bench.compiled.targets import check_compiler, find_target
 from experiments.bench.compiled.views import picture_of, table_of, title
 from experiments.errors import UserError
 from experiments.progress import progress
-from experiments.reports.files import prepare_folder, write_whole
-from experiments.reports.show import show_table
-from experiments.reports.table import markdown
+from experiments.runs.files import prepare_folder, write_whole
 
 FILE = "compiled.csv"
 

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from experiments.analysis.csv import write_csv
 from experiments.bench.compiled.spec import Spec
 from experiments.bench.compiled.targets import find_target
 from experiments.bench.compiled.worker import Measurement
-from experiments.reports.csv import write_csv
 
 
 @dataclass(frozen=True)

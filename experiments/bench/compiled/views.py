@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from experiments.analysis.comparison import spelled
+from experiments.analysis.picture import bar_style, new_figure, picture
+from experiments.analysis.table import Table
 from experiments.bench.compiled.rows import Row, ratios
 from experiments.bench.compiled.spec import Spec
 from experiments.models.registry import takes_tokens
-from experiments.reports.conclusion import spelled
-from experiments.reports.method_style import bar_style
-from experiments.reports.picture import new_figure, picture
-from experiments.reports.table import Table
 
 _HEADER = ("HBM traffic", "ratio", "operations", "kernels", "collectives", "est. ms")
 

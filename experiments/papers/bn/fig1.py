@@ -3,10 +3,10 @@
 import numpy as np
 from matplotlib.axes import Axes
 
+from experiments.analysis.picture import COLOURS, new_figure
 from experiments.papers.bn.loads import NOISE, Curve, Settings, draw_points, train_all
 from experiments.papers.item import Context, Finding, Report
 from experiments.papers.measured import Number, near
-from experiments.reports.picture import COLOURS, new_figure
 from jaxnorm.theory.batch_norm import generalization_error
 
 #: The load of the findings, where the curves are far apart; then a load at which SGD with a ReLU is

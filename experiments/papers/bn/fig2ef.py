@@ -6,11 +6,11 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
+from experiments.analysis.picture import colour_of, draw_band, new_figure
+from experiments.analysis.statistics import mean_and_interval
 from experiments.papers.item import Finding
 from experiments.papers.training import Trained
 from experiments.papers.verdict import by_interval, measured
-from experiments.reports.picture import colour_of, draw_band, new_figure
-from experiments.reports.table import mean_and_interval
 
 #: The measures of the figures, and their names.
 MEASURES = {"gamma_squared": "gamma^2", "test_loss": "validation loss"}

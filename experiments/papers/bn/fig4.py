@@ -10,6 +10,7 @@ from flax import nnx
 from jaxtyping import Float, PyTree
 from matplotlib.figure import Figure
 
+from experiments.analysis.picture import draw_lines, new_figure
 from experiments.data.dataset import Dataset
 from experiments.methods.paths import by_path
 from experiments.methods.table import METHODS
@@ -18,7 +19,6 @@ from experiments.papers.epochs import epochs
 from experiments.papers.grid import Protocol
 from experiments.papers.item import Context, Report
 from experiments.papers.measured import at_least, at_most, measured_report
-from experiments.reports.picture import draw_lines, new_figure
 from experiments.training.state import TrainState
 from experiments.training.trainer import Trainer, make_trainer
 from jaxnorm.nnx import fold_batch_norm, functionalize

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 
+from experiments.analysis.picture import colour_of
 from experiments.papers.item import Context
-from experiments.reports.picture import colour_of
 from experiments.simulations.finite import simulate_training
 from experiments.simulations.student import Unit
 

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
+from experiments.analysis.picture import COLOURS, new_figure
 from experiments.papers.item import Context, Report
 from experiments.papers.measured import measured_report, near
-from experiments.reports.picture import COLOURS, new_figure
 from experiments.simulations.online import simulate_online
 from experiments.simulations.student import Unit
 from jaxnorm.theory.batch_norm import (

@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Array
 from matplotlib.figure import Figure
 
+from experiments.analysis.picture import draw_lines, new_figure
 from experiments.papers.item import Context, Report
 from experiments.papers.measured import measured_report, near
-from experiments.reports.picture import draw_lines, new_figure
 from experiments.simulations.rectified_chain import KEEPING, Moments, gain, rectified_chain
 
 #: (c, centred) by name, and the theory's gains of a layer, forwards and backwards: c / 2 or

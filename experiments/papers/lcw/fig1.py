@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Array
 from matplotlib.figure import Figure
 
+from experiments.analysis.picture import new_figure
 from experiments.papers.item import Context, Report
 from experiments.papers.measured import at_most, measured_report, near
-from experiments.reports.picture import new_figure
 from jaxnorm import center
 from jaxnorm.theory.lcw import activation_shift, forward_moments
 

@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Array, Float
 from matplotlib.figure import Figure
 
+from experiments.analysis.picture import new_figure
 from experiments.papers.item import Context, Report
 from experiments.papers.lcw.network import dataset, draw_boxes
 from experiments.papers.measured import Measured, at_most, measured_report, near
-from experiments.reports.picture import new_figure
 from experiments.simulations.sigmoid_chain import Chain, Switch, pooled_ratio, sigmoid_chain
 from jaxnorm.theory.lcw import gradient_gain
 

@@ -9,13 +9,13 @@ from jaxtyping import Array, Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.analysis.picture import COLOURS, new_figure
 from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.methods.table import METHODS
 from experiments.papers.data import find
 from experiments.papers.hidden import preactivations
-from experiments.reports.picture import COLOURS, new_figure
 from experiments.training.state import TrainState
 from experiments.training.trainer import Trainer, make_trainer
 

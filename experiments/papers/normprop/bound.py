@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Array
 from matplotlib.figure import Figure
 
+from experiments.analysis.picture import COLOURS, new_figure
 from experiments.papers.item import Context, Report
 from experiments.papers.measured import Measured, at_most, measured_report, near
-from experiments.reports.picture import COLOURS, new_figure
 from experiments.simulations.covariance import Canonical, canonical_errors, unit_rows
 from jaxnorm.theory.normprop import canonical_error, canonical_error_bound
 

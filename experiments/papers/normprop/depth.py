@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
+from experiments.analysis.picture import COLOURS, draw_lines, new_figure
 from experiments.papers.item import Context, Report
 from experiments.papers.measured import Measured, measured_report, near
-from experiments.reports.picture import COLOURS, draw_lines, new_figure
 from experiments.simulations.propagated_chain import Propagated, propagated_chain
 
 ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {

@@ -9,6 +9,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 from matplotlib.figure import Figure
 
+from experiments.analysis.picture import COLOURS, new_figure
 from experiments.data.dataset import Dataset
 from experiments.methods.table import METHODS
 from experiments.papers.data import described, load_data
@@ -16,7 +17,6 @@ from experiments.papers.epochs import epochs
 from experiments.papers.grid import Protocol
 from experiments.papers.item import Context, Report
 from experiments.papers.measured import Measured, measured_report
-from experiments.reports.picture import COLOURS, new_figure
 from experiments.training.state import TrainState
 from experiments.training.trainer import make_trainer
 from jaxnorm import effective

@@ -11,6 +11,8 @@ import polars as pl
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
+from experiments.analysis.picture import COLOURS, new_figure
+from experiments.analysis.statistics import mean_and_deviation
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.errors import UserError
@@ -23,8 +25,6 @@ from experiments.papers.vcl.modes import multimodal
 from experiments.papers.vcl.uci_data import split
 from experiments.papers.vcl.uci_train import Uci
 from experiments.papers.verdict import by_interval
-from experiments.reports.picture import COLOURS, new_figure
-from experiments.reports.table import mean_and_deviation
 from experiments.training.fit import fit
 from experiments.training.trainer import make_trainer
 from jaxnorm import kurtosis

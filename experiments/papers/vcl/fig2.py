@@ -10,9 +10,9 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.analysis.picture import COLOURS, draw_band, new_figure
 from experiments.papers.item import Context, Report
 from experiments.papers.measured import Measured, at_least, at_most, measured_report
-from experiments.reports.picture import COLOURS, draw_band, new_figure
 from experiments.simulations.mixture import Mixture, mixture_samples, train_unit
 from jaxnorm.theory.vcl import separation_threshold
 

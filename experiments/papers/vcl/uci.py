@@ -5,14 +5,15 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from matplotlib.figure import Figure
 
+from experiments.analysis.picture import COLOURS, STYLES, new_figure
+from experiments.analysis.statistics import mean_and_deviation, mean_and_interval, wins
+from experiments.analysis.table import Table, markdown
 from experiments.papers.catalogue import read
 from experiments.papers.item import Context, Finding, Report
 from experiments.papers.vcl.uci_train import Settings, train_all
-from experiments.reports.picture import COLOURS, STYLES, new_figure
-from experiments.reports.table import Table, markdown, mean_and_deviation, mean_and_interval
 
 #: The digits of the paper's errors, to which two methods may be tied.
 DIGITS = 3
@@ -125,17 +126,6 @@ def mean_errors(chosen: pl.DataFrame, settings: Settings) -> Float[np.ndarray, "
     """Averages the test errors over seeds."""
     means = chosen.group_by(PLACE, maintain_order=True).agg(pl.col("test_error").mean())
     return means["test_error"].to_numpy().reshape(-1, len(options(settings)))
-
-
-def wins(errors: Float[np.ndarray, "sets options"]) -> Int[np.ndarray, " options"]:
-    """Counts the data sets on which each option has the lowest error, ties included.
-
-    If all options are tied, none wins. Errors are compared to three digits, as printed.
-    """
-    # Rounded twice, because some means end in half a digit up to the last bits of a sum.
-    errors = np.round(np.round(errors, 9), DIGITS)
-    is_best = errors == errors.min(1, keepdims=True)
-    return (is_best & ~is_best.all(1, keepdims=True)).sum(0)
 
 
 def profile(

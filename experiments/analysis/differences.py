@@ -7,12 +7,11 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 
+from experiments.analysis.picture import method_style, new_figure, picture
+from experiments.analysis.statistics import interval, mean_and_interval
+from experiments.analysis.table import markdown
 from experiments.errors import UserError
-from experiments.reports.files import write_whole
-from experiments.reports.method_style import method_style
-from experiments.reports.picture import new_figure, picture
-from experiments.reports.table import markdown, mean_and_interval
-from experiments.runs.analyse import interval
+from experiments.runs.files import write_whole
 
 Pair = tuple[str, str]
 

@@ -9,12 +9,11 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from scipy.optimize import isotonic_regression
 
-from experiments.reports.files import write_whole
-from experiments.reports.method_style import method_style
-from experiments.reports.picture import draw_band, new_figure, picture
-from experiments.reports.table import NO_COSTS, by_method, failures
-from experiments.reports.tpu import Cost
-from experiments.runs.measures import factor
+from experiments.analysis.comparison import NO_COSTS, by_method, failures
+from experiments.analysis.measures import factor
+from experiments.analysis.picture import draw_band, method_style, new_figure, picture
+from experiments.analysis.tpu import Cost
+from experiments.runs.files import write_whole
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
 

@@ -1,30 +1,34 @@
-"""The table of a comparison: mean and spread over seeds, and the provenance of the numbers."""
+"""The table of a comparison, and its conclusion: methods against each other over paired seeds."""
 
-import datetime
-import importlib.metadata
-import os
-import platform
-import subprocess
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from functools import partial
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
-import jaxnorm
-from experiments.reports.tpu import Cost
-from experiments.runs.analyse import interval
+from experiments.analysis.statistics import (
+    CONFIDENCE,
+    interval,
+    mean_and_deviation,
+    mean_and_interval,
+)
+from experiments.analysis.table import Table
+from experiments.analysis.tpu import Cost
+from experiments.methods.glossary import GLOSSARY
 from experiments.runs.spec import own_settings, shown
 from experiments.training.fit import AT_CHANCE, DIVERGED, Run
 
-#: A header and rows of text.
-Table = tuple[Sequence[str], Sequence[Sequence[str]]]
-
-
 #: The largest relative deviation of step times that are shown; above, they measure other work.
 STEADY = 0.1
+
+#: The method that others are compared with.
+AGAINST = "bn"
+
+#: Methods within so many points of test accuracy are level.
+LEVEL = 1.0
+
+OUTCOMES = ("ahead", "level, within a point", "behind", "open", "did not train under every seed")
 
 NO_COSTS: Mapping[str, Cost] = {}
 
@@ -55,45 +59,6 @@ def comparison_table(runs: Sequence[Run], costs: Mapping[str, Cost] = NO_COSTS) 
     left_out |= {"step, ms"} if known or not all(map(_is_steady, groups.values())) else set()
     header = tuple(name for name in rows[0] if name not in left_out)
     return header, [tuple(row[name] for name in header) for row in rows]
-
-
-def markdown(table: Table) -> str:
-    """Formats the table in Markdown, with aligned columns to be read as plain text too."""
-    header, rows = table
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-
-    def line(cells: Sequence[str]) -> str:
-        padded = [cells[0].ljust(widths[0])]
-        padded += [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
-        return f"| {' | '.join(padded)} |"
-
-    rule = "|".join(["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])])
-    return "\n".join([line(header), f"|{rule}|", *map(line, rows)])
-
-
-def provenance(command: str) -> str:
-    """Returns the command, versions, commit, hardware and date, as a Markdown list."""
-    versions = {name: importlib.metadata.version(name) for name in ("jax", "flax", "optax")}
-    software = {"Python": platform.python_version(), "jaxnorm": jaxnorm.__version__, **versions}
-    device = jax.devices()[0]
-    hardware = f"{device.device_kind} ({device.platform}), {os.cpu_count()} CPU cores"
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return (
-        f"- command: `{command}`\n"
-        f"- versions: {', '.join(f'{name} {version}' for name, version in software.items())}\n"
-        f"- commit: {_commit() or 'not a checkout, or no git'}\n"
-        f"- hardware: {hardware}, {platform.system()} {platform.machine()}\n"
-        f"- date: {date}\n"
-    )
-
-
-def _commit() -> str:
-    """Returns git's description of the sources; empty without git."""
-    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    try:
-        return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
-    except OSError:  # Git is not installed.
-        return ""
 
 
 def _row(
@@ -140,23 +105,51 @@ def failures(runs: Sequence[Run]) -> str:
     return f" ({', '.join(counted)})" if counted else ""
 
 
-def mean_and_deviation(values: Sequence[float] | Sequence[np.floating[Any]], form: str) -> str:
-    """Formats ``mean ± sample standard deviation``; a single value without deviation."""
-    mean = format(np.mean(values), form)
-    if len(values) == 1:
-        return mean
-    # NumPy's deviation propagates a diverged run's NaN; the standard library's raises.
-    return f"{mean} ± {np.std(values, ddof=1):{form.lstrip('+')}}"
+def conclusion(runs: Sequence[Run]) -> list[str]:
+    """Compares each method with batch normalization, or with the first; no lines for one method.
+
+    A method is ahead or behind if the whole interval of its differences under the same seeds is on
+    one side. It is level if the interval lies within a point of zero, and open otherwise.
+    """
+    scores = {method: _scores(group) for method, group in by_method(runs).items()}
+    against = AGAINST if scores.get(AGAINST) else next(iter(scores))
+    if len(scores) < 2 or not scores[against]:
+        return []
+    if len(scores[against]) < 2:
+        return ["One seed cannot tell methods apart: take three or more (--seeds 3)."]
+    outcomes: dict[str, list[str]] = {outcome: [] for outcome in OUTCOMES}
+    for method in scores.keys() - {against}:
+        mine, theirs = scores[method], scores[against]
+        differences = np.array([mine[seed] - theirs[seed] for seed in theirs if seed in mine])
+        figures = mean_and_interval(differences, "+.1f")
+        outcomes[_outcome(differences)].append(f"{spelled(method)} {figures}".rstrip())
+    head = (
+        f"Against {spelled(against)}, in points of test accuracy, with {CONFIDENCE:.0%} intervals "
+        f"over {len(scores[against])} seeds:"
+    )
+    items = [f"- {outcome}: {'; '.join(sorted(who))}" for outcome, who in outcomes.items() if who]
+    wrap = partial(textwrap.wrap, width=100, subsequent_indent="  ", break_on_hyphens=False)
+    # Markdown needs an empty line before a list.
+    return [*wrap(head), "", *(line for item in items for line in wrap(item))]
 
 
-def mean_and_interval(
-    values: Float[np.ndarray, " n"],
-    form: str,
-    unit: str = "",
-    ends: tuple[float, float] | None = None,
-) -> str:
-    """Formats ``mean unit [low, high]``, the interval of the mean; empty without values."""
-    if not len(values):
-        return ""
-    low, high = ends or interval(values)
-    return f"{values.mean():{form}}{unit} [{low:{form}}, {high:{form}}]"
+def spelled(method: str) -> str:
+    """Returns the glossary's name of a method with its code; the code alone if it has no entry."""
+    entry = GLOSSARY.get(method)
+    return f"{entry.name} ({method})" if entry else method
+
+
+def _scores(runs: Sequence[Run]) -> Mapping[int, float]:
+    """Returns a method's test accuracies in percent by seed; none if a run of it did not train."""
+    if any(run.outcome for run in runs):
+        return {}
+    return {run.seed: 100 * run.curve[-1].test_accuracy for run in runs}
+
+
+def _outcome(differences: Float[np.ndarray, " seeds"]) -> str:
+    if not differences.size:
+        return OUTCOMES[4]
+    low, high = interval(differences)
+    if low > -LEVEL and high < LEVEL:
+        return OUTCOMES[1]
+    return OUTCOMES[0] if low > 0 else OUTCOMES[2] if high < 0 else OUTCOMES[3]

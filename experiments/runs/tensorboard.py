@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.extras import library
-from experiments.reports.files import prepare_folder
+from experiments.runs.files import prepare_folder
 from experiments.training.history import Epoch
 
 

@@ -5,8 +5,8 @@ import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from experiments.reports.files import write_whole
-from experiments.runs.measures import MEASURES
+from experiments.analysis.measures import MEASURES
+from experiments.runs.files import write_whole
 from experiments.runs.spec import own_settings
 from experiments.training.fit import Run
 from experiments.training.history import Epoch

@@ -1,0 +1,1 @@
+"""Statistics over seeds, tables, pictures, and verdicts on the papers' claims."""

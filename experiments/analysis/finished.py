@@ -1,0 +1,89 @@
+"""The runs of a store: a table on the screen, and a csv file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from experiments.analysis.measures import MEASURES
+from experiments.analysis.table import show_table
+from experiments.errors import UserError
+from experiments.runs.files import write_whole
+from experiments.runs.spec import shown
+from experiments.runs.store import Row, Store
+
+
+def show_runs(folder: Path, csv: Path | None = None) -> None:
+    """Prints one row per method and settings, and writes one row per run.
+
+    Args:
+        folder: the folder of the store.
+        csv: the file to write; None to write none.
+
+    Raises:
+        UserError: for a folder without runs, or a damaged store.
+    """
+    store = Store(folder)
+    rows = store.rows()
+    if not rows:
+        raise UserError(f"{folder} holds no runs; wanted the --out of train, compare or paper.")
+    runs = frame(rows)
+    if csv is not None:
+        write_whole(csv, runs.write_csv(), "--csv")
+    table = summary(runs)
+    lines = [[_text(value) for value in row] for row in table.iter_rows()]
+    show_table(([name.replace("_", " ") for name in table.columns], lines))
+    print(f"\n{len(rows)} runs in {store.path}; means of those that trained.")
+
+
+def frame(rows: Sequence[Row]) -> pl.DataFrame:
+    """Returns one row per run: its method, the settings in which runs differ, its seed and results.
+
+    A setting that a run does not have is missing; the results of a run that diverged are NaN.
+    """
+    first = rows[0].spec if rows else {}
+    names = dict.fromkeys(name for row in rows for name in row.spec)
+    varied = [name for name in names if any(row.spec.get(name) != first.get(name) for row in rows)]
+    settings = [name for name in varied if name not in ("method", "seed", "data")]
+    return pl.DataFrame([_flat(row, settings) for row in rows], infer_schema_length=None)
+
+
+def summary(runs: pl.DataFrame) -> pl.DataFrame:
+    """Returns one row per method and settings: means and standard deviations over seeds."""
+    if runs.is_empty():
+        return runs
+    results = {"seed", "epochs", *MEASURES, "step_ms", "parameters", "outcome", "date"}
+    settings = [name for name in runs.columns if name not in results]
+    trained = pl.col("outcome") == ""
+    accuracy, loss = (pl.col(name).filter(trained) for name in ("test_accuracy", "test_loss"))
+    return runs.group_by(settings, maintain_order=True).agg(
+        runs=pl.len(),
+        failed=(~trained).sum(),
+        test_accuracy=accuracy.mean(),
+        accuracy_deviation=accuracy.std(),
+        test_loss=loss.mean(),
+        date=pl.col("date").max(),
+    )
+
+
+def _flat(row: Row, settings: Sequence[str]) -> dict[str, object]:
+    run, last = row.run, row.run.curve[-1]
+    values = {name: row.spec.get(name) for name in settings}
+    return {
+        "method": run.method,
+        **{name: None if value is None else shown(value) for name, value in values.items()},
+        "seed": run.seed,
+        "epochs": last.epoch,
+        **{name: getattr(last, name) for name in MEASURES},
+        "step_ms": run.step_ms,
+        "parameters": run.parameters,
+        "outcome": run.outcome,
+        **row.versions,
+        "date": row.date,
+    }
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,1 +1,0 @@
-"""Reports of a comparison: two csv files, a picture, a table."""
