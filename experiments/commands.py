@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from experiments.checkpoints.settings import CheckpointSettings
 from experiments.config import NonFinite
 from experiments.errors import UserError
 from experiments.names import ALL, DEFAULT_METHODS
 from experiments.progress import quietly
 from experiments.ranges import Count, Epochs, Range
+from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.settings import Trains, Workers
 
 

@@ -13,10 +13,10 @@ from experiments.analysis.tpu import tpu_costs
 from experiments.comparison import Comparison, Task, run_all, signal_lines
 from experiments.methods.method import Method
 from experiments.runs.files import prepare_folder, write_whole
+from experiments.runs.processes import join, writes
 from experiments.runs.store import FILE, Store
 from experiments.settings import HERE, Settings, Workers
 from experiments.training.fit import Run
-from experiments.training.processes import join, writes
 from experiments.tuning.choose import Tuning, choose
 from experiments.tuning.held_out import PARTS
 from experiments.tuning.report import choices_at_ends

@@ -7,7 +7,6 @@ from functools import cache, partial
 
 import jax
 
-from experiments.checkpoints.config import checksum
 from experiments.config import NonFinite
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
@@ -17,7 +16,8 @@ from experiments.models.from_file import source_of
 from experiments.names import is_from_file
 from experiments.progress import Advance, is_quiet, progress
 from experiments.runs.execute import execute
-from experiments.runs.spec import Changes, Spec, name_of
+from experiments.runs.processes import writes
+from experiments.runs.spec import Changes, Spec, checksum, name_of
 from experiments.runs.store import Store
 from experiments.runs.tensorboard import EventFiles
 from experiments.settings import HERE, Settings, Workers
@@ -26,7 +26,6 @@ from experiments.training.fit import DIVERGED, Run, fit, start
 from experiments.training.groups import as_groups_of_jit
 from experiments.training.history import Checkpointer, Epoch
 from experiments.training.look import initial_network
-from experiments.training.processes import writes
 from experiments.training.trainer import Trainer, make_trainer
 from jaxnorm import parameter_count
 

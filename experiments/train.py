@@ -12,8 +12,6 @@ import numpy as np
 from experiments.analysis.comparison import comparison_table
 from experiments.analysis.csv import write_curves, write_results
 from experiments.analysis.table import show_table
-from experiments.checkpoints.keeper import keeping
-from experiments.checkpoints.settings import CheckpointSettings
 from experiments.comparison import Comparison, signal_lines, summary
 from experiments.config import NonFinite
 from experiments.data.dataset import Dataset
@@ -21,11 +19,13 @@ from experiments.errors import Diverged, UserError
 from experiments.methods.method import Method
 from experiments.methods.optimizer import decayed
 from experiments.progress import progress
+from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.files import prepare_folder
+from experiments.runs.keeper import keeping
+from experiments.runs.processes import join, writes
 from experiments.runs.store import FILE, Store
 from experiments.settings import Settings
 from experiments.training.history import Checkpointer, NoCheckpoints
-from experiments.training.processes import join, writes
 from experiments.training.trainer import Trainer
 from jaxnorm import describe
 

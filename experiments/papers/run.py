@@ -8,11 +8,11 @@ from typing import Any
 from experiments.analysis.csv import write_csv
 from experiments.analysis.picture import picture
 from experiments.analysis.table import Table, markdown, provenance, show_table
-from experiments.checkpoints.lock import alone_in
 from experiments.errors import UserError
 from experiments.papers.item import SIZES, Context, Finding, Item, PresetName, Report
 from experiments.progress import Advance, progress
 from experiments.runs.files import prepare_folder, write_whole
+from experiments.runs.lock import alone_in
 from experiments.settings import HERE, Workers
 
 #: The label of a preset without differences from the protocol.

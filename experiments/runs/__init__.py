@@ -1,1 +1,1 @@
-"""Trainings as rows: their specs, the store of finished runs, and their execution."""
+"""Trainings as rows: specs, the store, execution, checkpoints, and processes that join."""

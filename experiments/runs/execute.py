@@ -14,12 +14,12 @@ from typing import Any
 
 from experiments.errors import UserError
 from experiments.progress import Say
+from experiments.runs.processes import writes
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store
 from experiments.settings import HERE, Workers
 from experiments.training.fit import Run
 from experiments.training.history import Checkpointer, NoCheckpoints
-from experiments.training.processes import writes
 
 Training = Callable[[Spec, Checkpointer], Run]
 Make = Callable[[], Training]

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.checkpoints.config import versions
 from experiments.errors import UserError
 from experiments.reading import reading, record_of
-from experiments.runs.spec import Spec
+from experiments.runs.spec import Spec, versions
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
 

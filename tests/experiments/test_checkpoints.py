@@ -12,13 +12,13 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxnorm
-from experiments.checkpoints import keeper
-from experiments.checkpoints.arrays import checksums, flatten
-from experiments.checkpoints.checkpoints import Checkpoints
-from experiments.checkpoints.config import check_config
 from experiments.cli import main
 from experiments.comparison import Comparison
 from experiments.errors import UserError
+from experiments.runs import keeper
+from experiments.runs.arrays import checksums, flatten
+from experiments.runs.checkpoints import Checkpoints
+from experiments.runs.spec import check_config
 from experiments.settings import Settings
 from experiments.train import refuse_out_in_checkpoints
 from jaxnorm import clean_parameters, constraint_drift

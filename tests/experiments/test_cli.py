@@ -13,7 +13,6 @@ import pytest
 from experiments import names
 from experiments.augmentation.table import AUGMENTATIONS
 from experiments.bench.registry import BENCHMARKS
-from experiments.checkpoints.lock import FILE, alone_in
 from experiments.cli import COMMANDS, main
 from experiments.config import Config
 from experiments.data.load import BUNDLED
@@ -21,6 +20,7 @@ from experiments.methods.overrides import Overrides
 from experiments.methods.table import METHODS, find_methods
 from experiments.models.registry import MODELS
 from experiments.models.style import ACTIVATIONS
+from experiments.runs.lock import FILE, alone_in
 from experiments.runs.store import Store
 from tests.experiments.toy import rows_of, save_toy
 

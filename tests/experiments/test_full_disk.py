@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.checkpoints.checkpoints import Checkpoints
 from experiments.errors import UserError
+from experiments.runs.checkpoints import Checkpoints
 from experiments.runs.files import write_whole
 
 

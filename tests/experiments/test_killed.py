@@ -15,7 +15,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from experiments.checkpoints.checkpoints import Checkpoints
+from experiments.runs.checkpoints import Checkpoints
 from tests.experiments.toy import rows_of, save_toy
 
 KILLS = int(os.environ.get("KILLS", "3"))

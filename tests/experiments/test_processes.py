@@ -1,8 +1,6 @@
 """Two processes of two devices each train over the loopback interface as one process does.
 
 At the end one of them gets a signal, and both exit.
-
-In the end one of them is sent a signal, and both leave.
 """
 
 import os
@@ -17,7 +15,7 @@ import pytest
 
 from experiments.cli import main
 from experiments.errors import UserError
-from experiments.training.processes import is_in_cluster, join
+from experiments.runs.processes import is_in_cluster, join
 from tests.experiments.parallel import DATA, assert_same, on_one_device, placement
 from tests.experiments.toy import rows_of
 from tests.experiments.two_processes import ENTRIES, flags

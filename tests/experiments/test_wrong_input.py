@@ -5,13 +5,13 @@ import zipfile
 import numpy as np
 import pytest
 
-from experiments.checkpoints.keeper import keeping
-from experiments.checkpoints.settings import CheckpointSettings
 from experiments.config import Config
 from experiments.data.load import load
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.reading import free_memory
+from experiments.runs.checkpoint_settings import CheckpointSettings
+from experiments.runs.keeper import keeping
 from experiments.training.trainer import make_trainer
 from tests.experiments.toy import toy_dataset
 from tests.experiments.wrong import Wrong

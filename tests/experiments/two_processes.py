@@ -1,8 +1,6 @@
 """One of two processes that train together, with two devices each; see `test_processes`.
 
 The arguments are its number, the coordinator's address, and the folder of the data and results.
-
-The arguments are its number, the coordinator's address, and the folder of the data and results.
 """
 
 import contextlib

@@ -10,15 +10,15 @@ from unittest import mock
 
 import jax.numpy as jnp
 
-from experiments.checkpoints.checkpoints import Checkpoints
-from experiments.checkpoints.keeper import keeping
-from experiments.checkpoints.settings import CheckpointSettings
 from experiments.cli import run
 from experiments.commands import Train
 from experiments.config import Config
 from experiments.data.load import load
 from experiments.papers.collected import collect
 from experiments.papers.registry import ITEMS
+from experiments.runs.checkpoint_settings import CheckpointSettings
+from experiments.runs.checkpoints import Checkpoints
+from experiments.runs.keeper import keeping
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store
 from experiments.training.fit import Run

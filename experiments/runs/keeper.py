@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import jax
 
-from experiments.checkpoints.checkpoints import Checkpoints
-from experiments.checkpoints.config import check_config, version_note, versions
-from experiments.checkpoints.lock import locked
-from experiments.checkpoints.settings import CheckpointSettings
-from experiments.checkpoints.signals import noted_signals
 from experiments.errors import Stopped, UserError
+from experiments.runs.checkpoint_settings import CheckpointSettings
+from experiments.runs.checkpoints import Checkpoints
+from experiments.runs.lock import locked
+from experiments.runs.signals import noted_signals
+from experiments.runs.spec import check_config, version_note, versions
 from experiments.training.history import History
 from experiments.training.state import TrainState
 

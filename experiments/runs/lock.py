@@ -19,8 +19,6 @@ def locked(folder: str) -> Iterator[None]:
 
     The first process of a run holds the lock. Remote folders have no lock.
 
-    Of the processes of one run the first holds it. Folders elsewhere have no lock.
-
     Raises:
         UserError: if another run holds the lock.
     """

@@ -2,9 +2,6 @@
 
 The structure (nodes, named tuples, empty containers) is not stored: a program rebuilds it from its
 settings, which are stored beside the arrays.
-
-The structure (nodes, named tuples, empty containers) is not stored: a program makes it anew from
-its settings, which are stored beside the arrays.
 """
 
 from typing import Any

@@ -9,8 +9,8 @@ from typing import Any
 
 from jaxtyping import PyTree
 
-from experiments.checkpoints.arrays import abstract, checksums, flatten, unflatten
 from experiments.errors import UserError
+from experiments.runs.arrays import abstract, checksums, flatten, unflatten
 from experiments.training.history import History
 
 #: The schemes of folders that are not on a local disk.
