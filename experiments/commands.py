@@ -207,9 +207,9 @@ class Report:
     def run(self, command: str) -> None:
         """Writes the page that the flags name."""
         from experiments.analysis.differences import write_pairs
+        from experiments.analysis.verdicts.page import write_page
         from experiments.papers.collected import collect
         from experiments.papers.registry import find_items
-        from experiments.verdicts.page import write_page
 
         if self.pairs:
             count = write_pairs(self.folder, self.pairs)

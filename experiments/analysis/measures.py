@@ -8,6 +8,9 @@ Values = Float[np.ndarray, " pairs"]
 #: The measures of the last epoch that every run has.
 MEASURES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
 
+#: The assumed speed of one GPU: sustained operations per second, and small steps per second.
+GPU_SPEED, GPU_STEPS = 15e12, 100.0
+
 #: The words of measures that are not their names.
 _WORDS = {
     "train_loss": "training loss",

@@ -6,15 +6,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from experiments.analysis.measures import GPU_SPEED, GPU_STEPS
 from experiments.bench.table import Measurements
 from experiments.bench.timing import counted
 from experiments.config import Config
 from experiments.methods.table import METHODS
 from experiments.papers.full import Full, full_cells, functional_of
 from experiments.papers.registry import ITEMS
-
-#: The assumed speed of one GPU: sustained operations per second, and small steps per second.
-SPEED, STEPS = 15e12, 100.0
 
 #: A forward pass, and a backward pass of about twice its cost.
 PASSES = 3
@@ -49,7 +47,9 @@ class Cost(NamedTuple):
 def bench_papers(flags: Any) -> Measurements:
     """GPU hours of a run of every cell of the papers' tables, estimated from its operations."""
     costs = [cost_of(each) for item in ITEMS.values() for each in full_cells(item)]
-    note = f"Hours per seed, at {SPEED:.3g} operations and at most {STEPS:g} steps per second."
+    note = (
+        f"Hours per seed, at {GPU_SPEED:.3g} operations and at most {GPU_STEPS:g} steps per second."
+    )
     return Measurements(Cost._fields, costs, note)
 
 
@@ -72,7 +72,7 @@ def hours_of(operations: float, batch_size: int, steps: int) -> float:
         batch_size: rows per step.
         steps: steps of the training.
     """
-    seconds = max(PASSES * operations * batch_size / SPEED, 1 / STEPS)
+    seconds = max(PASSES * operations * batch_size / GPU_SPEED, 1 / GPU_STEPS)
     return steps * seconds / 3600
 
 

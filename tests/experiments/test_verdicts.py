@@ -7,38 +7,41 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.bench.papers import cost_of, forward_operations, hours_of
-from experiments.errors import UserError
-from experiments.papers.full import full_cells
-from experiments.papers.registry import ITEMS
-from experiments.verdicts.beside import level_of
-from experiments.verdicts.claim import Claim, Side
-from experiments.verdicts.judge import NOT_REPRODUCED, OPEN, REPRODUCED, judge
-from experiments.verdicts.page import headlines, page_of, verdicts_in
-from experiments.verdicts.sides import (
+from experiments.analysis.verdicts.claim import Claim, Source, sides
+from experiments.analysis.verdicts.judge import NOT_REPRODUCED, OPEN, REPRODUCED, judge
+from experiments.analysis.verdicts.page import level_of, page_of, verdicts_in
+from experiments.analysis.verdicts.results import (
     SideResults,
     outcome_of,
     results_by_seed,
     rows_of,
     side_results,
 )
+from experiments.bench.papers import cost_of, forward_operations, hours_of
+from experiments.errors import UserError
+from experiments.papers.full import full_cells
+from experiments.papers.registry import ITEMS
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "results"
-CWO, BATCH = (Side(name, {"method": name}) for name in ("cwo", "bn"))
-CLAIM = Claim("cwo-x", "Table 0", "is better", "x/results.csv", CWO, BATCH)
+CLAIM = Claim("cwo-x", "is better", sides("x", "cwo", "bn"), Source("Table 0"))
 #: Student's t for two degrees of freedom at 97.79%: for two degrees the quantile of p is
 #: (2 p - 1) sqrt(2 / (4 p (1 - p))).
 P = (1 + 0.9779) / 2
 T = (2 * P - 1) * np.sqrt(2 / (4 * P * (1 - P)))
 
 
-def side(*values, lost=None, fitted=0.9, **fields):
+def side(*values, lost=None, fitted=0.9, name="cwo"):
     """Makes the results of the seeds 0, 1, ..."""
     named = {str(seed): value for seed, value in enumerate(values)}
-    return SideResults(named, lost or {}, frozenset(named), fitted, **fields)
+    return SideResults(name, named, lost or {}, frozenset(named), fitted)
 
 
-BN = side(0.5, 0.5, 0.5)
+BN = side(0.5, 0.5, 0.5, name="bn")
+
+
+@pytest.fixture(scope="module")
+def judged():
+    return verdicts_in(RESULTS)
 
 
 @pytest.mark.parametrize(
@@ -110,11 +113,11 @@ def test_runs_that_were_lost_count_as_a_constant_guess(measure, guess):
         {"seed": "1", measure: "nan", "train_accuracy": "nan", "outcome": "diverged, at step 3"},
         {"seed": "0", measure: "0.5", "train_accuracy": "0.9", "outcome": ""},
     ]
-    found = results_by_seed(rows, measure)
+    found = results_by_seed("cwo", rows, measure)
     assert list(found.values) == ["0", "1"]
     assert found.values == pytest.approx({"0": 0.5, "1": guess})
     assert found.fitted == pytest.approx((0.9 + 0.1) / 2)
-    lost = side(0.5, 0.1, 0.1, lost={"1": "diverged", "2": "at chance"})
+    lost = side(0.5, 0.1, 0.1, lost={"1": "diverged", "2": "at chance"}, name="bn")
     verdict = judge(CLAIM, side(0.6, 0.61, 0.62), lost)
     assert "diverged (1 of 3 seeds), bn at chance (1 of 3 seeds), counted as" in verdict.reason
 
@@ -129,7 +132,7 @@ def test_runs_that_were_lost_count_as_a_constant_guess(measure, guess):
 )
 def test_claims_that_something_trains_or_does_not_speak_of_every_seed(lost, trains, fails):
     runs = side(0.1, 0.1, 0.1, lost={str(seed): "diverged" for seed in range(lost)})
-    assert judge(replace(CLAIM, kind="trains"), runs, None).word == trains
+    assert judge(replace(CLAIM, kind="trains"), runs).word == trains
     assert judge(replace(CLAIM, kind="fails"), runs, BN).word == fails
 
 
@@ -139,12 +142,11 @@ def test_a_failure_is_none_where_the_other_side_fails_too():
 
 
 def test_two_seeds_are_refused():
-    with pytest.raises(UserError, match=r"cwo-x has 2 seeds .* wanted 3 at least"):
+    with pytest.raises(UserError, match="cwo-x has 2 seeds"):
         judge(CLAIM, side(0.6, 0.7), BN)
-    other = side(0.6, 0.7, 0.8)
-    moved = SideResults({"7": 0.5, "8": 0.5, "9": 0.5}, {}, frozenset("789"), 0.9)
+    moved = SideResults("bn", dict.fromkeys("789", 0.5), {}, frozenset("789"))
     with pytest.raises(UserError, match="has 0 seeds"):
-        judge(CLAIM, other, moved)
+        judge(CLAIM, BN, moved)
 
 
 def test_runs_of_older_files_are_at_chance_by_their_loss():
@@ -162,7 +164,7 @@ def test_a_seed_with_several_rows_counts_once():
         for seed in range(3)
         for value in (1, 2, 9)
     ]
-    found = results_by_seed(rows, "kurtosis")
+    found = results_by_seed("cwo", rows, "kurtosis")
     assert found.values == {"0": 2.0, "1": 3.0, "2": 4.0}
     assert np.isnan(found.fitted)
 
@@ -192,26 +194,18 @@ def test_the_committed_hours_are_what_the_presets_say():
     assert tuple(map(str, cost)) in committed
 
 
-def test_the_committed_page_is_what_the_files_say():
-    assert (RESULTS / "README.md").read_text() == page_of(RESULTS, verdicts_in(RESULTS)), (
+def test_the_committed_page_is_what_the_files_say(judged):
+    assert len(judged) == 86
+    assert (RESULTS / "README.md").read_text() == page_of(RESULTS, judged), (
         "run python -m experiments report --verdicts --folder experiments/results"
     )
 
 
-def test_a_sentence_that_its_runs_no_longer_bear_out_is_refused():
-    judged = verdicts_in(RESULTS)
-    assert len(headlines(judged).splitlines()) == 5
-    claim, verdict = judged["cwo-noise"]
-    turned = judged | {"cwo-noise": (claim, verdict._replace(word=REPRODUCED))}
-    with pytest.raises(UserError, match=f"cwo-noise being {NOT_REPRODUCED}"):
-        headlines(turned)
-
-
-def test_no_advice_rests_on_an_open_claim():
-    judged = verdicts_in(RESULTS)
-    claim, verdict = judged["bn-over-gn"]
-    with pytest.raises(UserError, match="rests on bn-over-gn, which is open"):
-        page_of(RESULTS, judged | {"bn-over-gn": (claim, verdict._replace(word=OPEN))})
+@pytest.mark.parametrize(("name", "word"), [("cwo-noise", REPRODUCED), ("bn-over-gn", OPEN)])
+def test_sentences_and_advice_need_their_verdicts(judged, name, word):
+    claim, verdict = judged[name]
+    with pytest.raises(UserError, match=name):
+        page_of(RESULTS, judged | {name: (claim, verdict._replace(word=word))})
 
 
 def test_links_of_the_page_exist():
@@ -226,15 +220,13 @@ def test_links_of_the_page_exist():
 
 
 HEADER = "method,seed,test_accuracy"
-#: A file, and what is said of it.
+#: A file, and what the message names.
 EDITED = {
-    f"{HEADER}\ncwo,0,0.5\ncwo,1,0.5\ncwo,0,0.5\n": "the line cwo,0,0.5 is there twice",
+    f"{HEADER}\ncwo,0,0.5\ncwo,1,0.5\ncwo,0,0.5\n": "cwo,0,0.5",
     f"{HEADER}\ncwo,0,0.5\ncwo,1": "could not convert string to float",
-    "method,seed\ncwo,0\n": "'test_accuracy' \\(KeyError\\)",
-    f"{HEADER}\ncwo,0,\n": "could not convert string to float",
-    "": "cannot read .*results.csv",
-    f"{HEADER}\ncwo,0,0.5\n".replace(",", ";"): "no row with",
-    f"{HEADER}\nbn,0,0.5\n": "no row with {'method': 'cwo'}; wanted the runs",
+    "method,seed\ncwo,0\n": "test_accuracy",
+    "": "results.csv",
+    f"{HEADER}\nbn,0,0.5\n": "'method': 'cwo'",
 }
 
 
@@ -243,7 +235,7 @@ def test_a_file_that_somebody_edited_is_not_judged_by_half(text, tmp_path):
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "results.csv").write_text(text)
     with pytest.raises(UserError, match=EDITED[text]):
-        side_results(CLAIM, CLAIM.better, tmp_path)
+        side_results(CLAIM.sides[0], CLAIM.measure, tmp_path)
 
 
 def test_the_accuracy_of_what_diverged_is_none():
@@ -253,6 +245,6 @@ def test_the_accuracy_of_what_diverged_is_none():
         for seed, (accuracy, loss) in enumerate([("0.1", "nan"), ("0.8", "0.5"), ("0.6", "0.5")])
     ]
     assert level_of(rows) == "70.00 ± 14.14, diverged 1 of 3"
-    found = judge(CLAIM, results_by_seed(rows, "test_accuracy"), BN)
+    found = judge(CLAIM, results_by_seed("cwo", rows, "test_accuracy"), BN)
     assert found.figures.startswith("cwo 50.00 ± 36.06, bn 50.00")
     assert "cwo diverged (1 of 3 seeds)" in found.reason

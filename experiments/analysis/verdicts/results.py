@@ -11,10 +11,10 @@ import numpy as np
 import polars as pl
 
 from experiments.analysis.statistics import wins
+from experiments.analysis.verdicts.claim import Side
 from experiments.errors import UserError
 from experiments.reading import reading
 from experiments.training.fit import outcome_beside
-from experiments.verdicts.claim import Claim, Side
 
 #: The number of classes of every set of images; the loss of a constant guess follows from it.
 CLASSES = 10
@@ -28,6 +28,7 @@ class SideResults(NamedTuple):
     """Results of the runs of a side.
 
     Attributes:
+        name: the name of the runs.
         values: the measure by seed; by data set for wins.
         lost: the failure by seed of each run that did not train.
         seeds: the seeds behind the values.
@@ -35,6 +36,7 @@ class SideResults(NamedTuple):
         excess: for wins, the points of the median error above the paper's.
     """
 
+    name: str
     values: Mapping[str, float]
     lost: Mapping[str, str]
     seeds: frozenset[str]
@@ -54,33 +56,32 @@ def rows_of(path: Path) -> tuple[Row, ...]:
         return tuple(table.to_dicts())
 
 
-def rows_like(path: Path, side: Side) -> list[Row]:
+def rows_like(side: Side, folder: Path) -> list[Row]:
     """Returns the rows of a side; raises UserError if there are none."""
-    picked = [row for row in rows_of(path) if side.where.items() <= row.items()]
+    picked = [row for row in rows_of(folder / side.file) if side.where.items() <= row.items()]
     if not picked:
         raise UserError(
-            f"{path} has no row with {dict(side.where)}; wanted the runs of {side.name!r}: restore "
-            "the file, or correct what asks for them."
+            f"{folder / side.file} has no row with {dict(side.where)}; wanted the runs of "
+            f"{side.name!r}: restore the file, or correct what asks for them."
         )
     return picked
 
 
-def side_results(claim: Claim, side: Side, folder: Path) -> SideResults:
+def side_results(side: Side, measure: str, folder: Path) -> SideResults:
     """Reads the results of one side of a claim.
 
     Args:
-        claim: the claim.
-        side: one of its sides.
+        side: the side.
+        measure: the column that the claim compares.
         folder: the folder of results.
     """
-    path = folder / (side.results or claim.results)
-    with reading(path, WANTED):
-        if claim.measure == "wins":
-            return _wins(rows_of(path), side)
-        return results_by_seed(rows_like(path, side), claim.measure)
+    with reading(folder / side.file, WANTED):
+        if measure == "wins":
+            return _wins(side, rows_of(folder / side.file))
+        return results_by_seed(side.name, rows_like(side, folder), measure)
 
 
-def results_by_seed(rows: Sequence[Row], measure: str) -> SideResults:
+def results_by_seed(name: str, rows: Sequence[Row], measure: str) -> SideResults:
     """Returns the value of each seed, in the order of seeds.
 
     A seed with several rows, such as the units of a layer, has their median. A lost run counts as a
@@ -95,7 +96,7 @@ def results_by_seed(rows: Sequence[Row], measure: str) -> SideResults:
         if outcome:
             lost[row["seed"]] = outcome
     medians = {seed: float(np.median(each)) for seed, each in values.items()}
-    return SideResults(medians, lost, frozenset(medians), float(np.mean(fitted)))
+    return SideResults(name, medians, lost, frozenset(medians), float(np.mean(fitted)))
 
 
 def outcome_of(row: Row) -> str:
@@ -105,19 +106,18 @@ def outcome_of(row: Row) -> str:
     return outcome_beside(float(row.get("train_loss") or 0), math.log(CLASSES))
 
 
-def _wins(rows: Sequence[Row], side: Side) -> SideResults:
+def _wins(side: Side, rows: Sequence[Row]) -> SideResults:
     """Counts the data sets on which a normalization wins among all with its activation."""
-    errors, seeds, above = defaultdict(list), set(), []
-    for row in rows:
-        if row["activation"] == side.where["activation"]:
-            errors[row["dataset"], row["normalization"]].append(float(row["test_error"]))
-            seeds.add(row["seed"])
+    mine = [row for row in rows if row["activation"] == side.where["activation"]]
+    names = list(dict.fromkeys(row["normalization"] for row in mine))
+    errors, above = defaultdict(list), []
+    for row in mine:
+        errors[row["dataset"], row["normalization"]].append(float(row["test_error"]))
         if side.where.items() <= row.items() and row["reported_error"]:
             above.append(100 * (float(row["test_error"]) - float(row["reported_error"])))
-    names = list(dict.fromkeys(normalization for _, normalization in errors))
+    sets = list(dict.fromkeys(row["dataset"] for row in mine))
+    means = np.array([[np.mean(errors[each, name]) for name in names] for each in sets])
     place = names.index(side.where["normalization"])
-    won = {}
-    for dataset in dict.fromkeys(dataset for dataset, _ in errors):
-        means = np.array([[np.mean(errors[dataset, name]) for name in names]])
-        won[dataset] = float(wins(means)[place])
-    return SideResults(won, {}, frozenset(seeds), excess=float(np.median(above)))
+    won = {each: float(wins(row[None])[place]) for each, row in zip(sets, means, strict=True)}
+    seeds = frozenset(row["seed"] for row in mine)
+    return SideResults(side.name, won, {}, seeds, excess=float(np.median(above)))

@@ -6,8 +6,9 @@ from typing import Any
 
 from experiments.analysis.measures import unit
 from experiments.analysis.picture import new_figure, picture
-from experiments.verdicts.claim import Claim, papers
-from experiments.verdicts.judge import NOT_REPRODUCED, OPEN, REPRODUCED, Verdict
+from experiments.analysis.verdicts.claim import Claim
+from experiments.analysis.verdicts.claims import PAPERS
+from experiments.analysis.verdicts.judge import NOT_REPRODUCED, OPEN, REPRODUCED, Verdict
 
 _COLOURS = {REPRODUCED: "#009E73", NOT_REPRODUCED: "#D55E00", OPEN: "#999999"}
 #: The largest points shown of an interval.
@@ -32,7 +33,7 @@ def picture_of(judged: Mapping[str, tuple[Claim, Verdict]]) -> bytes:
 
 
 def _draw_counts(axes: Any, judged: Mapping[str, tuple[Claim, Verdict]]) -> None:
-    named = {paper.title: [claim.name for claim in paper.claims] for paper in papers()}
+    named = {paper.title: [claim.name for claim in paper.claims] for paper in PAPERS}
     left = dict.fromkeys(named, 0)
     for word, colour in _COLOURS.items():
         counts = {t: Counter(judged[n][1].word for n in names)[word] for t, names in named.items()}

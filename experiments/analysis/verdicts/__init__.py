@@ -1,0 +1,1 @@
+"""Verdicts on the papers' claims, from committed csv files."""
