@@ -9,10 +9,12 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from scipy.optimize import isotonic_regression
 
+from experiments.analysis.colours import colour_of_method, method_style
 from experiments.analysis.comparison import NO_COSTS, by_method, failures
 from experiments.analysis.measures import factor
-from experiments.analysis.picture import draw_band, method_style, new_figure, picture
+from experiments.analysis.picture import draw_band, line_style, new_figure, picture
 from experiments.analysis.tpu import Cost
+from experiments.methods.table import METHODS
 from experiments.runs.files import write_whole
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
@@ -45,15 +47,28 @@ def draw_measure(
     axes: Axes, groups: Mapping[str, Sequence[Run]], measure: str
 ) -> dict[str, Float[np.ndarray, " epochs"]]:
     """Draws the line and band of each group's runs, and returns the lines."""
-    lines = {}
+    lines: dict[str, Float[np.ndarray, " epochs"]] = {}
+    late: list[Float[np.ndarray, " n"]] = []  # Of the second half, or three epochs.
     for index, (name, runs) in enumerate(groups.items()):
         values = factor(measure) * _by_epoch([run.curve for run in runs], measure)
         mean = _mean(values)
         epochs = np.arange(1, values.shape[1] + 1)
         marker = "o" if len(epochs) == 1 else None
-        draw_band(axes, epochs, values, mean, name, marker=marker, **method_style(name, index))
+        # The rows of a paper's table are no methods.
+        style = method_style(name) if name in METHODS else line_style(index)
+        draw_band(axes, epochs, values, mean, name, marker=marker, **style)
         lines[f"{name}{failures(runs)}"] = mean
+        late += [mean[min(len(epochs) // 2, max(len(epochs) - 3, 0)) :], values[:, -1]]
+    if measure.endswith("accuracy"):
+        _show_differences(axes, np.concatenate(late))
     return lines
+
+
+def _show_differences(axes: Axes, accuracies: Float[np.ndarray, " values"]) -> None:
+    """Limits an axis to late accuracies, because early ones hide the differences between ends."""
+    finite = accuracies[np.isfinite(accuracies)]
+    if len(finite) and np.ptp(finite) > 0:
+        axes.set_ylim(finite.min() - 0.05 * np.ptp(finite), finite.max() + 0.05 * np.ptp(finite))
 
 
 def _by_epoch(curves: Sequence[Sequence[Epoch]], measure: str) -> Float[np.ndarray, "runs epochs"]:
@@ -76,10 +91,10 @@ def draw_trade(axes: Axes, runs: Sequence[Run], costs: Mapping[str, Cost]) -> No
     The mean is over the finite runs, like the curves'.
     """
     ends = {}
-    for index, (method, group) in enumerate(by_method(runs).items()):
+    for method, group in by_method(runs).items():
         scores = np.array([100 * run.curve[-1].test_accuracy for run in group])
         scores = scores[np.isfinite(scores)] if np.isfinite(scores).any() else scores
-        mean, style = scores.mean(), method_style(method, index)
+        mean, style = scores.mean(), method_style(method)
         reach = np.abs(np.array([[scores.min()], [scores.max()]]) - mean)
         face = style["color"] if style["linestyle"] == "-" else "white"
         dot = {"fmt": "o", "color": style["color"], "markerfacecolor": face, "capsize": 3}
@@ -106,13 +121,12 @@ def _name(axes: Axes, ends: Mapping[str, float | np.floating[Any]]) -> None:
     transform = axes.transData + axes.transAxes.inverted()
     heights = [transform.transform((1.0, float(value)))[1] for value in finite.values()]
     places = zip(finite, spread_out(heights, gap=0.065), strict=True)
-    order = list(ends)
     for method, height in places:
         axes.annotate(
             method,
             (1.015, height),
             xycoords="axes fraction",
-            color=method_style(method.split(" (")[0], order.index(method))["color"],
+            color=colour_of_method(method.split(" (")[0]),
             va="center",
             annotation_clip=False,
         )

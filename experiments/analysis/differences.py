@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 from jaxtyping import Float
 
-from experiments.analysis.picture import method_style, new_figure, picture
+from experiments.analysis.colours import colour_of_method
+from experiments.analysis.picture import new_figure, picture
 from experiments.analysis.statistics import interval, mean_and_interval
 from experiments.analysis.table import markdown
 from experiments.errors import UserError
@@ -94,8 +96,8 @@ def _draw(gains: Gains) -> bytes:
         means = np.array([rows[place].mean() for place in drawn])
         ends = np.array([interval(rows[place]) for place in drawn]).reshape(-1, 2)
         bars, offset = np.abs(ends.T - means), 0.16 * (index - (len(gains) - 1) / 2)
-        colour = method_style(first, index)["color"]
-        style = {"fmt": "os^Dv"[index % 5], "color": colour, "markersize": 4}
+        colour = colour_of_method(first)
+        style: dict[str, Any] = {"fmt": "os^Dv"[index % 5], "color": colour, "markersize": 4}
         axes.errorbar(
             means, places[drawn] + offset, xerr=bars, label=second, elinewidth=1.2, **style
         )

@@ -11,8 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.methods.table import METHODS
-
 # Okabe and Ito's palette, which stays distinct with any kind of colour vision. Yellow is left out,
 # because it is too pale for lines. Line styles distinguish lines of the same colour.
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
@@ -79,22 +77,3 @@ def picture(figure: Figure) -> bytes:
         canvas: Any = figure.canvas
         canvas.print_png(content)
     return content.getvalue()
-
-
-#: The methods that are compared most often: the first seven have solid lines in distinct colours.
-_FIRST = ("none", "bn", "cwo", "ln", "lcw", "normprop", "gn", "vcl", "rms", "dyt", "derf")
-
-#: The place of each method in the palette.
-_PLACES = {name: i for i, name in enumerate(dict.fromkeys((*_FIRST, *METHODS)))}
-
-
-def method_style(name: str, place: int) -> dict[str, Any]:
-    """Returns the colour and dashes of a method; of an unknown name, those of its place."""
-    return line_style(_PLACES.get(name, place))
-
-
-def bar_style(name: str, place: int) -> dict[str, Any]:
-    """Returns the colour and hatching of a bar, by the rule of `method_style`."""
-    index = _PLACES.get(name, place)
-    hatch = ("", "//", "..", "xx")[index // len(COLOURS) % 4]
-    return {"color": line_style(index)["color"], "hatch": hatch}

@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
+from experiments.analysis.colours import method_style
 from experiments.analysis.csv import write_csv
-from experiments.analysis.picture import draw_band, method_style, new_figure, picture
+from experiments.analysis.picture import draw_band, new_figure, picture
 from experiments.runs.files import write_whole
 from experiments.runs.spec import shown
 from experiments.training.fit import Run
@@ -60,12 +61,12 @@ def _row(run: Run, grid: Grid, chosen: bool) -> tuple[object, ...]:
 def _draw(axes: Axes, name: str, values: Sequence[float], runs: Sequence[Run]) -> None:
     """Draws held-out error against one setting: a line for each method that has it."""
     ordered = sorted(values)
-    for index, method in enumerate(dict.fromkeys(run.method for run in runs)):
+    for method in dict.fromkeys(run.method for run in runs):
         trials = [run for run in runs if run.method == method and name in dict(run.changes)]
         if not trials:
             continue
         errors = _errors(trials, name, ordered)
-        style = {"marker": "o", **method_style(method, index)}
+        style = {"marker": "o", **method_style(method)}
         draw_band(axes, ordered, errors.T, errors.mean(1), method, **style)
     if ordered[0] > 0 and ordered[-1] > DECADE * ordered[0]:
         axes.set_xscale("log")

@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from experiments.analysis.colours import colour_of_method
 from experiments.analysis.comparison import comparison_table, conclusion
 from experiments.analysis.csv import write_curves, write_results
-from experiments.analysis.curves import draw_curves, draw_trade, spread_out
+from experiments.analysis.curves import draw_curves, draw_measure, draw_trade, spread_out
 from experiments.analysis.picture import new_figure
 from experiments.analysis.statistics import mean_and_deviation
 from experiments.analysis.table import markdown
 from experiments.analysis.tpu import Cost, tpu_costs
+from experiments.bench.compiled.names import MAKERS, OPTIMIZERS, PEERS
+from experiments.methods.table import METHODS
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
 
@@ -157,6 +160,22 @@ def test_a_picture_is_drawn(tmp_path, runs):
         pixels = np.asarray(image.convert("RGB"))
     assert pixels.shape[1] > 1000
     assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 20
+
+
+def test_each_method_has_a_colour_of_its_own_by_its_name():
+    """Listed methods are told apart; a new one changes no other's colour."""
+    names = [*METHODS, *OPTIMIZERS, *MAKERS, *PEERS]
+    colours = {colour_of_method(name) for name in names}
+    assert len(colours) == len(set(names))
+    assert colour_of_method("mine") == colour_of_method("mine") not in colours
+
+
+def test_the_axis_of_accuracies_shows_the_differences_between_ends():
+    """From 30% to 90% in three epochs, then from 90% to 93%: the first epochs are cut off."""
+    axes = new_figure().axes[0]
+    curve = [Epoch(n, 1, 0.5, 1, a) for n, a in enumerate((0.3, 0.6, 0.9, 0.9, 0.92, 0.93), 1)]
+    draw_measure(axes, {"bn": [Run("bn", 0, curve, 1.0, 9, None)]}, "test_accuracy")
+    np.testing.assert_allclose(axes.get_ylim(), (90 - 0.15, 93 + 0.15))
 
 
 def test_a_method_with_a_lost_run_stands_where_its_others_are():

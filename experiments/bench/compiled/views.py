@@ -1,10 +1,11 @@
 """The table and the picture of a configuration: its methods beside each other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from experiments.analysis.colours import bar_style
 from experiments.analysis.comparison import spelled
-from experiments.analysis.picture import bar_style, new_figure, picture
+from experiments.analysis.picture import new_figure, picture
 from experiments.analysis.table import Table
 from experiments.bench.compiled.rows import Row, ratios
 from experiments.bench.compiled.spec import Spec
@@ -52,15 +53,13 @@ def picture_of(groups: Sequence[Sequence[Row]]) -> bytes:
     """Draws two panels per configuration: bars of traffic, and of all-reduces (or kernels)."""
     longest = max(map(len, groups))
     figure = new_figure(2, len(groups), width=6.0, height=1.4 + 0.36 * longest)
-    methods = dict.fromkeys(row.spec.method for rows in groups for row in rows)
-    places = {name: i for i, name in enumerate(methods)}
     for traffic, counts, rows in zip(figure.axes[::2], figure.axes[1::2], groups, strict=True):
         bytes_ratios = [(ratios(row, rows) or (0.0,))[0] for row in rows]
-        _bars(traffic, rows, bytes_ratios, "{:.2f}x", places)
+        _bars(traffic, rows, bytes_ratios, "{:.2f}x")
         step = rows[0].spec.what == "step"
         measured = [row.measurement for row in rows]
         numbers = [each.all_reduces if step else each.kernels for each in measured]
-        _bars(counts, rows, numbers, "{:.0f}", places)
+        _bars(counts, rows, numbers, "{:.0f}")
         base = rows[0].spec.base
         traffic.axvline(1, color="0.4", linewidth=1, linestyle=":")
         traffic.set_title(_folded(title(rows[0].spec)), fontsize=10, loc="left")
@@ -71,11 +70,9 @@ def picture_of(groups: Sequence[Sequence[Row]]) -> bytes:
     return picture(figure)
 
 
-def _bars(
-    axes: Any, rows: Sequence[Row], values: Sequence[float], form: str, places: Mapping[str, int]
-) -> None:
+def _bars(axes: Any, rows: Sequence[Row], values: Sequence[float], form: str) -> None:
     methods = [row.spec.method for row in rows]
-    styles = [bar_style(name, places[name]) for name in methods]
+    styles = [bar_style(name) for name in methods]
     colours, hatches = ([style[key] for style in styles] for key in ("color", "hatch"))
     names = [*map(spelled, methods)]
     bars = axes.barh(names, values, color=colours, hatch=hatches, edgecolor="white")
