@@ -1,39 +1,158 @@
 """The command line: parses and runs a command, and turns errors into exit statuses."""
 
-import difflib
 import errno
-import importlib
+import inspect
 import io
 import os
 import shlex
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
 
+import docstring_parser
 import tyro
-from tyro.conf import subcommand
+from tyro.conf import Positional, subcommand
 
+import jaxnorm
+from experiments.analysis.differences import write_pairs
+from experiments.analysis.finished import show_runs
+from experiments.analysis.table import show_table
+from experiments.analysis.verdicts.page import write_page
+from experiments.augmentation.table import AUGMENTATIONS
 from experiments.bench.command import Bench
-from experiments.commands import Compare, Datasets, Methods, Paper, Report, Runs, Train
+from experiments.bench.compiled.command import Compiled
+from experiments.compare import Compare
+from experiments.config import Config, Workers, check_ranges
+from experiments.data.load import describe_sources
 from experiments.data.source import find_source
 from experiments.errors import Diverged, Stopped, UserError, check_known, unknown
-from experiments.help import description, with_words
-from experiments.names import (
-    ACTIVATIONS,
-    ALL,
-    AUGMENTATIONS,
-    BENCHMARKS,
-    ITEMS,
-    METHODS,
-    MODELS,
-    is_from_file,
-)
-from experiments.ranges import check_ranges
-from experiments.settings import Trains
+from experiments.methods.table import DEFAULT_METHODS, METHODS
+from experiments.models.from_file import is_from_file
+from experiments.models.registry import MODELS
+from experiments.models.style import ACTIVATIONS
+from experiments.papers.check import show_check
+from experiments.papers.collected import collect
+from experiments.papers.registry import ALL, find_items
+from experiments.papers.run import items_table, run_item
+from experiments.runs.progress import quietly
+from experiments.train import Train
 
-#: The commands by name, in the order of the help; each imports what it needs when it runs.
+
+@dataclass(frozen=True)
+class Paper(Workers):
+    """Reproduce a table or figure of the five papers: our numbers beside the paper's.
+
+    Writes report.md, results.csv and pictures into --out. With --list: print the items,
+    what each of them costs and what the paper reports.
+    """
+
+    item: Positional[str] = ""
+    """PAPER/ITEM, as cwo/tab1, or all for one after the other; --list shows them."""
+    list: bool = False
+    """List the items."""
+    preset: Literal["smoke", "cpu", "full"] = "cpu"
+    """smoke: seconds, to see that it runs; cpu: minutes; full: the paper's protocol."""
+    data_dir: Path | None = None
+    """The folder of the paper's data, for items that need some."""
+    out: Path | None = None
+    """The folder to write to. If it is left out, the folder is results/PAPER/ITEM. For all items it
+    is the folder above theirs."""
+    check: bool = False
+    """Train nothing. Print where the protocol of the full preset differs from the paper's text,
+    with the place in the text, and what no text states. For a single item, print all that the text
+    states, and the parameters, steps and learning rates of its networks."""
+    quiet: bool = False
+    """Print nothing but errors; the files have the results."""
+
+    def run(self, command: str) -> None:
+        """Runs or lists items, or checks their protocols."""
+        if self.check:
+            show_check(find_items(self.item or ALL))
+            return
+        if self.list or not self.item:
+            show_table(items_table(find_items(ALL)))
+            return
+        items = find_items(self.item)
+        for item in items:
+            alone = len(items) == 1 and self.out is not None
+            folder = self.out or Path("results")
+            out = folder if alone else folder / item.name
+            with quietly(self.quiet):
+                run_item(item, self.preset, self.data_dir, out, command, self)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Gather the reports of the papers' items that have been run into one page.
+
+    With --verdicts: judge the papers' claims instead, by the csv files of the repository's own
+    experiments/results, which is then --folder. With --pairs: compare methods two by two over the
+    comparisons in FOLDER/SET.
+    """
+
+    folder: Path = Path("results")
+    """The folder of the reports, as paper writes them: FOLDER/PAPER/ITEM/report.md."""
+    verdicts: bool = False
+    """Write FOLDER/README.md: each claim with its figures, verdict, reason and links."""
+    pairs: str = ""
+    """Pairs of methods, FIRST:SECOND,...: write FOLDER/differences.md and .png with the gain of
+    each second method over the first in every FOLDER/SET/results.csv of compare."""
+
+    def run(self, command: str) -> None:
+        """Writes the page that the flags name."""
+        if self.pairs:
+            count = write_pairs(self.folder, self.pairs)
+            print(f"Compared on {count} sets in {self.folder / 'differences.md'}.")
+            return
+        if self.verdicts:
+            count = write_page(self.folder)
+            print(f"Judged {count} claims in {self.folder / 'README.md'}.")
+            return
+        items, out = find_items(ALL), self.folder / "report.md"
+        count = collect(items, self.folder, out)
+        print(f"Gathered {count} of {len(items)} items in {out}.")
+
+
+@dataclass(frozen=True)
+class Runs:
+    """List the finished runs in a folder of train, compare or paper."""
+
+    out: Path = Path("results/compare")
+    """The folder, as it was given to that command."""
+    csv: Path | None = None
+    """Also write this file, with a row for each run."""
+
+    def run(self, command: str) -> None:
+        """Prints the runs."""
+        show_runs(self.out, self.csv)
+
+
+@dataclass(frozen=True)
+class Methods:
+    """List the methods that --methods and --method take, and compare's defaults."""
+
+    def run(self, command: str) -> None:
+        """Prints the methods."""
+        default = DEFAULT_METHODS.split(",")
+        rows = [(m.name, m.summary, "yes" * (m.name in default)) for m in METHODS.values()]
+        show_table((("method", "what it is", "default"), rows))
+
+
+@dataclass(frozen=True)
+class Datasets:
+    """List the data that --dataset reads, their sources, and which are present."""
+
+    def run(self, command: str) -> None:
+        """Prints the datasets."""
+        print(describe_sources())
+
+
+#: The commands by name, in the order of the help.
 COMMANDS: Mapping[str, type] = {
     **{"compare": Compare, "train": Train, "paper": Paper, "report": Report, "bench": Bench},
     **{"runs": Runs, "methods": Methods, "datasets": Datasets},
@@ -58,8 +177,10 @@ def run(command: Any, line: str) -> None:
     ``line`` is the user's command line, for the reports.
     """
     check_ranges(command)
-    _check_names(command)
-    _at_home(command).run(line)
+    if hasattr(command, "config"):
+        _check_names(command.config)
+    with quietly(getattr(command, "quiet", False)):
+        _at_home(command).run(line)
 
 
 def _at_home(command: Any) -> Any:
@@ -71,30 +192,14 @@ def _at_home(command: Any) -> Any:
     return replace(command, **changed)
 
 
-def _check_names(command: Any) -> None:
-    """Raises UserError for misspelt names, before anything slow is imported."""
-    flags = command.settings if isinstance(command, Trains) else command
-    if isinstance(command, Trains | Bench):
-        if isinstance(command, Bench) or not is_from_file(flags.model):
-            check_known("model", flags.model, MODELS)
-        _check_methods(getattr(command, "methods", getattr(command, "method", "")))
-    if isinstance(command, Trains):
-        check_known("activation", flags.activation, ACTIVATIONS)
-        if flags.augment.partition(":")[0] not in AUGMENTATIONS:
-            raise unknown("augmentation", flags.augment, AUGMENTATIONS)
-        find_source(flags.dataset)
-    if isinstance(command, Bench):
-        check_known("benchmark", command.name, (*BENCHMARKS, "compiled", ALL))
-    if isinstance(command, Paper):
-        check_known("paper item", command.item, (*ITEMS, ALL))
-
-
-def _check_methods(names: str) -> None:
-    """Raises UserError for a name that is close to a method's."""
-    for name in map(str.strip, names.split(",")):
-        # The table of methods also knows descriptions, such as batchnorm.
-        if name not in METHODS and difflib.get_close_matches(name.lower(), METHODS):
-            raise unknown("method", name, METHODS)
+def _check_names(config: Config) -> None:
+    """Raises UserError for misspelt names, before data are loaded."""
+    if not is_from_file(config.model):
+        check_known("model", config.model, MODELS)
+    check_known("activation", config.activation, ACTIVATIONS)
+    if config.augment.partition(":")[0] not in AUGMENTATIONS:
+        raise unknown("augmentation", config.augment, AUGMENTATIONS)
+    find_source(config.dataset)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -135,7 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run_line(arguments: Sequence[str]) -> None:
     """Runs the arguments; whatever they print is flushed before it returns."""
     if arguments == ["--version"]:
-        print(f"jaxnorm {importlib.import_module('jaxnorm').__version__}", flush=True)
+        print(f"jaxnorm {jaxnorm.__version__}", flush=True)
         return
     run(_parsed(arguments), shlex.join([*PROGRAM.split(), *arguments]))
     print(end="", flush=True)
@@ -145,8 +250,7 @@ def _parsed(arguments: Sequence[str]) -> Any:
     """Parses the arguments; tyro reads each command separately, so that errors name its help."""
     name = arguments[0] if arguments else ""
     if arguments[: len(COMPILED)] == COMPILED:
-        compiled = importlib.import_module("experiments.bench.compiled.command").Compiled
-        return _read(compiled, arguments[2:], f"{PROGRAM} bench compiled")
+        return _read(Compiled, arguments[2:], f"{PROGRAM} bench compiled")
     if name in COMMANDS:
         return _read(COMMANDS[name], arguments[1:], f"{PROGRAM} {name}")
     if name and not name.startswith("-"):
@@ -160,8 +264,20 @@ def _parsed(arguments: Sequence[str]) -> Any:
 
 
 def _read(command: Any, flags: Sequence[str], program: str) -> Any:
-    """Parses one command with its flags."""
-    return tyro.cli(with_words(command), args=flags, prog=program, description=description(command))
+    """Parses one command with its flags.
+
+    tyro takes the indentation of docstrings for line breaks: lines are joined here, and the
+    command's own are wrapped to the width of the flags.
+    """
+    for kind in filter(is_dataclass, (*command.__mro__, Config)):
+        for words in docstring_parser.parse_from_object(kind).params:
+            field = kind.__dataclass_fields__[words.arg_name]
+            joined = {"help": " ".join((words.description or "").split())}
+            field.metadata = MappingProxyType({**field.metadata, **joined})
+    paragraphs = inspect.cleandoc(command.__doc__).split("\n\n")
+    fill = partial(textwrap.fill, width=80, subsequent_indent=" ", break_on_hyphens=False)
+    text = "\n\n".join(map(fill, paragraphs))
+    return tyro.cli(command, args=flags, prog=program, description=text)
 
 
 def _discard_output() -> None:

@@ -1,8 +1,11 @@
-"""The comparison: trains each method under each seed, on the same splits, and reports."""
+"""The command ``compare``: trains each method under each seed, on the same splits, and reports."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+
+from tyro.conf import OmitArgPrefixes
 
 from experiments.analysis.comparison import comparison_table, conclusion
 from experiments.analysis.csv import write_curves, write_results
@@ -10,14 +13,17 @@ from experiments.analysis.curves import draw_curves
 from experiments.analysis.table import markdown, provenance, show_table
 from experiments.analysis.tpu import NOTE as COSTS
 from experiments.analysis.tpu import tpu_costs
-from experiments.comparison import Comparison, Task, run_all, signal_lines
-from experiments.methods.method import Method
+from experiments.config import Config, Workers
+from experiments.errors import UserError
+from experiments.methods.table import DEFAULT_METHODS, find_methods
+from experiments.models.registry import with_network
+from experiments.runs.comparison import Comparison, Task, run_all, signal_lines
 from experiments.runs.files import prepare_folder, write_whole
 from experiments.runs.processes import join, writes
 from experiments.runs.store import FILE, Store
-from experiments.settings import HERE, Settings, Workers
 from experiments.training.fit import Run
 from experiments.tuning.choose import Tuning, choose
+from experiments.tuning.grid import WANTED, grid_of
 from experiments.tuning.held_out import PARTS
 from experiments.tuning.report import choices_at_ends
 
@@ -41,43 +47,71 @@ TUNED = (
 )
 
 
-def compare(
-    settings: Settings,
-    methods: Sequence[Method],
-    seeds: Sequence[int],
-    out: Path,
-    command: str,
-    workers: Workers = HERE,
-    fresh: bool = False,
-    tuning: Tuning | None = None,
-) -> None:
-    """Trains every method under every seed; writes and prints the results.
+@dataclass(frozen=True)
+class Compare(Workers):
+    """Train one network with each normalizer, on the same splits, and compare.
 
-    Args:
-        settings: the settings that the methods share.
-        methods: the methods; the table has differences from the first.
-        seeds: the seeds of the splits, the initializations, the batches and the noise.
-        out: the folder for results.csv, curves.csv, curves.png, table.md and the store of runs.
-        command: the user's command, for table.md.
-        workers: the processes, or the cluster, of the runs.
-        fresh: if True, runs that are in the store are trained again.
-        tuning: the settings that each method chooses first; None for none.
+    Writes results.csv (a row per method and seed; accuracies are fractions from 0 to 1),
+    curves.csv (a row per epoch), curves.png and table.md into --out, and prints the table.
+    Finished runs are kept there (runs.sqlite) and not trained again: a stopped comparison goes on,
+    and more methods and seeds are added to it, also by several programs at once.
+    Without flags: the bundled digits, a convolutional network of nine layers, three seeds.
     """
-    join(settings.coordinator, settings.processes, settings.process_id)
-    if writes():
-        prepare_folder(out)
-    comparison = Comparison(settings)
-    tasks: Sequence[Task] = [(method.name, (), seed) for method in methods for seed in seeds]
-    if tuning is not None:
-        tasks = choose(comparison, methods, seeds, tuning, out, workers, fresh)
-    specs, write, store = comparison.specs(tasks), partial(_write, out), Store(out)
-    if not workers.uses_processes:
-        missing = [spec for spec in specs if fresh or store.find(spec) is None]
-        for line in signal_lines(comparison, missing):
-            print(line)
-    runs = run_all(comparison, specs, store, workers, fresh, write=write)
-    if writes():
-        _report(comparison, runs, out, command, tuning)
+
+    methods: str = DEFAULT_METHODS
+    """Methods to compare, comma-separated; the first is the baseline. The command methods lists
+    them."""
+    seeds: int = 3
+    """The number of seeds: 0, 1, ... Each has its own split, initialization and batches."""
+    out: Path = Path("results/compare")
+    """The folder to write to; made if it does not exist."""
+    fresh: bool = False
+    """Train again the runs that an earlier call with the same settings finished in --out."""
+    tune: tuple[str, ...] | None = None
+    """First try these values of numeric flags, NAME=VALUE,VALUE,... each, in every combination of
+    flags that a method has, on held-out training rows; then compare every method at its best. For
+    example: --tune learning-rate=0.02,0.05,0.1 noise=0.1,0.2. Writes tuning.csv, tuning.png."""
+    tune_epochs: int | None = None
+    """The epochs of a trial of --tune. If it is left out, a trial has as many as a run."""
+    quiet: bool = False
+    """Print nothing but errors; the files have the results."""
+    config: OmitArgPrefixes[Config] = field(default_factory=Config)
+
+    def run(self, command: str) -> None:
+        """Trains every method under every seed; writes and prints the results.
+
+        Args:
+            command: the user's command, for table.md.
+        """
+        methods, tuning = find_methods(self.methods), self._tuning()
+        config = self.config.changed(nonfinite="stop")
+        join(config.coordinator, config.processes, config.process_id)
+        if writes():
+            prepare_folder(self.out)
+        comparison, seeds = Comparison(config), range(self.seeds)
+        tasks: Sequence[Task] = [(method.name, (), seed) for method in methods for seed in seeds]
+        if tuning is not None:
+            tasks = choose(comparison, methods, seeds, tuning, self.out, self, self.fresh)
+        specs, store = comparison.specs(tasks), Store(self.out)
+        if not self.uses_processes:
+            missing = [spec for spec in specs if self.fresh or store.find(spec) is None]
+            for line in signal_lines(comparison, missing):
+                print(line)
+        write = partial(_write, self.out)
+        runs = run_all(comparison, specs, store, self, self.fresh, write=write)
+        if writes():
+            _report(comparison, runs, self.out, command, tuning)
+
+    def _tuning(self) -> Tuning | None:
+        """Returns the settings that each method chooses first; None for none."""
+        if self.tune == ():
+            raise UserError(f"--tune is empty; {WANTED}, or leave it out.")
+        if self.tune_epochs is not None and not self.tune:
+            raise UserError(
+                f"--tune-epochs is {self.tune_epochs}, the length of trials; wanted --tune with "
+                "it, or --epochs in its place."
+            )
+        return Tuning(grid_of(self.tune), self.tune_epochs) if self.tune else None
 
 
 def _report(
@@ -86,8 +120,9 @@ def _report(
     """Writes and prints the results of the runs."""
     seeds = dict.fromkeys(run.seed for run in runs)
     seeds_note = f": mean and range of {len(seeds)} seeds" if len(seeds) > 1 else ""
-    model = comparison.config.on(comparison.dataset(runs[0].seed).X_train.shape[1:]).model
-    name = Path(comparison.settings.dataset).name
+    shape = comparison.dataset(runs[0].seed).X_train.shape[1:]
+    model = with_network(comparison.config, shape).model
+    name = Path(comparison.config.dataset).name
     costs = tpu_costs(model)
     draw_curves(out / "curves.png", runs, f"{name}, {model}{seeds_note}", costs)
     table, concluded = comparison_table(runs, costs), "\n".join(conclusion(runs))

@@ -1,20 +1,13 @@
-"""The settings of a training, shared by flags, papers, checkpoints and training."""
+"""The settings of a training, shared by flags, papers, checkpoints, the store and training."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
-from tyro.conf import Suppress, arg
+from tyro.conf import Suppress
 
-from experiments.names import (
-    ACTIVATIONS,
-    AUGMENTATIONS,
-    MODELS,
-    POLICIES,
-    POLICIES_FILE,
-    network_for,
-)
-from experiments.ranges import Channels, Count, Depth, Epochs, Range, Strength, Width
+from experiments.errors import UserError
 
 #: The treatment of a step that would make a number not finite. ``record``: the run goes on with it.
 #: ``stop``: the run ends, and names the step. ``skip``: the update is left out.
@@ -27,75 +20,76 @@ Parallelism = Literal["jit", "shard_map", "pmap"]
 AnyConfig = TypeVar("AnyConfig", bound="Config")
 
 
+# The defaults of the optimizer were chosen on the digits' splits 100 to 104, which ``compare`` uses
+# only for more than a hundred seeds. At learning rates of 0.1 and more, some methods diverge under
+# some seeds.
 @dataclass(frozen=True)
-class Network:
-    """The network to train."""
+class Config:
+    """Data, network, optimizer, methods' settings and devices of a training."""
 
-    model: Annotated[
-        str,
-        arg(
-            help=f"The network: {', '.join(MODELS)}, or FILE.py:NAME, a function of your own "
-            "(rngs, shape, classes) -> flax.nnx.Module (see experiments/README.md). If the flag is "
-            "left out, the network follows the data: cnn9 for images, dgcnn for point clouds, mlp "
-            "for rows of features; --dataset python needs transformer."
-        ),
-    ] = ""
-    activation: Annotated[
-        str,
-        arg(
-            help="The activation, for methods that have none of their own: "
-            f"{', '.join(ACTIVATIONS)}."
-        ),
-    ] = "relu"
-    depth: Depth = 3
+    dataset: str = "digits"
+    """The data: digits or python (bundled), FILE.npz or .csv, or a folder, zip or tar of images
+    train|test/CLASS/* or CLASS/*. See the command datasets."""
+    train_rows: int | None = None
+    """The number of training rows that are used, the same rows under every seed. If the flag is
+    left out, all are used."""
+    test_rows: int | None = None
+    """The number of test rows that are used, the same rows under every seed. If the flag is left
+    out, all are used."""
+    label: str | None = None
+    """The name of a table's column of classes. If the flag is left out, it is the column called
+    label, class, target or y, or else the only column of words, or else the last."""
+    resize: int | None = None
+    """The side of squares that images become: the middle of each, resized. If the flag is left out,
+    images must have one size."""
+
+    model: str = ""
+    """The network: mlp, cnn4, cnn9, elu11, nin, sigmoid50, vgg19, resnet18, resnet50, resnet110,
+    wrn28x10, dgcnn, patches, transformer, transformer-unscaled, or FILE.py:NAME, a function of your
+    own (rngs, shape, classes) -> flax.nnx.Module (see experiments/README.md). If the flag is left
+    out, the network follows the data: cnn9 for images, dgcnn for point clouds, mlp for rows of
+    features; --dataset python needs transformer."""
+    activation: str = "relu"
+    """The activation, for methods that have none of their own: relu, leaky_relu, leaky_relu_0.2,
+    elu, selu, gelu, silu, sigmoid, tanh, identity."""
+    depth: int = 3
     """The number of hidden layers of the mlp, or of blocks of a transformer."""
-    width: Width = 256
+    width: int = 256
     """The number of units of each hidden layer of the mlp, or of each token of the transformer."""
-    channels: Channels = 16
+    channels: int = 16
     """The channels of a convolutional network's first stage, 64 in the papers; the later ones of
     cnn9 have twice and four times as many."""
     constrain_head: bool = False
     """Also constrain the classifier's kernel, which methods leave free otherwise."""
 
-
-# The defaults of the optimizer were chosen on the digits' splits 100 to 104, which ``compare`` uses
-# only for more than a hundred seeds. At learning rates of 0.1 and more, some methods diverge under
-# some seeds.
-@dataclass(frozen=True)
-class Training:
-    """Settings of the training."""
-
-    epochs: Epochs = 10
+    epochs: int = 10
     """The passes over the training rows."""
-    batch_size: Count = 64
+    batch_size: int = 64
     """The number of rows per step. Rows that fill no whole batch are left out of an epoch."""
     optimizer: Literal["sgd", "adam", "muon"] = "sgd"
     """SGD with momentum 0.9, Adam, or Muon on kernels and Adam on other parameters; adam and muon
     need a --learning-rate near 0.001."""
-    learning_rate: Annotated[float, Range(0, 3e38, without=0)] = 0.05
+    learning_rate: float = 0.05
     """The initial learning rate, for all methods; half a cosine takes it to 0."""
-    weight_decay: Strength = 1e-3
+    weight_decay: float = 1e-3
     """Weight decay on kernels (decoupled with adam); scales and biases have none."""
-    ghost_groups: Count = 1
+    ghost_groups: int = 1
     """The number of groups of a batch for batch normalization (ghost batches) and the variance
     constancy loss. With 1, batch normalization uses the whole batch under --parallel jit, on any
     number of devices. Under shard_map and pmap it uses each device's rows, as under jit with as
     many groups as devices. The loss has one group per device."""
-    augment: Annotated[
-        str,
-        arg(
-            help=f"The augmentation of training rows in each epoch: {', '.join(AUGMENTATIONS)}. "
-            f"{POLICIES}:{POLICIES_FILE} uses its authors' sub-policies."
-        ),
-    ] = "none"
-    accumulate: Count = 1
+    augment: str = "none"
+    """The augmentation of training rows in each epoch: none, flip, crop-flip, crop-flip-cutout,
+    fast-autoaugment-cutout, resized-crop-flip, points, points-scaled.
+    fast-autoaugment-cutout:archive.py uses its authors' sub-policies."""
+    accumulate: int = 1
     """The number of microbatches per step, which run one after the other to save memory."""
-    epsilon: Annotated[float | None, Range(0, 10**6, without=0)] = None
+    epsilon: float | None = None
     """Train with differential privacy: epsilon of the whole training, at a delta of 1 / (10 rows).
     The gradient of each row is clipped at norm 1, and noise is added to the mean of the gradients.
     Methods in which rows depend on each other, such as batch normalization, cannot be trained so.
     """
-    clients: Count | None = None
+    clients: int | None = None
     """The number of clients of federated averaging. In each epoch every client trains on its own
     rows, which are mostly of two classes. Training goes on from the mean of the clients' weights,
     projected back onto the constraint."""
@@ -115,16 +109,125 @@ class Training:
     nonfinite: Suppress[NonFinite] = "record"
     """The treatment of a step that would make a number not finite."""
 
+    # Each of these sets the fields of its name in all parts of a method (`Method.adjusted`).
+    noise: float | None = None
+    """The noise's standard deviation. This flag and the next ten keep the method's own setting if
+    they are left out."""
+    clip: float | None = None
+    """The largest norm of a layer's gradient in constrained weight optimization; 0 clips none."""
+    sample_size: int | None = None
+    """n of the variance constancy loss: 2n rows of each batch are read."""
+    vcl_weight: float | None = None
+    """The factor of the variance constancy loss."""
+    vcl_clip: float | None = None
+    """The largest norm of a layer's gradient with the variance constancy loss."""
+    vcl_per_channel: bool | None = None
+    """Take a channel for a unit of the variance constancy loss, not a channel at a position."""
+    refresh_every: int | None = None
+    """The steps between refreshes of population statistics and decay strengths."""
+    population_rows: int | None = None
+    """The number of rows for population statistics; all rows if there are fewer."""
+    probes: int | None = None
+    """The number of probes of a gamma decay strength."""
+    decay_times: float | None = None
+    """The factor of the predicted strength of gamma decay."""
+    dropout: float | None = None
+    """The rate of dropout."""
 
-# The flags of the last base come first.
-@dataclass(frozen=True)
-class Config(Training, Network):
-    """A network, an optimizer, and the length of training."""
+    parallel: Parallelism = "jit"
+    """The parallelism of a step on several devices. With jit the compiler spreads it; with
+    shard_map, and with pmap, JAX's older way, each device runs the step on its own rows."""
+    mesh: str = ""
+    """The devices by axis, as data=4,model=2. Rows are spread over data, and units over model. If
+    the flag is left out, all devices are along data."""
+    coordinator: str = ""
+    """HOST:PORT of process 0, if there are several processes. On SLURM and on TPU pods say auto, or
+    leave the flag out."""
+    processes: int | None = None
+    """The number of processes; it goes with --coordinator."""
+    process_id: int | None = None
+    """The number of this process, from 0; process 0 writes the files."""
+    tensorboard: Path | None = None
+    """The folder for TensorBoard's event files, METHOD/seed-SEED, written while the run trains."""
 
-    def changed(self: AnyConfig, **fields: Any) -> AnyConfig:
+    def changed(self: AnyConfig, **changes: Any) -> AnyConfig:
         """Returns a copy with other values of some fields."""
-        return replace(self, **fields)
+        return replace(self, **changes)
 
-    def on(self: AnyConfig, shape: Sequence[int]) -> AnyConfig:
-        """Names the network that inputs of this shape suggest, if none is named."""
-        return self if self.model else self.changed(model=network_for(shape))
+
+#: The settings of methods' parts, by the names of their fields.
+OF_PARTS = (
+    *("noise", "clip", "sample_size", "vcl_weight", "vcl_clip", "vcl_per_channel"),
+    *("refresh_every", "population_rows", "probes", "decay_times", "dropout"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workers:
+    """The processes, or the cluster, that train runs."""
+
+    jobs: int = 1
+    """The number of runs at once, each in a process with its share of the cores and GPUs."""
+    ray: str = ""
+    """Train on a Ray cluster: auto, or the address of its head. Each run is a task. A task whose
+    node dies goes on from its checkpoint on another: all nodes must see the folder that the command
+    is called in, the data and --out. The guide to clusters shows how to start one."""
+    ray_cpus: int = 1
+    """The CPUs of a run on the Ray cluster."""
+    ray_gpus: float = 0.0
+    """The GPUs of a run on the Ray cluster; with 0.5 two runs share one."""
+
+    @property
+    def uses_processes(self) -> bool:
+        """True if other processes than the first one train the runs."""
+        return self.jobs > 1 or bool(self.ray)
+
+
+#: One run at a time, in this process.
+HERE = Workers()
+
+_COUNTS = (
+    *("train_rows", "test_rows", "resize", "batch_size", "ghost_groups", "accumulate", "clients"),
+    *("refresh_every", "population_rows", "probes", "processes", "ray_cpus", "checkpoint_every"),
+    *("keep", "resume_from", "steps", "rows_per_device"),
+)
+_STRENGTHS = ("weight_decay", "noise", "clip", "vcl_weight", "decay_times")
+
+#: The least and the largest value of each numeric flag of any command; beyond lie typing errors.
+RANGES: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(_COUNTS, (1, 2**31 - 1)),
+    **dict.fromkeys(_STRENGTHS, (0, 1000)),
+    **dict.fromkeys(("epochs", "tune_epochs", "repeats"), (1, 10**6)),
+    **{"depth": (1, 1000), "width": (1, 2**20), "channels": (1, 2**16), "side": (1, 2**12)},
+    **{"sample_size": (2, 2**31 - 1), "process_id": (0, 2**31 - 1), "seed": (0, 2**32 - 1)},
+    **{"learning_rate": (1e-30, 1e30), "epsilon": (1e-6, 1e6), "vcl_clip": (1e-6, 1e6)},
+    **{"dropout": (0, 0.999), "checkpoint_seconds": (0, 10**6), "seeds": (1, 10**4)},
+    **{"jobs": (1, 1024), "ray_gpus": (0, 1024)},
+}
+
+
+def check_ranges(flags: Any) -> None:
+    """Raises UserError for the first setting that is out of its range, or blank.
+
+    Args:
+        flags: a dataclass, whose fields are settings or dataclasses of settings. None stands for a
+            flag left out; text that is empty by default may be empty.
+    """
+    for field in fields(flags):
+        value = getattr(flags, field.name)
+        if is_dataclass(value):
+            check_ranges(value)
+        elif isinstance(value, str) and field.default != "" and not value.strip(" ,"):
+            raise _wrong(field.name, repr(value), "a name or a path", field.default)
+        elif field.name in RANGES and value is not None:
+            least, most = RANGES[field.name]
+            if not least <= value <= most:  # NaN is in no range.
+                raise _wrong(field.name, value, f"{least:,} to {most:,}", field.default)
+
+
+def _wrong(name: str, value: object, wanted: str, default: object) -> UserError:
+    usual = "" if default is None else f", and it is {default}"
+    return UserError(
+        f"--{name.replace('_', '-')} is {value}; wanted {wanted}: give such a value, or leave the "
+        f"flag out{usual}."
+    )

@@ -1,9 +1,19 @@
 """Errors of the user, in one line that names the way out."""
 
+import contextlib
 import difflib
+import errno
+import importlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+#: Errors of the system, not of a file's content: permissions, hardware, open files.
+_SYSTEM_ERRORS = (
+    *(errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.ETIMEDOUT),
+    *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+)
 
 
 class UserError(ValueError):
@@ -65,3 +75,45 @@ def check_known(kind: str, name: str, known: Iterable[str]) -> None:
 
 def _letters(words: str) -> str:
     return "".join(filter(str.isalpha, words.lower()))
+
+
+@contextlib.contextmanager
+def reading(what: str | Path, way_out: str) -> Iterator[None]:
+    """Turns every error of a parser into a UserError of one line.
+
+    It is for calls of parsers only, which raise errors of any type (zlib.error, MemoryError,
+    RecursionError, KeyError).
+
+    Args:
+        what: the user's name of the file.
+        way_out: the expected file, and what to do.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in _SYSTEM_ERRORS:
+            way_out = "the system refuses, whatever the file contains: fix that, and try again"
+        reason = " ".join(str(error).split())[:300].rstrip(".") or "it is damaged"
+        raise UserError(
+            f"cannot read {what}: {reason} ({type(error).__name__}); {way_out}."
+        ) from error
+
+
+def library(name: str, flag: str, extra: str, otherwise: str) -> Any:
+    """Imports a library; raises UserError that says how to install it.
+
+    Args:
+        name: the name of the module.
+        flag: the flag that needs it.
+        extra: the extra of the package that installs it.
+        otherwise: the alternative without it.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise UserError(
+            f"{flag} needs {name}, which is not installed: pip install 'jaxnorm[{extra}]' in your "
+            f"environment, or pip install -e '.[{extra}]' here; {otherwise}."
+        ) from None

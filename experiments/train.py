@@ -1,90 +1,151 @@
-"""The training of one method under a seed, with checkpoints."""
+"""The command ``train``: one method under one seed, with checkpoints."""
 
 import inspect
 import os
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import jax
 import numpy as np
+from tyro.conf import OmitArgPrefixes
 
 from experiments.analysis.comparison import comparison_table
 from experiments.analysis.csv import write_curves, write_results
 from experiments.analysis.table import show_table
-from experiments.comparison import Comparison, signal_lines, summary
-from experiments.config import NonFinite
+from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.errors import Diverged, UserError
-from experiments.methods.method import Method
 from experiments.methods.optimizer import decayed
-from experiments.progress import progress
+from experiments.methods.table import find_methods
 from experiments.runs.checkpoint_settings import CheckpointSettings
+from experiments.runs.comparison import Comparison, signal_lines, summary
 from experiments.runs.files import prepare_folder
 from experiments.runs.keeper import keeping
 from experiments.runs.processes import join, writes
+from experiments.runs.progress import progress
+from experiments.runs.spec import Spec
 from experiments.runs.store import FILE, Store
-from experiments.settings import Settings
+from experiments.training.fit import Run
 from experiments.training.history import Checkpointer, NoCheckpoints
 from experiments.training.trainer import Trainer
 from jaxnorm import describe
 
 
-def train(
-    settings: Settings,
-    method: Method,
-    seed: int,
-    out: Path,
-    checkpoints: CheckpointSettings | None = None,
-    nonfinite: NonFinite = "stop",
-) -> None:
-    """Trains one method under one seed; writes results.csv and curves.csv, and prints a table.
+@dataclass(frozen=True)
+class Train:
+    """Train one method under one seed.
 
-    Args:
-        settings: the settings of the run.
-        method: the method.
-        seed: the seed of the split, the initialization, the batches and the noise.
-        out: the folder for results.csv and curves.csv.
-        checkpoints: the settings of checkpoints; None for none.
-        nonfinite: the treatment of a step that would make a number not finite.
+    Writes results.csv and curves.csv, as compare does, into --out, and prints one row.
     """
-    join(settings.coordinator, settings.processes, settings.process_id)
-    if checkpoints is not None:
-        refuse_out_in_checkpoints(out, checkpoints.folder)
-    if writes():
-        prepare_folder(out)
-    comparison = Comparison(settings, nonfinite=nonfinite)
-    (spec,), dataset = comparison.specs([(method.name, (), seed)]), comparison.dataset(seed)
-    trainer, epochs = comparison.trainer(spec, dataset), settings.epochs
-    if not jax.tree.leaves(trainer.context.functional.state):  # No groups of batch statistics.
-        spec = replace(spec, config=settings)
-    if writes():
-        print(description(trainer, dataset), end="\n\n")
-        for line in signal_lines(comparison, [spec]):
-            print(line, end="\n\n")
-    kept: AbstractContextManager[Checkpointer] = nullcontext(NoCheckpoints())
-    if checkpoints is not None:
-        kept = keeping(checkpoints, spec.described, epochs)
-    with progress(epochs, writes()) as (comparison.advance, say), kept as keeper:
-        for note in dataset.notes:
-            say(note)
-        run = comparison.trained(spec, keeper)
-        if nonfinite == "stop" and run.diverged:
-            raise Diverged(
-                f"{spec}: {run.outcome}. The last good checkpoint: {keeper.last()}. "
-                "--skip-nonfinite leaves such updates out."
+
+    method: str = "cwo"
+    """The method; the command methods lists them."""
+    seed: int = 0
+    """The seed of the split, the initialization, the batches and the noise."""
+    out: Path = Path("results/train")
+    """The folder to write to; made if it does not exist."""
+    checkpoint_dir: str | None = None
+    """The folder for checkpoints, which holds one folder for each epoch. With this flag, SIGTERM
+    and Ctrl-C save the run at the end of the current epoch and end it; a second signal ends it at
+    once."""
+    checkpoint_every: int = 1
+    """The epochs between two checkpoints; the last epoch is always saved."""
+    keep: int = 3
+    """The number of checkpoints that are kept: the newest."""
+    checkpoint_seconds: float = 0.0
+    """The least seconds between two checkpoints, for epochs that are shorter than a checkpoint
+    takes (about 0.1 s). The flag is for runs in one process."""
+    resume: bool = False
+    """Go on from the newest checkpoint, or begin if there is none. All settings that change numbers
+    must be the checkpoint's; the devices may differ. (Under shard_map or pmap, the groups of batch
+    normalization are the devices' rows; on other devices, --ghost-groups keeps their number.)"""
+    resume_from: int | None = None
+    """Go on from the checkpoint of this epoch, and delete the later ones."""
+    skip_nonfinite: bool = False
+    """Leave out, and count, the updates that would make a number NaN or infinite. Without this flag
+    the run stops at the first such update, and names its step and layer."""
+    quiet: bool = False
+    """Print nothing but errors; the files have the results."""
+    config: OmitArgPrefixes[Config] = field(default_factory=Config)
+
+    def run(self, command: str) -> None:
+        """Trains the method; writes results.csv and curves.csv, and prints a table."""
+        checkpoints, config = self._checkpoints(), self.config
+        config = config.changed(nonfinite="skip" if self.skip_nonfinite else "stop")
+        method = self._method()
+        join(config.coordinator, config.processes, config.process_id)
+        if checkpoints is not None:
+            refuse_out_in_checkpoints(self.out, checkpoints.folder)
+        if writes():
+            prepare_folder(self.out)
+        comparison = Comparison(config)
+        (spec,), dataset = (
+            comparison.specs([(method, (), self.seed)]),
+            comparison.dataset(self.seed),
+        )
+        trainer = comparison.trainer(spec, dataset)
+        if not jax.tree.leaves(trainer.context.functional.state):  # No groups of batch statistics.
+            spec = replace(spec, config=config)
+        if writes():
+            print(description(trainer, dataset), end="\n\n")
+            for line in signal_lines(comparison, [spec]):
+                print(line, end="\n\n")
+        run = self._trained(comparison, spec, checkpoints)
+        if not writes():
+            return
+        if not self.skip_nonfinite:  # The spec does not tell of updates that are left out.
+            Store(self.out).add(spec, run)
+        write_results(self.out / "results.csv", [run])
+        write_curves(self.out / "curves.csv", [run])
+        show_table(comparison_table([run]))
+        if self.skip_nonfinite and run.state is not None:
+            print(f"\nUpdates left out because a number was not finite: {int(run.state.skipped)}.")
+        print(f"\nWritten to {self.out}: results.csv, curves.csv, {FILE}.")
+
+    def _method(self) -> str:
+        methods = find_methods(self.method)
+        if len(methods) != 1:
+            raise UserError(
+                f"--method is {self.method!r}; wanted one name (compare takes several)."
             )
-        say(summary(run))
-    if not writes():
-        return
-    if nonfinite == "stop":  # The spec does not tell of updates that are left out.
-        Store(out).add(spec, run)
-    write_results(out / "results.csv", [run])
-    write_curves(out / "curves.csv", [run])
-    show_table(comparison_table([run]))
-    if nonfinite == "skip" and run.state is not None:
-        print(f"\nUpdates left out because a number was not finite: {int(run.state.skipped)}.")
-    print(f"\nWritten to {out}: results.csv, curves.csv, {FILE}.")
+        return methods[0].name
+
+    def _checkpoints(self) -> CheckpointSettings | None:
+        if self.checkpoint_dir is None:
+            if self.resume or self.resume_from is not None:
+                raise UserError(
+                    "--resume needs a folder; wanted --checkpoint-dir: give the one to resume from."
+                )
+            return None
+        return CheckpointSettings(
+            self.checkpoint_dir,
+            self.keep,
+            self.checkpoint_every,
+            self.checkpoint_seconds,
+            self.resume,
+            self.resume_from,
+        )
+
+    def _trained(
+        self, comparison: Comparison, spec: Spec, checkpoints: CheckpointSettings | None
+    ) -> Run:
+        """Returns the run, with its final state; raises Diverged at a number that is not finite."""
+        epochs = spec.config.epochs
+        kept: AbstractContextManager[Checkpointer] = nullcontext(NoCheckpoints())
+        if checkpoints is not None:
+            kept = keeping(checkpoints, spec.described, epochs)
+        with progress(epochs, writes()) as (comparison.advance, say), kept as keeper:
+            for note in comparison.dataset(self.seed).notes:
+                say(note)
+            run = comparison.trained(spec, keeper)
+            if run.diverged and not self.skip_nonfinite:
+                raise Diverged(
+                    f"{spec}: {run.outcome}. The last good checkpoint: {keeper.last()}. "
+                    "--skip-nonfinite leaves such updates out."
+                )
+            say(summary(run))
+        return run
 
 
 def description(trainer: Trainer, dataset: Dataset) -> str:

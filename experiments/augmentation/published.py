@@ -10,9 +10,10 @@ import numpy as np
 
 from experiments.augmentation.operations import OPERATIONS
 from experiments.augmentation.policies import Policies
-from experiments.reading import reading
+from experiments.errors import reading
 
 #: The file with the policies of Lim et al. 2019, and its function with those found on CIFAR-10.
+POLICIES_FILE = "archive.py"
 POLICIES_SOURCE = "https://github.com/kakaobrain/fast-autoaugment, FastAutoAugment/archive.py"
 POLICIES_FUNCTION = "fa_reduced_cifar10"
 

@@ -12,7 +12,9 @@ from experiments.augmentation.images import cutout, flip, pad_crop_flip, resized
 from experiments.augmentation.policies import Policies, fast_autoaugment
 from experiments.augmentation.published import read_policies
 from experiments.errors import UserError, unknown
-from experiments.names import POLICIES
+
+#: The augmentation whose name may be followed by ``:FILE``, a file of published sub-policies.
+POLICIES = "fast-autoaugment-cutout"
 
 Rows = Num[Array, "rows *shape"]
 Augment = Callable[[Key[Array, ""], Rows], Rows]

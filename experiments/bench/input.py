@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
+from experiments.bench.resident import with_memory
 from experiments.bench.step import config_of
 from experiments.bench.table import Measurements, Missing
 from experiments.bench.timing import Call, in_turn, milliseconds
@@ -18,7 +19,6 @@ from experiments.data.pictures import load_pictures
 from experiments.errors import UserError
 from experiments.methods.method import Method
 from experiments.methods.table import find_methods
-from experiments.resident import with_memory
 from experiments.training.fit import start
 from experiments.training.nonfinite import copied
 from experiments.training.runners import Runner

@@ -7,7 +7,7 @@ from experiments.bench.input import bench_input
 from experiments.bench.papers import bench_papers
 from experiments.bench.step import bench_step
 from experiments.bench.table import Measurements, Missing, write_and_show
-from experiments.names import ALL
+from experiments.errors import check_known
 from experiments.runs.files import prepare_folder
 
 #: ``flags -> rows``; the flags are those of the command ``bench``.
@@ -17,11 +17,18 @@ BENCHMARKS: Mapping[str, Callable[[Any], Measurements]] = {
     "papers": bench_papers,
 }
 
+#: The name of all benchmarks.
+ALL = "all"
+
 COMPILED = "Costs of steps as compilers for TPUs and GPUs state them; it has its own flags."
 
 
 def run_benchmark(name: str, flags: Any) -> None:
-    """Runs the benchmark of a name, or all; lists them if the name is empty."""
+    """Runs the benchmark of a name, or all; lists them if the name is empty.
+
+    Raises UserError for an unknown name.
+    """
+    check_known("benchmark", name, (*BENCHMARKS, "compiled", ALL))
     if not name:
         for each in BENCHMARKS:
             print(f"{each:<12}{_title(each)}")

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.progress import progress
+from experiments.runs.progress import progress
 
 Call = Callable[[], object]
 

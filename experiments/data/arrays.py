@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Shaped
 
 from experiments.data.dataset import Dataset, make_dataset
-from experiments.errors import UserError
-from experiments.reading import reading, refuse_too_large
+from experiments.data.memory import refuse_too_large
+from experiments.errors import UserError, reading
 
 Array = Shaped[np.ndarray, "..."]
 

@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from experiments.data.dataset import Dataset, make_dataset
-from experiments.errors import UserError
-from experiments.reading import reading, refuse_too_large
+from experiments.data.memory import refuse_too_large
+from experiments.errors import UserError, reading
 
 #: The points of a cloud.
 POINTS = 1024

@@ -14,8 +14,8 @@ import polars as pl
 from jaxtyping import Float
 
 from experiments.data.dataset import MISSING, Dataset, make_dataset, number_labels
-from experiments.errors import UserError, check_known
-from experiments.reading import free_memory, reading, refuse_too_large
+from experiments.data.memory import free_memory, refuse_too_large
+from experiments.errors import UserError, check_known, reading
 
 #: Names of the column of classes, in any case.
 LABELS = ("label", "class", "target", "y")

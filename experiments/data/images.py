@@ -16,8 +16,8 @@ from jaxtyping import Int, UInt8
 from PIL import Image, ImageOps
 
 from experiments.data.dataset import Dataset, make_dataset
-from experiments.errors import UserError
-from experiments.reading import free_memory, reading, refuse_too_large
+from experiments.data.memory import free_memory, refuse_too_large
+from experiments.errors import UserError, reading
 
 # Pillow warns of twice as many pixels as it takes for sane, and raises from there on. Once for all,
 # since pictures are read in threads, and a filter of one is seen by the others.

@@ -17,8 +17,7 @@ from experiments.data.dataset import Dataset, Labels, Rows, check_classes
 from experiments.data.images import TESTS, Content, find_images, read_picture
 from experiments.data.stream import Stream, make_streamed
 from experiments.data.tfds import FEATURES, labelled
-from experiments.errors import UserError
-from experiments.reading import reading
+from experiments.errors import UserError, reading
 
 
 class Files:

@@ -1,11 +1,10 @@
-"""Kinds of sources for ``--dataset``, told apart before anything that takes time is imported."""
+"""Kinds of sources for ``--dataset``, told apart by name before anything is read."""
 
 import difflib
 from pathlib import Path
 
-from experiments.errors import UserError, unknown
-from experiments.names import BUNDLED
-from experiments.reading import reading
+from experiments.data.bundled import BUNDLED
+from experiments.errors import UserError, reading, unknown
 
 TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".zip")

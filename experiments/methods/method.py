@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from experiments.methods.overrides import Overrides
+from experiments.config import OF_PARTS, Config
 from experiments.methods.part import Context, Forward, Optimizer, Part, Sample
 from experiments.models.registry import NetworkStyle
 from jaxnorm import effective
@@ -39,9 +39,9 @@ class Method:
         parts = (replace(p, **fields) if isinstance(p, kind) else p for p in self.parts)
         return replace(self, parts=tuple(parts))
 
-    def adjusted(self, flags: Overrides) -> "Method":
-        """Applies the user's flags to the parts that have fields of those names."""
-        values = {each.name: getattr(flags, each.name) for each in fields(Overrides)}
+    def adjusted(self, config: Config) -> "Method":
+        """Applies settings of parts (`OF_PARTS`) to the parts that have fields of those names."""
+        values = {name: getattr(config, name) for name in OF_PARTS}
         values = {name: value for name, value in values.items() if value is not None}
 
         def adjusted(part: Part) -> Part:

@@ -21,7 +21,6 @@ from experiments.methods.rivals.orthogonal import Stiefel
 from experiments.methods.scale_noise import LearnedScale, ScaleNoise, StepNoise
 from experiments.methods.shaped import Orthogonal, Shaped
 from experiments.methods.variance_constancy import VarianceConstancy
-from experiments.names import DEFAULT_METHODS
 from jaxnorm import (
     CenteredWeightNormalized,
     LinearlyConstrained,
@@ -30,6 +29,9 @@ from jaxnorm import (
     data_dependent_init,
     variance_preserving_init,
 )
+
+#: The methods of a comparison by default.
+DEFAULT_METHODS = "none,bn,ln,gn,cwo,lcw,normprop,vcl"
 
 #: The largest norm of a layer's gradient in constrained weight optimization; ours. Without it no
 #: seed of 13 diverges on photographs at the paper's rate, but some end lower (results/unclipped).

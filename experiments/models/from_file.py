@@ -13,13 +13,17 @@ from flax import nnx
 from jaxtyping import PyTree
 
 import jaxnorm
-from experiments.errors import UserError, unknown
-from experiments.reading import reading
+from experiments.errors import UserError, reading, unknown
 
 WANTED = "wanted FILE.py:NAME, a function (rngs, shape, classes) -> flax.nnx.Module"
 
 #: The layers that `jaxnorm.nnx.replace_batch_norm` takes out.
 BATCH_NORM = (nnx.BatchNorm, jaxnorm.nnx.BatchNorm, jaxnorm.nnx.PopulationNorm)
+
+
+def is_from_file(model: str) -> bool:
+    """Returns True for FILE.py:NAME, a network of the user's own."""
+    return ":" in model
 
 
 @functools.cache

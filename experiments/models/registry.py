@@ -11,10 +11,11 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, PyTree
 
-from experiments.config import Config
+from experiments.config import AnyConfig, Config
 from experiments.errors import UserError, unknown
 from experiments.models.convolutional import CNN4, CNN9, ELU11, NIN, VGG19
 from experiments.models.dgcnn import DGCNN
+from experiments.models.from_file import is_from_file
 from experiments.models.mlp import MLP
 from experiments.models.noisy_scales import PRE_ACTIVATION, count_places, noisy_scales
 from experiments.models.normalized_transformer import NormalizedTransformer
@@ -25,7 +26,6 @@ from experiments.models.residual import ResNet50, ResNet110
 from experiments.models.sizes import NetworkSizes
 from experiments.models.style import ACTIVATIONS, Activation, Style
 from experiments.models.transformer import Transformer
-from experiments.names import CNN9_SIDE, is_from_file
 from jaxnorm import shaped, standardized, traced_depth
 from jaxnorm.nnx import functionalize
 
@@ -34,6 +34,16 @@ Shape = Literal["tat", "dks"]
 
 #: The name of every network's classifier, which methods leave unconstrained.
 HEAD = "head"
+
+#: The smallest side of an image that survives cnn9's two poolings.
+CNN9_SIDE = 4
+
+
+def with_network(config: AnyConfig, shape: Sequence[int]) -> AnyConfig:
+    """Names the network that inputs of this shape suggest, if none is named."""
+    images = len(shape) == 3 and min(shape[:2]) >= CNN9_SIDE
+    usual = "cnn9" if images else "dgcnn" if len(shape) == 2 else "mlp"
+    return config if config.model else config.changed(model=usual)
 
 
 def takes_tokens(model: str) -> bool:

@@ -7,10 +7,9 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 from experiments.analysis.table import Table, show_table
-from experiments.config import Config
+from experiments.config import OF_PARTS, Config
 from experiments.methods.method import Method
 from experiments.methods.optimizer import MOMENTUM
-from experiments.methods.overrides import Overrides
 from experiments.papers.full import dry_table, full_cells
 from experiments.papers.item import Item
 from experiments.papers.run import named
@@ -113,7 +112,7 @@ def _fields(settings: Any) -> dict[str, Any]:
 
 def _parts(method: Method) -> dict[str, Any]:
     """Returns the numbers in the parts of a method, by the names of their flags if any."""
-    flags = {each.name for each in fields(Overrides)}
+    flags = set(OF_PARTS)
     return {
         each.name if each.name in flags else f"{type(part).__name__}.{each.name}": value
         for part in method.parts

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from experiments.errors import UserError
+from experiments.errors import UserError, reading
 from experiments.papers.item import Item
-from experiments.reading import reading
 from experiments.runs.files import write_whole
 
 TITLE = "# The papers' tables and figures\n\nOurs beside the paper's, from the reports in {folder}."

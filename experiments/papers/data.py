@@ -6,13 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.augmentation.published import POLICIES_SOURCE
+from experiments.augmentation.published import POLICIES_FILE, POLICIES_SOURCE
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.data.pictures import load_pictures
-from experiments.errors import UserError
-from experiments.names import POLICIES_FILE
-from experiments.reading import reading
+from experiments.errors import UserError, reading
 
 #: The endings of a dataset's files.
 ENDINGS = ("", ".npz", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")

@@ -73,7 +73,7 @@ class Cell(NamedTuple):
         dataset: the data: a name in --data-dir, or "" for the only one there.
         changes: fields of the protocol that differ in this cell.
         overrides: settings of the method that differ, fields of
-            `experiments.methods.overrides.Overrides`.
+            `experiments.config.OF_PARTS`.
         also: the paper's numbers of further measures, by name: losses in nats, others in percent.
     """
 

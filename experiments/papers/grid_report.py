@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from experiments.analysis.curves import draw_measure
 from experiments.analysis.measures import MEASURES, is_fraction, words
 from experiments.analysis.picture import new_figure
+from experiments.augmentation.table import POLICIES
 from experiments.methods.scale_noise import ScaleNoise, StepNoise
-from experiments.names import POLICIES
 from experiments.papers.data import described, policies_note, published_policies
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.item import Context, Finding, Report

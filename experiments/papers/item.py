@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 
 from matplotlib.figure import Figure
 
+from experiments.config import HERE, Workers
 from experiments.papers.grid import Grid
-from experiments.settings import HERE, Workers
 
 PresetName = Literal["smoke", "cpu", "full"]
 

@@ -8,12 +8,12 @@ from typing import Any
 from experiments.analysis.csv import write_csv
 from experiments.analysis.picture import picture
 from experiments.analysis.table import Table, markdown, provenance, show_table
+from experiments.config import HERE, Workers
 from experiments.errors import UserError
 from experiments.papers.item import SIZES, Context, Finding, Item, PresetName, Report
-from experiments.progress import Advance, progress
 from experiments.runs.files import prepare_folder, write_whole
 from experiments.runs.lock import alone_in
-from experiments.settings import HERE, Workers
+from experiments.runs.progress import Advance, progress
 
 #: The label of a preset without differences from the protocol.
 FULL = "the paper's sizes; what else differs from its text is in experiments/papers/README.md"
@@ -76,9 +76,14 @@ def written(item: Item, preset: PresetName, report: Report, command: str) -> str
 
 
 def named(settings: Any) -> dict[str, Any]:
-    """Returns the settings of an item, a named tuple or a configuration, by name."""
+    """Returns the settings of an item, a named tuple or a configuration, by name.
+
+    A configuration's settings that are left out, and its data and devices, which tables have apart,
+    are not among them.
+    """
     if is_dataclass(settings) and not isinstance(settings, type):
-        return asdict(settings)
+        apart = ("dataset", "parallel", "mesh", "coordinator")
+        return {n: v for n, v in asdict(settings).items() if v is not None and n not in apart}
     fields: dict[str, Any] = settings._asdict()
     return fields
 

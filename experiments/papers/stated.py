@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from experiments.names import PAPERS
 from experiments.papers.catalogue import as_tuple, read
+from experiments.papers.registry import PAPERS
 
 
 class Stated(NamedTuple):

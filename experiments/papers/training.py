@@ -3,19 +3,17 @@
 import functools
 import sys
 from collections.abc import Mapping
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.config import Config
+from experiments.augmentation.table import POLICIES
+from experiments.config import OF_PARTS, Config
 from experiments.data.dataset import Dataset
 from experiments.methods.constrained import Sphere
 from experiments.methods.method import Method
-from experiments.methods.overrides import Overrides
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS
-from experiments.names import POLICIES
 from experiments.papers.data import data_of, load_data
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.item import Context
@@ -77,7 +75,7 @@ def spec_of(cell: Cell, seed: int, protocol: Protocol, data: tuple[str, object])
 
 def split_changes(spec: Spec) -> tuple[dict[str, Any], dict[str, Any]]:
     """Splits the changes of a cell into fields of its protocol and settings of its method."""
-    names = {field.name for field in fields(Overrides)}
+    names = set(OF_PARTS)
     protocol = {name: value for name, value in spec.changes if name not in names}
     return protocol, {name: value for name, value in spec.changes if name in names}
 
@@ -89,7 +87,7 @@ def method_of(cell: Cell, setting: Protocol) -> Method:
         method = method.changed(ScaleNoise, noise=setting.growing_noise, grows=True)
     if setting.squared_radius:
         method = method.changed(Sphere, squared_radius=setting.squared_radius)
-    return method.adjusted(Overrides(**cell.overrides))
+    return method.adjusted(Config(**cell.overrides))
 
 
 def config_of(setting: Protocol, data_dir: Path | None = None) -> Config:

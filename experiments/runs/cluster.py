@@ -5,13 +5,12 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from experiments.errors import UserError
-from experiments.extras import library
+from experiments.config import Workers
+from experiments.errors import UserError, library
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.execute import made
 from experiments.runs.keeper import keeping
 from experiments.runs.spec import Spec
-from experiments.settings import Workers
 from experiments.training.fit import Run
 
 #: The folder of unfinished runs' checkpoints, beside the store.

@@ -12,12 +12,12 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
 from typing import Any
 
+from experiments.config import HERE, Workers
 from experiments.errors import UserError
-from experiments.progress import Say
 from experiments.runs.processes import writes
+from experiments.runs.progress import Say
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store
-from experiments.settings import HERE, Workers
 from experiments.training.fit import Run
 from experiments.training.history import Checkpointer, NoCheckpoints
 

@@ -13,7 +13,6 @@ import numpy as np
 import jaxnorm
 from experiments.config import Config
 from experiments.errors import UserError
-from experiments.settings import Settings
 
 #: Settings that change no number: the devices, the reports, and the selection of a paper's cells.
 #: ``nonfinite`` is one, so that a run that diverged may resume without the diverging updates.
@@ -111,7 +110,7 @@ def check_config(saved: dict[str, Any], now: dict[str, Any], where: str) -> None
 
     A missing setting has its default: it was added later, or left out.
     """
-    defaults = {each.name: each.default for each in fields(Settings)}
+    defaults = {each.name: each.default for each in fields(Config)}
     # Through JSON, which makes lists of tuples.
     old, new = (json.loads(json.dumps(defaults | config)) for config in (saved, now))
     differing = [

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.errors import UserError
-from experiments.reading import reading, record_of
+from experiments.errors import UserError, reading
 from experiments.runs.spec import Spec, versions
 from experiments.training.fit import Run
-from experiments.training.history import Epoch
+from experiments.training.history import Epoch, record_of
 
 #: The file, in the folder of the reports.
 FILE = "runs.sqlite"

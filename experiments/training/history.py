@@ -2,10 +2,23 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, get_type_hints, runtime_checkable
 
-from experiments.reading import record_of
 from experiments.training.state import TrainState
+
+Record = TypeVar("Record")
+
+#: The types of JSON values by a field's annotation; true and false are not numbers.
+_PLAIN: dict[Any, tuple[type, ...]] = {int: (int,), float: (int, float), str: (str,)}
+
+
+def record_of(kind: type[Record], values: dict[str, Any]) -> Record:
+    """Makes a NamedTuple of numbers and text from JSON's values; raises TypeError for others."""
+    for name, hint in get_type_hints(kind).items():
+        value = values[name]
+        if not isinstance(value, _PLAIN[hint]) or isinstance(value, bool):
+            raise TypeError(f"its {name} is {value!r}, not {hint.__name__}")
+    return kind(**values)
 
 
 class Epoch(NamedTuple):

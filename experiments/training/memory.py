@@ -6,7 +6,7 @@ import jax
 from flax import nnx
 from jaxtyping import Array, Key
 
-from experiments.reading import free_memory, refuse_too_large
+from experiments.data.memory import free_memory, refuse_too_large
 from experiments.training.devices import MODEL, Placement
 from jaxnorm import parameter_count
 

@@ -9,8 +9,7 @@ import optax
 from jaxtyping import PyTree
 
 from experiments.config import Config
-from experiments.errors import UserError
-from experiments.extras import library
+from experiments.errors import UserError, library
 from experiments.methods.method import Method
 from experiments.methods.part import Context, Optimizer
 from experiments.methods.reparametrized import Initialized

@@ -19,9 +19,8 @@ from experiments.methods.method import Method
 from experiments.methods.optimizer import make_optimizer
 from experiments.methods.own_network import of_own_network
 from experiments.methods.part import Context, Optimizer
-from experiments.models.from_file import classifier, network_from_file
-from experiments.models.registry import HEAD, build, check_tokens, plain_style
-from experiments.names import is_from_file
+from experiments.models.from_file import classifier, is_from_file, network_from_file
+from experiments.models.registry import HEAD, build, check_tokens, plain_style, with_network
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.devices import ONE_DEVICE, Placement
 from experiments.training.epoch import EpochPlan, make_refreshes, steps_per_epoch
@@ -91,7 +90,7 @@ def make_trainer(
     method: Method, config: Config, dataset: Dataset, placement: Placement = ONE_DEVICE
 ) -> Trainer:
     """Makes the trainer of a method for datasets of the same shapes as ``dataset``."""
-    config = config.on(dataset.X_train.shape[1:])
+    config = with_network(config, dataset.X_train.shape[1:])
     if is_from_file(config.model):
         method = of_own_network(method, config)
     check_tokens(config.model, dataset.name, dataset.X_train.dtype)

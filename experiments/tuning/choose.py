@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.comparison import Comparison, Task, run_all
+from experiments.config import Workers
 from experiments.methods.method import Method
+from experiments.runs.comparison import Comparison, Task, run_all
 from experiments.runs.store import Store
-from experiments.settings import Workers
 from experiments.training.fit import Run
 from experiments.tuning.grid import Grid, combinations
 from experiments.tuning.held_out import OFFSET, held_out
@@ -42,7 +42,7 @@ def choose(
     the accuracy on the rest decides.
 
     Args:
-        comparison: the comparison of the results, whose settings and loaded rows the trials share.
+        comparison: the comparison of the results, whose config and loaded rows the trials share.
         methods: the methods.
         seeds: the seeds of the results.
         tuning: the values to try.
@@ -50,9 +50,9 @@ def choose(
         workers: the processes, or the cluster, of the trials.
         fresh: if True, trials that are in the store are trained again.
     """
-    settings = comparison.settings
-    settings = settings.changed(epochs=tuning.epochs or settings.epochs)
-    trials = Comparison(settings, held_out, comparison.load)
+    config = comparison.config
+    config = config.changed(epochs=tuning.epochs or config.epochs)
+    trials = Comparison(config, held_out, comparison.load)
     tasks = [
         (method.name, changes, seed + OFFSET)
         for method in methods

@@ -5,19 +5,18 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import get_args, get_type_hints
 
-from experiments.config import Config
+from experiments.config import OF_PARTS, RANGES, Config
 from experiments.errors import UserError, unknown
 from experiments.methods.method import Method
-from experiments.methods.overrides import Overrides
-from experiments.ranges import ranges_of
 from experiments.runs.spec import Changes
 
 #: The values to try, by field of the settings.
 Grid = Mapping[str, Sequence[float]]
 
-_RANGES = {**ranges_of(Config), **ranges_of(Overrides)}
-
 WANTED = "wanted NAME=VALUE,VALUE,..., for example --tune learning-rate=0.05,0.1,0.2 noise=0,0.1"
+
+#: Settings of the length of a run, its data and devices, which all trials share.
+_SHARED = {"epochs", "train_rows", "test_rows", "resize", "processes", "process_id"}
 
 
 def grid_of(written: Sequence[str]) -> Grid:
@@ -48,18 +47,17 @@ def grid_of(written: Sequence[str]) -> Grid:
 def combinations(method: Method, grid: Grid) -> list[Changes]:
     """Returns every combination of the values whose settings the method has."""
     fields = {each.name for part in method.parts for each in dataclasses.fields(part)}
-    overrides = {each.name for each in dataclasses.fields(Overrides)}
-    names = [name for name in grid if name in fields or name not in overrides]
+    names = [name for name in grid if name in fields or name not in OF_PARTS]
     products = itertools.product(*(grid[name] for name in names))
     return [tuple(zip(names, values, strict=True)) for values in products]
 
 
 def _tunable() -> dict[str, type]:
-    """Returns the number types of all numeric settings except the length of a run."""
-    hints = get_type_hints(Config) | get_type_hints(Overrides)
-    kinds = {name: {hint, *get_args(hint)} for name, hint in hints.items() if name in _RANGES}
+    """Returns the number types of all numeric settings of the network, training and methods."""
+    hints = get_type_hints(Config).items()
+    kinds = {name: {hint, *get_args(hint)} for name, hint in hints if name in RANGES}
     return {
-        name: float if float in kind else int for name, kind in kinds.items() if name != "epochs"
+        name: float if float in kind else int for name, kind in kinds.items() if name not in _SHARED
     }
 
 
@@ -70,6 +68,7 @@ def _number(entry: str, name: str, text: str, kind: type) -> float:
         raise UserError(
             f"--tune has {entry!r}, and {text!r} is no {kind.__name__}; {WANTED}."
         ) from None
-    if value not in _RANGES[name]:
-        raise UserError(f"--tune has {entry!r}; wanted values, each {_RANGES[name]}.")
+    least, most = RANGES[name]
+    if not least <= value <= most:
+        raise UserError(f"--tune has {entry!r}; wanted values, each {least:,} to {most:,}.")
     return value

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments import comparison
+from experiments.runs import comparison
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,7 +8,6 @@ import numpy as np
 
 from experiments.config import Config
 from experiments.methods.method import Method
-from experiments.methods.overrides import Overrides
 from experiments.methods.table import METHODS
 from experiments.training.devices import Placement, make_placement
 from experiments.training.state import Batch
@@ -32,7 +31,7 @@ def placement(entry: str, devices: int, mesh: str = "") -> Placement:
 
 def trainer(name: str, where: Placement, groups: int = 1, **settings) -> Trainer:
     """Makes the trainer of a method on two layers of eight units, trained by SGD."""
-    return trainer_of(METHODS[name].adjusted(Overrides(sample_size=2)), where, groups, **settings)
+    return trainer_of(METHODS[name].adjusted(Config(sample_size=2)), where, groups, **settings)
 
 
 def trainer_of(method: Method, where: Placement, groups: int = 1, **settings) -> Trainer:

@@ -13,13 +13,13 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxnorm
 from experiments.cli import main
-from experiments.comparison import Comparison
+from experiments.config import Config
 from experiments.errors import UserError
 from experiments.runs import keeper
 from experiments.runs.arrays import checksums, flatten
 from experiments.runs.checkpoints import Checkpoints
+from experiments.runs.comparison import Comparison
 from experiments.runs.spec import check_config
-from experiments.settings import Settings
 from experiments.train import refuse_out_in_checkpoints
 from jaxnorm import clean_parameters, constraint_drift
 from tests.experiments.toy import after_an_epoch, save_toy, toy_trainer
@@ -178,8 +178,8 @@ def test_a_batch_goes_on_in_as_many_groups(tmp_path, capsys):
 
 
 def test_runs_of_a_comparison_are_kept_in_as_many_groups():
-    apart = Comparison(Settings(parallel="shard_map"))
-    together, grouped = Comparison(Settings()), Comparison(Settings(ghost_groups=4))
+    apart = Comparison(Config(parallel="shard_map"))
+    together, grouped = Comparison(Config()), Comparison(Config(ghost_groups=4))
     specs = [each.specs([("bn", (), 0)])[0] for each in (apart, together, grouped)]
     found = [spec.described["ghost_groups"] for spec in specs]
     assert found == [jax.device_count(), 1, 4]

@@ -8,11 +8,11 @@ import time
 import numpy as np
 import pytest
 
+from experiments.config import Workers
 from experiments.errors import UserError
 from experiments.papers.training import Training, spec_of
 from experiments.runs.execute import execute
 from experiments.runs.store import Store
-from experiments.settings import Workers
 from tests.experiments.test_runs import GRID, PROTOCOL, run, spec
 
 LONG = PROTOCOL.changed(epochs=8)

@@ -17,8 +17,7 @@ from PIL import Image
 
 from experiments.cli import main
 from experiments.data.load import load
-from experiments.errors import UserError
-from experiments.reading import reading
+from experiments.errors import UserError, reading
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(3.0, 2.0, (40, 5))

@@ -7,8 +7,7 @@ import pytest
 
 import jaxnorm
 from experiments.methods.glossary import GLOSSARY
-from experiments.methods.table import METHODS
-from experiments.names import DEFAULT_METHODS
+from experiments.methods.table import DEFAULT_METHODS, METHODS
 from tests.test_site import DOCS, hook
 
 

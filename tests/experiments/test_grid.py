@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.config import Config
 from experiments.errors import UserError
 from experiments.methods.constrained import Sphere
-from experiments.methods.overrides import Overrides
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS
 from experiments.models.style import ACTIVATIONS
@@ -60,7 +60,7 @@ def test_every_cell_of_every_item_is_spelt_right():
         assert len(set(names)) == len(names), name
         for cell in grid.cells:
             assert cell.method in METHODS
-            Overrides(**cell.overrides)
+            Config(**cell.overrides)
             for preset in item.presets.values():
                 setting = preset.settings.changed(**cell.changes)
                 assert setting.activation in ACTIVATIONS

@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 from experiments.bench.input import Subset
+from experiments.bench.resident import with_memory
 from experiments.cli import main
 from experiments.data.pictures import load_pictures
-from experiments.resident import with_memory
 from tests.experiments.toy import rows_of
 
 ROOT = Path(__file__).parents[2] / "experiments"

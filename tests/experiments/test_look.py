@@ -5,15 +5,14 @@ from typing import NoReturn
 
 import pytest
 
-from experiments import comparison
-from experiments.compare import compare
-from experiments.comparison import Comparison
-from experiments.methods.table import METHODS
-from experiments.settings import Settings
-from experiments.train import train
+from experiments.compare import Compare
+from experiments.config import Config
+from experiments.runs import comparison
+from experiments.runs.comparison import Comparison
+from experiments.train import Train
 from experiments.training.look import initial_network
 
-SIGMOIDS = Settings(model="mlp", depth=6, width=16, activation="sigmoid", train_rows=64)
+SIGMOIDS = Config(model="mlp", depth=6, width=16, activation="sigmoid", train_rows=64)
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +45,8 @@ def test_one_line_for_each_method_before_the_training(monkeypatch, tmp_path, cap
     monkeypatch.setattr("experiments.compare.run_all", begin)
     monkeypatch.setattr(Comparison, "trained", begin)
     with pytest.raises(Begins):
-        compare(SIGMOIDS, [METHODS["none"], METHODS["lcw"]], [0, 1], tmp_path, "compare")
+        Compare(methods="none,lcw", seeds=2, out=tmp_path, config=SIGMOIDS).run("compare")
     assert capsys.readouterr().out == "none, before training: x.\n"
     with pytest.raises(Begins):
-        train(SIGMOIDS, METHODS["none"], 0, tmp_path)
+        Train(method="none", out=tmp_path, config=SIGMOIDS).run("train")
     assert "\nnone, before training: x.\n" in capsys.readouterr().out

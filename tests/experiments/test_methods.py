@@ -14,7 +14,6 @@ from experiments.data.dataset import Dataset
 from experiments.errors import UserError
 from experiments.methods.constrained import ClippedByLayer
 from experiments.methods.optimizer import make_optimizer, schedule_of
-from experiments.methods.overrides import Overrides
 from experiments.methods.part import Output
 from experiments.methods.population import GammaDecay
 from experiments.methods.scale_noise import ScaleNoise
@@ -37,7 +36,7 @@ from tests.experiments.toy import SETTINGS, after_an_epoch, start, toy_dataset, 
 
 
 def test_flags_reach_the_parts_that_have_them_and_no_other():
-    flags = Overrides(vcl_weight=0.5, sample_size=3, probes=7, decay_times=2.0, clip=0.0, noise=0.3)
+    flags = Config(vcl_weight=0.5, sample_size=3, probes=7, decay_times=2.0, clip=0.0, noise=0.3)
     vcl = METHODS["vcl"].adjusted(flags).get(VarianceConstancy)
     assert (vcl.vcl_weight, vcl.sample_size, vcl.vcl_clip) == (0.5, 3, 1.0)
     decay = METHODS["pn+gamma-decay"].adjusted(flags).get(GammaDecay)

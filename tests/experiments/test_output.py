@@ -12,8 +12,7 @@ from experiments.analysis import table as screen
 from experiments.analysis.comparison import comparison_table
 from experiments.analysis.curves import draw_curves
 from experiments.analysis.table import provenance
-from experiments.cli import main
-from experiments.commands import Methods
+from experiments.cli import Methods, main
 from experiments.runs.files import write_whole
 from tests.experiments.test_reports import RUNS
 

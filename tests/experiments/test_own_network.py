@@ -10,10 +10,9 @@ from flax import nnx
 
 import jaxnorm
 from experiments.cli import main
-from experiments.comparison import Comparison
 from experiments.config import Config
 from experiments.methods.table import METHODS
-from experiments.settings import Settings
+from experiments.runs.comparison import Comparison
 from experiments.training.trainer import Trainer, make_trainer
 from tests.experiments.toy import rows_of, save_toy, toy_dataset
 
@@ -71,7 +70,7 @@ def test_compare_trains_it(tmp_path: Path) -> None:
 
 def test_a_run_of_an_edited_file_is_another_one(tmp_path: Path) -> None:
     file, dataset = tmp_path / "network.py", save_toy(tmp_path)
-    settings = Settings(model=f"{file}:plain", dataset=dataset)
+    settings = Config(model=f"{file}:plain", dataset=dataset)
     digests = []
     for comment in ("", "", "# wider\n"):
         file.write_text(FILE.read_text() + comment)

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from experiments.augmentation.operations import OPERATIONS
-from experiments.augmentation.published import read_policies
+from experiments.augmentation.published import POLICIES_FILE, read_policies
 from experiments.augmentation.table import POLICIES, find_augmentation
 from experiments.errors import UserError
-from experiments.names import POLICIES_FILE
 from experiments.papers.data import policies_note, published_policies
 from experiments.papers.grid import Protocol
 from experiments.papers.training import config_of

@@ -15,7 +15,7 @@ import pytest
 
 from experiments.analysis.finished import frame, summary
 from experiments.analysis.statistics import above, deciding_look, interval
-from experiments.config import Config
+from experiments.config import Config, Workers
 from experiments.errors import UserError
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.item import Context
@@ -23,7 +23,6 @@ from experiments.papers.training import train_grid
 from experiments.runs.execute import execute, take_share
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store
-from experiments.settings import Settings, Workers
 from experiments.training.fit import Run, outcome
 from experiments.training.history import Epoch
 from tests.experiments.test_full_disk import full_disk
@@ -46,19 +45,19 @@ def run(accuracy=0.5, seed=0, method="bn", loss=1.0, outcome=""):
 
 
 def test_a_digest_follows_what_decides_the_numbers_and_nothing_else():
-    usual = Spec("bn", 0, Settings())
+    usual = Spec("bn", 0, Config())
     for same in (
-        Spec("bn", 0, Settings(tensorboard=Path("x"), mesh="data=2", processes=2)),
-        Spec("bn", 0, Settings(epochs=3), (("epochs", Settings().epochs),)),
+        Spec("bn", 0, Config(tensorboard=Path("x"), mesh="data=2", processes=2)),
+        Spec("bn", 0, Config(epochs=3), (("epochs", Config().epochs),)),
     ):
         assert same.digest == usual.digest
     others = [
-        Spec("none", 0, Settings()),
-        Spec("bn", 1, Settings()),
-        Spec("bn", 0, Settings(epochs=3)),
-        Spec("bn", 0, Settings(), (("noise", 0.1),)),
-        Spec("bn", 0, Settings(), (("noise", 0.10000001),)),
-        Spec("bn", 0, Settings(), (), 7),
+        Spec("none", 0, Config()),
+        Spec("bn", 1, Config()),
+        Spec("bn", 0, Config(epochs=3)),
+        Spec("bn", 0, Config(), (("noise", 0.1),)),
+        Spec("bn", 0, Config(), (("noise", 0.10000001),)),
+        Spec("bn", 0, Config(), (), 7),
     ]
     assert len({each.digest for each in (usual, *others)}) == 7
 
@@ -221,7 +220,7 @@ def test_no_process_outlives_the_one_that_waits_for_it(tmp_path, ended_by):
         "import functools, pathlib, signal, sys; from experiments.runs.execute import execute; "
         # What a shell starts in the background ignores the signal of Ctrl-C.
         "signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "from experiments.runs.store import Store; from experiments.settings import Workers; "
+        "from experiments.runs.store import Store; from experiments.config import Workers; "
         "from tests.experiments.test_runs import Waits, spec; place = pathlib.Path(sys.argv[1]); "
         "make = functools.partial(Waits, place); "
         "list(execute([spec(0), spec(1)], make, Store(place), Workers(jobs=2)))"

@@ -11,7 +11,6 @@ from flax import nnx
 from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.methods.optimizer import make_optimizer
-from experiments.methods.overrides import Overrides
 from experiments.methods.table import METHODS
 from experiments.models.style import AlphaDropout
 from experiments.papers.vcl.padded import Sizes, padded, sizes_of
@@ -36,7 +35,7 @@ SETTINGS = Config(
     batch_size=12,
 )
 TIGHT, ROOMY = Sizes(56, 14, 23, 6, 3), Sizes(70, 19, 40, 9, 5)
-VCL = METHODS["vcl"].adjusted(Overrides(sample_size=6))
+VCL = METHODS["vcl"].adjusted(Config(sample_size=6))
 
 
 def splits() -> list[Dataset]:

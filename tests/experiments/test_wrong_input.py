@@ -1,17 +1,22 @@
 """Table of wrong flags, files and records: each error is one line that names them."""
 
 import zipfile
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
 
-from experiments.config import Config
+from experiments.bench.command import Bench
+from experiments.bench.compiled.command import Compiled
+from experiments.compare import Compare
+from experiments.config import RANGES, Config, check_ranges
 from experiments.data.load import load
+from experiments.data.memory import free_memory
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
-from experiments.reading import free_memory
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.keeper import keeping
+from experiments.train import Train
 from experiments.training.trainer import make_trainer
 from tests.experiments.toy import toy_dataset
 from tests.experiments.wrong import Wrong
@@ -44,6 +49,18 @@ def test_error_names_the_input_in_one_line(name, tmp_path, monkeypatch):
     message = str(raised.value)
     assert [part for part in entry.named if part not in message] == []
     assert "\n" not in message
+
+
+#: Settings of papers alone: no flags.
+HIDDEN = {"rate_decay", "alpha_dropout", "head_dropout", "norm_at"}
+
+
+@pytest.mark.parametrize("command", [Compare, Train, Bench, Compiled])
+def test_every_number_has_a_range_and_its_default_is_in_it(command):
+    hints = get_type_hints(command) | get_type_hints(Config)
+    numbers = {name for name, hint in hints.items() if {int, float} & {hint, *get_args(hint)}}
+    assert numbers - HIDDEN - set(RANGES) == set()
+    check_ranges(command())
 
 
 def test_a_damaged_array_beside_the_dataset_is_not_read(tmp_path):

@@ -29,8 +29,7 @@ from experiments.analysis.verdicts.results import (
     rows_of,
     side_results,
 )
-from experiments.errors import UserError
-from experiments.reading import reading
+from experiments.errors import UserError, reading
 from experiments.runs.files import write_whole
 from experiments.training.fit import DIVERGED
 

@@ -10,8 +10,7 @@ from experiments.bench.compiled.cards import GPUS, TPUS
 from experiments.bench.compiled.names import KERNELS, KNOWN, MAKERS, OPTIMIZERS, PEERS, PRIVATE
 from experiments.bench.compiled.spec import BASES, Shard, Spec, What
 from experiments.errors import unknown
-from experiments.names import MODELS
-from experiments.ranges import Channels, Count, Depth, Jobs, Width
+from experiments.models.registry import MODELS
 
 STEP_METHODS = "none,bn,gn,cwo,lcw,vcl,normprop,wn"
 
@@ -66,13 +65,13 @@ class Compiled:
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     """The type of a step's weights and activations; parameters and statistics are always
     float32."""
-    channels: Channels = 64
+    channels: int = 64
     """The channels of a convolutional network's first stage."""
-    depth: Depth = 3
+    depth: int = 3
     """The hidden layers of the mlp, the blocks of the transformer."""
-    width: Width = 256
+    width: int = 256
     """The units of each hidden layer of the mlp, of each token of the transformer."""
-    rows_per_device: Count = 128
+    rows_per_device: int = 128
     """The number of rows per step and device of the data axis. A row has 224 x 224 colour pixels
     for resnet50, 32 x 32 for other networks, and 64 characters for the transformer."""
     entry: Literal["jit", "shard_map"] = "jit"
@@ -87,7 +86,7 @@ class Compiled:
     donate: bool = True
     """Let the new state take the memory of the old, as in training; without it a TPU's compiler
     finds more room in its fast memory for parameters alone."""
-    jobs: Jobs = 1
+    jobs: int = 1
     """The number of compilations at once; each keeps about one core busy and takes 1 to 4 GB."""
     resume: bool = False
     """Compile nothing that compiled.csv has already."""

@@ -10,8 +10,8 @@ from experiments.bench.compiled.spec import Spec
 from experiments.bench.compiled.targets import check_compiler, find_target
 from experiments.bench.compiled.views import picture_of, table_of, title
 from experiments.errors import UserError
-from experiments.progress import progress
 from experiments.runs.files import prepare_folder, write_whole
+from experiments.runs.progress import progress
 
 FILE = "compiled.csv"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from experiments.names import METHODS
+from experiments.methods.table import METHODS
 
 #: The sets of kernels, in the order of `experiments.bench.compiled.kernels.KERNELS`.
 KERNELS = ("conv3x3", "dense", "resnet50", "wrn28x10", "decoder")

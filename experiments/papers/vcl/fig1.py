@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 
 from experiments.analysis.picture import COLOURS, new_figure
 from experiments.analysis.statistics import mean_and_deviation
+from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.errors import UserError
-from experiments.methods.overrides import Overrides
 from experiments.methods.table import METHODS
 from experiments.papers.data import find
 from experiments.papers.hidden import preactivations
@@ -80,7 +80,7 @@ def run(settings: Settings, context: Context) -> Report:
 
 def measure(settings: Settings, name: str, data: Dataset, seed: int) -> Measured:
     """Trains a network, and measures its hidden pre-activations on the test rows."""
-    method = METHODS[name].adjusted(Overrides(sample_size=settings.sample_size))
+    method = METHODS[name].adjusted(Config(sample_size=settings.sample_size))
     trainer = make_trainer(method, settings, data)
     run = fit(trainer, data, seed)
     layers = [np.asarray(x) for x in preactivations(trainer, run.trained, data.X_test)]

@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 
+from experiments.config import HERE, Config
 from experiments.data.dataset import Dataset
 from experiments.methods.method import Method
-from experiments.methods.overrides import Overrides
 from experiments.methods.table import METHODS
 from experiments.papers.data import data_of
 from experiments.papers.full import parameters_of
@@ -24,7 +24,6 @@ from experiments.papers.vcl.padded import Padded, Sizes, padded, sizes_of
 from experiments.papers.vcl.sweep import Curve, make_sweep
 from experiments.papers.vcl.uci_data import find_sets, split
 from experiments.runs.spec import Spec
-from experiments.settings import HERE
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.epoch import steps_per_epoch
 from experiments.training.fit import Run
@@ -178,7 +177,7 @@ class Sweeps:
 
     def _method(self, name: str) -> Method:
         sample_size, weight = self._settings.sample_size, self._settings.vcl_weight
-        return METHODS[name].adjusted(Overrides(sample_size=sample_size, vcl_weight=weight))
+        return METHODS[name].adjusted(Config(sample_size=sample_size, vcl_weight=weight))
 
     def _make_sweep(self, activation: str, normalization: str, depth: int) -> AheadOfTime:
         """Makes the program of a network, for arrays that hold each of the data sets."""

@@ -1,21 +1,21 @@
 """Flags out of their range, and unknown names."""
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from experiments.bench.command import Bench
-from experiments.cli import run
-from experiments.commands import Compare, Paper, Report, Train
-from experiments.config import Network
-from experiments.settings import Source
+from experiments.cli import Paper, Report, run
+from experiments.compare import Compare
+from experiments.config import Config
+from experiments.train import Train
 from tests.experiments.toy import save_toy
 from tests.experiments.wrong import Walk, Wrong
 
 #: Networks of a user.
 OWN = Path(__file__).parents[1] / "own_network.py"
 
-#: One of each range and of each command: `tests/experiments/test_ranges.py` sees that all have one.
+#: One of each range and of each command: `test_wrong_input.py` sees that all numbers have one.
 VALUES: list[tuple[Any, str, Any]] = [
     (Compare(), "depth", 0),
     (Compare(), "width", 10**20),
@@ -48,20 +48,11 @@ def with_out(command: Any, at: Path, **changes: Any) -> object:
     return run(replace(command, out=at, **changes), "")
 
 
-def group_of(command: Any, name: str) -> tuple[str, Any]:
-    """Returns the group with the flag, and the group's name, or the command itself."""
-    for each in fields(command):
-        group = getattr(command, each.name)
-        if is_dataclass(group) and hasattr(group, name):
-            return each.name, group
-    return "", command
-
-
 def flag(command: Any, name: str, value: Any) -> Wrong:
     shown = repr(value) if isinstance(value, str) else str(value)
-    place, group = group_of(command, name)
-    default = getattr(group, name)
-    changes = {name: value} if not place else {place: replace(group, **{name: value})}
+    is_setting = hasattr(Config(), name)
+    default = getattr(Config() if is_setting else command, name)
+    changes = {"config": Config(**{name: value})} if is_setting else {name: value}
     left_out = "leave the flag out" if default is None else f"and it is {default}."
     named = f"--{name.replace('_', '-')} is {shown}; ", left_out
     return Wrong(lambda at: with_out(command, at, **changes), named)
@@ -69,11 +60,11 @@ def flag(command: Any, name: str, value: Any) -> Wrong:
 
 def own_network(name: str, *named: str, methods: str = "none") -> Wrong:
     """A comparison of a network of the user's own, FILE:NAME, on rows of six features."""
-    network = Network(model=name if ":" in name else f"{OWN}:{name}")
+    model = name if ":" in name else f"{OWN}:{name}"
 
     def call(at: Path) -> object:
-        data = Source(dataset=save_toy(at))
-        return with_out(Compare(methods=methods, network=network, data=data), at)
+        config = Config(model=model, dataset=save_toy(at))
+        return with_out(Compare(methods=methods, config=config), at)
 
     return Wrong(call, named)
 

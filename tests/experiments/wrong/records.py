@@ -11,7 +11,6 @@ from unittest import mock
 import jax.numpy as jnp
 
 from experiments.cli import run
-from experiments.commands import Train
 from experiments.config import Config
 from experiments.data.load import load
 from experiments.papers.collected import collect
@@ -21,6 +20,7 @@ from experiments.runs.checkpoints import Checkpoints
 from experiments.runs.keeper import keeping
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store
+from experiments.train import Train
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
 from tests.experiments.wrong import Walk, Wrong

@@ -7,20 +7,18 @@ from functools import cache, partial
 
 import jax
 
-from experiments.config import NonFinite
+from experiments.config import HERE, Config, Workers
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.errors import Diverged
 from experiments.methods.table import METHODS
-from experiments.models.from_file import source_of
-from experiments.names import is_from_file
-from experiments.progress import Advance, is_quiet, progress
+from experiments.models.from_file import is_from_file, source_of
 from experiments.runs.execute import execute
 from experiments.runs.processes import writes
+from experiments.runs.progress import Advance, is_quiet, progress
 from experiments.runs.spec import Changes, Spec, checksum, name_of
 from experiments.runs.store import Store
 from experiments.runs.tensorboard import EventFiles
-from experiments.settings import HERE, Settings, Workers
 from experiments.training.devices import make_placement
 from experiments.training.fit import DIVERGED, Run, fit, start
 from experiments.training.groups import as_groups_of_jit
@@ -41,38 +39,30 @@ class Comparison:
     """Trains methods by name; the seeds of a method share its compiled functions.
 
     Args:
-        settings: the settings that the methods share.
+        config: the settings that the methods share.
         derive: ``(load, seed) -> dataset``, derives the dataset of a seed from the loaded one; None
             for the loaded one itself.
-        loader: loads and caches the dataset of a seed; None to load the one that the settings name.
-        nonfinite: the treatment of a step that would make a number not finite.
+        loader: loads and caches the dataset of a seed; None to load the one that the config names.
 
     Attributes:
         advance: called with a line after each epoch.
         kept: the number of runs that an earlier call finished.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        derive: Derive | None = None,
-        loader: Load | None = None,
-        nonfinite: NonFinite = "stop",
-    ):
-        self.settings, self.derive = settings, derive
+    def __init__(self, config: Config, derive: Derive | None = None, loader: Load | None = None):
+        self.config, self.derive = config, derive
         self.advance: Advance = lambda what: None
         self.kept = 0
-        self.config = settings.changed(nonfinite=nonfinite)
-        self._events = EventFiles(settings.tensorboard if writes() else None)
-        self._placement = make_placement(settings.parallel, settings.mesh)
-        rows = settings.train_rows, settings.test_rows, settings.label, settings.resize
-        self.load = loader or cache(lambda seed: load(settings.dataset, seed, *rows))
+        self._events = EventFiles(config.tensorboard if writes() else None)
+        self._placement = make_placement(config.parallel, config.mesh)
+        rows = config.train_rows, config.test_rows, config.label, config.resize
+        self.load = loader or cache(lambda seed: load(config.dataset, seed, *rows))
         self.dataset = self.load if derive is None else cache(partial(derive, self.load))
         self._trainers: dict[tuple[object, ...], Trainer] = {}
 
     def factory(self) -> Callable[[], "Comparison"]:
         """Returns a picklable function that makes this comparison in another process."""
-        return partial(Comparison, self.settings, self.derive)
+        return partial(Comparison, self.config, self.derive)
 
     def specs(self, tasks: Sequence[Task]) -> list[Spec]:
         """Returns the specs of runs.
@@ -83,16 +73,15 @@ class Comparison:
         data: object = checksum(*self.dataset(tasks[0][2])[:4])
         if is_from_file(self.config.model):
             data = (data, zlib.crc32(source_of(self.config.model)))
-        config = as_groups_of_jit(self.settings, self._placement)
+        config = as_groups_of_jit(self.config, self._placement)
         return [Spec(method, seed, config, changes, data) for method, changes, seed in tasks]
 
     def trainer(self, spec: Spec, dataset: Dataset) -> Trainer:
         """Returns the trainer of the spec, for any seed, on data of that shape."""
         key = (spec.method, spec.changes, dataset.X_train.shape, dataset.num_classes)
         if key not in self._trainers:
-            changes = dict(spec.changes)
-            method = METHODS[spec.method].adjusted(self.settings.changed(**changes))
-            config = self.config.changed(**changes)
+            config = self.config.changed(**dict(spec.changes))
+            method = METHODS[spec.method].adjusted(config)
             self._trainers[key] = make_trainer(method, config, dataset, self._placement)
         return self._trainers[key]
 
