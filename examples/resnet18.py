@@ -384,7 +384,9 @@ def export(job: Job, run: dict[str, Tree], file: Path) -> float:
         statistics = arrays["mean"], arrays["deviation"]
         weights = jax.tree_util.tree_map_with_path(lambda path, _: arrays[name(path)], weights)
     plain = jax.jit(lambda x: apply(weights, state, standardized(x, statistics), train=False)[0])
-    change = logits_of(job, plain) - logits_of(job, partial(job.predict, raw, run["average"][1]))
+    trained = partial(job.predict, raw, run["average"][1])
+    with jax.default_matmul_precision("float32"):  # accelerators round products to fewer bits
+        change = logits_of(job, plain) - logits_of(job, trained)
     return float(np.abs(change).max())
 
 
