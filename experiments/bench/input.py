@@ -19,9 +19,9 @@ from experiments.data.pictures import load_pictures
 from experiments.errors import UserError
 from experiments.methods.method import Method
 from experiments.methods.table import find_methods
+from experiments.training.epoch import Runner
 from experiments.training.fit import start
 from experiments.training.nonfinite import copied
-from experiments.training.runners import Runner
 from experiments.training.stream import Streamed
 from experiments.training.trainer import Trainer, make_trainer
 

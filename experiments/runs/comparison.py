@@ -21,9 +21,9 @@ from experiments.runs.store import Store
 from experiments.runs.tensorboard import EventFiles
 from experiments.training.devices import make_placement
 from experiments.training.fit import DIVERGED, Run, fit, start
-from experiments.training.groups import as_groups_of_jit
 from experiments.training.history import Checkpointer, Epoch
 from experiments.training.look import initial_network
+from experiments.training.parallel import as_groups_of_jit
 from experiments.training.trainer import Trainer, make_trainer
 from jaxnorm import parameter_count
 

@@ -3,9 +3,6 @@
 `Placement.replicate` places data that every process holds. A pipeline loads its process's
 ``own_rows`` of each batch and hands them to ``feed``. A checkpoint is read into
 ``state_shardings``.
-
-Data that every process holds enter by ``replicate``; a pipeline loads its process's ``own_rows`` of
-each batch and hands them to ``feed``; a checkpoint is read into ``state_shardings``.
 """
 
 import math
@@ -32,11 +29,11 @@ class Placement(NamedTuple):
 
     Attributes:
         mesh: a mesh with the axes ``data`` and ``model``, in this order, or None.
-        entry: the parallelism of a step; ``shard_map`` and ``pmap`` shard rows only.
+        parallel: the parallelism of a step; ``shard_map`` and ``pmap`` shard rows only.
     """
 
     mesh: Mesh | None = None
-    entry: Parallelism = "jit"
+    parallel: Parallelism = "jit"
 
     @property
     def data_devices(self) -> int:
@@ -46,7 +43,7 @@ class Placement(NamedTuple):
     @property
     def axis_name(self) -> str | None:
         """The mapped axis that a step runs inside of; None under jit, where it sees all rows."""
-        return None if self.entry == "jit" else DATA
+        return None if self.parallel == "jit" else DATA
 
     def replicate(self, tree: PyTree) -> PyTree:
         """Places host arrays, whole on every process, on every device."""
@@ -113,12 +110,12 @@ ONE_DEVICE = Placement()
 
 
 def make_placement(
-    entry: Parallelism = "jit", mesh: str = "", devices: Sequence[jax.Device] | None = None
+    parallel: Parallelism = "jit", mesh: str = "", devices: Sequence[jax.Device] | None = None
 ) -> Placement:
     """Returns the placement on a mesh such as ``data=4,model=2``.
 
     Args:
-        entry: the parallelism of steps.
+        parallel: the parallelism of steps.
         mesh: sizes by axis, 1 if left out; an empty string puts all devices along ``data``.
         devices: the devices of all processes; None for all.
 
@@ -137,20 +134,20 @@ def make_placement(
             f"--mesh {mesh} is for {math.prod(shape)} devices and there are {len(devices)}; take "
             f"--mesh data={len(devices)}, or sizes with that product."
         )
-    if shape[1] > 1 and entry != "jit":
+    if shape[1] > 1 and parallel != "jit":
         raise UserError(
-            f"--parallel {entry} spreads rows only and got --mesh {mesh}; take --parallel jit, or "
-            f"--mesh data={len(devices)}."
+            f"--parallel {parallel} spreads rows only and got --mesh {mesh}; take --parallel jit, "
+            f"or --mesh data={len(devices)}."
         )
-    if entry == "pmap" and len({device.process_index for device in devices}) > 1:
+    if parallel == "pmap" and len({device.process_index for device in devices}) > 1:
         raise UserError(
             "--parallel pmap is for the devices of one process; take --parallel shard_map."
         )
-    if len(devices) == 1 and entry == "jit":
+    if len(devices) == 1 and parallel == "jit":
         return Placement()
     # Explicit axes, the default of make_mesh, would require every array's sharding.
     auto = (AxisType.Auto,) * 2
-    return Placement(jax.make_mesh(shape, (DATA, MODEL), auto, devices=devices), entry)
+    return Placement(jax.make_mesh(shape, (DATA, MODEL), auto, devices=devices), parallel)
 
 
 def _sizes(mesh: str) -> dict[str, int]:

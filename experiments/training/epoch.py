@@ -1,18 +1,26 @@
-"""An epoch: the order of its batches, its steps, and the refreshes between them."""
+"""An epoch: its batches, its steps, and the refreshes between them.
 
-from collections.abc import Callable
-from typing import NamedTuple
+An epoch runs as one compiled scan (`Scanned`), or as calls of one compiled step (`Stepwise`).
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from flax import nnx
 from jaxtyping import Array, Bool, Int, Num, PyTree
 
 from experiments.augmentation.table import Augment, unchanged
 from experiments.errors import UserError
 from experiments.methods.method import Method, Refreshed
 from experiments.methods.part import Context, Sample
+from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.devices import ONE_DEVICE, Placement
 from experiments.training.state import (
+    AnyArray,
     Batch,
     StepMetrics,
     TrainState,
@@ -26,8 +34,12 @@ X = Num[Array, "rows *shape"]
 Y = Int[Array, "rows *positions"]
 Order = Int[Array, "steps batch"]
 
-#: ``(state, X, y, order, index) -> (state, metrics)``: the step of batch ``index``.
-IndexedStep = Callable[[TrainState, X, Y, Order, Int[Array, ""]], tuple[TrainState, StepMetrics]]
+#: The number of steps dispatched before the host turns to other work: enough to keep the device
+#: busy, and fewer than JAX keeps in flight.
+STEPS_AHEAD = 8
+
+#: The arguments of a step between its state and its index.
+Rows = tuple[AnyArray, ...]
 
 
 def steps_per_epoch(rows: int, batch_size: int) -> int:
@@ -55,21 +67,17 @@ def batch_of(
     return Batch(augment(key, X), y, row_keys(state, index, len(y)))
 
 
-def make_indexed_step(step: Step, augment: Augment = unchanged) -> IndexedStep:
-    """Makes a step that takes its own batch out of the data, and augments it.
-
-    Args:
-        step: a step made by `make_step`.
-        augment: ``augment(key, rows)``, the augmentation of a batch.
-    """
-
-    def indexed_step(
-        state: TrainState, X: Array, y: Array, order: Order, index: Int[Array, ""]
-    ) -> tuple[TrainState, StepMetrics]:
-        rows = order[index]
-        return step(state, batch_of(state, X[rows], y[rows], index, augment))
-
-    return indexed_step
+def batch_at(
+    state: TrainState,
+    X: Array,
+    y: Array,
+    order: Order,
+    index: Int[Array, ""],
+    augment: Augment = unchanged,
+) -> Batch:
+    """Returns the batch of the step of that index, taken out of all rows."""
+    rows = order[index]
+    return batch_of(state, X[rows], y[rows], index, augment)
 
 
 class Refresh(NamedTuple):
@@ -146,13 +154,12 @@ def make_epoch(plan: EpochPlan) -> Callable[[TrainState, X, Y], tuple[TrainState
     The metrics are those of the network in training: before each step's update, with its noise and
     its batch statistics, on augmented rows.
     """
-    indexed_step = make_indexed_step(plan.step, plan.augment)
 
     def epoch(state: TrainState, X: Array, y: Array) -> tuple[TrainState, StepMetrics]:
         order = batch_order(state, len(X), plan.batch_size)
 
         def body(state: TrainState, index: Int[Array, ""]) -> tuple[TrainState, StepMetrics]:
-            state, metrics = indexed_step(state, X, y, order, index)
+            state, metrics = plan.step(state, batch_at(state, X, y, order, index, plan.augment))
             for refresh in plan.refreshes:
                 state = refresh.after(state, X, y, index, len(order))
             return state, metrics
@@ -165,3 +172,112 @@ def make_epoch(plan: EpochPlan) -> Callable[[TrainState, X, Y], tuple[TrainState
         return state, jax.tree.map(jnp.mean, metrics)
 
     return epoch
+
+
+def nothing() -> None:
+    """Does nothing: the host's work during an epoch by default."""
+
+
+class Scanned(AheadOfTime):
+    """A runner of an epoch as one compiled scan."""
+
+    def __init__(self, plan: EpochPlan):
+        super().__init__(make_epoch(plan), donate_argnums=0)
+        self._plan = plan
+
+    def __call__(
+        self, state: TrainState, X: AnyArray, y: AnyArray, meanwhile: Callable[[], None] = nothing
+    ) -> tuple[TrainState, StepMetrics]:
+        """Returns the state after the epoch, and the mean metrics of its steps.
+
+        The state is consumed; ``meanwhile`` is called once, while the device computes.
+        """
+        result: tuple[TrainState, StepMetrics] = super().__call__(state, X, y)
+        meanwhile()
+        return result
+
+    def batch(self, state: TrainState, X: AnyArray, y: AnyArray, index: int) -> Batch:
+        """Returns a step's batch, in the epoch that the state begins, as the network sees it."""
+        return Stepwise(self._plan).batch(state, X, y, index)
+
+
+class Stepwise:
+    """A runner of an epoch as calls of one compiled step.
+
+    XLA computes the gradients of convolutions on the CPU 10 to 50 times slower inside a loop than
+    outside (https://github.com/jax-ml/jax/issues/12868), far more than a call costs. The step and
+    each refresh are compiled separately.
+    """
+
+    def __init__(self, plan: EpochPlan):
+        self._plan = plan
+        self._order = AheadOfTime(lambda state, X: batch_order(state, len(X), plan.batch_size))
+
+        def indexed_step(state: TrainState, *rows: AnyArray) -> tuple[TrainState, StepMetrics]:
+            return plan.step(state, self._network_batch(state, *rows))
+
+        self._step = AheadOfTime(indexed_step, donate_argnums=0)
+        self._refreshes = [
+            (refresh, AheadOfTime(refresh.run, donate_argnums=0)) for refresh in plan.refreshes
+        ]
+
+    def compile(self, state: TrainState, X: AnyArray, y: AnyArray) -> None:
+        """Compiles everything that a call needs."""
+        self._step.compile(state, *self._example(state, X, y), np.int32(0))
+        for _, run in self._refreshes:
+            run.compile(state, X, y, np.int32(0))
+
+    def __call__(
+        self, state: TrainState, X: AnyArray, y: AnyArray, meanwhile: Callable[[], None] = nothing
+    ) -> tuple[TrainState, StepMetrics]:
+        """Returns the state after the epoch, and the mean metrics of its steps, fetched once."""
+        collected: list[StepMetrics] = []
+        batches, steps = self._batches(state, X, y), self._steps(X)
+        for _, run in self._refreshes if int(state.epoch) == 0 else []:
+            state = run(state, X, y, np.int32(-1))
+        for index, rows in enumerate(batches):
+            state, metrics = self._step(state, *rows, np.int32(index))
+            collected.append(metrics)
+            if index + 1 == min(STEPS_AHEAD, steps):
+                meanwhile()
+            for refresh, run in self._refreshes:
+                if refresh.is_due(index, steps):
+                    state = run(state, X, y, np.int32(index))
+        means = jax.tree.map(lambda *each: np.mean(each), *jax.device_get(collected))
+        return state._replace(epoch=state.epoch + 1), means
+
+    def batch(self, state: TrainState, X: AnyArray, y: AnyArray, index: int) -> Batch:
+        """Returns the batch of a step, as the network sees it."""
+        rows = next(itertools.islice(self._batches(state, X, y), index, None))
+        return jax.jit(self._network_batch)(state, *rows, np.int32(index))
+
+    @property
+    def compilations(self) -> int:
+        """The number of compilations of the step."""
+        return self._step.compilations
+
+    def _steps(self, X: AnyArray) -> int:
+        return steps_per_epoch(len(X), self._plan.batch_size)
+
+    def _batches(self, state: TrainState, X: AnyArray, y: AnyArray) -> Iterator[Rows]:
+        """Yields the arguments of each step between its state and its index."""
+        return itertools.repeat((X, y, self._order(state, X)), self._steps(X))
+
+    def _example(self, state: TrainState, X: AnyArray, y: AnyArray) -> Rows:
+        """Returns the arguments of one step, to compile for."""
+        return next(self._batches(state, X, y))
+
+    def _network_batch(self, state: TrainState, *rows: Any) -> Batch:
+        """Returns the batch of a step as the network sees it, from the step's arguments."""
+        X, y, order, index = rows
+        return batch_at(state, X, y, order, index, self._plan.augment)
+
+
+#: A runner of epochs.
+Runner = Scanned | Stepwise
+
+
+def loops_are_slow(model: nnx.Module) -> bool:
+    """Returns True if this machine runs the network faster step by step than in a compiled loop."""
+    has_convolution = any(isinstance(module, nnx.Conv) for _, module in nnx.iter_modules(model))
+    return has_convolution and jax.default_backend() == "cpu"

@@ -1,14 +1,18 @@
-"""Loss and accuracy of a trained network, on every row of a split."""
+"""Measures after an epoch: loss and accuracy on every row of a split, norm, drift, finiteness."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, Num, PyTree
+import optax
+from jaxtyping import Array, Bool, Float, Int, Num, PyTree
 
 from experiments.methods.method import Method
+from experiments.methods.part import Context
 from experiments.training.devices import ONE_DEVICE, Placement
-from experiments.training.state import Metrics, TrainState
+from experiments.training.nonfinite import all_finite, copied
+from experiments.training.state import Metrics, StepMetrics, TrainState
 from experiments.training.step import score
 
 #: The number of rows evaluated at once, which bounds the memory of activations.
@@ -65,3 +69,29 @@ def in_chunks(
         return filled.reshape(-1, chunk, *rows.shape[1:])
 
     return fold(X), fold(y), fold(jnp.ones(len(X), bool))
+
+
+class Watched(NamedTuple):
+    """A state and the metrics of the epoch before it.
+
+    Attributes:
+        kept: a copy of the state, because the next epoch consumes it.
+        finite: True if all numbers of the state and the metrics are finite.
+        norm: the norm of all parameters.
+        drift: the distance of the constrained kernels from their set.
+    """
+
+    kept: TrainState
+    finite: Bool[Array, ""]
+    norm: Float[Array, ""]
+    drift: Float[Array, ""]
+
+
+def make_watch(method: Method, context: Context) -> Callable[[TrainState, StepMetrics], Watched]:
+    """Makes the function ``(state, metrics) -> Watched`` of a method's runs."""
+
+    def watch(state: TrainState, metrics: StepMetrics) -> Watched:
+        norm, drift = optax.tree.norm(state.params), method.drift(state.params, context)
+        return Watched(copied(state), all_finite((state, metrics)), norm, drift)
+
+    return watch

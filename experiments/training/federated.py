@@ -11,8 +11,7 @@ from jaxtyping import Array, Int, Key, PyTree, Shaped, UInt
 from experiments.data.dataset import Dataset
 from experiments.errors import UserError
 from experiments.training.ahead_of_time import AheadOfTime
-from experiments.training.epoch import EpochPlan, batch_of, batch_order, make_epoch
-from experiments.training.runners import Scanned
+from experiments.training.epoch import EpochPlan, Scanned, batch_of, batch_order, make_epoch
 from experiments.training.state import AnyArray, Batch, StepMetrics, TrainState, is_key, run_keys
 
 #: The pieces of the rows sorted by label that each client gets.

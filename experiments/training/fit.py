@@ -13,10 +13,9 @@ from jaxtyping import Array, Int, Num
 
 from experiments.data.dataset import Dataset
 from experiments.errors import Diverged, UserError
-from experiments.training.epoch import steps_per_epoch
+from experiments.training.epoch import nothing, steps_per_epoch
 from experiments.training.history import Checkpointer, Epoch, History, NoCheckpoints
 from experiments.training.nonfinite import copied, first_nonfinite, mean_of_taken
-from experiments.training.runners import nothing
 from experiments.training.state import TrainState
 from experiments.training.trainer import Trainer
 from jaxnorm import parameter_count

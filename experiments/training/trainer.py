@@ -14,6 +14,7 @@ import jaxnorm
 from experiments.augmentation.table import find_augmentation
 from experiments.config import Config
 from experiments.data.dataset import Dataset
+from experiments.data.memory import free_memory, refuse_too_large
 from experiments.data.stream import cropped_where_read
 from experiments.methods.method import Method
 from experiments.methods.optimizer import make_optimizer
@@ -22,22 +23,32 @@ from experiments.methods.part import Context, Optimizer
 from experiments.models.from_file import classifier, is_from_file, network_from_file
 from experiments.models.registry import HEAD, build, check_tokens, plain_style, with_network
 from experiments.training.ahead_of_time import AheadOfTime
-from experiments.training.devices import ONE_DEVICE, Placement
-from experiments.training.epoch import EpochPlan, make_refreshes, steps_per_epoch
-from experiments.training.evaluate import make_evaluate
+from experiments.training.devices import MODEL, ONE_DEVICE, Placement
+from experiments.training.epoch import (
+    EpochPlan,
+    Runner,
+    Scanned,
+    Stepwise,
+    loops_are_slow,
+    make_refreshes,
+    steps_per_epoch,
+)
+from experiments.training.evaluate import make_evaluate, make_watch
 from experiments.training.federated import Federated, rows_per_client
-from experiments.training.groups import batch_groups
-from experiments.training.memory import MakeNetwork, abstract_network
 from experiments.training.nonfinite import guarded
-from experiments.training.parallel import parallelize
+from experiments.training.parallel import batch_groups, parallelize
 from experiments.training.private import check_private, private_optimizer
-from experiments.training.runners import Runner, Scanned, Stepwise, loops_are_slow
 from experiments.training.state import TrainState, run_keys
 from experiments.training.step import Step, make_step
 from experiments.training.stream import Streamed, StreamedEvaluation
-from experiments.training.watch import make_watch
-from jaxnorm import Layout
+from jaxnorm import Layout, parameter_count
 from jaxnorm.nnx import functionalize
+
+#: ``key -> network`` with random parameters.
+MakeNetwork = Callable[[Key[Array, ""]], nnx.Module]
+
+#: The least bytes per parameter in training: the parameter, its gradient and its momentum.
+BYTES = 3 * 4
 
 #: ``seed of noise -> optimizer``.
 SeededOptimizer = Callable[[int | UInt[Array, ""]], Optimizer]
@@ -89,23 +100,41 @@ class Trainer(NamedTuple):
 def make_trainer(
     method: Method, config: Config, dataset: Dataset, placement: Placement = ONE_DEVICE
 ) -> Trainer:
-    """Makes the trainer of a method for datasets of the same shapes as ``dataset``."""
-    config = with_network(config, dataset.X_train.shape[1:])
+    """Makes the trainer of a method for datasets of the same shapes as ``dataset``.
+
+    Raises:
+        UserError: for data, devices, a method or a network that do not go together.
+    """
+    shape = dataset.X_train.shape[1:]
+    config = with_network(config, shape)
     if is_from_file(config.model):
         method = of_own_network(method, config)
     check_tokens(config.model, dataset.name, dataset.X_train.dtype)
-    dataset, augment = cropped_where_read(dataset, config.augment)
-    config = config.changed(augment=augment)
-    network, context = _network(method, config, dataset, placement)
-    rows = dataset.train_rows
-    if config.clients is not None:
-        rows = rows_per_client(dataset, config.clients)
+    dataset, augmentation = cropped_where_read(dataset, config.augment)
+    rows = rows_per_client(dataset, config.clients) if config.clients else dataset.train_rows
     steps = config.epochs * steps_per_epoch(rows, config.batch_size)
+
+    groups = batch_groups(method, config, placement)
+    ghosts = config.changed(ghost_groups=groups.batch_norm)
+    network = partial(network_of, method, ghosts, shape, dataset.num_classes)
+    context = make_context(
+        method, abstract_network(network, placement), config, shape, groups.losses
+    )
     check_private(method, context, config, placement)
     optimizer = partial(_optimizer, method, config, steps, context, rows)
-    plan = _plan(method, config, context, optimizer(0), dataset, placement)
-    runner = partial(_runner, method, config, context, dataset)
-    guarded_plan = plan._replace(step=guarded(plan.step, goes_on=False))
+
+    axis_name, private = placement.axis_name, config.epsilon is not None
+    options: Any = {"axis_name": axis_name, "dtype": config.dtype, "private": private}
+    step = make_step(method, context, optimizer(0), accumulate=config.accumulate, **options)
+    step = parallelize(step, placement)
+    if config.nonfinite == "skip":
+        # Outside of the parallel step, where all devices have the same metrics.
+        step = guarded(step)
+    augment = find_augmentation(augmentation, dataset.name, shape)
+    refreshes = make_refreshes(method, context, placement)
+    plan = EpochPlan(step, config.batch_size, augment, refreshes, placement)
+    guarded_plan = plan._replace(step=guarded(step, goes_on=False))
+    evaluate = make_evaluate(method, context.functional.apply, placement=placement)
     return Trainer(
         method,
         config,
@@ -113,23 +142,13 @@ def make_trainer(
         network,
         plan,
         init=AheadOfTime(make_init(method, context, network, optimizer, placement)),
-        epoch=runner(plan),
-        guarded_epoch=runner(guarded_plan),
-        evaluate=_evaluation(method, context, dataset, placement),
+        epoch=_runner(method, config, context, dataset, plan),
+        guarded_epoch=_runner(method, config, context, dataset, guarded_plan),
+        evaluate=StreamedEvaluation(evaluate, dataset, placement)
+        if dataset.stream
+        else AheadOfTime(evaluate),
         watch=AheadOfTime(make_watch(method, context)),
     )
-
-
-def _network(
-    method: Method, config: Config, dataset: Dataset, placement: Placement
-) -> tuple[MakeNetwork, Context]:
-    """Returns the function that makes the network, and the method's context."""
-    shape = dataset.X_train.shape[1:]
-    groups = batch_groups(method, config, placement)
-    apart = config.changed(ghost_groups=groups.batch_norm)
-    network = partial(network_of, method, apart, shape, dataset.num_classes)
-    model = abstract_network(network, placement)
-    return network, make_context(method, model, config, shape, groups.losses)
 
 
 def _optimizer(
@@ -143,53 +162,15 @@ def _optimizer(
     return private_optimizer(optimizer, config.epsilon, share, steps, rows, seed)
 
 
-def _plan(
-    method: Method,
-    config: Config,
-    context: Context,
-    optimizer: Optimizer,
-    dataset: Dataset,
-    placement: Placement,
-) -> EpochPlan:
-    """Makes the plan of every epoch."""
-    step = make_step(
-        method,
-        context,
-        optimizer,
-        axis_name=placement.axis_name,
-        accumulate=config.accumulate,
-        dtype=config.dtype,
-        private=config.epsilon is not None,
-    )
-    step = parallelize(step, placement)
-    if config.nonfinite == "skip":
-        # Outside of the parallel step, where all devices have the same metrics.
-        step = guarded(step)
-    augment = find_augmentation(config.augment, dataset.name, context.shape)
-    refreshes = make_refreshes(method, context, placement)
-    return EpochPlan(step, config.batch_size, augment, refreshes, placement)
-
-
 def _runner(
     method: Method, config: Config, context: Context, dataset: Dataset, plan: EpochPlan
 ) -> Runner:
     """Chooses the runner that suits the data and the network."""
     if config.clients is not None:
-        projected = partial(method.projected, context=context)
-        return Federated(plan, projected, config.clients)
+        return Federated(plan, partial(method.projected, context=context), config.clients)
     if dataset.stream:
         return Streamed(plan, dataset)
     return Stepwise(plan) if loops_are_slow(context.model) else Scanned(plan)
-
-
-def _evaluation(
-    method: Method, context: Context, dataset: Dataset, placement: Placement
-) -> AheadOfTime | StreamedEvaluation:
-    """Makes the evaluation of a split, in memory or streamed."""
-    evaluate = make_evaluate(method, context.functional.apply, placement=placement)
-    if dataset.stream:
-        return StreamedEvaluation(evaluate, dataset, placement)
-    return AheadOfTime(evaluate)
 
 
 def make_context(
@@ -266,3 +247,27 @@ def make_init(
         return placement.keep(state)
 
     return init
+
+
+def abstract_network(network: MakeNetwork, placement: Placement) -> nnx.Module:
+    """Returns the structure of a network, without computing parameters.
+
+    Raises:
+        UserError: for more parameters than a device can hold.
+    """
+    model = nnx.eval_shape(lambda: network(jax.random.key(0)))
+    count = parameter_count(nnx.state(model, nnx.Param))
+    parts = 1 if placement.mesh is None else placement.mesh.shape[MODEL]
+    refuse_too_large(
+        f"training a network of {count:,} parameters",
+        BYTES * count // parts,
+        "take a smaller --width, --channels or --depth",
+        device_memory(),
+    )
+    return model
+
+
+def device_memory() -> int:
+    """Returns the bytes of memory per device of this process; of the machine for a CPU."""
+    statistics = jax.local_devices()[0].memory_stats() or {}
+    return statistics.get("bytes_limit", 0) or free_memory()

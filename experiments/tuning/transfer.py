@@ -27,7 +27,8 @@ from experiments.data.bundled import load_characters
 from experiments.methods.method import Method
 from experiments.methods.optimizer import schedule_of, scheduled_optimizer
 from experiments.methods.table import find_methods
-from experiments.training.epoch import batch_order, make_indexed_step
+from experiments.training.epoch import batch_at, batch_order
+from experiments.training.state import TrainState
 from experiments.training.step import make_step
 from experiments.training.trainer import make_context, make_init, network_of
 
@@ -113,15 +114,18 @@ def final_losses(
         optimizer = scheduled_optimizer(
             method, config, lambda count: rate * unscaled(count), context
         )
-        step = make_indexed_step(make_step(method, context, optimizer))
+        step = make_step(method, context, optimizer)
         state = make_init(method, context, network, lambda seed: optimizer)(
             jnp.uint32(seed), jnp.asarray(X)
         )
         order = batch_order(state, len(X), config.batch_size)
         rows = jnp.asarray(X), jnp.asarray(y), order
-        losses = jax.lax.scan(
-            lambda state, index: step(state, *rows, index), state, jnp.arange(steps)
-        )[1].loss
+
+        def body(state: TrainState, index: Array) -> tuple[TrainState, Array]:
+            state, metrics = step(state, batch_at(state, *rows, index))
+            return state, metrics.loss
+
+        losses = jax.lax.scan(body, state, jnp.arange(steps))[1]
         return losses[-last:].mean()
 
     return jax.jit(lambda rates: jax.lax.map(train, rates))(jnp.asarray(rates, jnp.float32))

@@ -4,12 +4,11 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.training import runners
+from experiments.training import epoch
 from experiments.training.ahead_of_time import AheadOfTime
-from experiments.training.epoch import EpochPlan
+from experiments.training.epoch import EpochPlan, Stepwise
 from experiments.training.fit import fit
 from experiments.training.history import NoCheckpoints
-from experiments.training.runners import Stepwise
 from tests.experiments.toy import start, toy_dataset, toy_trainer
 
 STEPS, EPOCHS = 4, 3
@@ -54,7 +53,7 @@ def log(monkeypatch):
 
 @pytest.mark.kept("scanned")
 def test_results_are_recorded_once_the_next_epoch_has_begun(trainer, log, monkeypatch):
-    monkeypatch.setattr(runners, "STEPS_AHEAD", 3)
+    monkeypatch.setattr(epoch, "STEPS_AHEAD", 3)
     fit(trainer, toy_dataset(), 0, lambda entry: log.append("reports"), Seen(log))
     work = [name for name in log if name in ("epoch", "indexed_step", "reports", "saves")]
     host = ["reports", "saves"]

@@ -10,9 +10,8 @@ from experiments.methods.paths import by_path
 from experiments.methods.population import GammaDecay
 from experiments.methods.table import METHODS
 from experiments.training.ahead_of_time import AheadOfTime
-from experiments.training.epoch import EpochPlan, Refresh
+from experiments.training.epoch import EpochPlan, Refresh, Stepwise
 from experiments.training.evaluate import make_evaluate
-from experiments.training.runners import Stepwise
 from jaxnorm import effective, standardized
 from tests.experiments.parallel import assert_same, with_keys
 from tests.experiments.toy import SETTINGS, start, toy_dataset, toy_trainer

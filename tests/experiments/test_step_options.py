@@ -13,8 +13,7 @@ from experiments.config import Config
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.training.devices import make_placement
-from experiments.training.groups import Groups, batch_groups
-from experiments.training.parallel import average, own_keys, shared_keys
+from experiments.training.parallel import Groups, average, batch_groups, own_keys, shared_keys
 from experiments.training.step import microbatches
 from tests.experiments.parallel import (
     DATA,

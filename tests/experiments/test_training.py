@@ -1,6 +1,7 @@
 """The training loop: scan and loop agree, nothing compiles twice, evaluation has no noise."""
 
 import logging
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +12,16 @@ from experiments.augmentation.images import pad_crop_flip
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.training.ahead_of_time import AheadOfTime
-from experiments.training.epoch import EpochPlan, batch_order, epoch_keys, make_indexed_step
+from experiments.training.epoch import (
+    EpochPlan,
+    Stepwise,
+    batch_at,
+    batch_order,
+    epoch_keys,
+)
 from experiments.training.evaluate import make_evaluate
 from experiments.training.fit import fit
-from experiments.training.runners import Stepwise
-from experiments.training.state import Batch, StepMetrics, row_keys
+from experiments.training.state import Batch, row_keys
 from experiments.training.trainer import make_trainer
 from jaxnorm import clean_parameters, effective
 from tests.experiments.parallel import assert_same
@@ -119,17 +125,14 @@ def test_evaluation_in_chunks_drops_no_row(bn):
 
 def test_augmentation_is_part_of_the_step(cwo):
     images = np.random.default_rng(0).normal(size=(32, 8, 8, 1)).astype(np.float32)
-    step = make_indexed_step(
-        lambda state, batch: (state, StepMetrics(*batch)), augment=pad_crop_flip
-    )
-    seen = AheadOfTime(step)
+    seen = AheadOfTime(partial(batch_at, augment=pad_crop_flip))
     state, order = start(cwo, 0), jnp.arange(32).reshape(2, 16)
     arguments = (state, images, np.zeros(32, np.int32), order)
-    batches = [np.asarray(seen(*arguments, jnp.int32(i))[1][0]) for i in (0, 0, 1)]
+    batches = [np.asarray(seen(*arguments, jnp.int32(i)).X) for i in (0, 0, 1)]
     np.testing.assert_array_equal(batches[0], batches[1])
     assert not np.array_equal(batches[0], images[:16])
     later = (state._replace(epoch=state.epoch + 1), *arguments[1:])
-    assert not np.array_equal(seen(*later, jnp.int32(0))[1][0], batches[0])
+    assert not np.array_equal(seen(*later, jnp.int32(0)).X, batches[0])
     keys = jax.random.key_data(epoch_keys(state))
     assert not np.array_equal(keys[0], keys[1])
 
