@@ -22,7 +22,7 @@ from experiments.runs.tensorboard import EventFiles
 from experiments.training.devices import make_placement
 from experiments.training.fit import DIVERGED, Run, fit, start
 from experiments.training.history import Checkpointer, Epoch
-from experiments.training.look import initial_network
+from experiments.training.look import initial_signal
 from experiments.training.parallel import as_groups_of_jit
 from experiments.training.trainer import Trainer, make_trainer
 from jaxnorm import parameter_count
@@ -162,13 +162,12 @@ def signal_lines(comparison: Comparison, specs: Sequence[Spec]) -> list[str]:
     if is_quiet() or jax.process_count() > 1:
         return []
     first = {spec.name: spec for spec in reversed(specs)}
-    datasets = {name: comparison.dataset(spec.seed) for name, spec in first.items()}
-    trainers = {name: comparison.trainer(spec, datasets[name]) for name, spec in first.items()}
-    verdicts = {
-        name: initial_network(trainer, datasets[name], first[name].seed).verdict()
-        for name, trainer in trainers.items()
-    }
-    return [f"{name}, before training: {verdict}" for name, verdict in verdicts.items() if verdict]
+    lines = []
+    for name, spec in first.items():
+        dataset = comparison.dataset(spec.seed)
+        if signal := initial_signal(comparison.trainer(spec, dataset), dataset, spec.seed):
+            lines.append(f"{name}, before training: {signal}")
+    return lines
 
 
 def _fit_or_diverge(

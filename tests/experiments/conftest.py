@@ -1,7 +1,6 @@
 """Settings of the experiments' tests."""
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +11,5 @@ from experiments.runs import comparison
 def _no_look() -> Iterator[None]:
     """Trains without a look at the network before, which `test_look` tests: it takes a second."""
     with pytest.MonkeyPatch.context() as patch:
-        network = SimpleNamespace(verdict=lambda: "")
-        patch.setattr(comparison, "initial_network", lambda *arguments: network)
+        patch.setattr(comparison, "initial_signal", lambda *arguments: "")
         yield

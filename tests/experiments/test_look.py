@@ -1,6 +1,5 @@
 """The line about a network that is off before its first step."""
 
-from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
@@ -10,21 +9,17 @@ from experiments.config import Config
 from experiments.runs import comparison
 from experiments.runs.comparison import Comparison
 from experiments.train import Train
-from experiments.training.look import initial_network
+from experiments.training.look import initial_signal
 
 SIGMOIDS = Config(model="mlp", depth=6, width=16, activation="sigmoid", train_rows=64)
 
 
-@pytest.fixture(scope="module")
-def network():
+@pytest.mark.slow
+def test_sigmoids_make_rows_alike():
     trained = Comparison(SIGMOIDS)
     (spec,), dataset = trained.specs([("none", (), 0)]), trained.dataset(0)
-    return initial_network(trained.trainer(spec, dataset), dataset, 0)
-
-
-@pytest.mark.slow
-def test_sigmoids_make_rows_alike(network):
-    assert network.verdict().startswith("rows become alike from blocks/1/linear/kernel on")
+    line = initial_signal(trained.trainer(spec, dataset), dataset, 0)
+    assert line.startswith("rows become alike from blocks/1/linear/kernel on")
 
 
 class Begins(Exception):
@@ -38,10 +33,9 @@ def begin(*arguments: object, **options: object) -> NoReturn:
 def test_one_line_for_each_method_before_the_training(monkeypatch, tmp_path, capsys):
     def look(trainer, dataset, seed):
         assert seed == 0
-        verdict = "x." if trainer.method.name == "none" else ""
-        return SimpleNamespace(verdict=lambda: verdict)
+        return "x." if trainer.method.name == "none" else ""
 
-    monkeypatch.setattr(comparison, "initial_network", look)
+    monkeypatch.setattr(comparison, "initial_signal", look)
     monkeypatch.setattr("experiments.compare.run_all", begin)
     monkeypatch.setattr(Comparison, "trained", begin)
     with pytest.raises(Begins):
