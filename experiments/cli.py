@@ -12,11 +12,12 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import docstring_parser
 import tyro
-from tyro.conf import Positional, subcommand
+from tyro.conf import Positional
+from tyro.extras import subcommand_cli_from_dict
 
 import jaxnorm
 from experiments.analysis.differences import write_pairs
@@ -180,16 +181,19 @@ def run(command: Any, line: str) -> None:
     if hasattr(command, "config"):
         _check_names(command.config)
     with quietly(getattr(command, "quiet", False)):
-        _at_home(command).run(line)
+        at_home(command).run(line)
 
 
-def _at_home(command: Any) -> Any:
-    """The command with paths and folders of checkpoints whose ``~`` is the user's folder."""
-    flags = {each.name: getattr(command, each.name) for each in fields(command)}
-    changed = {name: value.expanduser() for name, value in flags.items() if isinstance(value, Path)}
-    if folder := flags.get("checkpoint_dir"):
-        changed["checkpoint_dir"] = os.path.expanduser(folder)
-    return replace(command, **changed)
+def at_home(flags: Any) -> Any:
+    """Returns flags with the user's folder for ``~`` in paths and folders of checkpoints."""
+    changed: dict[str, Any] = {}
+    for each in fields(flags):
+        value = getattr(flags, each.name)
+        if is_dataclass(value):
+            changed[each.name] = at_home(value)
+        elif isinstance(value, Path) or (value and each.name == "checkpoint_dir"):
+            changed[each.name] = type(value)(os.path.expanduser(value))
+    return replace(flags, **changed)
 
 
 def _check_names(config: Config) -> None:
@@ -255,12 +259,8 @@ def _parsed(arguments: Sequence[str]) -> Any:
         return _read(COMMANDS[name], arguments[1:], f"{PROGRAM} {name}")
     if name and not name.startswith("-"):
         raise unknown("command", name, COMMANDS)
-    # A union of types made at run time, which a type checker cannot follow.
-    every: Any = None
-    for name, command in COMMANDS.items():
-        each: Any = Annotated[command, subcommand(name)]
-        every = each if every is None else every | each
-    return tyro.cli(every, args=arguments, prog=PROGRAM, description=DESCRIPTION)
+    named: dict[str, Any] = dict(COMMANDS)
+    return subcommand_cli_from_dict(named, prog=PROGRAM, description=DESCRIPTION, args=arguments)
 
 
 def _read(command: Any, flags: Sequence[str], program: str) -> Any:

@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.cli import main
+from experiments.cli import at_home, main
+from experiments.config import Config
 from experiments.data.load import load
 from experiments.errors import UserError, reading
+from experiments.train import Train
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(3.0, 2.0, (40, 5))
@@ -162,6 +164,9 @@ def test_paths_begin_at_home(tmp_path, monkeypatch, capsys):
     assert load("~/TOY.NPZ", 0).num_classes == 3
     assert main(["report", "--folder", "~/absent"]) == 2
     assert str(tmp_path / "absent") in capsys.readouterr().err
+    flags = at_home(Train(checkpoint_dir="~/saved", config=Config(tensorboard=Path("~/events"))))
+    assert flags.checkpoint_dir == str(tmp_path / "saved")
+    assert flags.config.tensorboard == tmp_path / "events"
 
 
 def test_a_folder_and_its_archives_are_the_same(tmp_path):
