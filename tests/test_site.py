@@ -38,7 +38,10 @@ def test_every_public_name_is_listed_once() -> None:
 
 def test_every_page_is_in_the_navigation() -> None:
     pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
-    assert set(re.findall(r"(\S+\.md)$", SITE, re.MULTILINE)) == pages
+    notebooks = {f"notebooks/{path.stem}.md" for path in (ROOT / "notebooks").glob("*.ipynb")}
+    listed = set(re.findall(r"(\S+\.md)$", SITE, re.MULTILINE))
+    assert pages | notebooks <= listed
+    assert all((ROOT / page).exists() for page in listed - pages - notebooks)
 
 
 def test_no_page_names_an_address_of_the_project() -> None:
@@ -76,9 +79,21 @@ def test_figures_stay_on_one_line() -> None:
     assert shown("0.01, 0.03, 0.01") == cell("0.01, 0.03, 0.01")
 
 
-def test_links_to_files_of_the_checkout_become_paths() -> None:
-    link = hook("_pictures").LINK
-    named = hook("_pictures").named_place
-    written = "[Results](../experiments/results/x), and ([figures](../experiments/results/y.csv))"
-    shown = "Results (`experiments/results/x`), and (figures: `experiments/results/y.csv`)"
-    assert link.sub(named, written) == shown
+def test_files_of_the_checkout_have_a_place_on_the_site() -> None:
+    name = hook("_checkout").site_name
+    assert name("docs/guides/which.md") == "guides/which.md"
+    assert name("notebooks/02_lcw.ipynb") == "notebooks/02_lcw.md"
+    assert name("experiments/results/digits") == "experiments/results/digits/README.md"
+
+
+def test_notebooks_become_pages_with_code_and_outputs() -> None:
+    picture = {"data": {"image/png": "AAAA", "text/plain": "<Figure>"}}
+    table = {"data": {"text/markdown": ["| a |"], "text/plain": "<Markdown>"}}
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title"]},
+        {"cell_type": "code", "source": ["f()"], "outputs": [{"text": ["1\n"]}, table, picture]},
+    ]
+    page = hook("_checkout").notebook_page({"cells": cells})
+    head, rest = page.split("data:image/png;base64,AAAA")
+    assert head.startswith("# Title\n\n```python\nf()\n```\n\n```text\n1\n```\n\n| a |\n\n<p>")
+    assert "Figure" not in rest

@@ -13,7 +13,7 @@ import pytest
 import jaxnorm
 
 ROOT = Path(__file__).parents[2]
-GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
+GUIDES = [ROOT / "docs" / "concepts.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
 #: The user's function, and optax's that the text calls by their short names.
 OUTSIDE = ("apply", "sam", "schedule_free")
 
