@@ -55,7 +55,7 @@ def comparison_table(runs: Sequence[Run], costs: Mapping[str, Cost] = NO_COSTS) 
     rows = [_row(group, first, costs.get(method), varied) for method, group in groups.items()]
     known = any(method in costs for method in groups)
     left_out = set() if others else {"difference"}
-    left_out |= set() if known else {"TPU bytes", "waits"}
+    left_out |= set() if known else {"TPU bytes", "collectives"}
     left_out |= {"step, ms"} if known or not all(map(_is_steady, groups.values())) else set()
     header = tuple(name for name in rows[0] if name not in left_out)
     return header, [tuple(row[name] for name in header) for row in rows]
@@ -81,7 +81,7 @@ def _row(
         "method": f"{runs[0].method}{failures(runs)}",
         **{name: mean_and_deviation(*each) if each[0] else "" for name, each in figures.items()},
         "TPU bytes": "" if cost is None else f"{cost.traffic:.2f}",
-        "waits": "" if cost is None else str(cost.collectives),
+        "collectives": "" if cost is None else str(cost.collectives),
         **{name.replace("_", " "): _values(runs, name) for name in varied},
     }
 

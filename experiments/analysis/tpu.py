@@ -11,8 +11,9 @@ TARGET, DTYPE = "v5e:4x4", "bfloat16"
 
 NOTE = (
     "TPU bytes: what a step of the same network moves to and from the memory of a TPU, over that\n"
-    f"without normalization; waits: its collectives ({TARGET}, {DTYPE}). They are read off\n"
-    "compiled programs, at the sizes in docs/compiled.md; nothing ran on a TPU."
+    "without normalization; collectives: its all-reduces and other exchanges between devices\n"
+    f"({TARGET}, {DTYPE}). They are read off compiled programs, at the sizes in docs/compiled.md;\n"
+    "nothing ran on a TPU."
 )
 
 

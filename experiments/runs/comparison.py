@@ -1,6 +1,7 @@
 """The runs of a comparison: those in the store, and the others trained."""
 
 import math
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -110,6 +111,7 @@ def run_all(
     fresh: bool = False,
     tested: str = "test",
     write: Callable[[Sequence[Run]], None] = lambda runs: None,
+    time_in_words: str = "",
 ) -> list[Run]:
     """Returns the run of every spec, from the store or trained.
 
@@ -123,6 +125,7 @@ def run_all(
         fresh: if True, runs that are in the store are trained again.
         tested: the name of the rows on which runs are evaluated: test, or held-out.
         write: called after each run with the finished runs, in the order of the tasks.
+        time_in_words: the time that all runs take; empty if it is not known.
 
     Raises:
         UserError: before any work, for settings that do not fit, or a damaged store.
@@ -140,10 +143,16 @@ def run_all(
             say(note)
         if done:
             say(f"{len(done)} of {len(tasks)} runs are kept from an earlier call.")
+        elif time_in_words:
+            say(f"{len(tasks)} runs of {epochs} epochs: {time_in_words}.")
         make = comparison.factory() if workers.uses_processes else lambda: comparison
+        ends = [time.perf_counter()]
         for task, run in execute(missing, make, store, workers, say):
             done[task] = run
             say(summary(run, tested))
+            ends.append(time.perf_counter())
+            if len(ends) == 3 < len(missing):
+                say(f"About {seconds_left(ends, missing):.0f} seconds to go.")
             for _ in range(epochs if workers.uses_processes else 0):
                 advance(str(task))
             if writes():
@@ -152,6 +161,18 @@ def run_all(
     if writes():
         write(runs)
     return runs
+
+
+def seconds_left(ends: Sequence[float], tasks: Sequence[Spec]) -> float:
+    """Estimates the time of all runs but two: the first run of each method also compiles.
+
+    Args:
+        ends: the times at the start, and after the first and the second run.
+        tasks: all runs, in their order.
+    """
+    first, second = ends[1] - ends[0], ends[2] - ends[1]
+    compiling = {task.name for task in tasks[2:]} - {task.name for task in tasks[:2]}
+    return len(compiling) * first + (len(tasks) - 2 - len(compiling)) * second
 
 
 def signal_lines(comparison: Comparison, specs: Sequence[Spec]) -> list[str]:

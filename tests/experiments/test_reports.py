@@ -82,7 +82,7 @@ def test_the_table_fits_a_hundred_columns():
 
 def test_what_a_step_costs_on_a_tpu_stands_where_it_is_known():
     header, rows = comparison_table(RUNS, {"bn": Cost(2.887, 28)})
-    assert header[-2:] == ("TPU bytes", "waits")
+    assert header[-2:] == ("TPU bytes", "collectives")
     assert [row[-2:] for row in rows] == [("", ""), ("2.89", "28")]
 
 

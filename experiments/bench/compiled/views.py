@@ -64,8 +64,8 @@ def picture_of(groups: Sequence[Sequence[Row]]) -> bytes:
         traffic.axvline(1, color="0.4", linewidth=1, linestyle=":")
         traffic.set_title(_folded(title(rows[0].spec)), fontsize=10, loc="left")
         traffic.set_xlabel(f"bytes to and from the device's memory, {base} = 1")
-        waits = "all-reduces: times that all devices wait for each other"
-        counts.set_xlabel(waits if step else "kernels, which run one after the other")
+        collectives = "all-reduces: sums over all devices"
+        counts.set_xlabel(collectives if step else "kernels, which run one after the other")
         counts.set_yticklabels([])
     return picture(figure)
 
