@@ -54,8 +54,9 @@ def over_seeds() -> set[tuple[float, float, float]]:
 def of_examples() -> set[tuple[float, float, float]]:
     """Returns mean, deviation and rounding error of the accuracies of networks in examples/."""
     accuracies: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
-    for row in rows(RESULTS / "resnet18" / "curves.csv"):  # the last update of each seed counts
-        accuracies[row["network"], row["rate"]][row["seed"]] = float(row["accuracy"])
+    for folder in ("resnet18", "resnet18/h100"):  # the last update of each seed counts
+        for row in rows(RESULTS / folder / "curves.csv"):
+            accuracies[folder, row["network"], row["rate"]][row["seed"]] = float(row["accuracy"])
     for folder in ("networks", "networks/longer"):
         for row in rows(RESULTS / folder / "runs.csv"):
             group = folder, row["network"], row["method"], row["rate"]
