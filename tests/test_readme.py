@@ -43,7 +43,7 @@ def test_the_program_of_the_readme_is_short_and_its_contrast_holds() -> None:
     constrained = "params, tx = jn.linearly_constrain(params, optax.sgd(0.1, momentum=0.9))"
     assert constrained in code
     assert len(code.splitlines()) <= 30
-    assert 92 < accuracy_of(code) < 96  # 93.8 to 94.6 under five seeds
+    assert 90 < accuracy_of(code) < 97  # 92.6 to 95.0 under five seeds
     assert 8 < accuracy_of(code.replace(constrained, "tx = optax.sgd(0.1, momentum=0.9)")) < 12
 
 
