@@ -13,6 +13,7 @@ from experiments.models.norms import NORMS
 from experiments.models.patches import patches
 from experiments.models.pooling import average_pool
 from experiments.models.registry import NormalizedInput, build
+from experiments.models.style import AlphaDropout
 from jaxnorm import parameter_count
 from jaxnorm.nnx import functionalize
 
@@ -90,3 +91,16 @@ def test_a_network_with_normalized_data_shows_what_it_sees():
     network, x = NormalizedInput(twice, Shows()), jnp.arange(12.0).reshape(2, 3, 2)
     np.testing.assert_array_equal(network.activations(x)[0], 2 * x)
     np.testing.assert_array_equal(network(x), 2 * x.sum(-1))
+
+
+def test_alpha_dropout_keeps_mean_and_variance(key):
+    layer = AlphaDropout(0.3, rngs=nnx.Rngs(dropout=key()))
+    x = jax.random.normal(key(), (200_000,))
+    y = np.asarray(layer(x), np.float64)
+    # Five standard errors of the mean and (kurtosis below 4) of the variance.
+    assert y.mean() == pytest.approx(0, abs=5 / 200_000**0.5)
+    assert y.var() == pytest.approx(1, abs=5 * (3 / 200_000) ** 0.5)
+    counts = np.unique(y, return_counts=True)[1]
+    assert counts.max() / len(y) == pytest.approx(0.3, abs=5 * (0.21 / 200_000) ** 0.5)
+    layer.eval()
+    np.testing.assert_array_equal(layer(x), x)

@@ -13,8 +13,9 @@ from experiments.papers.item import Context
 from experiments.papers.registry import ITEMS
 from experiments.papers.vcl import fig1, uci_train
 from experiments.papers.vcl.uci import findings_of, profile
-from experiments.papers.vcl.uci_train import Settings, Sweeps, select, train_all
+from experiments.papers.vcl.uci_train import Networks, Settings, held_out, select, train_all
 from experiments.runs.store import FILE
+from tests.experiments.toy import toy_dataset
 
 ERRORS = np.array(
     [
@@ -117,17 +118,25 @@ def test_a_stopped_run_goes_on(folder, tmp_path, monkeypatch):
         database.commit()
     trained = []
 
-    class Remembering(Sweeps):
-        def _train(self, *combination):
-            trained.append(combination)
-            return super()._train(*combination)
+    class Remembering(Networks):
+        def __call__(self, spec, keeper):
+            trained.append((spec.data[0], spec.method, spec.seed))
+            return super().__call__(spec, keeper)
 
-    monkeypatch.setattr(uci_train, "Sweeps", Remembering)
+    monkeypatch.setattr(uci_train, "Networks", Remembering)
     assert train_all(TINY, context(folder, tmp_path)).equals(chosen)
-    assert trained == [("two", "elu", "none")]
+    assert trained == [("two", "none", 1)]
     widened = TINY.changed(normalizations=("none", "bn"))
     assert train_all(widened, context(folder, tmp_path))[:2].equals(chosen[:2])
-    assert trained[1:] == [("one", "elu", "bn"), ("two", "elu", "bn")]
+    assert trained[1:] == [(name, "bn", seed) for name in ("one", "two") for seed in range(2)]
+
+
+def test_validation_rows_are_the_last_training_rows():
+    data = toy_dataset()
+    rest, (X, y) = held_out(data, 0.2)
+    np.testing.assert_array_equal(np.concatenate([rest.X_train, X]), data.X_train)
+    np.testing.assert_array_equal(np.concatenate([rest.y_train, y]), data.y_train)
+    assert (len(rest.y_train), len(y)) == (56, 14)
 
 
 def test_without_data_one_line_says_what_is_wanted(tmp_path, capsys):

@@ -1,33 +1,32 @@
-"""Training of every activation and normalization on every data set, and selection by validation."""
+"""Training of every combination on every data set; validation chooses the depth and the epoch."""
 
 import math
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache, partial
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import polars as pl
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from experiments.config import HERE, Config
 from experiments.data.dataset import Dataset
-from experiments.methods.method import Method
 from experiments.methods.table import METHODS
 from experiments.papers.data import data_of
-from experiments.papers.full import parameters_of
+from experiments.papers.epochs import epochs
 from experiments.papers.grid import Protocol
 from experiments.papers.item import Context
 from experiments.papers.training import runs_of
-from experiments.papers.vcl.padded import Padded, Sizes, padded, sizes_of
-from experiments.papers.vcl.sweep import Curve, make_sweep
 from experiments.papers.vcl.uci_data import find_sets, split
 from experiments.runs.spec import Spec
-from experiments.training.ahead_of_time import AheadOfTime
-from experiments.training.epoch import steps_per_epoch
 from experiments.training.fit import Run
 from experiments.training.history import Checkpointer, Epoch
+from experiments.training.trainer import Trainer, make_trainer
+from jaxnorm import parameter_count
+
+#: Rows and their labels.
+Rows = tuple[Float[np.ndarray, "rows features"], Int[np.ndarray, " rows"]]
 
 
 @dataclass(frozen=True)
@@ -99,9 +98,7 @@ def train_all(settings: Settings, context: Context) -> pl.DataFrame:
         for seed in range(settings.seeds)
     ]
     names = {spec: f"{spec.data[0]}, {spec}" for spec in specs}
-    # One process, because a sweep trains all seeds at once.
-    sweeps = partial(Sweeps, shared, context.data_dir)
-    runs = runs_of(names, sweeps, context._replace(workers=HERE))
+    runs = runs_of(names, partial(Networks, shared, context.data_dir), context)
     return pl.DataFrame([_chosen(spec, runs[spec]) for spec in specs])
 
 
@@ -132,75 +129,82 @@ def select(
     return (*map(int, run), int(first) + window - 1), float(means.min())
 
 
-class Sweeps:
-    """A function from specs to runs; it trains all seeds and depths of a combination at once.
+class Networks:
+    """A function from specs to runs: trains a network of each depth, and validation chooses one.
 
     Args:
-        settings: the settings of the sweeps.
+        settings: the settings of the networks.
         data_dir: the folder of the data sets, or None.
     """
 
     def __init__(self, settings: Settings, data_dir: Path | None):
         self._settings, self._sets = settings, find_sets(data_dir, settings.bundled)
-        self._sweep = cache(self._make_sweep)
-        self._data = lru_cache(maxsize=1)(self._load)
-        self._runs = lru_cache(maxsize=1)(self._train)
+        # Specs come one combination after the other, whose seeds share compiled functions.
+        self._trainers: tuple[tuple[object, ...], list[Trainer]] = ((), [])
 
     def __call__(self, spec: Spec, keeper: Checkpointer) -> Run:
         """Returns the run that validation chooses, up to the end of its window."""
-        run = self._runs(spec.data[0], dict(spec.changes)["activation"], spec.method)[spec.seed]
+        settings = self._settings
+        split_set = split(self._sets[spec.data[0]], spec.seed, settings.rows, settings.test_rows)
+        data, validation = held_out(split_set, settings.validation)
+        trainers = self._trainers_of(spec, data)
+        # (depths, epochs)
+        curves = [train(trainer, data, validation, spec.seed) for trainer in trainers]
+        errors = np.stack([curve.validation_error for curve in curves])
+        (index, last), error = select(errors, settings.window)
+        curve = Curve(*(values[: last + 1] for values in curves[index]))
+        count = parameter_count(trainers[index].context.functional.params)
+        scores = {"depth": float(settings.depths[index]), "validation_error": error}
+        scores |= {"test_error": float(curve.test_error[-1])}
+        of_epochs = as_epochs(curve)
+        run = Run(spec.method, spec.seed, of_epochs, math.nan, count, None, scores=scores)
         return run._replace(changes=spec.changes)
 
-    def _train(self, name: str, activation: str, normalization: str) -> list[Run]:
-        """Trains all seeds, and returns their runs."""
-        settings, data = self._settings, self._data(name)
-        seeds = jnp.arange(settings.seeds, dtype=jnp.uint32)
-        sweeps = [self._sweep(activation, normalization, depth) for depth in settings.depths]
-        curves = jax.device_get([sweep(data, seeds) for sweep in sweeps])
-        shape = (int(data.sizes.features),), int(data.sizes.classes)
-        runs = []
-        for seed in range(settings.seeds):
-            # (depths, epochs)
-            by_depth = Curve(
-                *(np.stack([each[seed] for each in c]) for c in zip(*curves, strict=True))
-            )
-            (index, last), error = select(by_depth.validation_error, settings.window)
-            curve, depth = Curve(*(c[index, : last + 1] for c in by_depth)), settings.depths[index]
-            config = settings.for_network(activation, depth)
-            count = parameters_of(self._method(normalization), config, *shape)
-            errors = {"validation_error": error, "test_error": float(curve.test_error[-1])}
-            scores = {"depth": float(depth), **errors}
-            runs.append(
-                Run(normalization, seed, _epochs(curve), math.nan, count, None, scores=scores)
-            )
-        return runs
-
-    def _method(self, name: str) -> Method:
-        sample_size, weight = self._settings.sample_size, self._settings.vcl_weight
-        return METHODS[name].adjusted(Config(sample_size=sample_size, vcl_weight=weight))
-
-    def _make_sweep(self, activation: str, normalization: str, depth: int) -> AheadOfTime:
-        """Makes the program of a network, for arrays that hold each of the data sets."""
-        config = self._settings.for_network(activation, depth)
-        return make_sweep(self._method(normalization), config, self._capacity)
-
-    @cached_property
-    def _capacity(self) -> Sizes:
-        sizes = [sizes_of(self._split(name, 0), self._settings.validation) for name in self._sets]
-        for each in sizes:
-            steps_per_epoch(each.train, self._settings.batch_size)  # Raises for too few rows.
-        return Sizes(*np.max(sizes, 0).tolist())
-
-    def _split(self, name: str, seed: int) -> Dataset:
-        return split(self._sets[name], seed, self._settings.rows, self._settings.test_rows)
-
-    def _load(self, name: str) -> Padded:
-        splits = [self._split(name, seed) for seed in range(self._settings.seeds)]
-        return jax.device_put(padded(splits, self._settings.validation, self._capacity))
+    def _trainers_of(self, spec: Spec, data: Dataset) -> list[Trainer]:
+        """Returns the trainers of a combination, one per depth, on data of that shape."""
+        key = (spec.data[0], spec.changes, spec.method, data.X_train.shape)
+        if self._trainers[0] != key:
+            activation, method = dict(spec.changes)["activation"], METHODS[spec.method]
+            configs = [self._settings.for_network(activation, n) for n in self._settings.depths]
+            adjusted = method.adjusted(self._settings)
+            self._trainers = key, [make_trainer(adjusted, each, data) for each in configs]
+        return self._trainers[1]
 
 
-def _epochs(curve: Curve) -> list[Epoch]:
-    """Converts a curve to epochs; measures that a sweep does not have are NaN."""
+class Curve(NamedTuple):
+    """Measures after each epoch, errors as fractions.
+
+    Attributes:
+        train_loss: the mean over the epoch's steps, each before its update.
+        validation_error: the error after the epoch, in evaluation mode.
+        test_error: the error after the epoch, in evaluation mode.
+    """
+
+    train_loss: Float[np.ndarray, " epochs"]
+    validation_error: Float[np.ndarray, " epochs"]
+    test_error: Float[np.ndarray, " epochs"]
+
+
+def held_out(data: Dataset, fraction: float) -> tuple[Dataset, Rows]:
+    """Takes the last training rows away for validation; returns the rest, and them."""
+    count = len(data.y_train) - max(1, round(fraction * len(data.y_train)))
+    train = data._replace(X_train=data.X_train[:count], y_train=data.y_train[:count])
+    return train, (data.X_train[count:], data.y_train[count:])
+
+
+def train(trainer: Trainer, data: Dataset, validation: Rows, seed: int) -> Curve:
+    """Trains a network and measures it after each epoch."""
+    parts = jax.device_put((validation, data[2:4]))
+    measured = [
+        (metrics.loss, *(1 - trainer.evaluate(state, *part).accuracy for part in parts))
+        for state, metrics in epochs(trainer, data, seed)
+        if metrics is not None
+    ]
+    return Curve(*np.array(jax.device_get(measured)).T)
+
+
+def as_epochs(curve: Curve) -> list[Epoch]:
+    """Converts a curve to epochs; measures that it does not have are NaN."""
     pairs = zip(curve.train_loss, curve.test_error, strict=True)
     return [
         Epoch(number, float(loss), math.nan, math.nan, 1 - float(error))
