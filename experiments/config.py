@@ -200,7 +200,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("epochs", "tune_epochs", "repeats"), (1, 10**6)),
     **{"depth": (1, 1000), "width": (1, 2**20), "channels": (1, 2**16), "side": (1, 2**12)},
     **{"sample_size": (2, 2**31 - 1), "process_id": (0, 2**31 - 1), "seed": (0, 2**32 - 1)},
-    **{"learning_rate": (1e-30, 1e30), "epsilon": (1e-6, 1e6), "vcl_clip": (1e-6, 1e6)},
+    **{"learning_rate": (1e-30, 3e38), "epsilon": (1e-6, 1e6), "vcl_clip": (1e-6, 1e6)},
     **{"dropout": (0, 0.999), "checkpoint_seconds": (0, 10**6), "seeds": (1, 10**4)},
     **{"jobs": (1, 1024), "ray_gpus": (0, 1024)},
 }
