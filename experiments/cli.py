@@ -1,5 +1,6 @@
 """The command line: parses and runs a command, and turns errors into exit statuses."""
 
+import contextlib
 import errno
 import inspect
 import io
@@ -40,6 +41,7 @@ from experiments.papers.check import show_check
 from experiments.papers.collected import collect
 from experiments.papers.registry import ALL, find_items
 from experiments.papers.run import items_table, run_item
+from experiments.runs.processes import joined
 from experiments.runs.progress import quietly
 from experiments.train import Train
 
@@ -123,14 +125,14 @@ class Report:
 class Runs:
     """List the finished runs in a folder of train, compare or paper."""
 
-    out: Path = Path("results/compare")
-    """The folder, as it was given to that command."""
+    folder: Positional[Path] = Path("results/compare")
+    """The --out of that command."""
     csv: Path | None = None
     """Also write this file, with a row for each run."""
 
     def run(self, command: str) -> None:
         """Prints the runs."""
-        show_runs(self.out, self.csv)
+        show_runs(self.folder, self.csv)
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,11 @@ def run(command: Any, line: str) -> None:
     check_ranges(command)
     if hasattr(command, "config"):
         _check_names(command.config)
-    with quietly(getattr(command, "quiet", False)):
+    trains = isinstance(command, Compare | Train)
+    with (
+        quietly(getattr(command, "quiet", False)),
+        joined(command.config) if trains else contextlib.nullcontext(),
+    ):
         at_home(command).run(line)
 
 

@@ -19,7 +19,7 @@ from experiments.methods.table import DEFAULT_METHODS, find_methods
 from experiments.models.registry import with_network
 from experiments.runs.comparison import Comparison, Task, run_all, signal_lines
 from experiments.runs.files import prepare_folder, write_whole
-from experiments.runs.processes import join, writes
+from experiments.runs.processes import writes
 from experiments.runs.store import FILE, Store
 from experiments.training.fit import Run
 from experiments.tuning.choose import Tuning, choose
@@ -97,7 +97,6 @@ class Compare(Workers):
         """
         methods, tuning = find_methods(self.methods), self._tuning()
         config = self.config.changed(nonfinite="stop")
-        join(config.coordinator, config.processes, config.process_id)
         if writes():
             prepare_folder(self.out)
         comparison, seeds = Comparison(config), range(self.seeds)
@@ -105,8 +104,9 @@ class Compare(Workers):
         if tuning is not None:
             tasks = choose(comparison, methods, seeds, tuning, self.out, self, self.fresh)
         specs, store = comparison.specs(tasks), Store(self.out)
+        kept = store.finished(() if self.fresh else specs)
         if not self.uses_processes:
-            missing = [spec for spec in specs if self.fresh or store.find(spec) is None]
+            missing = [spec for spec in specs if spec not in kept]
             for line in signal_lines(comparison, missing):
                 print(line)
         write = partial(_write, self.out)
@@ -153,8 +153,12 @@ def _report(
 
 
 def _write(out: Path, runs: Sequence[Run]) -> None:
-    write_results(out / "results.csv", runs)
-    write_curves(out / "curves.csv", runs)
+    try:
+        write_results(out / "results.csv", runs)
+        write_curves(out / "curves.csv", runs)
+    except UserError:
+        show_table(comparison_table(runs))
+        raise
 
 
 def kept_note(comparison: Comparison, runs: Sequence[Run]) -> list[str]:

@@ -98,8 +98,9 @@ class Config:
     float32."""
     rate_schedule: Suppress[tuple[tuple[float, float], ...]] = ()
     """(fraction of training, factor on the initial rate from then on); empty: half a cosine."""
-    rate_decay: Suppress[float] = 0.0
-    """The share of the learning rate that each step takes away; 0 for half a cosine."""
+    rate_decay: float = 0.0
+    """The share of the learning rate that each step takes away, instead of half a cosine. Such a
+    run can be extended: --resume with more --epochs."""
     alpha_dropout: Suppress[float] = 0.0
     """The rate of alpha dropout after each activation."""
     head_dropout: Suppress[float] = 0.0
@@ -147,6 +148,8 @@ class Config:
     """The number of processes; it goes with --coordinator."""
     process_id: int | None = None
     """The number of this process, from 0; process 0 writes the files."""
+    join_timeout: float = 50.0
+    """The seconds in which all processes must have joined."""
     tensorboard: Path | None = None
     """The folder for TensorBoard's event files, METHOD/seed-SEED, written while the run trains."""
 
@@ -176,6 +179,8 @@ class Workers:
     """The CPUs of a run on the Ray cluster."""
     ray_gpus: float = 0.0
     """The GPUs of a run on the Ray cluster; with 0.5 two runs share one."""
+    ray_timeout: float = 50.0
+    """The seconds in which the Ray cluster must have answered."""
 
     @property
     def uses_processes(self) -> bool:
@@ -202,7 +207,8 @@ RANGES: Mapping[str, tuple[float, float]] = {
     **{"sample_size": (2, 2**31 - 1), "process_id": (0, 2**31 - 1), "seed": (0, 2**32 - 1)},
     **{"learning_rate": (1e-30, 3e38), "epsilon": (1e-6, 1e6), "vcl_clip": (1e-6, 1e6)},
     **{"dropout": (0, 0.999), "checkpoint_seconds": (0, 10**6), "seeds": (1, 10**4)},
-    **{"jobs": (1, 1024), "ray_gpus": (0, 1024)},
+    **{"jobs": (1, 1024), "ray_gpus": (0, 1024), "rate_decay": (0, 0.999)},
+    **dict.fromkeys(("join_timeout", "ray_timeout"), (1, 10**6)),
 }
 
 

@@ -22,7 +22,7 @@ from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.comparison import Comparison, signal_lines, summary
 from experiments.runs.files import prepare_folder
 from experiments.runs.keeper import keeping
-from experiments.runs.processes import join, writes
+from experiments.runs.processes import writes
 from experiments.runs.progress import progress
 from experiments.runs.spec import Spec
 from experiments.runs.store import FILE, Store
@@ -57,9 +57,10 @@ class Train:
     """The least seconds between two checkpoints, for epochs that are shorter than a checkpoint
     takes (about 0.1 s). The flag is for runs in one process."""
     resume: bool = False
-    """Go on from the newest checkpoint, or begin if there is none. All settings that change numbers
-    must be the checkpoint's; the devices may differ. (Under shard_map or pmap, the groups of batch
-    normalization are the devices' rows; on other devices, --ghost-groups keeps their number.)"""
+    """Go on from the newest checkpoint, or say that there is none and begin. All settings that
+    change numbers must be the checkpoint's; the devices, and where the data are, may differ. (Under
+    shard_map or pmap, the groups of batch normalization are the devices' rows; on other devices,
+    --ghost-groups keeps their number.)"""
     resume_from: int | None = None
     """Go on from the checkpoint of this epoch, and delete the later ones."""
     skip_nonfinite: bool = False
@@ -74,7 +75,6 @@ class Train:
         checkpoints, config = self._checkpoints(), self.config
         config = config.changed(nonfinite="skip" if self.skip_nonfinite else "stop")
         method = self._method()
-        join(config.coordinator, config.processes, config.process_id)
         if checkpoints is not None:
             refuse_out_in_checkpoints(self.out, checkpoints.folder)
         if writes():
@@ -98,7 +98,6 @@ class Train:
             Store(self.out).add(spec, run)
         write_results(self.out / "results.csv", [run])
         write_curves(self.out / "curves.csv", [run])
-        show_table(comparison_table([run]))
         if self.skip_nonfinite and run.state is not None:
             print(f"\nUpdates left out because a number was not finite: {int(run.state.skipped)}.")
         print(f"\nWritten to {self.out}: results.csv, curves.csv, {FILE}.")
@@ -130,21 +129,24 @@ class Train:
     def _trained(
         self, comparison: Comparison, spec: Spec, checkpoints: CheckpointSettings | None
     ) -> Run:
-        """Returns the run, with its final state; raises Diverged at a number that is not finite."""
+        """Trains and prints the run; raises Diverged at a number that is not finite."""
         epochs = spec.config.epochs
         kept: AbstractContextManager[Checkpointer] = nullcontext(NoCheckpoints())
         if checkpoints is not None:
             kept = keeping(checkpoints, spec.described, epochs)
-        with progress(epochs, writes()) as (comparison.advance, say), kept as keeper:
-            for note in comparison.dataset(self.seed).notes:
-                say(note)
-            run = comparison.trained(spec, keeper)
-            if run.diverged and not self.skip_nonfinite:
-                raise Diverged(
-                    f"{spec}: {run.outcome}. The last good checkpoint: {keeper.last()}. "
-                    "--skip-nonfinite leaves such updates out."
-                )
-            say(summary(run))
+        with kept as keeper:
+            with progress(epochs, writes()) as (comparison.advance, say):
+                for note in comparison.dataset(self.seed).notes:
+                    say(note)
+                run = comparison.trained(spec, keeper)
+                if run.diverged and not self.skip_nonfinite:
+                    raise Diverged(
+                        f"{spec}: {run.outcome}. The last good checkpoint: {keeper.last()}. "
+                        "--skip-nonfinite leaves such updates out."
+                    )
+                say(summary(run))
+            if writes():  # Before a full disk ends the program.
+                show_table(comparison_table([run]))
         return run
 
 

@@ -1,15 +1,19 @@
 """A folder of checkpoints, one per saved epoch, of which the newest few are kept."""
 
 import contextlib
+import hashlib
+import json
+import logging
 import os
 import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
+import jax
 from jaxtyping import PyTree
 
-from experiments.errors import UserError
+from experiments.errors import Diverged, Stopped, UserError
 from experiments.runs.arrays import abstract, checksums, flatten, unflatten
 from experiments.training.history import History
 
@@ -34,15 +38,30 @@ class Checkpoints:
 
         self.folder = folder if "://" in folder else os.path.abspath(folder)
         self._args = ocp.args
-        options = ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True)
-        with self._writing(), _known_place(folder):
+        # It logs a page for each error that it also raises.
+        logging.getLogger("absl").setLevel(logging.CRITICAL)
+        wait = ocp.multihost.get_barrier_sync_fn()
+
+        def barrier(*, key: str, timeout_ms: int) -> None:
+            if error := sys.exception():
+                raise error  # The other processes wait for what this one could not write.
+            wait(key=key, timeout_ms=timeout_ms)
+
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=keep,
+            cleanup_tmp_directories=True,
+            async_options=ocp.options.AsyncOptions(barrier_sync_fn=barrier),
+        )
+        with writing(folder), _known_place(folder):
             self._manager = ocp.CheckpointManager(self.folder, options=options)
 
     def __enter__(self) -> "Checkpoints":
         return self
 
-    def __exit__(self, *error: object) -> None:
-        with self._writing():
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind and not issubclass(kind, Stopped | Diverged) and jax.process_count() > 1:
+            return  # The other processes wait for this one, and are told when it ends.
+        with writing(self.folder):
             self._manager.close()
 
     @property
@@ -63,19 +82,22 @@ class Checkpoints:
             record: ``config`` and ``history`` of the run, as JSON's types.
         """
         flat = flatten(state)
+        record = {**record, "checksums": checksums(flat)}
         items = self._args.Composite(
             state=self._args.StandardSave(flat),
-            record=self._args.JsonSave({**record, "checksums": checksums(flat)}),
+            record=self._args.JsonSave({**record, "sha256": _digest(record)}),
         )
-        with self._writing():
+        with writing(self.folder):
             self._manager.save(epoch, args=items)
 
     def record(self, epoch: int) -> dict[str, Any]:
         """Returns the ``config`` and the ``history`` that were saved with the state."""
         items = self._args.Composite(record=self._args.JsonRestore())
         with self._reading(epoch):
-            record = self._manager.restore(epoch, args=items).record
-            if not {"config", "history"} <= set(record) or not isinstance(record["config"], dict):
+            record: dict[str, Any] = self._manager.restore(epoch, args=items).record
+            if record["sha256"] != _digest(record):
+                raise ValueError("its record differs from the saved one")
+            if not all(isinstance(record.get(name, {}), dict) for name in ("config", "versions")):
                 raise ValueError("its record is not one of a training run")
         return record
 
@@ -89,37 +111,23 @@ class Checkpoints:
 
     def state(self, epoch: int, like: PyTree) -> PyTree:
         """Returns the saved state, on the devices and with the shardings of ``like``."""
-        items = self._args.Composite(
-            state=self._args.StandardRestore(abstract(like)), record=self._args.JsonRestore()
-        )
+        items = self._args.Composite(state=self._args.StandardRestore(abstract(like)))
+        saved = self.record(epoch)["checksums"]
         with self._reading(epoch):
-            restored = self._manager.restore(epoch, args=items)
+            state = self._manager.restore(epoch, args=items).state
             # Orbax does not notice a flipped byte.
-            saved, read = restored.record["checksums"], checksums(restored.state)
+            read = checksums(state)
             changed = sorted(name for name in read if saved.get(name) != read[name])
             if changed:
                 raise ValueError(f"{', '.join(changed)}: the numbers differ from the saved ones")
-            return unflatten(restored.state, like)
+            return unflatten(state, like)
 
     def forget_after(self, epoch: int) -> None:
         """Deletes the checkpoints of later epochs."""
         for later in self.epochs:
             if later > epoch:
-                with self._writing():
+                with writing(self.folder):
                     self._manager.delete(later)
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except UserError:
-            raise
-        except (OSError, ValueError) as error:
-            # TensorStore reports a full disk as a ValueError.
-            raise UserError(
-                f"cannot write checkpoints to {self.folder}: {error}; free it or change "
-                "--checkpoint-dir."
-            ) from error
 
     @contextlib.contextmanager
     def _reading(self, epoch: int) -> Iterator[None]:
@@ -137,6 +145,26 @@ class Checkpoints:
                 f"program; wanted one that train wrote: {way_out}. "
                 f"({type(error).__name__}: {reason})"
             ) from error
+
+
+@contextlib.contextmanager
+def writing(folder: str) -> Iterator[None]:
+    """Turns the errors of a folder that cannot be written into a UserError."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (OSError, ValueError) as error:
+        # TensorStore reports a full disk as a ValueError.
+        raise UserError(
+            f"cannot write checkpoints to {folder}: {error}; free it or change --checkpoint-dir."
+        ) from error
+
+
+def _digest(record: dict[str, Any]) -> str:
+    """Returns the checksum of a record, except for the checksum in it."""
+    values = {name: value for name, value in record.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 @contextlib.contextmanager

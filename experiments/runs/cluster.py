@@ -10,6 +10,7 @@ from experiments.errors import UserError, library
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.execute import made
 from experiments.runs.keeper import keeping
+from experiments.runs.processes import time_limit
 from experiments.runs.spec import Spec
 from experiments.training.fit import Run
 
@@ -35,10 +36,13 @@ def on_ray(
         UserError: if no cluster answers, or a run is lost after all restarts.
     """
     ray = library("ray", "--ray", "ray", "--jobs needs nothing")
+    lost = f"--ray {workers.ray} finds no cluster"
+    within = f"within the {workers.ray_timeout:g} seconds of --ray-timeout; wanted a running one"
     try:
-        ray.init(address=workers.ray)
+        with time_limit(workers.ray_timeout, f"{lost} {within}: ray start shows its address."):
+            ray.init(address=workers.ray)
     except ConnectionError as error:
-        raise UserError(f"--ray {workers.ray} finds no cluster: {error}.") from None
+        raise UserError(f"{lost}: {error}.") from None
     task = ray.remote(num_cpus=workers.ray_cpus, num_gpus=workers.ray_gpus, max_retries=RETRIES)(
         _train
     )
@@ -68,5 +72,6 @@ def _train(here: str, make: bytes, spec: Spec, place: Path) -> Run:
     """Trains a spec on a node, with paths relative to the folder of the command."""
     os.chdir(here)
     epochs = dict(spec.changes).get("epochs", spec.config.epochs)
-    with keeping(CheckpointSettings(str(place), keep=1, resume=True), {}, epochs) as keeper:
+    settings = CheckpointSettings(str(place), keep=1, resume=place.exists())
+    with keeping(settings, {}, epochs) as keeper:
         return made(make)(spec, keeper)

@@ -4,6 +4,7 @@ import math
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import cache, partial
 
 import jax
@@ -15,9 +16,9 @@ from experiments.errors import Diverged
 from experiments.methods.table import METHODS
 from experiments.models.from_file import is_from_file, source_of
 from experiments.runs.execute import execute
-from experiments.runs.processes import writes
+from experiments.runs.processes import check_same, writes
 from experiments.runs.progress import Advance, is_quiet, progress
-from experiments.runs.spec import Changes, Spec, checksum, name_of
+from experiments.runs.spec import Changes, Spec, checksum, name_of, versions
 from experiments.runs.store import Store
 from experiments.runs.tensorboard import EventFiles
 from experiments.training.devices import make_placement
@@ -66,16 +67,21 @@ class Comparison:
         return partial(Comparison, self.config, self.derive)
 
     def specs(self, tasks: Sequence[Task]) -> list[Spec]:
-        """Returns the specs of runs.
+        """Returns the specs of runs, once all processes have the same.
 
         A checksum of the rows of the first seed tells the data from others of the same name, and a
         checksum of the file tells a network of the user's own from earlier ones.
         """
-        data: object = checksum(*self.dataset(tasks[0][2])[:4])
+        dataset = self.dataset(tasks[0][2])
+        data: object = checksum(*dataset[:4], names=dataset.classes)
         if is_from_file(self.config.model):
             data = (data, zlib.crc32(source_of(self.config.model)))
         config = as_groups_of_jit(self.config, self._placement)
-        return [Spec(method, seed, config, changes, data) for method, changes, seed in tasks]
+        specs = [Spec(method, seed, config, changes, data) for method, changes, seed in tasks]
+        own = dict.fromkeys(("dataset", "tensorboard", "coordinator", "process_id", "join_timeout"))
+        work = asdict(self.config) | {"data": data, "runs": [str(spec) for spec in specs]}
+        check_same(work | versions() | own)
+        return specs
 
     def trainer(self, spec: Spec, dataset: Dataset) -> Trainer:
         """Returns the trainer of the spec, for any seed, on data of that shape."""
@@ -133,9 +139,7 @@ def run_all(
     dataset, epochs = comparison.dataset(tasks[0].seed), comparison.config.epochs
     for each in {task.name: task for task in tasks}.values():
         comparison.trainer(each, dataset)
-    # Several hosts may not see the same files, so all of them train everything.
-    looks = not fresh and jax.process_count() == 1
-    done = store.finished(tasks if looks else ())
+    done = store.finished(() if fresh else tasks)
     missing = [task for task in tasks if task not in done]
     with progress(len(missing) * epochs, writes()) as (advance, say):
         comparison.advance, comparison.kept = advance, len(done)

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
+from types import FrameType
 from typing import Any
 
 from experiments.config import HERE, Workers
-from experiments.errors import UserError
+from experiments.errors import Stopped, UserError
 from experiments.runs.processes import writes
 from experiments.runs.progress import Say
 from experiments.runs.spec import Spec
@@ -49,8 +50,12 @@ def execute(
         UserError: if the last of the processes is killed.
     """
     for spec, run in _trained(specs, make, workers, store, say):
-        if writes():
-            store.add(spec, run)
+        try:
+            if writes():
+                store.add(spec, run)
+        except UserError:
+            yield spec, run  # The caller shows it before the error.
+            raise
         yield spec, run
 
 
@@ -80,6 +85,7 @@ def _in_processes(
         for place in range(jobs)
     ]
     idle, running = list(pools), dict[Future[Run], tuple[Any, Spec]]()
+    before = signal.signal(signal.SIGTERM, _stop)
     try:
         while waiting or running:
             while waiting and idle:
@@ -97,6 +103,11 @@ def _in_processes(
     finally:
         for pool in pools:
             pool.shutdown(kill_workers=True)
+        signal.signal(signal.SIGTERM, before)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise Stopped(number, "stopped by a signal; finished runs are kept, and the same call goes on.")
 
 
 def _report_killed(spec: Spec, left: int, say: Say) -> None:

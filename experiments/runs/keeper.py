@@ -2,21 +2,28 @@
 
 import contextlib
 import math
+import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 
 from experiments.errors import Stopped, UserError
 from experiments.runs.checkpoint_settings import CheckpointSettings
-from experiments.runs.checkpoints import Checkpoints
+from experiments.runs.checkpoints import Checkpoints, writing
 from experiments.runs.lock import locked
+from experiments.runs.processes import check_same, gathered, writes
 from experiments.runs.signals import noted_signals
 from experiments.runs.spec import check_config, version_note, versions
 from experiments.training.history import History
 from experiments.training.state import TrainState
+
+#: The file that shows whether all processes see one folder; it is there for a moment.
+MARKER = ".shared"
 
 
 class Keeper(NamedTuple):
@@ -74,21 +81,49 @@ def keeping(settings: CheckpointSettings, config: dict[str, Any], epochs: int) -
     """Makes the checkpointer of a run; leaving the block waits until all is on disk.
 
     Raises:
-        UserError: if another run uses the folder, if the folder has checkpoints and the run is not
-            to resume, or if the checkpoint has other settings or does not exist.
+        UserError: if another run uses the folder, if not all processes see and write it, if it has
+            checkpoints and the run is not to resume, or if the checkpoint has other settings or
+            does not exist.
     """
     due = _due(settings)
-    with (
-        noted_signals() as signal,
-        locked(settings.folder),
-        Checkpoints(settings.folder, settings.keep) as checkpoints,
-    ):
+    with contextlib.ExitStack() as stack:
+        signal = stack.enter_context(noted_signals())
+        stack.enter_context(locked(settings.folder))
+        _check_shared(settings)
+        checkpoints = stack.enter_context(Checkpoints(settings.folder, settings.keep))
         resumed = _resumed_epoch(checkpoints, settings)
         if resumed:
             record = checkpoints.record(resumed)
             check_config(record["config"], config, checkpoints.path(resumed))
             checkpoints.history(resumed, record)
         yield Keeper(checkpoints, resumed, due, config, epochs, signal)
+
+
+def _check_shared(settings: CheckpointSettings) -> None:
+    """Raises UserError unless all processes have these settings and see one local folder.
+
+    Empty folders, which Orbax would take for checkpoints, are removed.
+    """
+    check_same({**asdict(settings), "folder": ""})
+    if "://" in settings.folder:
+        return
+    marker = Path(settings.folder) / MARKER
+    with writing(settings.folder):
+        token = secrets.token_hex()
+        if writes():
+            for each in marker.parent.glob("[0-9]*"):
+                with contextlib.suppress(OSError):
+                    each.rmdir()
+            marker.write_text(token)
+        token = gathered(token)[0]
+        if not marker.exists() or marker.read_text() != token:
+            raise UserError(
+                f"--checkpoint-dir is {settings.folder}, and process {jax.process_index()} does "
+                "not see there what process 0 writes; wanted a folder on a disk of all processes."
+            )
+        gathered("")  # All have read it.
+        if writes():
+            marker.unlink()
 
 
 def _due(settings: CheckpointSettings) -> Callable[[int], bool]:
@@ -126,4 +161,6 @@ def _resumed_epoch(checkpoints: Checkpoints, settings: CheckpointSettings) -> in
             f"{checkpoints.folder} holds checkpoints up to epoch {epochs[-1]}; go on with "
             "--resume, or give another --checkpoint-dir."
         )
+    if not epochs and settings.resume:
+        print(f"nothing to resume in {checkpoints.folder}: the run begins.", file=sys.stderr)
     return epochs[-1] if epochs else 0

@@ -18,6 +18,7 @@ from experiments.errors import UserError
 #: ``nonfinite`` is one, so that a run that diverged may resume without the diverging updates.
 FREE = frozenset(
     {"tensorboard", "nonfinite", "parallel", "mesh", "coordinator", "processes", "process_id"}
+    | {"join_timeout"}
     | {"only_rows", "only_columns", "last"}
 )
 
@@ -84,9 +85,9 @@ def own_settings(changes: Iterable[tuple[tuple[str, float], ...]]) -> tuple[str,
     return tuple(dict.fromkeys(name for each in changes for name, _ in each))
 
 
-def checksum(*arrays: np.ndarray) -> int:
-    """Returns a checksum of arrays, which tells data sets apart."""
-    number = 0
+def checksum(*arrays: np.ndarray, names: Iterable[str] = ()) -> int:
+    """Returns a checksum of arrays and names, which tells data sets apart."""
+    number = zlib.crc32("\n".join(names).encode(errors="surrogateescape"))
     for array in arrays:
         number = zlib.crc32(np.ascontiguousarray(array).data, number)
     return number
@@ -108,18 +109,36 @@ def version_note(saved: Mapping[str, str]) -> str:
 def check_config(saved: dict[str, Any], now: dict[str, Any], where: str) -> None:
     """Raises UserError naming every setting in which ``now`` differs from a checkpoint's.
 
-    A missing setting has its default: it was added later, or left out.
+    A missing setting has its default: it was added later, or left out. Data may lie elsewhere, and
+    a run may become longer if nothing in it depends on its length.
     """
-    defaults = {each.name: each.default for each in fields(Config)}
+    defaults: dict[str, Any] = {each.name: each.default for each in fields(Config)}
+    old, new = defaults | saved, defaults | now
+    if saved.get("data") == now.get("data"):
+        old["dataset"] = new["dataset"]
+    epochs = old["epochs"]
+    if epochs < new["epochs"]:
+        old["epochs"] = new["epochs"]
+    if apart := differences(old, new, "there", "here"):
+        raise UserError(
+            f"the checkpoint {where} has other settings: {apart}. Give the same, or another "
+            "--checkpoint-dir."
+        )
+    if epochs < new["epochs"] and (not new["rate_decay"] or new["epsilon"] is not None):
+        raise UserError(
+            f"the checkpoint {where} is of a run of {epochs} epochs, on whose number its schedule "
+            f"depends, and --epochs is {new['epochs']}; wanted the same number, or a run with "
+            "--rate-decay and no --epsilon, which can be extended: give another --checkpoint-dir "
+            "to begin one."
+        )
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any], here: str, there: str) -> str:
+    """Returns the settings in which two records differ, with both values; "" if they are equal."""
     # Through JSON, which makes lists of tuples.
-    old, new = (json.loads(json.dumps(defaults | config)) for config in (saved, now))
-    differing = [
-        f"{name.replace('_', '-')} {old.get(name)} there and {new.get(name)} here"
+    old, new = (json.loads(json.dumps(record)) for record in (one, other))
+    return "; ".join(
+        f"{name.replace('_', '-')} {old.get(name)} {here} and {new.get(name)} {there}"
         for name in sorted(old.keys() | new.keys())
         if old.get(name) != new.get(name)
-    ]
-    if differing:
-        raise UserError(
-            f"the checkpoint {where} has other settings: {'; '.join(differing)}. Give the same, "
-            "or another --checkpoint-dir."
-        )
+    )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.errors import UserError, reading
+from experiments.runs.processes import gathered, writes
 from experiments.runs.spec import Spec, versions
 from experiments.training.fit import Run
 from experiments.training.history import Epoch, record_of
@@ -71,18 +72,25 @@ class Store:
         self.path = folder / FILE
 
     def find(self, spec: Spec) -> Run | None:
-        """Returns the finished run of a spec, or None.
+        """Returns the finished run of a spec, or None; see `finished`."""
+        return self.finished([spec]).get(spec)
+
+    def finished(self, specs: Iterable[Spec]) -> dict[Spec, Run]:
+        """Returns the finished runs among specs: on all processes those that process 0 finds.
 
         Raises:
             UserError: for a damaged file.
         """
-        rows = self._rows("WHERE digest = ?", spec.digest)
-        return rows[0].run._replace(changes=spec.changes) if rows else None
-
-    def finished(self, specs: Iterable[Spec]) -> dict[Spec, Run]:
-        """Returns the finished runs among specs."""
-        runs = {spec: self.find(spec) for spec in dict.fromkeys(specs)}
-        return {spec: run for spec, run in runs.items() if run is not None}
+        specs, rows = dict.fromkeys(specs), dict[str, Any]()
+        with reading(self.path, WAY_OUT):
+            for spec in specs if writes() else ():
+                for row in self._rows("WHERE digest = ?", spec.digest):
+                    rows[spec.digest] = row
+            text = json.dumps(rows)
+        rows = json.loads(gathered(text)[0])
+        with reading(self.path, WAY_OUT):
+            found = {spec: _row(*rows[spec.digest]).run for spec in specs if spec.digest in rows}
+        return {spec: run._replace(changes=spec.changes) for spec, run in found.items()}
 
     def rows(self) -> list[Row]:
         """Returns all finished runs, the oldest first.
@@ -90,7 +98,8 @@ class Store:
         Raises:
             UserError: for a damaged file.
         """
-        return self._rows("ORDER BY rowid")
+        with reading(self.path, WAY_OUT):
+            return [_row(*row) for row in self._rows("ORDER BY rowid")]
 
     def add(self, spec: Spec, run: Run) -> None:
         """Stores a finished run, and replaces an earlier one of the same spec.
@@ -103,31 +112,34 @@ class Store:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         texts = (json.dumps(spec.described), results, json.dumps(run.curve))
         row = (spec.digest, *texts, json.dumps(versions()), now)
-        with reading(self.path, WAY_OUT), self._open() as database:
-            try:
-                database.execute(
-                    f"INSERT OR REPLACE INTO runs ({_COLUMNS}) VALUES (?,?,?,?,?,?)", row
-                )
-                database.commit()
-            except sqlite3.OperationalError as error:
-                raise UserError(
-                    f"cannot write {self.path}: {error}; free it or change --out."
-                ) from None
+        with self._open() as database:
+            database.execute(f"INSERT OR REPLACE INTO runs ({_COLUMNS}) VALUES (?,?,?,?,?,?)", row)
+            database.commit()
 
-    def _rows(self, which: str, *values: str) -> list[Row]:
+    def _rows(self, which: str, *values: str) -> list[tuple[Any, ...]]:
+        """Returns rows without their digests."""
         if not self.path.exists():
             return []
-        with reading(self.path, WAY_OUT), self._open() as database:
+        with self._open() as database:
             rows = database.execute(f"SELECT {_COLUMNS} FROM runs {which}", values)
-            return [_row(*row[1:]) for row in rows]
+            return [row[1:] for row in rows]
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        with contextlib.closing(sqlite3.connect(self.path, timeout=_PATIENCE)) as database:
-            # Readers and a writer do not wait for each other.
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute(_TABLE)
-            yield database
+        with reading(self.path, WAY_OUT):
+            try:
+                with contextlib.closing(sqlite3.connect(self.path, timeout=_PATIENCE)) as database:
+                    # Readers and a writer do not wait for each other.
+                    database.execute("PRAGMA journal_mode = WAL")
+                    database.execute(_TABLE)
+                    yield database
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode == sqlite3.SQLITE_ERROR:  # Tables of another program.
+                    raise
+                raise UserError(
+                    f"cannot use {self.path}: {error}; wanted a folder that exists, and a disk "
+                    "with space that can be written: free it or change --out."
+                ) from None
 
 
 def _row(spec: str, results: str, curve: str, versions: str, date: str) -> Row:

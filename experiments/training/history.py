@@ -75,6 +75,12 @@ class History(NamedTuple):
         """Inverts `to_json`; raises for values that no run can have."""
         curve = tuple(Epoch.of_list(entry) for entry in saved["curve"])
         seconds = tuple(0.0 + value for value in saved["seconds"])
+        for number, entry in enumerate(curve, 1):
+            shares = entry.train_accuracy, entry.test_accuracy
+            if entry.epoch != number or any(share < 0 or share > 1 for share in shares):
+                raise ValueError(f"its entry {number} is {entry}")
+        if not all(0 <= value < math.inf for value in seconds):
+            raise ValueError(f"its seconds are {seconds}")
         return cls(curve, seconds)
 
 

@@ -1,5 +1,6 @@
 """Checkpoints: restored states, restores on other devices, and errors."""
 
+import contextlib
 import re
 import shutil
 from pathlib import Path
@@ -15,6 +16,7 @@ import jaxnorm
 from experiments.cli import main
 from experiments.config import Config
 from experiments.errors import UserError
+from experiments.runs import checkpoints as folder_of_checkpoints
 from experiments.runs import keeper
 from experiments.runs.arrays import checksums, flatten
 from experiments.runs.checkpoints import Checkpoints
@@ -22,6 +24,7 @@ from experiments.runs.comparison import Comparison
 from experiments.runs.spec import check_config
 from experiments.train import refuse_out_in_checkpoints
 from jaxnorm import clean_parameters, constraint_drift
+from tests.experiments.test_full_disk import full_disk
 from tests.experiments.toy import after_an_epoch, save_toy, toy_trainer
 
 
@@ -145,6 +148,42 @@ def test_checkpoints_from_before_a_setting_came_fit_its_default():
         check_config({"a": 1}, {"a": 1, "rate_decay": 0.1}, "here")
 
 
+def test_a_run_becomes_longer_if_nothing_in_it_depends_on_its_length():
+    short, long = {"epochs": 3, "rate_decay": 1e-3}, {"epochs": 5, "rate_decay": 1e-3}
+    check_config(short, long, "here")
+    with pytest.raises(UserError, match="epochs 5 there and 3 here"):
+        check_config(long, short, "here")
+    for length in ({"rate_decay": 0.0}, {"epsilon": 1.0}):
+        with pytest.raises(UserError, match=r"of a run of 3 epochs.* --epochs is 5.*--rate-decay"):
+            check_config(short | length, long | length, "here")
+    check_config({"data": 7, "dataset": "a.npz"}, {"data": 7, "dataset": "b.npz"}, "here")
+    with pytest.raises(UserError, match="data 7 there and 8 here; dataset a"):
+        check_config({"data": 7, "dataset": "a.npz"}, {"data": 8, "dataset": "b.npz"}, "here")
+
+
+@pytest.mark.slow
+def test_a_longer_run_is_that_of_one_call(tmp_path):
+    command = ["train", "--dataset", save_toy(tmp_path), "--method", "cwo", "--depth", "1"]
+    command += ["--width", "4", "--batch-size", "16", "--rate-decay", "0.01"]
+    for name, epochs in (("parts", (2, 4)), ("one", (4,))):
+        for each in epochs:
+            more = ["--epochs", str(each), "--out", str(tmp_path / f"{name}{each}"), "--resume"]
+            assert main([*command, *more, "--checkpoint-dir", str(tmp_path / name)]) == 0
+    curves = [(tmp_path / name / "curves.csv").read_bytes() for name in ("parts4", "one4")]
+    assert curves[0] == curves[1]
+
+
+def test_a_folder_is_checked_before_the_run(tmp_path, capsys):
+    settings = keeper.CheckpointSettings(str(tmp_path), resume=True)
+    (tmp_path / "9").mkdir()
+    with keeper.keeping(settings, {}, epochs=9) as kept:
+        assert kept.resumed == 0
+    assert f"nothing to resume in {tmp_path}" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    with full_disk(4), pytest.raises(UserError, match=r"cannot write checkpoints to .* free it"):
+        keeper.keeping(settings, {}, epochs=9).__enter__()
+
+
 def test_a_resumed_run_says_that_another_version_began_it(again, monkeypatch):
     status, err = again("--resume")
     assert (status, "which may differ" in err) == (0, False)
@@ -222,13 +261,30 @@ def test_resuming_needs_to_be_asked_for_and_the_same_settings(again, tmp_path):
     assert "--resume-from is 1; the checkpoints" in err
 
 
-def test_a_finished_run_is_only_written_again(again, trained):
+def test_a_finished_run_is_only_written_again(again, trained, tmp_path):
+    """The same data lie elsewhere."""
     results = trained[1] / "out" / "results.csv"
     before = results.read_text()
     results.unlink()
-    status, err = again("--resume", "--keep", "1")
+    data = shutil.copy(trained[1] / "toy.npz", tmp_path / "moved.npz")
+    status, err = again("--resume", "--keep", "1", "--dataset", str(data))
     assert (status, results.read_text()) == (0, before)
     assert "checkpoints/3." in err
+
+
+def test_no_flipped_bit_of_a_record_is_read(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(folder_of_checkpoints, "time", SimpleNamespace(sleep=lambda seconds: None))
+    shutil.copytree(trained[1] / "checkpoints" / "3", tmp_path / "3")
+    file, random = tmp_path / "3" / "record" / "metadata", np.random.default_rng(0)
+    whole = file.read_bytes()
+    with Checkpoints(str(tmp_path)) as checkpoints:
+        saved = checkpoints.record(3)
+        for bit in random.integers(0, 8 * len(whole), 25):
+            damaged = bytearray(whole)
+            damaged[bit // 8] ^= 1 << bit % 8
+            file.write_bytes(damaged)
+            with contextlib.suppress(UserError):
+                assert checkpoints.record(3) == saved  # As with a space that is another.
 
 
 def largest_file(folder: Path) -> Path:

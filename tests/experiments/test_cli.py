@@ -81,7 +81,7 @@ def test_a_comparison_grows_and_keeps_what_is_finished(comparison, npz, tmp_path
     assert main([*command, "--methods", "none,bn,cwo"]) == 0
     assert "6 of 6 runs are kept from an earlier call." in capsys.readouterr().err
     assert rows_of(tmp_path / "results.csv") == new + old[2:]
-    assert main(["runs", "--out", str(tmp_path), "--csv", str(tmp_path / "all.csv")]) == 0
+    assert main(["runs", str(tmp_path), "--csv", str(tmp_path / "all.csv")]) == 0
     assert "| cwo " in capsys.readouterr().out
     listed = rows_of(tmp_path / "all.csv")
     assert [(row["method"], row["seed"]) for row in listed] == [

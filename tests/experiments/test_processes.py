@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from experiments.cli import main
+from experiments.config import Config
 from experiments.errors import UserError
-from experiments.runs.processes import is_in_cluster, join
+from experiments.runs.processes import is_in_cluster, joined
 from tests.experiments.parallel import DATA, assert_same, on_one_device, placement
 from tests.experiments.toy import rows_of
 from tests.experiments.two_processes import ENTRIES, flags
@@ -34,9 +35,7 @@ def folder(tmp_path_factory):
     test = np.arange(len(DATA.X_train) + len(DATA.X_test)) >= len(DATA.X_train)
     X, y = np.concatenate([DATA.X_train, DATA.X_test]), np.concatenate([DATA.y_train, DATA.y_test])
     np.savez(folder / "toy.npz", X=X, y=y, test=test)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = free_address()
     command = [sys.executable, "-m", "tests.experiments.two_processes"]
     started = [
         subprocess.Popen(
@@ -60,6 +59,12 @@ def folder(tmp_path_factory):
     return folder
 
 
+def free_address():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
 def result(path):
     (row,) = rows_of(path / "results.csv")
     return {name: value for name, value in row.items() if name != "step_ms"}
@@ -77,6 +82,14 @@ def test_one_process_writes(folder):
     assert not (folder / "process1").exists()
     assert "| cwo" in (folder / "out0.txt").read_text()
     assert (folder / "out1.txt").read_text() == ""
+
+
+def test_a_comparison_of_two_processes_keeps_the_runs_of_the_first(folder):
+    said = (folder / "err0.txt").read_text()
+    assert "1 of 2 runs are kept from an earlier call." in said
+    kept, added = rows_of(folder / "compared0" / "results.csv")
+    assert (kept["method"], added["method"]) == ("none", "cwo")
+    assert not (folder / "compared1").exists()
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
@@ -107,9 +120,61 @@ def test_when_processes_find_each_other_by_themselves():
     assert not is_in_cluster({"SLURM_STEP_NUM_TASKS": "1", "TPU_WORKER_HOSTNAMES": "localhost"})
 
 
+def ended(folder, *flags):
+    """Runs a program with each of these flags; returns the last lines of those that end with 2."""
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    environment["JAX_CPU_COLLECTIVES_IMPLEMENTATION"] = "gloo"
+    command = [sys.executable, "-m", "experiments", "train", "--method", "none", "--depth", "1"]
+    command += ["--dataset", str(folder / "toy.npz"), "--width", "4", "--epochs", "1000"]
+    command += ["--coordinator", free_address(), "--processes", "2", "--process-id"]
+    begun = [
+        subprocess.Popen(
+            [*command, str(number), "--out", str(folder / f"end{number}"), *each],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for number, each in enumerate(flags)
+    ]
+    errors = [process.communicate(timeout=PATIENCE)[1].splitlines() for process in begun]
+    assert [process.returncode for process in begun] == [2] * len(begun), errors
+    assert all(sum(line.startswith("error: ") for line in lines) == 1 for lines in errors), errors
+    return [lines[-1] for lines in errors]
+
+
+def test_processes_that_disagree_end_before_the_first_step(folder):
+    lines = ended(folder, ["--learning-rate", "0.05"], ["--learning-rate", "0.001"])
+    assert all("learning-rate 0.05 on process 0 and 0.001 on process 1" in line for line in lines)
+
+
+def test_a_folder_that_not_all_see_ends_all(folder):
+    apart = [["--checkpoint-dir", str(folder / f"apart{number}"), "--resume"] for number in (0, 1)]
+    for line in ended(folder, *apart):
+        assert "process 1 does not see there what process 0 writes" in line
+
+
+def test_a_process_that_waits_in_vain_says_so(folder):
+    (line,) = ended(folder, ["--join-timeout", "1"])
+    assert "within the 1 seconds of --join-timeout" in line
+
+
+def test_addresses_that_no_process_can_join():
+    with socket.create_server(("", 0)) as taken:
+        addresses = f"localhost:{taken.getsockname()[1]}", "host.invalid:1234"
+        for address in addresses:
+            config = Config(coordinator=address, processes=2, process_id=0)
+            with pytest.raises(UserError, match=f"cannot join .*{address}"):
+                joined(config).__enter__()
+
+
 @pytest.mark.parametrize(
-    "given", [("", 2, 0), ("host:1", None, 0), ("host:1", 2, None), ("host:1", 2, 2)]
+    "given",
+    [
+        *(("", 2, 0), ("host:1", None, 0), ("host:1", 2, None), ("host:1", 2, 2)),
+        *(("host", 2, 0), ("host:port", 2, 0), ("host:99999", 2, 0)),
+    ],
 )
 def test_half_of_the_flags(given):
     with pytest.raises(UserError, match="wanted HOST:PORT, a number N and one of 0 to N - 1"):
-        join(*given)
+        joined(Config(coordinator=given[0], processes=given[1], process_id=given[2])).__enter__()

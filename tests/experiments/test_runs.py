@@ -20,6 +20,7 @@ from experiments.errors import UserError
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.item import Context
 from experiments.papers.training import train_grid
+from experiments.runs.comparison import Comparison
 from experiments.runs.execute import execute, take_share
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store
@@ -60,6 +61,16 @@ def test_a_digest_follows_what_decides_the_numbers_and_nothing_else():
         Spec("bn", 0, Config(), (), 7),
     ]
     assert len({each.digest for each in (usual, *others)}) == 7
+
+
+def test_the_names_of_classes_belong_to_the_data(tmp_path):
+    X, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
+    digests = set()
+    for names in (["cat", "dog"], ["no", "yes"]):
+        np.savez(tmp_path / "rows.npz", X=X, y=np.array(names)[y])
+        (only,) = Comparison(Config(dataset=str(tmp_path / "rows.npz"))).specs([("bn", (), 0)])
+        digests.add(only.digest)
+    assert len(digests) == 2
 
 
 def test_a_store_gives_back_what_it_was_given(tmp_path):
@@ -103,6 +114,17 @@ def test_a_store_on_a_full_disk_stays_as_it_was(tmp_path):
         store.add(spec(1), large)
     assert str(store.path) in str(error.value)
     assert [row.run for row in store.rows()] == [run()]
+
+
+@pytest.mark.parametrize("lost", ["moved", "full"])
+def test_a_run_that_cannot_be_stored_is_shown_first(tmp_path, lost):
+    store = Store(tmp_path / "moved" if lost == "moved" else tmp_path)
+    runs = execute([spec()], lambda: lambda spec, keeper: run(), store)
+    with full_disk(0):
+        assert next(runs) == (spec(), run())
+    with pytest.raises(UserError, match="free it or change --out") as error:
+        next(runs)
+    assert "remove it" not in str(error.value)
 
 
 def test_means_leave_out_what_did_not_train_and_settings_are_columns(tmp_path):
@@ -213,7 +235,7 @@ class Waits:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_no_process_outlives_the_one_that_waits_for_it(tmp_path, ended_by):
     """Workers also end after ``kill -9`` of the parent, which cannot clean up."""
     code = (
@@ -225,12 +247,16 @@ def test_no_process_outlives_the_one_that_waits_for_it(tmp_path, ended_by):
         "make = functools.partial(Waits, place); "
         "list(execute([spec(0), spec(1)], make, Store(place), Workers(jobs=2)))"
     )
-    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT)
+    errors = (tmp_path.parent / f"{ended_by}.txt").open("w+")
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    parent = subprocess.Popen(command, cwd=ROOT, stderr=errors)
     while len(begun := [path.read_text() for path in tmp_path.iterdir()]) < 2 or "" in begun:
         assert parent.poll() is None
         time.sleep(0.01)
     parent.send_signal(ended_by)
     assert parent.wait(60) != 0
+    errors.seek(0)
+    assert ended_by != signal.SIGTERM or "leaked" not in errors.read()
     ends = time.monotonic() + 60
     while any(is_alive(int(process)) for process in begun):
         assert time.monotonic() < ends

@@ -64,10 +64,14 @@ def ask_to_leave_after(checkpoint: Path) -> None:
 
 
 def run(number: str, coordinator: str, folder: Path) -> int:
-    """Runs the command line first, because it connects the two processes."""
-    connect = ["--coordinator", coordinator, "--processes", "2", "--process-id", number]
-    assert main([*flags(folder, f"process{number}"), *connect]) == 0
+    """Connects the two processes, and runs command lines that find them connected."""
+    jax.distributed.initialize(coordinator, 2, int(number))
+    assert main(flags(folder, f"process{number}")) == 0
     assert (jax.process_count(), jax.device_count()) == (2, 4)
+    data, out = str(folder / "toy.npz"), str(folder / f"compared{number}")
+    for methods in ("none", "none,cwo"):
+        command = ["compare", "--methods", methods, "--seeds", "1", "--epochs", "1", *SIZES]
+        assert main([*command, "--dataset", data, "--out", out]) == 0
     train_all(folder, number)
     return train_until_the_other_is_asked_to_leave(folder, number)
 

@@ -29,11 +29,14 @@ EPOCH = [1, 0.5, 0.5, 0.5, 0.5]
 HISTORY = {"curve": [EPOCH], "seconds": [1.0]}
 
 
-def resumed(history: object, config: object = None) -> Callable[[Path], object]:
+def resumed(
+    history: object, config: object = None, versions: object = None
+) -> Callable[[Path], object]:
     """Resumes from a checkpoint of one epoch that has this record."""
 
     def call(at: Path) -> object:
         record = {"config": {} if config is None else config, "history": history}
+        record |= {} if versions is None else {"versions": versions}
         with Checkpoints("saved") as checkpoints:
             checkpoints.save(1, {"x": jnp.zeros(1)}, record)
         with keeping(CheckpointSettings("saved", resume=True), {}, 2):
@@ -120,9 +123,15 @@ RECORDS: Walk = {
             {"curve": [EPOCH[:3]], "seconds": [1.0]},
             {"curve": [["1", *EPOCH[1:]]], "seconds": [1.0]},
             {"curve": [EPOCH, EPOCH], "seconds": [1.0, 1.0]},
+            {"curve": [[1, 0.5, 0.5, 0.5, 8.8359]], "seconds": [1.0]},
+            {"curve": [[2, *EPOCH[1:]]], "seconds": [1.0]},
+            {"curve": [EPOCH], "seconds": [-1.0]},
         )
     },
     "a config of 3": Wrong(resumed(HISTORY, 3), ("saved", "--checkpoint-dir")),
+    "versions of text": Wrong(
+        resumed(HISTORY, versions="x"), ("saved", "not one of a training run")
+    ),
     "a config of another run": Wrong(
         resumed(HISTORY, {"width": 3}), ("width 3 there", "--checkpoint-dir")
     ),
