@@ -75,7 +75,7 @@ from jaxnorm._statistics import (
 from jaxnorm._stiefel import project_to_stiefel, stiefel_projection
 from jaxnorm._trace import first_layer, traced_layout
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "CenteredWeightNormalized",

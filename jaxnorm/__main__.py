@@ -9,10 +9,14 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxnorm import __version__, layout_from_rules, linearly_constrain
 
-LAYERS, UNITS, STEPS = 30, 32, 300
+LAYERS, UNITS, STEPS = 30, 32, 600
 
-#: Hidden kernels are stacked along axis 0 for the scan; axis -2 is the fan-in. The head is free.
-HIDDEN = layout_from_rules([("^(first|layers)/kernel$", -2)])
+#: Kernels are stacked along axis 0 for the scan; axis -2 is the fan-in. The first one is free: of
+#: two inputs a unit whose weights sum to zero sees one number, their difference.
+HIDDEN = layout_from_rules([("^layers/kernel$", -2)])
+
+#: The inputs that are drawn, from -LIMIT to LIMIT, and the characters of the picture.
+LIMIT, COLUMNS, LINES = 2.2, 33, 13
 
 
 def _apply(params: PyTree, x: Float[Array, "rows features"]) -> Float[Array, " rows"]:
@@ -37,10 +41,15 @@ def _init(key: Array) -> PyTree:
     return {"first": layer(keys[0], 2, UNITS), "layers": layers, "head": layer(keys[2], UNITS, 1)}
 
 
-def _train(params: PyTree, tx: Any) -> tuple[float, float]:
-    """Loss and accuracy after training; the label is the sign of the product of two inputs."""
+def _label(x: Float[Array, "rows 2"]) -> Any:
+    """1 inside a disc that has half of the inputs, 0 outside."""
+    return (jnp.square(x).sum(1) < 1.39).astype(jnp.float32)
+
+
+def _train(params: PyTree, tx: Any) -> tuple[PyTree, float, float]:
+    """Trained parameters, loss and accuracy."""
     x = jax.random.normal(jax.random.key(1), (256, 2))
-    y = (x[:, 0] * x[:, 1] > 0).astype(jnp.float32)
+    y = _label(x)
 
     def loss(params: PyTree) -> Any:
         logits = _apply(params, x)
@@ -53,23 +62,33 @@ def _train(params: PyTree, tx: Any) -> tuple[float, float]:
         updates, state = tx.update(gradient, state, params)
         return (optax.apply_updates(params, updates), state), metrics
 
-    run = jax.jit(lambda params: jax.lax.scan(step, (params, tx.init(params)), None, STEPS)[1])
-    losses, accuracies = run(params)
-    return float(losses[-1]), float(accuracies[-1])
+    run = jax.jit(lambda params: jax.lax.scan(step, (params, tx.init(params)), None, STEPS))
+    (params, _), (losses, accuracies) = run(params)
+    return params, float(losses[-1]), float(accuracies[-1])
+
+
+def _picture(params: PyTree) -> list[str]:
+    """Lines with a # where the network says "inside"."""
+    heights, widths = (jnp.linspace(-LIMIT, LIMIT, count) for count in (LINES, COLUMNS))
+    x = jnp.stack(jnp.meshgrid(widths, heights), -1).reshape(-1, 2)
+    inside = (_apply(params, x) > 0).reshape(LINES, COLUMNS).tolist()
+    return ["".join(".#"[each] for each in line) for line in inside]
 
 
 def main() -> None:
-    """Trains the network with plain and with zero-sum weights, and prints both results."""
-    print(f"jaxnorm {__version__}: {LAYERS} layers of {UNITS} sigmoid units, {STEPS} steps of SGD")
-    params, tx = _init(jax.random.key(0)), optax.sgd(0.1, momentum=0.9)
-    print(f"  {'weights':34}   loss  accuracy")
+    """Trains the network with plain and with zero-sum weights, and draws what both have learned."""
+    print(f"jaxnorm {__version__}: is a point inside a disc? {LAYERS} layers of {UNITS} sigmoids")
+    params = _init(jax.random.key(0))
+    tx = optax.sgd(optax.cosine_decay_schedule(0.1, STEPS), momentum=0.9)
     runs = {
-        "plain": (params, tx),
-        "zero-sum: linearly_constrain(...)": linearly_constrain(params, tx, layout=HIDDEN),
+        "plain weights": (params, tx),
+        "zero-sum: linearly_constrain": linearly_constrain(params, tx, layout=HIDDEN),
     }
-    for name, (start, optimizer) in runs.items():
-        loss, accuracy = _train(start, optimizer)
-        print(f"  {name:34} {loss:6.3f} {accuracy:8.0%}")
+    trained = [_train(start, optimizer) for start, optimizer in runs.values()]
+    results = [f"loss {loss:.3f}, {accuracy:.0%} right" for _, loss, accuracy in trained]
+    pictures = [_picture(params) for params, _, _ in trained]
+    for left, right in [tuple(runs), results, *zip(*pictures, strict=True)]:
+        print(f"{left:{COLUMNS}}  {right}")
     print("Chance has the loss 0.693. Next: help(jaxnorm.constrain), for your own optimizer.")
 
 
