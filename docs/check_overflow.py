@@ -1,13 +1,16 @@
 """Measures in a headless Chromium if the built site fits.
 
-`python docs/check_overflow.py SITE`, after `mkdocs build --site-dir SITE`. At 1400 px it reports
-pages, tables and blocks of code that are wider than their place; at 420 px pages only, since wide
-blocks scroll. It also reports missing pictures.
+`python docs/check_overflow.py SITE`, after `mkdocs build --site-dir SITE`. At 1400 px, in light and
+dark, it reports pages, tables and blocks of code that are wider than their place; at 420 px pages
+only, since wide blocks scroll. Results and reports (LISTS) are tables of any width, which scroll. It
+also reports missing pictures, identifiers in running text that break within a word although they
+fit a line, and text whose contrast to the page is below 3.
 """
 
 import functools
 import html
 import http.server
+import itertools
 import json
 import re
 import shutil
@@ -22,12 +25,31 @@ from typing import Any
 MEASURE = """<!doctype html><body><pre id="found"></pre><script>
 const pages = PAGES, width = WIDTH, found = [];
 const blocks = "pre > code, .md-typeset__scrollwrap, .formula, .highlight";
+const lists = /^(experiments|examples)\//;
+function luminance(color) {
+  const parts = color.match(/[\d.]+/g).slice(0, 3).map(part => part / 255);
+  const [r, g, b] = parts.map(c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+function contrast(one, other) {
+  const [low, high] = [luminance(one), luminance(other)].sort((a, b) => a - b);
+  return (high + 0.05) / (low + 0.05);
+}
 function look(page, view) {
   const root = view.document.documentElement;
   if (root.scrollWidth > width) found.push([page, "the page", root.scrollWidth]);
   for (const image of view.document.querySelectorAll("article img"))
     if (!image.complete || !image.naturalWidth) found.push([page, "no picture", image.src]);
-  for (const block of width < 1000 ? [] : view.document.querySelectorAll(blocks))
+  for (const code of view.document.querySelectorAll("article :is(p, li) > code")) {
+    const line = code.closest("p, li").clientWidth, boxes = [...code.getClientRects()];
+    const whole = boxes.reduce((sum, box) => sum + box.width, 0);
+    if (boxes.length > 1 && whole < line && !/[\s\-/]/.test(code.textContent))
+      found.push([page, "broken: " + code.textContent, boxes.length]);
+  }
+  const text = view.getComputedStyle(view.document.querySelector("article")).color;
+  const ground = view.getComputedStyle(view.document.body).backgroundColor;
+  if (contrast(text, ground) < 3) found.push([page, "contrast", text + " on " + ground]);
+  for (const block of width < 1000 || lists.test(page) ? [] : view.document.querySelectorAll(blocks))
     if (block.scrollWidth > block.clientWidth + 1)
       found.push([page, block.textContent.trim().slice(0, 60), block.scrollWidth]);
 }
@@ -67,14 +89,14 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         """Logs nothing."""
 
 
-def too_wide(browser: str, site: Path, width: int) -> list[list[Any]]:
+def too_wide(browser: str, site: Path, width: int, dark: bool) -> list[list[Any]]:
     """Returns page, beginning and width of everything that does not fit."""
     pages = sorted(str(path.relative_to(site)) for path in site.rglob("*.html"))
     script = MEASURE.replace("PAGES", json.dumps(pages)).replace("WIDTH", str(width))
     handler = functools.partial(type("Serving", (Quiet,), {"measure": script}), directory=site)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        text = dumped(browser, f"http://127.0.0.1:{server.server_port}/measure")
+        text = dumped(browser, f"http://127.0.0.1:{server.server_port}/measure", dark)
         server.shutdown()
     element = re.search(r'<pre id="found">(\[.*?)</pre>', text, re.DOTALL)
     if element is None:
@@ -83,10 +105,11 @@ def too_wide(browser: str, site: Path, width: int) -> list[list[Any]]:
     return result
 
 
-def dumped(browser: str, address: str) -> str:
-    """Returns the document at an address, after its scripts."""
+def dumped(browser: str, address: str, dark: bool) -> str:
+    """Returns the document at an address, after its scripts, for readers of that scheme."""
     with tempfile.TemporaryDirectory() as profile:
         flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
+        flags += [f"--blink-settings=preferredColorScheme={0 if dark else 1}"]
         command = [browser, *flags, "--window-size=1500,1000", "--virtual-time-budget=120000"]
         ran = subprocess.run(
             [*command, "--dump-dom", address], capture_output=True, text=True, check=False
@@ -100,9 +123,9 @@ def main() -> None:
     if browser is None:
         raise SystemExit("no Chromium on the PATH: nothing was measured")
     site, status = Path(sys.argv[1]), 0
-    for width in (1400, 420):
-        for page, what, size in too_wide(browser, site, width):
-            print(f"{width} px: {page}: {size}: {what!r}")
+    for width, dark in itertools.product((1400, 420), (False, True)):
+        for page, what, size in too_wide(browser, site, width, dark):
+            print(f"{width} px, {'dark' if dark else 'light'}: {page}: {size}: {what!r}")
             status = 1
     print("everything fits" if not status else "see above", file=sys.stderr)
     raise SystemExit(status)

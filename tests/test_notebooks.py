@@ -35,9 +35,9 @@ def text(value: str | list[str]) -> str:
     return "".join(value)
 
 
-def test_the_readme_links_each() -> None:
-    text = (ROOT / "README.md").read_text()
-    links = re.findall(r"\]\((notebooks/[^)]+)\)", text)
+def test_the_page_of_the_papers_links_each() -> None:
+    text = (ROOT / "docs" / "papers.md").read_text()
+    links = re.findall(r"\]\(\.\./(notebooks/[^)]+)\)", text)
     assert sorted(links) == [f"notebooks/{path.name}" for path in PATHS]
 
 
