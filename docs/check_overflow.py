@@ -1,10 +1,10 @@
 """Measures in a headless Chromium if the built site fits.
 
-`python docs/check_overflow.py SITE`, after `mkdocs build --site-dir SITE`. At 1400 px, in light and
-dark, it reports pages, tables and blocks of code that are wider than their place; at 420 px pages
-only, since wide blocks scroll. Results and reports (LISTS) are tables of any width, which scroll. It
-also reports missing pictures, identifiers in running text that break within a word although they
-fit a line, and text whose contrast to the page is below 3.
+`python docs/check_overflow.py SITE`, after `mkdocs build --site-dir SITE`, looks at 1400 and 420
+px, in light and dark. At 1400 px it reports pages, tables and blocks of code wider than their
+place; at 420 px pages only, since wide blocks scroll, as the tables of results do. It also reports
+missing pictures, identifiers in running text that break within a word although they fit a line, and
+text whose contrast to the page is below 3.
 """
 
 import functools
@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 #: A page that shows one page after the other in a frame, and lists everything that is too wide.
-MEASURE = """<!doctype html><body><pre id="found"></pre><script>
+MEASURE = r"""<!doctype html><body><pre id="found"></pre><script>
 const pages = PAGES, width = WIDTH, found = [];
 const blocks = "pre > code, .md-typeset__scrollwrap, .formula, .highlight";
-const lists = /^(experiments|examples)\//;
+const results = /^(experiments|examples)\//;
 function luminance(color) {
   const parts = color.match(/[\d.]+/g).slice(0, 3).map(part => part / 255);
   const [r, g, b] = parts.map(c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
@@ -49,7 +49,8 @@ function look(page, view) {
   const text = view.getComputedStyle(view.document.querySelector("article")).color;
   const ground = view.getComputedStyle(view.document.body).backgroundColor;
   if (contrast(text, ground) < 3) found.push([page, "contrast", text + " on " + ground]);
-  for (const block of width < 1000 || lists.test(page) ? [] : view.document.querySelectorAll(blocks))
+  const scrolls = width < 1000 || results.test(page);
+  for (const block of scrolls ? [] : view.document.querySelectorAll(blocks))
     if (block.scrollWidth > block.clientWidth + 1)
       found.push([page, block.textContent.trim().slice(0, 60), block.scrollWidth]);
 }
