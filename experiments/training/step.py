@@ -5,9 +5,9 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, PyTree, Shaped
 
+from experiments.config import Config
 from experiments.methods.method import Method
 from experiments.methods.part import Context, Optimizer, Output
 from experiments.training.parallel import average, own_keys, shared_keys
@@ -24,11 +24,8 @@ def make_step(
     method: Method,
     context: Context,
     optimizer: Optimizer,
-    *,
+    config: Config,
     axis_name: str | None = None,
-    accumulate: int = 1,
-    dtype: DTypeLike = jnp.float32,
-    private: bool = False,
 ) -> Step:
     """Makes a step ``(state, batch) -> (state, metrics of the batch)``.
 
@@ -36,13 +33,13 @@ def make_step(
         method: the method that wraps the network.
         context: the network and its layouts.
         optimizer: an optax optimizer, the method's edits included.
+        config: the number of microbatches, and the type of weights and activations; parameters,
+            the optimizer, statistics and losses are float32. With an epsilon, the optimizer takes
+            the stacked gradients of single rows.
         axis_name: the mapped axis under shard_map and pmap, where the rows are the device's own;
             gradients and metrics are averaged over it. None under jit.
-        accumulate: the microbatches whose gradients are averaged before the update.
-        dtype: the type of weights and activations in the network; parameters, the optimizer,
-            statistics and losses are float32.
-        private: if True, the optimizer takes the stacked gradients of single rows.
     """
+    dtype = config.dtype
 
     def loss_of(
         raw: PyTree, state: TrainState, batch: Batch
@@ -66,7 +63,8 @@ def make_step(
         )
         return model_state, (gradient, metrics)
 
-    measured = accumulated(per_row(measure) if private else measure, accumulate)
+    private = config.epsilon is not None
+    measured = accumulated(per_row(measure) if private else measure, config.accumulate)
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
         local = state._replace(model_state=own_keys(state.model_state, axis_name))

@@ -123,9 +123,7 @@ def make_trainer(
     check_private(method, context, config, placement)
     optimizer = partial(_optimizer, method, config, steps, context, rows)
 
-    axis_name, private = placement.axis_name, config.epsilon is not None
-    options: Any = {"axis_name": axis_name, "dtype": config.dtype, "private": private}
-    step = make_step(method, context, optimizer(0), accumulate=config.accumulate, **options)
+    step = make_step(method, context, optimizer(0), config, placement.axis_name)
     step = parallelize(step, placement)
     if config.nonfinite == "skip":
         # Outside of the parallel step, where all devices have the same metrics.
@@ -134,7 +132,9 @@ def make_trainer(
     refreshes = make_refreshes(method, context, placement)
     plan = EpochPlan(step, config.batch_size, augment, refreshes, placement)
     guarded_plan = plan._replace(step=guarded(step, goes_on=False))
-    evaluate = make_evaluate(method, context.functional.apply, placement=placement)
+    pure = make_evaluate(method, context.functional.apply, placement=placement)
+    in_memory = dataset.stream is None
+    evaluate = AheadOfTime(pure) if in_memory else StreamedEvaluation(pure, dataset, placement)
     return Trainer(
         method,
         config,
@@ -144,9 +144,7 @@ def make_trainer(
         init=AheadOfTime(make_init(method, context, network, optimizer, placement)),
         epoch=_runner(method, config, context, dataset, plan),
         guarded_epoch=_runner(method, config, context, dataset, guarded_plan),
-        evaluate=StreamedEvaluation(evaluate, dataset, placement)
-        if dataset.stream
-        else AheadOfTime(evaluate),
+        evaluate=evaluate,
         watch=AheadOfTime(make_watch(method, context)),
     )
 

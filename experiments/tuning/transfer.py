@@ -114,7 +114,7 @@ def final_losses(
         optimizer = scheduled_optimizer(
             method, config, lambda count: rate * unscaled(count), context
         )
-        step = make_step(method, context, optimizer)
+        step = make_step(method, context, optimizer, config)
         state = make_init(method, context, network, lambda seed: optimizer)(
             jnp.uint32(seed), jnp.asarray(X)
         )
