@@ -2,7 +2,6 @@
 
 import inspect
 import os
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,13 +26,12 @@ from experiments.runs.progress import progress
 from experiments.runs.spec import Spec
 from experiments.runs.store import FILE, Store
 from experiments.training.fit import Run
-from experiments.training.history import Checkpointer, NoCheckpoints
 from experiments.training.trainer import Trainer
 from jaxnorm import describe
 
 
 @dataclass(frozen=True)
-class Train:
+class Train(CheckpointSettings):
     """Train one method under one seed.
 
     Writes results.csv and curves.csv, as compare does, into --out, and prints one row.
@@ -45,24 +43,6 @@ class Train:
     """The seed of the split, the initialization, the batches and the noise."""
     out: Path = Path("results/train")
     """The folder to write to; made if it does not exist."""
-    checkpoint_dir: str | None = None
-    """The folder for checkpoints, which holds one folder for each epoch. With this flag, SIGTERM
-    and Ctrl-C save the run at the end of the current epoch and end it; a second signal ends it at
-    once."""
-    checkpoint_every: int = 1
-    """The epochs between two checkpoints; the last epoch is always saved."""
-    keep: int = 3
-    """The number of checkpoints that are kept: the newest."""
-    checkpoint_seconds: float = 0.0
-    """The least seconds between two checkpoints, for epochs that are shorter than a checkpoint
-    takes (about 0.1 s). The flag is for runs in one process."""
-    resume: bool = False
-    """Go on from the newest checkpoint, or say that there is none and begin. All settings that
-    change numbers must be the checkpoint's; the devices, and where the data are, may differ. (Under
-    shard_map or pmap, the groups of batch normalization are the devices' rows; on other devices,
-    --ghost-groups keeps their number.)"""
-    resume_from: int | None = None
-    """Go on from the checkpoint of this epoch, and delete the later ones."""
     skip_nonfinite: bool = False
     """Leave out, and count, the updates that would make a number NaN or infinite. Without this flag
     the run stops at the first such update, and names its step and layer."""
@@ -72,18 +52,19 @@ class Train:
 
     def run(self, command: str) -> None:
         """Trains the method; writes results.csv and curves.csv, and prints a table."""
-        checkpoints, config = self._checkpoints(), self.config
-        config = config.changed(nonfinite="skip" if self.skip_nonfinite else "stop")
+        if self.checkpoint_dir is None and (self.resume or self.resume_from is not None):
+            raise UserError(
+                "--resume needs a folder; wanted --checkpoint-dir: give the one to resume from."
+            )
+        config = self.config.changed(nonfinite="skip" if self.skip_nonfinite else "stop")
         method = self._method()
-        if checkpoints is not None:
-            refuse_out_in_checkpoints(self.out, checkpoints.folder)
+        if self.checkpoint_dir is not None:
+            refuse_out_in_checkpoints(self.out, self.checkpoint_dir)
         if writes():
             prepare_folder(self.out)
         comparison = Comparison(config)
-        (spec,), dataset = (
-            comparison.specs([(method, (), self.seed)]),
-            comparison.dataset(self.seed),
-        )
+        (spec,) = comparison.specs([(method, (), self.seed)])
+        dataset = comparison.dataset(self.seed)
         trainer = comparison.trainer(spec, dataset)
         if not jax.tree.leaves(trainer.context.functional.state):  # No groups of batch statistics.
             spec = replace(spec, config=config)
@@ -91,7 +72,7 @@ class Train:
             print(description(trainer, dataset), end="\n\n")
             for line in signal_lines(comparison, [spec]):
                 print(line, end="\n\n")
-        run = self._trained(comparison, spec, checkpoints)
+        run = self._trained(comparison, spec)
         if not writes():
             return
         if not self.skip_nonfinite:  # The spec does not tell of updates that are left out.
@@ -110,31 +91,10 @@ class Train:
             )
         return methods[0].name
 
-    def _checkpoints(self) -> CheckpointSettings | None:
-        if self.checkpoint_dir is None:
-            if self.resume or self.resume_from is not None:
-                raise UserError(
-                    "--resume needs a folder; wanted --checkpoint-dir: give the one to resume from."
-                )
-            return None
-        return CheckpointSettings(
-            self.checkpoint_dir,
-            self.keep,
-            self.checkpoint_every,
-            self.checkpoint_seconds,
-            self.resume,
-            self.resume_from,
-        )
-
-    def _trained(
-        self, comparison: Comparison, spec: Spec, checkpoints: CheckpointSettings | None
-    ) -> Run:
+    def _trained(self, comparison: Comparison, spec: Spec) -> Run:
         """Trains and prints the run; raises Diverged at a number that is not finite."""
         epochs = spec.config.epochs
-        kept: AbstractContextManager[Checkpointer] = nullcontext(NoCheckpoints())
-        if checkpoints is not None:
-            kept = keeping(checkpoints, spec.described, epochs)
-        with kept as keeper:
+        with keeping(self, spec.described, epochs) as keeper:
             with progress(epochs, writes()) as (comparison.advance, say):
                 for note in comparison.dataset(self.seed).notes:
                     say(note)

@@ -6,7 +6,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from experiments.runs.lock import locked
 from experiments.runs.processes import check_same, gathered, writes
 from experiments.runs.signals import noted_signals
 from experiments.runs.spec import check_config, version_note, versions
-from experiments.training.history import History
+from experiments.training.history import Checkpointer, History, NoCheckpoints
 from experiments.training.state import TrainState
 
 #: The file that shows whether all processes see one folder; it is there for a moment.
@@ -77,20 +77,28 @@ class Keeper(NamedTuple):
 
 
 @contextlib.contextmanager
-def keeping(settings: CheckpointSettings, config: dict[str, Any], epochs: int) -> Iterator[Keeper]:
+def keeping(
+    settings: CheckpointSettings, config: dict[str, Any], epochs: int
+) -> Iterator[Checkpointer]:
     """Makes the checkpointer of a run; leaving the block waits until all is on disk.
+
+    Without a folder the run has no checkpoints.
 
     Raises:
         UserError: if another run uses the folder, if not all processes see and write it, if it has
             checkpoints and the run is not to resume, or if the checkpoint has other settings or
             does not exist.
     """
+    folder = settings.checkpoint_dir
+    if folder is None:
+        yield NoCheckpoints()
+        return
     due = _due(settings)
     with contextlib.ExitStack() as stack:
         signal = stack.enter_context(noted_signals())
-        stack.enter_context(locked(settings.folder))
-        _check_shared(settings)
-        checkpoints = stack.enter_context(Checkpoints(settings.folder, settings.keep))
+        stack.enter_context(locked(folder))
+        _check_shared(settings, folder)
+        checkpoints = stack.enter_context(Checkpoints(folder, settings.keep))
         resumed = _resumed_epoch(checkpoints, settings)
         if resumed:
             record = checkpoints.record(resumed)
@@ -99,16 +107,17 @@ def keeping(settings: CheckpointSettings, config: dict[str, Any], epochs: int) -
         yield Keeper(checkpoints, resumed, due, config, epochs, signal)
 
 
-def _check_shared(settings: CheckpointSettings) -> None:
-    """Raises UserError unless all processes have these settings and see one local folder.
+def _check_shared(settings: CheckpointSettings, folder: str) -> None:
+    """Raises UserError unless all processes have these settings and see the folder, if it is local.
 
     Empty folders, which Orbax would take for checkpoints, are removed.
     """
-    check_same({**asdict(settings), "folder": ""})
-    if "://" in settings.folder:
+    flags = {each.name: getattr(settings, each.name) for each in fields(CheckpointSettings)}
+    check_same({**flags, "checkpoint_dir": ""})
+    if "://" in folder:
         return
-    marker = Path(settings.folder) / MARKER
-    with writing(settings.folder):
+    marker = Path(folder) / MARKER
+    with writing(folder):
         token = secrets.token_hex()
         if writes():
             for each in marker.parent.glob("[0-9]*"):
@@ -118,7 +127,7 @@ def _check_shared(settings: CheckpointSettings) -> None:
         token = gathered(token)[0]
         if not marker.exists() or marker.read_text() != token:
             raise UserError(
-                f"--checkpoint-dir is {settings.folder}, and process {jax.process_index()} does "
+                f"--checkpoint-dir is {folder}, and process {jax.process_index()} does "
                 "not see there what process 0 writes; wanted a folder on a disk of all processes."
             )
         gathered("")  # All have read it.
@@ -128,17 +137,17 @@ def _check_shared(settings: CheckpointSettings) -> None:
 
 def _due(settings: CheckpointSettings) -> Callable[[int], bool]:
     """Returns the predicate of due checkpoints, by the epoch's number and by the clock."""
-    if settings.seconds and (processes := jax.process_count()) > 1:
+    seconds, last = settings.checkpoint_seconds, -math.inf
+    if seconds and (processes := jax.process_count()) > 1:
         raise UserError(
-            f"--checkpoint-seconds is {settings.seconds:g}, and there are {processes} processes, "
-            "each with a clock of its own; count epochs instead: --checkpoint-every."
+            f"--checkpoint-seconds is {seconds:g}, and there are {processes} processes, each with "
+            "a clock of its own; count epochs instead: --checkpoint-every."
         )
-    last = -math.inf
 
     def is_due(epoch: int) -> bool:
         nonlocal last
         now = time.monotonic()
-        if epoch % settings.every or now < last + settings.seconds:
+        if epoch % settings.checkpoint_every or now < last + seconds:
             return False
         last = now
         return True

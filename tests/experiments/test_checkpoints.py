@@ -134,7 +134,7 @@ def test_a_checksum_sees_every_bit_and_every_place(dtype):
 def test_short_epochs_are_saved_by_the_clock(tmp_path, monkeypatch):
     clock = iter([100.0, 104.9, 105.0])
     monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    settings = keeper.CheckpointSettings(str(tmp_path), seconds=5.0)
+    settings = keeper.CheckpointSettings(str(tmp_path), checkpoint_seconds=5.0)
     with keeper.keeping(settings, {}, epochs=9) as kept:
         assert [kept.is_due(epoch) for epoch in (1, 2, 3)] == [True, False, True]
     monkeypatch.setattr(jax, "process_count", lambda: 2)
