@@ -6,10 +6,10 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 
 from experiments.analysis.picture import COLOURS, new_figure
-from experiments.bench.step import StepCost, measure_steps, random_batch
 from experiments.config import Config
 from experiments.methods.table import find_methods
 from experiments.papers.item import Context, Finding, Report
+from experiments.runs.timing import StepCost, measure_steps, random_batch
 
 COLUMNS = (*StepCost._fields, "reported")
 

@@ -9,8 +9,8 @@ import pytest
 
 from experiments.bench import registry
 from experiments.bench.table import Measurements
-from experiments.bench.timing import in_turn
 from experiments.cli import main
+from experiments.runs.timing import in_turn
 
 SMALL = ["--depth", "1", "--batch-size", "16", "--repeats", "1"]
 
