@@ -68,6 +68,9 @@ async function all() {
 all();
 </script>"""
 
+#: The pages of the folders of results: hundreds of lists of files, and tables.
+FOLDERS = re.compile(r"experiments/results/[^/]+/.")
+
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
     """Serves the site, and the page that measures, without logging requests."""
@@ -92,7 +95,8 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 def too_wide(browser: str, site: Path, width: int, dark: bool) -> list[list[Any]]:
     """Returns page, beginning and width of everything that does not fit."""
-    pages = sorted(str(path.relative_to(site)) for path in site.rglob("*.html"))
+    names = sorted(str(path.relative_to(site)) for path in site.rglob("*.html"))
+    pages = [name for name in names if not FOLDERS.match(name)]
     script = MEASURE.replace("PAGES", json.dumps(pages)).replace("WIDTH", str(width))
     handler = functools.partial(type("Serving", (Quiet,), {"measure": script}), directory=site)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

@@ -105,13 +105,14 @@ class Compare(Workers):
             tasks = choose(comparison, methods, seeds, tuning, self.out, self, self.fresh)
         specs, store = comparison.specs(tasks), Store(self.out)
         kept = store.finished(() if self.fresh else specs)
+        if not kept and replace(self, out=Compare.out) == Compare():
+            print(f"{len(specs)} runs of {config.epochs} epochs: {DEFAULT_TIME}.")
         if not self.uses_processes:
             missing = [spec for spec in specs if spec not in kept]
             for line in signal_lines(comparison, missing):
                 print(line)
         write = partial(_write, self.out)
-        time = DEFAULT_TIME if replace(self, out=Compare.out) == Compare() else ""
-        runs = run_all(comparison, specs, store, self, self.fresh, write=write, time_in_words=time)
+        runs = run_all(comparison, specs, store, self, self.fresh, write=write)
         if writes():
             _report(comparison, runs, self.out, command, tuning)
 

@@ -117,7 +117,6 @@ def run_all(
     fresh: bool = False,
     tested: str = "test",
     write: Callable[[Sequence[Run]], None] = lambda runs: None,
-    time_in_words: str = "",
 ) -> list[Run]:
     """Returns the run of every spec, from the store or trained.
 
@@ -131,7 +130,6 @@ def run_all(
         fresh: if True, runs that are in the store are trained again.
         tested: the name of the rows on which runs are evaluated: test, or held-out.
         write: called after each run with the finished runs, in the order of the tasks.
-        time_in_words: the time that all runs take; empty if it is not known.
 
     Raises:
         UserError: before any work, for settings that do not fit, or a damaged store.
@@ -147,8 +145,6 @@ def run_all(
             say(note)
         if done:
             say(f"{len(done)} of {len(tasks)} runs are kept from an earlier call.")
-        elif time_in_words:
-            say(f"{len(tasks)} runs of {epochs} epochs: {time_in_words}.")
         make = comparison.factory() if workers.uses_processes else lambda: comparison
         ends = [time.perf_counter()]
         for task, run in execute(missing, make, store, workers, say):

@@ -20,7 +20,7 @@ from experiments.errors import UserError
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.item import Context
 from experiments.papers.training import train_grid
-from experiments.runs.comparison import Comparison
+from experiments.runs.comparison import Comparison, seconds_left
 from experiments.runs.execute import execute, take_share
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store
@@ -43,6 +43,11 @@ def spec(seed=0, method="bn", **changes):
 def run(accuracy=0.5, seed=0, method="bn", loss=1.0, outcome=""):
     curve = [Epoch(1, loss, 0.1, 1 / 3, accuracy, 1.0, 1.0, 0.0)]
     return Run(method, seed, curve, 1.5, 10, None, outcome, (), {"top5_accuracy": 0.9})
+
+
+def test_the_time_that_is_left_counts_a_compilation_per_method():
+    two_methods = [spec(seed, method) for method in ("bn", "none") for seed in range(3)]
+    assert seconds_left([5.0, 15.0, 17.0], two_methods) == 10 + 3 * 2
 
 
 def test_a_digest_follows_what_decides_the_numbers_and_nothing_else():
