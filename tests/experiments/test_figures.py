@@ -151,7 +151,7 @@ def test_predicted_depths() -> None:
     """C'(1) of every network in the table of depth, and the layers until the product is e^6."""
     slopes = {
         "ReLU, batch": c_slope(standardized(jax.nn.relu)),
-        "ReLU, propagated": c_slope(standardized(jax.nn.relu)),
+        "ReLU, normalization": c_slope(standardized(jax.nn.relu)),
         "ReLU, He": c_slope(jax.nn.relu),
         "SELU": c_slope(jax.nn.selu),
         "tanh,": c_slope(jnp.tanh),
