@@ -40,8 +40,9 @@ function look(page, view) {
   if (root.scrollWidth > width) found.push([page, "the page", root.scrollWidth]);
   for (const image of view.document.querySelectorAll("article img"))
     if (!image.complete || !image.naturalWidth) found.push([page, "no picture", image.src]);
-  for (const code of view.document.querySelectorAll("article :is(p, li) > code")) {
-    const line = code.closest("p, li").clientWidth, boxes = [...code.getClientRects()];
+  for (const code of view.document.querySelectorAll("article :is(p, li, td) > code")) {
+    const cell = code.closest("td"), boxes = [...code.getClientRects()];
+    const line = cell ? 0.8 * width : code.closest("p, li").clientWidth;
     const whole = boxes.reduce((sum, box) => sum + box.width, 0);
     if (boxes.length > 1 && whole < line && !/[\s\-/]/.test(code.textContent))
       found.push([page, "broken: " + code.textContent, boxes.length]);
