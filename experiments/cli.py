@@ -41,6 +41,7 @@ from experiments.papers.check import show_check
 from experiments.papers.collected import collect
 from experiments.papers.registry import ALL, find_items
 from experiments.papers.run import items_table, run_item
+from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.processes import joined
 from experiments.runs.progress import quietly
 from experiments.train import Train
@@ -275,7 +276,7 @@ def _read(command: Any, flags: Sequence[str], program: str) -> Any:
     tyro takes the indentation of docstrings for line breaks: lines are joined here, and the
     command's own are wrapped to the width of the flags.
     """
-    for kind in filter(is_dataclass, (*command.__mro__, Config)):
+    for kind in filter(is_dataclass, (*command.__mro__, Config, CheckpointSettings)):
         for words in docstring_parser.parse_from_object(kind).params:
             field = kind.__dataclass_fields__[words.arg_name]
             joined = {"help": " ".join((words.description or "").split())}

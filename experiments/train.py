@@ -31,7 +31,7 @@ from jaxnorm import describe
 
 
 @dataclass(frozen=True)
-class Train(CheckpointSettings):
+class Train:
     """Train one method under one seed.
 
     Writes results.csv and curves.csv, as compare does, into --out, and prints one row.
@@ -48,18 +48,14 @@ class Train(CheckpointSettings):
     the run stops at the first such update, and names its step and layer."""
     quiet: bool = False
     """Print nothing but errors; the files have the results."""
+    checkpoints: OmitArgPrefixes[CheckpointSettings] = field(default_factory=CheckpointSettings)
     config: OmitArgPrefixes[Config] = field(default_factory=Config)
 
     def run(self, command: str) -> None:
         """Trains the method; writes results.csv and curves.csv, and prints a table."""
-        if self.checkpoint_dir is None and (self.resume or self.resume_from is not None):
-            raise UserError(
-                "--resume needs a folder; wanted --checkpoint-dir: give the one to resume from."
-            )
+        check_folders(self.out, self.checkpoints)
         config = self.config.changed(nonfinite="skip" if self.skip_nonfinite else "stop")
         method = self._method()
-        if self.checkpoint_dir is not None:
-            refuse_out_in_checkpoints(self.out, self.checkpoint_dir)
         if writes():
             prepare_folder(self.out)
         comparison = Comparison(config)
@@ -94,7 +90,7 @@ class Train(CheckpointSettings):
     def _trained(self, comparison: Comparison, spec: Spec) -> Run:
         """Trains and prints the run; raises Diverged at a number that is not finite."""
         epochs = spec.config.epochs
-        with keeping(self, spec.described, epochs) as keeper:
+        with keeping(self.checkpoints, spec.described, epochs) as keeper:
             with progress(epochs, writes()) as (comparison.advance, say):
                 for note in comparison.dataset(self.seed).notes:
                     say(note)
@@ -116,8 +112,15 @@ def description(trainer: Trainer, dataset: Dataset) -> str:
     return describe(raw, trainer.layout, decayed=decayed(trainer.context.kernels))
 
 
-def refuse_out_in_checkpoints(out: Path, folder: str) -> None:
-    """Raises UserError for an --out inside the folder of a checkpoint."""
+def check_folders(out: Path, checkpoints: CheckpointSettings) -> None:
+    """Raises UserError for resuming from no folder, and for an --out inside a checkpoint."""
+    folder = checkpoints.checkpoint_dir
+    if folder is None:
+        if checkpoints.resume or checkpoints.resume_from is not None:
+            raise UserError(
+                "--resume needs a folder; wanted --checkpoint-dir: give the one to resume from."
+            )
+        return
     results, saved = (Path(os.path.abspath(each)) for each in (out, folder))
     if results.is_relative_to(saved) and "".join(results.relative_to(saved).parts[:1]).isdigit():
         raise UserError(

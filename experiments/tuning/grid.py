@@ -16,7 +16,7 @@ Grid = Mapping[str, Sequence[float]]
 WANTED = "wanted NAME=VALUE,VALUE,..., for example --tune learning-rate=0.05,0.1,0.2 noise=0,0.1"
 
 #: Settings of the length of a run, its data and devices, which all trials share.
-_SHARED = {"epochs", "train_rows", "test_rows", "resize", "processes", "process_id"}
+_SHARED = {"epochs", "train_rows", "test_rows", "resize", "processes", "process_id", "join_timeout"}
 
 
 def grid_of(written: Sequence[str]) -> Grid:

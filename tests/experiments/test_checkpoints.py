@@ -22,7 +22,7 @@ from experiments.runs.arrays import checksums, flatten
 from experiments.runs.checkpoints import Checkpoints
 from experiments.runs.comparison import Comparison
 from experiments.runs.spec import check_config
-from experiments.train import refuse_out_in_checkpoints
+from experiments.train import check_folders
 from jaxnorm import clean_parameters, constraint_drift
 from tests.experiments.test_full_disk import full_disk
 from tests.experiments.toy import after_an_epoch, save_toy, toy_trainer
@@ -200,7 +200,7 @@ def test_results_are_no_checkpoint(tmp_path, capsys):
         assert "among the checkpoints of" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
     for place in ("runs/out", "runs", "3"):
-        refuse_out_in_checkpoints(tmp_path / place, f"{tmp_path}/runs")
+        check_folders(tmp_path / place, keeper.CheckpointSettings(f"{tmp_path}/runs"))
 
 
 @pytest.mark.slow

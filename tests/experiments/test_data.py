@@ -19,6 +19,7 @@ from experiments.cli import at_home, main
 from experiments.config import Config
 from experiments.data.load import load
 from experiments.errors import UserError, reading
+from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.train import Train
 
 RANDOM = np.random.default_rng(0)
@@ -164,8 +165,9 @@ def test_paths_begin_at_home(tmp_path, monkeypatch, capsys):
     assert load("~/TOY.NPZ", 0).num_classes == 3
     assert main(["report", "--folder", "~/absent"]) == 2
     assert str(tmp_path / "absent") in capsys.readouterr().err
-    flags = at_home(Train(checkpoint_dir="~/saved", config=Config(tensorboard=Path("~/events"))))
-    assert flags.checkpoint_dir == str(tmp_path / "saved")
+    checkpoints, config = CheckpointSettings("~/saved"), Config(tensorboard=Path("~/events"))
+    flags = at_home(Train(checkpoints=checkpoints, config=config))
+    assert flags.checkpoints.checkpoint_dir == str(tmp_path / "saved")
     assert flags.config.tensorboard == tmp_path / "events"
 
 

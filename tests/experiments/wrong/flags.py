@@ -8,6 +8,7 @@ from experiments.bench.command import Bench
 from experiments.cli import Paper, Report, run
 from experiments.compare import Compare
 from experiments.config import Config
+from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.train import Train
 from tests.experiments.toy import save_toy
 from tests.experiments.wrong import Walk, Wrong
@@ -50,9 +51,10 @@ def with_out(command: Any, at: Path, **changes: Any) -> object:
 
 def flag(command: Any, name: str, value: Any) -> Wrong:
     shown = repr(value) if isinstance(value, str) else str(value)
-    is_setting = hasattr(Config(), name)
-    default = getattr(Config() if is_setting else command, name)
-    changes = {"config": Config(**{name: value})} if is_setting else {name: value}
+    records = {"config": Config, "checkpoints": CheckpointSettings}
+    place = next((place for place, record in records.items() if hasattr(record(), name)), "")
+    default = getattr(records[place]() if place else command, name)
+    changes = {place: records[place](**{name: value})} if place else {name: value}
     left_out = "leave the flag out" if default is None else f"and it is {default}."
     named = f"--{name.replace('_', '-')} is {shown}; ", left_out
     return Wrong(lambda at: with_out(command, at, **changes), named)
@@ -87,7 +89,8 @@ FLAGS: Walk = {
         lambda at: with_out(Bench("stop"), at), ("'stop'", "'step'", "compiled")
     ),
     "resuming from nowhere": Wrong(
-        lambda at: with_out(Train(resume=True), at), ("--resume", "--checkpoint-dir")
+        lambda at: with_out(Train(checkpoints=CheckpointSettings(resume=True)), at),
+        ("--resume", "--checkpoint-dir"),
     ),
     "no folder of data": Wrong(
         lambda at: with_out(Paper("cwo/tab1", data_dir=at / "absent"), at),

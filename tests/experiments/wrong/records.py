@@ -52,7 +52,7 @@ def second(at: Path) -> object:
 
 def trained_second(at: Path) -> object:
     with keeping(CheckpointSettings("saved"), {}, 2):
-        return run(Train(out=at / "out", checkpoint_dir="saved"), "")
+        return run(Train(out=at / "out", checkpoints=CheckpointSettings("saved")), "")
 
 
 def stored(**changes: object) -> Callable[[Path], object]:
