@@ -1,5 +1,6 @@
 """Names of the leaves of a parameter tree, for regular expressions and messages."""
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -52,10 +53,16 @@ def is_box(x: Any) -> bool:
     jaxnorm does not import Flax, and a field ``value`` alone is no sign of one, because a module of
     the user's may have such a parameter, whose name belongs to its path.
     """
+    kind: Any = type(x)
+    return _is_box_type(kind)
+
+
+@functools.cache
+def _is_box_type(kind: Any) -> bool:
     return any(
-        kind.__name__ in ("Variable", "VariableState", "AxisMetadata")
-        and kind.__module__.partition(".")[0] == "flax"
-        for kind in type(x).__mro__
+        base.__name__ in ("Variable", "VariableState", "AxisMetadata")
+        and base.__module__.partition(".")[0] == "flax"
+        for base in kind.__mro__
     )
 
 
