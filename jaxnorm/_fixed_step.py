@@ -20,7 +20,7 @@ from jaxnorm._layout import (
 )
 from jaxnorm._node import Axes
 from jaxnorm._numerics import norm_of_squares, promote, root
-from jaxnorm._sphere import SMALLEST, Kernel, check_settings, squared_norm
+from jaxnorm._sphere import SMALLEST, Kernel, check_kernels, squared_norm
 
 Number = float | np.floating[Any] | Float[Array, ""]
 
@@ -86,8 +86,7 @@ def fixed_step(
         check_number(relative, POSITIVE, "relative", "0.01 for example")
 
     def init(params: PyTree) -> Any:
-        fan_in, *_ = check_settings(params, layout, 1.0)
-        for path, kernel, axes in leaf_rows(params, fan_in):
+        for path, kernel, axes in leaf_rows(params, check_kernels(params, layout)):
             if axes is not None:
                 _check_kernel(f"the parameter {path!r}", kernel, axes, per)
         if not callable(relative):

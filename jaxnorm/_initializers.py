@@ -17,7 +17,7 @@ from jaxnorm._node import Axes, is_node
 from jaxnorm._numerics import ROUNDING_ERRORS, nonzero, promote, rounding_floor, wide_dtype
 from jaxnorm._paths import Path, is_absent, map_entries, named_entries
 from jaxnorm._reparametrize import effective
-from jaxnorm._sphere import check_sphere, check_squared_radius, project_to_sphere
+from jaxnorm._sphere import check_centering, check_squared_radius, project_to_sphere
 from jaxnorm._stiefel import as_matrices, singular_value
 from jaxnorm._trace import Apply, KernelCall, run_layers, trace
 from jaxnorm._trace.interpret import Program
@@ -65,7 +65,7 @@ def sphere_init(
     def init(key: Array, shape: Any, dtype: Any = jnp.float32, out_sharding: Any = None) -> Values:
         axes = range(len(shape) - 1) if fan_in_axes is None else fan_in_axes
         axes = negative_axes(axes, len(shape), "the kernel")
-        check_sphere(jax.ShapeDtypeStruct(tuple(shape), dtype), axes, centered, "the kernel")
+        check_centering(jax.ShapeDtypeStruct(tuple(shape), dtype), axes, centered, "the kernel")
         normal = jax.random.normal(key, shape, wide_dtype(dtype))
         kernel = project_to_sphere(normal, axes, squared_radius, centered).astype(dtype)
         if out_sharding is not None:
@@ -133,7 +133,7 @@ def variance_preserving_init(
 
     plain = effective(params)
     ranks = {path: jnp.ndim(x) for path, x in named_entries(plain) if not is_absent(x)}
-    _, collected = run_layers(apply, plain, inputs, layout, visit, alone=True, free=free)
+    _, collected = run_layers(apply, plain, inputs, layout, visit, only_products=True, free=free)
     factors = {
         path: jnp.expand_dims(factor, [i for i in range(-ranks[path], 0) if i not in layers])
         for path, (factor, layers) in collected.items()
@@ -307,7 +307,7 @@ def data_dependent_init(
         return promote(biases[path], call.output).reshape(shape)[call.turns]
 
     def visit(call: KernelCall, collected: dict[Path, Any]) -> tuple[Values, Any]:
-        if call.unit_axes is None:
+        if call.is_reshaped:
             raise _unordered_units(call.path)
         sample_axes = [axis for axis in range(call.output.ndim) if axis not in call.unit_axes]
         units = tuple(call.output.shape[axis] for axis in sorted(call.unit_axes))
@@ -325,7 +325,7 @@ def data_dependent_init(
             output = output + jnp.expand_dims(new_bias - bias, sample_axes)
         return output.astype(call.output.dtype), (new_bias, factor)
 
-    _, collected = run_layers(apply, params, inputs, layout, visit, alone=True, free=free)
+    _, collected = run_layers(apply, params, inputs, layout, visit, only_products=True, free=free)
     factors, new_biases = {}, {}
     for path, ((new_bias, factor), _) in collected.items():
         factors[path], bias_path = factor, _bias_path(path, biases)

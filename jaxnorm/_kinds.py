@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 from jaxnorm._axes import fan_in_size, negative_axes, per_unit, unit_shape
 from jaxnorm._node import Axes, Reparametrization, effective_kernel, register_node, static_field
 from jaxnorm._numerics import promote, root
-from jaxnorm._sphere import Kernel, center, check_sphere, squared_norm, to_sphere
+from jaxnorm._sphere import Kernel, center, check_centering, squared_norm, to_sphere
 
 
 @register_node
@@ -115,7 +115,7 @@ class LinearlyConstrained(Reparametrization):
         """
         plain = effective_kernel(kernel)
         axes = negative_axes(fan_in_axes, plain.ndim, "the kernel")
-        check_sphere(plain, axes, True, "the kernel")
+        check_centering(plain, axes, True, "the kernel")
         return cls(_to_coordinates(center(promote(plain), axes), axes).astype(plain.dtype), axes)
 
     def effective(self) -> Kernel:
@@ -272,7 +272,7 @@ def _with_norms(
     """Returns the kernel, the norm (root mean square if ``mean``) per unit, and the axes."""
     plain = effective_kernel(kernel)
     axes = negative_axes(fan_in_axes, plain.ndim, "the kernel")
-    check_sphere(plain, axes, centered, "the kernel")
+    check_centering(plain, axes, centered, "the kernel")
     wide = center(promote(plain), axes) if centered else promote(plain)
     squares = squared_norm(wide, axes)
     if mean:

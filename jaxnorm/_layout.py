@@ -39,8 +39,11 @@ Layout = Callable[[PyTree], PyTree]
 #: A number or None for all parameters, or a pytree prefix of the parameters.
 Setting = Any
 
-#: ``(path, entry) -> fan-in axes``, or None for a free entry.
+#: ``(path, entry) -> fan-in axes``, or None for a free entry. A node has its own axes: `OWN_AXES`.
 Select = Callable[[Path, Any], Axes | None]
+
+#: Stands for the axes of a constrained node.
+OWN_AXES: Axes = ()
 
 
 def map_kernels(
@@ -322,7 +325,7 @@ def layout_from_rules(rules: Sequence[tuple[str, int | Iterable[int] | None]]) -
     def select(path: Path, entry: Any) -> Axes | None:
         axes = next((axes for pattern, axes in compiled if pattern.search(str(path))), None)
         if axes is None or is_node(entry):
-            return None if axes is None else ()
+            return None if axes is None else OWN_AXES
         return negative_axes(axes, entry.ndim, f"the leaf {path!r} of shape {tuple(entry.shape)}")
 
     def layout(params: PyTree) -> PyTree:
@@ -358,9 +361,10 @@ def exclude(*patterns: str, layout: Layout = flax_layout) -> Layout:
         _check_matches(compiled, params)
         # An excluded leaf is masked, so that no layout by names warns of it.
         masked = map_entries(lambda path, x: optax.MaskedNode() if is_excluded(path) else x, params)
-        entries = jax.tree.leaves(layout(masked), is_leaf=lambda x: _is_axes(x) or is_node(x))
+        axes = kernel_axes(layout, masked, require_some=False)
+        entries = jax.tree.leaves(axes, is_leaf=lambda x: _is_axes(x) or is_node(x))
         rows = zip(named_entries(params), entries, strict=True)
-        values = [_free(entry) if is_excluded(path) else axes for (path, entry), axes in rows]
+        values = [_free(entry) if is_excluded(path) else kept for (path, entry), kept in rows]
         return rebuild_entries(params, values)
 
     return layout_of_others
@@ -387,7 +391,7 @@ def _layout_by_name(name: str, unit_axis: int) -> Layout:
     def select(path: Path, entry: Any) -> Axes | None:
         if path.name != name:
             return None
-        return () if is_node(entry) else _all_axes_but(unit_axis, entry.ndim)
+        return OWN_AXES if is_node(entry) else _all_axes_but(unit_axis, entry.ndim)
 
     return layout_by(select)
 

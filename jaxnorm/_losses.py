@@ -93,7 +93,8 @@ def collect_preactivations(
     def visit(call: KernelCall, collected: Any) -> tuple[Values, Values]:
         return call.output, call.output
 
-    output, collected = run_layers(apply, params, inputs, layout, visit, with_bias=True, free=free)
+    options: dict[str, Any] = {"bias": "included", "free": free}
+    output, collected = run_layers(apply, params, inputs, layout, visit, **options)
     return output, {
         str(path): jnp.moveaxis(values, len(layers), 0) if layers else values
         for path, (values, layers) in collected.items()

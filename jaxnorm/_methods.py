@@ -13,7 +13,7 @@ from jaxnorm._layout import Layout, Setting, flax_layout, list_kernels, map_kern
 from jaxnorm._node import Axes, is_node
 from jaxnorm._paths import listed, named_entries
 from jaxnorm._reparametrize import reparametrize
-from jaxnorm._sphere import Kernel, center, check_sphere, project
+from jaxnorm._sphere import Kernel, center, check_centering, project
 from jaxnorm._sphere_projection import edit_updates, sphere_projection
 
 #: Parameters, and the optimizer that keeps them on the set.
@@ -107,7 +107,7 @@ def linearly_constrain(
     """
     _check_plain(params, "linearly_constrain")
     for path, kernel, axes in list_kernels(layout, params):
-        check_sphere(kernel, axes, True, f"the parameter {path!r}")
+        check_centering(kernel, axes, True, f"the parameter {path!r}")
 
     def center_sum(kernel: Kernel, update: Kernel, axes: Axes) -> Kernel:
         return center(kernel + update, axes)

@@ -13,8 +13,6 @@ from jaxnorm._sphere import Kernel, broadcast_radius, check_settings, squared_no
 
 Scalar = Float[Array, ""]
 
-_DRIFT = ("drift_sum", "drift_squared_norm")
-
 
 def constraint_drift(
     params: PyTree, *, layout: Layout = flax_layout, squared_radius: Setting = 2.0
@@ -43,13 +41,13 @@ def constraint_drift(
         >>> {name: float(value) for name, value in drift.items()}
         {'squared_norm': 1.25, 'sum': 0.5}
     """
-    axes, radii, _ = check_settings(params, layout, squared_radius)
+    axes, radii = check_settings(params, layout, squared_radius)
     drifts = [
         _drifts(promote(kernel), kernel_axes, radius)
         for _, kernel, kernel_axes, radius in leaf_rows(params, axes, radii)
         if kernel_axes is not None
     ]
-    largest = {key: _stacked([drift[key] for drift in drifts]).max() for key in _DRIFT}
+    largest = _largest(drifts)
     return {"squared_norm": largest["drift_squared_norm"], "sum": largest["drift_sum"]}
 
 
@@ -110,7 +108,7 @@ def metrics(
         total/drift_sum 0.00
         total/drift_squared_norm 0.00
     """
-    axes, radii, _ = check_settings(raw, layout, squared_radius)
+    axes, radii = check_settings(raw, layout, squared_radius)
     kernels = {path: row for path, _, *row in leaf_rows(raw, axes, radii) if row[0] is not None}
     names = _entry_names(raw)
     if len({names[path] for path in kernels}) < len(kernels):
@@ -126,8 +124,7 @@ def metrics(
     }
     drifts = {path: _drifts(leaves[path], *row) for path, row in kernels.items()}
     rows = {names[path]: _norms(squares, steps, [path]) | drifts[path] for path in kernels}
-    largest = {key: _stacked([drift[key] for drift in drifts.values()]).max() for key in _DRIFT}
-    rows["total"] = _norms(squares, steps, list(leaves)) | largest
+    rows["total"] = _norms(squares, steps, list(leaves)) | _largest([*drifts.values()])
     return {f"{name}/{key}": value for name, row in rows.items() for key, value in row.items()}
 
 
@@ -142,9 +139,17 @@ def _entry_names(raw: PyTree) -> dict[Path, str]:
 
 def _drifts(wide: Kernel, axes: Axes, squared_radius: Any) -> dict[str, Scalar]:
     """Returns the largest |1'w| of all units, and the largest | ||w||^2 - c |."""
-    drift = jnp.abs(squared_norm(wide, axes) - broadcast_radius(squared_radius, wide, axes))
-    largest = (jnp.abs(wide.sum(axes)).max(initial=0.0), drift.max(initial=0.0))
-    return dict(zip(_DRIFT, largest, strict=True))
+    drift = squared_norm(wide, axes) - broadcast_radius(squared_radius, wide, axes)
+    return {
+        "drift_sum": jnp.abs(wide.sum(axes)).max(initial=0.0),
+        "drift_squared_norm": jnp.abs(drift).max(initial=0.0),
+    }
+
+
+def _largest(drifts: list[dict[str, Scalar]]) -> dict[str, Scalar]:
+    """Returns the largest drifts of all kernels."""
+    names = ("drift_sum", "drift_squared_norm")
+    return {name: _stacked([drift[name] for drift in drifts]).max() for name in names}
 
 
 def _norms(

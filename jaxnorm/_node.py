@@ -70,9 +70,7 @@ class Reparametrization(abc.ABC):
 
     def arrays(self) -> dict[str, Any]:
         """Returns the array fields by name; a nested node is one of them."""
-        fields = dataclasses.fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass
-        names = [field.name for field in fields if not field.metadata.get("static")]
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in array_fields(self)}
 
     def replaced(self: Node, **values: Any) -> Node:
         """Returns the node with new values for some fields."""
@@ -101,6 +99,11 @@ def static_field() -> Any:
     return dataclasses.field(metadata={"static": True})
 
 
+def array_fields(node: Any) -> list[str]:
+    """Returns the names of the array fields of a node or of a class of nodes."""
+    return [field.name for field in dataclasses.fields(node) if not field.metadata.get("static")]
+
+
 @dataclass_transform(frozen_default=True, field_specifiers=(static_field, dataclasses.field))
 def register_node(cls: NodeType) -> NodeType:
     """Makes ``cls`` a frozen dataclass and a pytree node with named children.
@@ -110,8 +113,8 @@ def register_node(cls: NodeType) -> NodeType:
     program.
     """
     node: Any = dataclasses.dataclass(frozen=True)(cls)
-    static = [field.name for field in dataclasses.fields(node) if field.metadata.get("static")]
-    arrays = [field.name for field in dataclasses.fields(node) if field.name not in static]
+    arrays = array_fields(node)
+    static = [field.name for field in dataclasses.fields(node) if field.name not in arrays]
     keys = [jax.tree_util.GetAttrKey(node.key_names.get(name, name)) for name in arrays]
     NODE_TYPES.append(node)
 

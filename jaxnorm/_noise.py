@@ -18,6 +18,7 @@ from jaxnorm._numerics import promote
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries, named_leaves
 from jaxnorm._reparametrize import effective
 from jaxnorm._trace import KernelCall, run_layers
+from jaxnorm._trace.samples import count_rows
 
 #: A key, typed or raw, or an array with one key for each row.
 Keys = Key[Array, "..."] | UInt[Array, "..."]
@@ -119,7 +120,7 @@ def with_scale_noise(
         kernels = _noisy_kernels(plain, layout, stddev, broadcast(specs, params, "specs"))
         if not kernels:
             return apply(plain, *inputs)
-        rows = _count_rows(inputs)
+        rows = count_rows(inputs)
         keys = _typed_keys(key, None if per == "step" else rows)
 
         def visit(call: KernelCall, uses: dict[Path, Any]) -> tuple[Float[Array, "..."], Any]:
@@ -128,7 +129,7 @@ def with_scale_noise(
             use = uses.get(call.path, 0)
             return _add_noise(call, kernels[call.path], keys, use, rows, per), use + 1
 
-        options: dict[str, Any] = {"apart": True, "sample_axes": per != "step", "free": free}
+        options: dict[str, Any] = {"bias": "separate", "sample_axes": per != "step", "free": free}
         return run_layers(apply, plain, inputs, layout, visit, **options)[0]
 
     return noisy
@@ -201,7 +202,7 @@ def _draw_shape(call: KernelCall, rows: int, per: Per) -> tuple[int, ...]:
             "apart from positions (with vmap, inside apply), write apply for any number of rows, "
             "or take per='step', or None for this kernel in stddev."
         )
-    kept = (*call.units, call.sample_axis)
+    kept = (*call.unit_axes, call.sample_axis)
     shape = enumerate(call.output.shape)
     return tuple(size if axis in kept or per == "position" else 1 for axis, size in shape)
 
@@ -224,20 +225,16 @@ def _unit_split(call: KernelCall, kernel: Any, split: Split) -> Split:
     if not split:
         return {}
     units = _free_axes(call, kernel)[len(call.turns) :]
-    axes = call.units if len(units) == 1 and not call.turns else call.unit_axes or ()
-    if call.fan_in is None or len(axes) != len(units):
+    # A single axis of units has one order, however the model reshapes the kernel.
+    in_order = not call.is_reshaped or (len(units) == 1 and not call.turns)
+    if call.fan_in is None or not in_order or len(call.unit_axes) != len(units):
         raise ValueError(
             f"the kernel {call.path!r} of shape {kernel.shape} is split over devices, and the "
             "model reshapes or transposes it before it multiplies, so the slices of the draws are "
             "unknown; wanted the kernel in products as it is. Or give each device keys of its own."
         )
-    return {place: split[axis] for axis, place in zip(units, axes, strict=True) if axis in split}
-
-
-def _count_rows(inputs: tuple[Any, ...]) -> int:
-    """Returns the length of the first array."""
-    lengths = [x.shape[0] for x in jax.tree.leaves(inputs) if getattr(x, "ndim", 0)]
-    return lengths[0] if lengths else 1
+    axes = zip(units, call.unit_axes, strict=True)
+    return {place: split[axis] for axis, place in axes if axis in split}
 
 
 def _typed_keys(key: Keys, rows: int | None) -> Key[Array, "..."]:

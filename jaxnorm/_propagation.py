@@ -111,7 +111,8 @@ def propagation(
     2020 (rank, without the mean taken out).
     """
     layout = layout or traced_layout(apply, params, *inputs, free=free)
-    # In execution order: the first kernel of the scan around each kernel, and the number of scans.
+    # By kernel, in execution order: the first kernel of the same scan, and the number of scans
+    # around it. Kernels of one scan are listed turn by turn.
     scans: dict[Path, tuple[Path, int]] = {}
 
     def run(probes: dict[str, Any]) -> tuple[Scalar, dict[str, Any]]:
@@ -125,13 +126,13 @@ def propagation(
             scans.setdefault(call.path, before[0] if same else own)
             sample_axis = _sample_axis(call)
             rows = jnp.moveaxis(call.output, sample_axis, 0)
-            units = math.prod(rows.shape[rows.ndim - len(call.units) :])
+            units = math.prod(rows.shape[rows.ndim - len(call.unit_axes) :])
             values = rows.reshape(len(rows), -1, units)
             if probes:
                 values = values + probes[str(call.path)][call.turns]
             return jnp.moveaxis(values.reshape(rows.shape), 0, sample_axis), values
 
-        options: dict[str, Any] = {"with_bias": True, "sample_axes": True, "free": free}
+        options: dict[str, Any] = {"bias": "included", "sample_axes": True, "free": free}
         output, layers = run_layers(apply, params, inputs, layout, visit, **options)
         objective = _random_function(output) if loss is None else loss(output)
         return objective, {str(path): values for path, (values, _) in layers.items()}

@@ -1,6 +1,5 @@
 """Raw parameters and effective weights: wrapping kernels in nodes, and computing them."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ from jaxnorm._node import (
     NODE_TYPES,
     Axes,
     Reparametrization,
+    array_fields,
     count_parameters,
     effective_kernel,
     is_node,
@@ -72,8 +72,7 @@ def _refuse_dicts_of_nodes(tree: PyTree) -> None:
 
 def _keys(kind: Any) -> set[str]:
     """Returns the keys of a kind of node in paths and checkpoints."""
-    fields = [field.name for field in dataclasses.fields(kind) if not field.metadata.get("static")]
-    return {kind.key_names.get(name, name) for name in fields}
+    return {kind.key_names.get(name, name) for name in array_fields(kind)}
 
 
 def reparametrize(

@@ -185,12 +185,13 @@ def _smooth_scalars(activation: Activation, method: str, local: float) -> dict[s
         if method == "tat":
             shift = sign * np.sqrt(np.maximum(slopes - variance, 0)) - mean
             square, error = slopes, curvatures / slopes / local - 1
-        q_map = (f + shift) ** 2 / square * weights
-        q_slope, q_curvature = q_map @ (z**2 - 1) / 2, q_map @ (z**4 - 6 * z**2 + 3) / 4
-        return np.array([a, b, shift, square**-0.5]), [q_slope - 1, error], abs(q_curvature)
+        squares = (f + shift) ** 2 / square * weights
+        slope_of_q, curvature_of_q = squares @ (z**2 - 1) / 2, squares @ (z**4 - 6 * z**2 + 3) / 4
+        return np.array([a, b, shift, square**-0.5]), [slope_of_q - 1, error], abs(curvature_of_q)
 
     solutions = []
-    for b, a, sign in itertools.product((1.0, -1.0, 0.0), (1.0, 0.1), (-1, 1)):
+    signs = (-1, 1) if method == "tat" else (1,)
+    for b, a, sign in itertools.product((1.0, -1.0, 0.0), (1.0, 0.1), signs):
         with np.errstate(all="ignore"):
             point = root(lambda x, sign: scalars(x, sign)[1], (a, b), sign, tol=1e-12).x
             result, errors, steepness = scalars(point, sign)

@@ -1,17 +1,16 @@
 """Spectral normalization: kernels of spectral norm 1, and the singular vectors as state."""
 
-import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._axes import fan_in_size, negative_axes, per_unit, unit_shape
+from jaxnorm._axes import negative_axes, per_unit, unit_shape
 from jaxnorm._node import Axes, Reparametrization, effective_kernel, register_node, static_field
 from jaxnorm._numerics import product, promote, quotient, root
 from jaxnorm._paths import is_absent, named_entries
-from jaxnorm._stiefel import checked_stack
+from jaxnorm._stiefel import as_matrices, checked_stack
 
 Matrix = Float[Array, "... fan_in units"]
 Vector = Float[Array, "... units"]
@@ -99,12 +98,8 @@ class SpectrallyNormalized(Reparametrization):
 
     def matrix(self) -> Matrix:
         """Returns the kernel as (..., fan-in, units), in float32 or wider."""
-        wide = promote(self.kernel)
-        rows, columns = len(self.fan_in_axes), len(self.unit_axes)
-        moved = jnp.moveaxis(wide, self.fan_in_axes + self.unit_axes, range(-rows - columns, 0))
-        stacked = moved.shape[: moved.ndim - rows - columns]
-        units = math.prod(wide.shape[axis] for axis in self.unit_axes)
-        return moved.reshape(*stacked, fan_in_size(wide, self.fan_in_axes), units)
+        stacked = self.kernel.ndim - len(self.fan_in_axes) - len(self.unit_axes)
+        return as_matrices(promote(self.kernel), self.fan_in_axes, stacked)[0]
 
 
 def _exact_vector(matrix: Matrix) -> Vector:

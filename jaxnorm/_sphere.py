@@ -105,7 +105,7 @@ def project_to_sphere(
     length, drop the factor sqrt(c): beta = 1 - sqrt(c)/||.||, alpha' = sqrt(c) alpha/||.||.
     """
     axes = negative_axes(fan_in_axes, kernel.ndim, "the kernel")
-    check_sphere(kernel, axes, centered, "the kernel")
+    check_centering(kernel, axes, centered, "the kernel")
     check_squared_radius(squared_radius, "the kernel")
     deviation, factor = to_sphere(promote(kernel), axes, squared_radius, centered)
     return (deviation * factor).astype(kernel.dtype)
@@ -154,8 +154,9 @@ def project(
 
     Source: Ikami et al. 2021, Eqs. 2 and 11.
     """
-    axes, *settings = check_settings(params, layout, squared_radius, centered)
-    return map_with_axes(project_to_sphere, axes, params, *settings)
+    axes, radii = check_settings(params, layout, squared_radius, centered)
+    flags = broadcast(centered, params, "centered")
+    return map_with_axes(project_to_sphere, axes, params, radii, flags)
 
 
 def to_sphere(
@@ -217,40 +218,49 @@ def broadcast_radius(squared_radius: Any, wide: Kernel, axes: Axes) -> Float[Arr
     return per_unit(radius, axes)
 
 
+def check_kernels(params: PyTree, layout: Layout, centered: Setting = False) -> PyTree:
+    """Returns the fan-in axes of each leaf; raises for kernels that are no real weights.
+
+    Raises also for centered units of a single weight, and warns of shards.
+    """
+    flags = broadcast(centered, params, "centered")
+    refuse_coordinates(params)
+    fan_in = kernel_axes(layout, params)
+    for path, kernel, axes, flag in leaf_rows(params, fan_in, flags):
+        if axes is not None:
+            name = f"the parameter {path!r}"
+            check_real(kernel, name=name)
+            if not isinstance(flag, bool):
+                raise TypeError(f"centered is {flag!r} for {name}; wanted a bool.")
+            check_centering(kernel, axes, flag, name)
+            _warn_of_shards(kernel, axes, name)
+    return fan_in
+
+
 def check_settings(
     params: PyTree,
     layout: Layout,
     squared_radius: Setting,
     centered: Setting = False,
     keep_norms: bool = False,
-) -> tuple[PyTree, PyTree, PyTree]:
-    """Returns the fan-in axes and the settings of each leaf, checked at each kernel.
+) -> tuple[PyTree, PyTree]:
+    """Returns the fan-in axes and the squared radius of each leaf, checked at each kernel.
 
     With ``keep_norms`` a radius of None means that each unit keeps its norm. Raises an error that
     names the kernel if its set is empty.
     """
     radii = broadcast(squared_radius, params, "squared_radius")
-    flags = broadcast(centered, params, "centered")
-    refuse_coordinates(params)
-    fan_in = kernel_axes(layout, params)
-    for path, kernel, axes, radius, flag in leaf_rows(params, fan_in, radii, flags):
-        if axes is None:
-            continue
-        name = f"the parameter {path!r}"
-        check_real(kernel, name=name)
-        if not isinstance(flag, bool):
-            raise TypeError(f"centered is {flag!r} for {name}; wanted a bool.")
-        check_sphere(kernel, axes, flag, name)
-        if radius is not None or not keep_norms:
-            check_squared_radius(radius, name)
-        elif all_zero(kernel):
+    fan_in = check_kernels(params, layout, centered)
+    for path, kernel, axes, radius in leaf_rows(params, fan_in, radii):
+        if axes is not None and (radius is not None or not keep_norms):
+            check_squared_radius(radius, f"the parameter {path!r}")
+        elif axes is not None and all_zero(kernel):
             raise ValueError(
                 f"the weights of {path!r} are all zero, and squared_radius=None keeps each "
                 "unit's norm, so they would stay zero. Give it a radius, in a pytree prefix, "
                 "or random weights, or leave it out of the layout, with exclude."
             )
-        _warn_of_shards(kernel, axes, name)
-    return fan_in, radii, flags
+    return fan_in, radii
 
 
 def check_squared_radius(squared_radius: Any, name: str) -> None:
@@ -262,8 +272,8 @@ def check_squared_radius(squared_radius: Any, name: str) -> None:
     check_number(squared_radius, POSITIVE, "squared_radius", RADIUS_EXAMPLE, name)
 
 
-def check_sphere(kernel: Any, axes: Axes, centered: bool, name: str) -> None:
-    """Raises ValueError for centered units of a single weight, which are zero and on no sphere."""
+def check_centering(kernel: Any, axes: Axes, centered: bool, name: str) -> None:
+    """Raises ValueError for units of a single weight, which are zero if they are centered."""
     if centered and fan_in_size(kernel, axes) == 1:
         raise ValueError(
             f"{name} of shape {tuple(kernel.shape)} has units with one weight each (fan-in axes "

@@ -20,7 +20,14 @@ from jaxnorm._layout import (
 from jaxnorm._node import Axes
 from jaxnorm._numerics import promote
 from jaxnorm._paths import is_absent
-from jaxnorm._sphere import Kernel, center, check_settings, squared_norm, to_sphere_in_one_pass
+from jaxnorm._sphere import (
+    Kernel,
+    center,
+    check_kernels,
+    check_settings,
+    squared_norm,
+    to_sphere_in_one_pass,
+)
 
 
 class InitialNormsState(NamedTuple):
@@ -104,7 +111,7 @@ def sphere_projection(
     """
 
     def init(params: PyTree) -> Any:
-        axes, radii, _ = check_settings(params, layout, squared_radius, centered, keep_norms=True)
+        axes, radii = check_settings(params, layout, squared_radius, centered, keep_norms=True)
         norms = _squared_norms(params, axes, radii)
         return InitialNormsState(norms) if jax.tree.leaves(norms) else optax.EmptyState()
 
@@ -207,7 +214,7 @@ def centered_gradient(layout: Layout = flax_layout) -> optax.GradientTransformat
     """
 
     def init(params: PyTree) -> optax.EmptyState:
-        check_settings(params, layout, 1.0, centered=True)
+        check_kernels(params, layout, centered=True)
         return optax.EmptyState()
 
     def centered(updates: PyTree, params: PyTree | None) -> PyTree:

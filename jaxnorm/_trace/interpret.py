@@ -22,7 +22,7 @@ from jaxnorm._trace.values import CONSTANT, INPUT, Product, Value, join, paramet
 MARK = "jaxnorm_mark_"
 
 #: The parameters of a call that hold its body.
-_BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+_BODIES = ("jaxpr", "call_jaxpr")
 
 
 #: Place of an equation: its index in the jaxpr, after those of the calls and scans around it.
@@ -195,9 +195,10 @@ class _Interpreter:
             results = transfer(self.facts, equation, values)
             if primitive in (*PRODUCTS, *SUMS) and (product := results[0].product):
                 side = int(values[0].product is not None)
-                self.layers[place] = Layer(equation, product, side if product.is_apart else None)
-        depends = any(value.depends for value in values)
-        results = [value._replace(depends=depends) for value in results]
+                bias = side if product.has_bias_in_own_axes else None
+                self.layers[place] = Layer(equation, product, bias)
+        of_parameters = any(value.of_parameters for value in values)
+        results = [value._replace(of_parameters=of_parameters) for value in results]
         if primitive == "scan" or called:
             return results
         pairs = zip(results, equation.outvars, strict=True)
@@ -295,14 +296,16 @@ def _fixpoint(carry: list[Value], turn: Callable[[list[Value]], list[Value]]) ->
 
 
 def _called(equation: Any, values: list[Value]) -> ClosedJaxpr | None:
-    """Returns the body of a call that hands parameters on as they are."""
+    """Returns the body of a call that hands its operands on as they are."""
     for key in _BODIES:
         body = equation.params.get(key)
         if isinstance(body, Jaxpr) and not body.constvars:
             body = ClosedJaxpr(body, [])
         if isinstance(body, ClosedJaxpr) and len(body.jaxpr.invars) == len(values):
             rows = zip(equation.invars, body.jaxpr.invars, values, strict=True)
-            if all(a.aval.shape == b.aval.shape for a, b, v in rows if v.is_followed):
+            # The body of a `lax.reduce` gets single numbers; that of a shard_map a device's rows.
+            split = equation.primitive.name == "shard_map"
+            if all(a.aval.shape == b.aval.shape for a, b, v in rows if v.is_followed or not split):
                 return body
     return None
 

@@ -3,7 +3,7 @@
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -138,7 +138,7 @@ def first_layer(apply: Apply, params: PyTree, *inputs: Any) -> PyTree:
     program = trace(apply, plain, inputs)
     first = {layer.product.form.path for layer in program.layers.values()}
     for use in program.facts.uses:
-        if not use.meets_inputs or {*use.within} - {"scan"}:
+        if not use.multiplies_inputs or {*use.within} - {"scan"}:
             first.discard(use.kernel.path)
     return map_entries(lambda path, _: path in first, plain)
 
@@ -176,7 +176,7 @@ def _is_plain(product: Product) -> bool:
         return False
     *others, last = product.unit_order()
     in_order = len(last) <= 1 and all(step == 1 for _, step in last)
-    return in_order and product.unit_axes() == (len(others),)
+    return in_order and product.unit_axes == (len(others),)
 
 
 class KernelCall(NamedTuple):
@@ -185,24 +185,24 @@ class KernelCall(NamedTuple):
     Attributes:
         path: the kernel's path in the parameters.
         output: the pre-activations, without the bias unless it was asked for.
-        unit_axes: the axes of ``output`` that count units, in the kernel's order; None if the model
-            reshaped or transposed the kernel before the product.
-        units: the axes of ``output`` that count units, in any order.
+        unit_axes: the axes of ``output`` that count units.
+        is_reshaped: True if the model reshaped or transposed the kernel before the product, so that
+            the units may be in another order than the kernel's.
         sample_axis: the axis of ``output`` that counts the rows of the inputs; None if there is no
             such axis, or if it was not asked for.
         fan_in: the kernel's axes, negative, that the product sums over; None for parts of axes.
         turns: inside scans over stacked kernels, the index of the layer along each axis of layers.
         bias: the parameter of one value per unit that the model adds to the product directly, and
             that it reads only beside this kernel; None without one.
-        added: the operand that the model adds to the output next, and that the replacement of the
-            output has to include, if it is passed ``apart``.
+        added: the bias that the model adds to the output next, and that the replacement of the
+            output has to include, if it is ``"separate"``.
         mesh: the mesh axes of the product inside a checked shard_map.
     """
 
     path: Path
     output: Float[Array, "..."]
-    unit_axes: tuple[int, ...] | None
-    units: tuple[int, ...]
+    unit_axes: tuple[int, ...]
+    is_reshaped: bool
     sample_axis: int | None
     fan_in: Axes | None
     turns: Turns
@@ -210,6 +210,9 @@ class KernelCall(NamedTuple):
     added: Float[Array, "..."] | None = None
     mesh: MeshAxes = MeshAxes()
 
+
+#: Pre-activations before their bias; after it; or before it, with the bias beside them.
+Bias = Literal["excluded", "included", "separate"]
 
 #: ``(call, values collected by the calls before it) -> (replacement of its output, its value)``, in
 #: execution order. The values are arrays: in a scan they are stacked.
@@ -222,9 +225,8 @@ def run_layers(
     inputs: tuple[Any, ...],
     layout: Layout,
     visit: Visit,
-    with_bias: bool = False,
-    apart: bool = False,
-    alone: bool = False,
+    bias: Bias = "excluded",
+    only_products: bool = False,
     sample_axes: bool = False,
     free: Sequence[str] = (),
 ) -> tuple[Any, dict[Path, tuple[Any, Axes]]]:
@@ -238,11 +240,11 @@ def run_layers(
         inputs: its other arguments.
         layout: the layout of its kernels.
         visit: ``visit(call, collected) -> (replacement of call.output, value)``.
-        with_bias: pass pre-activations after the bias, if it is added to the product directly, and
-            with units last. They always come last if kernels have a part for each group of inputs.
-        apart: where the model adds a bias to the product in its own axes, pass both: ``visit``
-            returns the sum.
-        alone: refuse kernels of which the model makes anything but products.
+        bias: "included" for pre-activations after the bias, if it is added to the product directly,
+            with units last, as they always are if kernels have a part for each group of inputs;
+            "separate" for the product and the bias, if it is added in the product's own axes:
+            ``visit`` returns their sum.
+        only_products: refuse kernels of which the model makes anything but products.
         sample_axes: find the axis of each output that counts rows, for which the model is traced
             again at other batch sizes.
         free: parameters that count as inputs, as in `traced_layout`.
@@ -253,21 +255,23 @@ def run_layers(
 
     Raises:
         ValueError: for a kernel that is not multiplied as it is, or also in another form; in a loop
-            or a branch, except one layer per turn of a scan over stacked kernels; or, if it is to
-            be ``alone``, whose rows are looked up, or that meets the inputs otherwise.
+            or a branch, except one layer per turn of a scan over stacked kernels; or, if
+            ``only_products``, whose rows are looked up, or that meets the inputs otherwise.
     """
     plain = effective(params)
     kernels = _kernels(layout, plain)
     program = trace(apply, plain, inputs, kernels, free)
     scanned = _scanned_axes(program, kernels)
-    if alone:
+    if only_products:
         _check_met(program.facts.met & scanned.keys())
     else:
         _warn_of_opened(program.facts.opened & scanned.keys())
-    late = {
+    # Uses of kernels that are visited at the sum with their bias, not at the product.
+    visited_at_sum = {
         id(layer.product.use)
         for layer in program.layers.values()
-        if (layer.product.biased if with_bias else apart and layer.bias is not None)
+        if (bias == "included" and layer.product.biased)
+        or (bias == "separate" and layer.bias is not None)
     }
     biases, rows = _private_biases(program), dict[int, int]()
     mesh_axes = product_mesh_axes(program)
@@ -278,15 +282,15 @@ def run_layers(
         layer: Layer, operands: list[Any], result: Any, collected: Collected, turns: Turns
     ) -> tuple[Any, Collected]:
         product = layer.product
-        if product.biased != (id(product.use) in late):
+        if product.biased != (id(product.use) in visited_at_sum):
             return result, collected
         call = _call(product, result, turns, biases, rows.get(id(layer)))
-        if apart and layer.bias is not None:
+        if bias == "separate" and layer.bias is not None:
             call = call._replace(output=operands[1 - layer.bias], added=operands[layer.bias])
         call = call._replace(mesh=mesh_axes.get(id(product.use), MeshAxes()))
-        units = last = call.units
+        units = last = call.unit_axes
         # Channels first, `vmap` of ``w @ x``, and ensembles: rows come first, and units last.
-        if with_bias or product.use.in_groups:
+        if bias == "included" or product.use.in_groups:
             last = tuple(range(result.ndim - len(units), result.ndim))
         result, value = visit(_with_units_at(call, last), collected)
         return jnp.moveaxis(result, last, units), collected | {call.path: value}
@@ -316,24 +320,20 @@ def _call(
     product: Product, output: Any, turns: Turns, biases: dict[int, Path], sample_axis: int | None
 ) -> KernelCall:
     use = product.use
-    units = product.unit_axes() if product.biased else use.units
-    unit_axes = units if use.kernel.is_unchanged else None
-    bias = biases.get(id(use))
-    return KernelCall(
-        use.kernel.path, output, unit_axes, units, sample_axis, use.fan_in, turns, bias
-    )
+    unit_axes = product.unit_axes if product.biased else use.unit_axes
+    path, is_reshaped, bias = use.kernel.path, not use.kernel.is_unchanged, biases.get(id(use))
+    return KernelCall(path, output, unit_axes, is_reshaped, sample_axis, use.fan_in, turns, bias)
 
 
 def _with_units_at(call: KernelCall, places: tuple[int, ...]) -> KernelCall:
     """Moves the axes of units; the other axes keep their order."""
     axes = range(call.output.ndim)
-    before = [axis for axis in axes if axis not in call.units]
+    before = [axis for axis in axes if axis not in call.unit_axes]
     after = [axis for axis in axes if axis not in places]
     moved = dict(zip(before, after, strict=True))
     return call._replace(
-        output=jnp.moveaxis(call.output, call.units, places),
-        unit_axes=call.unit_axes and places,
-        units=places,
+        output=jnp.moveaxis(call.output, call.unit_axes, places),
+        unit_axes=places,
         sample_axis=None if call.sample_axis is None else moved.get(call.sample_axis),
     )
 

@@ -71,7 +71,7 @@ class Facts:
     def recorded(self, value: Value, name: str, operands: list[Value], variable: Any) -> Value:
         """Returns a value with its node in the graph, if it depends on the inputs."""
         nodes = tuple(x.node for x in operands if x.node is not None)
-        if self.nodes is None or not (nodes or value.input):
+        if self.nodes is None or not (nodes or value.of_inputs):
             return value._replace(node=None)
         constants = [x for x in operands if x.node is None]
         constant = constants[0] if len(constants) == 1 else Value(sources=sources(constants))
@@ -94,7 +94,7 @@ def transfer(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
     is_followed = any(value.is_followed for value in values)
     rule = RULES.get(equation.primitive.name, _elementwise) if is_followed else _elementwise
     results = rule(facts, equation, values)
-    if facts.nodes is None or len(results) > 1 or any(value.input for value in values):
+    if facts.nodes is None or len(results) > 1 or any(value.of_inputs for value in values):
         return results
     if not jnp.issubdtype(equation.outvars[0].aval.dtype, np.floating):  # a cast rounds
         return [result._replace(factors=frozenset(), number=None) for result in results]
@@ -154,7 +154,7 @@ def _view(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
 def _viewed(equation: Any, value: Value, shape: tuple[int, ...]) -> Value | None:
     """Returns the value of a parameter, or of a product, in another form."""
     name, rule = equation.primitive.name, VIEWS[equation.primitive.name]
-    if name == "stop_gradient" and not value.input:
+    if name == "stop_gradient" and not value.of_inputs:
         value = value._replace(stopped=True)
         if not value.views:
             return value
@@ -176,7 +176,7 @@ def _identity(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
 
 def _concatenated(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
     """Several parameters, or parameters and constants, as one array."""
-    if any(value.input for value in values):
+    if any(value.of_inputs for value in values):
         return _elementwise(facts, equation, values)
     axis, size = equation.params["dimension"], equation.outvars[0].aval.shape
     part = (Factor(PARTIAL, size[axis]),)
@@ -224,11 +224,11 @@ def _is_bias(facts: Facts, equation: Any, product: Product, side: int, bias: Val
     first axis that counts no units.
     """
     shapes = [atom.aval.shape for atom in equation.invars]
-    if bias.input or shapes[side] != equation.outvars[0].aval.shape:
+    if bias.of_inputs or shapes[side] != equation.outvars[0].aval.shape:
         return False
     if bias.sources:
         return not facts.is_of_kernel(bias) or (facts.kernels is None and bool(bias.views))
-    rows = [axis for axis in range(len(shapes[side])) if axis not in product.unit_axes()]
+    rows = [axis for axis in range(len(shapes[side])) if axis not in product.unit_axes]
     return shapes[1 - side] != () and (not rows or shapes[1 - side][rows[0]] == 1)
 
 
@@ -244,22 +244,22 @@ def _straight_through(facts: Facts, equation: Any, values: list[Value]) -> list[
 
 
 def _elementwise(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
-    """Any other function of its operands, which the inputs may meet only elementwise."""
+    """Any other function; parameters and inputs together are refused, unless it is elementwise."""
     paths, name = sources(values), equation.primitive.name
-    meets = any(value.input for value in values)
-    if meets and paths and name not in _ELEMENTWISE.split():
+    of_inputs = any(value.of_inputs for value in values)
+    if of_inputs and paths and name not in _ELEMENTWISE.split():
         facts.refuse(paths, f"goes into a {name}, which has no transfer rule")
     facts.read.update(paths)
     # A function of a kernel's product and constants is measured at the product.
-    facts.met.update(sources(v for v in values if not v.product) if meets else ())
+    facts.met.update(sources(v for v in values if not v.product) if of_inputs else ())
     result = Value(
-        sources=frozenset() if meets else paths,
-        input=meets,
+        sources=frozenset() if of_inputs else paths,
+        of_inputs=of_inputs,
         altered=tuple(_altered(equation, values)) if len(equation.outvars) == 1 else (),
         stopped=all(value.stopped or value.is_constant for value in values),
     )
     return [
-        result._replace(activation=meets and _is_activation(equation, values, out.aval.size))
+        result._replace(activation=of_inputs and _is_activation(equation, values, out.aval.size))
         for out in equation.outvars
     ]
 
@@ -285,14 +285,14 @@ def _altered(equation: Any, values: list[Value]) -> Iterator[View]:
     adds = name in ("add", "sub")
     for i, value in enumerate(values):
         others = [(v, equation.invars[j]) for j, v in enumerate(values) if j != i]
-        meets = any(v.input for v, _ in others)
+        meets_inputs = any(v.of_inputs for v, _ in others)
         layers = [v for v, atom in others if v.activation and atom.aval.shape == shape]
         on_product = adds and any(v.product for v in layers)
         for view in (*value.views, *value.altered):
-            is_position = value.input and meets and (adds or view.added)
+            is_position = value.of_inputs and meets_inputs and (adds or view.added)
             of_layer = layers and name != "select_n" and view.broadcast_axes()
             if len(view.dims) == len(shape) and not (is_position or of_layer or on_product):
-                yield view.broadcast(shape)._replace(added=view.added or (adds and meets))
+                yield view.broadcast(shape)._replace(added=view.added or (adds and meets_inputs))
 
 
 def _gathered(view: View, equation: Any, shape: tuple[int, ...]) -> View:
@@ -312,28 +312,28 @@ def _gathered(view: View, equation: Any, shape: tuple[int, ...]) -> View:
 
 def _product(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
     paths, sides = sources(values), [i for i in (0, 1) if facts.is_of_kernel(values[i])]
-    meets = any(value.input for value in values)
+    of_inputs = any(value.of_inputs for value in values)
     if not sides:
         reason = "is changed by an input before it is multiplied with others, or looked up by one"
         facts.refuse(_altered_kernels(equation, values), reason, changed=True)
         return _elementwise(facts, equation, values)
-    result = INPUT._replace(activation=True) if meets else Value(sources=paths)
+    result = INPUT._replace(activation=True) if of_inputs else Value(sources=paths)
     kernel, reason = values[sides[0]], _refusal(equation, sides)
-    if meets and not kernel.views:
+    if of_inputs and not kernel.views:
         reason = reason or "is changed before it is multiplied with the inputs"
     if reason:
-        facts.refuse(paths, reason, changed=meets)
+        facts.refuse(paths, reason, changed=of_inputs)
         return [result]
-    of_inputs = not values[1 - sides[0]].depends
-    uses = [_use(facts, equation, view, sides[0], of_inputs) for view in kernel.views]
+    first = not values[1 - sides[0]].of_parameters
+    uses = [_use(facts, equation, view, sides[0], first) for view in kernel.views]
     # Rows of different groups have different units in one place.
     if len(uses) == 1 and uses[0].is_complete and not _row_groups(equation):
         result = result._replace(product=Product.of(uses[0], equation.outvars[0].aval.shape))
     return [result]
 
 
-def _use(facts: Facts, equation: Any, view: View, side: int, meets_inputs: bool) -> Use:
-    """Records the product of a kernel."""
+def _use(facts: Facts, equation: Any, view: View, side: int, multiplies_inputs: bool) -> Use:
+    """Records the product of a kernel, perhaps with the inputs themselves."""
     contracted, groups, places = product_axes(equation, side)
     places = {axis: places[axis] for axis in places.keys() - view.broadcast_axes()}
     in_groups = any(place < groups for place in places.values())
@@ -343,7 +343,7 @@ def _use(facts: Facts, equation: Any, view: View, side: int, meets_inputs: bool)
     elif {axis - len(view.shape) for axis in view.scaled or ()} & {*fan_in}:
         reason = "is multiplied by a constant that differs along its fan-in, a mask say"
         facts.refuse([view.path], reason, changed=True)
-    facts.uses.append(Use(view, fan_in, places, in_groups, meets_inputs, facts.within))
+    facts.uses.append(Use(view, fan_in, places, in_groups, multiplies_inputs, facts.within))
     return facts.uses[-1]
 
 
@@ -395,7 +395,7 @@ def _altered_kernels(equation: Any, values: list[Value]) -> Iterator[Path]:
     for side, other in ((1, 0),) if is_conv else ((0, 1), (1, 0)):
         contracted, groups, places = product_axes(equation, side)
         free = [axis for axis, place in places.items() if is_conv or place >= groups]
-        for view in values[side].altered if values[other].input else ():
+        for view in values[side].altered if values[other].of_inputs else ():
             if view.varies(contracted) and view.varies(free):
                 yield view.path
 

@@ -19,7 +19,7 @@ def sample_axes(
     if it cannot be traced with more rows at all, every axis of theirs that is as long counts rows,
     like both axes of a graph's adjacency matrix.
     """
-    rows, tied, others = _row_leaves(inputs)
+    tied, others = _row_leaves(inputs)
 
     def traced(factors: dict[int, int], square: Collection[int] = ()) -> Program | None:
         try:
@@ -36,7 +36,7 @@ def sample_axes(
     elif others:
         tied += [i for i in others if traced({**every, i: 3}) is None]
         doubled = traced(dict.fromkeys(tied, 2))
-    return _grown_axes(program, doubled, rows) if doubled else {}
+    return _grown_axes(program, doubled, count_rows(inputs)) if doubled else {}
 
 
 def _grown_axes(program: Program, doubled: Program, rows: int) -> dict[int, int]:
@@ -53,16 +53,21 @@ def _grown_axes(program: Program, doubled: Program, rows: int) -> dict[int, int]
     return axes
 
 
-def _row_leaves(inputs: tuple[Any, ...]) -> tuple[int, list[int], list[int]]:
-    """Returns the number of rows, and the leaves of as many in the first and other arguments."""
+def count_rows(inputs: tuple[Any, ...]) -> int:
+    """Returns the length of the first array: the number of rows."""
+    lengths = (x.shape[0] for x in jax.tree.leaves(inputs) if getattr(x, "ndim", 0))
+    return next(lengths, 1)
+
+
+def _row_leaves(inputs: tuple[Any, ...]) -> tuple[list[int], list[int]]:
+    """Returns the leaves of as many rows as the first, in its argument and in the others."""
     arguments = [number for number, x in enumerate(inputs) for _ in jax.tree.leaves(x)]
     leaves = enumerate(jax.tree.leaves(inputs))
     lengths = {i: x.shape[0] for i, x in leaves if getattr(x, "ndim", 0)}
+    candidates = [i for i, length in lengths.items() if length == count_rows(inputs)]
     first = next(iter(lengths), 0)
-    rows = lengths.get(first, 1)
-    candidates = [i for i, length in lengths.items() if length == rows]
     tied = [i for i in candidates if arguments[i] == arguments[first]]
-    return rows, tied, [i for i in candidates if i not in tied]
+    return tied, [i for i in candidates if i not in tied]
 
 
 def _resized(

@@ -17,7 +17,8 @@ from jaxnorm._trace.rules import LINEAR, SUMS
 from jaxnorm._trace.values import Node
 from jaxnorm._trace.views import SLICES, VIEWS
 
-_PRODUCTS = ("mul", "div", "dot_general")
+#: Products of two values that both depend on the inputs, such as gates and attention.
+_MULTIPLICATIONS = ("mul", "div", "dot_general")
 #: Operations by which a factor of the operand is a factor of the result.
 _LINEAR = (*LINEAR, *SUMS, "sub")
 
@@ -68,7 +69,7 @@ def residual_streams(program: Program) -> list[list[Branch]]:
     graph, stream_of = Graph(nodes), dict[int, list[Sum]]()
     live = graph.ancestors(*(x.node for x in program.results if x.node is not None))
     for item in (x for i in sorted(live) if (x := graph.residual_sum(i))):
-        before = graph.reached(item.entry) & stream_of.keys()
+        before = graph.ancestors_in_layer(item.entry) & stream_of.keys()
         stream = stream_of[item.position] = stream_of[max(before)] if before else []
         stream.append(item)
     streams = {id(stream): stream for stream in stream_of.values()}
@@ -82,15 +83,15 @@ class Graph(NamedTuple):
 
     def ancestors(self, *indices: int, through_kernels: bool = True) -> set[int]:
         """Returns the nodes that reach any of these, which are included."""
-        reached, stack = set[int](), [*indices]
+        visited, stack = set[int](), [*indices]
         while stack:
-            if (index := stack.pop()) not in reached:
-                reached.add(index)
+            if (index := stack.pop()) not in visited:
+                visited.add(index)
                 node = self.nodes[index]
                 stack.extend(node.operands if through_kernels or not node.is_product else ())
-        return reached
+        return visited
 
-    def reached(self, index: int) -> set[int]:
+    def ancestors_in_layer(self, index: int) -> set[int]:
         """Returns the nodes that reach one without passing a kernel, and itself."""
         return self.ancestors(index, through_kernels=False)
 
@@ -99,7 +100,7 @@ class Graph(NamedTuple):
         node = self.nodes[index]
         if node.primitive not in (*SUMS, "sub") or len(set(node.operands)) < 2:
             return None
-        for least, before in ((0, self.reached), (1, self.ancestors)):
+        for least, before in ((0, self.ancestors_in_layer), (1, self.ancestors)):
             for near, far in (node.operands, node.operands[::-1]):
                 source = max(before(near) & self.ancestors(far), default=index)
                 distance = self._distances(source, index)
@@ -113,7 +114,7 @@ class Graph(NamedTuple):
 
         def multiplied(index: int) -> set[int | None]:
             nodes = [self.nodes[i] for i in self.ancestors(index) & distance.keys()]
-            products = [node.operands for node in nodes if node.primitive in _PRODUCTS]
+            products = [node.operands for node in nodes if node.primitive in _MULTIPLICATIONS]
             factors = [{distance.get(i) for i in operands} for operands in products]
             return set[int | None]().union(*(x for x in factors if len(x) > 1))
 
@@ -130,7 +131,7 @@ class Graph(NamedTuple):
             node = self.nodes[index]
             known = [distance[i] for i in node.operands if i in distance]
             if known and not self._is_entry(node):
-                far = node.primitive in _PRODUCTS and not node.is_product
+                far = node.primitive in _MULTIPLICATIONS and not node.is_product
                 distance[index] = (max(known) if far else min(known)) + node.is_product
         return distance
 
@@ -181,11 +182,11 @@ class Graph(NamedTuple):
         """
         if node.is_product or _has_scale(node):
             return node, ()
-        if node.primitive not in _PRODUCTS or len(node.operands) < 2:
+        if node.primitive not in _MULTIPLICATIONS or len(node.operands) < 2:
             return None, node.operands
         for i, j in (node.operands, node.operands[::-1]):
             viewed = self._viewed(i)
-            if _has_scale(self.nodes[viewed]) and viewed not in self.reached(j):
+            if _has_scale(self.nodes[viewed]) and viewed not in self.ancestors_in_layer(j):
                 return self.nodes[viewed], ()
         common = self._activated(node)
         if common is not None:
@@ -202,11 +203,11 @@ class Graph(NamedTuple):
 
     def _activated(self, node: Node) -> int | None:
         """Returns the node of which a product of two nodes is an elementwise function."""
-        one, other = (self.reached(i) for i in node.operands)
+        one, other = (self.ancestors_in_layer(i) for i in node.operands)
         common = max(one & other, default=None)
         if common is None:
             return None
-        between = {i for i in one | other if i >= common and common in self.reached(i)}
+        between = {i for i in one | other if i >= common and common in self.ancestors_in_layer(i)}
         return common if {self.nodes[i].shape for i in between} == {node.shape} else None
 
     def _viewed(self, index: int) -> int:
@@ -217,8 +218,8 @@ class Graph(NamedTuple):
 
     def _kernels(self, index: int, source: int) -> frozenset[Path]:
         """Returns the last kernels before a node."""
-        reached = [self.nodes[i] for i in self.reached(index) if i > source]
-        return frozenset(p for node in reached if node.is_product for p in node.constant.sources)
+        nodes = [self.nodes[i] for i in self.ancestors_in_layer(index) if i > source]
+        return frozenset(p for node in nodes if node.is_product for p in node.constant.sources)
 
 
 def _has_scale(node: Node) -> bool:

@@ -19,7 +19,7 @@ class Use(NamedTuple):
             contracted and the broadcast ones.
         in_groups: True if units also count groups of inputs, each with its own part of the kernel:
             the members of an ensemble, the heads of an attention.
-        meets_inputs: True if the other operand depends on no parameter.
+        multiplies_inputs: True if the other operand depends on no parameter.
         within: the loops, branches and shard_maps around the product, the outermost first.
     """
 
@@ -27,11 +27,11 @@ class Use(NamedTuple):
     fan_in: Axes | None
     places: dict[int, int]
     in_groups: bool
-    meets_inputs: bool
+    multiplies_inputs: bool
     within: tuple[str, ...]
 
     @property
-    def units(self) -> tuple[int, ...]:
+    def unit_axes(self) -> tuple[int, ...]:
         """The axes of the product that count units, in the order of the kernel's view."""
         return tuple(self.places[axis] for axis in sorted(self.places))
 
@@ -66,7 +66,7 @@ class Product(NamedTuple):
         return cls(use, View(use.kernel.path, use.kernel.shape, dims), dims)
 
     @property
-    def is_apart(self) -> bool:
+    def has_bias_in_own_axes(self) -> bool:
         """True if a bias was added in the axes that the product was computed with."""
         return self.biased and self.form.dims == self.dims and not self.use.in_groups
 
@@ -76,8 +76,9 @@ class Product(NamedTuple):
             return None
         return self._replace(form=form)
 
+    @property
     def unit_axes(self) -> tuple[int, ...]:
-        """Returns the current axes that count units."""
+        """The current axes that count units."""
         ndim, dims = len(self.form.shape), enumerate(self.form.dims)
         return tuple(i for i, dim in dims if any(0 <= f.axis < ndim for f in dim))
 
@@ -106,8 +107,8 @@ class Value(NamedTuple):
     Attributes:
         views: the parameters that the variable is a view of; several after a concatenation.
         sources: the parameters that it is a function of, if it does not depend on the inputs.
-        depends: True if it depends on a parameter.
-        input: True if it depends on the inputs.
+        of_parameters: True if it depends on a parameter.
+        of_inputs: True if it depends on the inputs.
         product: the layer's product that it is.
         altered: the parameters that it would be a view of but for elementwise operations.
         activation: True if it is an elementwise function of a layer's product.
@@ -119,8 +120,8 @@ class Value(NamedTuple):
 
     views: tuple[View, ...] = ()
     sources: frozenset[Path] = frozenset()
-    depends: bool = False
-    input: bool = False
+    of_parameters: bool = False
+    of_inputs: bool = False
     product: Product | None = None
     altered: tuple[View, ...] = ()
     activation: bool = False
@@ -144,29 +145,31 @@ class Value(NamedTuple):
     @property
     def is_constant(self) -> bool:
         """True if the variable depends on neither parameters nor inputs."""
-        return not (self.input or self.sources)
+        return not (self.of_inputs or self.sources)
 
 
 def parameter(path: Path, shape: tuple[int, ...]) -> Value:
     """Returns the abstract value of a parameter."""
     paths = frozenset([path])
-    return Value((whole(path, shape),), paths, depends=True, factors=paths)
+    return Value((whole(path, shape),), paths, of_parameters=True, factors=paths)
 
 
-CONSTANT, INPUT = Value(), Value(input=True)
+CONSTANT, INPUT = Value(), Value(of_inputs=True)
 
 
 def join(one: Value, other: Value) -> Value:
     """Returns the abstract value of a variable that may have either value."""
     if one == other:
         return one
-    depends = one.depends or other.depends
-    if not (one.input or other.input):
+    of_parameters = one.of_parameters or other.of_parameters
+    if not (one.of_inputs or other.of_inputs):
         factors = one.factors & other.factors
-        return Value(sources=one.sources | other.sources, depends=depends, factors=factors)
+        paths = one.sources | other.sources
+        return Value(sources=paths, of_parameters=of_parameters, factors=factors)
     views = dict.fromkeys((*one.views, *one.altered, *other.views, *other.altered))
     activation = one.activation and other.activation
-    return INPUT._replace(depends=depends, altered=tuple(views), activation=activation)
+    altered = tuple(views)
+    return INPUT._replace(of_parameters=of_parameters, altered=altered, activation=activation)
 
 
 def sources(values: Iterable[Value]) -> frozenset[Path]:

@@ -108,9 +108,14 @@ def halfway(value):
     return (1 + value) / 2
 
 
+def folded(x):
+    """A reduction with a body of its own, which is no call."""
+    return jax.lax.reduce(x[None, ::-1], jnp.float32(0), lambda a, b: a * b + a, (0,))
+
+
 @pytest.mark.parametrize(
     "activation",
-    [jax.nn.relu, jax.nn.leaky_relu, jnp.tanh, jax.nn.gelu, jax.nn.silu, jax.nn.elu],
+    [jax.nn.relu, jax.nn.leaky_relu, jnp.tanh, jax.nn.gelu, jax.nn.silu, jax.nn.elu, folded],
 )
 def test_depth_of_a_chain(activation):
     def apply(kernels, x):
