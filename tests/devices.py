@@ -42,11 +42,20 @@ def collectives(f: Any, *arguments: Any) -> list[str]:
 
 def traffic(f: Any, *arguments: Any) -> Traffic:
     """Communication between devices in one call of the compiled function."""
-    program = Program(_compiled(f, *arguments))
+    return _traffic(_compiled(f, *arguments))
+
+
+def result_and_collectives(f: Any, *arguments: Any) -> tuple[Any, list[str]]:
+    """Result of the compiled function, and the kinds of its collective operations."""
+    compiled = _compiled(f, *arguments)
+    return compiled(*arguments), _traffic(compiled).operations
+
+
+def _traffic(compiled: Any) -> Traffic:
+    program = Program(compiled.as_text())
     return Traffic(program.collective_kinds, program.collective_bytes)
 
 
-def _compiled(f: Any, *arguments: Any) -> str:
-    """Text of the program without optimized machine code, which does not change collectives."""
-    text: str = jax.jit(f).lower(*arguments).compile(QUICK).as_text()
-    return text
+def _compiled(f: Any, *arguments: Any) -> Any:
+    """Program without optimized machine code, which does not change collectives."""
+    return jax.jit(f).lower(*arguments).compile(QUICK)

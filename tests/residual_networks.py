@@ -76,17 +76,6 @@ def blocks(apply: Any, names: str, factors: dict[str, float], count: int = 4, **
     return Case(stack(apply), params, (TOKENS,), paths)
 
 
-def dense(p: Any, x: Any) -> Any:
-    for w in p:
-        x = jnp.concatenate([x, jax.nn.relu(x @ w)], -1)
-    return x
-
-
-def unet(p: Any, x: Any) -> Any:
-    a = jax.nn.relu(x @ p["a"])
-    return jnp.concatenate([a, jax.nn.relu(jax.nn.relu(a @ p["b"]) @ p["c"])], -1) @ p["d"]
-
-
 def lstm_step(p: Any, state: Any, x: Any) -> Any:
     h, c = state
     i, f, o, n = jnp.split(x @ p["w"] + h @ p["u"], 4, -1)
@@ -102,24 +91,12 @@ def lstm(p: Any, x: Any) -> Any:
     return jnp.swapaxes(hidden, 0, 1)
 
 
-def lstm_unrolled(p: Any, x: Any) -> Any:
-    state: Any = (jnp.zeros((x.shape[0], N)),) * 2
-    for t in range(x.shape[1]):
-        state, _ = lstm_step(p, state, x[:, t])
-    return state[0]
-
-
-def gru(p: Any, x: Any, unroll: bool) -> Any:
+def gru(p: Any, x: Any) -> Any:
     def step(h: Any, x: Any) -> Any:
         z, r = (jax.nn.sigmoid(x @ p["w" + g] + h @ p["u" + g]) for g in "zr")
         return (1 - z) * jnp.tanh(x @ p["wn"] + (r * h) @ p["un"]) + z * h, None
 
-    h = jnp.zeros((x.shape[0], N))
-    if not unroll:
-        return jax.lax.scan(step, h, jnp.swapaxes(x, 0, 1))[0]
-    for t in range(x.shape[1]):
-        h, _ = step(h, x[:, t])
-    return h
+    return jax.lax.scan(step, jnp.zeros((x.shape[0], N)), jnp.swapaxes(x, 0, 1))[0]
 
 
 def highway(p: Any, x: Any) -> Any:
@@ -151,12 +128,6 @@ def split(p: Any, x: Any) -> Any:
     return jax.shard_map(add, mesh=mesh, in_specs=specs, out_specs=spec())(p, x)
 
 
-def two_scans(p: Any, x: Any) -> Any:
-    for stage in p:
-        x = jax.lax.scan(lambda x, layer: (x + mlp(layer, x), None), x, stage)[0]
-    return x
-
-
 def excited(p: Any, x: Any) -> Any:
     y = mlp(p, x)
     gate = jax.nn.sigmoid(jax.nn.relu(y.mean(1) @ p["squeeze"]) @ p["excite"])
@@ -166,10 +137,6 @@ def excited(p: Any, x: Any) -> Any:
 def parallel(p: Any, x: Any) -> Any:
     y = normed(x)
     return x + attend(p, y, y) + mlp(p, y)
-
-
-def gated(p: Any, x: Any) -> Any:
-    return x + (jax.nn.silu(x @ p["gate"]) * (x @ p["up"])) @ p["down"]
 
 
 def concatenated(p: Any, x: Any) -> Any:
@@ -197,21 +164,6 @@ def convnext(p: Any, x: Any) -> Any:
     return x
 
 
-def mixer(p: Any, x: Any) -> Any:
-    tokens = {"up": p["tokens_up"], "down": p["tokens_down"]}
-    x = x + jnp.swapaxes(mlp(tokens, jnp.swapaxes(normed(x), 1, 2)), 1, 2)
-    return x + mlp(p, normed(x))
-
-
-def vit(p: Any, x: Any) -> Any:
-    x = conv(x, p["patches"], 4).reshape(x.shape[0], -1, N)
-    x = jnp.concatenate([jnp.broadcast_to(p["class"], (x.shape[0], 1, N)), x], 1) + p["positions"]
-    for layer in p["blocks"]:
-        x = x + attend(layer, normed(x), normed(x))
-        x = x + mlp(layer, normed(x))
-    return normed(x)[:, 0] @ p["head"]
-
-
 def wavenet(p: Any, x: Any) -> Any:
     skips = 0.0
     for i, layer in enumerate(p["blocks"]):
@@ -226,12 +178,6 @@ def dropped(p: Any, x: Any, mask: Any) -> Any:
     """Wide residual block with dropout, and stochastic depth per row."""
     y = jnp.where(mask, jax.nn.relu(x @ p["up"]) / 0.7, 0) @ p["down"]
     return x + jnp.where(mask[:, :1, :1], y / 0.9, 0)
-
-
-def resnext(p: Any, x: Any) -> Any:
-    y = jax.nn.relu(conv(x, p["a"]))
-    y = jax.nn.relu(conv(y, p["grouped"], feature_group_count=2))
-    return jax.nn.relu(x + batch_normed(conv(y, p["b"]), p["scale"]))
 
 
 def mobile(p: Any, x: Any) -> Any:
@@ -328,12 +274,6 @@ def weight_normalized(p: Any) -> Any:
     return p["scale"] * (p["down"] / jnp.linalg.norm(p["down"], axis=0))
 
 
-def bottleneck(p: Any, x: Any) -> Any:
-    y = jax.nn.relu(conv(x, p["a"]))
-    y = jax.nn.relu(conv(y, p["three"]))
-    return jax.nn.relu(x + conv(y, p["b"]))
-
-
 KERNEL, ONE = shape(3, 3, N, N), shape(1, 1, N, N)
 ATTENTION = named("q k v out")
 IDENTITY = {"a": KERNEL, "b": KERNEL, "scale": shape(N)}
@@ -379,25 +319,14 @@ MOBILE = named("up s e down") | {"depthwise": shape(3, 3, 1, N), "scale": shape(
 EIGHT = 8**-0.5
 CASES: dict[str, Case] = {
     # No sum of a stream with a branch.
-    "DenseNet": Case(dense, [shape(N, N), shape(2 * N, N), shape(3 * N, N)], (ROWS,), {}),
-    "U-Net": Case(unet, named("a b c") | {"d": shape(2 * N, N)}, (ROWS,), {}),
     "LSTM, scanned": Case(lstm, LSTM, (TOKENS,), {}),
-    "LSTM, unrolled": Case(lstm_unrolled, LSTM, (TOKENS,), {}),
-    "GRU, scanned": Case(lambda p, x: gru(p, x, False), GRU, (TOKENS,), {}),
-    "GRU, unrolled": Case(lambda p, x: gru(p, x, True), GRU, (TOKENS,), {}),
+    "GRU, scanned": Case(gru, GRU, (TOKENS,), {}),
     "highway": blocks(highway, "gate up", {}),
     # Residual networks.
     "plain": blocks(lambda p, x: x + mlp(p, x), "up down", {"down": 0.5}),
     "subtracted": blocks(lambda p, x: x - mlp(p, x), "up down", {"down": 0.5}),
     "v1": images(lambda p, x: projected(p, x, False), STAGES, each("scale", 0.5, 4, "blocks/")),
     "v2": images(lambda p, x: projected(p, x, True), STAGES, each("b", 0.5, 4, "blocks/")),
-    "bottleneck": of_blocks(bottleneck, {"a": ONE, "three": KERNEL, "b": ONE}, "b", 0.5),
-    "ResNeXt": of_blocks(
-        resnext,
-        {"a": ONE, "grouped": shape(3, 3, 2, N), "b": ONE, "scale": shape(N)},
-        "scale",
-        0.5,
-    ),
     "RepVGG": of_blocks(repvgg, {"three": KERNEL, "one": ONE}, "three one", EIGHT),
     "squeeze and excitation": blocks(excited, "up down squeeze excite", {"down": 0.5}),
     "MBConv": images(mobile, [MOBILE, MOBILE, MOBILE], each("scale", 2**-0.5, 3) | {"0/scale": 1}),
@@ -441,25 +370,6 @@ CASES: dict[str, Case] = {
         lambda p, x: x + normed(mlp(p, x), p["scale"]), "up down", {"scale": 0.5}, scale=shape(N)
     ),
     "parallel": blocks(parallel, "q k v out up down", {"out": EIGHT, "down": EIGHT}),
-    "gated": blocks(gated, "gate up down", {"down": 0.5}),
-    "MLP-Mixer": blocks(
-        mixer,
-        "up down",
-        {"tokens_down": EIGHT, "down": EIGHT},
-        tokens_up=shape(5, 7),
-        tokens_down=shape(7, 5),
-    ),
-    "ViT": images(
-        vit,
-        {
-            "patches": shape(4, 4, N, N),
-            "class": shape(1, 1, N),
-            "positions": shape(5, N),
-            "blocks": 4 * [ATTENTION | MLP],
-            "head": shape(),
-        },
-        each("out down", EIGHT, 4, "blocks/"),
-    ),
     "embedded": Case(
         embedded,
         {"table": shape(7, N), "positions": shape(5, N), "blocks": 4 * [MLP]},
@@ -488,9 +398,6 @@ CASES: dict[str, Case] = {
         {"stem": shape(), "layers": named("up down", 9, N, N)},
         (ROWS,),
         {"layers/down": 1 / 3},
-    ),
-    "two scans": Case(
-        two_scans, [named("up down", n, N, N) for n in (3, 1)], (ROWS,), each("down", 0.5, 2)
     ),
     "a loop": Case(
         lambda p, x: jax.lax.fori_loop(0, 4, lambda _, x: x + mlp(p, x), x),

@@ -1,5 +1,6 @@
 """Functions of rows on one device and on several: equal values, and few collectives."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,9 +23,10 @@ from jaxnorm import (
     with_scale_noise,
 )
 from jaxnorm.nnx import BatchNorm, functionalize
-from tests.devices import DEVICES, collectives, mesh
+from tests.devices import DEVICES, mesh, result_and_collectives
 from tests.draws import draw
 from tests.nnx.batch_norm import OPTIONS, with_values
+from tests.trees import quick_jit
 
 ROWS, GROUPS = 64, 8
 
@@ -127,8 +129,10 @@ TABLE = (
 ROWS_OF_TABLE = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 
 
-def on_one_device(row: Row) -> Any:
-    return jax.jit(lambda *inputs: row.call(GROUPS, None, *inputs))(*row.inputs)
+@functools.cache
+def on_one_device(name: str) -> Any:
+    (row,) = (row for row in TABLE if row.name == name)
+    return quick_jit(lambda *inputs: row.call(GROUPS, None, *inputs))(*row.inputs)
 
 
 def assert_same(actual: Any, expected: Any) -> None:
@@ -145,7 +149,8 @@ def mapped(row: Row, devices: int) -> Callable[..., Any]:
     )
 
 
-def assert_collectives(row: Row, kinds: list[str]) -> None:
+def assert_as_on_one_device(row: Row, actual: Any, kinds: list[str]) -> None:
+    assert_same(actual, on_one_device(row.name))
     assert len(kinds) <= row.all_reduces
     assert set(kinds) <= {"all-reduce"}
 
@@ -159,14 +164,14 @@ KINDS = [
 ]
 
 
+@pytest.mark.kept("auto", "normalized-explicit", "vcl-explicit")
 @DEVICES
 @pytest.mark.parametrize(("row", "axis_type"), KINDS)
 def test_jit_of_a_sharded_batch(row: Row, devices: int, axis_type: AxisType) -> None:
     with jax.set_mesh(mesh(devices, axis_type)):
         inputs = jax.device_put(row.inputs, P("data"))
         run = lambda *inputs: row.call(GROUPS, None, *inputs)  # noqa: E731
-        assert_same(jax.jit(run)(*inputs), on_one_device(row))
-        assert_collectives(row, collectives(run, *inputs))
+        assert_as_on_one_device(row, *result_and_collectives(run, *inputs))
 
 
 @DEVICES
@@ -174,8 +179,7 @@ def test_jit_of_a_sharded_batch(row: Row, devices: int, axis_type: AxisType) -> 
 def test_shard_map(row: Row, devices: int) -> None:
     with jax.set_mesh(mesh(devices)):
         inputs = jax.device_put(row.inputs, P("data"))
-        assert_same(jax.jit(mapped(row, devices))(*inputs), on_one_device(row))
-        assert_collectives(row, collectives(mapped(row, devices), *inputs))
+        assert_as_on_one_device(row, *result_and_collectives(mapped(row, devices), *inputs))
 
 
 @DEVICES
@@ -185,7 +189,7 @@ def test_pmap(row: Row, devices: int) -> None:
     run = lambda *inputs: row.call(GROUPS // devices, "data", *inputs)  # noqa: E731
     actual = jax.pmap(run, axis_name="data", devices=jax.devices()[:devices])(*split)
     whole = lambda leaf: leaf[0] if row.pooled else np.concatenate(leaf)  # noqa: E731
-    assert_same(jax.tree.map(whole, actual), on_one_device(row))
+    assert_same(jax.tree.map(whole, actual), on_one_device(row.name))
 
 
 #: Rows whose results are constants for differentiation, or draws.
@@ -200,7 +204,7 @@ def test_gradients_equal_those_of_one_device(row: Row) -> None:
             leaves = [leaf.ravel() for leaf in jax.tree.leaves(call(*inputs))]
             return sum((jnp.linspace(1, 2, leaf.size) * leaf).sum() for leaf in leaves)
 
-        return jax.jit(jax.grad(score))(*row.inputs)
+        return quick_jit(jax.grad(score))(*row.inputs)
 
     expected = slope(lambda *inputs: row.call(GROUPS, None, *inputs))
     with jax.set_mesh(mesh(4)):

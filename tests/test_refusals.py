@@ -5,12 +5,13 @@ from functools import partial
 from operator import attrgetter, matmul
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from flax import nnx
+from flax import linen, nnx
 
 import jaxnorm as jn
 from jaxnorm.nnx import BatchNorm, PopulationNorm, ScaleAndBias, Standardization
@@ -46,7 +47,7 @@ def number(argument: str, function: Any, x: Any, path: str = "") -> Refusal:
     return value(f"{argument} is {np.asarray(x).item()}|{path}", function, x)
 
 
-SGD, KEY = optax.sgd(0.1), jax.random.key(0)
+SGD, KEY, KEYS = optax.sgd(0.1), jax.random.key(0), jax.random.split(jax.random.key(0), 6)
 NAN, INF = float("nan"), float("inf")
 KERNEL, THIN, STACK = jnp.ones((4, 3)), jnp.ones((1, 5)), jnp.ones((3, 4, 4))
 LAYER = {"kernel": KERNEL, "bias": jnp.ones(3)}
@@ -157,6 +158,37 @@ def multiply(params: Any, x: Any) -> Any:
 def attend(params: Any, x: Any) -> Any:
     x = x @ params["kernel"]
     return x @ x.T
+
+
+def scanned(params: Any, x: Any) -> Any:
+    return jax.lax.scan(lambda h, kernel: (h @ kernel, None), x, params["kernel"])[0]
+
+
+def solve(params: Any, x: Any) -> Any:
+    return jax.lax.linalg.triangular_solve(params["kernel"][0], x, left_side=True)
+
+
+def multiply_twice(params: Any, x: Any) -> Any:
+    return x @ params["a/b"]["kernel"] @ params["a"]["b"]["kernel"]
+
+
+def noisy(apply: Any, stddev: Any, params: Any, key: Any = KEY, **options: Any) -> object:
+    model = jn.with_scale_noise(apply, stddev, layout=ROWS_OF_KERNELS, **options)
+    return model(key, params, jnp.ones((5, 4)))
+
+
+def layout_of_stack(axis: int) -> object:
+    """Layout of layers that are stacked elsewhere than in front."""
+    make = nnx.vmap(lambda key: nnx.Linear(4, 3, use_bias=False, rngs=nnx.Rngs(key)), out_axes=axis)
+    return jn.nnx.layout(make(jax.random.split(KEY, 5)))
+
+
+ROWS_OF_KERNELS = jn.layout_from_rules([("", -2)])
+#: By its name a stack's units are sums over layers.
+ALONG_LAYERS = jn.layout_from_rules([("kernel", (-3, -2))])
+DENSE, STACKED = {"kernel": KERNEL}, {"kernel": STACK}
+SAME_PATH = {"a/b": DENSE, "a": {"b": DENSE}}
+INITIALIZERS = (jn.variance_preserving_init, jn.data_dependent_init)
 
 
 TABLE = (
@@ -342,6 +374,7 @@ TABLE = (
     ),
     value("kernel|(-3,)", jn.fold_into_kernel, KERNEL, UNITS, UNITS, UNITS, fan_in_axes=-3),
     value("'tail'|dense/kernel", jn.exclude("tail"), PARAMS),
+    value("structure|'conv/kernel'|'w'", jn.exclude("bias", layout=lambda _: {"w": 0}), PARAMS),
     value("(3, 4, 4)|stacked=1", jn.project_to_stiefel, STACK, -2),
     value(
         "'layers/kernel'|(3, 4, 4)|layout_from_rules|per='unit'",
@@ -374,6 +407,53 @@ TABLE = (
     value("no input scale|linear|leaky_relu", jn.shaped, jnp.positive, 5),
     value("attention|number of activations", jn.traced_depth, attend, LAYER, jnp.ones((2, 4))),
     value("'kernel'|reparametrize", jn.orthogonal_init, multiply, NODE_PARAMS, jnp.ones((2, 4))),
+    # Programs, minibatches and keys that do not fit, and models of other libraries.
+    value(
+        "none of its parameters|bias, kernel",
+        *(jn.traced_layout, lambda params, x: x + params["bias"].sum(), LAYER, UNITS),
+    ),
+    value(
+        "'kernel'|triangular_solve|layout_from_rules|free=",
+        *(jn.traced_layout, solve, STACKED, jnp.ones((4, 2))),
+    ),
+    value("'a/b/kernel'", jn.collect_preactivations, multiply_twice, SAME_PATH, KERNEL.T),
+    value(
+        "kernel|with_scale_noise",
+        *(jn.linear_stddev, 1.0, scanned, STACKED, KERNEL.T),
+        layout=ROWS_OF_KERNELS,
+    ),
+    *(
+        value("stddev|'kernel'|(2,)", noisy, apply, jnp.full(2, 0.1), params)
+        for apply, params in ((multiply, DENSE), (scanned, STACKED))
+    ),
+    *(
+        value(f"keys of shape (6,)|{named}", noisy, multiply, 0.1, DENSE, KEYS, per=per)
+        for per, named in (("sample", "5 rows"), ("step", "per='step'"))
+    ),
+    *(
+        value("empty|'kernel'|(0, 3)", transform(partial(f, multiply, LAYER)), jnp.ones((0, 4)))
+        for f in INITIALIZERS
+        for transform in (lambda f: f, jax.jit)
+    ),
+    *(
+        value(
+            "'kernel'|(-3, -2)|traced_layout",
+            *(f, scanned, jn.reparametrize(STACKED, jn.Scaled, ALONG_LAYERS), KERNEL.T),
+            layout=ALONG_LAYERS,
+        )
+        for f in INITIALIZERS
+    ),
+    *(value("'kernel'|traced_layout", layout_of_stack, axis) for axis in (1, 2)),
+    *(
+        kind(f"{type(model).__name__}|NNX|traced_layout", function, model, *inputs)
+        for model in (linen.Dense(4), eqx.nn.Linear(3, 4, key=KEY))
+        for function, inputs in (
+            (jn.nnx.functionalize, ()),
+            (jn.nnx.layout, ()),
+            (jn.nnx.replace_batch_norm, (KERNEL,)),
+            (jn.nnx.fold_batch_norm, (KERNEL,)),
+        )
+    ),
     # Nodes used as arrays.
     kind(EFFECTIVE, matmul, KERNEL.T, NODE),
     kind(EFFECTIVE, matmul, NODE, KERNEL.T),

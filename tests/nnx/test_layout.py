@@ -152,14 +152,6 @@ def test_one_unit_s_weights_change_one_output(name: str) -> None:
     assert np.abs(run(kernel, jnp.full(case.shape, 3.0))).max() > 0.1
 
 
-@pytest.mark.parametrize("axis", [1, 2])
-def test_layers_that_are_stacked_elsewhere_than_in_front_are_refused(axis: int) -> None:
-    make = nnx.vmap(lambda key: nnx.Linear(4, 3, use_bias=False, rngs=nnx.Rngs(key)), out_axes=axis)
-    model = make(jax.random.split(jax.random.key(0), 5))
-    with pytest.raises(ValueError, match=r"'kernel'.*traced_layout"):
-        layout(model)
-
-
 def test_a_unit_of_an_embedding_is_a_row() -> None:
     model = nnx.Embed(7, 3, rngs=nnx.Rngs(0))
     params = nnx.state(model)

@@ -21,7 +21,7 @@ from jaxnorm import (
 )
 from tests.draws import draw
 from tests.tolerances import FLOAT32, FLOAT32_STEPS
-from tests.trees import assert_close, assert_equal
+from tests.trees import assert_close, assert_equal, quick_jit
 
 ROWS, SIGMA = 6, 0.4
 KEYS = jax.random.split(jax.random.key(1), ROWS)
@@ -130,14 +130,17 @@ def output_and_gradient(call: Any, params: Any) -> Any:
         output = call(KEYS, params, X)
         return jnp.square(output).sum(), output
 
-    return jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
+    return quick_jit(jax.value_and_grad(loss, has_aux=True))(params)
 
 
 #: ``(check_vma, with_specs)``: shard_map checks its types, and the call has specs.
 HOW = {"typed": (True, False), "checked": (True, True), "unchecked": (False, True)}
 
 
-@pytest.mark.kept("sample-typed", "sample-unchecked", "step-typed", "position-checked")
+@pytest.mark.kept(
+    *("units-sample-typed", "units-step-unchecked", "channels-position-checked"),
+    *("experts-sample-typed", "experts-sample-unchecked", "layers-sample-checked"),
+)
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("per", ["sample", "position", "step"])
 @pytest.mark.parametrize("name", CASES)
@@ -167,7 +170,7 @@ def test_pmap_draws_as_jit() -> None:
     }
     call = noisy(case, "sample", case.specs)
     run = jax.pmap(call, "model", in_axes=(None, 0, None), devices=jax.devices()[:4])
-    expected = noisy(case, "sample", None, None)(KEYS, case.params, X)
+    expected = quick_jit(noisy(case, "sample", None, None))(KEYS, case.params, X)
     np.testing.assert_allclose(run(KEYS, parts, X)[0], expected, **FLOAT32)
 
 
@@ -195,7 +198,8 @@ def test_stages_of_a_pipeline_draw_as_one_stack(check_vma: bool) -> None:
         pipeline, mesh=MESH, in_specs=specs, out_specs=P("data"), check_vma=check_vma
     )
     whole = with_scale_noise(stack, stddev, layout=layout_from_rules([("kernel$", -2)]))
-    np.testing.assert_allclose(jax.jit(run)(KEYS, params, X), whole(KEYS, params, X), **FLOAT32)
+    actual, expected = (quick_jit(each)(KEYS, params, X) for each in (run, whole))
+    np.testing.assert_allclose(actual, expected, **FLOAT32)
 
 
 def test_a_sum_that_may_be_split_is_refused_without_specs() -> None:
@@ -213,7 +217,7 @@ def test_a_sum_that_may_be_split_is_refused_without_specs() -> None:
     with pytest.raises(ValueError, match=r"'kernel'.*'model'.*specs="):
         run(None)(params, X)
     whole = with_scale_noise(lambda p, x: x @ p["kernel"], SIGMA)(KEYS, params, X)
-    np.testing.assert_allclose(run(P("model"))(params, X), whole, **FLOAT32)
+    np.testing.assert_allclose(quick_jit(run(P("model")))(params, X), whole, **FLOAT32)
 
 
 @pytest.mark.parametrize("typed", [True, False])
@@ -239,7 +243,7 @@ def test_units_of_kernels_in_another_form(form: str, typed: bool) -> None:
             run({"kernel": kernel})
         return
     whole = with_scale_noise(apply, SIGMA, layout=layout)(KEYS, {"kernel": kernel}, X)
-    np.testing.assert_allclose(run({"kernel": kernel}), whole, **FLOAT32)
+    np.testing.assert_allclose(quick_jit(run)({"kernel": kernel}), whole, **FLOAT32)
 
 
 NODE = Scaled(draw(12, 4, 8), draw(13, 8), (-2,))
@@ -287,7 +291,7 @@ def test_split_scales_have_the_draws_of_whole_ones(name: str, how: str) -> None:
             with pytest.raises(ValueError, match=r"'kernel/scale'.*'model'.*specs="):
                 call(params)
             continue
-        assert_close(jax.jit(call)(params), of(None)(params))
+        assert_close(quick_jit(call)(params), quick_jit(of(None))(params))
 
 
 def test_scales_that_were_cast_to_varying_are_whole_by_their_spec() -> None:
@@ -299,7 +303,8 @@ def test_scales_that_were_cast_to_varying_are_whole_by_their_spec() -> None:
             scales = perturb_scales(varying, 0.5, key, specs=specs)["kernel"].scale
             return jax.lax.all_gather(scales, "model")
 
-        return jax.shard_map(perturb, mesh=MESH, in_specs=P(), out_specs=P("model"))(params)
+        run = jax.shard_map(perturb, mesh=MESH, in_specs=P(), out_specs=P("model"))
+        return quick_jit(run)(params)
 
     expected = perturb_scales(params, 0.5, key)["kernel"].scale
     assert_equal(cast(P())[:1], expected[None])
@@ -315,7 +320,7 @@ def test_specs_at_nodes_are_those_of_their_kernels() -> None:
         out_specs=P(None, "model"),
         check_vma=False,
     )
-    np.testing.assert_allclose(run(params), model(None)(KEYS, params, X), **FLOAT32)
+    np.testing.assert_allclose(quick_jit(run)(params), model(None)(KEYS, params, X), **FLOAT32)
 
 
 def test_noise_adds_no_collective() -> None:

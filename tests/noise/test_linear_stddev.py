@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxnorm import Scaled, exclude, layout_from_rules, linear_stddev, reparametrize
+from jaxnorm import Scaled, exclude, linear_stddev, reparametrize
 
 
 def params(layers: int) -> Any:
@@ -32,14 +32,3 @@ def test_layers_of_the_layout_count_and_shapes_and_nodes_suffice(raw_of: Any) ->
     x = jax.ShapeDtypeStruct((3, 2), jnp.float32)
     stddev = linear_stddev(1.0, apply, shapes, x, layout=exclude("^layer_2/"))
     assert [stddev[f"layer_{i}"]["kernel"] for i in range(3)] == [0.5, 1.0, None]
-
-
-def test_a_stack_of_layers_is_refused() -> None:
-    def scanned(params: Any, x: Any) -> Any:
-        step = lambda x, kernel: (x @ kernel, None)  # noqa: E731
-        return jax.lax.scan(step, x, params["stack"]["kernel"])[0]
-
-    stacked, x = {"stack": {"kernel": jnp.ones((3, 2, 2))}}, jnp.ones((4, 2))
-    layout = layout_from_rules([("kernel", (-2,))])
-    with pytest.raises(ValueError, match=r"stack/kernel.*with_scale_noise"):
-        linear_stddev(1.0, scanned, stacked, x, layout=layout)

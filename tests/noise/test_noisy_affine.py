@@ -9,6 +9,7 @@ from jaxnorm._noise import noisy_affine
 from tests.devices import mesh
 from tests.draws import draw
 from tests.tolerances import FLOAT32, FLOAT64
+from tests.trees import quick_jit
 
 X, BIAS, PULLED = draw(0, 4, 5, 3), draw(1, 3), draw(2, 4, 5, 3)
 FACTOR = np.array([[[1.3, -0.2, 0.0]], [[1e-3, 1.0, -1e-4]], [[0.7, 2.5, -3.0]], [[0.0, 0.9, 1.1]]])
@@ -30,7 +31,9 @@ def test_derivatives_of_derivatives_are_those_of_the_plain_formula() -> None:
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
         x, factor, bias = (jnp.asarray(each, jnp.float64) for each in (X, FACTOR + 0.1, BIAS))
         actual, expected = (
-            jax.hessian(lambda bias, of=of: (of(x, factor, bias[None, None]) ** 3).sum())(bias)
+            jax.jit(jax.hessian(lambda bias, of=of: (of(x, factor, bias[None, None]) ** 3).sum()))(
+                bias
+            )
             for of in (noisy_affine, lambda x, factor, bias: x * factor + bias)
         )
         np.testing.assert_allclose(actual, expected, **FLOAT64)
@@ -41,5 +44,7 @@ def test_a_bias_that_all_devices_share_has_a_gradient() -> None:
     rows = P("data")
     mapped = jax.shard_map(noisy_affine, mesh=mesh(4), in_specs=(rows, rows, P()), out_specs=rows)
     loss = lambda apply: lambda bias: jnp.sin(apply(X, jnp.float32(FACTOR), bias)).sum()  # noqa: E731
-    actual, expected = (jax.grad(loss(apply))(BIAS[None, None]) for apply in (mapped, noisy_affine))
+    actual, expected = (
+        quick_jit(jax.grad(loss(apply)))(BIAS[None, None]) for apply in (mapped, noisy_affine)
+    )
     np.testing.assert_allclose(actual, expected, **FLOAT32)

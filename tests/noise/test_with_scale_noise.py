@@ -14,7 +14,6 @@ from jaxnorm import (
     collect_preactivations,
     effective,
     exclude,
-    layout_from_rules,
     with_scale_noise,
 )
 from tests.draws import draw
@@ -169,22 +168,3 @@ def test_any_generator_gives_the_same_draws_to_any_batch(impl: str) -> None:
         whole, part = noisy(keys, PARAMS, X), noisy(keys[1:3], PARAMS, X[1:3])
         np.testing.assert_allclose(part, whole[1:3], **FLOAT32)
     assert largest_difference(noisy(seed, PARAMS, X), apply(PARAMS, X)) > SIGMA / 10
-
-
-def test_a_stddev_of_layers_that_do_not_exist_is_refused(key: Any) -> None:
-    """An index out of bounds would repeat the last value."""
-
-    def scanned(params: Any, x: Any) -> Any:
-        return jax.lax.scan(lambda x, w: (x @ w, None), x, params["kernel"])[0]
-
-    for model, shape in ((linear, (3, 3)), (scanned, (4, 3, 3))):
-        noisy = with_scale_noise(model, jnp.full(2, 0.1), layout=layout_from_rules([("", -2)]))
-        with pytest.raises(ValueError, match=r"stddev.*'kernel'.*\(2,\)"):
-            noisy(key(), {"kernel": jnp.ones(shape)}, jnp.ones((5, 3)))
-
-
-@pytest.mark.parametrize("per", ["sample", "step"])
-def test_another_number_of_keys_is_refused(per: Any, key: Any) -> None:
-    keys = jax.random.split(key(), ROWS)
-    with pytest.raises(ValueError, match=r"keys of shape \(6,\).*(4 rows|per='step')"):
-        with_scale_noise(apply, 0.1, layout=HIDDEN, per=per)(keys, PARAMS, X[:4])

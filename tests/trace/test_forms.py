@@ -90,17 +90,20 @@ def test_each_unit_gets_mean_zero_and_variance_one(form: Form) -> None:
     np.testing.assert_allclose(product(form, fitted).var(0), 1, **form.tolerance)
 
 
-@EACH
-def test_noise_is_one_factor_per_sample_and_unit_of_the_product(form: Form) -> None:
-    """All forms have the draws of the plain layer: (y - b) / w'x is 1 + n.
+@pytest.fixture(scope="module")
+def factors() -> Any:
+    """1 + n of the plain layer: (y - b) / w'x."""
+    plain = FORMS["plain"]
+    noisy = with_scale_noise(plain.apply, 0.5, layout=layout_of(plain))
+    output = np.asarray(noisy(jax.random.key(0), PARAMS, X), np.float64)
+    return (output - np.asarray(BIAS)) / product(plain, PARAMS)
 
-    The quotient magnifies roundings where w'x is small.
-    """
-    key, plain = jax.random.key(0), FORMS["plain"]
-    noisy = with_scale_noise(plain.apply, 0.5, layout=layout_of(plain))(key, PARAMS, X)
-    factors = (np.asarray(noisy, np.float64) - np.asarray(BIAS)) / product(plain, PARAMS)
+
+@EACH
+def test_noise_is_one_factor_per_sample_and_unit_of_the_product(form: Form, factors: Any) -> None:
+    """All forms have the draws of the plain layer, whose quotient magnifies small roundings."""
     assert len(np.unique(factors)) == ROWS * KERNEL.shape[1]
-    params = form.params()
+    key, params = jax.random.key(0), form.params()
     actual = with_scale_noise(form.apply, 0.5, layout=layout_of(form))(key, params, X)
     tolerance = BFLOAT16 if form.tolerance == BFLOAT16 else {"rtol": 1e-4, "atol": 1e-4}
     expected = product(form, params) * factors + np.asarray(BIAS)

@@ -211,11 +211,6 @@ def test_the_traced_layout_is_the_one_by_hand(name: str) -> None:
         assert by_path(actual) == by_path(expected)
 
 
-def test_a_model_without_kernels_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"none of its parameters.*\bq, w\b"):
-        traced_layout(lambda p, x: x + p["q"].sum(), {"q": V, "w": W}, X)
-
-
 def test_nodes_masks_and_exclusion() -> None:
     module = nn.MultiHeadDotProductAttention(2)
     params = jax.jit(module.init)(KEY, X)["params"]

@@ -276,6 +276,7 @@ def drawn(key: Any, path: str, per: str) -> np.ndarray:
     return np.asarray([[of(row, layer) for layer in range(LAYERS)] for row in rows], np.float64)
 
 
+@pytest.mark.kept("by hand", "linen-sample", "nnx-sample")
 @pytest.mark.parametrize("per", ["sample", "position", "step"])
 @pytest.mark.parametrize("name", ["by hand", "linen", "nnx"])
 def test_noise_is_drawn_for_each_layer(name: str, per: Any, key: Any) -> None:
@@ -301,6 +302,7 @@ def test_noise_is_drawn_for_each_layer(name: str, per: Any, key: Any) -> None:
     )
 
 
+@pytest.mark.slow  # nothing is cached while JAX looks for leaks
 def test_no_tracer_leaks_from_a_turn() -> None:
     """No tracer of the scan's body is held by what is asked of the layers."""
     key, apply = jax.random.key(0), scanned()

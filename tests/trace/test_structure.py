@@ -276,16 +276,3 @@ def test_a_call_without_outputs_is_skipped(log: Callable[[Any], None]) -> None:
     assert traced_layout(apply, params, X)(params) == {"kernel": (-2,)}
     assert first_layer(apply, params, X) == {"kernel": True}
     np.testing.assert_array_equal(collect_preactivations(apply, params, X)[0], X @ params["kernel"])
-
-
-def test_kernels_of_one_joined_path_are_refused() -> None:
-    params = {"a/b": {"kernel": PARAMS["other"]}, "a": {"b": {"kernel": PARAMS["other"]}}}
-    apply = lambda p, x: x @ p["a/b"]["kernel"] @ p["a"]["b"]["kernel"]  # noqa: E731
-    with pytest.raises(ValueError, match="'a/b/kernel'"):
-        collect_preactivations(apply, params, draw(ROWS, UNITS))
-
-
-def test_a_primitive_without_a_rule_is_named_with_the_ways_out() -> None:
-    solve = lambda p, x: jax.lax.linalg.triangular_solve(p["other"], x, left_side=True)  # noqa: E731
-    with pytest.raises(ValueError, match=r"'other'.*triangular_solve.*layout_from_rules.*free="):
-        traced_layout(solve, PARAMS, X[0])
