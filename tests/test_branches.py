@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -15,7 +14,7 @@ from flax import nnx
 import jaxnorm as jn
 from tests.draws import draw, normal
 from tests.models import of_equinox, of_haiku, of_linen
-from tests.nnx.models import PreActivation
+from tests.nnx.models import RESNET
 from tests.residual_networks import CASES, MLP, REFUSED, ROWS, Case, mlp, shape
 from tests.trees import by_path, is_absent
 
@@ -100,41 +99,6 @@ def test_counts_the_kernels_of_a_layout_only() -> None:
     assert factors["blocks"][0] == {"up": 0.5, "down": 1.0}
 
 
-class Block(nnx.Module):
-    def __init__(self, inputs: int, outputs: int, stride: int, rngs: nnx.Rngs):
-        conv = partial(nnx.Conv, use_bias=False, rngs=rngs)
-        self.conv1 = conv(inputs, outputs, (3, 3), stride)
-        self.bn1 = nnx.BatchNorm(outputs, rngs=rngs)
-        self.conv2 = conv(outputs, outputs, (3, 3))
-        self.bn2 = nnx.BatchNorm(outputs, rngs=rngs)
-        self.projects = inputs != outputs
-        if self.projects:
-            self.conv3 = conv(inputs, outputs, (1, 1), stride)
-            self.bn3 = nnx.BatchNorm(outputs, rngs=rngs)
-
-    def __call__(self, x: Any) -> Any:
-        y = self.bn2(self.conv2(nnx.relu(self.bn1(self.conv1(x)))))
-        return nnx.relu(y + (self.bn3(self.conv3(x)) if self.projects else x))
-
-
-class ResNet(nnx.Module):
-    """Four blocks, after a convolution or after a pre-activation block."""
-
-    def __init__(self, rngs: nnx.Rngs):
-        self.first = PreActivation(rngs)
-        shapes = ((8, 8, 1), (8, 16, 2), (16, 16, 1))
-        self.blocks = nnx.List([Block(*shape, rngs) for shape in shapes])
-
-    def __call__(self, x: Any) -> Any:
-        x = self.first(x)
-        for block in self.blocks:
-            x = block(x)
-        return x
-
-
-IMAGES = draw(0, 2, 8, 8, 3)
-
-
 def functional(model: nnx.Module) -> tuple[Callable[..., Any], Any]:
     apply, params, state = jn.nnx.functionalize(model)
     return lambda p, x: apply(p, state, x, train=True)[0], params
@@ -142,14 +106,16 @@ def functional(model: nnx.Module) -> tuple[Callable[..., Any], Any]:
 
 @pytest.mark.parametrize("taken_out", [False, True], ids=["with BatchNorm", "replaced"])
 def test_a_residual_network_of_nnx(taken_out: bool) -> None:
-    model: nnx.Module = ResNet(nnx.Rngs(0))
-    model = jn.nnx.replace_batch_norm(model, IMAGES) if taken_out else model
+    model, x = RESNET.model(), RESNET.input()
+    for block in model.blocks:  # they start at zero
+        block.norm2.scale[...] = jnp.ones_like(block.norm2.scale[...])
+    model = jn.nnx.replace_batch_norm(model, x) if taken_out else model
     apply, params = functional(model)
-    last = "conv2/kernel" if taken_out else "bn2/scale"
-    expected = {f"blocks/{i}/{last}": 0.5 for i in range(3)} | {"first/conv2/kernel": 0.5}
-    assert factors_of(Case(apply, params, (IMAGES,), {})) == expected
+    last = "conv2/kernel" if taken_out else "norm2/scale"
+    expected = {f"blocks/{i}/{last}": 2**-0.5 for i in range(2)}
+    assert factors_of(Case(apply, params, (x,), {})) == expected
     shapes = jax.eval_shape(lambda p: p, params)
-    assert factors_of(Case(apply, shapes, (IMAGES,), {})) == expected
+    assert factors_of(Case(apply, shapes, (x,), {})) == expected
 
 
 @pytest.mark.parametrize(

@@ -202,11 +202,13 @@ def test_devices_and_recompilation() -> None:
         "in_specs": (PartitionSpec(), PartitionSpec("data")),
         "out_specs": PartitionSpec("data"),
     }
-    mapped = jax.jit(jax.shard_map(stacked, mesh=devices, **specs))(params, x)
+    sharded_map = jax.jit(jax.shard_map(stacked, mesh=devices, **specs))(params, x)
+    for mapped in (sharded_map, jax.pmap(run, in_axes=(None, 0))(params, parts)):
+        for name, values in mapped.items():
+            expected = [part[name] for part in each]
+            np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-6, err_msg=name)
     for name, value in measured(params, x).items():
         np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
-        for i, part in enumerate(each):
-            np.testing.assert_allclose(mapped[name][i], part[name], rtol=1e-5, atol=1e-6)
 
 
 def chain(depth: int, activation: Any, gain: float) -> tuple[Any, Any]:
