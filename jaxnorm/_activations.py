@@ -73,13 +73,13 @@ def gaussian_moments(activation: Activation) -> tuple[Moment, Moment]:
     Source: Arpit et al. 2016, Remark 1 (ReLU) and section 4.6 (PReLU); quadrature for any other
     activation is ours.
     """
-    a = _leaky_slope(activation)
+    a = leaky_slope(activation)
     if a is not None:
-        return _leaky_moments(a)
+        return leaky_moments(a)
     return moments(activation)
 
 
-def _leaky_slope(activation: Activation) -> Any:
+def leaky_slope(activation: Activation) -> Any:
     """The slope below zero of ReLU and leaky ReLU; None for any other activation."""
     if activation is jax.nn.relu:
         return 0.0
@@ -88,7 +88,8 @@ def _leaky_slope(activation: Activation) -> Any:
     return None
 
 
-def _leaky_moments(a: Any) -> tuple[Moment, Moment]:
+def leaky_moments(a: Any) -> tuple[Moment, Moment]:
+    """Mean and standard deviation of a leaky ReLU of the slope a."""
     is_traced = isinstance(a, jax.core.Tracer)
     a = promote(a) if is_traced else np.asarray(a, np.float64)
     mean = (1 - a) / math.sqrt(2 * math.pi)

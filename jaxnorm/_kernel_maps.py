@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float64
 
-from jaxnorm._quadrature import Activation, Moment, _float64_on_host, _slope, plain
+from jaxnorm._quadrature import Activation, Moment, derivative, float64_on_host, plain
 
 Nodes = Float64[np.ndarray, "... nodes"]
 
@@ -177,12 +177,7 @@ def values_at(activation: Activation, x: Nodes) -> Nodes:
     return np.asarray(values[..., 0])
 
 
-def derivative(activation: Activation, order: int) -> Activation:
-    """Returns the derivative of an elementwise function."""
-    return activation if order == 0 else derivative(_slope(activation), order - 1)
-
-
-@_float64_on_host()
+@float64_on_host()
 def _q_derivative(activation: Activation, q: Any, factor: Callable[..., Nodes]) -> Moment:
     q = np.asarray(q, np.float64)[..., None]
     if not (q > 0).all():
@@ -192,7 +187,7 @@ def _q_derivative(activation: Activation, q: Any, factor: Callable[..., Nodes]) 
     return plain((squares * factor(nodes, q) * weights).sum(-1))
 
 
-@_float64_on_host()
+@float64_on_host()
 def _c_derivative(activation: Activation, c: Any, order: int) -> Moment:
     c = np.asarray(c, np.float64)
     if not (np.abs(c) <= 1).all():

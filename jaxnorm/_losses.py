@@ -93,8 +93,7 @@ def collect_preactivations(
     def visit(call: KernelCall, collected: Any) -> tuple[Values, Values]:
         return call.output, call.output
 
-    options: dict[str, Any] = {"bias": "included", "free": free}
-    output, collected = run_layers(apply, params, inputs, layout, visit, **options)
+    output, collected = run_layers(apply, params, inputs, layout, visit, bias="included", free=free)
     return output, {
         str(path): jnp.moveaxis(values, len(layers), 0) if layers else values
         for path, (values, layers) in collected.items()

@@ -129,8 +129,17 @@ def with_scale_noise(
             use = uses.get(call.path, 0)
             return _add_noise(call, kernels[call.path], keys, use, rows, per), use + 1
 
-        options: dict[str, Any] = {"bias": "separate", "sample_axes": per != "step", "free": free}
-        return run_layers(apply, plain, inputs, layout, visit, **options)[0]
+        output, _ = run_layers(
+            apply,
+            plain,
+            inputs,
+            layout,
+            visit,
+            bias="separate",
+            sample_axes=per != "step",
+            free=free,
+        )
+        return output
 
     return noisy
 

@@ -132,8 +132,9 @@ def propagation(
                 values = values + probes[str(call.path)][call.turns]
             return jnp.moveaxis(values.reshape(rows.shape), 0, sample_axis), values
 
-        options: dict[str, Any] = {"bias": "included", "sample_axes": True, "free": free}
-        output, layers = run_layers(apply, params, inputs, layout, visit, **options)
+        output, layers = run_layers(
+            apply, params, inputs, layout, visit, bias="included", sample_axes=True, free=free
+        )
         objective = _random_function(output) if loss is None else loss(output)
         return objective, {str(path): values for path, (values, _) in layers.items()}
 

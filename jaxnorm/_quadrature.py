@@ -64,7 +64,7 @@ def root_mean_square_slope(activation: Activation) -> Moment:
     """sqrt(E f'(Z)^2); differentiable in traced parameters."""
     if parameters := _traced_parameters(activation):
         nodes, weights = _traced_rule(parameters)
-        squares = jnp.square(_traced_values(_slope(activation), nodes))
+        squares = jnp.square(_traced_values(derivative(activation), nodes))
         return jnp.sqrt(_squeezed((squares * weights).sum(0)))
     return plain(np.sqrt(_host_mean_square_slope(activation)))
 
@@ -75,7 +75,7 @@ def plain(value: Any) -> Moment:
 
 
 @contextlib.contextmanager
-def _float64_on_host() -> Iterator[None]:
+def float64_on_host() -> Iterator[None]:
     """Context that computes at once in float64 on the CPU, also in a trace or inside shard_map."""
     with (
         jax.ensure_compile_time_eval(),
@@ -101,7 +101,7 @@ def _implicit_promotion() -> Iterator[None]:
         yield
 
 
-@_float64_on_host()
+@float64_on_host()
 def _host_moments(activation: Activation) -> tuple[Moment, Moment]:
     """The moments around an approximate mean: E f^2 - (E f)^2 would lose digits to a large mean."""
     f = _compiled(activation)
@@ -117,9 +117,9 @@ def _host_moments(activation: Activation) -> tuple[Moment, Moment]:
     return plain(mean), plain(np.where(constant, 0, std))
 
 
-@_float64_on_host()
+@float64_on_host()
 def _host_mean_square_slope(activation: Activation) -> Float64[np.ndarray, "..."]:
-    f, slope = _compiled(activation), _compiled(_slope(activation))
+    f, slope = _compiled(activation), _compiled(derivative(activation))
 
     def with_values(x: Nodes) -> Values:
         """Values too: if f rises steeply the slope is a spike, which nodes may miss."""
@@ -179,7 +179,7 @@ def _weighted(integrand: Integrand, place: float) -> Values:
 
 
 def _compiled(activation: Activation) -> Integrand:
-    """The activation compiled for the host's nodes; called inside `_float64_on_host`.
+    """The activation compiled for the host's nodes; called inside `float64_on_host`.
 
     Its values have an axis of channels if the activation has a parameter per channel.
     """
@@ -193,9 +193,11 @@ def _compiled(activation: Activation) -> Integrand:
     return values
 
 
-def _slope(activation: Activation) -> Activation:
-    """The function f': a derivative along an array of ones, since f is elementwise."""
-    return lambda x: jax.jvp(activation, (x,), (jnp.ones_like(x),))[1]
+def derivative(activation: Activation, order: int = 1) -> Activation:
+    """Returns a derivative of an elementwise function: that along an array of ones."""
+    if order == 0:
+        return activation
+    return derivative(lambda x: jax.jvp(activation, (x,), (jnp.ones_like(x),))[1], order - 1)
 
 
 def _traced_parameters(activation: Activation) -> list[Any]:

@@ -12,11 +12,11 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 from scipy.optimize import root
 
-from jaxnorm._activations import _leaky_moments, _leaky_slope
-from jaxnorm._kernel_maps import check_continuous, derivative, gaussian_rule, values_at
+from jaxnorm._activations import leaky_moments, leaky_slope
+from jaxnorm._kernel_maps import check_continuous, gaussian_rule, values_at
 from jaxnorm._numerics import promote
 from jaxnorm._paths import named_entries
-from jaxnorm._quadrature import Activation, _float64_on_host
+from jaxnorm._quadrature import Activation, derivative, float64_on_host
 from jaxnorm._trace import Apply, trace
 from jaxnorm._trace.rules import LINEAR, SUMS
 from jaxnorm._trace.streams import Graph, Sum
@@ -92,7 +92,7 @@ def shaped(
     if method not in TARGETS:
         raise ValueError(f"method is {method!r}; expected 'tat' or 'dks'.")
     network = depth if callable(depth) else functools.partial(_chain, depth)
-    rectifies = _leaky_slope(activation) is not None
+    rectifies = leaky_slope(activation) is not None
     if target is None:
         target = ETA if rectifies and method == "tat" else TARGETS[method]
     if rectifies:
@@ -140,7 +140,7 @@ def _leaky_scalars(network: Network, method: str, target: float) -> dict[str, An
     """Returns a leaky ReLU and its scalars."""
 
     def moments(a: float) -> tuple[float, float, float]:
-        mean, std = map(float, _leaky_moments(a))
+        mean, std = map(float, leaky_moments(a))
         return mean, std * std, mean * mean + std * std
 
     def maximum(a: float) -> float:
@@ -162,7 +162,7 @@ def _leaky_c_map(c: float, a: float) -> float:
     return ((1 - a) ** 2 * angle + 2 * a * c) / (1 + a * a)
 
 
-@_float64_on_host()
+@float64_on_host()
 def _smooth_scalars(activation: Activation, method: str, local: float) -> dict[str, Any]:
     """Returns the scalars of the local C'(1) or C''(1): input scale and shift by a solver.
 
