@@ -115,13 +115,12 @@ class Config:
     """The noise's standard deviation. This flag and the next ten keep the method's own setting if
     they are left out."""
     clip: float | None = None
-    """The largest norm of a layer's gradient in constrained weight optimization; 0 clips none."""
+    """The largest norm of a layer's gradient in constrained weight optimization and with the
+    variance constancy loss; 0 clips none."""
     sample_size: int | None = None
     """n of the variance constancy loss: 2n rows of each batch are read."""
     vcl_weight: float | None = None
     """The factor of the variance constancy loss."""
-    vcl_clip: float | None = None
-    """The largest norm of a layer's gradient with the variance constancy loss."""
     vcl_per_channel: bool | None = None
     """Take a channel for a unit of the variance constancy loss, not a channel at a position."""
     refresh_every: int | None = None
@@ -160,7 +159,7 @@ class Config:
 
 #: The settings of methods' parts, by the names of their fields.
 OF_PARTS = (
-    *("noise", "clip", "sample_size", "vcl_weight", "vcl_clip", "vcl_per_channel"),
+    *("noise", "clip", "sample_size", "vcl_weight", "vcl_per_channel"),
     *("refresh_every", "population_rows", "probes", "decay_times", "dropout"),
 )
 
@@ -205,7 +204,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("epochs", "tune_epochs", "repeats"), (1, 10**6)),
     **{"depth": (1, 1000), "width": (1, 2**20), "channels": (1, 2**16), "side": (1, 2**12)},
     **{"sample_size": (2, 2**31 - 1), "process_id": (0, 2**31 - 1), "seed": (0, 2**32 - 1)},
-    **{"learning_rate": (1e-30, 3e38), "epsilon": (1e-6, 1e6), "vcl_clip": (1e-6, 1e6)},
+    **{"learning_rate": (1e-30, 3e38), "epsilon": (1e-6, 1e6)},
     **{"dropout": (0, 0.999), "checkpoint_seconds": (0, 10**6), "seeds": (1, 10**4)},
     **{"jobs": (1, 1024), "ray_gpus": (0, 1024), "rate_decay": (0, 0.999)},
     **dict.fromkeys(("join_timeout", "ray_timeout"), (1, 10**6)),

@@ -21,6 +21,8 @@ class Entry:
         formula: in LaTeX; empty where there is none.
         when: a clause that begins with "when", or the purpose.
         needs: what it needs of the model.
+        call: the user's code of one step, at most twelve lines, for the names that the page
+            explains; empty where there is none.
     """
 
     name: str
@@ -29,6 +31,7 @@ class Entry:
     formula: str = ""
     when: str = "for comparison; the library does not have it."
     needs: str = "Kernels whose fan-in axes a layout names; any activation."
+    call: str = ""
 
 
 _KNOWN = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))

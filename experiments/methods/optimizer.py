@@ -22,11 +22,7 @@ MUON_RMS = 0.2
 
 
 def make_optimizer(
-    method: Method,
-    config: Config,
-    steps: int | Int[Array, ""],
-    context: Context,
-    seed: Any = 0,
+    method: Method, config: Config, steps: int | Int[Array, ""], context: Context, seed: Any = 0
 ) -> Optimizer:
     """Makes SGD with momentum 0.9, Adam or Muon, on a schedule, with the method's edits.
 

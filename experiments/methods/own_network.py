@@ -10,7 +10,6 @@ from experiments.config import Config
 from experiments.errors import UserError
 from experiments.methods.method import Method
 from experiments.methods.part import Context, Part
-from experiments.methods.reparametrized import logits_of
 from experiments.models.registry import NetworkStyle
 
 
@@ -21,7 +20,7 @@ class QuietBranches(Part):
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
         """Returns the parameters times the factors of their branches."""
         try:
-            factors = jaxnorm.residual_factors(logits_of(context), params, X[:1])
+            factors = jaxnorm.residual_factors(context.logits, params, X[:1])
         except ValueError as error:
             raise UserError(f"the network's branches cannot start quietly: {error}") from error
         return jaxnorm.scale_branches(params, factors)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+import jax
 import optax
 from flax import nnx
 from jaxtyping import Array, Float, Int, Key, Num, PyTree
@@ -45,6 +46,10 @@ class Context(NamedTuple):
     groups: int = 1
     schedule: Schedule | None = None
 
+    def logits(self, params: PyTree, X: Array, train: bool = True) -> Array:
+        """Returns the network's logits from its plain parameters, in training or not."""
+        return self.functional.apply(params, self.functional.state, X, train=train)[0]
+
 
 class Output(NamedTuple):
     """Result of a forward pass.
@@ -64,6 +69,9 @@ class Output(NamedTuple):
 
 #: An optax optimizer.
 Optimizer: TypeAlias = optax.GradientTransformation
+
+#: Raw parameters, and the optimizer for them.
+Prepared: TypeAlias = tuple[PyTree, Optimizer]
 
 #: ``(weights, X) -> Output``.
 Forward = Callable[[PyTree, Array], Output]
@@ -158,3 +166,25 @@ class Part:
     def refresh(self, state: PyTree, sample: Sample, context: Context) -> tuple[PyTree, PyTree]:
         """Returns the model state and the part's state, updated from a large sample."""
         return sample.model_state, state
+
+
+class Call(Part):
+    """A part that is one call of the library, which returns parameters and their optimizer."""
+
+    def call(self, params: PyTree, optimizer: Optimizer, context: Context) -> Prepared:
+        """Returns the initial raw parameters, and the optimizer for them."""
+        raise NotImplementedError
+
+    def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
+        """Returns the parameters of the call."""
+        return self.call(params, optax.identity(), context)[0]
+
+    def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
+        """Returns the optimizer of the call, which depends on the layout and not on values."""
+        optimizers: list[Optimizer] = []
+
+        def call(params: PyTree) -> None:
+            optimizers.append(self.call(params, optimizer, context)[1])
+
+        jax.eval_shape(call, context.functional.params)
+        return optimizers[0]

@@ -2,33 +2,32 @@
 
 from dataclasses import dataclass
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 import jaxnorm
-from experiments.methods.part import Context, Part
+from experiments.methods.constrained import Sphere
+from experiments.methods.part import Context, Optimizer, Part, Prepared
 from experiments.models.registry import NetworkStyle
 from experiments.models.style import ACTIVATIONS
-from jaxnorm import jacobian_factor
 
 
 @dataclass(frozen=True)
-class Propagated(Part):
-    """Standardizes activations, and compensates their Jacobian by initial scales."""
+class Propagated(Sphere):
+    """`jaxnorm.propagate_normalization`: unit norms, learned scales, standardized activations."""
+
+    squared_radius: float = 1.0
+    centered: bool = False
 
     def style(self, style: NetworkStyle) -> NetworkStyle:
         """Standardizes the activations."""
         return style._replace(standardize=True)
 
-    def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
-        """Divides the scale of every reparametrized kernel by the Jacobian's factor."""
-        factor = 1 / jacobian_factor(ACTIVATIONS[context.style.activation])
-
-        def rescaled(entry: PyTree) -> PyTree:
-            return entry.rescaled(jnp.float32(factor)) if _is_node(entry) else entry
-
-        return jax.tree.map(rescaled, params, is_leaf=_is_node)
+    def call(self, params: PyTree, optimizer: Optimizer, context: Context) -> Prepared:
+        """Propagates the normalization; the scales start at 1 over the Jacobian's factor."""
+        scale = float(1 / jaxnorm.jacobian_factor(ACTIVATIONS[context.style.activation]))
+        return jaxnorm.propagate_normalization(
+            params, optimizer, layout=context.layout, scale=scale
+        )
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,3 @@ class StandardizedRectifier(Part):
     def style(self, style: NetworkStyle) -> NetworkStyle:
         """Replaces normalizer and activation by such rectifiers."""
         return style._replace(norm="standardized-rectifier", activation="identity")
-
-
-def _is_node(entry: PyTree) -> bool:
-    return isinstance(entry, jaxnorm.Reparametrization)

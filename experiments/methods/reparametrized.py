@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from jaxtyping import Array, PyTree, Shaped
 
 import jaxnorm
+from experiments.methods.first_layer import Layers, layout_of
 from experiments.methods.part import Context, Part
 
 #: The number of rows that initial weights are fitted to.
@@ -14,17 +15,19 @@ INITIAL_ROWS = 256
 
 @dataclass(frozen=True)
 class Reparametrized(Part):
-    """Replaces each constrained kernel by a node.
+    """`jaxnorm.reparametrize`: a node in the place of each constrained kernel.
 
     Attributes:
         node: the type of the node.
+        layers: the layers whose kernels are replaced.
     """
 
     node: type[jaxnorm.Reparametrization]
+    layers: Layers = "all"
 
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
         """Replaces the kernels by nodes."""
-        return jaxnorm.reparametrize(params, self.node, context.layout)
+        return jaxnorm.reparametrize(params, self.node, layout_of(self.layers, context))
 
 
 @dataclass(frozen=True)
@@ -58,17 +61,7 @@ class Initialized(Part):
 
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
         """Returns the fitted weights."""
-        return self.by(logits_of(context), params, subsample(X), layout=context.kernels)
-
-
-def logits_of(context: Context, train: bool = True) -> Callable[[PyTree, Array], Array]:
-    """Returns the network, in training or not, as a function of its plain parameters and rows."""
-    functional = context.functional
-
-    def logits(params: PyTree, X: Array) -> Array:
-        return functional.apply(params, functional.state, X, train=train)[0]
-
-    return logits
+        return self.by(context.logits, params, subsample(X), layout=context.kernels)
 
 
 def subsample(

@@ -12,7 +12,6 @@ from jaxtyping import Array, PyTree
 
 import jaxnorm
 from experiments.methods.part import Context, Forward, Optimizer, Part
-from experiments.methods.reparametrized import logits_of
 from experiments.models.registry import NetworkStyle, Noise
 from experiments.models.residual import Residual
 
@@ -90,8 +89,9 @@ class ScaleNoise(Part):
         """Returns the noise of each kernel: a number for all, or a tree of numbers."""
         if not self.grows:
             return self.noise
-        logits, params = logits_of(context, train=False), context.functional.params
+        logits = partial(context.logits, train=False)
         x = jax.ShapeDtypeStruct((2, *context.shape), jnp.float32)
+        params = context.functional.params
         return jaxnorm.linear_stddev(self.noise, logits, params, x, layout=context.hidden)
 
 

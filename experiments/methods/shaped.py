@@ -8,7 +8,7 @@ from jaxtyping import Array, PyTree
 
 import jaxnorm
 from experiments.methods.part import Context, Part
-from experiments.methods.reparametrized import logits_of, subsample
+from experiments.methods.reparametrized import subsample
 from experiments.models.registry import NetworkStyle, Shape
 from experiments.models.style import ACTIVATIONS
 
@@ -38,5 +38,5 @@ class Orthogonal(Part):
         gain = math.sqrt(2) if rectifies and context.style.shaped is None else 1.0
         rows = subsample(X, 1)
         return jaxnorm.orthogonal_init(
-            logits_of(context), params, rows, layout=context.kernels, gain=gain
+            context.logits, params, rows, layout=context.kernels, gain=gain
         )

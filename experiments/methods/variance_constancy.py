@@ -8,15 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree, Shaped
 
-from experiments.methods.constrained import ClippedByLayer
-from experiments.methods.part import Context, Forward, Optimizer, Output, Part
-from experiments.methods.reparametrized import logits_of, subsample
-from jaxnorm import (
-    collect_preactivations,
-    initial_betas,
-    positive_betas,
-    total_variance_constancy,
-)
+from experiments.methods.part import Context, Forward, Output, Part
+from experiments.methods.reparametrized import subsample
+from jaxnorm import collect_preactivations, initial_betas, positive_betas, total_variance_constancy
 
 #: The parameters' entry for the raw betas, beside the network's own.
 BETAS = "betas"
@@ -24,18 +18,16 @@ BETAS = "betas"
 
 @dataclass(frozen=True)
 class VarianceConstancy(Part):
-    """The variance constancy loss, with gradients clipped by layer.
+    """The variance constancy loss, of two samples of each group of a batch.
 
     Attributes:
         sample_size: n, the samples of each of the two subsets.
         vcl_weight: the factor of the loss.
-        vcl_clip: the largest norm of a layer's gradient.
         vcl_per_channel: if True, a convolution's unit is a channel, else a channel at a position.
     """
 
     sample_size: int = 5
     vcl_weight: float = 0.01
-    vcl_clip: float = 1.0
     vcl_per_channel: bool = False
 
     @property
@@ -50,13 +42,9 @@ class VarianceConstancy(Part):
 
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
         """Adds one beta per unit of each hidden layer."""
-        rows, logits = subsample(X), logits_of(context)
-        _, layers = jax.eval_shape(lambda: _collect(logits, params, rows, context))
+        rows = subsample(X)
+        _, layers = jax.eval_shape(lambda: _collect(context.logits, params, rows, context))
         return {**params, BETAS: initial_betas(layers, sample_axes=self.sample_axes)}
-
-    def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
-        """Prepends the clipping."""
-        return ClippedByLayer(self.vcl_clip).optimizer(optimizer, context, seed)
 
     def weights(self, raw: PyTree, state: PyTree) -> PyTree:
         """Returns the network's parameters without the betas."""

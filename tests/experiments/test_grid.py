@@ -9,7 +9,7 @@ import pytest
 
 from experiments.config import Config
 from experiments.errors import UserError
-from experiments.methods.constrained import Sphere
+from experiments.methods.constrained import Constrained, Sphere
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS
 from experiments.models.style import ACTIVATIONS
@@ -83,7 +83,7 @@ def test_the_noise_grows_where_the_protocol_says_so():
 def test_the_radius_is_the_protocols_where_it_has_one():
     on_sphere, free = Cell("on it", "cwo"), Cell("free", "cwo-centre")
     wider = PROTOCOL.changed(squared_radius=3.0)
-    assert method_of(on_sphere, wider).get(Sphere) == Sphere(3.0)
+    assert method_of(on_sphere, wider).get(Sphere) == Constrained(3.0)
     assert method_of(on_sphere, PROTOCOL) == METHODS["cwo"]
     assert method_of(free, wider) == METHODS["cwo-centre"]
     radii = {

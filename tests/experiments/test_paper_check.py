@@ -50,7 +50,7 @@ def test_two_fields_alone_differ_from_the_texts():
     """Compares the protocols, made from `experiments.papers.recipes`, with the papers."""
     checked = [each for item in ITEMS.values() for each in check(item)]
     found = {(each.item, each.field) for each in checked if each.verdict == "differs"}
-    assert found == {("lcw/fig1", "draws"), ("cwo/radius", "Sphere.squared_radius")}
+    assert found == {("lcw/fig1", "draws"), ("cwo/radius", "Constrained.squared_radius")}
 
 
 def test_what_no_text_states_is_ours():

@@ -2,9 +2,6 @@
 
 Brock, De, Smith and Simonyan 2021, "High-performance large-scale image recognition without
 normalization".
-
-Brock, De, Smith and Simonyan 2021, "High-performance large-scale image recognition without
-normalization".
 """
 
 from dataclasses import dataclass

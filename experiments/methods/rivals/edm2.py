@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PyTree
 
 import jaxnorm
 from experiments.methods.kernels import kernel_maximum
-from experiments.methods.part import Context, Optimizer, Part
+from experiments.methods.part import Call, Context, Optimizer, Part, Prepared
 from experiments.models.registry import NetworkStyle
 from jaxnorm import Reparametrization, WeightNormalized
 
@@ -30,14 +30,14 @@ class MagnitudePreserving(Part):
 
 
 @dataclass(frozen=True)
-class ForcedNorm(Part):
+class ForcedNorm(Call):
     """Kernels v / ||v||, with v put back to a mean square of 1 after each step (Eqs. 47 and 66).
 
     So the gradient is orthogonal to v, and a step turns the weights of every layer by as much.
     """
 
-    def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
-        """Adds weight normalization with scales of 1."""
+    def call(self, params: PyTree, optimizer: Optimizer, context: Context) -> Prepared:
+        """Adds weight normalization with scales of 1; keeps the norms and the scales."""
 
         def node(path: str, kernel: Array, axes: tuple[int, ...]) -> Reparametrization:
             fan_in = float(kernel.size // kernel.sum(axes).size)
@@ -45,14 +45,11 @@ class ForcedNorm(Part):
             made = WeightNormalized.from_kernel(direction, axes)
             return made.replaced(scale=jnp.ones_like(made.scale))
 
-        return jaxnorm.reparametrize(params, node, context.layout)
-
-    def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
-        """Restores the initial norms after each step, and leaves the scales at 1."""
+        raw = jaxnorm.reparametrize(params, node, context.layout)
         projection = jaxnorm.sphere_projection(
             layout=context.layout, squared_radius=None, centered=False
         )
-        return optax.chain(optimizer, projection, optax.stateless(without_scales))
+        return raw, optax.chain(optimizer, projection, optax.stateless(without_scales))
 
     def drift(self, raw: PyTree, context: Context) -> Float[Array, ""]:
         """Returns the largest distance of a unit's mean square from 1."""

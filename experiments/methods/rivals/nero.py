@@ -42,12 +42,7 @@ class UnitwiseGradients(Part):
 
 
 def normalize_units(layout: Layout, decay: float) -> Optimizer:
-    """Divides by ``sqrt(v)`` per unit, with ``v`` the unbiased running mean of ``
-
-    g
-
-    ^2``.
-    """
+    """Divides by ``sqrt(v)`` per unit, with ``v`` the unbiased running mean of ``|g|^2``."""
 
     def init(params: PyTree) -> SizeState:
         zeros = map_kernels(

@@ -6,15 +6,13 @@ the paper has none of, only shortens matrices that are put back on the sphere.
 """
 
 from dataclasses import dataclass
-from typing import Any
-
-from jaxtyping import Array, Float, PyTree
 
 import jaxnorm
 from experiments.methods.constrained import Sphere
-from experiments.methods.part import Context, Optimizer
+from experiments.methods.part import Context
 from experiments.models.normalized_transformer import EMBEDDING_AXES
 from experiments.models.registry import NetworkStyle
+from jaxnorm import Layout
 
 
 @dataclass(frozen=True)
@@ -28,23 +26,6 @@ class Hypersphere(Sphere):
         """Keeps tokens on the sphere, too."""
         return style._replace(hypersphere=True)
 
-    def projected(self, raw: PyTree, context: Context) -> PyTree:
-        """Projects vectors along the embedding to unit norm."""
-        return super().projected(raw, _along_embedding(context))
-
-    def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
-        """Appends the projection to unit vectors along the embedding."""
-        return super().optimizer(optimizer, _along_embedding(context), seed)
-
-    def drift(self, raw: PyTree, context: Context) -> Float[Array, ""]:
-        """Returns the largest |
-
-        w
-
-        ^2 - 1 | along the embedding.
-        """
-        return super().drift(raw, _along_embedding(context))
-
-
-def _along_embedding(context: Context) -> Context:
-    return context._replace(layout=jaxnorm.layout_from_rules(list(EMBEDDING_AXES)))
+    def layout(self, context: Context) -> Layout:
+        """Returns the axes of every matrix that lie along the embedding."""
+        return jaxnorm.layout_from_rules(list(EMBEDDING_AXES))

@@ -5,7 +5,6 @@ optimizer's step is projected onto the tangent space, and the weights onto the m
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax.numpy as jnp
 import optax
@@ -13,11 +12,11 @@ from jaxtyping import Array, Float, PyTree
 
 import jaxnorm
 from experiments.methods.kernels import kernel_maximum
-from experiments.methods.part import Context, Optimizer, Part
+from experiments.methods.part import Call, Context, Optimizer, Prepared
 
 
 @dataclass(frozen=True)
-class Stiefel(Part):
+class Stiefel(Call):
     """Keeps each kernel's singular values at sqrt(c max(1, units / fan-in)).
 
     Attributes:
@@ -25,10 +24,6 @@ class Stiefel(Part):
     """
 
     squared_radius: float = 2.0
-
-    def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
-        """Projects the initial parameters onto the manifold."""
-        return self.projected(params, context)
 
     def projected(self, raw: PyTree, context: Context) -> PyTree:
         """Projects each kernel to the nearest point of the manifold."""
@@ -38,12 +33,12 @@ class Stiefel(Part):
 
         return jaxnorm.map_kernels(nearest, context.layout, raw)
 
-    def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
-        """Projects steps onto the tangent space, and weights onto the manifold."""
+    def call(self, params: PyTree, optimizer: Optimizer, context: Context) -> Prepared:
+        """Projects initial weights and steps, and the steps onto the tangent space first."""
         projection = jaxnorm.stiefel_projection(
             layout=context.layout, squared_radius=self.squared_radius, tangent=True
         )
-        return optax.chain(optimizer, projection)
+        return self.projected(params, context), optax.chain(optimizer, projection)
 
     def drift(self, raw: PyTree, context: Context) -> Float[Array, ""]:
         """Returns the largest distance of a weight from its kernel's projection."""

@@ -29,7 +29,6 @@ VALUES: list[tuple[Any, str, Any]] = [
     (Compare(), "dropout", 1.0),
     (Compare(), "noise", -1.0),
     (Compare(), "sample_size", 1),
-    (Compare(), "vcl_clip", 0.0),
     (Compare(), "train_rows", 0),
     (Compare(), "process_id", -1),
     (Compare(), "seeds", 10**12),
