@@ -37,7 +37,8 @@ NOTE = (
     "and fractions from 0 to 1 in results.csv and curves.csv. A difference is in points of test\n"
     "accuracy, from the first method's under the same seed. Training accuracies are the last\n"
     "epoch's, as the network was while it trained; test figures are in evaluation mode, without\n"
-    "noise. Training losses, parameters and times of a step are in results.csv."
+    "noise. A step's time is that of this machine, slowed by what else ran on it. Training losses\n"
+    "and parameters are in results.csv."
 )
 
 #: The time of `compare` without flags, by the clock.
@@ -135,10 +136,10 @@ def _report(
     seeds = dict.fromkeys(run.seed for run in runs)
     seeds_note = f": mean and range of {len(seeds)} seeds" if len(seeds) > 1 else ""
     shape = comparison.dataset(runs[0].seed).X_train.shape[1:]
-    model = with_network(comparison.config, shape).model
-    name = Path(comparison.config.dataset).name
-    costs = tpu_costs(model)
-    draw_curves(out / "curves.png", runs, f"{name}, {model}{seeds_note}", costs)
+    config = with_network(comparison.config, shape)
+    name = Path(config.dataset).name
+    costs = tpu_costs(config, shape)
+    draw_curves(out / "curves.png", runs, f"{name}, {config.model}{seeds_note}", costs)
     table, concluded = comparison_table(runs, costs), "\n".join(conclusion(runs))
     notes = [NOTE, *[COSTS] * bool(costs), *[TUNED] * (tuning is not None)]
     note = "\n".join([*notes, *kept_note(comparison, runs)])

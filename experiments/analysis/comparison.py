@@ -19,9 +19,6 @@ from experiments.methods.glossary import GLOSSARY
 from experiments.runs.spec import own_settings, shown
 from experiments.training.fit import AT_CHANCE, DIVERGED, Run
 
-#: The largest relative deviation of step times that are shown; above, they measure other work.
-STEADY = 0.1
-
 #: The method that others are compared with.
 AGAINST = "bn"
 
@@ -45,9 +42,9 @@ def comparison_table(runs: Sequence[Run], costs: Mapping[str, Cost] = NO_COSTS) 
     """Makes a table with one row per method: mean ± standard deviation over its seeds.
 
     Accuracies are in percent; differences of test accuracies, in points, are from the first
-    method's under the same seeds. The table shows the cost of a step on a TPU if it is known, and
-    the step time otherwise if the times are steady. The last columns are settings that differ
-    between runs, with one value per seed.
+    method's under the same seeds. Step times are this machine's; the cost of a step on a TPU
+    stands beside them if it is known. The last columns are settings that differ between runs, with
+    one value per seed.
     """
     varied = own_settings(run.changes for run in runs)
     groups = by_method(runs)
@@ -56,7 +53,6 @@ def comparison_table(runs: Sequence[Run], costs: Mapping[str, Cost] = NO_COSTS) 
     known = any(method in costs for method in groups)
     left_out = set() if others else {"difference"}
     left_out |= set() if known else {"TPU bytes", "collectives"}
-    left_out |= {"step, ms"} if known or not all(map(_is_steady, groups.values())) else set()
     header = tuple(name for name in rows[0] if name not in left_out)
     return header, [tuple(row[name] for name in header) for row in rows]
 
@@ -84,12 +80,6 @@ def _row(
         "collectives": "" if cost is None else str(cost.collectives),
         **{name.replace("_", " "): _values(runs, name) for name in varied},
     }
-
-
-def _is_steady(runs: Sequence[Run]) -> bool:
-    """Returns True if step times are close to each other, apart from runs that ended early."""
-    steps = [run.step_ms for run in runs if not run.diverged]
-    return len(steps) < 2 or bool(np.std(steps, ddof=1) <= STEADY * np.mean(steps))
 
 
 def _values(runs: Sequence[Run], name: str) -> str:

@@ -15,6 +15,7 @@ from experiments.analysis.statistics import mean_and_deviation
 from experiments.analysis.table import markdown
 from experiments.analysis.tpu import Cost, tpu_costs
 from experiments.bench.compiled.names import MAKERS, OPTIMIZERS, PEERS
+from experiments.config import Config
 from experiments.methods.table import METHODS
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
@@ -86,18 +87,21 @@ def test_what_a_step_costs_on_a_tpu_stands_where_it_is_known():
     assert [row[-2:] for row in rows] == [("", ""), ("2.89", "28")]
 
 
-def test_times_that_load_has_shaken_are_left_out():
+def test_step_times_and_their_spread_are_shown_however_uneven():
     shaken = [each._replace(step_ms=1.0 + each.seed) for each in RUNS]
-    assert "step, ms" in comparison_table(RUNS)[0]
-    assert "step, ms" not in comparison_table(shaken)[0]
+    header, rows = comparison_table(shaken, {"bn": Cost(2.887, 28)})
+    assert {row[header.index("step, ms")] for row in rows} == {"1.50 ± 0.71"}
 
 
-def test_the_committed_costs_are_read():
-    costs = tpu_costs("cnn9")
+def test_the_committed_costs_are_read_at_their_sizes_alone():
+    compiled, image = Config(model="cnn9", channels=64), (32, 32, 3)
+    costs = tpu_costs(compiled, image)
     assert costs["none"].traffic == 1
     assert costs["bn"].traffic > 2
     assert costs["bn"].collectives > costs["cwo"].collectives
-    assert not tpu_costs("no network")
+    assert not tpu_costs(Config(model="cnn9", channels=16), image)
+    assert not tpu_costs(compiled, (8, 8, 1))
+    assert not tpu_costs(Config(model="no network"), image)
 
 
 def compared(**by_method):

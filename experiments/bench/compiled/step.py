@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments.analysis.tpu import input_shape
 from experiments.bench.compiled.names import PRIVATE
 from experiments.bench.compiled.sharding import on, own_size, placed, rows_on
 from experiments.bench.compiled.spec import Spec, Subject
@@ -26,9 +27,8 @@ PEERS: Mapping[str, Method] = {
     for name in ("nnx.BatchNorm", "nnx.LayerNorm")
 }
 
-#: The shape of an image and the number of classes by model, where they differ from `_SMALL`.
-_SIZES: Mapping[str, tuple[tuple[int, ...], int]] = {"resnet50": ((224, 224, 3), 1000)}
-_SMALL = ((32, 32, 3), 10)
+#: The number of classes by model, where it is not 10.
+_CLASSES: Mapping[str, int] = {"resnet50": 1000}
 
 
 def step_subject(spec: Spec, devices: Sequence[jax.Device]) -> Subject:
@@ -54,7 +54,6 @@ def _step(spec: Spec, placement: Placement) -> tuple[Any, tuple[Any, ...]]:
 
 def _data(model: str, rows: int) -> Dataset:
     if not takes_tokens(model):
-        shape, classes = _SIZES.get(model, _SMALL)
-        return zeros(shape, rows, classes)
+        return zeros(input_shape(model), rows, _CLASSES.get(model, 10))
     tokens = np.broadcast_to(np.int32(0), (rows, LENGTH))
     return Dataset(tokens, tokens, tokens, tokens, "zeros", len(CHARACTERS))
