@@ -11,7 +11,15 @@ PAGE = Path(__file__).parent / "glossary.md"
 COSTS = Path(__file__).parents[1] / "experiments" / "results" / "compiled"
 #: Pages of the API by topic.
 TOPICS = ("activations", "initializers", "losses", "noise", "reparam", "statistics", "transforms")
-BEGIN = """# The methods by their codes
+#: The first lines of each method's code.
+IMPORTS = """from functools import partial
+import jax, optax
+from flax import nnx
+import jaxnorm as jn
+
+cross_entropy = optax.softmax_cross_entropy_with_integer_labels
+"""
+BEGIN = f"""# The methods by their codes
 
 The codes are those of `python -m experiments compare --methods CODES`. A `+` joins two methods:
 `bn+lcw` is batch normalization on linearly constrained weights. This page is written by
@@ -20,6 +28,18 @@ The codes are those of `python -m experiments compare --methods CODES`. A `+` jo
 In the formulas $x$ is what a unit reads, $w$ its weights, $\\gamma$ or $g$ its learned scale, $b$
 or $\\beta$ its bias and $f$ the activation. The index $B$ means the minibatch, $P$ the whole
 training set. A bar is a mean over the fan-in.
+
+The methods that are compared most have the code of one training step; a test holds it equal to a
+step of the method in the experiments, so that their figures are figures of this code. It begins
+with the imports below, and takes
+
+- `network(norm, activation)`, which makes your model: a `flax.nnx.Module` with these layers after
+  each linear map, and a classifier called `head`,
+- `optimizer`, any optax optimizer, and `examples`, some hundred training rows,
+- `x` and `y`, a minibatch with classes as integers, and `key`, a new `jax.random.key` in each step.
+
+```python
+{IMPORTS}```
 
 | code | what it is | functions |
 |---|---|---|
@@ -82,6 +102,8 @@ def section(code: str, entry: Entry) -> str:
     lines = [f"## {heading(code)}\n"]
     if entry.formula:
         lines.append(f"$$\n{entry.formula}\n$$\n")
+    if entry.call:
+        lines.append(f"```python\n{entry.call}```\n")
     facts = {
         "In the experiments": METHODS[code].summary,
         "Functions": functions(entry),
