@@ -276,7 +276,7 @@ def _read(command: Any, flags: Sequence[str], program: str) -> Any:
     tyro takes the indentation of docstrings for line breaks: lines are joined here, and the
     command's own are wrapped to the width of the flags.
     """
-    for kind in filter(is_dataclass, (*command.__mro__, Config, CheckpointSettings)):
+    for kind in filter(is_dataclass, (*command.__mro__, Config, Workers, CheckpointSettings)):
         for words in docstring_parser.parse_from_object(kind).params:
             field = kind.__dataclass_fields__[words.arg_name]
             joined = {"help": " ".join((words.description or "").split())}

@@ -60,7 +60,7 @@ TUNED = (
 
 
 @dataclass(frozen=True)
-class Compare(Workers):
+class Compare:
     """Train one network with each normalizer, on the same splits, and compare.
 
     Writes results.csv (a row per method and seed; accuracies are fractions from 0 to 1),
@@ -88,6 +88,7 @@ class Compare(Workers):
     """The epochs of a trial of --tune. If it is left out, a trial has as many as a run."""
     quiet: bool = False
     """Print nothing but errors; the files have the results."""
+    workers: OmitArgPrefixes[Workers] = field(default_factory=Workers)
     config: OmitArgPrefixes[Config] = field(default_factory=partial(Config, channels=8))
 
     def run(self, command: str) -> None:
@@ -96,24 +97,24 @@ class Compare(Workers):
         Args:
             command: the user's command, for table.md.
         """
-        methods, tuning = find_methods(self.methods), self._tuning()
+        methods, tuning, workers = find_methods(self.methods), self._tuning(), self.workers
         config = self.config.changed(nonfinite="stop")
         if writes():
             prepare_folder(self.out)
         comparison, seeds = Comparison(config), range(self.seeds)
         tasks: Sequence[Task] = [(method.name, (), seed) for method in methods for seed in seeds]
         if tuning is not None:
-            tasks = choose(comparison, methods, seeds, tuning, self.out, self, self.fresh)
+            tasks = choose(comparison, methods, seeds, tuning, self.out, workers, self.fresh)
         specs, store = comparison.specs(tasks), Store(self.out)
         kept = store.finished(() if self.fresh else specs)
         if not kept and replace(self, out=Compare.out) == Compare():
             print(f"{len(specs)} runs of {config.epochs} epochs: {DEFAULT_TIME}.")
-        if not self.uses_processes:
+        if not workers.uses_processes:
             missing = [spec for spec in specs if spec not in kept]
             for line in signal_lines(comparison, missing):
                 print(line)
         write = partial(_write, self.out)
-        runs = run_all(comparison, specs, store, self, self.fresh, write=write)
+        runs = run_all(comparison, specs, store, workers, self.fresh, write=write)
         if writes():
             _report(comparison, runs, self.out, command, tuning)
 
