@@ -37,5 +37,6 @@ def write_whole(path: Path, content: str | bytes, flag: str = "--out") -> None:
     except OSError as error:
         draft.unlink(missing_ok=True)
         raise UserError(
-            f"cannot write {path}: {error.strerror}; free it or change {flag}."
+            f"cannot write {path}: {error.strerror}; wanted a folder that is there, on a disk with "
+            f"space: free it or change {flag}."
         ) from None

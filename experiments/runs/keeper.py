@@ -120,9 +120,10 @@ def _check_shared(settings: CheckpointSettings, folder: str) -> None:
     with writing(folder):
         token = secrets.token_hex()
         if writes():
-            for each in marker.parent.glob("[0-9]*"):
-                with contextlib.suppress(OSError):
-                    each.rmdir()
+            for each in marker.parent.iterdir():
+                if each.name.isdigit():
+                    with contextlib.suppress(OSError):
+                        each.rmdir()
             marker.write_text(token)
         token = gathered(token)[0]
         if not marker.exists() or marker.read_text() != token:

@@ -77,9 +77,9 @@ def _join(config: Config) -> str:
             f"--process-id {number}; wanted HOST:PORT, a number N and one of 0 to N - 1."
         )
     late = (
-        f"no run of {count or 'all'} processes at {coordinator or 'auto'} within the "
-        f"{config.join_timeout:g} seconds of --join-timeout; wanted every process there, with "
-        "the same two flags: see that all run, and that this one reaches process 0."
+        f"not all processes joined at --coordinator {coordinator or 'auto'} within the "
+        f"{config.join_timeout:g} seconds of --join-timeout; wanted all with the same coordinator "
+        "and number of processes: see that they run, and that this one reaches process 0."
     )
     # At the end of its own limit, JAX aborts the process.
     limit = int(2 * config.join_timeout) + 60
@@ -93,8 +93,9 @@ def _join(config: Config) -> str:
                 socket.create_server(("", int(port))).close()
             jax.distributed.initialize(coordinator, count, number, initialization_timeout=limit)
     except (ValueError, RuntimeError, OSError) as error:
+        reason = str(error).rstrip(".")
         raise UserError(
-            f"cannot join the processes at --coordinator {coordinator or 'auto'}: {error}; wanted "
+            f"cannot join the processes at --coordinator {coordinator or 'auto'}: {reason}; wanted "
             "a free HOST:PORT of process 0, or auto on SLURM or a TPU pod."
         ) from error
     return host

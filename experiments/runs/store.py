@@ -137,8 +137,8 @@ class Store:
                 if error.sqlite_errorcode == sqlite3.SQLITE_ERROR:  # Tables of another program.
                     raise
                 raise UserError(
-                    f"cannot use {self.path}: {error}; wanted a folder that exists, and a disk "
-                    "with space that can be written: free it or change --out."
+                    f"cannot use {self.path}: {error}; wanted a folder that is there, on a disk "
+                    "with space: free it or change --out."
                 ) from None
 
 

@@ -252,20 +252,19 @@ def test_no_process_outlives_the_one_that_waits_for_it(tmp_path, ended_by):
         "make = functools.partial(Waits, place); "
         "list(execute([spec(0), spec(1)], make, Store(place), Workers(jobs=2)))"
     )
-    errors = (tmp_path.parent / f"{ended_by}.txt").open("w+")
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    parent = subprocess.Popen(command, cwd=ROOT, stderr=errors)
+    command, said = [sys.executable, "-c", code, str(tmp_path)], tmp_path.parent / "said.txt"
+    with said.open("w") as errors:
+        parent = subprocess.Popen(command, cwd=ROOT, stderr=errors)
     while len(begun := [path.read_text() for path in tmp_path.iterdir()]) < 2 or "" in begun:
         assert parent.poll() is None
         time.sleep(0.01)
     parent.send_signal(ended_by)
     assert parent.wait(60) != 0
-    errors.seek(0)
-    assert ended_by != signal.SIGTERM or "leaked" not in errors.read()
     ends = time.monotonic() + 60
     while any(is_alive(int(process)) for process in begun):
         assert time.monotonic() < ends
         time.sleep(0.01)
+    assert ended_by != signal.SIGTERM or "leaked" not in said.read_text()
 
 
 def is_alive(process):
