@@ -180,7 +180,7 @@ def run(command: Any, line: str) -> None:
 
     ``line`` is the user's command line, for the reports.
     """
-    check_ranges(command)
+    check_ranges(command, type(command)())
     if hasattr(command, "config"):
         _check_names(command.config)
     trains = isinstance(command, Compare | Train)

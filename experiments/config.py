@@ -211,23 +211,24 @@ RANGES: Mapping[str, tuple[float, float]] = {
 }
 
 
-def check_ranges(flags: Any) -> None:
+def check_ranges(flags: Any, defaults: Any) -> None:
     """Raises UserError for the first setting that is out of its range, or blank.
 
     Args:
         flags: a dataclass, whose fields are settings or dataclasses of settings. None stands for a
             flag left out; text that is empty by default may be empty.
+        defaults: the settings of a command without flags.
     """
     for field in fields(flags):
-        value = getattr(flags, field.name)
+        value, default = (getattr(each, field.name) for each in (flags, defaults))
         if is_dataclass(value):
-            check_ranges(value)
-        elif isinstance(value, str) and field.default != "" and not value.strip(" ,"):
-            raise _wrong(field.name, repr(value), "a name or a path", field.default)
+            check_ranges(value, default)
+        elif isinstance(value, str) and default != "" and not value.strip(" ,"):
+            raise _wrong(field.name, repr(value), "a name or a path", default)
         elif field.name in RANGES and value is not None:
             least, most = RANGES[field.name]
             if not least <= value <= most:  # NaN is in no range.
-                raise _wrong(field.name, value, f"{least:,} to {most:,}", field.default)
+                raise _wrong(field.name, value, f"{least:,} to {most:,}", default)
 
 
 def _wrong(name: str, value: object, wanted: str, default: object) -> UserError:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 import optax.contrib
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import PyTree
 from optax.contrib import MuonDimensionNumbers
 
 from experiments.config import Config
@@ -22,7 +22,7 @@ MUON_RMS = 0.2
 
 
 def make_optimizer(
-    method: Method, config: Config, steps: int | Int[Array, ""], context: Context, seed: Any = 0
+    method: Method, config: Config, steps: int, context: Context, seed: Any = 0
 ) -> Optimizer:
     """Makes SGD with momentum 0.9, Adam or Muon, on a schedule, with the method's edits.
 
@@ -79,8 +79,8 @@ def muon(config: Config, schedule: Schedule, kernels: Layout) -> Optimizer:
     )
 
 
-def schedule_of(config: Config, steps: int | Int[Array, ""]) -> Schedule:
-    """Makes the schedule of the learning rate; with a staircase, ``steps`` may be traced.
+def schedule_of(config: Config, steps: int) -> Schedule:
+    """Makes the schedule of the learning rate.
 
     With a rate decay, the rate is the initial one times (1 - decay)^step, for any number of steps.
     """
@@ -96,7 +96,7 @@ def schedule_of(config: Config, steps: int | Int[Array, ""]) -> Schedule:
     return lambda step: rates[(step >= starts).sum()]
 
 
-def cosine(peak: float, steps: int | Int[Array, ""]) -> Schedule:
+def cosine(peak: float, steps: int) -> Schedule:
     """Makes half a cosine from ``peak`` at step 0 to 0 at step ``steps``."""
     schedule = optax.cosine_decay_schedule(peak, steps)
     # optax multiplies the count by floats; strict dtype promotion does not allow integers.

@@ -60,7 +60,7 @@ def test_every_number_has_a_range_and_its_default_is_in_it(command):
     hints = get_type_hints(command) | get_type_hints(Config)
     numbers = {name for name, hint in hints.items() if {int, float} & {hint, *get_args(hint)}}
     assert numbers - HIDDEN - set(RANGES) == set()
-    check_ranges(command())
+    check_ranges(command(), command())
 
 
 def test_a_damaged_array_beside_the_dataset_is_not_read(tmp_path):

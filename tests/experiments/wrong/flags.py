@@ -52,7 +52,7 @@ def flag(command: Any, name: str, value: Any) -> Wrong:
     shown = repr(value) if isinstance(value, str) else str(value)
     records = {"config": Config, "checkpoints": CheckpointSettings}
     place = next((place for place, record in records.items() if hasattr(record(), name)), "")
-    default = getattr(records[place]() if place else command, name)
+    default = getattr(getattr(command, place) if place else command, name)
     changes = {place: records[place](**{name: value})} if place else {name: value}
     left_out = "leave the flag out" if default is None else f"and it is {default}."
     named = f"--{name.replace('_', '-')} is {shown}; ", left_out
