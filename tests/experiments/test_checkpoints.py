@@ -262,7 +262,7 @@ def test_resuming_needs_to_be_asked_for_and_the_same_settings(again, tmp_path):
 
 
 def test_a_finished_run_is_only_written_again(again, trained, tmp_path):
-    """The same data lie elsewhere."""
+    """Equal data in another place."""
     results = trained[1] / "out" / "results.csv"
     before = results.read_text()
     results.unlink()
