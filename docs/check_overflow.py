@@ -44,7 +44,7 @@ function look(page, view) {
     const cell = code.closest("td"), boxes = [...code.getClientRects()];
     const line = cell ? 0.8 * width : code.closest("p, li").clientWidth;
     const whole = boxes.reduce((sum, box) => sum + box.width, 0);
-    if (boxes.length > 1 && whole < line && !/[\s\-/]/.test(code.textContent))
+    if (boxes.length > 1 && whole < line && !/[\s\-/.,]/.test(code.textContent))
       found.push([page, "broken: " + code.textContent, boxes.length]);
   }
   const text = view.getComputedStyle(view.document.querySelector("article")).color;
