@@ -16,6 +16,8 @@ PAGES = (
     *("experiments/README.md", "experiments/papers/**/*.md", "experiments/results/**/*.md"),
 )
 RESULTS = "experiments/results"
+#: A displayed formula with its indentation; in Markdown it is a paragraph of its own.
+DISPLAYED = re.compile(r"\n?([ \t]*)\$\$(.+?)\$\$[ \t]*\n?", re.DOTALL)
 #: The target of a link or a picture, without its anchor.
 TARGET = re.compile(r"(?<=\]\()(?!\w+:)([^)#\s]+)")
 
@@ -83,9 +85,16 @@ def notebook_page(notebook: dict[str, Any]) -> str:
     parts = []
     for cell in notebook["cells"]:
         source = "".join(cell["source"])
-        parts.append(source if cell["cell_type"] == "markdown" else fenced(source, "python"))
+        text = DISPLAYED.sub(paragraph, source)
+        parts.append(text if cell["cell_type"] == "markdown" else fenced(source, "python"))
         parts += [shown(output) for output in cell.get("outputs", ())]
     return "\n\n".join(parts)
+
+
+def paragraph(formula: re.Match[str]) -> str:
+    """Returns a displayed formula as a paragraph; in a list it is indented by four spaces."""
+    indentation, text = formula.groups()
+    return f"\n\n{4 * ' ' * bool(indentation)}$${' '.join(text.split())}$$\n\n"
 
 
 def shown(output: dict[str, Any]) -> str:

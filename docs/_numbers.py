@@ -13,6 +13,6 @@ SPACE = re.compile(r"(?<!,) |(?<=,) (?=[^\[]*\])")
 
 
 def on_page_content(page_html: str, **kwargs: Any) -> str:
-    """Makes the spaces of figures non-breaking, and lets names break at dots, slashes and commas."""
+    """Keeps figures on one line, and lets names break at dots, slashes and commas."""
     html = CELL.sub(lambda cell: SPACE.sub("&nbsp;", cell[0]), page_html)
     return NAME.sub(lambda name: DOT.sub(r"\1<wbr>", name[0]), html)

@@ -90,10 +90,11 @@ def test_notebooks_become_pages_with_code_and_outputs() -> None:
     picture = {"data": {"image/png": "AAAA", "text/plain": "<Figure>"}}
     table = {"data": {"text/markdown": ["| a |"], "text/plain": "<Markdown>"}}
     cells = [
-        {"cell_type": "markdown", "source": ["# Title"]},
+        {"cell_type": "markdown", "source": ["# Title\n", "so\n", "$$x$$\n", "and"]},
         {"cell_type": "code", "source": ["f()"], "outputs": [{"text": ["1\n"]}, table, picture]},
     ]
     page = hook("_checkout").notebook_page({"cells": cells})
     head, rest = page.split("data:image/png;base64,AAAA")
-    assert head.startswith("# Title\n\n```python\nf()\n```\n\n```text\n1\n```\n\n| a |\n\n<p>")
+    assert head.startswith("# Title\nso\n\n$$x$$\n\nand\n\n```python\nf()\n```\n\n")
+    assert head.endswith('```text\n1\n```\n\n| a |\n\n<p><img src="')
     assert "Figure" not in rest
