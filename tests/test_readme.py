@@ -10,7 +10,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 EVIDENCE, GUIDES = (sorted((ROOT / "docs" / name).glob("*.md")) for name in ("evidence", "guides"))
 CONCEPTS = ROOT / "docs" / "concepts.md"  # run with the guides: its blocks belong together
-PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").glob("*.md")} - {CONCEPTS}), *EVIDENCE]
+GLOSSARY = ROOT / "docs" / "glossary.md"  # run in tests/experiments/test_glossary.py
+OTHERS = sorted({*(ROOT / "docs").glob("*.md")} - {CONCEPTS, GLOSSARY})
+PAGES = [ROOT / "README.md", *OTHERS, *EVIDENCE]
 EXAMPLES = [
     (page.stem, code)
     for page in PAGES
