@@ -37,9 +37,8 @@ from experiments.methods.table import DEFAULT_METHODS, METHODS
 from experiments.models.from_file import is_from_file
 from experiments.models.registry import MODELS
 from experiments.models.style import ACTIVATIONS
-from experiments.papers.check import show_check
 from experiments.papers.collected import collect
-from experiments.papers.registry import ALL, find_items
+from experiments.papers.items import ALL, find_items
 from experiments.papers.run import items_table, run_item
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.processes import joined
@@ -66,18 +65,11 @@ class Paper(Workers):
     out: Path | None = None
     """The folder to write to. If it is left out, the folder is results/PAPER/ITEM. For all items it
     is the folder above theirs."""
-    check: bool = False
-    """Train nothing. Print where the protocol of the full preset differs from the paper's text,
-    with the place in the text, and what no text states. For a single item, print all that the text
-    states, and the parameters, steps and learning rates of its networks."""
     quiet: bool = False
     """Print nothing but errors; the files have the results."""
 
     def run(self, command: str) -> None:
-        """Runs or lists items, or checks their protocols."""
-        if self.check:
-            show_check(find_items(self.item or ALL))
-            return
+        """Runs or lists items."""
         if self.list or not self.item:
             show_table(items_table(find_items(ALL)))
             return

@@ -10,8 +10,8 @@ from experiments.analysis.measures import GPU_SPEED, GPU_STEPS
 from experiments.bench.table import Measurements
 from experiments.config import Config
 from experiments.methods.table import METHODS
-from experiments.papers.full import Full, full_cells, functional_of
-from experiments.papers.registry import ITEMS
+from experiments.papers.items import ITEMS
+from experiments.papers.sizes import Full, full_cells, functional_of
 from experiments.runs.timing import counted
 
 #: A forward pass, and a backward pass of about twice its cost.

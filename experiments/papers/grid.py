@@ -1,6 +1,6 @@
-"""A table of trainings as data: cells, a protocol, and the orderings that the paper reports."""
+"""A table of trainings as data: a protocol, rows, columns, and the claims of the paper."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -12,6 +12,9 @@ Measure = (
     Literal["test_accuracy", "train_accuracy", "test_loss", "train_loss"]
     | Literal["early_accuracy", "early_change", "class_accuracy", "top5_accuracy"]
 )
+
+#: Fields of the protocol by name, among them the settings of the method.
+Changes = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -52,30 +55,52 @@ class Protocol(Config):
     only_columns: tuple[str, ...] = ()
 
 
-#: The default protocol of the papers' tables of images.
+#: The protocol of the papers' tables of images, unless a table says otherwise.
 PAPER = Protocol(
     model="cnn9", channels=64, epochs=200, batch_size=128, learning_rate=0.1, weight_decay=5e-4
 )
 
+#: Factors of the first learning rate, each from a share of the training on.
+Drops = tuple[tuple[float, float], ...]
 
-#: The datasets in --data-dir, by the names of the papers' columns.
-CIFAR = {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100"}
+
+def drops(epochs: int, factors: Mapping[float, float]) -> Drops:
+    """Returns a schedule of factors of the first learning rate, each from an epoch on."""
+    return tuple((epoch / epochs, factor) for epoch, factor in factors.items())
+
+
+def decays(epochs: int, every: int, by: float, least: float = 0.0) -> Drops:
+    """Returns a schedule that multiplies the rate by a factor every few epochs."""
+    at = range(every, epochs, every)
+    return drops(epochs, {epoch: max(by ** (epoch // every), least) for epoch in at})
+
+
+class Row(NamedTuple):
+    """A row of a table: a method, and its changes of the protocol."""
+
+    method: str
+    changes: Mapping[str, Any] = {}
+
+
+class Column(NamedTuple):
+    """A column of a table.
+
+    Attributes:
+        dataset: the data: a name in --data-dir, or "" for the only one there.
+        reported: the paper's numbers in the order of the rows, in the unit of the table; None where
+            the paper has no number, and empty if it has none at all.
+        changes: the column's changes of the protocol; they win over those of the row.
+        also: the paper's numbers of further measures, by name: losses in nats, others in percent.
+    """
+
+    dataset: str
+    reported: Sequence[float | None] = ()
+    changes: Mapping[str, Any] = {}
+    also: Mapping[str, Sequence[float]] = {}
 
 
 class Cell(NamedTuple):
-    """One entry of a table.
-
-    Attributes:
-        row: its row, whose name orderings use.
-        method: the name of the method.
-        column: its column: a dataset, a network, a batch size.
-        reported: the paper's number, in the unit of the table, or None.
-        dataset: the data: a name in --data-dir, or "" for the only one there.
-        changes: fields of the protocol that differ in this cell.
-        overrides: settings of the method that differ, fields of
-            `experiments.config.OF_PARTS`.
-        also: the paper's numbers of further measures, by name: losses in nats, others in percent.
-    """
+    """One entry of a table, of the row and column of those names."""
 
     row: str
     method: str
@@ -83,7 +108,6 @@ class Cell(NamedTuple):
     reported: float | None = None
     dataset: str = ""
     changes: Mapping[str, Any] = {}
-    overrides: Mapping[str, Any] = {}
     also: Mapping[str, float] = {}
 
     @property
@@ -110,9 +134,14 @@ class Ordering(NamedTuple):
     margin: float = 0.0
 
 
+def claims(better: str, *worse: str, **fields: Any) -> list[Ordering]:
+    """Returns the claims that a row is better than each of the others."""
+    return [Ordering(better, each, **fields) for each in worse]
+
+
 @dataclass(frozen=True)
 class Grid:
-    """A table of trainings.
+    """The cells of a table, and the paper's claims about them.
 
     Attributes:
         cells: its entries.
@@ -129,3 +158,29 @@ class Grid:
     as_error: bool = False
     beside: tuple[str, ...] = ()
     literature: Mapping[str, float] = field(default_factory=dict)
+
+    def chosen(self, protocol: Protocol) -> list[Cell]:
+        """Returns the cells that a protocol trains."""
+        rows, columns = protocol.only_rows, protocol.only_columns
+        return [
+            cell
+            for cell in self.cells
+            if (not rows or cell.row in rows) and (not columns or cell.column in columns)
+        ]
+
+
+def cells_of(rows: Mapping[str, Row], columns: Mapping[str, Column]) -> tuple[Cell, ...]:
+    """Returns the cell of each row in each column, column after column."""
+    return tuple(
+        Cell(
+            row,
+            method,
+            column,
+            reported[index] if reported else None,
+            dataset,
+            {**own, **shared},
+            {name: values[index] for name, values in also.items()},
+        )
+        for column, (dataset, reported, shared, also) in columns.items()
+        for index, (row, (method, own)) in enumerate(rows.items())
+    )

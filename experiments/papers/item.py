@@ -96,16 +96,16 @@ class Item:
         name: PAPER/ITEM, its name on the command line.
         title: its contents, in a line.
         reported: the paper's report, in a line.
-        notes: sentences for the report: verdicts and their explanations.
         run: ``(settings, context) -> Report``, with the settings of the chosen preset.
         presets: the presets by name.
+        notes: sentences for the report: verdicts and their explanations.
         grid: the table of trainings, or None.
     """
 
     name: str
     title: str
     reported: str
-    notes: tuple[str, ...]
     run: Callable[[Any, Context], Report]
     presets: Presets
+    notes: Sequence[str] = ()
     grid: Grid | None = None

@@ -1,6 +1,7 @@
 """Items that time training steps: ratios to the network without a method, beside the paper's."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from matplotlib.figure import Figure
@@ -8,8 +9,13 @@ from matplotlib.figure import Figure
 from experiments.analysis.picture import COLOURS, new_figure
 from experiments.config import Config
 from experiments.methods.table import find_methods
-from experiments.papers.item import Context, Finding, Report
+from experiments.papers.item import Context, Finding, Item, Preset, Report
 from experiments.runs.timing import StepCost, measure_steps, random_batch
+
+SMOKE_LABEL = (
+    "a narrow network of four convolutions and two rounds: it shows that the item runs, and "
+    "nothing else"
+)
 
 COLUMNS = (*StepCost._fields, "reported")
 
@@ -32,14 +38,42 @@ class Settings(NamedTuple):
     repeats: int = 20
 
 
-def run(settings: Settings, context: Context, ratios: Mapping[str, Mapping[str, float]]) -> Report:
-    """Times methods.
+#: Times over the baseline's, by method and hardware.
+Ratios = Mapping[str, Mapping[str, float]]
 
-    Args:
-        settings: the settings.
-        context: the context of the run.
-        ratios: the paper's times over the baseline's, by method and hardware.
-    """
+
+def timing(
+    name: str,
+    title: str,
+    reported: str,
+    ratios: Ratios,
+    *,
+    model: str,
+    activation: str,
+    batch_size: int,
+) -> Item:
+    """Makes the item that times the methods of the paper's ``ratios`` on a network."""
+    smoke = Settings("cnn4", activation, channels=4, batch_size=16, repeats=2)
+    cpu = Settings(model, activation, channels=16, batch_size=64, repeats=10)
+    full = Settings(model, activation, batch_size=batch_size)
+    return Item(
+        name,
+        title,
+        reported,
+        partial(run, ratios),
+        {
+            "smoke": Preset(smoke, "20 s on 2 CPU cores", SMOKE_LABEL),
+            "cpu": Preset(
+                cpu, "3 min on 2 CPU cores", "networks of a quarter of the width, batches of 64"
+            ),
+            "full": Preset(full, "10 min on 2 CPU cores, 1 min on a GPU"),
+        },
+        ("Medians over rounds [quartiles] of one interleaved run; the control is none once more.",),
+    )
+
+
+def run(ratios: Ratios, settings: Settings, context: Context) -> Report:
+    """Times the methods of the paper's ``ratios``."""
     config = Config(
         model=settings.model, activation=settings.activation, channels=settings.channels
     )
@@ -50,7 +84,7 @@ def run(settings: Settings, context: Context, ratios: Mapping[str, Mapping[str, 
     return _report(costs, ratios)
 
 
-def _report(costs: Sequence[StepCost], ratios: Mapping[str, Mapping[str, float]]) -> Report:
+def _report(costs: Sequence[StepCost], ratios: Ratios) -> Report:
     findings = [
         Finding(
             f"{cost.method}: time over that of none",

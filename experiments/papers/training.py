@@ -2,20 +2,20 @@
 
 import functools
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from experiments.augmentation.table import POLICIES
-from experiments.config import OF_PARTS, Config
+from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.methods.constrained import Sphere
 from experiments.methods.method import Method
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS
 from experiments.papers.data import data_of, load_data
-from experiments.papers.grid import Cell, Grid, Protocol
+from experiments.papers.grid import Cell, Protocol
 from experiments.papers.item import Context
 from experiments.papers.scores import scores_of
 from experiments.runs.execute import Make, execute
@@ -42,11 +42,16 @@ class Training:
 
     def __call__(self, spec: Spec, keeper: Checkpointer) -> Run:
         """Trains a spec and returns the run, without its final state."""
-        changes, overrides = split_changes(spec)
-        setting = self._protocol.changed(**changes)
+        setting = self._protocol.changed(**dict(spec.changes))
         sizes = setting.rows, setting.test_rows, setting.held_out, setting.side
         data = self._dataset(spec.data[0], spec.seed, *sizes)
-        trainer = self._trainer_for(spec, setting, overrides, data)
+        # All seeds of a cell share the compiled functions of its trainer.
+        key = (spec.name, spec.data, data.X_train.shape, data.num_classes)
+        if self._trainer is None or self._trainer[0] != key:
+            self._trainer = None
+            method = method_of(spec.method, setting)
+            self._trainer = key, make_trainer(method, config_of(setting, self._data_dir), data)
+        trainer = self._trainer[1]
         run = fit(trainer, data, spec.seed, checkpointer=keeper)
         scores = scores_of(trainer, run.trained, data, setting.scores)
         return run._replace(state=None, scores=scores, changes=spec.changes)
@@ -54,40 +59,20 @@ class Training:
     def _load(self, name: str, seed: int, *sizes: int) -> Dataset:
         return load_data(self._data_dir, name, seed, *sizes)
 
-    def _trainer_for(
-        self, spec: Spec, setting: Protocol, overrides: Mapping[str, Any], data: Dataset
-    ) -> Trainer:
-        """Returns the cell's trainer, whose compiled functions all seeds share."""
-        key = (spec.name, spec.data, data.X_train.shape, data.num_classes)
-        if self._trainer is None or self._trainer[0] != key:
-            self._trainer = None
-            config = config_of(setting, self._data_dir)
-            method = method_of(Cell("", spec.method, overrides=overrides), setting)
-            self._trainer = key, make_trainer(method, config, data)
-        return self._trainer[1]
-
 
 def spec_of(cell: Cell, seed: int, protocol: Protocol, data: tuple[str, object]) -> Spec:
     """Makes the spec of a cell under a seed, on the data of that name and fingerprint."""
-    changes = (*cell.changes.items(), *cell.overrides.items())
-    return Spec(cell.method, seed, protocol, changes, data)
+    return Spec(cell.method, seed, protocol, tuple(cell.changes.items()), data)
 
 
-def split_changes(spec: Spec) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Splits the changes of a cell into fields of its protocol and settings of its method."""
-    names = set(OF_PARTS)
-    protocol = {name: value for name, value in spec.changes if name not in names}
-    return protocol, {name: value for name, value in spec.changes if name in names}
-
-
-def method_of(cell: Cell, setting: Protocol) -> Method:
-    """Returns the method of a cell, with the changes of the cell and the protocol."""
-    method = METHODS[cell.method]
+def method_of(name: str, setting: Protocol) -> Method:
+    """Returns a method with the noise and radius of the protocol, then its settings of parts."""
+    method = METHODS[name]
     if setting.growing_noise:
         method = method.changed(ScaleNoise, noise=setting.growing_noise, grows=True)
     if setting.squared_radius:
         method = method.changed(Sphere, squared_radius=setting.squared_radius)
-    return method.adjusted(Config(**cell.overrides))
+    return method.adjusted(setting)
 
 
 def config_of(setting: Protocol, data_dir: Path | None = None) -> Config:
@@ -105,9 +90,8 @@ class Trained(NamedTuple):
     runs: list[Run]
 
 
-def train_grid(grid: Grid, protocol: Protocol, context: Context) -> list[Trained]:
-    """Returns all runs of a grid; trains those that the folder's store does not have."""
-    cells = chosen(grid, protocol)
+def train_grid(cells: Sequence[Cell], protocol: Protocol, context: Context) -> list[Trained]:
+    """Returns all runs of some cells; trains those that the folder's store does not have."""
     data = data_of(context.data_dir, [cell.dataset for cell in cells])
     specs = {
         cell.name: [
@@ -136,13 +120,3 @@ def runs_of(names: Mapping[Spec, str], make: Make, context: Context) -> dict[Spe
         runs[spec] = run
         context.advance(len(runs) / len(names), names[spec])
     return runs
-
-
-def chosen(grid: Grid, protocol: Protocol) -> list[Cell]:
-    """Returns the cells that a protocol trains."""
-    return [
-        cell
-        for cell in grid.cells
-        if (not protocol.only_rows or cell.row in protocol.only_rows)
-        and (not protocol.only_columns or cell.column in protocol.only_columns)
-    ]

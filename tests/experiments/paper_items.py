@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from experiments.cli import main
-from experiments.papers.registry import ITEMS
+from experiments.papers.items import ITEMS
 
 
 @pytest.mark.parametrize("name", ITEMS)

@@ -5,9 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.papers.cwo.signal import CASES
-from experiments.simulations.propagated_chain import propagated_chain
-from experiments.simulations.rectified_chain import KEEPING, gain, rectified_chain
+from experiments.papers.cwo.signal import CASES, KEEPING, gain, rectified_chain
+from experiments.papers.normprop.depth import propagated_chain
 
 #: E relu and the deviation of relu under a standard normal.
 MEAN, DEVIATION = 1 / np.sqrt(2 * np.pi), np.sqrt(0.5 - 1 / (2 * np.pi))

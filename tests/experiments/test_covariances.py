@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.simulations.covariance import canonical_errors, jacobian_grams, unit_rows
-from experiments.simulations.mixture import Mixture, mixture_samples, train_unit
+from experiments.papers.normprop.bound import canonical_errors
+from experiments.papers.normprop.jacobian import jacobian_grams, unit_rows
+from experiments.papers.vcl.fig2 import Mixture, mixture_samples, train_unit
 from jaxnorm.theory.normprop import canonical_error, expected_jacobian_gram
 from jaxnorm.theory.vcl import mixture_kurtosis
 

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.config import Config
 from experiments.errors import UserError
 from experiments.methods.constrained import Constrained, Sphere
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS
 from experiments.models.style import ACTIVATIONS
+from experiments.papers.cwo.signal import KEEPING
 from experiments.papers.data import (
     data_of,
     described,
@@ -23,13 +23,11 @@ from experiments.papers.data import (
     subset,
 )
 from experiments.papers.grid import PAPER, Cell, Grid, Ordering
-from experiments.papers.grid_report import noise_note, report_of
-from experiments.papers.presets import table_presets
-from experiments.papers.registry import ITEMS
+from experiments.papers.items import ITEMS
 from experiments.papers.scores import SCORES, scores_of
-from experiments.papers.training import Trained, chosen, method_of, spec_of
+from experiments.papers.table import differences, noise_note, report_of
+from experiments.papers.training import Trained, method_of, spec_of
 from experiments.papers.verdict import NOTE, comparison, measured
-from experiments.simulations.rectified_chain import KEEPING
 from experiments.training.fit import Run
 from experiments.training.history import Epoch
 from tests.experiments.test_runs import PROTOCOL
@@ -60,34 +58,34 @@ def test_every_cell_of_every_item_is_spelt_right():
         assert len(set(names)) == len(names), name
         for cell in grid.cells:
             assert cell.method in METHODS
-            Config(**cell.overrides)
             for preset in item.presets.values():
                 setting = preset.settings.changed(**cell.changes)
                 assert setting.activation in ACTIVATIONS
         for ordering in grid.orderings:
             assert {ordering.better, ordering.worse} <= rows, name
         for preset in item.presets.values():
-            assert len(chosen(grid, preset.settings)) >= 2, name
+            assert len(grid.chosen(preset.settings)) >= 2, name
+
+
+def made(method, protocol, **changes):
+    """Returns the method of a cell with these changes."""
+    return method_of(method, protocol.changed(**changes))
 
 
 def test_the_noise_grows_where_the_protocol_says_so():
     growing = PROTOCOL.changed(growing_noise=1.0)
-    noisy, quiet = Cell("noisy", "cwo"), Cell("quiet", "cwo-centre-sphere")
-    assert method_of(noisy, growing).get(ScaleNoise) == ScaleNoise(1.0, grows=True)
-    assert method_of(noisy, PROTOCOL) == METHODS["cwo"]
-    assert method_of(quiet, growing) == METHODS["cwo-centre-sphere"]
-    set_here = noisy._replace(overrides={"noise": 0.5})
-    assert method_of(set_here, growing).get(ScaleNoise) == ScaleNoise(0.5, grows=True)
+    assert made("cwo", growing).get(ScaleNoise) == ScaleNoise(1.0, grows=True)
+    assert made("cwo", PROTOCOL) == METHODS["cwo"]
+    assert made("cwo-centre-sphere", growing) == METHODS["cwo-centre-sphere"]
+    assert made("cwo", growing, noise=0.5).get(ScaleNoise) == ScaleNoise(0.5, grows=True)
 
 
 def test_the_radius_is_the_protocols_where_it_has_one():
-    on_sphere, free = Cell("on it", "cwo"), Cell("free", "cwo-centre")
     wider = PROTOCOL.changed(squared_radius=3.0)
-    assert method_of(on_sphere, wider).get(Sphere) == Constrained(3.0)
-    assert method_of(on_sphere, PROTOCOL) == METHODS["cwo"]
-    assert method_of(free, wider) == METHODS["cwo-centre"]
+    assert made("cwo", wider).get(Sphere) == Constrained(3.0)
+    assert made("cwo-centre", wider) == METHODS["cwo-centre"]
     radii = {
-        cell.row: method_of(cell, PROTOCOL.changed(**cell.changes)).get(Sphere).squared_radius
+        cell.row: made(cell.method, PROTOCOL, **cell.changes).get(Sphere).squared_radius
         for cell in ITEMS["cwo/radius"].grid.cells
     }
     assert radii == {
@@ -109,14 +107,11 @@ def test_a_report_says_the_noise_of_each_row():
 
 
 def test_a_reduced_preset_says_in_what_it_differs():
-    full = PAPER.changed(rate_schedule=((0.5, 0.1),), seeds=3)
-    cpu = {"rate_schedule": (), "only_rows": ("BN", "WN")}
-    made = table_presets(full, {"only_rows": ("BN",)}, cpu, "", "")
-    assert made["cpu"].label == (
-        "channels 16, epochs 10, batch size 64, half a cosine for the learning rate, rows 2000, "
-        "test rows 2000, only rows BN; WN"
+    full = PAPER.changed(rate_schedule=((0.5, 0.1),))
+    reduced = PAPER.changed(channels=16, only_rows=("BN", "WN"))
+    assert differences(full, reduced) == (
+        "channels 16, half a cosine for the learning rate, only rows BN; WN"
     )
-    assert not made["full"].label
 
 
 def test_no_cell_of_a_smoke_preset_undoes_its_sizes():
@@ -124,7 +119,7 @@ def test_no_cell_of_a_smoke_preset_undoes_its_sizes():
     sizes = {"epochs", "channels", "rows", "test_rows", "seeds", "held_out"}
     for name, grid, item in grids():
         for preset in ("smoke", "cpu"):
-            for cell in chosen(grid, item.presets[preset].settings):
+            for cell in grid.chosen(item.presets[preset].settings):
                 assert not sizes & cell.changes.keys(), (name, preset, cell.name)
 
 

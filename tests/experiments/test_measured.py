@@ -3,8 +3,8 @@
 import pytest
 
 from experiments.papers.item import Finding
+from experiments.papers.items import ITEMS
 from experiments.papers.measured import Measured, at_least, at_most, measured_report, near
-from experiments.papers.registry import ITEMS
 from experiments.papers.run import run_item
 from tests.experiments.toy import rows_of
 

@@ -7,7 +7,7 @@ from flax import nnx
 from experiments.config import Config
 from experiments.models.registry import build
 from experiments.papers.bn.fig2ef import view
-from experiments.papers.registry import ITEMS
+from experiments.papers.items import ITEMS
 from experiments.papers.scores import gamma_squared
 from experiments.papers.training import Trained
 from jaxnorm.nnx import functionalize

@@ -10,10 +10,9 @@ import pytest
 
 from experiments.analysis.picture import new_figure
 from experiments.errors import UserError
-from experiments.papers.catalogue import read
 from experiments.papers.collected import collect
-from experiments.papers.item import SIZES, Finding, Item, Preset, Report
-from experiments.papers.registry import ITEMS
+from experiments.papers.item import Finding, Item, Preset, Report
+from experiments.papers.items import ITEMS
 from experiments.papers.run import named, run_item
 
 
@@ -34,9 +33,9 @@ TOY = Item(
     "toy/squares",
     "squares",
     "they grow",
-    ("They are squares.",),
     run,
     {"smoke": Preset(Settings(), "no time", "reduced")},
+    ("They are squares.",),
 )
 
 
@@ -79,21 +78,3 @@ def test_every_item_is_in_the_table_of_what_differs():
     pairs = (cell.split("/") for cell in re.findall(r"^\| (\w+/[\w, ]+) \|", text, re.MULTILINE))
     named = {f"{paper}/{what}" for paper, several in pairs for what in several.split(", ")}
     assert named == set(ITEMS)
-
-
-#: What a file of an item may have, and what a table of trainings has besides.
-KEYS = {"like", "title", "reported", "notes", "code", "options", *SIZES}
-OF_TABLES = {"rows", "columns", "orderings", "measure", "as_error", "beside", "literature"}
-
-
-def test_no_file_has_a_key_that_nobody_reads():
-    """A misspelt key would silently leave out orderings, or the paper's numbers."""
-    for name in ITEMS:
-        said = read(f"{name}.toml")
-        assert said.keys() <= KEYS | OF_TABLES, name
-        for row in said.get("rows", {}).values():
-            assert row.keys() <= {"method", "changes", "overrides"}, name
-        for column in said.get("columns", {}).values():
-            assert column.keys() <= {"dataset", "changes", "reported", "also"}, name
-            for numbers in (*column.get("also", {}).values(), column.get("reported")):
-                assert numbers is None or len(numbers) == len(said["rows"]), name

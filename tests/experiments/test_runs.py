@@ -184,7 +184,7 @@ def test_two_processes_make_the_runs_of_one(tmp_path):
         context = Context(
             None, tmp_path / str(jobs), lambda part, _: steps.append(part), Workers(jobs=jobs)
         )
-        return train_grid(GRID, PROTOCOL, context), steps
+        return train_grid(GRID.cells, PROTOCOL, context), steps
 
     (one, steps), (two, same) = runs(1), runs(2)
     assert steps == same == [0.25, 0.5, 0.75, 1.0]

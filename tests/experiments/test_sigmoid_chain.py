@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.simulations.sigmoid_chain import pooled_ratio, sigmoid_chain
+from experiments.papers.lcw.fig4 import pooled_ratio, sigmoid_chain
 from jaxnorm.theory.lcw import gradient_gain
 
 DEPTH, WIDTH, SEEDS = 20, 128, 3

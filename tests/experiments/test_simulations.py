@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.simulations.finite import exact_error, simulate_training
-from experiments.simulations.online import simulate_online
-from experiments.simulations.student import Student, Unit, step
+from experiments.papers.bn.loads import exact_error, simulate_training
+from experiments.papers.bn.student import Student, Unit, step
+from experiments.papers.bn.tab1 import simulate_online
 from jaxnorm.theory.batch_norm import (
     OrderParameters,
     generalization_error,

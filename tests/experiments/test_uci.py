@@ -10,7 +10,7 @@ import pytest
 from experiments.analysis.statistics import wins
 from experiments.cli import main
 from experiments.papers.item import Context
-from experiments.papers.registry import ITEMS
+from experiments.papers.items import ITEMS
 from experiments.papers.vcl import fig1, uci_train
 from experiments.papers.vcl.uci import findings_of, profile
 from experiments.papers.vcl.uci_train import Networks, Settings, held_out, select, train_all

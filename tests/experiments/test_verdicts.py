@@ -19,8 +19,8 @@ from experiments.analysis.verdicts.results import (
 )
 from experiments.bench.papers import cost_of, forward_operations, hours_of
 from experiments.errors import UserError
-from experiments.papers.full import full_cells
-from experiments.papers.registry import ITEMS
+from experiments.papers.items import ITEMS
+from experiments.papers.sizes import full_cells
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "results"
 CLAIM = Claim("cwo-x", "is better", sides("x", "cwo", "bn"), Source("Table 0"))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from experiments.config import Config
 from experiments.methods.paths import by_path
 from experiments.methods.table import METHODS
-from experiments.papers.full import functional_of
+from experiments.papers.sizes import functional_of
 
 Shapes = list[tuple[int, ...]]
 

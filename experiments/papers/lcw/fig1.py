@@ -9,7 +9,7 @@ from jaxtyping import Array
 from matplotlib.figure import Figure
 
 from experiments.analysis.picture import new_figure
-from experiments.papers.item import Context, Report
+from experiments.papers.item import Context, Item, Preset, Report
 from experiments.papers.measured import at_most, measured_report, near
 from jaxnorm import center
 from jaxnorm.theory.lcw import activation_shift, forward_moments
@@ -77,3 +77,19 @@ def _picture(weight: Array, activations: Array) -> Figure:
         axes.grid(False)
         figure.colorbar(image, ax=axes, shrink=0.7)
     return figure
+
+
+OF_100 = "numbers over 100 draws"
+
+#: The figure has one draw; more are for the numbers.
+FIG1 = Item(
+    "lcw/fig1",
+    "stripes in the product of two random matrices: activation shift",
+    "rows of Z = W A have means of their own (a horizontal stripe pattern)",
+    run,
+    {
+        "smoke": Preset(Settings(), "5 s on 2 CPU cores"),
+        "cpu": Preset(Settings(draws=100), "10 s on 2 CPU cores", OF_100),
+        "full": Preset(Settings(draws=100), "10 s on 2 CPU cores", OF_100),
+    },
+)

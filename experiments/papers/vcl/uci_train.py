@@ -14,9 +14,9 @@ from jaxtyping import Float, Int
 from experiments.data.dataset import Dataset
 from experiments.methods.table import METHODS
 from experiments.papers.data import data_of
-from experiments.papers.epochs import epochs
 from experiments.papers.grid import Protocol
 from experiments.papers.item import Context
+from experiments.papers.states import epochs
 from experiments.papers.training import runs_of
 from experiments.papers.vcl.uci_data import find_sets, split
 from experiments.runs.spec import Spec

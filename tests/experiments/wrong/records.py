@@ -14,7 +14,7 @@ from experiments.cli import run
 from experiments.config import Config
 from experiments.data.load import load
 from experiments.papers.collected import collect
-from experiments.papers.registry import ITEMS
+from experiments.papers.items import ITEMS
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.checkpoints import Checkpoints
 from experiments.runs.keeper import keeping

@@ -1,7 +1,10 @@
-"""The report of a table of trainings: the table, the orderings one by one, the curves."""
+"""Items that are tables of trainings: their presets, their run, and their report."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -11,11 +14,35 @@ from experiments.analysis.picture import new_figure
 from experiments.augmentation.table import POLICIES
 from experiments.methods.scale_noise import ScaleNoise, StepNoise
 from experiments.papers.data import described, policies_note, published_policies
-from experiments.papers.grid import Cell, Grid, Protocol
-from experiments.papers.item import Context, Finding, Report
-from experiments.papers.training import Trained, chosen, method_of, train_grid
+from experiments.papers.grid import (
+    Cell,
+    Changes,
+    Column,
+    Grid,
+    Protocol,
+    Row,
+    cells_of,
+)
+from experiments.papers.item import Context, Finding, Item, Preset, Presets, Report
+from experiments.papers.training import Trained, method_of, train_grid
 from experiments.papers.verdict import NOTE, findings_of, measured
 from experiments.training.fit import Run
+
+#: The fields that both reduced presets of image networks change, then those of smoke, and of cpu.
+SMALL: Changes = {"side": 0, "last": 1, "rate_decay": 0.0, "held_out": 0, "batch_size": 64}
+SMOKE: Changes = {
+    **SMALL,
+    **{"epochs": 1, "rows": 256, "test_rows": 64, "seeds": 1, "channels": 4, "rate_schedule": ()},
+}
+CPU: Changes = {
+    **SMALL,
+    **{"epochs": 10, "rows": 2000, "test_rows": 2000, "seeds": 3, "channels": 16},
+}
+
+SMOKE_LABEL = (
+    "one epoch of a few hundred enlarged digits, narrow networks, one seed: it shows that the item "
+    "runs, and nothing else"
+)
 
 #: The columns of results.csv; accuracies are fractions.
 COLUMNS = (
@@ -27,16 +54,71 @@ COLUMNS = (
 View = Callable[[Sequence[Trained]], tuple[Sequence[Finding], Mapping[str, Figure]]]
 
 
+def table(
+    name: str,
+    title: str,
+    reported: str,
+    *,
+    rows: Mapping[str, Row],
+    columns: Mapping[str, Column],
+    full: Protocol,
+    full_cost: str,
+    cpu: Changes,
+    cpu_cost: str,
+    smoke: Changes,
+    notes: Sequence[str] = (),
+    view: View | None = None,
+    **fields: Any,
+) -> Item:
+    """Makes the item of a table of trainings.
+
+    Args:
+        name: PAPER/ITEM.
+        title: its contents, in a line.
+        reported: the paper's report, in a line.
+        rows: the rows by name.
+        columns: the columns by name; "" for the only one.
+        full: the paper's protocol.
+        full_cost: its cost in words.
+        cpu: the fields that the preset cpu changes besides `CPU`.
+        cpu_cost: its cost in words.
+        smoke: the fields that the preset smoke changes besides `SMOKE`.
+        notes: sentences for the report.
+        view: makes further findings and figures of the runs.
+        **fields: further fields of the `Grid`, such as its ``orderings``.
+    """
+    grid = Grid(cells_of(rows, columns), **fields)
+    reduced = full.changed(**{**CPU, **cpu})
+    presets: Presets = {
+        "smoke": Preset(full.changed(**{**SMOKE, **smoke}), "30 s on 2 CPU cores", SMOKE_LABEL),
+        "cpu": Preset(reduced, cpu_cost, differences(full, reduced)),
+        "full": Preset(full, full_cost),
+    }
+    return Item(name, title, reported, partial(run_grid, grid, view), presets, tuple(notes), grid)
+
+
+def differences(full: Protocol, reduced: Protocol) -> str:
+    """Lists every field in which a protocol differs from the paper's, with its value."""
+    ours = asdict(reduced)
+    return ", ".join(_shown(n, ours[n]) for n, paper in asdict(full).items() if ours[n] != paper)
+
+
+def _shown(name: str, value: Any) -> str:
+    if name in ("rate_schedule", "rate_decay") and not value:
+        return "half a cosine for the learning rate"
+    return f"{name.replace('_', ' ')} {'; '.join(value) if isinstance(value, tuple) else value}"
+
+
 def run_grid(grid: Grid, view: View | None, protocol: Protocol, context: Context) -> Report:
     """Trains a table and makes its report, with the findings and figures of ``view``."""
-    cells = chosen(grid, protocol)
+    cells = grid.chosen(protocol)
     names = described(context.data_dir, [cell.dataset for cell in cells])
     notes = [f"Trained and tested on: {names}."]
-    if any(protocol.changed(**cell.changes).augment == POLICIES for cell in cells):
+    if any(cell.changes.get("augment", protocol.augment) == POLICIES for cell in cells):
         protocol = protocol.changed(policies=published_policies(context.data_dir))
         notes.append(policies_note(protocol.policies))
     notes += noise_note(cells, protocol)
-    trained = train_grid(grid, protocol, context)
+    trained = train_grid(cells, protocol, context)
     report = report_of(grid, trained, notes, protocol.last, names)
     findings, figures = view(trained) if view else ([], {})
     return report._replace(
@@ -48,7 +130,7 @@ def noise_note(cells: Sequence[Cell], protocol: Protocol) -> list[str]:
     """Lists the noise on scales by row, in a sentence, since the papers do not state all of it."""
     entries: dict[str, None] = {}
     for cell in cells:
-        method = method_of(cell, protocol.changed(**cell.changes))
+        method = method_of(cell.method, protocol.changed(**cell.changes))
         if noise := method.get(ScaleNoise):
             where = "last layer, l / L of it in layer l" if noise.grows else "each layer"
             entries[f"{cell.row} {noise.noise:g} ({where}, one draw per sample)"] = None

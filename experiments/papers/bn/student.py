@@ -1,8 +1,5 @@
 """One unit and a step of SGD on it: plain, weight-normalized or batch-normalized.
 
-Inputs are N(0, I / N). By the symmetry of their distribution the teacher may be any vector of
-length sqrt(N): here, the vector of ones.
-
 Inputs are N(0, I / N). By the symmetry of their distribution the teacher may be any vector of the
 length sqrt(N): it is the vector of ones.
 """

@@ -1,1 +1,0 @@
-"""Simulations of the papers' theory: pure JAX, compiled, over seeds at once."""
