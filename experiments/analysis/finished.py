@@ -52,7 +52,7 @@ def summary(runs: pl.DataFrame) -> pl.DataFrame:
     """Returns one row per method and settings: means and standard deviations over seeds."""
     if runs.is_empty():
         return runs
-    results = {"seed", "epochs", *MEASURES, "step_ms", "parameters", "outcome", "date"}
+    results = {"seed", "last_epoch", *MEASURES, "step_ms", "parameters", "outcome", "date"}
     settings = [name for name in runs.columns if name not in results]
     trained = pl.col("outcome") == ""
     accuracy, loss = (pl.col(name).filter(trained) for name in ("test_accuracy", "test_loss"))
@@ -73,7 +73,7 @@ def _flat(row: Row, settings: Sequence[str]) -> dict[str, object]:
         "method": run.method,
         **{name: None if value is None else shown(value) for name, value in values.items()},
         "seed": run.seed,
-        "epochs": last.epoch,
+        "last_epoch": last.epoch,
         **{name: getattr(last, name) for name in MEASURES},
         "step_ms": run.step_ms,
         "parameters": run.parameters,

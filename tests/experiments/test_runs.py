@@ -138,10 +138,12 @@ def test_means_leave_out_what_did_not_train_and_settings_are_columns(tmp_path):
         store.add(spec(seed, noise=0.1), run(accuracy, seed))
     store.add(spec(3, noise=0.1), run(math.nan, 3, outcome="diverged"))
     store.add(spec(0), run(0.25))
+    store.add(spec(0, epochs=20), run(0.5))
     runs = frame(store.rows())
-    assert runs["noise"].to_list() == ["0.1"] * 4 + [None]
+    assert runs["noise"].to_list() == ["0.1"] * 4 + [None] * 2
     assert np.isnan(runs["test_accuracy"][3])
-    with_noise, without = summary(runs).rows(named=True)
+    with_noise, without, longer = summary(runs).rows(named=True)
+    assert [each["epochs"] for each in (with_noise, without, longer)] == ["10", "10", "20"]
     assert (with_noise["runs"], with_noise["failed"], without["runs"]) == (4, 1, 1)
     assert with_noise["test_accuracy"] == pytest.approx(0.7)
     assert with_noise["accuracy_deviation"] == pytest.approx(0.2)
