@@ -9,7 +9,7 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import docstring_parser
 import tyro
-from tyro.conf import Positional
+from tyro.conf import OmitArgPrefixes, Positional
 from tyro.extras import subcommand_cli_from_dict
 
 import jaxnorm
@@ -47,7 +47,7 @@ from experiments.train import Train
 
 
 @dataclass(frozen=True)
-class Paper(Workers):
+class Paper:
     """Reproduce a table or figure of the five papers: our numbers beside the paper's.
 
     Writes report.md, results.csv and pictures into --out. With --list: print the items,
@@ -67,6 +67,7 @@ class Paper(Workers):
     is the folder above theirs."""
     quiet: bool = False
     """Print nothing but errors; the files have the results."""
+    workers: OmitArgPrefixes[Workers] = field(default_factory=Workers)
 
     def run(self, command: str) -> None:
         """Runs or lists items."""
@@ -78,8 +79,7 @@ class Paper(Workers):
             alone = len(items) == 1 and self.out is not None
             folder = self.out or Path("results")
             out = folder if alone else folder / item.name
-            with quietly(self.quiet):
-                run_item(item, self.preset, self.data_dir, out, command, self)
+            run_item(item, self.preset, self.data_dir, out, command, self.workers)
 
 
 @dataclass(frozen=True)
@@ -270,9 +270,9 @@ def _read(command: Any, flags: Sequence[str], program: str) -> Any:
     """
     for kind in filter(is_dataclass, (*command.__mro__, Config, Workers, CheckpointSettings)):
         for words in docstring_parser.parse_from_object(kind).params:
-            field = kind.__dataclass_fields__[words.arg_name]
+            flag = kind.__dataclass_fields__[words.arg_name]
             joined = {"help": " ".join((words.description or "").split())}
-            field.metadata = MappingProxyType({**field.metadata, **joined})
+            flag.metadata = MappingProxyType({**flag.metadata, **joined})
     paragraphs = inspect.cleandoc(command.__doc__).split("\n\n")
     fill = partial(textwrap.fill, width=80, subsequent_indent=" ", break_on_hyphens=False)
     text = "\n\n".join(map(fill, paragraphs))

@@ -7,7 +7,7 @@ from typing import Any
 from experiments.bench.command import Bench
 from experiments.cli import Paper, Report, run
 from experiments.compare import Compare
-from experiments.config import Config
+from experiments.config import Config, Workers
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.train import Train
 from tests.experiments.toy import save_toy
@@ -50,7 +50,7 @@ def with_out(command: Any, at: Path, **changes: Any) -> object:
 
 def flag(command: Any, name: str, value: Any) -> Wrong:
     shown = repr(value) if isinstance(value, str) else str(value)
-    records = {"config": Config, "checkpoints": CheckpointSettings}
+    records = {"config": Config, "checkpoints": CheckpointSettings, "workers": Workers}
     place = next((place for place, record in records.items() if hasattr(record(), name)), "")
     default = getattr(getattr(command, place) if place else command, name)
     changes = {place: records[place](**{name: value})} if place else {name: value}
