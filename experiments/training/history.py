@@ -77,7 +77,8 @@ class History(NamedTuple):
         seconds = tuple(0.0 + value for value in saved["seconds"])
         for number, entry in enumerate(curve, 1):
             shares = entry.train_accuracy, entry.test_accuracy
-            if entry.epoch != number or any(share < 0 or share > 1 for share in shares):
+            # A mean of ones may be rounded up.
+            if entry.epoch != number or any(share < 0 or share > 1.001 for share in shares):
                 raise ValueError(f"its entry {number} is {entry}")
         if not all(0 <= value < math.inf for value in seconds):
             raise ValueError(f"its seconds are {seconds}")
