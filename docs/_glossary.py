@@ -130,9 +130,8 @@ def compiled() -> list[dict[str, str]]:
 
 
 def plain(row: dict[str, str]) -> bool:
-    """Returns True if the row is a training step on one mesh axis that is compared with `none`."""
-    settings = (row.get("what", "step"), row["entry"], row.get("mesh", ""), row.get("shard", ""))
-    return settings == ("step", "jit", "", "") and bool(row["hbm_ratio"])
+    """Returns True if the row is a training step that is compared with `none`."""
+    return row["what"] == "step" and bool(row["hbm_ratio"])
 
 
 if __name__ == "__main__":

@@ -45,6 +45,6 @@ def tpu_costs(config: Config, shape: Sequence[int]) -> Mapping[str, Cost]:
     return {
         row["method"]: Cost(float(row["hbm_ratio"]), int(row["collectives"]))
         for row in rows
-        if (row["target"], row["dtype"], row["entry"]) == (TARGET, DTYPE, "jit")
+        if (row["target"], row["dtype"]) == (TARGET, DTYPE)
         and [row["channels"], row["depth"], row["width"]] == sizes
     }

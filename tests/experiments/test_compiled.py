@@ -8,17 +8,15 @@ from pathlib import Path
 import jax
 import pytest
 
-from experiments.bench.compiled import compilations, names, targets
+from experiments.bench.compiled import measure, targets
 from experiments.bench.compiled.command import Compiled, specs_of
-from experiments.bench.compiled.effective import MAKERS
-from experiments.bench.compiled.kernels import KERNELS
+from experiments.bench.compiled.measure import Measurement
+from experiments.bench.compiled.parameters import KERNELS
 from experiments.bench.compiled.program import Program
-from experiments.bench.compiled.rows import Row, merged, ratios, read_rows, write_rows
+from experiments.bench.compiled.report import Row, merged, ratios, read_rows, write_rows
 from experiments.bench.compiled.spec import Spec
-from experiments.bench.compiled.step import PEERS, step_subject
+from experiments.bench.compiled.step import step
 from experiments.bench.compiled.targets import environment, find_target
-from experiments.bench.compiled.update import OPTIMIZERS
-from experiments.bench.compiled.worker import Measurement
 from experiments.cli import main
 from experiments.errors import UserError
 from tests.experiments.toy import rows_of
@@ -45,9 +43,9 @@ def test_kernels() -> None:
 
 
 def test_collectives() -> None:
-    """An asynchronous start counts its result, not the operands that it repeats."""
+    """An asynchronous collective counts its result, not the operands that its start repeats."""
     assert [each.name for each in PROGRAM.collectives] == [
-        *("all-reduce.1", "all-reduce-start.1", "all-gather-start.1"),
+        *("all-reduce.1", "all-reduce-done.1", "all-gather-done.1"),
     ]
     assert PROGRAM.collective_bytes == (ARRAY + 2 * 4) + 4 * 4 + 8 * 4
 
@@ -100,7 +98,7 @@ def test_the_roofline_is_the_slower_of_memory_and_arithmetic() -> None:
 
 def test_rows_are_merged_and_read_again(tmp_path: Path) -> None:
     bn = Row(replace(NONE, method="bn"), replace(FOUND, hbm_bytes=1638))
-    elsewhere = Row(replace(bn.spec, target="h100:8", donate=False), FOUND)
+    elsewhere = Row(replace(bn.spec, target="h100:8"), FOUND)
     rows = merged([Row(NONE, FOUND), elsewhere], [bn])
     again = Row(NONE, replace(FOUND, hbm_bytes=546))
     rows = merged(rows, [again])
@@ -123,15 +121,16 @@ def test_the_command(
         asked.append(spec.method)
         return "out of luck" if spec.method == "gn" else FOUND
 
-    monkeypatch.setattr(compilations, "compile_apart", compile_apart)
+    monkeypatch.setattr(measure, "compile_apart", compile_apart)
     monkeypatch.setattr(targets.importlib.util, "find_spec", lambda name: True)
     command = ["bench", "compiled", "--out", str(tmp_path), "--model", "cnn9", "--methods"]
     assert main([*command, "gn,bn"]) == 2
     told = capsys.readouterr()
     assert "gn: out of luck" in told.err
     assert max(len(line) for line in told.out.splitlines() if "|" in line) <= 100
-    assert main([*command, "bn,cwo", "--resume"]) == 0
-    assert asked == ["none", "gn", "bn", "cwo"]
+    assert main([*command, "bn,cwo"]) == 0
+    assert main([*command, "bn", "--fresh"]) == 0
+    assert asked == ["none", "gn", "bn", "cwo", "none", "bn"]
     assert [row.spec.method for row in read_rows(tmp_path / "compiled.csv")] == [
         *("none", "bn", "cwo"),
     ]
@@ -160,17 +159,10 @@ def test_a_private_step_has_the_gradient_of_each_row() -> None:
     spec = replace(NONE, model="mlp", dtype="float32", depth=1, width=5, rows=7)
     shapes = {}
     for name in ("none", "none+private"):
-        subject = step_subject(replace(spec, method=name), jax.devices()[:1])
+        subject = step(replace(spec, method=name), jax.devices()[:1])
         shapes[name] = str(jax.make_jaxpr(subject.function)(*subject.arguments))
     assert "f32[7,5,10]" in shapes["none+private"]
     assert "f32[7,5,10]" not in shapes["none"]
-
-
-def test_the_names_in_the_help_are_those_of_the_tables() -> None:
-    assert tuple(KERNELS) == names.KERNELS
-    assert tuple(PEERS) == names.PEERS
-    assert tuple(OPTIMIZERS) == names.OPTIMIZERS
-    assert tuple(MAKERS) == names.MAKERS
 
 
 def test_the_kernels_of_an_update_are_no_network(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.bench.compiled.compilations import compiled
+from experiments.bench.compiled.measure import Measurement, compile_all
 from experiments.bench.compiled.spec import Spec
-from experiments.bench.compiled.worker import Measurement
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None, reason="wants the extra compile-tpu"
@@ -19,7 +18,7 @@ UPDATE = Spec("update", "sgd", "v5e:2x2", "conv3x3")
 
 
 def found(*specs: Spec) -> dict[str, Measurement]:
-    answers = {spec.method: answer for spec, answer in compiled(specs, jobs=2)}
+    answers = {spec.method: answer for spec, answer in compile_all(specs, jobs=2)}
     failed = {name: answer for name, answer in answers.items() if isinstance(answer, str)}
     assert not failed
     return {name: answer for name, answer in answers.items() if isinstance(answer, Measurement)}

@@ -14,7 +14,8 @@ from experiments.analysis.picture import new_figure
 from experiments.analysis.statistics import mean_and_deviation
 from experiments.analysis.table import markdown
 from experiments.analysis.tpu import Cost, tpu_costs
-from experiments.bench.compiled.names import MAKERS, OPTIMIZERS, PEERS
+from experiments.bench.compiled.parameters import MAKERS, OPTIMIZERS
+from experiments.bench.compiled.step import PEERS
 from experiments.config import Config
 from experiments.methods.table import METHODS
 from experiments.training.fit import Run

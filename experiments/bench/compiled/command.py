@@ -1,18 +1,44 @@
-"""The flags of the command ``bench compiled``; what it needs is imported when it runs."""
+"""The command ``bench compiled``: compiles missing rows, then stores and shows all rows."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from tyro.conf import arg
 
-from experiments.bench.compiled.cards import GPUS, TPUS
-from experiments.bench.compiled.names import KERNELS, KNOWN, MAKERS, OPTIMIZERS, PEERS, PRIVATE
-from experiments.bench.compiled.spec import BASES, Shard, Spec, What
-from experiments.errors import unknown
+from experiments.analysis.table import markdown, show_table
+from experiments.bench.compiled import measure
+from experiments.bench.compiled.parameters import KERNELS, MAKERS, OPTIMIZERS
+from experiments.bench.compiled.report import (
+    Row,
+    configurations,
+    merged,
+    picture_of,
+    read_rows,
+    table_of,
+    title,
+    write_rows,
+)
+from experiments.bench.compiled.spec import BASES, Dtype, Shard, Spec, What
+from experiments.bench.compiled.step import PEERS, PRIVATE
+from experiments.bench.compiled.targets import GPUS, TPUS, check_compiler, find_target
+from experiments.errors import UserError, unknown
+from experiments.methods.table import METHODS
 from experiments.models.registry import MODELS
+from experiments.runs.files import prepare_folder, write_whole
+from experiments.runs.progress import progress
+
+FILE = "compiled.csv"
 
 STEP_METHODS = "none,bn,gn,cwo,lcw,vcl,normprop,wn"
+
+#: The names that --methods and --model take, by --what.
+KNOWN: Mapping[str, Sequence[str]] = {
+    "step": [*METHODS, *PEERS],
+    "update": list(OPTIMIZERS),
+    "effective": list(MAKERS),
+}
 
 
 @dataclass(frozen=True)
@@ -62,7 +88,7 @@ class Compiled:
             "The baseline is always compiled."
         ),
     ] = ""
-    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    dtype: Dtype = "bfloat16"
     """The type of a step's weights and activations; parameters and statistics are always
     float32."""
     channels: int = 64
@@ -72,56 +98,79 @@ class Compiled:
     width: int = 256
     """The units of each hidden layer of the mlp, of each token of the transformer."""
     rows_per_device: int = 128
-    """The number of rows per step and device of the data axis. A row has 224 x 224 colour pixels
-    for resnet50, 32 x 32 for other networks, and 64 characters for the transformer."""
-    entry: Literal["jit", "shard_map"] = "jit"
-    """The parallelism of a step: the compiler spreads it over the devices, or each device runs it
-    on its own rows."""
-    mesh: str = ""
-    """The devices by axis, as data=8,model=2. Rows are spread over data. If the flag is left out,
-    all devices are along data."""
+    """The number of rows per step and device. A row has 224 x 224 colour pixels for resnet50,
+    32 x 32 for other networks, and 64 characters for the transformer."""
     shard: Shard = ""
-    """Shard every kernel along its fan-in or its units, over the model axis, or over the data axis
-    if the mesh has no model axis."""
-    donate: bool = True
-    """Let the new state take the memory of the old, as in training; without it a TPU's compiler
-    finds more room in its fast memory for parameters alone."""
+    """Shard every kernel of an update or of weights along its fan-in or its units."""
     jobs: int = 1
     """The number of compilations at once; each keeps about one core busy and takes 1 to 4 GB."""
-    resume: bool = False
-    """Compile nothing that compiled.csv has already."""
+    fresh: bool = False
+    """Compile again what compiled.csv has already."""
     out: Path = Path("results/bench/compiled")
     """The folder for compiled.csv, table.md and compiled.png; made if it does not exist."""
 
     def run(self, command: str) -> None:
-        """Compiles the programs that the flags name."""
+        """Compiles the programs that the flags name, and shows all of this configuration."""
         specs = specs_of(self)
-        from experiments.bench.compiled.gather import gather
-
-        # The baseline is compiled again only if it is asked for by its name.
-        named = specs[0].method in self.methods.split(",")
-        kept = specs if self.resume else [] if named else specs[:1]
-        gather(specs, kept, self.jobs, self.out)
+        check_compiler(find_target(self.target))
+        path = prepare_folder(self.out) / FILE
+        there = set() if self.fresh else {row.spec for row in read_rows(path)}
+        failed = compile_into(path, [spec for spec in specs if spec not in there], self.jobs)
+        show(specs[0].configuration, path)
+        if failed:
+            raise UserError("; ".join(f"{spec.method}: {why}" for spec, why in failed))
 
 
 def specs_of(flags: Compiled) -> list[Spec]:
     """Returns the compilations that the flags name, the baseline first.
 
-    Raises UserError for an unknown name.
+    Raises:
+        UserError: for an unknown name, or a sharded step.
     """
-    step = flags.what == "step"
-    models = MODELS if step else KERNELS
-    methods = KNOWN[flags.what]
-    model = flags.model or ("cnn9" if step else "conv3x3")
+    step, known = flags.what == "step", KNOWN[flags.what]
+    model, models = flags.model or ("cnn9" if step else "conv3x3"), MODELS if step else KERNELS
     names = [name.strip() for name in flags.methods.split(",") if name.strip()]
-    names = names or (STEP_METHODS.split(",") if step else list(methods))
-    for kind, name, known in (("model", model, models), *(("method", n, methods) for n in names)):
-        plain = name.removesuffix(PRIVATE) if step else name
-        if plain not in known:
-            raise unknown(kind, name, known)
-    base = Spec(flags.what, BASES[flags.what], flags.target, model)
-    base = replace(base, entry=flags.entry, mesh=flags.mesh, shard=flags.shard, donate=flags.donate)
+    names = names or (STEP_METHODS.split(",") if step else list(known))
+    if model not in models:
+        raise unknown("model", model, models)
+    for name in names:
+        if (name.removesuffix(PRIVATE) if step else name) not in known:
+            raise unknown("method", name, known)
+    if step and flags.shard:
+        raise UserError("--shard is for --what update and effective; a step shards its rows.")
+    base = Spec(flags.what, BASES[flags.what], flags.target, model, shard=flags.shard)
     if step:  # The other programs do not depend on the sizes of networks.
         sizes = {name: getattr(flags, name) for name in ("dtype", "channels", "depth", "width")}
         base = replace(base, rows=flags.rows_per_device, **sizes)
     return [replace(base, method=name) for name in dict.fromkeys([base.method, *names])]
+
+
+def compile_into(path: Path, specs: Sequence[Spec], jobs: int) -> list[tuple[Spec, str]]:
+    """Compiles, writes each row as soon as it is measured, and returns failures with reasons."""
+    failed = []
+    with progress(len(specs)) as (advance, say):
+        for spec, measurement in measure.compile_all(specs, jobs):
+            advance(spec.method)
+            if isinstance(measurement, str):
+                failed.append((spec, measurement))
+                say(f"{spec.method}: failed")
+                continue
+            # Read again: another command may have written since.
+            write_rows(path, merged(read_rows(path), [Row(spec, measurement)]))
+            size, seconds = measurement.hbm_bytes / 1e9, measurement.compile_s
+            say(f"{spec.method}: {size:.3g} GB, {seconds:.0f} s")
+    return failed
+
+
+def show(configuration: Spec, path: Path) -> None:
+    """Prints the table of this configuration, and writes the tables and pictures of all."""
+    groups = configurations(read_rows(path))
+    if configuration in groups:
+        print(f"\n{title(configuration)}\n")
+        show_table(table_of(groups[configuration]))
+    if groups:
+        tables = (f"{title(name)}:\n\n{markdown(table_of(g))}\n" for name, g in groups.items())
+        write_whole(path.with_name("table.md"), "\n".join(tables))
+        write_whole(path.with_name("compiled.png"), picture_of(list(groups.values())))
+        print(f"\nEstimates are rooflines; nothing was run. Written to {path.parent}: {FILE},")
+        print("table.md, compiled.png, with what was there before.")

@@ -8,24 +8,24 @@ from typing import NamedTuple
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 
-#: Operations that move nothing: names for existing arrays, and the ends of asynchronous operations,
-#: which are counted at their start.
-_FREE = frozenset(
-    (
-        *("parameter", "tuple", "get-tuple-element", "bitcast", "constant", "iota", "after-all"),
-        *("partition-id", "replica-id", "optimization-barrier", "opt-barrier", "add-dependency"),
-    )
+#: Operations that move nothing: names for existing arrays.
+_FREE = (
+    *("parameter", "tuple", "get-tuple-element", "bitcast", "constant", "iota", "after-all"),
+    *("partition-id", "replica-id", "optimization-barrier", "opt-barrier", "add-dependency"),
 )
 #: Custom calls that start no kernel.
 _NO_KERNELS = ("AllocateBuffer", "ConcatBitcast", "Sharding", "SPMDFullToShardShape")
 
 _ARRAY = re.compile(r"(pred|[a-z]+(\d+)\w*)\[([\d,]*)\](\{[^}]*\})?")
-_LINE = re.compile(r"\s+(?:ROOT )?%?([\w.\-]+) = (.*)")
 _HEADER = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\{$")
+#: The name of a result, its type, the operation, its operands, and attributes.
+_LINE = re.compile(
+    r"\s+(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\((.*?)\)(?=, [\w\-]+=|$)(.*)"
+)
 
 
 class Instruction(NamedTuple):
-    """One line of a program.
+    """One line of a program; the start and the end of an asynchronous operation are one.
 
     Attributes:
         name: the name of its result in later lines.
@@ -57,7 +57,16 @@ class Program:
     """
 
     def __init__(self, text: str):
-        self.computations, self.entry = _parse(text)
+        self._entry, computations = "", dict[str, list[Instruction]]()
+        for line in re.sub(r"/\*.*?\*/", "", text).splitlines():
+            if header := _HEADER.match(line):
+                body = computations.setdefault(header[2], [])
+                self._entry = header[2] if header[1] else self._entry
+            elif found := _LINE.match(line):
+                name, shape, operation, operands, attributes = found.groups()
+                names = tuple(re.findall(r"%([\w.\-]+)", operands))
+                body.append(Instruction(name, shape, operation, names, attributes))
+        self._computations = {name: _joined(body) for name, body in computations.items()}
 
     @cached_property
     def cost(self) -> Cost:
@@ -68,52 +77,45 @@ class Program:
         memories counts once, the body of a loop as often as it runs. Sizes are those of shapes,
         without the padding of tiles.
         """
-        return self._cost(self.entry)
+        return self._cost(self._entry)
 
     @property
     def collectives(self) -> list[Instruction]:
         """All collectives in the program; one may move several arrays."""
-        return [
-            each
-            for body in self.computations.values()
-            for each in body
-            if each.operation.removesuffix("-start") in COLLECTIVES
-        ]
+        instructions = (each for body in self._computations.values() for each in body)
+        return [each for each in instructions if _kind(each) in COLLECTIVES]
 
     @property
     def collective_kinds(self) -> list[str]:
         """The operation of each collective, such as ``all-reduce``."""
-        return [each.operation.removesuffix("-start") for each in self.collectives]
+        return [_kind(each) for each in self.collectives]
 
     @property
     def collective_bytes(self) -> int:
         """Bytes of the results of all collectives on one device."""
-        return sum(size for each in self.collectives for size, _ in _arrays(_output(each)))
+        return sum(size for each in self.collectives for size, _ in _arrays(each.shape))
 
     def _cost(self, name: str) -> Cost:
-        body = self.computations[name]
+        body = self._computations[name]
         shapes = {each.name: each.shape for each in body}
         costs = [self._instruction_cost(each, shapes) for each in body]
         return Cost(sum(c.hbm_bytes for c in costs), sum(c.kernels for c in costs))
 
     def _instruction_cost(self, each: Instruction, shapes: Mapping[str, str]) -> Cost:
-        called = self._called(each)
         if each.operation == "while":
             count = re.search(r'known_trip_count":\{"n":"(\d+)"', each.attributes)
             times = int(count[1]) if count else 1
-            return Cost(*(times * sum(parts) for parts in zip(*called, strict=True)))
+            return Cost(*(times * sum(part) for part in zip(*self._called(each), strict=True)))
         if each.operation == "call":
-            return called[0]
+            return self._called(each)[0]
         if each.operation == "conditional":
-            return max(called)
+            return max(self._called(each))
         is_kernel = each.operation in ("fusion", "custom-call", "convolution", "dot")
         is_free = any(f'custom_call_target="{name}"' in each.attributes for name in _NO_KERNELS)
         return Cost(_moved(each, shapes), int(is_kernel and not is_free))
 
     def _called(self, each: Instruction) -> list[Cost]:
         """Returns the costs of the computations that the instruction runs inline."""
-        if each.operation not in ("while", "call", "conditional"):
-            return []
         places = r"(?:body|condition|to_apply|true_computation|false_computation)=%?([\w.\-]+)"
         names = re.findall(places, each.attributes)
         branches = re.search(r"branch_computations=\{([^}]*)\}", each.attributes)
@@ -121,75 +123,33 @@ class Program:
         return [self._cost(name) for name in names]
 
 
-def _parse(text: str) -> tuple[dict[str, list[Instruction]], str]:
-    computations: dict[str, list[Instruction]] = {}
-    entry, body = "", []
-    for line in re.sub(r"/\*.*?\*/", "", text).splitlines():
-        if header := _HEADER.match(line):
-            body = computations.setdefault(header[2], [])
-            entry = header[2] if header[1] else entry
-        elif assignment := _LINE.match(line):
-            body.append(_instruction(assignment[1], assignment[2]))
-    return computations, entry
+def _joined(body: list[Instruction]) -> list[Instruction]:
+    """Joins the starts of asynchronous operations with their ends, which have the results."""
+    starts = {each.name: each for each in body if each.operation.endswith("-start")}
+    return [
+        starts[each.operands[0]]._replace(name=each.name, shape=each.shape)
+        if each.operation.endswith("-done")
+        else each
+        for each in body
+        if each.name not in starts
+    ]
 
 
-def _instruction(name: str, text: str) -> Instruction:
-    end = _closing(text) if text.startswith("(") else text.index(" ")
-    shape, text = text[:end], text[end:].strip()
-    operation, _, _ = text.partition("(")
-    text = text[len(operation) :]
-    end = _closing(text)
-    operands = tuple(re.findall(r"%([\w.\-]+)", text[:end]))
-    return Instruction(name, shape, operation, operands, text[end:])
-
-
-def _closing(text: str) -> int:
-    """Returns the position behind the parenthesis that closes the first one."""
-    depth = 0
-    for parenthesis in re.finditer(r"[()]", text):
-        depth += 1 if parenthesis[0] == "(" else -1
-        if depth == 0:
-            return parenthesis.end()
-    return len(text)
+def _kind(each: Instruction) -> str:
+    return each.operation.removesuffix("-start")
 
 
 def _moved(each: Instruction, shapes: Mapping[str, str]) -> int:
     """Returns the bytes that one instruction moves to and from HBM."""
-    if each.operation in _FREE or each.operation.endswith("-done"):
+    if each.operation in _FREE:
         return 0
     inputs = [array for name in each.operands for array in _arrays(shapes.get(name, ""))]
-    outputs = list(_arrays(_output(each)))
+    outputs = list(_arrays(each.shape))
     if each.operation in ("slice-start", "async-start"):
         # A slice reads as much of its operand as it writes.
-        size = sum(size for size, _ in outputs)
         sides = any(in_hbm for _, in_hbm in inputs) + any(in_hbm for _, in_hbm in outputs)
-        return size * sides
+        return sides * sum(size for size, _ in outputs)
     return sum(size for size, in_hbm in (*inputs, *outputs) if in_hbm)
-
-
-def _output(each: Instruction) -> str:
-    """Returns the type of an instruction's result, without the operands that a start repeats."""
-    if not each.operation.endswith("-start"):
-        return each.shape
-    parts = _parts(each.shape)
-    if each.operation == "copy-start":
-        return parts[0]
-    if each.operation == "all-reduce-start" and not parts[0].startswith("("):
-        return each.shape
-    return parts[1]
-
-
-def _parts(shape: str) -> list[str]:
-    """Returns the types in the type of a tuple."""
-    parts, depth = [""], 0
-    for character in shape[1:-1]:
-        depth += character in "([{"
-        depth -= character in ")]}"
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts]
 
 
 def _arrays(shape: str) -> Iterator[tuple[int, bool]]:

@@ -4,13 +4,14 @@ import importlib.util
 import math
 import os
 import re
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
 from jax.experimental import topologies
 
-from experiments.bench.compiled.cards import GPUS, TPUS, Card
 from experiments.errors import UserError, unknown
 
 #: The number of GPUs in one machine.
@@ -28,6 +29,33 @@ _GPU_FLAGS = (
 )
 
 
+class Card(NamedTuple):
+    """One accelerator.
+
+    Attributes:
+        bandwidth: bytes per second to and from its memory (HBM).
+        bfloat16: operations per second in matrix products of bfloat16, without sparsity.
+        float32: operations per second in those of float32, in JAX's default precision.
+        facts: the description of a GPU that XLA's compiler asks for; empty for a TPU.
+    """
+
+    bandwidth: float
+    bfloat16: float
+    float32: float
+    facts: str = ""
+
+    def seconds(self, hbm_bytes: float, flops: float, dtype: str) -> float:
+        """Returns the roofline: the larger of the times for the bytes and for the operations."""
+        peak = self.bfloat16 if dtype == "bfloat16" else self.float32
+        return max(hbm_bytes / self.bandwidth, flops / peak)
+
+
+_CARDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+TPUS: Mapping[str, Card] = {name: Card(**card) for name, card in _CARDS["tpus"].items()}
+GPUS: Mapping[str, Card] = {name: Card(**card) for name, card in _CARDS["gpus"].items()}
+
+
 class Target(NamedTuple):
     """Devices to compile for.
 
@@ -35,18 +63,13 @@ class Target(NamedTuple):
         name: the user's name of it, such as ``v5e:4x4`` or ``h100:8``.
         platform: ``tpu`` or ``cuda``.
         card: the accelerator of each device.
-        sizes: the sides of the torus of TPUs, or the number of GPUs.
+        devices: the number of devices.
     """
 
     name: str
     platform: str
     card: Card
-    sizes: tuple[int, ...]
-
-    @property
-    def devices(self) -> int:
-        """The number of devices."""
-        return math.prod(self.sizes)
+    devices: int
 
 
 def find_target(name: str) -> Target:
@@ -61,12 +84,12 @@ def find_target(name: str) -> Target:
     if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*" if card in TPUS else r"[1-9]\d*", sizes):
         example = "v5e:4x4" if card in TPUS else f"{card}:8"
         raise UserError(f"--target is {name!r}; wanted the devices after a colon, as {example}.")
-    numbers = tuple(map(int, sizes.split("x")))
+    devices = math.prod(map(int, sizes.split("x")))
     if card in TPUS:
-        return Target(name, "tpu", TPUS[card], numbers)
-    if numbers[0] > GPUS_PER_HOST and numbers[0] % GPUS_PER_HOST:
+        return Target(name, "tpu", TPUS[card], devices)
+    if devices > GPUS_PER_HOST and devices % GPUS_PER_HOST:
         raise UserError(f"--target is {name!r}; wanted up to {GPUS_PER_HOST} or a multiple of it.")
-    return Target(name, "cuda", GPUS[card], numbers)
+    return Target(name, "cuda", GPUS[card], devices)
 
 
 def check_compiler(target: Target) -> None:
