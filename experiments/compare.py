@@ -13,6 +13,10 @@ from experiments.analysis.curves import draw_curves
 from experiments.analysis.table import markdown, provenance, show_table
 from experiments.analysis.tpu import NOTE as COSTS
 from experiments.analysis.tpu import tpu_costs
+from experiments.analysis.tuning.choose import Tuning, choose
+from experiments.analysis.tuning.grid import WANTED, grid_of
+from experiments.analysis.tuning.held_out import PARTS
+from experiments.analysis.tuning.report import choices_at_ends
 from experiments.config import Config, Workers
 from experiments.errors import UserError
 from experiments.methods.table import DEFAULT_METHODS, find_methods
@@ -22,10 +26,6 @@ from experiments.runs.files import prepare_folder, write_whole
 from experiments.runs.processes import writes
 from experiments.runs.store import FILE, Store
 from experiments.training.fit import Run
-from experiments.tuning.choose import Tuning, choose
-from experiments.tuning.grid import WANTED, grid_of
-from experiments.tuning.held_out import PARTS
-from experiments.tuning.report import choices_at_ends
 
 HELP = (
     "A smaller --learning-rate may help; in code of your own also jaxnorm.clip_by_layer_norm, "

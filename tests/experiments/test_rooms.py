@@ -8,7 +8,7 @@ FOLDER = Path(__file__).parents[2] / "experiments"
 #: From the lowest room to the highest; a room imports itself and those before it.
 ROOMS = (
     *("errors", "config", "augmentation", "data", "models", "methods", "training", "runs"),
-    *("analysis", "tuning", "compare", "train", "papers", "bench", "cli", "__main__"),
+    *("analysis", "compare", "train", "papers", "bench", "cli", "__main__"),
 )
 
 

@@ -4,11 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.config import Config
-from experiments.data.bundled import load_characters
-from experiments.methods.table import METHODS
-from experiments.training.trainer import make_trainer
-from experiments.tuning.transfer import (
+from experiments.analysis.tuning.transfer import (
     Transfer,
     Trial,
     best_octave,
@@ -17,6 +13,10 @@ from experiments.tuning.transfer import (
     table,
     write,
 )
+from experiments.config import Config
+from experiments.data.bundled import load_characters
+from experiments.methods.table import METHODS
+from experiments.training.trainer import make_trainer
 
 OCTAVES = range(-6, -2)
 

@@ -5,14 +5,14 @@ import math
 import numpy as np
 import pytest
 
+from experiments.analysis.tuning.choose import best_of
+from experiments.analysis.tuning.grid import combinations, grid_of
+from experiments.analysis.tuning.held_out import OFFSET, held_out
+from experiments.analysis.tuning.report import choices_at_ends
 from experiments.cli import main
 from experiments.data.dataset import Dataset
 from experiments.methods.table import METHODS
 from experiments.runs.spec import name_of
-from experiments.tuning.choose import best_of
-from experiments.tuning.grid import combinations, grid_of
-from experiments.tuning.held_out import OFFSET, held_out
-from experiments.tuning.report import choices_at_ends
 from tests.experiments.toy import rows_of, run_of, save_toy, toy_dataset
 
 TINY = ["--depth", "1", "--width", "8", "--epochs", "2", "--batch-size", "16", "--model", "mlp"]

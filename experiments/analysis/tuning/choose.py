@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.analysis.tuning.grid import Grid, combinations
+from experiments.analysis.tuning.held_out import OFFSET, held_out
+from experiments.analysis.tuning.report import write_trials
 from experiments.config import Workers
 from experiments.methods.method import Method
 from experiments.runs.comparison import Comparison, Task, run_all
 from experiments.runs.store import Store
 from experiments.training.fit import Run
-from experiments.tuning.grid import Grid, combinations
-from experiments.tuning.held_out import OFFSET, held_out
-from experiments.tuning.report import write_trials
 
 
 class Tuning(NamedTuple):

@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from experiments.analysis.colours import method_style
 from experiments.analysis.csv import write_csv
 from experiments.analysis.picture import draw_band, new_figure, picture
+from experiments.analysis.tuning.grid import Grid
+from experiments.analysis.tuning.held_out import OFFSET
 from experiments.runs.files import write_whole
 from experiments.runs.spec import shown
 from experiments.training.fit import Run
-from experiments.tuning.grid import Grid
-from experiments.tuning.held_out import OFFSET
 
 #: Above this ratio of the largest value to the smallest, an axis is logarithmic.
 DECADE = 4.0

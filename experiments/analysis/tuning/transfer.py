@@ -1,8 +1,8 @@
 """The shift of the best learning rate with the width and the depth of the transformer.
 
-``python -m experiments.tuning.transfer --help``. Each network is trained for one epoch at every
-rate; what counts is the loss of the last quarter of its steps, on rows that it sees for the first
-time. All rates of a network are one compiled program.
+``python -m experiments.analysis.tuning.transfer --help``. Each network is trained for one epoch at
+every rate; what counts is the loss of the last quarter of its steps, on rows that it sees for the
+first time. All rates of a network are one compiled program.
 """
 
 import csv
@@ -189,4 +189,4 @@ if __name__ == "__main__":
     import sys
 
     arguments = shlex.join(sys.argv[1:])
-    tyro.cli(Transfer).run(f"python -m experiments.tuning.transfer {arguments}".strip())
+    tyro.cli(Transfer).run(f"python -m experiments.analysis.tuning.transfer {arguments}".strip())
