@@ -109,10 +109,8 @@ def test_a_step_of_ngpt_is_the_optimizer_s_and_then_the_norm() -> None:
     sizes = NetworkSizes((LENGTH,), TOKENS, 1, WIDTH, 1)
     params = nnx.to_pure_dict(nnx.state(NormalizedTransformer(sizes, nnx.Rngs(0)), nnx.Param))
     context = toy_trainer("none").context
-    part = Hypersphere()
-    params = part.parameters(params, context, jnp.zeros(()))
+    params, tx = Hypersphere().call(params, optax.sgd(RATE), context)
     gradient = jax.tree.map(lambda x: jnp.cos(jnp.arange(x.size)).reshape(x.shape), params)
-    tx = part.optimizer(optax.sgd(RATE), context, 0)
     updates, _ = tx.update(gradient, tx.init(params), params)
     new = wide(optax.apply_updates(params, updates))
     for path, axis in (
