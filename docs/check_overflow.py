@@ -94,13 +94,19 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         """Logs nothing."""
 
 
+class Server(http.server.ThreadingHTTPServer):
+    """Lets so many requests wait that a busy machine refuses none."""
+
+    request_queue_size = 256
+
+
 def too_wide(browser: str, site: Path, width: int, dark: bool) -> list[list[Any]]:
     """Returns page, beginning and width of everything that does not fit."""
     names = sorted(str(path.relative_to(site)) for path in site.rglob("*.html"))
     pages = [name for name in names if not FOLDERS.match(name)]
     script = MEASURE.replace("PAGES", json.dumps(pages)).replace("WIDTH", str(width))
     handler = functools.partial(type("Serving", (Quiet,), {"measure": script}), directory=site)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with Server(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         text = dumped(browser, f"http://127.0.0.1:{server.server_port}/measure", dark)
         server.shutdown()
