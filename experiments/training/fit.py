@@ -12,12 +12,12 @@ import numpy as np
 from jaxtyping import Array, Int, Num
 
 from experiments.data.dataset import Dataset
-from experiments.errors import Diverged, UserError
+from experiments.errors import Diverged
 from experiments.training.epoch import nothing, steps_per_epoch
 from experiments.training.history import Checkpointer, Epoch, History, NoCheckpoints
 from experiments.training.nonfinite import copied, first_nonfinite, mean_of_taken
 from experiments.training.state import TrainState
-from experiments.training.trainer import Trainer
+from experiments.training.trainer import Trainer, library_refusals
 from jaxnorm import parameter_count
 
 #: The share of a constant guess's loss and of its error above which nothing was learned.
@@ -182,8 +182,5 @@ def where_diverged(
 
 def start(trainer: Trainer, seed: int, X: Rows) -> TrainState:
     """Returns the initial state of a run."""
-    try:
+    with library_refusals(trainer.method):
         return trainer.init(np.uint32(seed), X)
-    except ValueError as error:
-        # The library names the parameter that cannot be constrained, and the reason.
-        raise UserError(f"{trainer.method.name} does not fit this network: {error}") from error

@@ -1,7 +1,8 @@
 """The trainer of a method on a network and a dataset's shape: its compiled functions."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.data.memory import free_memory, refuse_too_large
 from experiments.data.stream import cropped_where_read
+from experiments.errors import UserError
 from experiments.methods.method import Method
 from experiments.methods.optimizer import make_optimizer
 from experiments.methods.own_network import of_own_network
@@ -123,7 +125,8 @@ def make_trainer(
     check_private(method, context, config, placement)
     optimizer = partial(_optimizer, method, config, steps, context, rows)
 
-    step = make_step(method, context, optimizer(0), config, placement.axis_name)
+    with library_refusals(method):
+        step = make_step(method, context, optimizer(0), config, placement.axis_name)
     step = parallelize(step, placement)
     if config.nonfinite == "skip":
         # Outside of the parallel step, where all devices have the same metrics.
@@ -147,6 +150,15 @@ def make_trainer(
         evaluate=evaluate,
         watch=AheadOfTime(make_watch(method, context)),
     )
+
+
+@contextmanager
+def library_refusals(method: Method) -> Iterator[None]:
+    """Turns the library's errors into a user's; they name the parameter and the reason."""
+    try:
+        yield
+    except ValueError as error:
+        raise UserError(f"{method.name} does not fit this network: {error}") from error
 
 
 def _optimizer(
