@@ -282,7 +282,7 @@ NETWORKS: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.kept("full", "deep sigmoid", "dead", "zero head")
+@pytest.mark.kept("deep sigmoid", "dead", "zero head")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_verdict(name: str) -> None:
     make, expected = NETWORKS[name]

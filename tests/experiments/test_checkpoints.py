@@ -184,6 +184,7 @@ def test_a_folder_is_checked_before_the_run(tmp_path, capsys):
         keeper.keeping(settings, {}, epochs=9).__enter__()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_says_that_another_version_began_it(again, monkeypatch):
     status, err = again("--resume")
     assert (status, "which may differ" in err) == (0, False)

@@ -220,6 +220,7 @@ def test_no_line_of_the_help_ends_before_the_next_word_is_due(command, capsys):
     assert max(map(len, lines)) <= 100
 
 
+@pytest.mark.slow
 def test_output_on_a_full_disk_ends_with_one_sentence():
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "experiments", "--version"]

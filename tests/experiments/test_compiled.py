@@ -146,6 +146,7 @@ def test_an_unknown_method_is_refused_before_anything_is_compiled(what: str, nam
         specs_of(Compiled(what=what, methods=name))
 
 
+@pytest.mark.kept("decoder")
 @pytest.mark.parametrize(
     ("kernels", "millions"), [("wrn28x10", 36.5), ("resnet50", 25.5), ("decoder", 302.0)]
 )

@@ -147,6 +147,7 @@ def test_figures_of_the_compilers() -> None:
     assert [quoted[2], quoted[3]] == [bn["collectives"], none["collectives"]]
 
 
+@pytest.mark.slow
 def test_predicted_depths() -> None:
     """C'(1) of every network in the table of depth, and the layers until the product is e^6."""
     slopes = {

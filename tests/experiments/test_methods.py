@@ -178,6 +178,7 @@ def test_before_branches_scale_bias_and_noise_are_layers():
     assert all(m.bias is None for _, m in nnx.iter_modules(made) if isinstance(m, nnx.Conv))
 
 
+@pytest.mark.slow
 def test_noise_is_drawn_for_each_sample_or_once_a_step_and_never_both():
     """The logits of four equal rows differ with one draw per sample, and only then."""
     data = toy_dataset()

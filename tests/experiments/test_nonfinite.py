@@ -50,6 +50,7 @@ def trainer(nonfinite):
     return MADE[nonfinite]
 
 
+@pytest.mark.slow
 def test_a_run_stops_at_the_step_and_names_the_layer():
     # 6 x 3e38 x a weight overflows in the first layer's product.
     with pytest.raises(Diverged) as error:

@@ -20,6 +20,7 @@ def private(name, epsilon=2.0, **settings):
     return make_trainer(METHODS[name], config, toy_dataset())
 
 
+@pytest.mark.slow
 def test_a_step_takes_the_mean_of_clipped_gradients_of_single_rows():
     """Compares with gradients of one row at a time; an epsilon of a million needs no noise."""
     data, trainer = toy_dataset(), private("none", 1e6, weight_decay=0.0)

@@ -105,6 +105,7 @@ def test_ngpt_s_matrices_have_unit_norm_along_the_embedding_and_it_learns() -> N
     assert run.curve[-1].drift < 1e-5
 
 
+@pytest.mark.slow
 def test_a_step_of_ngpt_is_the_optimizer_s_and_then_the_norm() -> None:
     sizes = NetworkSizes((LENGTH,), TOKENS, 1, WIDTH, 1)
     params = nnx.to_pure_dict(nnx.state(NormalizedTransformer(sizes, nnx.Rngs(0)), nnx.Param))
@@ -143,6 +144,7 @@ def test_a_sum_that_preserves_magnitude_has_the_variance_of_its_terms() -> None:
             assert (got**2).mean() == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_step_of_edm2_is_weight_normalization_s_and_then_the_norm() -> None:
     random = np.random.default_rng(0)
     trainer, part = toy_trainer("none"), ForcedNorm()
@@ -169,7 +171,8 @@ def test_a_step_of_edm2_is_weight_normalization_s_and_then_the_norm() -> None:
     np.testing.assert_array_equal(new.scale, 1)
 
 
-@pytest.mark.parametrize("base", ["sgd", pytest.param("muon", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("base", ["sgd", "muon"])
 def test_edm2_and_stiefel_keep_to_their_sets_in_training(base: str) -> None:
     for name in ("edm2", "stiefel"):
         trainer = toy_trainer(name, base)
@@ -195,6 +198,7 @@ def test_averaged_kernels_go_back_to_the_manifold() -> None:
     np.testing.assert_allclose(landed, size * left @ right, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_muon_turns_kernels_and_leaves_the_rest_to_adam() -> None:
     trainer = toy_trainer("none")
     params = start(trainer, 0).params

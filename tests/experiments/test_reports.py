@@ -156,6 +156,7 @@ def test_one_method_is_not_compared():
     assert len(header) == len(rows[0]) == len(comparison_table(RUNS)[0]) - 1
 
 
+@pytest.mark.kept("runs2", "runs4")
 @pytest.mark.parametrize(
     "runs", [RUNS, RUNS[:1], [run("none", 0, float("nan"))], RUNS * 5, [*RUNS, DIVERGED]]
 )

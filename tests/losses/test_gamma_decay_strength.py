@@ -18,7 +18,7 @@ from tests.draws import draw
 from tests.losses.nets import M, Net, assert_unbiased, normalize
 
 
-@pytest.mark.kept("dense")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dense", "conv"])
 def test_strength_equals_that_of_the_explicit_hessian(kind: str) -> None:
     net, rho = Net(kind, 12), 1.5

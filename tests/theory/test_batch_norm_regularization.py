@@ -80,6 +80,7 @@ def regression_errors(load, rectified=False):
     return np.array(errors)
 
 
+@pytest.mark.kept("linear-0.5", "relu-1.5")
 @pytest.mark.parametrize(
     ("kind", "load"),
     [("sgd_linear", 0.5), ("sgd_linear", 1.6), ("sgd_relu", 0.6), ("sgd_relu", 1.5)],
