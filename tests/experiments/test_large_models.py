@@ -96,6 +96,7 @@ def test_logits_of_small_images(name: str, norm: str | None) -> None:
     check_logits(name, norm)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet50", "resnet110", "wrn28x10"])
 def test_logits_of_deep_networks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("experiments.models.residual.ResNet110.UNITS", 2)

@@ -77,6 +77,7 @@ def test_hyperball_rescales_the_optimizer_s_update_and_keeps_the_norm(trees):
         np.testing.assert_allclose(got, kernel, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["hyperball", "cwo-angle"])
 def test_the_learning_rate_is_the_length_of_a_step_and_decays_with_its_schedule(name, trees):
     """The second of two steps of half a cosine has half the length."""
@@ -137,6 +138,7 @@ def test_adaptive_clipping_bounds_each_unit_by_its_weights(trees):
     assert clipped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["hyperball", "agc"])
 def test_a_zero_gradient_leaves_finite_parameters(name, trees):
     trainer = toy_trainer(name)
