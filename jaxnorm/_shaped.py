@@ -18,7 +18,7 @@ from jaxnorm._numerics import promote
 from jaxnorm._paths import named_entries
 from jaxnorm._quadrature import Activation, derivative, float64_on_host
 from jaxnorm._trace import Apply, trace
-from jaxnorm._trace.rules import LINEAR, SUMS
+from jaxnorm._trace.rules import LINEAR, STACKS, SUMS
 from jaxnorm._trace.streams import Graph, Sum
 from jaxnorm._trace.values import Node
 
@@ -34,7 +34,7 @@ TARGETS, ETA = {"tat": 0.3, "dks": 1.5}, 0.9
 SCALARS = ("input_scale", "input_shift", "output_shift", "output_scale")
 
 #: Operations that are linear in the nodes before, and those that are in one node.
-MIXTURES = (*LINEAR, *SUMS, "sub", "concatenate", "reduce_window_sum")
+MIXTURES = (*LINEAR, *SUMS, *STACKS, "sub", "reduce_window_sum")
 SCALINGS = ("mul", "div", "dot_general", "conv_general_dilated")
 
 

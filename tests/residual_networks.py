@@ -344,6 +344,14 @@ CASES: dict[str, Case] = {
     ),
     "last gelu": blocks(lambda p, x: x + jax.nn.gelu(mlp(p, x)), "up down", {"down": 0.5}),
     "concatenated last": blocks(concatenated, "up down a", {"a": 0.5, "down": 0.5}),
+    "stacked": blocks(
+        lambda p, x: jnp.stack([x, mlp(p, x), x @ p["a"]], 1).sum(1),
+        "up down a",
+        {"a": EIGHT, "down": EIGHT},
+    ),
+    "rows of a concatenation": blocks(
+        lambda p, x: jnp.concatenate([x[None], mlp(p, x)[None]]).sum(0), "up down", {"down": 0.5}
+    ),
     "reversible": Case(
         reversible,
         2 * [{"f": MLP, "g": MLP}],

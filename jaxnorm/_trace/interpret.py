@@ -15,7 +15,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array, PyTree, UInt
 
 from jaxnorm._paths import Path, named_entries, rebuild_entries
-from jaxnorm._trace.rules import PRODUCTS, SUMS, Facts, known_number, transfer
+from jaxnorm._trace.rules import PRODUCTS, SUMS, Facts, joined_axes, known_number, transfer
 from jaxnorm._trace.values import CONSTANT, INPUT, Product, Value, join, parameter, sources
 
 #: Prefix of the name of a jitted function that the interpreter records and does not enter.
@@ -202,7 +202,8 @@ class _Interpreter:
         if primitive == "scan" or called:
             return results
         pairs = zip(results, equation.outvars, strict=True)
-        return [self.facts.recorded(value, primitive, values, out) for value, out in pairs]
+        axes = joined_axes(equation)
+        return [self.facts.recorded(value, primitive, values, out, axes) for value, out in pairs]
 
     def _call(
         self, equation: Any, closed: ClosedJaxpr, values: list[Value], place: Place

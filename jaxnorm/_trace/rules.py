@@ -15,6 +15,7 @@ from jaxnorm._trace.views import BROADCAST, PARTIAL, VIEWS, Dim, Factor, View
 
 PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
 SUMS = ("add", "add_any")
+STACKS = ("stack", "concatenate")
 #: Primitives that are linear in their first operand, unless they cast it to integers or pad it with
 #: other numbers than 0.
 LINEAR = (*VIEWS, "device_put", "gather", "neg", "optimization_barrier", "pad", "reduce_sum")
@@ -68,21 +69,59 @@ class Facts:
             if changed:
                 self.changed.add(path)
 
-    def recorded(self, value: Value, name: str, operands: list[Value], variable: Any) -> Value:
-        """Returns a value with its node in the graph, if it depends on the inputs."""
+    def recorded(
+        self,
+        value: Value,
+        name: str,
+        operands: list[Value],
+        variable: Any,
+        axes: tuple[int, ...] = (),
+    ) -> Value:
+        """Returns a value with its node in the graph, if it depends on the inputs.
+
+        ``axes`` are those of `joined_axes`. The sum over a stack is recorded as the sum of what is
+        stacked.
+        """
         nodes = tuple(x.node for x in operands if x.node is not None)
         if self.nodes is None or not (nodes or value.of_inputs):
             return value._replace(node=None)
+        if name == "reduce_sum" and nodes and axes == (self.nodes[nodes[0]].axis,):
+            return value._replace(node=self._added(self.nodes[nodes[0]].operands, variable))
         constants = [x for x in operands if x.node is None]
         constant = constants[0] if len(constants) == 1 else Value(sources=sources(constants))
         is_product, shape = name in PRODUCTS and self.is_of_kernel(constant), variable.aval.shape
-        self.nodes.append(Node(name, nodes, constant, shape, is_product, self.repeats))
+        axis = axes[0] if name in STACKS and axes else None
+        self.nodes.append(Node(name, nodes, constant, shape, is_product, self.repeats, axis))
         return value._replace(node=len(self.nodes) - 1)
+
+    def _added(self, operands: tuple[int, ...], variable: Any) -> int:
+        """Returns the last node of a sum of nodes, one after the other."""
+        assert self.nodes is not None
+        total, *others = operands
+        for operand in others:
+            pair, shape = (total, operand), variable.aval.shape
+            self.nodes.append(Node("add", pair, CONSTANT, shape, repeats=self.repeats))
+            total = len(self.nodes) - 1
+        return total
 
     def is_of_kernel(self, value: Value) -> bool:
         """Returns True if a value is made of a kernel, or of any parameter if all may be one."""
         paths = value.sources
         return bool(paths if self.kernels is None else paths & self.kernels)
+
+
+def joined_axes(equation: Any) -> tuple[int, ...]:
+    """Returns the axes of a sum, or the one along which every operand is one entry of a stack."""
+    name, params = equation.primitive.name, equation.params
+    if name == "reduce_sum":
+        return tuple(params["axes"])
+    if name == "stack":
+        return (params["axis"],)
+    if name == "concatenate" and equation.outvars[0].aval.shape[params["dimension"]] == len(
+        equation.invars
+    ):
+        return (params["dimension"],)
+    return ()
 
 
 #: ``(facts, equation, values of the operands) -> values of the results``.

@@ -187,6 +187,7 @@ class Node(NamedTuple):
         shape: its shape.
         is_product: True for the product of a variable with a kernel.
         repeats: how often the scans around it run.
+        axis: the axis along which it has one entry per operand, for a stack.
     """
 
     primitive: str
@@ -195,3 +196,4 @@ class Node(NamedTuple):
     shape: tuple[int, ...]
     is_product: bool = False
     repeats: int = 1
+    axis: int | None = None
