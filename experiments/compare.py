@@ -27,10 +27,11 @@ from experiments.runs.processes import writes
 from experiments.runs.store import FILE, Store
 from experiments.training.fit import Run
 
-HELP = (
+DIVERGED = (
     "A smaller --learning-rate may help; in code of your own also jaxnorm.clip_by_layer_norm, "
     "before the optimizer."
 )
+UNTRAINED = "More --epochs may help, or the best of several rates: --tune learning-rate=0.01,0.1."
 
 NOTE = (
     "Each figure is the mean ± standard deviation over seeds. Accuracies are percentages here,\n"
@@ -178,4 +179,6 @@ def kept_note(comparison: Comparison, runs: Sequence[Run]) -> list[str]:
 def failure_lines(runs: Sequence[Run]) -> list[str]:
     """Returns a line per run that did not train, and advice."""
     lines = [f"{run.method}, seed {run.seed}: {run.outcome}." for run in runs if run.outcome]
-    return [*lines, HELP] if lines else []
+    if any(run.outcome and not run.diverged for run in runs):
+        lines.append(UNTRAINED)
+    return [*lines, DIVERGED] if any(run.diverged for run in runs) else lines

@@ -8,7 +8,7 @@ from experiments.errors import UserError, reading, unknown
 
 TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".zip")
-SUFFIXES = (".npz", ".npy", *TABLES, *ARCHIVES)
+SUFFIXES = (".npz", *TABLES, *ARCHIVES)
 
 
 def find_source(source: str) -> Path | None:

@@ -14,6 +14,7 @@ from experiments.papers.item import SIZES, Context, Finding, Item, PresetName, R
 from experiments.runs.files import prepare_folder, write_whole
 from experiments.runs.lock import alone_in
 from experiments.runs.progress import Advance, progress
+from experiments.runs.spec import DEVICES
 
 #: The label of a preset without differences from the protocol.
 FULL = "the paper's sizes; what else differs from its text is in experiments/papers/README.md"
@@ -82,7 +83,7 @@ def named(settings: Any) -> dict[str, Any]:
     are not among them.
     """
     if is_dataclass(settings) and not isinstance(settings, type):
-        apart = ("dataset", "parallel", "mesh", "coordinator")
+        apart = DEVICES | {"dataset", "nonfinite"}
         return {n: v for n, v in asdict(settings).items() if v is not None and n not in apart}
     fields: dict[str, Any] = settings._asdict()
     return fields

@@ -111,7 +111,7 @@ class Comparison:
 
 def run_all(
     comparison: Comparison,
-    tasks: Sequence[Spec],
+    specs: Sequence[Spec],
     store: Store,
     workers: Workers = HERE,
     fresh: bool = False,
@@ -124,55 +124,55 @@ def run_all(
 
     Args:
         comparison: trains the specs.
-        tasks: the specs.
+        specs: the runs that are wanted, in their order.
         store: the store of finished runs.
         workers: the processes, or the cluster, of the runs.
         fresh: if True, runs that are in the store are trained again.
         tested: the name of the rows on which runs are evaluated: test, or held-out.
-        write: called after each run with the finished runs, in the order of the tasks.
+        write: called after each run with the finished runs, in the order of the specs.
 
     Raises:
         UserError: before any work, for settings that do not fit, or a damaged store.
     """
-    dataset, epochs = comparison.dataset(tasks[0].seed), comparison.config.epochs
-    for each in {task.name: task for task in tasks}.values():
+    dataset, epochs = comparison.dataset(specs[0].seed), comparison.config.epochs
+    for each in {spec.name: spec for spec in specs}.values():
         comparison.trainer(each, dataset)
-    done = store.finished(() if fresh else tasks)
-    missing = [task for task in tasks if task not in done]
+    done = store.finished(() if fresh else specs)
+    missing = [spec for spec in specs if spec not in done]
     with progress(len(missing) * epochs, writes()) as (advance, say):
         comparison.advance, comparison.kept = advance, len(done)
         for note in dataset.notes:
             say(note)
         if done:
-            say(f"{len(done)} of {len(tasks)} runs are kept from an earlier call.")
+            say(f"{len(done)} of {len(specs)} runs are kept from an earlier call.")
         make = comparison.factory() if workers.uses_processes else lambda: comparison
         ends = [time.perf_counter()]
-        for task, run in execute(missing, make, store, workers, say):
-            done[task] = run
+        for spec, run in execute(missing, make, store, workers, say):
+            done[spec] = run
             say(summary(run, tested))
             ends.append(time.perf_counter())
-            if len(ends) == 3 < len(missing):
+            if len(ends) == 3 < len(missing) and not workers.uses_processes:
                 say(f"About {seconds_left(ends, missing):.0f} seconds to go.")
             for _ in range(epochs if workers.uses_processes else 0):
-                advance(str(task))
+                advance(str(spec))
             if writes():
-                write([done[task] for task in tasks if task in done])
-    runs = [done[task] for task in tasks]
+                write([done[spec] for spec in specs if spec in done])
+    runs = [done[spec] for spec in specs]
     if writes():
         write(runs)
     return runs
 
 
-def seconds_left(ends: Sequence[float], tasks: Sequence[Spec]) -> float:
-    """Estimates the time of all runs but two: the first run of each method also compiles.
+def seconds_left(ends: Sequence[float], specs: Sequence[Spec]) -> float:
+    """Estimates the time of all runs but two, one after the other; a method's first run compiles.
 
     Args:
         ends: the times at the start, and after the first and the second run.
-        tasks: all runs, in their order.
+        specs: all runs, in their order.
     """
     first, second = ends[1] - ends[0], ends[2] - ends[1]
-    compiling = {task.name for task in tasks[2:]} - {task.name for task in tasks[:2]}
-    return len(compiling) * first + (len(tasks) - 2 - len(compiling)) * second
+    compiling = {spec.name for spec in specs[2:]} - {spec.name for spec in specs[:2]}
+    return len(compiling) * first + (len(specs) - 2 - len(compiling)) * second
 
 
 def signal_lines(comparison: Comparison, specs: Sequence[Spec]) -> list[str]:

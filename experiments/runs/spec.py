@@ -14,13 +14,11 @@ import jaxnorm
 from experiments.config import Config
 from experiments.errors import UserError
 
-#: Settings that change no number: the devices, the reports, and the selection of a paper's cells.
-#: ``nonfinite`` is one, so that a run that diverged may resume without the diverging updates.
-FREE = frozenset(
-    {"tensorboard", "nonfinite", "parallel", "mesh", "coordinator", "processes", "process_id"}
-    | {"join_timeout"}
-    | {"only_rows", "only_columns", "last"}
-)
+DEVICES = frozenset({"parallel", "mesh", "coordinator", "processes", "process_id", "join_timeout"})
+#: Settings that change no number of a run: the devices, the reports, the number of seeds, and the
+#: selection of a paper's cells. ``nonfinite`` is one, so that a run that diverged may resume
+#: without the diverging updates.
+FREE = DEVICES | {"tensorboard", "nonfinite", "seeds", "only_rows", "only_columns", "last"}
 
 #: Settings by the names of their fields.
 Changes = tuple[tuple[str, Any], ...]

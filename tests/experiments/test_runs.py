@@ -57,6 +57,7 @@ def test_a_digest_follows_what_decides_the_numbers_and_nothing_else():
         Spec("bn", 0, Config(epochs=3), (("epochs", Config().epochs),)),
     ):
         assert same.digest == usual.digest
+    assert Spec("bn", 0, Protocol(seeds=3)).digest == Spec("bn", 0, Protocol(seeds=10)).digest
     others = [
         Spec("none", 0, Config()),
         Spec("bn", 1, Config()),
