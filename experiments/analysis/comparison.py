@@ -105,8 +105,9 @@ def conclusion(runs: Sequence[Run]) -> list[str]:
     against = AGAINST if scores.get(AGAINST) else next(iter(scores))
     if len(scores) < 2 or not scores[against]:
         return []
+    few = "cannot tell methods apart: take three or more (--seeds 3)."
     if len(scores[against]) < 2:
-        return ["One seed cannot tell methods apart: take three or more (--seeds 3)."]
+        return [f"One seed {few}"]
     outcomes: dict[str, list[str]] = {outcome: [] for outcome in OUTCOMES}
     for method in scores.keys() - {against}:
         mine, theirs = scores[method], scores[against]
@@ -120,7 +121,8 @@ def conclusion(runs: Sequence[Run]) -> list[str]:
     items = [f"- {outcome}: {'; '.join(sorted(who))}" for outcome, who in outcomes.items() if who]
     wrap = partial(textwrap.wrap, width=100, subsequent_indent="  ", break_on_hyphens=False)
     # Markdown needs an empty line before a list.
-    return [*wrap(head), "", *(line for item in items for line in wrap(item))]
+    lines = [*wrap(head), "", *(line for item in items for line in wrap(item))]
+    return [*lines, "", f"Two seeds {few}"] if len(scores[against]) == 2 else lines
 
 
 def spelled(method: str) -> str:
