@@ -115,7 +115,7 @@ class Compare:
             for line in signal_lines(comparison, missing):
                 print(line)
         write = partial(_write, self.out)
-        runs = run_all(comparison, specs, store, workers, self.fresh, write=write)
+        runs = run_all(comparison, specs, store, kept, workers, write=write)
         if writes():
             _report(comparison, runs, self.out, command, tuning)
 

@@ -14,7 +14,6 @@ from experiments.papers.item import Item
 from experiments.papers.training import config_of, method_of
 from experiments.training.epoch import steps_per_epoch
 from experiments.training.trainer import network_of
-from jaxnorm import parameter_count
 from jaxnorm.nnx import Functional, functionalize
 
 
@@ -91,8 +90,3 @@ def functional_of(method: Method, config: Config, row: tuple[int, ...], classes:
     """Returns a method's network, in shapes alone."""
     network = partial(network_of, method, config, row, classes)
     return functionalize(nnx.eval_shape(lambda: network(jax.random.key(0))))
-
-
-def parameters_of(method: Method, config: Config, row: tuple[int, ...], classes: int) -> int:
-    """Counts the parameters of a method's network."""
-    return parameter_count(functional_of(method, config, row, classes).params)

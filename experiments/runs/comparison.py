@@ -3,7 +3,7 @@
 import math
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache, partial
 
@@ -113,31 +113,31 @@ def run_all(
     comparison: Comparison,
     specs: Sequence[Spec],
     store: Store,
+    kept: Mapping[Spec, Run],
     workers: Workers = HERE,
-    fresh: bool = False,
     tested: str = "test",
     write: Callable[[Sequence[Run]], None] = lambda runs: None,
 ) -> list[Run]:
-    """Returns the run of every spec, from the store or trained.
+    """Returns the run of every spec, kept or trained.
 
     All processes of several hosts train; one of them writes and shows progress.
 
     Args:
         comparison: trains the specs.
         specs: the runs that are wanted, in their order.
-        store: the store of finished runs.
+        store: the store of the runs that are trained.
+        kept: the runs that an earlier call finished, which are not trained again.
         workers: the processes, or the cluster, of the runs.
-        fresh: if True, runs that are in the store are trained again.
         tested: the name of the rows on which runs are evaluated: test, or held-out.
         write: called after each run with the finished runs, in the order of the specs.
 
     Raises:
-        UserError: before any work, for settings that do not fit, or a damaged store.
+        UserError: before any work, for settings that do not fit.
     """
     dataset, epochs = comparison.dataset(specs[0].seed), comparison.config.epochs
     for each in {spec.name: spec for spec in specs}.values():
         comparison.trainer(each, dataset)
-    done = store.finished(() if fresh else specs)
+    done = dict(kept)
     missing = [spec for spec in specs if spec not in done]
     with progress(len(missing) * epochs, writes()) as (advance, say):
         comparison.advance, comparison.kept = advance, len(done)

@@ -71,10 +71,6 @@ class Store:
     def __init__(self, folder: Path):
         self.path = folder / FILE
 
-    def find(self, spec: Spec) -> Run | None:
-        """Returns the finished run of a spec, or None; see `finished`."""
-        return self.finished([spec]).get(spec)
-
     def finished(self, specs: Iterable[Spec]) -> dict[Spec, Run]:
         """Returns the finished runs among specs: on all processes those that process 0 finds.
 

@@ -97,7 +97,7 @@ def test_a_node_that_dies_loses_no_run(tmp_path):
     alone = dict(execute(specs, functools.partial(Training, LONG, None), Store(tmp_path / "one")))
     assert found.keys() == alone.keys()
     for each, mine in alone.items():
-        assert Store(tmp_path).find(each) == found[each]
+        assert Store(tmp_path).finished([each])[each] == found[each]
         np.testing.assert_array_equal(found[each].curve, mine.curve)
 
 

@@ -81,12 +81,13 @@ def test_the_names_of_classes_belong_to_the_data(tmp_path):
 
 def test_a_store_gives_back_what_it_was_given(tmp_path):
     store, lost = Store(tmp_path), run(math.nan, 1, loss=math.inf, outcome="diverged, at step 2")
-    assert store.find(spec()) is None
+    assert store.finished([spec()]) == {}
     assert list(tmp_path.iterdir()) == []  # To look writes nothing.
     store.add(spec(), run())
     store.add(spec(1, noise=0.1), lost)
-    assert store.find(spec()) == run()
-    found = store.find(spec(1, noise=0.1))
+    stored = store.finished([spec(), spec(1, noise=0.1)])
+    assert stored[spec()] == run()
+    found = stored[spec(1, noise=0.1)]
     assert found.changes == (("noise", 0.1),)
     assert found.curve[0][1] == math.inf
     assert math.isnan(found.curve[0].test_accuracy)

@@ -59,7 +59,9 @@ def choose(
         for changes in combinations(method, tuning.grid)
         for seed in seeds
     ]
-    runs = run_all(trials, trials.specs(tasks), Store(out), workers, fresh, "held-out")
+    specs, store = trials.specs(tasks), Store(out)
+    kept = store.finished(() if fresh else specs)
+    runs = run_all(trials, specs, store, kept, workers, "held-out")
     chosen = [best_of(method.name, seed, runs) for method in methods for seed in seeds]
     write_trials(out, tuning.grid, runs, chosen)
     return [(run.method, run.changes, run.seed - OFFSET) for run in chosen]

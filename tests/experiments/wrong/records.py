@@ -65,7 +65,7 @@ def stored(**changes: object) -> Callable[[Path], object]:
             for name, value in changes.items():
                 database.execute(f"UPDATE runs SET {name} = ?", (value,))
             database.commit()
-        return Store(at).find(spec)
+        return Store(at).finished([spec])
 
     return call
 
@@ -89,7 +89,7 @@ def no_store(content: bytes, add: bool = False) -> Callable[[Path], object]:
         (at / "runs.sqlite").write_bytes(content)
         spec, run = Spec("bn", 0, Config()), Run("bn", 0, [Epoch(*EPOCH)], 1.0, 9, None)
         try:
-            return Store(at).add(spec, run) if add else Store(at).find(spec)
+            return Store(at).add(spec, run) if add else Store(at).finished([spec])
         finally:
             assert (at / "runs.sqlite").read_bytes() == content
 
