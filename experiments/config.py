@@ -112,7 +112,7 @@ class Config:
 
     # Each of these sets the fields of its name in all parts of a method (`Method.adjusted`).
     noise: float | None = None
-    """The noise's standard deviation. This flag and the next ten keep the method's own setting if
+    """The noise's standard deviation. This flag and the next nine keep the method's own setting if
     they are left out."""
     clip: float | None = None
     """The largest norm of a layer's gradient in constrained weight optimization and with the
