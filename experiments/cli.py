@@ -29,10 +29,9 @@ from experiments.augmentation.table import AUGMENTATIONS
 from experiments.bench.command import Bench
 from experiments.bench.compiled.command import Compiled
 from experiments.compare import Compare
-from experiments.config import Config, Workers, check_ranges
+from experiments.config import Config, UserError, Workers, check_known, check_ranges, unknown
 from experiments.data.load import describe_sources
 from experiments.data.source import find_source
-from experiments.errors import Diverged, Stopped, UserError, check_known, unknown
 from experiments.methods.table import DEFAULT_METHODS, METHODS
 from experiments.models.from_file import is_from_file
 from experiments.models.registry import MODELS
@@ -43,7 +42,9 @@ from experiments.papers.run import items_table, run_item
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.processes import joined
 from experiments.runs.progress import quietly
+from experiments.runs.signals import Stopped
 from experiments.train import Train
+from experiments.training.fit import Diverged
 
 
 @dataclass(frozen=True)

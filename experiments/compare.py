@@ -17,8 +17,7 @@ from experiments.analysis.tuning.choose import Tuning, choose
 from experiments.analysis.tuning.grid import WANTED, grid_of
 from experiments.analysis.tuning.held_out import PARTS
 from experiments.analysis.tuning.report import choices_at_ends
-from experiments.config import Config, Workers
-from experiments.errors import UserError
+from experiments.config import Config, UserError, Workers
 from experiments.methods.table import DEFAULT_METHODS, find_methods
 from experiments.models.registry import with_network
 from experiments.runs.comparison import Comparison, Task, run_all, signal_lines

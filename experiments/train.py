@@ -12,9 +12,8 @@ from tyro.conf import OmitArgPrefixes
 from experiments.analysis.comparison import comparison_table
 from experiments.analysis.csv import write_curves, write_results
 from experiments.analysis.table import show_table
-from experiments.config import Config
+from experiments.config import Config, UserError
 from experiments.data.dataset import Dataset
-from experiments.errors import Diverged, UserError
 from experiments.methods.optimizer import decayed
 from experiments.methods.table import find_methods
 from experiments.runs.checkpoint_settings import CheckpointSettings
@@ -25,7 +24,7 @@ from experiments.runs.processes import writes
 from experiments.runs.progress import progress
 from experiments.runs.spec import Spec
 from experiments.runs.store import FILE, Store
-from experiments.training.fit import Run
+from experiments.training.fit import Diverged, Run
 from experiments.training.trainer import Trainer
 from jaxnorm import describe
 

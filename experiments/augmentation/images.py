@@ -4,12 +4,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from experiments.data.crops import AREAS, RATIOS
+
 Images = Float[Array, "rows height width channels"]
 Pairs = Float[Array, "rows 2"]
-
-#: The shares of the image's area, and the aspect ratios (width over height).
-AREAS = (0.08, 1.0)
-RATIOS = (3 / 4, 4 / 3)
 
 
 def pad_crop_flip(key: Key[Array, ""], images: Images) -> Images:

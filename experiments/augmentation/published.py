@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments.augmentation.operations import OPERATIONS
 from experiments.augmentation.policies import Policies
-from experiments.errors import reading
+from experiments.data.reading import reading
 
 #: The file with the policies of Lim et al. 2019, and its function with those found on CIFAR-10.
 POLICIES_FILE = "archive.py"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from experiments.analysis.csv import write_csv
 from experiments.analysis.table import Table, show_table
-from experiments.errors import UserError
+from experiments.config import UserError
 
 #: The endings of the names of a measure's quartiles.
 LOW, HIGH = "_low", "_high"

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Shaped
 
+from experiments.config import UserError
 from experiments.data.dataset import Dataset, make_dataset
-from experiments.data.memory import refuse_too_large
-from experiments.errors import UserError, reading
+from experiments.data.reading import reading, refuse_too_large
 
 Array = Shaped[np.ndarray, "..."]
 

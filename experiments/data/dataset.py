@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int, Num, Shaped
 
-from experiments.errors import UserError
+from experiments.config import UserError
 
 #: The largest number whose square, summed over any rows, float32 holds; numbers that stand for a
 #: missing value (1e20, 1e30, 9.97e36) are beyond it.

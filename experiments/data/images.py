@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Int, UInt8
 from PIL import Image, ImageOps
 
+from experiments.config import UserError
 from experiments.data.dataset import Dataset, make_dataset
-from experiments.data.memory import free_memory, refuse_too_large
-from experiments.errors import UserError, reading
+from experiments.data.reading import free_memory, reading, refuse_too_large
 
 # Pillow warns of twice as many pixels as it takes for sane, and raises from there on. Once for all,
 # since pictures are read in threads, and a filter of one is seen by the others.

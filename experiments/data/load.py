@@ -31,6 +31,7 @@ Suffixes may be in any case. Columns are standardized on the training rows, imag
 from collections.abc import Callable
 from pathlib import Path
 
+from experiments.config import UserError
 from experiments.data.arrays import holds_arrays, load_npy, load_npz
 from experiments.data.bundled import BUNDLED
 from experiments.data.clouds import holds_clouds, holds_meshes, load_clouds, load_meshes
@@ -39,7 +40,6 @@ from experiments.data.dataset import Dataset
 from experiments.data.images import load_images
 from experiments.data.source import ARCHIVES, TABLES, find_source, unknown_source
 from experiments.data.tfds import load_tfds
-from experiments.errors import UserError
 
 #: The kinds of folders that hold no images, with their readers.
 FOLDERS = {holds_arrays: load_npy, holds_clouds: load_clouds, holds_meshes: load_meshes}

@@ -3,8 +3,9 @@
 import difflib
 from pathlib import Path
 
+from experiments.config import UserError, unknown
 from experiments.data.bundled import BUNDLED
-from experiments.errors import UserError, reading, unknown
+from experiments.data.reading import reading
 
 TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".zip")

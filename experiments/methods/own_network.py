@@ -6,8 +6,7 @@ from functools import reduce
 from jaxtyping import Array, PyTree
 
 import jaxnorm
-from experiments.config import Config
-from experiments.errors import UserError
+from experiments.config import Config, UserError
 from experiments.methods.method import Method
 from experiments.methods.part import Context, Part
 from experiments.models.registry import NetworkStyle

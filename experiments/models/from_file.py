@@ -13,7 +13,8 @@ from flax import nnx
 from jaxtyping import PyTree
 
 import jaxnorm
-from experiments.errors import UserError, reading, unknown
+from experiments.config import UserError, unknown
+from experiments.data.reading import reading
 
 WANTED = "wanted FILE.py:NAME, a function (rngs, shape, classes) -> flax.nnx.Module"
 

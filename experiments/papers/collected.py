@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from experiments.errors import UserError, reading
+from experiments.config import UserError
+from experiments.data.reading import reading
 from experiments.papers.item import Item
 from experiments.runs.files import write_whole
 

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from experiments.augmentation.published import POLICIES_FILE, POLICIES_SOURCE
+from experiments.config import UserError
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.data.pictures import load_pictures
-from experiments.errors import UserError, reading
+from experiments.data.reading import reading
 
 #: The endings of a dataset's files.
 ENDINGS = ("", ".npz", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")

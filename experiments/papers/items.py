@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from experiments.errors import check_known
+from experiments.config import check_known
 from experiments.papers import bn, cwo, lcw, normprop, vcl
 from experiments.papers.item import Item
 

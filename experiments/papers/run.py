@@ -8,8 +8,7 @@ from typing import Any
 from experiments.analysis.csv import write_csv
 from experiments.analysis.picture import picture
 from experiments.analysis.table import Table, markdown, provenance, show_table
-from experiments.config import HERE, Workers
-from experiments.errors import UserError
+from experiments.config import HERE, UserError, Workers
 from experiments.papers.item import SIZES, Context, Finding, Item, PresetName, Report
 from experiments.runs.files import prepare_folder, write_whole
 from experiments.runs.lock import alone_in

@@ -13,8 +13,10 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
-from experiments.errors import Diverged, Stopped, UserError
+from experiments.config import UserError
 from experiments.runs.arrays import abstract, checksums, flatten, unflatten
+from experiments.runs.signals import Stopped
+from experiments.training.fit import Diverged
 from experiments.training.history import History
 
 #: The schemes of folders that are not on a local disk.

@@ -5,8 +5,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from experiments.config import Workers
-from experiments.errors import UserError, library
+from experiments.config import UserError, Workers, library
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.execute import made
 from experiments.runs.keeper import keeping

@@ -12,7 +12,6 @@ import jax
 from experiments.config import HERE, Config, Workers
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
-from experiments.errors import Diverged
 from experiments.methods.table import METHODS
 from experiments.models.from_file import is_from_file, source_of
 from experiments.runs.execute import execute
@@ -22,7 +21,7 @@ from experiments.runs.spec import Changes, Spec, checksum, name_of, versions
 from experiments.runs.store import Store
 from experiments.runs.tensorboard import EventFiles
 from experiments.training.devices import make_placement
-from experiments.training.fit import DIVERGED, Run, fit, start
+from experiments.training.fit import DIVERGED, Diverged, Run, fit, start
 from experiments.training.history import Checkpointer, Epoch
 from experiments.training.look import initial_signal
 from experiments.training.parallel import as_groups_of_jit

@@ -13,10 +13,10 @@ from functools import lru_cache
 from types import FrameType
 from typing import Any
 
-from experiments.config import HERE, Workers
-from experiments.errors import Stopped, UserError
+from experiments.config import HERE, UserError, Workers
 from experiments.runs.processes import writes
 from experiments.runs.progress import Say
+from experiments.runs.signals import Stopped
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store
 from experiments.training.fit import Run

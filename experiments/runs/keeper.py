@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import jax
 
-from experiments.errors import Stopped, UserError
+from experiments.config import UserError
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.checkpoints import Checkpoints, writing
 from experiments.runs.lock import locked
 from experiments.runs.processes import check_same, gathered, writes
-from experiments.runs.signals import noted_signals
+from experiments.runs.signals import Stopped, noted_signals
 from experiments.runs.spec import check_config, version_note, versions
 from experiments.training.history import Checkpointer, History, NoCheckpoints
 from experiments.training.state import TrainState

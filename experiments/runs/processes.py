@@ -17,9 +17,10 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from experiments.config import Config
-from experiments.errors import Diverged, Stopped, UserError
+from experiments.config import Config, UserError
+from experiments.runs.signals import Stopped
 from experiments.runs.spec import differences
+from experiments.training.fit import Diverged
 
 #: Environment variables of clusters: the tasks of a SLURM step, and the hosts of a TPU pod.
 SLURM_TASKS, TPU_HOSTS = "SLURM_STEP_NUM_TASKS", "TPU_WORKER_HOSTNAMES"

@@ -13,6 +13,18 @@ from jax.experimental import multihost_utils
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
+class Stopped(Exception):
+    """A run that a signal ended after its state was saved.
+
+    Attributes:
+        status: the exit status, 128 + the signal's number.
+    """
+
+    def __init__(self, number: int, message: str):
+        super().__init__(message)
+        self.status = 128 + number
+
+
 @contextlib.contextmanager
 def noted_signals() -> Iterator[Callable[[], int]]:
     """Yields a function that returns the number of the signal received, or 0.

@@ -11,8 +11,7 @@ import jax
 import numpy as np
 
 import jaxnorm
-from experiments.config import Config
-from experiments.errors import UserError
+from experiments.config import Config, UserError
 
 DEVICES = frozenset({"parallel", "mesh", "coordinator", "processes", "process_id", "join_timeout"})
 #: Settings that change no number of a run: the devices, the reports, the number of seeds, and the

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.errors import UserError, reading
+from experiments.config import UserError
+from experiments.data.reading import reading
 from experiments.runs.processes import gathered, writes
 from experiments.runs.spec import Spec, versions
 from experiments.training.fit import Run

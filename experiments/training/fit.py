@@ -3,16 +3,15 @@
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Array, Int, Num
 
 from experiments.data.dataset import Dataset
-from experiments.errors import Diverged
 from experiments.training.epoch import nothing, steps_per_epoch
 from experiments.training.history import Checkpointer, Epoch, History, NoCheckpoints
 from experiments.training.nonfinite import copied, first_nonfinite, mean_of_taken
@@ -69,6 +68,20 @@ class Run(NamedTuple):
     def diverged(self) -> bool:
         """True if the run met a number that is not finite."""
         return self.outcome.startswith(DIVERGED)
+
+
+class Diverged(ArithmeticError):
+    """A run that met a number that is not finite; ``train`` exits with status 1.
+
+    Args:
+        message: the step and layer.
+        curve: the epochs before it.
+        step_ms: milliseconds per step in those epochs.
+    """
+
+    def __init__(self, message: str, curve: Sequence[Any] = (), step_ms: float = math.nan):
+        super().__init__(message)
+        self.curve, self.step_ms = curve, step_ms
 
 
 def fit(

@@ -8,8 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from experiments.config import Workers
-from experiments.errors import UserError
+from experiments.config import UserError, Workers
 from experiments.papers.training import Training, spec_of
 from experiments.runs.execute import execute
 from experiments.runs.store import Store

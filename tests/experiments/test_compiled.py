@@ -18,7 +18,7 @@ from experiments.bench.compiled.spec import Spec
 from experiments.bench.compiled.step import step
 from experiments.bench.compiled.targets import environment, find_target
 from experiments.cli import main
-from experiments.errors import UserError
+from experiments.config import UserError
 from tests.experiments.toy import rows_of
 
 PROGRAM = Program((Path(__file__).parent / "programs" / "tpu.txt").read_text())

@@ -16,9 +16,9 @@ import pytest
 from PIL import Image
 
 from experiments.cli import at_home, main
-from experiments.config import Config
+from experiments.config import Config, UserError
 from experiments.data.load import load
-from experiments.errors import UserError, reading
+from experiments.data.reading import reading
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.train import Train
 

@@ -9,11 +9,10 @@ import pytest
 
 from experiments.cli import main
 from experiments.config import Config
-from experiments.errors import Diverged
 from experiments.methods.table import METHODS
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.epoch import batch_order
-from experiments.training.fit import fit
+from experiments.training.fit import Diverged, fit
 from experiments.training.nonfinite import first_nonfinite, guarded
 from experiments.training.state import Batch, StepMetrics
 from experiments.training.trainer import make_trainer

@@ -7,7 +7,7 @@ FOLDER = Path(__file__).parents[2] / "experiments"
 
 #: From the lowest room to the highest; a room imports itself and those before it.
 ROOMS = (
-    *("errors", "config", "augmentation", "data", "models", "methods", "training", "runs"),
+    *("config", "data", "augmentation", "models", "methods", "training", "runs"),
     *("analysis", "compare", "train", "papers", "bench", "cli", "__main__"),
 )
 

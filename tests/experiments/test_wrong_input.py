@@ -9,10 +9,9 @@ import pytest
 from experiments.bench.command import Bench
 from experiments.bench.compiled.command import Compiled
 from experiments.compare import Compare
-from experiments.config import RANGES, Config, check_ranges
+from experiments.config import RANGES, Config, UserError, check_ranges
 from experiments.data.load import load
-from experiments.data.memory import free_memory
-from experiments.errors import UserError
+from experiments.data.reading import free_memory
 from experiments.methods.table import METHODS
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.keeper import keeping

@@ -5,8 +5,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import get_args, get_type_hints
 
-from experiments.config import OF_PARTS, RANGES, Config
-from experiments.errors import UserError, unknown
+from experiments.config import OF_PARTS, RANGES, Config, UserError, unknown
 from experiments.methods.method import Method
 from experiments.runs.spec import Changes
 

@@ -23,7 +23,7 @@ from experiments.bench.compiled.report import (
 from experiments.bench.compiled.spec import BASES, Dtype, Shard, Spec, What
 from experiments.bench.compiled.step import PEERS, PRIVATE
 from experiments.bench.compiled.targets import GPUS, TPUS, check_compiler, find_target
-from experiments.errors import UserError, unknown
+from experiments.config import UserError, unknown
 from experiments.methods.table import METHODS
 from experiments.models.registry import MODELS
 from experiments.runs.files import prepare_folder, write_whole

@@ -20,7 +20,7 @@ from experiments.bench.compiled.program import COLLECTIVES, Program
 from experiments.bench.compiled.spec import Spec
 from experiments.bench.compiled.step import step
 from experiments.bench.compiled.targets import devices_of, environment, find_target
-from experiments.errors import UserError
+from experiments.config import UserError
 
 SUBJECTS = {"step": step, "update": update, "effective": effective}
 

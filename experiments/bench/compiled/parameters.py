@@ -16,7 +16,7 @@ import jaxnorm
 from experiments.bench.compiled.placing import own_size, placed, shardings
 from experiments.bench.compiled.spec import Spec, Subject
 from experiments.bench.compiled.step import kernel_shapes
-from experiments.errors import UserError
+from experiments.config import UserError
 from experiments.methods.part import Optimizer
 from experiments.methods.rivals.hyperball import hyperball
 from experiments.methods.rivals.nero import normalize_units

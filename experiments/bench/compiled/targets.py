@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax
 from jax.experimental import topologies
 
-from experiments.errors import UserError, unknown
+from experiments.config import UserError, unknown
 
 #: The number of GPUs in one machine.
 GPUS_PER_HOST = 8

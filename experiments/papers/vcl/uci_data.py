@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.config import UserError
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
-from experiments.errors import UserError
 from experiments.papers.data import subset
 
 #: ``seed -> dataset``.

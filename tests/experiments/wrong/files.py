@@ -36,7 +36,7 @@ def small_machine(call: Call) -> Call:
 
     def limited(at: Path) -> object:
         with contextlib.ExitStack() as patched:
-            for module in ("experiments.data.memory", "experiments.data.images"):
+            for module in ("experiments.data.reading", "experiments.data.images"):
                 patched.enter_context(mock.patch(f"{module}.free_memory", return_value=2))
             return call(at)
 

@@ -6,8 +6,9 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from experiments.augmentation.images import AREAS, RATIOS
-
+#: The shares of the picture's area, and the aspect ratios (width over height), of random crops.
+AREAS = (0.08, 1.0)
+RATIOS = (3 / 4, 4 / 3)
 #: The shorter side of a picture over the side of the middle crop: 256 pixels for 224.
 MARGIN = 256 / 224
 #: The number of draws of a crop before the middle is taken.

@@ -1,13 +1,44 @@
-"""The free memory of the machine, and a check of sizes against it."""
+"""Guards of reading users' files: the errors of parsers in one line, and sizes against memory."""
 
 import contextlib
+import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
-from experiments.errors import UserError
+from experiments.config import UserError
 
+#: Errors of the system, not of a file's content: permissions, hardware, open files.
+_SYSTEM_ERRORS = (
+    *(errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.ETIMEDOUT),
+    *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+)
 #: The files with a container's limit of memory, by the version of cgroups.
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+@contextlib.contextmanager
+def reading(what: str | Path, way_out: str) -> Iterator[None]:
+    """Turns every error of a parser into a UserError of one line.
+
+    It is for calls of parsers only, which raise errors of any type (zlib.error, MemoryError,
+    RecursionError, KeyError).
+
+    Args:
+        what: the user's name of the file.
+        way_out: the expected file, and what to do.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in _SYSTEM_ERRORS:
+            way_out = "the system refuses, whatever the file contains: fix that, and try again"
+        reason = " ".join(str(error).split())[:300].rstrip(".") or "it is damaged"
+        raise UserError(
+            f"cannot read {what}: {reason} ({type(error).__name__}); {way_out}."
+        ) from error
 
 
 def refuse_too_large(what: str | Path, size: int, way_out: str, free: int | None = None) -> None:
