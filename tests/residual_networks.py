@@ -57,6 +57,12 @@ def attend(p: Any, x: Any, memory: Any) -> Any:
     return weights @ (memory @ p["v"]) @ p["out"]
 
 
+def attend_fused(p: Any, x: Any, split: Any) -> Any:
+    """Attention whose queries, keys and values are slices of one product."""
+    q, k, v = split(jnp.einsum("btn,nck->btck", x, p["qkv"]))
+    return (jax.nn.softmax(q @ jnp.swapaxes(k, -1, -2)) @ v) @ p["out"]
+
+
 def stack(block: Callable[..., Any]) -> Callable[..., Any]:
     """Network of a stem ``x @ stem`` and residual blocks."""
 
@@ -305,6 +311,26 @@ def of_blocks(block: Any, params: Any, last: str, factor: float) -> Case:
     return images(apply, 4 * [params], each(last, factor, 4))
 
 
+def fused(split: Any) -> Case:
+    """Transformer whose attention has one kernel for queries, keys and values."""
+
+    def block(p: Any, x: Any) -> Any:
+        x = x + attend_fused(p, normed(x), split)
+        return x + mlp(p, normed(x))
+
+    return blocks(block, "out up down", {"out": EIGHT, "down": EIGHT}, qkv=shape(N, 3, N))
+
+
+def stacked_gates(p: Any, xs: Any) -> Any:
+    """LSTM in a Python loop, its gates a stack."""
+    h = c = jnp.zeros((len(xs), N))
+    for t in range(xs.shape[1]):
+        gates = (xs[:, t] @ p["w"] + h @ p["u"]).reshape(len(xs), 4, N)
+        c = jax.nn.sigmoid(gates[:, 0]) * c + jax.nn.sigmoid(gates[:, 1]) * jnp.tanh(gates[:, 2])
+        h = jax.nn.sigmoid(gates[:, 3]) * jnp.tanh(c)
+    return h
+
+
 def norm_first(p: Any, x: Any) -> Any:
     x = x + attend(p, normed(x), normed(x))
     return x + mlp(p, normed(x))
@@ -321,6 +347,7 @@ CASES: dict[str, Case] = {
     # No sum of a stream with a branch.
     "LSTM, scanned": Case(lstm, LSTM, (TOKENS,), {}),
     "GRU, scanned": Case(gru, GRU, (TOKENS,), {}),
+    "LSTM, a stack of gates": Case(stacked_gates, LSTM, (TOKENS,), {}),
     "highway": blocks(highway, "gate up", {}),
     # Residual networks.
     "plain": blocks(lambda p, x: x + mlp(p, x), "up down", {"down": 0.5}),
@@ -351,6 +378,10 @@ CASES: dict[str, Case] = {
     ),
     "rows of a concatenation": blocks(
         lambda p, x: jnp.concatenate([x[None], mlp(p, x)[None]]).sum(0), "up down", {"down": 0.5}
+    ),
+    "queries, keys and values by index": fused(lambda x: jnp.moveaxis(x, 2, 0)),
+    "queries, keys and values by split": fused(
+        lambda x: [part[:, :, 0] for part in jnp.split(x, 3, 2)]
     ),
     "reversible": Case(
         reversible,

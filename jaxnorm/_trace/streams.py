@@ -123,14 +123,15 @@ class Graph(NamedTuple):
     def _distances(self, start: int, end: int) -> dict[int, int]:
         """Returns the number of kernels that every path from ``start`` to later nodes passes.
 
-        A product of two nodes (a gate, attention) is as far as the farther one; a slice of single
-        entries is no part of a stream.
+        A product of two nodes (a gate, attention) is as far as the farther one. A slice of single
+        entries of a stream, such as a time step, is no part of it; a slice of what a kernel made,
+        such as the queries of attention, is part of a branch.
         """
         distance = {start: 0}
         for index in range(start + 1, end):
             node = self.nodes[index]
             known = [distance[i] for i in node.operands if i in distance]
-            if known and not self._is_entry(node):
+            if known and not (max(known) == 0 and self._is_entry(node)):
                 far = node.primitive in _MULTIPLICATIONS and not node.is_product
                 distance[index] = (max(known) if far else min(known)) + node.is_product
         return distance
