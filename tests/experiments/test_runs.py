@@ -68,14 +68,21 @@ def test_a_digest_follows_what_decides_the_numbers_and_nothing_else():
     assert len({each.digest for each in (usual, *others)}) == 7
 
 
-def test_the_names_of_classes_belong_to_the_data(tmp_path):
-    X, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
-    digests = set()
-    for names in (["cat", "dog"], ["no", "yes"]):
-        np.savez(tmp_path / "rows.npz", X=X, y=np.array(names)[y])
-        (only,) = Comparison(Config(dataset=str(tmp_path / "rows.npz"))).specs([("bn", (), 0)])
-        digests.add(only.digest)
-    assert len(digests) == 2
+def test_rows_and_names_of_classes_belong_to_the_data_and_their_path_does_not(tmp_path):
+    X, y = np.random.default_rng(0).normal(size=(40, 4)), np.arange(40) % 2
+
+    def digest(name, X, names):
+        np.savez(tmp_path / name, X=X, y=np.array(names)[y])
+        (only,) = Comparison(Config(dataset=str(tmp_path / name))).specs([("bn", (), 0)])
+        return only.digest
+
+    usual = digest("rows.npz", X, ["cat", "dog"])
+    assert digest("elsewhere.npz", X, ["cat", "dog"]) == usual
+    others = (
+        digest("rows.npz", X, ["no", "yes"]),
+        digest("rows.npz", X.reshape(40, 2, 2), ["cat", "dog"]),
+    )
+    assert len({usual, *others}) == 3
 
 
 def test_a_store_gives_back_what_it_was_given(tmp_path):
