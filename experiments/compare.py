@@ -116,7 +116,7 @@ class Compare:
         write = partial(_write, self.out)
         runs = run_all(comparison, specs, store, kept, workers, write=write)
         if writes():
-            _report(comparison, runs, self.out, command, tuning)
+            _report(comparison, runs, self.out, command, tuning, len(kept))
 
     def _tuning(self) -> Tuning | None:
         """Returns the settings that each method chooses first; None for none."""
@@ -131,7 +131,12 @@ class Compare:
 
 
 def _report(
-    comparison: Comparison, runs: Sequence[Run], out: Path, command: str, tuning: Tuning | None
+    comparison: Comparison,
+    runs: Sequence[Run],
+    out: Path,
+    command: str,
+    tuning: Tuning | None,
+    kept: int,
 ) -> None:
     """Writes and prints the results of the runs."""
     seeds = dict.fromkeys(run.seed for run in runs)
@@ -143,7 +148,7 @@ def _report(
     draw_curves(out / "curves.png", runs, f"{name}, {config.model}{seeds_note}", costs)
     table, concluded = comparison_table(runs, costs), "\n".join(conclusion(runs))
     notes = [NOTE, *[COSTS] * bool(costs), *[TUNED] * (tuning is not None)]
-    note = "\n".join([*notes, *kept_note(comparison, runs)])
+    note = "\n".join([*notes, *kept_note(kept, runs)])
     text = f"{markdown(table)}\n\n{concluded}\n\n{note}\n\n{provenance(command)}"
     write_whole(out / "table.md", text)
     show_table(table)
@@ -164,12 +169,12 @@ def _write(out: Path, runs: Sequence[Run]) -> None:
         raise
 
 
-def kept_note(comparison: Comparison, runs: Sequence[Run]) -> list[str]:
+def kept_note(kept: int, runs: Sequence[Run]) -> list[str]:
     """Says that the provenance does not hold for all runs, if some are from earlier calls."""
-    if not comparison.kept:
+    if not kept:
         return []
     return [
-        f"{comparison.kept} of these {len(runs)} runs are kept from earlier calls, perhaps with "
+        f"{kept} of these {len(runs)} runs are kept from earlier calls, perhaps with "
         "other versions and on other hardware, where their step times were taken; the lines below "
         "are of the last call."
     ]

@@ -90,10 +90,10 @@ class Train:
         """Trains and prints the run; raises Diverged at a number that is not finite."""
         epochs = spec.config.epochs
         with keeping(self.checkpoints, spec.described, epochs) as keeper:
-            with progress(epochs, writes()) as (comparison.advance, say):
+            with progress(epochs, writes()) as (advance, say):
                 for note in comparison.dataset(self.seed).notes:
                     say(note)
-                run = comparison.trained(spec, keeper)
+                run = comparison.trained(spec, keeper, advance)
                 if run.diverged and not self.skip_nonfinite:
                     raise Diverged(
                         f"{spec}: {run.outcome}. The last good checkpoint: {keeper.last()}. "

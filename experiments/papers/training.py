@@ -18,12 +18,13 @@ from experiments.papers.data import data_of, load_data
 from experiments.papers.grid import Cell, Protocol
 from experiments.papers.item import Context
 from experiments.papers.scores import scores_of
-from experiments.runs.execute import Make, execute
+from experiments.runs.comparison import execute
+from experiments.runs.jobs import Make
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store
 from experiments.training.fit import Run, fit
 from experiments.training.history import Checkpointer
-from experiments.training.trainer import Trainer, make_trainer
+from experiments.training.trainer import Trainers
 
 
 class Training:
@@ -38,20 +39,15 @@ class Training:
         self._protocol, self._data_dir = protocol, data_dir
         # Cells come one after the other, each in all seeds, so one cell's data suffice.
         self._dataset = functools.lru_cache(maxsize=protocol.seeds)(self._load)
-        self._trainer: tuple[tuple[object, ...], Trainer] | None = None
+        self._trainers = Trainers(most=1)
 
     def __call__(self, spec: Spec, keeper: Checkpointer) -> Run:
         """Trains a spec and returns the run, without its final state."""
         setting = self._protocol.changed(**dict(spec.changes))
         sizes = setting.rows, setting.test_rows, setting.held_out, setting.side
         data = self._dataset(spec.data[0], spec.seed, *sizes)
-        # All seeds of a cell share the compiled functions of its trainer.
-        key = (spec.name, spec.data, data.X_train.shape, data.num_classes)
-        if self._trainer is None or self._trainer[0] != key:
-            self._trainer = None
-            method = method_of(spec.method, setting)
-            self._trainer = key, make_trainer(method, config_of(setting, self._data_dir), data)
-        trainer = self._trainer[1]
+        method, config = method_of(spec.method, setting), config_of(setting, self._data_dir)
+        trainer = self._trainers.of(method, config, data)
         run = fit(trainer, data, spec.seed, checkpointer=keeper)
         scores = scores_of(trainer, run.trained, data, setting.scores)
         return run._replace(state=None, scores=scores, changes=spec.changes)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from experiments.config import UserError, Workers, library
 from experiments.runs.checkpoint_settings import CheckpointSettings
-from experiments.runs.execute import made
+from experiments.runs.jobs import made
 from experiments.runs.keeper import keeping
 from experiments.runs.processes import time_limit
 from experiments.runs.spec import Spec

@@ -1,31 +1,33 @@
 """The runs of a comparison: those in the store, and the others trained."""
 
 import math
+import pickle
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache, partial
 
 import jax
 
-from experiments.config import HERE, Config, Workers
+from experiments.config import HERE, Config, UserError, Workers
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.methods.table import METHODS
 from experiments.models.from_file import is_from_file, source_of
-from experiments.runs.execute import execute
+from experiments.runs.cluster import on_ray
+from experiments.runs.jobs import Make, in_processes
 from experiments.runs.processes import check_same, writes
-from experiments.runs.progress import Advance, is_quiet, progress
+from experiments.runs.progress import Advance, Say, is_quiet, progress
 from experiments.runs.spec import Changes, Spec, checksum, name_of, versions
 from experiments.runs.store import Store
 from experiments.runs.tensorboard import EventFiles
 from experiments.training.devices import make_placement
 from experiments.training.fit import DIVERGED, Diverged, Run, fit, start
-from experiments.training.history import Checkpointer, Epoch
+from experiments.training.history import Checkpointer, Epoch, NoCheckpoints
 from experiments.training.look import initial_signal
 from experiments.training.parallel import as_groups_of_jit
-from experiments.training.trainer import Trainer, make_trainer
+from experiments.training.trainer import Trainer, Trainers
 from jaxnorm import parameter_count
 
 #: ``seed -> dataset``, and ``(load, seed) -> dataset``.
@@ -36,6 +38,10 @@ Derive = Callable[[Load, int], Dataset]
 Task = tuple[str, Changes, int]
 
 
+def silent(line: str) -> None:
+    """Ignores a line of progress or a message."""
+
+
 class Comparison:
     """Trains methods by name; the seeds of a method share its compiled functions.
 
@@ -44,22 +50,16 @@ class Comparison:
         derive: ``(load, seed) -> dataset``, derives the dataset of a seed from the loaded one; None
             for the loaded one itself.
         loader: loads and caches the dataset of a seed; None to load the one that the config names.
-
-    Attributes:
-        advance: called with a line after each epoch.
-        kept: the number of runs that an earlier call finished.
     """
 
     def __init__(self, config: Config, derive: Derive | None = None, loader: Load | None = None):
         self.config, self.derive = config, derive
-        self.advance: Advance = lambda what: None
-        self.kept = 0
         self._events = EventFiles(config.tensorboard if writes() else None)
         self._placement = make_placement(config.parallel, config.mesh)
         rows = config.train_rows, config.test_rows, config.label, config.resize
         self.load = loader or cache(lambda seed: load(config.dataset, seed, *rows))
         self.dataset = self.load if derive is None else cache(partial(derive, self.load))
-        self._trainers: dict[tuple[object, ...], Trainer] = {}
+        self._trainers = Trainers(self._placement)
 
     def factory(self) -> Callable[[], "Comparison"]:
         """Returns a picklable function that makes this comparison in another process."""
@@ -84,25 +84,24 @@ class Comparison:
 
     def trainer(self, spec: Spec, dataset: Dataset) -> Trainer:
         """Returns the trainer of the spec, for any seed, on data of that shape."""
-        key = (spec.method, spec.changes, dataset.X_train.shape, dataset.num_classes)
-        if key not in self._trainers:
-            config = self.config.changed(**dict(spec.changes))
-            method = METHODS[spec.method].adjusted(config)
-            self._trainers[key] = make_trainer(method, config, dataset, self._placement)
-        return self._trainers[key]
+        config = self.config.changed(**dict(spec.changes))
+        return self._trainers.of(METHODS[spec.method].adjusted(config), config, dataset)
 
-    def __call__(self, spec: Spec, keeper: Checkpointer) -> Run:
+    def __call__(self, spec: Spec, keeper: Checkpointer, advance: Advance = silent) -> Run:
         """Trains a spec, and returns the run without its final state."""
-        return self.trained(spec, keeper)._replace(state=None)
+        return self.trained(spec, keeper, advance)._replace(state=None)
 
-    def trained(self, spec: Spec, keeper: Checkpointer) -> Run:
-        """Trains a spec; a run that diverges has the epochs before, then NaNs."""
+    def trained(self, spec: Spec, keeper: Checkpointer, advance: Advance = silent) -> Run:
+        """Trains a spec; a run that diverges has the epochs before, then NaNs.
+
+        ``advance`` is called with a line after each epoch.
+        """
         dataset = self.dataset(spec.seed)
         with self._events.of(spec.name, spec.seed) as log:
 
             def report(entry: Epoch) -> None:
                 log(entry)
-                self.advance(f"{spec}, epoch {entry.epoch} of {self.config.epochs}")
+                advance(f"{spec}, epoch {entry.epoch} of {self.config.epochs}")
 
             run = _fit_or_diverge(self.trainer(spec, dataset), dataset, spec.seed, report, keeper)
         return run._replace(changes=spec.changes)
@@ -139,12 +138,12 @@ def run_all(
     done = dict(kept)
     missing = [spec for spec in specs if spec not in done]
     with progress(len(missing) * epochs, writes()) as (advance, say):
-        comparison.advance, comparison.kept = advance, len(done)
         for note in dataset.notes:
             say(note)
         if done:
             say(f"{len(done)} of {len(specs)} runs are kept from an earlier call.")
-        make = comparison.factory() if workers.uses_processes else lambda: comparison
+        here = partial(comparison, advance=advance)
+        make = comparison.factory() if workers.uses_processes else lambda: here
         ends = [time.perf_counter()]
         for spec, run in execute(missing, make, store, workers, say):
             done[spec] = run
@@ -160,6 +159,49 @@ def run_all(
     if writes():
         write(runs)
     return runs
+
+
+def execute(
+    specs: Sequence[Spec],
+    make: Make,
+    store: Store,
+    workers: Workers = HERE,
+    say: Say = silent,
+) -> Iterator[tuple[Spec, Run]]:
+    """Trains specs and stores each run as it ends: in order, or with several jobs in any order.
+
+    Args:
+        specs: the trainings, the seeds of one method after each other.
+        make: returns the function from a spec to its run; called once per process, and picklable.
+        store: the store of the runs.
+        workers: the number of processes, or the cluster; processes of this machine get their share
+            of the processor's cores, and of the GPUs if CUDA_VISIBLE_DEVICES names them.
+        say: receives a line for each process that the system kills.
+
+    Raises:
+        UserError: if the last of the processes is killed.
+    """
+    for spec, run in _trained(specs, make, workers, store, say):
+        try:
+            if writes():
+                store.add(spec, run)
+        except UserError:
+            yield spec, run  # The caller shows it before the error.
+            raise
+        yield spec, run
+
+
+def _trained(
+    specs: Sequence[Spec], make: Make, workers: Workers, store: Store, say: Say
+) -> Iterator[tuple[Spec, Run]]:
+    jobs = min(workers.jobs, len(specs))
+    if workers.ray and specs:
+        yield from on_ray(specs, pickle.dumps(make), workers, store.path.parent)
+    elif jobs > 1:
+        yield from in_processes(specs, pickle.dumps(make), jobs, say)
+    elif specs:
+        training = make()
+        yield from ((spec, training(spec, NoCheckpoints())) for spec in specs)
 
 
 def seconds_left(ends: Sequence[float], specs: Sequence[Spec]) -> float:

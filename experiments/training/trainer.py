@@ -1,5 +1,6 @@
 """The trainer of a method on a network and a dataset's shape: its compiled functions."""
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -149,6 +150,28 @@ def make_trainer(
         evaluate=evaluate,
         watch=AheadOfTime(make_watch(method, context)),
     )
+
+
+class Trainers:
+    """The trainers made so far, which all seeds of a method share.
+
+    Args:
+        placement: the devices.
+        most: the number of the newest that are kept.
+    """
+
+    def __init__(self, placement: Placement = ONE_DEVICE, most: float = math.inf):
+        self._placement, self._most = placement, most
+        self._made: dict[tuple[object, ...], Trainer] = {}
+
+    def of(self, method: Method, config: Config, dataset: Dataset) -> Trainer:
+        """Returns the trainer of a method, for data of the shapes of ``dataset``."""
+        key = (method, config, dataset.name, dataset.X_train.shape, dataset.num_classes)
+        if key not in self._made:
+            while len(self._made) >= self._most:
+                del self._made[next(iter(self._made))]
+            self._made[key] = make_trainer(method, config, dataset, self._placement)
+        return self._made[key]
 
 
 @contextmanager

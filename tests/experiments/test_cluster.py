@@ -10,7 +10,7 @@ import pytest
 
 from experiments.config import UserError, Workers
 from experiments.papers.training import Training, spec_of
-from experiments.runs.execute import execute
+from experiments.runs.comparison import execute
 from experiments.runs.store import Store
 from tests.experiments.test_runs import GRID, PROTOCOL, run, spec
 

@@ -19,8 +19,8 @@ from experiments.config import Config, UserError, Workers
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.item import Context
 from experiments.papers.training import train_grid
-from experiments.runs.comparison import Comparison, seconds_left
-from experiments.runs.execute import execute, take_share
+from experiments.runs.comparison import Comparison, execute, seconds_left
+from experiments.runs.jobs import take_share
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store
 from experiments.training.fit import Run, outcome
@@ -254,7 +254,7 @@ class Waits:
 def test_no_process_outlives_the_one_that_waits_for_it(tmp_path, ended_by):
     """Workers also end after ``kill -9`` of the parent, which cannot clean up."""
     code = (
-        "import functools, pathlib, signal, sys; from experiments.runs.execute import execute; "
+        "import functools, pathlib, signal, sys; from experiments.runs.comparison import execute; "
         # What a shell starts in the background ignores the signal of Ctrl-C.
         "signal.signal(signal.SIGINT, signal.default_int_handler); "
         "from experiments.runs.store import Store; from experiments.config import Workers; "

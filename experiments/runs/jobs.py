@@ -1,4 +1,4 @@
-"""Execution of specs: in this process, in several of this machine, or on a cluster."""
+"""Runs in several processes of this machine; each has its share of the cores and GPUs."""
 
 import os
 import pickle
@@ -13,12 +13,10 @@ from functools import lru_cache
 from types import FrameType
 from typing import Any
 
-from experiments.config import HERE, UserError, Workers
-from experiments.runs.processes import writes
+from experiments.config import UserError
 from experiments.runs.progress import Say
 from experiments.runs.signals import Stopped
 from experiments.runs.spec import Spec
-from experiments.runs.store import Store
 from experiments.training.fit import Run
 from experiments.training.history import Checkpointer, NoCheckpoints
 
@@ -29,57 +27,23 @@ Make = Callable[[], Training]
 _PULSE = 1.0
 
 
-def execute(
-    specs: Sequence[Spec],
-    make: Make,
-    store: Store,
-    workers: Workers = HERE,
-    say: Say = lambda line: None,
+def in_processes(
+    specs: Sequence[Spec], make: bytes, jobs: int, say: Say
 ) -> Iterator[tuple[Spec, Run]]:
-    """Trains specs and stores each run as it ends: in order, or with several jobs in any order.
+    """Trains in a pool of one process per job, so that a killed process affects no other.
 
     Args:
-        specs: the trainings, the seeds of one method after each other.
-        make: returns the function from a spec to its run; called once per process, and picklable.
-        store: the store of the runs.
-        workers: the number of processes, or the cluster; processes of this machine get their share
-            of the processor's cores, and of the GPUs if CUDA_VISIBLE_DEVICES names them.
+        specs: the trainings.
+        make: a pickled function that returns the function from a spec to its run.
+        jobs: the number of processes.
         say: receives a line for each process that the system kills.
 
     Raises:
         UserError: if the last of the processes is killed.
     """
-    for spec, run in _trained(specs, make, workers, store, say):
-        try:
-            if writes():
-                store.add(spec, run)
-        except UserError:
-            yield spec, run  # The caller shows it before the error.
-            raise
-        yield spec, run
-
-
-def _trained(
-    specs: Sequence[Spec], make: Make, workers: Workers, store: Store, say: Say
-) -> Iterator[tuple[Spec, Run]]:
-    jobs = min(workers.jobs, len(specs))
-    if workers.ray and specs:
-        from experiments.runs.cluster import on_ray
-
-        yield from on_ray(specs, pickle.dumps(make), workers, store.path.parent)
-    elif jobs > 1:
-        yield from _in_processes(deque(specs), pickle.dumps(make), jobs, say)
-    elif specs:
-        training = make()
-        yield from ((spec, training(spec, NoCheckpoints())) for spec in specs)
-
-
-def _in_processes(
-    waiting: deque[Spec], make: bytes, jobs: int, say: Say
-) -> Iterator[tuple[Spec, Run]]:
-    """Trains in a pool of one process per job, so that a killed process affects no other."""
     from joblib.externals.loky import ProcessPoolExecutor
 
+    waiting = deque(specs)
     pools = [
         ProcessPoolExecutor(1, initializer=_begin, initargs=(os.getpid(), place, jobs))
         for place in range(jobs)
