@@ -30,8 +30,7 @@ from experiments.bench.command import Bench
 from experiments.bench.compiled.command import Compiled
 from experiments.compare import Compare
 from experiments.config import Config, UserError, Workers, check_known, check_ranges, unknown
-from experiments.data.load import describe_sources
-from experiments.data.source import find_source
+from experiments.data.load import describe_sources, find_source
 from experiments.methods.table import DEFAULT_METHODS, METHODS
 from experiments.models.from_file import is_from_file
 from experiments.models.registry import MODELS

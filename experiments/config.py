@@ -32,8 +32,8 @@ class Config:
     """Data, network, optimizer, methods' settings and devices of a training."""
 
     dataset: str = "digits"
-    """The data: digits or python (bundled), FILE.npz or .csv, or a folder, zip or tar of images
-    train|test/CLASS/* or CLASS/*. See the command datasets."""
+    """The data: digits or python (bundled), FILE.npz, FILE.csv, FILE.zip or FOLDER in one of the
+    formats that the command datasets describes, or NAME of a TensorFlow dataset."""
     train_rows: int | None = None
     """The number of training rows that are used, the same rows under every seed. If the flag is
     left out, all are used."""

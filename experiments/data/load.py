@@ -1,48 +1,107 @@
-"""Data that --dataset reads, beside the bundled datasets:
+"""The formats of people's data, in one table, and the loading of a dataset by name or path."""
 
-FILE.npz    arrays X_train, y_train, X_test, y_test; or X, y with an optional boolean test (rows) or
-            test4 (4 x rows; seed s takes row s mod 4), else a quarter of each class is drawn by the
-            seed. X is (rows, features), (rows, height, width) or (rows, height, width, channels) of
-            any numeric type. y holds whole numbers, words, or one-hot rows. Never unpickled
-FOLDER      files X.npy, y.npy, ... of the same names
-FILE.csv    a table of numbers with one column of classes, words or whole numbers. Commas,
-            semicolons, tabs or bars separate its columns; decimal commas are read. The first line
-            may have the columns' names. The classes are in the column that --label names; else in
-            the one called label, class, target or y, in any case; else in the only column of words;
-            else in the last. A first column that only numbers the rows is left out. A quarter of
-            each class is drawn by the seed. Also .csv.gz and .tsv
-FOLDER      images train|test/CLASS/*.{jpg,png,bmp,webp,tiff} (or val for test); or CLASS/* alone,
-            of which a quarter of each class is drawn by the seed. They have one size and 8 bits;
-            --resize makes them squares of one size. Images in extra/CLASS are training images too.
-            The paper items of ImageNet read pictures of any size while they train
-FILE.zip    an archive of such a folder; also .tar, .tar.gz, .tar.xz, .tar.bz2
-FOLDER      meshes CLASS/train|test/*.off, as ModelNet40 comes; 1,024 points of each, drawn by the
-            seed uniformly by area, centred and scaled into the unit ball
-FOLDER      point clouds in HDF5 files with data (rows, points, 3) and label (rows, 1), as
-            ModelNet40 is passed on, named in train_files.txt and test_files.txt; the first 1,024
-            points of each
-NAME        any of the TensorFlow Datasets that is prepared in the format array_record, in
-            TFDS_DATA_DIR or ~/tensorflow_datasets; with classes, and rows of one shape. Needs no
-            TensorFlow, but pip install 'jaxnorm[tfds]'. More than 2 GiB are read while training
-
-Suffixes may be in any case. Columns are standardized on the training rows, images by channel.
-"""
-
+import difflib
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
-from experiments.config import UserError
+from experiments.config import UserError, unknown
 from experiments.data.arrays import holds_arrays, load_npy, load_npz
 from experiments.data.bundled import BUNDLED
 from experiments.data.clouds import holds_clouds, holds_meshes, load_clouds, load_meshes
 from experiments.data.csv import load_csv
 from experiments.data.dataset import Dataset
 from experiments.data.images import load_images
-from experiments.data.source import ARCHIVES, TABLES, find_source, unknown_source
+from experiments.data.reading import reading
 from experiments.data.tfds import load_tfds
 
-#: The kinds of folders that hold no images, with their readers.
-FOLDERS = {holds_arrays: load_npy, holds_clouds: load_clouds, holds_meshes: load_meshes}
+
+class Format(NamedTuple):
+    """A format of files or folders.
+
+    Attributes:
+        name: its name in help and refusals.
+        contents: the contents of such a file or folder, for the command datasets.
+        read: the reader, ``(path, seed)``, and the value of the flag if it takes one.
+        suffixes: the suffixes of files in lower case; () for a folder.
+        is_in: True for a folder in this format.
+        flag: the setting that the reader takes, or empty.
+    """
+
+    name: str
+    contents: str
+    read: Callable[..., Dataset]
+    suffixes: tuple[str, ...] = ()
+    is_in: Callable[[Path], bool] = lambda folder: False
+    flag: str = ""
+
+
+#: All formats; a folder has the first that is in it. Help, refusals and pages name what is here.
+FORMATS = (
+    Format(
+        "FILE.npz",
+        "arrays X_train, y_train, X_test, y_test; or X, y with an optional boolean test (rows) or "
+        "test4 (4 x rows; seed s takes row s mod 4), else a quarter of each class is drawn by the "
+        "seed. X is (rows, features), (rows, height, width) or (rows, height, width, channels) of "
+        "any numeric type. y holds whole numbers, words, or one-hot rows. Never unpickled.",
+        load_npz,
+        suffixes=(".npz",),
+    ),
+    Format("FOLDER of .npy", "X.npy, y.npy, ... of the same names.", load_npy, is_in=holds_arrays),
+    Format(
+        "FILE.csv",
+        "a table of numbers with one column of classes, words or whole numbers. Commas, "
+        "semicolons, tabs or bars separate its columns; decimal commas are read. The first line "
+        "may have the columns' names. The classes are in the column that --label names; else in "
+        "the one called label, class, target or y, in any case; else in the only column of words; "
+        "else in the last. A first column that only numbers the rows is left out. A quarter of "
+        "each class is drawn by the seed.",
+        load_csv,
+        suffixes=(".csv", ".csv.gz", ".tsv", ".tsv.gz"),
+        flag="label",
+    ),
+    Format(
+        "FOLDER of meshes",
+        "CLASS/train|test/*.off, as ModelNet40 comes; 1,024 points of each, drawn by the seed "
+        "uniformly by area, centred and scaled into the unit ball.",
+        load_meshes,
+        is_in=holds_meshes,
+    ),
+    Format(
+        "FOLDER of point clouds",
+        "HDF5 files with data (rows, points, 3) and label (rows, 1), as ModelNet40 is passed on, "
+        "named in train_files.txt and test_files.txt; the first 1,024 points of each.",
+        load_clouds,
+        is_in=holds_clouds,
+    ),
+    Format(
+        "FOLDER of images",
+        "train|test/CLASS/*.{jpg,png,bmp,webp,tiff} (or val for test); or CLASS/* alone, of which "
+        "a quarter of each class is drawn by the seed. They have one size and 8 bits; --resize "
+        "makes them squares of one size. Images in extra/CLASS are training images too. The paper "
+        "items of ImageNet read pictures of any size while they train.",
+        load_images,
+        is_in=Path.is_dir,
+        flag="resize",
+    ),
+    Format(
+        "FILE.zip",
+        "an archive of a folder of images.",
+        load_images,
+        suffixes=(".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2"),
+        flag="resize",
+    ),
+)
+SUFFIXES = tuple(suffix for each in FORMATS for suffix in each.suffixes)
+
+#: The datasets that are read by name, besides the bundled ones.
+TFDS = "NAME of a TensorFlow dataset"
+TFDS_CONTENTS = (
+    "any that is prepared in the format array_record, in TFDS_DATA_DIR or ~/tensorflow_datasets; "
+    "with classes, and rows of one shape. Needs no TensorFlow, but pip install 'jaxnorm[tfds]'. "
+    "More than 2 GiB are read while training."
+)
 
 
 def load(
@@ -59,7 +118,7 @@ def load(
     seed are compared on the same rows.
 
     Args:
-        source: a bundled name, or one of the sources above.
+        source: a bundled name, a path in one of the `FORMATS`, or a TensorFlow dataset.
         seed: decides the split, where the source leaves it open.
         train_rows: how many training rows are kept, standardized anew; they are drawn without the
             seed. None for all.
@@ -70,33 +129,61 @@ def load(
     Raises:
         UserError: with one line that says what is wrong and what would be right.
     """
-    return _load(source, seed, label, resize).with_rows(train_rows, test_rows)
+    return _load(source, seed, {"label": label, "resize": resize}).with_rows(train_rows, test_rows)
 
 
-def _load(source: str, seed: int, label: str | None, resize: int | None) -> Dataset:
+def _load(source: str, seed: int, flags: dict[str, str | int | None]) -> Dataset:
     path = find_source(source)
-    reader = None if path is None else _reader(path)
-    if label is not None and reader is not load_csv:
-        raise UserError(f"--label is {label!r}, and {source} is no table; leave the flag out.")
-    if resize is not None and reader is not load_images:
-        raise UserError(f"--resize is {resize}, and {source} has no images; leave the flag out.")
-    if path is None or reader is None:
-        found = BUNDLED[source](seed) if source in BUNDLED else load_tfds(source)
-        if found is None:
-            raise unknown_source(source)
-        return found
-    flag = {load_csv: label, load_images: resize}
-    return reader(path, seed, flag[reader]) if reader in flag else reader(path, seed)
+    found = None if path is None else format_of(path)
+    for flag, value in flags.items():
+        if value is not None and (found is None or found.flag != flag):
+            takers = ", ".join(each.name for each in FORMATS if each.flag == flag)
+            raise UserError(f"--{flag} is {value!r}, for {takers}; {source} is none: leave it out.")
+    if path is not None and found is not None:
+        return found.read(path, seed, *(flags[name] for name in flags if name == found.flag))
+    data = BUNDLED[source](seed) if source in BUNDLED else load_tfds(source)
+    if data is None:
+        raise unknown_source(source)
+    return data
 
 
-def _reader(path: Path) -> Callable[..., Dataset]:
-    """The reader of a file, by its suffix, or of a folder, by what it holds."""
+def find_source(source: str) -> Path | None:
+    """The file or folder of a dataset; None for a bundled name or maybe a TensorFlow dataset.
+
+    Raises:
+        UserError: for a file or a folder that does not exist, and for a bundled name misspelt.
+    """
+    with reading(f"{source[:80]!r}", "wanted a name, a file or a folder: see the command datasets"):
+        path = Path(source).expanduser()
+        is_folder, is_file = path.is_dir(), path.is_file()
+    readable = path.name.lower().endswith(SUFFIXES)
+    if source in BUNDLED:
+        return None
+    if is_folder or (is_file and readable):
+        return path
+    if readable:
+        raise UserError(f"there is no file {source}; give its path from the current folder.")
+    if is_file or path.is_absolute() or source.startswith("."):
+        raise UserError(
+            f"there is no folder {source}, and no reader of files but {', '.join(SUFFIXES)}; give "
+            "one of these, or a name that the command datasets lists."
+        )
+    if difflib.get_close_matches(source.lower(), BUNDLED):
+        raise unknown_source(source)
+    return None
+
+
+def unknown_source(source: str) -> UserError:
+    """The error for a name of no dataset."""
+    return unknown("dataset", source, (*BUNDLED, *(each.name for each in FORMATS), TFDS))
+
+
+def format_of(path: Path) -> Format:
+    """The format of a file, by its suffix, or of a folder, by its contents."""
     name = path.name.lower()
     if path.is_dir():
-        return next((read for holds, read in FOLDERS.items() if holds(path)), load_images)
-    if name.endswith(TABLES):
-        return load_csv
-    return load_images if name.endswith(ARCHIVES) else load_npz
+        return next(each for each in FORMATS if each.is_in(path))
+    return next(each for each in FORMATS if name.endswith(each.suffixes))
 
 
 def describe_sources() -> str:
@@ -106,7 +193,13 @@ def describe_sources() -> str:
         data = load(name, seed=0)
         shape = " x ".join(map(str, data.X_train.shape[1:]))
         lines.append(
-            f"{name:<11} bundled: {len(data.X_train)} training and {len(data.X_test)} test rows of "
+            f"{name}: bundled, {len(data.X_train)} training and {len(data.X_test)} test rows of "
             f"{shape}, {data.num_classes} classes, split by the seed"
         )
-    return "\n".join([*lines, "", (__doc__ or "").strip()])
+    for each in FORMATS:
+        also = f" Also {', '.join(each.suffixes[1:])}." if each.suffixes[1:] else ""
+        lines.append(f"{each.name}: {each.contents}{also}")
+    lines.append(f"{TFDS}: {TFDS_CONTENTS}")
+    wrapped = (textwrap.fill(each, 100, subsequent_indent="    ") for each in lines)
+    standardized = "Columns are standardized on the training rows, images by channel."
+    return "\n".join([*wrapped, "", f"Suffixes may be in any case. {standardized}"])

@@ -9,12 +9,9 @@ import numpy as np
 from experiments.augmentation.published import POLICIES_FILE, POLICIES_SOURCE
 from experiments.config import UserError
 from experiments.data.dataset import Dataset
-from experiments.data.load import load
+from experiments.data.load import SUFFIXES, load
 from experiments.data.pictures import load_pictures
 from experiments.data.reading import reading
-
-#: The endings of a dataset's files.
-ENDINGS = ("", ".npz", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 
 #: The data of the reduced presets without --data-dir.
 BUNDLED = "digits, enlarged to 32 x 32"
@@ -37,8 +34,8 @@ def load_data(
     """Loads the data of a cell.
 
     Args:
-        data_dir: a folder with ``NAME/train|test/CLASS/*.jpg``, ``NAME.npz`` or ``NAME.tar*``, or
-            such a folder of classes itself; None for the bundled digits.
+        data_dir: a folder with ``NAME`` in one of the formats of `load`, such as ``NAME.npz``; or
+            a folder ``train|test/CLASS/*.jpg`` itself; None for the bundled digits.
         name: the name of the dataset; "" for the only one.
         seed: the seed of the choice of rows, and of the split if the data have none.
         rows: the training rows to keep, or 0.
@@ -80,13 +77,13 @@ def find(data_dir: Path, name: str) -> str:
     if (data_dir / "train").is_dir():
         return str(data_dir)
     if name:
-        paths = [p for ending in ENDINGS if (p := data_dir / f"{name}{ending}").exists()]
+        paths = [p for end in ("", *SUFFIXES) if (p := data_dir / f"{name}{end}").exists()]
     else:
-        paths = sorted(p for p in data_dir.iterdir() if p.name.endswith(ENDINGS[1:]) or p.is_dir())
+        paths = sorted(p for p in data_dir.iterdir() if p.name.endswith(SUFFIXES) or p.is_dir())
     if not paths:
         raise UserError(
-            f"{data_dir} holds no dataset {name!r}: wanted {name or 'NAME'}.npz, a tar file, or a "
-            "folder of images train|test/CLASS/*.png."
+            f"{data_dir} holds no dataset {name!r}; wanted {name or 'NAME'} as a folder, or as a "
+            f"file with one of {', '.join(SUFFIXES)}."
         )
     return str(paths[0])
 

@@ -17,7 +17,7 @@ from PIL import Image
 
 from experiments.cli import at_home, main
 from experiments.config import Config, UserError
-from experiments.data.load import load
+from experiments.data.load import FORMATS, SUFFIXES, describe_sources, load, unknown_source
 from experiments.data.reading import reading
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.train import Train
@@ -315,3 +315,13 @@ def test_the_case_of_keys_does_not_matter(tmp_path):
     lower = load(save(tmp_path, x_train=X[:30], Y_TRAIN=y[:30], x_test=X[30:], Y_test=y[30:]), 0)
     for mine, theirs in zip(lower[:4], upper[:4], strict=True):
         np.testing.assert_array_equal(mine, theirs)
+
+
+def test_every_format_is_in_help_and_refusals_and_on_its_page():
+    root = Path(__file__).parents[2]
+    page, words = (root / "docs/usage.md").read_text(), (root / "experiments/config.py").read_text()
+    assert all(f"`{suffix}`" in page or f"`FILE{suffix}`" in page for suffix in SUFFIXES)
+    for each in FORMATS:
+        assert each.name.split()[0] in words
+        assert each.name in str(unknown_source("x"))
+        assert f"\n{each.name}: " in describe_sources()
