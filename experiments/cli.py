@@ -163,6 +163,13 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 #: The benchmark with its own flags.
 COMPILED = ["bench", "compiled"]
 
+#: Flags of other commands that people try, and the way to the same.
+ELSEWHERE = {
+    ("compare", "--resume"): "compare goes on by itself with the same --out",
+    ("compare", "--data-dir"): "give the path as --dataset",
+    ("train", "--data-dir"): "give the path as --dataset",
+}
+
 PROGRAM = "python -m experiments"
 DESCRIPTION = "Train deep networks with and without batch normalization, and compare."
 
@@ -254,6 +261,9 @@ def _parsed(arguments: Sequence[str]) -> Any:
     name = arguments[0] if arguments else ""
     if arguments[: len(COMPILED)] == COMPILED:
         return _read(Compiled, arguments[2:], f"{PROGRAM} bench compiled")
+    for flag in (each.partition("=")[0].replace("_", "-") for each in arguments):
+        if way := ELSEWHERE.get((name, flag)):
+            raise UserError(f"{name} has no {flag}: {way}.")
     if name in COMMANDS:
         return _read(COMMANDS[name], arguments[1:], f"{PROGRAM} {name}")
     if name and not name.startswith("-"):

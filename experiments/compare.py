@@ -1,7 +1,8 @@
 """The command ``compare``: trains each method under each seed, on the same splits, and reports."""
 
+import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from experiments.models.registry import with_network
 from experiments.runs.comparison import Comparison, Task, run_all, signal_lines
 from experiments.runs.files import prepare_folder, write_whole
 from experiments.runs.processes import writes
+from experiments.runs.spec import FREE, own_settings, shown
 from experiments.runs.store import FILE, Store
 from experiments.training.fit import Run
 
@@ -31,6 +33,12 @@ DIVERGED = (
     "before the optimizer."
 )
 UNTRAINED = "More --epochs may help, or the best of several rates: --tune learning-rate=0.01,0.1."
+
+#: The words of the conclusion.
+WORDS = (
+    "Level: the whole interval is within a point of 0; ahead or behind: else, on one side of 0; "
+    "open: neither."
+)
 
 NOTE = (
     "Each figure is the mean ± standard deviation over seeds. Accuracies are percentages here,\n"
@@ -48,7 +56,7 @@ DEFAULT_TIME = "about 90 seconds on two idle CPU cores"
 NEXT = (
     "Next, with `python -m experiments compare --help` for all flags:\n"
     "  on your model: --model FILE.py:NAME, a function (rngs, shape, classes) -> flax.nnx.Module\n"
-    "  on your data: --dataset FILE.npz, FILE.csv, or a folder with a folder of images per class\n"
+    "  on your data: --dataset FILE or FOLDER; `python -m experiments datasets` lists the formats\n"
     "  on a cluster: --ray auto, or one call per host (docs/guides/clusters.md)"
 )
 
@@ -147,9 +155,15 @@ def _report(
     costs = tpu_costs(config, shape)
     draw_curves(out / "curves.png", runs, f"{name}, {config.model}{seeds_note}", costs)
     table, concluded = comparison_table(runs, costs), "\n".join(conclusion(runs))
-    notes = [NOTE, *[COSTS] * bool(costs), *[TUNED] * (tuning is not None)]
+    notes = [
+        *[WORDS] * ("\n- " in concluded),
+        NOTE,
+        *[COSTS] * bool(costs),
+        *[TUNED] * (tuning is not None),
+    ]
     note = "\n".join([*notes, *kept_note(kept, runs)])
-    text = f"{markdown(table)}\n\n{concluded}\n\n{note}\n\n{provenance(command)}"
+    origin = provenance(command) + other_settings(config, command, runs)
+    text = f"{markdown(table)}\n\n{concluded}\n\n{note}\n\n{origin}"
     write_whole(out / "table.md", text)
     show_table(table)
     print(*failure_lines(runs), f"\n{concluded}", sep="\n")
@@ -167,6 +181,16 @@ def _write(out: Path, runs: Sequence[Run]) -> None:
     except UserError:
         show_table(comparison_table(runs))
         raise
+
+
+def other_settings(config: Config, command: str, runs: Sequence[Run]) -> str:
+    """Lists the settings that decide the figures, and that neither command nor table names."""
+    words = (word.partition("=")[0] for word in shlex.split(command))
+    named = {word.removeprefix("--").replace("-", "_") for word in words}
+    named |= FREE | set(own_settings(run.changes for run in runs))
+    settings = {name: value for name, value in asdict(config).items() if name not in named}
+    shown_ones = (f"{name}={shown(value)}" for name, value in settings.items() if value)
+    return f"- settings besides the command's: {', '.join(shown_ones)}\n"
 
 
 def kept_note(kept: int, runs: Sequence[Run]) -> list[str]:

@@ -61,6 +61,11 @@ def test_compare_writes_its_files(comparison):
     table = (comparison / "table.md").read_text()
     assert "| cwo" in table
     assert "python -m experiments compare --dataset" in table
+    # TINY names the depth; the defaults that decided the figures stand beside the command.
+    settings = table.split("- settings besides the command's: ")[1].split("\n")[0].split(", ")
+    assert {"model=mlp", "optimizer=sgd", "learning_rate=0.05", "augment=none"} < set(settings)
+    assert "depth=1" not in settings
+    assert "Level: the whole interval is within a point of 0;" in table
     assert (comparison / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -194,6 +199,12 @@ def test_quiet_prints_nothing_and_writes_everything(npz, tmp_path, capfd):
     assert main([*arguments, "--out", str(tmp_path)]) == 0
     assert capfd.readouterr() == ("", "")
     assert len(rows_of(tmp_path / "results.csv")) == 1
+
+
+@pytest.mark.parametrize("flag", ["--resume", "--data-dir=x", "--data_dir"])
+def test_flags_of_other_commands_are_told_apart(flag, capsys):
+    assert main(["compare", flag]) == 2
+    assert ("--out" if flag == "--resume" else "--dataset") in capsys.readouterr().err
 
 
 def test_a_flag_with_a_slip_gets_the_near_name(capsys):
