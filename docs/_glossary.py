@@ -22,7 +22,9 @@ cross_entropy = optax.softmax_cross_entropy_with_integer_labels
 BEGIN = f"""# The methods by their codes
 
 The codes are those of `python -m experiments compare --methods CODES`. A `+` joins two methods:
-`bn+lcw` is batch normalization on linearly constrained weights. This page is written by
+`bn+lcw` is batch normalization on zero-sum weights. The tables of costs name networks (`cnn9`),
+devices (`v5e:4x4`) and collectives by [the words of the
+measurements](concepts.md#words-of-the-measurements). This page is written by
 `python -m docs._glossary`.
 
 In the formulas $x$ is what a unit reads, $w$ its weights, $\\gamma$ or $g$ its learned scale, $b$

@@ -119,8 +119,8 @@ class Config:
     """The noise's standard deviation. This flag and the next nine keep the method's own setting if
     they are left out."""
     clip: float | None = None
-    """The largest norm of a layer's gradient in constrained weight optimization and with the
-    variance constancy loss; 0 clips none."""
+    """The largest norm of a layer's gradient with constrained weights (cwo) and with the variance
+    constancy loss (vcl); 0 clips none."""
     sample_size: int | None = None
     """n of the variance constancy loss: 2n rows of each batch are read."""
     vcl_weight: float | None = None

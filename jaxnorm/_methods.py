@@ -28,7 +28,7 @@ def constrain(
     squared_radius: Setting = 2.0,
     centered: Setting = True,
 ) -> Constrained:
-    """Constrained weight optimization: kernels gamma v, with v on the centered sphere.
+    """Constrained weights: kernels gamma v, with v on the centered sphere.
 
     Returns ``reparametrize(project(params), Scaled)`` and the optimizer followed by
     `sphere_projection`, with one layout, radius and centering for all three.

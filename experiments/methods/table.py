@@ -103,7 +103,7 @@ _ALL = (
     Method("wn", "weight normalization", _WN),
     Method("cwn", "centred weight normalization", _CWN),
     Method("sn", "spectral normalization", _SN),
-    Method("lcw", "linearly constrained (zero-sum) weights", _LCW),
+    Method("lcw", "zero-sum weights, by coordinates", _LCW),
     Method("lcw-projected", "zero-sum weights, kept by the optimizer", (ZeroSum(), _VARIANCE)),
     Method(
         "sl",
@@ -116,7 +116,7 @@ _ALL = (
     Method("bn+wn", "bn on weight normalization", _BN + _WN),
     Method("bn+cwn", "bn on centred weight normalization", _BN + _CWN),
     Method("bn+sn", "bn on spectral normalization", _BN + _SN),
-    Method("bn+lcw", "bn on linearly constrained weights", _BN + _LCW),
+    Method("bn+lcw", "bn on zero-sum weights", _BN + _LCW),
     Method("bn+sl", "bn before the activation, sl after it", (Normalized("bn", "sl"),)),
     # Normalization propagation, and the loss.
     Method("normprop", "unit norms, learned scales, standardized activations", (Propagated(),)),

@@ -125,7 +125,7 @@ def test_bytes_of_the_benchmarks() -> None:
     text = (DOCS / "evidence" / "costs.md").read_text()
     _, traffic = benchmarked()
     update = {float(row["bytes_per_weight"]) for row in rows(RESULTS / "bench" / "update.csv")}
-    per_weight = columns(text, "bytes a weight")
+    per_weight = columns(text, "bytes per weight")
     assert len(per_weight) == 10
     assert all(any(shown(cell, value) for value in update) for cell in per_weight)
     ratios = [cell for cell in columns(text, "bytes") if "." in cell]
