@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._branches import residual_factors
@@ -94,8 +95,8 @@ def propagation(
 
     The model is traced: call the function inside jit, alone or in a training step. Under jit the
     rows are those of the whole minibatch, however it is sharded; under pmap and shard_map each
-    device measures its own rows. On a mesh with explicit axes wrap the call in
-    ``jax.sharding.auto_axes``: the Gram matrix mixes all shards of the rows.
+    device measures its own rows. Rows that are split along explicit axes of a mesh are measured
+    under jit, or inside ``jax.set_mesh``.
 
     Example:
         >>> params = {"kernel": jnp.eye(2)}
@@ -182,18 +183,31 @@ def _statistics(values: Values, gradient: Values) -> dict[str, Scalar]:
     directions = quotient(scaled, root(jnp.square(scaled).sum((1, 2), keepdims=True)))
     squares, of_sum = jnp.square(directions).sum(), jnp.square(directions.sum(0)).sum()
     deviation = jnp.where(is_constant[None], 0, scaled - scaled.mean(0, keepdims=True))
-    inner = (1, 2) if rows <= mean.size else (0,)
-    gram = jnp.tensordot(deviation, deviation, (inner, inner), precision="highest")
-    trace, effect = jnp.square(deviation).sum(), jnp.square(deviation).mean(0)
+    effect = jnp.square(deviation).mean(0)
     effect = jnp.sqrt((effect * jnp.square(_scaled(gradient)[1]).mean(0)).mean(0))
     return {
         "variance": jnp.where(is_constant, 0, variance).mean(),
         "squared_mean": jnp.square(mean).mean(),
         "cosine": (of_sum - squares) / max(rows * (rows - 1), 1),
         "dormant": (effect <= DORMANT * effect.mean()).mean(),
-        "effective_rank": quotient(jnp.square(trace), jnp.square(gram).sum()),
+        "effective_rank": _effective_rank(deviation),
         "kurtosis": kurtosis(values, 0).mean(),
     }
+
+
+def _effective_rank(deviation: Values) -> Scalar:
+    """Returns (tr K)^2 / tr K^2 of the rows' Gram matrix K, or of the columns', the smaller one."""
+
+    def rank(deviation: Values) -> Scalar:
+        inner = (1, 2) if len(deviation) <= deviation[0].size else (0,)
+        gram = jnp.tensordot(deviation, deviation, (inner, inner), precision="highest")
+        return quotient(jnp.square(jnp.square(deviation).sum()), jnp.square(gram).sum())
+
+    mesh = jax.typeof(deviation).sharding.mesh
+    if mesh.explicit_axes:  # the Gram matrix mixes all shards of the rows
+        whole = NamedSharding(mesh, PartitionSpec())
+        rank = jax.sharding.auto_axes(rank, out_sharding=whole)
+    return rank(deviation)
 
 
 def _with_gradient(values: Values, gradient: Values) -> dict[str, Scalar]:
@@ -249,7 +263,8 @@ def describe_propagation(
     Raises:
         ValueError: as `propagation`.
 
-    Call it outside of jit, pmap and shard_map; of sharded arrays it measures all rows.
+    Call it outside of jit, pmap and shard_map; of sharded arrays it measures all rows. If they are
+    split along explicit axes, call it inside ``jax.set_mesh``.
 
     Example:
         >>> params = [{"kernel": jnp.full((1, 1), 30.0)} for _ in range(3)]
