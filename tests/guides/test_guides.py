@@ -1,6 +1,7 @@
-"""The guides: all blocks run in order in a user's process, and the names in them exist."""
+"""The guides: all blocks of each run in order in a user's process, and the names in them exist."""
 
 import ast
+import json
 import os
 import re
 import subprocess
@@ -16,6 +17,14 @@ ROOT = Path(__file__).parents[2]
 GUIDES = [ROOT / "docs" / "concepts.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
 #: The user's function, and optax's that the text calls by their short names.
 OUTSIDE = ("apply", "sam", "schedule_free")
+#: The line of guides that run on eight devices.
+DEVICES = 'jax.config.update("jax_num_cpu_devices", 8)'
+#: Programs that share the imports, and the small functions that JAX compiles at the first call.
+TOGETHER = """
+import json, sys
+for name, code in json.load(sys.stdin).items():
+    exec(compile(code, name, "exec"), {"__name__": "__main__"})
+"""
 
 
 def blocks(path: Path, language: str = "python") -> list[str]:
@@ -27,6 +36,26 @@ def syntax_errors(script: str) -> str:
     command = ["bash", "-n"]
     process = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
     return process.stderr
+
+
+@pytest.mark.slow  # processes that compile everything
+@pytest.mark.parametrize("devices", [1, 8])
+def test_they_run(devices: int) -> None:
+    """Each in its own namespace; the traceback of an error has the name of the guide."""
+    codes = {path.stem: "\n".join(blocks(path)) for path in GUIDES}
+    codes = {name: code for name, code in codes.items() if (DEVICES in code) == (devices == 8)}
+    assert codes
+    command = [sys.executable, "-W", "error", "-c", TOGETHER]
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    process = subprocess.run(
+        command,
+        env=environment,
+        input=json.dumps(codes),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
 
 
 def dotted(node: ast.AST) -> str:
@@ -57,16 +86,6 @@ class TestGuide:
 
     def test_its_blocks_assert(self, path: Path) -> None:
         assert sum(block.count("assert ") for block in blocks(path)) >= 3
-
-    @pytest.mark.slow  # a process that compiles everything
-    def test_it_runs(self, path: Path) -> None:
-        code = "\n".join(blocks(path))
-        command = [sys.executable, "-W", "error", "-c", code]
-        environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
-        process = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, timeout=600
-        )
-        assert process.returncode == 0, process.stderr
 
     def test_its_shell_blocks_parse(self, path: Path) -> None:
         for block in blocks(path, "bash"):
