@@ -1,6 +1,7 @@
 """Claims of Luo et al. 2019, the regularization in batch normalization."""
 
 from functools import partial
+from typing import Any
 
 from experiments.analysis.verdicts.claim import Claim, Paper, Side, Source, Table, side, sides
 
@@ -8,6 +9,15 @@ ORDER = Table("Figure 2(c, d)", "bn/fig2cd")
 DECAY = Table("Figure 2(a, b)", "bn/fig2ab")
 PREDICTED = Table("section 4.1, Figure 2(a, b)", "bn/fig2ab")("PN + gamma decay", "BN, M = 128")
 STRENGTH = Source("section 4.1", "bn/fig1a", otherwise="hours on a GPU with 32 GB (estimated)")
+
+#: The rows of the figure, by method.
+ROWS = {
+    "none": "SGD",
+    "bn": "BN",
+    "wn": "WN",
+    "wn+mean-only-bn": "WN + mean-only BN",
+    "wn+variance-only-bn": "WN + variance-only BN",
+}
 
 BN_16 = side("luo/strength/1-ten-seeds", "bn")
 clothes = partial(Claim, data="Fashion-MNIST")
@@ -23,99 +33,54 @@ def without_decay(kind: str) -> Side:
     return side("luo/strength/0-ten-seeds", f"{kind}+gamma-decay", f"{kind}, no decay")
 
 
+def ordered(
+    name: str, says: str, better: str, worse: str, folder: str = "bn-fig2cd", **fields: Any
+) -> Claim:
+    """Returns a claim on the figure of BN, WN and the halves of BN."""
+    source = ORDER(ROWS[better], ROWS[worse])
+    return Claim(f"luo-{name}", says, sides(folder, better, worse), source, **fields)
+
+
 def in_batches_of(rows: int) -> tuple[Claim, ...]:
     """Returns the claims on networks that are trained in batches of so many rows."""
-    runs, batches = partial(sides, f"luo/{rows}-ten-seeds"), f"(batches of {rows})"
-    return (
+    decayed, mean, variance = "pn+gamma-decay", "wn+mean-only-bn", "wn+variance-only-bn"
+    decay_row = "PN + gamma decay"
+    claims = (
+        (f"{decay_row} does better than BN", decayed, "bn", DECAY(decay_row, "BN, M = 128")),
+        ("gamma decay improves PN", decayed, "pn", DECAY(decay_row, "PN")),
+        ("gamma decay improves WN", "wn+gamma-decay", "wn", STRENGTH),
+        ("mean-only BN improves WN", mean, "wn", ORDER(ROWS[mean], "WN")),
+        ("variance-only BN improves WN", variance, "wn", ORDER(ROWS[variance], "WN")),
+        (f"BN is better than {ROWS[mean]}", "bn", mean, ORDER("BN", ROWS[mean])),
+        (f"BN is better than {ROWS[variance]}", "bn", variance, ORDER("BN", ROWS[variance])),
+    )
+    return tuple(
         clothes(
-            f"luo-pn-gamma-decay-bn-{rows}",
-            f"PN + gamma decay does better than BN {batches}",
-            runs("pn+gamma-decay", "bn"),
-            DECAY("PN + gamma decay", "BN, M = 128"),
-        ),
-        clothes(
-            f"luo-pn-gamma-decay-pn-{rows}",
-            f"gamma decay improves PN {batches}",
-            runs("pn+gamma-decay", "pn"),
-            DECAY("PN + gamma decay", "PN"),
-        ),
-        clothes(
-            f"luo-wn-gamma-decay-wn-{rows}",
-            f"gamma decay improves WN {batches}",
-            runs("wn+gamma-decay", "wn"),
-            STRENGTH,
-        ),
-        clothes(
-            f"luo-wn-mean-only-bn-wn-{rows}",
-            f"mean-only BN improves WN {batches}",
-            runs("wn+mean-only-bn", "wn"),
-            ORDER("WN + mean-only BN", "WN"),
-        ),
-        clothes(
-            f"luo-wn-variance-only-bn-wn-{rows}",
-            f"variance-only BN improves WN {batches}",
-            runs("wn+variance-only-bn", "wn"),
-            ORDER("WN + variance-only BN", "WN"),
-        ),
-        clothes(
-            f"luo-bn-wn-mean-only-bn-{rows}",
-            f"BN is better than WN + mean-only BN {batches}",
-            runs("bn", "wn+mean-only-bn"),
-            ORDER("BN", "WN + mean-only BN"),
-        ),
-        clothes(
-            f"luo-bn-wn-variance-only-bn-{rows}",
-            f"BN is better than WN + variance-only BN {batches}",
-            runs("bn", "wn+variance-only-bn"),
-            ORDER("BN", "WN + variance-only BN"),
-        ),
+            f"luo-{better}-{worse}-{rows}".replace("+", "-"),
+            f"{says} (batches of {rows})",
+            sides(f"luo/{rows}-ten-seeds", better, worse),
+            source,
+        )
+        for says, better, worse, source in claims
     )
 
 
+HALVES = "each half does less: BN is better than"
+
 CLAIMS = (
-    Claim(
-        "luo-bn-over-sgd",
-        "BN generalizes better than nothing",
-        sides("bn-fig2cd", "bn", "none"),
-        ORDER("BN", "SGD"),
+    ordered("bn-over-sgd", "BN generalizes better than nothing", "bn", "none"),
+    ordered("bn-over-wn", "BN generalizes better than WN", "bn", "wn"),
+    ordered("bn-over-sgd-loss", "the same in test loss", "bn", "none", measure="test_loss"),
+    ordered("mean-over-wn", "mean-only BN improves WN", "wn+mean-only-bn", "wn"),
+    ordered("variance-over-wn", "variance-only BN improves WN", "wn+variance-only-bn", "wn"),
+    ordered(
+        "bn-over-mean",
+        f"{HALVES} WN + mean-only BN",
+        "bn",
+        "wn+mean-only-bn",
+        folder="bn-fig2cd-ten-seeds",
     ),
-    Claim(
-        "luo-bn-over-wn",
-        "BN generalizes better than WN",
-        sides("bn-fig2cd", "bn", "wn"),
-        ORDER("BN", "WN"),
-    ),
-    Claim(
-        "luo-bn-over-sgd-loss",
-        "the same in test loss",
-        sides("bn-fig2cd", "bn", "none"),
-        ORDER("BN", "SGD"),
-        measure="test_loss",
-    ),
-    Claim(
-        "luo-mean-over-wn",
-        "mean-only BN improves WN",
-        sides("bn-fig2cd", "wn+mean-only-bn", "wn"),
-        ORDER("WN + mean-only BN", "WN"),
-    ),
-    Claim(
-        "luo-variance-over-wn",
-        "variance-only BN improves WN",
-        sides("bn-fig2cd", "wn+variance-only-bn", "wn"),
-        ORDER("WN + variance-only BN", "WN"),
-    ),
-    Claim(
-        "luo-bn-over-mean",
-        "each half does less: BN is better than WN + mean-only BN",
-        sides("bn-fig2cd-ten-seeds", "bn", "wn+mean-only-bn"),
-        ORDER("BN", "WN + mean-only BN"),
-    ),
-    Claim(
-        "luo-bn-over-variance",
-        "each half does less: BN is better than WN + variance-only BN",
-        sides("bn-fig2cd", "bn", "wn+variance-only-bn"),
-        ORDER("BN", "WN + variance-only BN"),
-    ),
+    ordered("bn-over-variance", f"{HALVES} WN + variance-only BN", "bn", "wn+variance-only-bn"),
     *(
         clothes(
             f"luo-decay-helps-{kind}-16",

@@ -2,9 +2,10 @@
 
 from experiments.analysis.verdicts.claim import Claim, Paper, Source, Table, side, sides
 
-FIRST = Table("Table 1, section 4.1.2", "cwo/tab1", "CNN, CIFAR-10, standard")
-QUIET = Table("Tables 1 and 3", "cwo/tab1", "CNN, CIFAR-10, standard")
-NETWORKS = Table("Table 1", "cwo/tab1", "CNN, CIFAR-10, standard")
+TAB1, CNN = "cwo/tab1", "CNN, CIFAR-10, standard"
+FIRST = Table("Table 1, section 4.1.2", TAB1, CNN)
+QUIET = Table("Tables 1 and 3", TAB1, CNN)
+NETWORKS = Table("Table 1", TAB1, CNN)
 BATCHES = Table("Table 2, section 4.1.3", "cwo/tab2", "CIFAR-10")
 BATCH = Table("Table 2", "cwo/tab2", "CIFAR-10")
 CONSTRAINTS = Table("Table 3, section 4.1.4", "cwo/tab3", "CIFAR-10")
@@ -13,6 +14,33 @@ SECTION = Table("section 4.1.4", "cwo/tab3", "CIFAR-10")
 NOISE_FIGURE = Table("Figure 2, section 4.1.4", "cwo/tab3", "CIFAR-10")
 NOISE_TABLES = Table("Tables 3 and 4", "cwo/tab3", "CIFAR-10")
 STRENGTHS = Table("Table 4", "cwo/tab4", "CIFAR-10")
+
+
+def few_rows(other: str) -> Claim:
+    """Returns the claim that ours is better than GN or WS+GN, and as good as BN or WS+BN."""
+    better, method = other.endswith("GN"), other.lower()
+    return Claim(
+        f"cwo-few-rows-{method.replace('+', '-')}",
+        f"{'better than' if better else 'as good as'} {other}"
+        f"{'' if better else ' (within a point)'}: few rows, rates tuned",
+        sides("unclipped/tuned-40-ten-seeds", "cwo", method),
+        NETWORKS("Ours", other),
+        margin=0.0 if better else 1.0,
+    )
+
+
+def both_over(row: str, method: str, folder: str) -> Claim:
+    """Returns the claim that both constraints are better than another row of the ablation."""
+    tuned = "tuned" in folder
+    words = {"neither": "neither", "centre": "centring alone", "sphere": "the sphere alone"}
+    rates = "rates tuned" if tuned else "at the paper's rate of 0.1"
+    return Claim(
+        f"cwo-{'both' if tuned else 'own-rate'}-over-{row}",
+        f"both constraints are better than {words[row]} ({rates})",
+        sides(folder, "cwo-centre-sphere", method),
+        CONSTRAINTS("both", row),
+    )
+
 
 CLAIMS = (
     Claim(
@@ -48,32 +76,7 @@ CLAIMS = (
         kind="trains",
         unlike="gradients are clipped at 1",
     ),
-    Claim(
-        "cwo-few-rows-bn",
-        "as good as BN (within a point): few rows, rates tuned",
-        sides("unclipped/tuned-40-ten-seeds", "cwo", "bn"),
-        NETWORKS("Ours", "BN"),
-        margin=1.0,
-    ),
-    Claim(
-        "cwo-few-rows-ws-bn",
-        "as good as WS+BN (within a point): few rows, rates tuned",
-        sides("unclipped/tuned-40-ten-seeds", "cwo", "ws+bn"),
-        NETWORKS("Ours", "WS+BN"),
-        margin=1.0,
-    ),
-    Claim(
-        "cwo-few-rows-gn",
-        "better than GN: few rows, rates tuned",
-        sides("unclipped/tuned-40-ten-seeds", "cwo", "gn"),
-        NETWORKS("Ours", "GN"),
-    ),
-    Claim(
-        "cwo-few-rows-ws-gn",
-        "better than WS+GN: few rows, rates tuned",
-        sides("unclipped/tuned-40-ten-seeds", "cwo", "ws+gn"),
-        NETWORKS("Ours", "WS+GN"),
-    ),
+    *(few_rows(other) for other in ("BN", "WS+BN", "GN", "WS+GN")),
     Claim(
         "bn-over-gn", "BN is better than GN", sides("photographs", "bn", "gn"), NETWORKS("BN", "GN")
     ),
@@ -126,42 +129,12 @@ CLAIMS = (
         data="digits",
         unlike="branches start more quietly",
     ),
-    Claim(
-        "cwo-both-over-neither",
-        "both constraints are better than neither (rates tuned)",
-        sides("unclipped/tuned-40", "cwo-centre-sphere", "cwo-none"),
-        CONSTRAINTS("both", "neither"),
-    ),
-    Claim(
-        "cwo-both-over-centre",
-        "both constraints are better than centring alone (rates tuned)",
-        sides("unclipped/tuned-40-ten-seeds", "cwo-centre-sphere", "cwo-centre"),
-        CONSTRAINTS("both", "centre"),
-    ),
-    Claim(
-        "cwo-both-over-sphere",
-        "both constraints are better than the sphere alone (rates tuned)",
-        sides("unclipped/tuned-40", "cwo-centre-sphere", "cwo-sphere"),
-        CONSTRAINTS("both", "sphere"),
-    ),
-    Claim(
-        "cwo-own-rate-over-neither",
-        "both constraints are better than neither (at the paper's rate of 0.1)",
-        sides("unclipped/rate-0.1", "cwo-centre-sphere", "cwo-none"),
-        CONSTRAINTS("both", "neither"),
-    ),
-    Claim(
-        "cwo-own-rate-over-centre",
-        "both constraints are better than centring alone (at the paper's rate of 0.1)",
-        sides("unclipped/rate-0.1-ten-seeds", "cwo-centre-sphere", "cwo-centre"),
-        CONSTRAINTS("both", "centre"),
-    ),
-    Claim(
-        "cwo-own-rate-over-sphere",
-        "both constraints are better than the sphere alone (at the paper's rate of 0.1)",
-        sides("unclipped/rate-0.1", "cwo-centre-sphere", "cwo-sphere"),
-        CONSTRAINTS("both", "sphere"),
-    ),
+    both_over("neither", "cwo-none", "unclipped/tuned-40"),
+    both_over("centre", "cwo-centre", "unclipped/tuned-40-ten-seeds"),
+    both_over("sphere", "cwo-sphere", "unclipped/tuned-40"),
+    both_over("neither", "cwo-none", "unclipped/rate-0.1"),
+    both_over("centre", "cwo-centre", "unclipped/rate-0.1-ten-seeds"),
+    both_over("sphere", "cwo-sphere", "unclipped/rate-0.1"),
     Claim(
         "cwo-own-rate-noise",
         "noise improves both constraints (at the paper's rate of 0.1)",

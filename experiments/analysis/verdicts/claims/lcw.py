@@ -1,5 +1,7 @@
 """Claims of Kutsuna 2019, linearly constrained weights."""
 
+from typing import Any
+
 from experiments.analysis.verdicts.claim import Claim, Paper, Side, Table, side, sides
 
 SECTION = Table("section 6.1", "lcw/fig5", "CIFAR-10")
@@ -12,46 +14,34 @@ def rows(*names: str) -> tuple[Side, ...]:
     return tuple(side("cifar10-jpeg/lcw-fig5", row=name, column="CIFAR-10") for name in names)
 
 
+def in_vgg19(name: str, says: str, **fields: Any) -> Claim:
+    """Returns a claim on VGG19, whose rates are tuned."""
+    runs, source = sides("bn-lcw/vgg19-fashion", "bn+lcw", "bn"), DEEP("VGG19+LCW", "VGG19")
+    return Claim(name, f"{says} (rates tuned)", runs, source, data="Fashion-MNIST", **fields)
+
+
 CLAIMS = (
-    Claim(
-        "lcw-wn-stays",
-        "50 sigmoid layers with WN do not train at all, and with LCW they do",
-        rows("WN", "LCW"),
-        SECTION("WN", "LCW"),
-        kind="fails",
-        measure="train_accuracy",
+    *(
+        Claim(
+            f"lcw-{name.lower()}-stays",
+            f"50 sigmoid layers with {name} do not train at all, and with LCW they do",
+            rows(name, "LCW"),
+            SECTION(name, "LCW"),
+            kind="fails",
+            measure="train_accuracy",
+        )
+        for name in ("WN", "SN")
     ),
-    Claim(
-        "lcw-sn-stays",
-        "50 sigmoid layers with SN do not train at all, and with LCW they do",
-        rows("SN", "LCW"),
-        SECTION("SN", "LCW"),
-        kind="fails",
-        measure="train_accuracy",
-    ),
-    Claim(
-        "lcw-faster-than-bn",
-        "LCW converges faster than BN: its training loss is lower",
-        rows("LCW", "BN"),
-        FIGURE("LCW", "BN"),
-        measure="train_loss",
-        about="training",
-    ),
-    Claim(
-        "lcw-faster-than-sl",
-        "LCW converges faster than SL: its training loss is lower",
-        rows("LCW", "SL"),
-        FIGURE("LCW", "SL"),
-        measure="train_loss",
-        about="training",
-    ),
-    Claim(
-        "lcw-faster-than-cwn",
-        "LCW converges faster than CWN: its training loss is lower",
-        rows("LCW", "CWN"),
-        FIGURE("LCW", "CWN"),
-        measure="train_loss",
-        about="training",
+    *(
+        Claim(
+            f"lcw-faster-than-{name.lower()}",
+            f"LCW converges faster than {name}: its training loss is lower",
+            rows("LCW", name),
+            FIGURE("LCW", name),
+            measure="train_loss",
+            about="training",
+        )
+        for name in ("BN", "SL", "CWN")
     ),
     Claim(
         "lcw-overfits",
@@ -79,29 +69,13 @@ CLAIMS = (
         FIGURE("BN+LCW", "BN"),
         data="digits",
     ),
-    Claim(
-        "lcw-vgg19",
-        "BN+LCW reaches a better test accuracy than BN in VGG19 (rates tuned)",
-        sides("bn-lcw/vgg19-fashion", "bn+lcw", "bn"),
-        DEEP("VGG19+LCW", "VGG19"),
-        data="Fashion-MNIST",
-    ),
-    Claim(
-        "lcw-vgg19-loss",
-        "the same in test loss (rates tuned)",
-        sides("bn-lcw/vgg19-fashion", "bn+lcw", "bn"),
-        DEEP("VGG19+LCW", "VGG19"),
-        measure="test_loss",
-        data="Fashion-MNIST",
-    ),
-    Claim(
+    in_vgg19("lcw-vgg19", "BN+LCW reaches a better test accuracy than BN in VGG19"),
+    in_vgg19("lcw-vgg19-loss", "the same in test loss", measure="test_loss"),
+    in_vgg19(
         "lcw-vgg19-train-loss",
-        "the same in training loss (rates tuned)",
-        sides("bn-lcw/vgg19-fashion", "bn+lcw", "bn"),
-        DEEP("VGG19+LCW", "VGG19"),
+        "the same in training loss",
         measure="train_loss",
         about="training",
-        data="Fashion-MNIST",
     ),
     Claim(
         "lcw-resnet18",

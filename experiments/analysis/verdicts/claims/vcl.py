@@ -8,6 +8,17 @@ IMAGES = Table("section 5", "vcl/tab2", "CIFAR-10")
 NAMES = {"vcl": "VCL", "bn": "BN", "none": "none"}
 
 
+def helps(method: str, activation: str, folder: str) -> Claim:
+    """Returns the claim that a normalization improves a network of that activation."""
+    name = "ReLU" if activation == "relu" else "ELU"
+    return Claim(
+        f"vcl-{'' if method == 'vcl' else 'bn-'}helps-{activation}",
+        f"{NAMES[method]} improves {name}",
+        sides(folder, method, "none"),
+        ERRORS(f"{name}+vcl (n = 5)" if method == "vcl" else f"{name}+bn", name),
+    )
+
+
 def wins(activation: str, better: str, worse: str, folder: str = "uci-ten-seeds") -> Claim:
     """Returns the claim that one normalization wins on more data sets than another."""
     word = "ReLU" if activation == "relu" else activation.upper()
@@ -43,36 +54,16 @@ CLAIMS = (
         sides("vcl-elu-ten-seeds", "vcl", "bn"),
         ERRORS("ELU+vcl (n = 5)", "ELU+bn"),
     ),
-    Claim(
-        "vcl-helps-relu",
-        "VCL improves ReLU",
-        sides("vcl-relu-60", "vcl", "none"),
-        ERRORS("ReLU+vcl (n = 5)", "ReLU"),
-    ),
-    Claim(
-        "vcl-helps-elu",
-        "VCL improves ELU",
-        sides("vcl-elu", "vcl", "none"),
-        ERRORS("ELU+vcl (n = 5)", "ELU"),
-    ),
+    helps("vcl", "relu", "vcl-relu-60"),
+    helps("vcl", "elu", "vcl-elu"),
     Claim(
         "vcl-behind-bn-relu",
         "on images VCL with ReLU is worse than BN with ReLU",
         sides("vcl-relu-60", "bn", "vcl"),
         IMAGES("ReLU+bn", "ReLU+vcl (n = 5)"),
     ),
-    Claim(
-        "vcl-bn-helps-relu",
-        "BN improves ReLU",
-        sides("vcl-relu-60", "bn", "none"),
-        ERRORS("ReLU+bn", "ReLU"),
-    ),
-    Claim(
-        "vcl-bn-helps-elu",
-        "BN improves ELU",
-        sides("vcl-elu", "bn", "none"),
-        ERRORS("ELU+bn", "ELU"),
-    ),
+    helps("bn", "relu", "vcl-relu-60"),
+    helps("bn", "elu", "vcl-elu"),
     wins("relu", "vcl", "bn"),
     wins("relu", "bn", "none"),
     wins("elu", "vcl", "bn", folder="uci"),
