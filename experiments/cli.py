@@ -50,7 +50,7 @@ from experiments.training.fit import Diverged
 class Paper:
     """Reproduce a table or figure of the five papers: our numbers beside the paper's.
 
-    Writes report.md, results.csv and pictures into --out. With --list: print the items,
+    Writes report.md, results.csv, curves.csv and pictures into --out. With --list: print the items,
     what each of them costs and what the paper reports.
     """
 

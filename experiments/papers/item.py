@@ -45,6 +45,7 @@ class Finding(NamedTuple):
         reference: the paper's or the theory's value.
         holds: True if ours confirms it; None if it is only shown, or not decided.
         reason: why it is not decided, in a word or two.
+        numbers: ours and the reference for results.csv, if they are numbers.
     """
 
     statement: str
@@ -52,6 +53,11 @@ class Finding(NamedTuple):
     reference: str
     holds: bool | None = None
     reason: str = ""
+    numbers: tuple[float, float] | None = None
+
+
+#: The header and the rows of a csv file.
+Rows = tuple[Sequence[str], Sequence[Sequence[object]]]
 
 
 class Report(NamedTuple):
@@ -63,6 +69,7 @@ class Report(NamedTuple):
         rows: the rows of results.csv.
         figures: the pictures by name (without .png), made by `new_figure`.
         notes: sentences for the report about the findings.
+        curves: the header and rows of curves.csv; the lines of the pictures if there are none.
     """
 
     findings: Sequence[Finding]
@@ -70,6 +77,7 @@ class Report(NamedTuple):
     rows: Sequence[Sequence[object]]
     figures: Mapping[str, Figure]
     notes: Sequence[str] = ()
+    curves: Rows = ((), ())
 
 
 class Context(NamedTuple):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Float
@@ -16,10 +16,17 @@ Number = float | np.floating[Any] | Float[Array | np.ndarray, ""]
 COLUMNS = ("quantity", "ours", "reference", "difference", "holds")
 
 
-class Measured(NamedTuple):
-    """A number of ours and its reference.
+def compared(
+    quantity: str,
+    ours: Number,
+    reference: Number,
+    holds: bool | None = None,
+    source: str = "theory",
+    error: Number = 0.0,
+) -> Finding:
+    """Makes a finding of a number and its reference; one that is not finite confirms nothing.
 
-    Attributes:
+    Args:
         quantity: the name of the quantity.
         ours: our value.
         reference: the theory's or the paper's value.
@@ -27,28 +34,12 @@ class Measured(NamedTuple):
         source: the source of the reference, or the comparison: "theory", "at most".
         error: the standard error of ours, if it is a mean.
     """
-
-    quantity: str
-    ours: float
-    reference: float
-    holds: bool | None
-    source: str = "theory"
-    error: float = 0.0
-
-    def finding(self) -> Finding:
-        """Makes a line of the report."""
-        reference = f"{self.reference:.4g} ({self.source})"
-        ours = f"{self.ours:.4g}" + (f" ± {self.error:.2g}" if self.error else "")
-        if not math.isfinite(self.ours):
-            return Finding(self.quantity, ours, reference, reason=NOT_TRAINED)
-        return Finding(self.quantity, ours, reference, self.holds)
-
-    def row(self) -> tuple[object, ...]:
-        """Makes a row of results.csv."""
-        difference = self.ours - self.reference
-        numbers = (f"{x:.6g}" for x in (self.ours, self.reference, difference))
-        judged = self.holds is not None and math.isfinite(self.ours)
-        return (self.quantity, *numbers, self.holds if judged else "")
+    numbers = float(ours), float(reference)
+    shown = f"{numbers[0]:.4g}" + (f" ± {float(error):.2g}" if error else "")
+    words = f"{numbers[1]:.4g} ({source})"
+    if not math.isfinite(numbers[0]):
+        return Finding(quantity, shown, words, None, NOT_TRAINED, numbers)
+    return Finding(quantity, shown, words, holds, "", numbers)
 
 
 def near(
@@ -58,25 +49,30 @@ def near(
     tolerance: float,
     source: str = "theory",
     error: Number = 0.0,
-) -> Measured:
+) -> Finding:
     """Compares with a reference: holds within a relative tolerance and three standard errors."""
     holds = bool(np.abs(ours - reference) <= tolerance * np.abs(reference) + 3 * error)
-    return Measured(quantity, float(ours), float(reference), holds, source, float(error))
+    return compared(quantity, ours, reference, holds, source, error)
 
 
-def at_most(quantity: str, ours: Number, bound: Number) -> Measured:
+def at_most(quantity: str, ours: Number, bound: Number) -> Finding:
     """Compares with an upper bound."""
-    return Measured(quantity, float(ours), float(bound), bool(ours <= bound), "at most")
+    return compared(quantity, ours, bound, bool(ours <= bound), "at most")
 
 
-def at_least(quantity: str, ours: Number, bound: Number) -> Measured:
+def at_least(quantity: str, ours: Number, bound: Number) -> Finding:
     """Compares with a lower bound."""
-    return Measured(quantity, float(ours), float(bound), bool(ours >= bound), "at least")
+    return compared(quantity, ours, bound, bool(ours >= bound), "at least")
 
 
 def measured_report(
-    measured: Sequence[Measured], figures: Mapping[str, Figure], notes: Sequence[str] = ()
+    findings: Sequence[Finding], figures: Mapping[str, Figure], notes: Sequence[str] = ()
 ) -> Report:
-    """Makes the report of an item that compares numbers, with a finding and a row for each."""
-    rows = [each.row() for each in measured]
-    return Report([each.finding() for each in measured], COLUMNS, rows, figures, notes)
+    """Makes the report of an item that compares numbers, with a row for each finding."""
+    rows = [_row(finding, *finding.numbers) for finding in findings if finding.numbers]
+    return Report(findings, COLUMNS, rows, figures, notes)
+
+
+def _row(finding: Finding, ours: float, reference: float) -> tuple[object, ...]:
+    numbers = (f"{x:.6g}" for x in (ours, reference, ours - reference))
+    return (finding.statement, *numbers, "" if finding.holds is None else finding.holds)

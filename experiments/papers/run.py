@@ -1,9 +1,12 @@
 """The run of an item, and its report as Markdown, csv and pictures."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
 
 from experiments.analysis.csv import write_csv
 from experiments.analysis.picture import picture
@@ -17,6 +20,9 @@ from experiments.runs.spec import DEVICES
 
 #: The label of a preset without differences from the protocol.
 FULL = "the paper's sizes; what else differs from its text is in experiments/papers/README.md"
+
+#: The columns of curves.csv if it has the lines of the pictures.
+LINES = ("picture", "panel", "quantity", "line", "x", "y")
 
 #: The ticks of the progress bar.
 TICKS = 100
@@ -46,16 +52,32 @@ def run_item(
     with alone_in(prepare_folder(out)), progress(TICKS) as (advance, _):
         report = item.run(chosen.settings, Context(data_dir, out, _ticker(advance), workers))
     report = report._replace(notes=(*item.notes, *report.notes))
-    write_csv(out / "results.csv", report.columns, report.rows)
+    tables = {"results.csv": (report.columns, report.rows)}
+    if curves := report.curves[1] or _lines(report.figures):
+        tables["curves.csv"] = (report.curves[0] or LINES, curves)
+    for name, (columns, rows) in tables.items():
+        write_csv(out / name, columns, rows)
     for name, figure in report.figures.items():
         write_whole(out / f"{name}.png", picture(figure))
     write_whole(out / "report.md", written(item, preset, report, command))
     show_table(findings_table(report.findings))
     print(*("", *report.notes), sep="\n")
-    files = ["report.md", "results.csv", *(f"{name}.png" for name in report.figures)]
+    files = ["report.md", *tables, *(f"{name}.png" for name in report.figures)]
     print(f"\n{preset}: {chosen.label or FULL}.")
     print(f"Written to {out}: {', '.join(files)}.")
     return report
+
+
+def _lines(figures: Mapping[str, Figure]) -> list[tuple[object, ...]]:
+    """Returns a row per point of each line that has a name in the pictures' legends."""
+    return [
+        (name, number, axes.get_ylabel(), line.get_label(), x, y)
+        for name, figure in figures.items()
+        for number, axes in enumerate(figure.axes, 1)
+        for line in axes.lines
+        if not str(line.get_label()).startswith("_")
+        for x, y in np.asarray(line.get_xydata()).tolist()
+    ]
 
 
 def written(item: Item, preset: PresetName, report: Report, command: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.analysis.picture import COLOURS, new_figure
@@ -74,17 +75,11 @@ def timing(
 
 def run(ratios: Ratios, settings: Settings, context: Context) -> Report:
     """Times the methods of the paper's ``ratios``."""
-    config = Config(
-        model=settings.model, activation=settings.activation, channels=settings.channels
-    )
-    methods = find_methods(",".join(ratios))
+    config = Config(model=settings.model, activation=settings.activation)
+    config = config.changed(channels=settings.channels)
     batch = random_batch(settings.batch_size)
-    costs = measure_steps(methods, config, batch, settings.repeats)
+    costs = measure_steps(find_methods(",".join(ratios)), config, batch, settings.repeats)
     context.advance(1.0, "measured")
-    return _report(costs, ratios)
-
-
-def _report(costs: Sequence[StepCost], ratios: Ratios) -> Report:
     findings = [
         Finding(
             f"{cost.method}: time over that of none",
@@ -93,12 +88,10 @@ def _report(costs: Sequence[StepCost], ratios: Ratios) -> Report:
         )
         for cost in costs
     ]
-    by_name = {cost.method: cost for cost in costs}
-    ordered = sorted(ratios, key=lambda name: sum(ratios[name].values()))
-    measured = [by_name[name].ratio for name in ordered]
-    order = ", ".join(sorted(ratios, key=lambda name: by_name[name].ratio))
-    holds = measured == sorted(measured)
-    findings.append(Finding("cheapest first", order, ", ".join(ordered), holds))
+    ours = {cost.method: cost.ratio for cost in costs if cost.method in ratios}
+    wanted = sorted(ratios, key=lambda name: sum(ratios[name].values()))
+    order = sorted(ratios, key=ours.__getitem__)
+    findings.append(Finding("cheapest first", ", ".join(order), ", ".join(wanted), order == wanted))
     rows = [
         (c.method, *(f"{x:.5g}" for x in c[1:]), next(iter(ratios.get(c.method, {}).values()), ""))
         for c in costs
@@ -109,12 +102,10 @@ def _report(costs: Sequence[StepCost], ratios: Ratios) -> Report:
 def _drawn(costs: Sequence[StepCost]) -> Figure:
     figure = new_figure(1, height=3)
     axes = figure.axes[0]
-    names = [cost.method for cost in costs]
-    middles = [cost.ratio for cost in costs]
-    errors = [
-        [cost.ratio - cost.ratio_low for cost in costs],
-        [cost.ratio_high - cost.ratio for cost in costs],
-    ]
+    names, middles, low, high = zip(
+        *((cost.method, cost.ratio, cost.ratio_low, cost.ratio_high) for cost in costs), strict=True
+    )
+    errors = np.abs(np.array([low, high]) - middles)
     axes.barh(names, middles, xerr=errors, color=COLOURS[1], alpha=0.8)
     axes.axvline(1, color="black", linewidth=1)
     axes.invert_yaxis()

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.analysis.curves import draw_measure
@@ -14,19 +15,12 @@ from experiments.analysis.picture import new_figure
 from experiments.augmentation.table import POLICIES
 from experiments.methods.scale_noise import ScaleNoise, StepNoise
 from experiments.papers.data import described, policies_note, published_policies
-from experiments.papers.grid import (
-    Cell,
-    Changes,
-    Column,
-    Grid,
-    Protocol,
-    Row,
-    cells_of,
-)
-from experiments.papers.item import Context, Finding, Item, Preset, Presets, Report
+from experiments.papers.grid import Cell, Changes, Column, Grid, Protocol, Row, cells_of
+from experiments.papers.item import Context, Finding, Item, Preset, Presets, Report, Rows
 from experiments.papers.training import Trained, method_of, train_grid
-from experiments.papers.verdict import NOTE, findings_of, measured
+from experiments.papers.verdict import NOTE, findings_of
 from experiments.training.fit import Run
+from experiments.training.history import Epoch
 
 #: The fields that both reduced presets of image networks change, then those of smoke, and of cpu.
 SMALL: Changes = {"side": 0, "last": 1, "rate_decay": 0.0, "held_out": 0, "batch_size": 64}
@@ -80,17 +74,22 @@ def table(
         columns: the columns by name; "" for the only one.
         full: the paper's protocol.
         full_cost: its cost in words.
-        cpu: the fields that the preset cpu changes besides `CPU`.
+        cpu: the fields that the preset cpu changes besides `CPU`. Reduced presets train the first
+            column alone, unless the fields or the paper's protocol name others.
         cpu_cost: its cost in words.
         smoke: the fields that the preset smoke changes besides `SMOKE`.
         notes: sentences for the report.
         view: makes further findings and figures of the runs.
         **fields: further fields of the `Grid`, such as its ``orderings``.
     """
+    first = tuple(columns)[:1]
     grid = Grid(cells_of(rows, columns), **fields)
-    reduced = full.changed(**{**CPU, **cpu})
+    one: Changes = {} if full.only_columns or len(columns) == 1 else {"only_columns": first}
+    reduced = full.changed(**{**CPU, **one, **cpu})
     presets: Presets = {
-        "smoke": Preset(full.changed(**{**SMOKE, **smoke}), "30 s on 2 CPU cores", SMOKE_LABEL),
+        "smoke": Preset(
+            full.changed(**{**SMOKE, **one, **smoke}), "30 s on 2 CPU cores", SMOKE_LABEL
+        ),
         "cpu": Preset(reduced, cpu_cost, differences(full, reduced)),
         "full": Preset(full, full_cost),
     }
@@ -153,14 +152,34 @@ def report_of(
         last: the epochs at the end over which measures are averaged.
         data: the name of the data, for the picture.
     """
-    runs = [(each.cell, run) for each in trained for run in each.runs]
+    ended = [each._replace(runs=[averaged(run, last) for run in each.runs]) for each in trained]
+    runs = [(each.cell, run) for each in ended for run in each.runs]
     names = list(dict.fromkeys(name for _, run in runs for name in run.scores))
-    rows = [_row(*each, names, last) for each in runs]
+    mean = [f"Measures are means over the last {last} epochs."] if last > 1 else []
     rule = [NOTE] if grid.orderings else []
-    averaged = [f"Measures are means over the last {last} epochs."] if last > 1 else []
-    notes = (*notes, *averaged, *_diverged(trained), *rule)
-    columns = (*COLUMNS, *names)
-    return Report(findings_of(grid, trained, last), columns, rows, _figures(trained, data), notes)
+    rows, curves = [_row(*each, names) for each in runs], curves_of(trained)
+    notes, columns = (*notes, *mean, *_diverged(trained), *rule), (*COLUMNS, *names)
+    findings, figures = findings_of(grid, ended), _figures(trained, data)
+    return Report(findings, columns, rows, figures, notes, curves)
+
+
+def averaged(run: Run, last: int) -> Run:
+    """Returns a run whose last epoch has the means over the ``last`` epochs."""
+    if last == 1:
+        return run
+    means = np.mean([entry[1:] for entry in run.curve[-last:]], 0).tolist()
+    return run._replace(curve=[*run.curve[:-1], Epoch(run.curve[-1].epoch, *means)])
+
+
+def curves_of(trained: Sequence[Trained]) -> Rows:
+    """Returns the header and rows of curves.csv: a row per epoch, seed and cell."""
+    rows = [
+        (cell.row, cell.column, run.seed, entry.epoch, *(f"{x:.6g}" for x in entry[1:]))
+        for cell, runs in trained
+        for run in runs
+        for entry in run.curve
+    ]
+    return ("row", "column", "seed", *Epoch._fields), rows
 
 
 def _diverged(trained: Sequence[Trained]) -> list[str]:
@@ -172,10 +191,11 @@ def _diverged(trained: Sequence[Trained]) -> list[str]:
     return [f"Training diverged: {'; '.join(cells)}."] if cells else []
 
 
-def _row(cell: Cell, run: Run, scores: Sequence[str], last: int) -> tuple[object, ...]:
-    numbers = [*(measured(run, name, last) for name in MEASURES), run.step_ms]
+def _row(cell: Cell, run: Run, scores: Sequence[str]) -> tuple[object, ...]:
+    last = run.curve[-1]
+    numbers = (*(getattr(last, name) for name in MEASURES), run.step_ms)
     reported = "" if cell.reported is None else cell.reported
-    place = (cell.row, cell.column, cell.method, run.seed, run.curve[-1].epoch)
+    place = (cell.row, cell.column, cell.method, run.seed, last.epoch)
     shown = (f"{run.scores[name]:.6g}" for name in scores)
     return (*place, *(f"{number:.6g}" for number in numbers), run.parameters, reported, *shown)
 

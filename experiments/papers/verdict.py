@@ -48,29 +48,29 @@ def early(curve: Sequence[Epoch]) -> Float[np.ndarray, " epochs"]:
     return np.array([entry.test_accuracy for entry in curve[: max(2, len(curve) // 5)]])
 
 
-def measured(run: Run, measure: Measure | str, last: int = 1) -> float:
-    """Returns a measure of a run, the mean over the ``last`` epochs, or a score of its network."""
+def measured(run: Run, measure: Measure | str) -> float:
+    """Returns a measure of a run's last epoch or first ones, or a score of its network."""
     if measure in run.scores:
         return run.scores[measure]
     if measure == "early_accuracy":
         return float(early(run.curve).mean())
     if measure == "early_change":
         return float(np.abs(np.diff(early(run.curve))).mean()) if len(run.curve) > 1 else np.nan
-    return float(np.mean([getattr(entry, measure) for entry in run.curve[-last:]]))
+    return float(getattr(run.curve[-1], measure))
 
 
 def statement_of(ordering: Ordering, column: str) -> str:
     """Returns the claim of an ordering, in words."""
     where = f" ({column})" if column else ""
-    of = words(ordering.measure)
+    claim = f"{ordering.better} better than {ordering.worse}{where}"
     if ordering.margin:
-        close = f"within {ordering.margin:g}{unit(ordering.measure)} of"
-        return f"{ordering.better} {close} {ordering.worse}, or better{where}, {of}"
-    return f"{ordering.better} better than {ordering.worse}{where}, {of}"
+        close = f"within {ordering.margin:g}{unit(ordering.measure)} of {ordering.worse}"
+        claim = f"{ordering.better} {close}, or better{where}"
+    return f"{claim}, {words(ordering.measure)}"
 
 
 def comparison(
-    ordering: Ordering, column: str, better: Sequence[Run], worse: Sequence[Run], last: int = 1
+    ordering: Ordering, column: str, better: Sequence[Run], worse: Sequence[Run]
 ) -> Finding:
     """Judges the claim that one row is better than another.
 
@@ -79,55 +79,45 @@ def comparison(
         column: the column.
         better: the runs of the row that should be better, by seed.
         worse: the runs of the other row, of the same seeds.
-        last: the epochs at the end over which a measure is averaged.
     """
     statement, measure = statement_of(ordering, column), ordering.measure
     if lost := [run for run in (*better, *worse) if run.outcome]:
         names = ", ".join(dict.fromkeys(f"{run.method} {run.outcome}" for run in lost))
         return Finding(statement, names, "better", reason=NOT_TRAINED)
-    sides = (np.array([measured(run, measure, last) for run in runs]) for runs in (better, worse))
+    sides = (np.array([measured(run, measure) for run in runs]) for runs in (better, worse))
     differences = gains(measure, *sides)
     gained = mean_and_interval(differences, "+.2f", unit(measure))
     return by_interval(statement, "better", differences, gained, ordering.margin)
 
 
-def findings_of(grid: Grid, trained: Sequence[Trained], last: int = 1) -> list[Finding]:
-    """Makes all findings of a grid's runs.
+def findings_of(grid: Grid, trained: Sequence[Trained]) -> list[Finding]:
+    """Makes all findings of a grid's runs: claims, then numbers beside the paper's and cited ones.
 
-    Args:
-        grid: the table.
-        trained: its runs.
-        last: the epochs at the end over which measures are averaged.
+    An ordering is judged in each column that has both rows, over paired seeds.
     """
-    shown = (grid.measure, *grid.beside)
-    return [
-        *(finding for ordering in grid.orderings for finding in _judged(ordering, trained, last)),
-        *(_shown(grid, each, name, last) for name in shown for each in trained),
-        *(_cited(grid, name, value) for name, value in grid.literature.items()),
-    ]
-
-
-def _judged(ordering: Ordering, trained: Sequence[Trained], last: int) -> list[Finding]:
-    """Judges the ordering in each column that has both rows, over paired seeds."""
     runs = {(each.cell.row, each.cell.column): each.runs for each in trained}
-    columns = dict.fromkeys(each.cell.column for each in trained)
-    places = [
-        ((ordering.better, column), (ordering.worse, column))
-        for column in columns
-        if ordering.column in (None, column)
-    ]
+    cited = heading(grid.measure, grid.as_error)
     return [
-        comparison(ordering, better[1], runs[better], runs[worse], last)
-        for better, worse in places
-        if better in runs and worse in runs
+        *(
+            comparison(each, column, runs[each.better, column], runs[each.worse, column])
+            for each in grid.orderings
+            for column in dict.fromkeys(column for _, column in runs)
+            if each.column in (None, column)
+            and {(each.better, column), (each.worse, column)} <= runs.keys()
+        ),
+        *(_shown(grid, each, name) for name in (grid.measure, *grid.beside) for each in trained),
+        *(
+            Finding(f"{name}: {cited}", "", f"{value:g} (cited there)")
+            for name, value in grid.literature.items()
+        ),
     ]
 
 
-def _shown(grid: Grid, trained: Trained, name: str, last: int) -> Finding:
+def _shown(grid: Grid, trained: Trained, name: str) -> Finding:
     cell, runs = trained
     # The accuracy of a diverged run is the first class's, since its logits are NaN.
     finite = [run for run in runs if math.isfinite(run.curve[-1].train_loss)]
-    numbers = np.array([measured(run, name, last) for run in finite])
+    numbers = np.array([measured(run, name) for run in finite])
     as_error = grid.as_error and name == grid.measure
     numbers = factor(name) * (1 - numbers if as_error else numbers)
     lost = [f"diverged {len(runs) - len(finite)} of {len(runs)}"] if finite != runs else []
@@ -135,8 +125,3 @@ def _shown(grid: Grid, trained: Trained, name: str, last: int) -> Finding:
     reported = cell.reported if name == grid.measure else cell.also.get(name)
     theirs = "" if reported is None else f"{reported:g}"
     return Finding(f"{cell.name}: {heading(name, as_error)}", ", ".join([*level, *lost]), theirs)
-
-
-def _cited(grid: Grid, name: str, value: float) -> Finding:
-    what = heading(grid.measure, grid.as_error)
-    return Finding(f"{name}: {what}", "", f"{value:g} (cited there)")

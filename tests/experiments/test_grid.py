@@ -25,7 +25,7 @@ from experiments.papers.data import (
 from experiments.papers.grid import PAPER, Cell, Grid, Ordering
 from experiments.papers.items import ITEMS
 from experiments.papers.scores import SCORES, scores_of
-from experiments.papers.table import differences, noise_note, report_of
+from experiments.papers.table import averaged, differences, noise_note, report_of
 from experiments.papers.training import Trained, method_of, spec_of
 from experiments.papers.verdict import NOTE, comparison, measured
 from experiments.training.fit import Run
@@ -211,13 +211,17 @@ def test_a_margin_is_part_of_the_claim():
 def test_the_last_epochs_are_averaged():
     curve = [Epoch(n + 1, 1.0, 0.5, 2.0 - n, x) for n, x in enumerate((0.1, 0.4, 0.6))]
     run = Run("bn", 0, curve, 1.0, 1, None)
-    assert measured(run, "test_accuracy", 2) == pytest.approx(0.5)
-    assert measured(run, "test_loss", 3) == pytest.approx(1.0)
+    assert measured(averaged(run, 2), "test_accuracy") == pytest.approx(0.5)
+    assert measured(averaged(run, 3), "test_loss") == pytest.approx(1.0)
     runs = [each._replace(runs=[run]) for each in trained([(0.5,), (0.7,)])]
     report = report_of(GRID, runs, last=2)
     assert [finding.ours for finding in report.findings[1:]] == ["50.00", "50.00"]
     assert "Measures are means over the last 2 epochs." in report.notes
     assert report.rows[0][report.columns.index("test_accuracy")] == "0.5"
+    # The curves have every epoch as it was.
+    header, rows = report.curves
+    assert header[:4] == ("row", "column", "seed", "epoch")
+    assert [row[header.index("test_accuracy")] for row in rows] == 2 * ["0.1", "0.4", "0.6"]
 
 
 def test_scores_and_losses_stand_beside_with_the_papers():

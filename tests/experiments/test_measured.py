@@ -4,17 +4,17 @@ import pytest
 
 from experiments.papers.item import Finding
 from experiments.papers.items import ITEMS
-from experiments.papers.measured import Measured, at_least, at_most, measured_report, near
+from experiments.papers.measured import at_least, at_most, compared, measured_report, near
 from experiments.papers.run import run_item
 from tests.experiments.toy import rows_of
 
 
 def test_verdicts_and_rows():
-    measured = [near("a", 1.02, 1.0, 0.01), at_most("b", 2.0, 3.0), at_least("c", 2.0, 3.0)]
-    assert [m.holds for m in measured] == [False, True, False]
-    report = measured_report(measured, {})
+    findings = [near("a", 1.02, 1.0, 0.01), at_most("b", 2.0, 3.0), at_least("c", 2.0, 3.0)]
+    assert [finding.holds for finding in findings] == [False, True, False]
+    report = measured_report(findings, {})
     assert report.rows[0] == ("a", "1.02", "1", "0.02", False)
-    assert report.findings[1] == Finding("b", "2", "3 (at most)", True)
+    assert report.findings[1] == Finding("b", "2", "3 (at most)", True, "", (2.0, 3.0))
     assert len(report.columns) == len(report.rows[0])
 
 
@@ -32,7 +32,7 @@ def test_small_presets_confirm_the_paper(name, tmp_path):
 
 def test_what_diverged_confirms_nothing():
     for bad in (float("nan"), float("inf")):
-        for judged in (at_least("loss", bad, 1.0), Measured("loss", bad, 1.0, True)):
-            assert (judged.finding().holds, judged.finding().reason) == (None, "not trained")
-            assert judged.row()[-1] == ""
-    assert at_least("loss", 2.0, 1.0).finding().holds
+        for finding in (at_least("loss", bad, 1.0), compared("loss", bad, 1.0, True)):
+            assert (finding.holds, finding.reason) == (None, "not trained")
+            assert measured_report([finding], {}).rows[0][-1] == ""
+    assert at_least("loss", 2.0, 1.0).holds

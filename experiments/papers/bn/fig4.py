@@ -1,7 +1,6 @@
 """Figure 4: batch normalization frozen into the kernels, which are then trained without it."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,81 +46,62 @@ class Settings(Protocol):
     fine_rate: float = 1e-3
 
 
-class History(NamedTuple):
-    """Records after freezing, before the first epoch and after each."""
-
-    norms: Float[np.ndarray, "epochs layers"]
-    train_loss: list[float]
-    test_loss: list[float]
-
-
 def run(settings: Settings, context: Context) -> Report:
     """Trains with BN, folds it, and continues with plain SGD."""
     data = load_data(context.data_dir, "cifar10", 0, settings.rows, settings.test_rows)
     normalized = make_trainer(METHODS["bn"], settings, data)
     *_, (state, _) = epochs(normalized, data, SEED)
     context.advance(0.6, "trained with batch normalization")
-    folded = _folded(normalized, state, data)
     fine = {"epochs": settings.fine_epochs, "learning_rate": settings.fine_rate}
-    plain = make_trainer(
-        METHODS["none"], settings.changed(rate_schedule=((0.0, 1.0),), **fine), data
-    )
-    history = _fine_tuned(plain, folded, data)
+    config = settings.changed(rate_schedule=((0.0, 1.0),), **fine)
+    plain = make_trainer(METHODS["none"], config, data)
+    norms, train, test = _fine_tuned(plain, _folded(normalized, state, data), data)
     context.advance(1.0, "went on without")
-    growth = history.norms[-1] / history.norms[0]
-    measured = [
-        *(
-            at_least(f"norm of kernel {i + 1} after over before", ratio, 1.0)
-            for i, ratio in enumerate(growth)
-        ),
-        at_most("training loss after beside before", history.train_loss[-1], history.train_loss[0]),
-        at_least("test loss after beside before", history.test_loss[-1], history.test_loss[0]),
+    growth = norms[-1] / norms[0]
+    findings = [
+        *(at_least(f"norm of kernel {n} after over before", x, 1) for n, x in enumerate(growth, 1)),
+        at_most("training loss after beside before", train[-1], train[0]),
+        at_least("test loss after beside before", test[-1], test[0]),
     ]
     notes = (f"Trained and tested on: {described(context.data_dir, ['cifar10'])}.",)
-    return measured_report(measured, {"frozen": _drawn(history)}, notes)
+    return measured_report(findings, {"frozen": _drawn(norms, train, test)}, notes)
 
 
 def _folded(trainer: Trainer, state: TrainState, data: Dataset) -> PyTree:
     """Returns the parameters of the plain network with the same outputs in evaluation."""
     model = trainer.network(jax.random.key(0))
-    variables = nnx.state(model)
-    nnx.replace_by_pure_dict(variables, _merged(state.params, state.model_state))
-    nnx.update(model, variables)
+    nnx.update(model, state.params, state.model_state)
     folded, remaining = fold_batch_norm(model, jnp.asarray(data.X_train[:1]))
     assert not remaining
     return functionalize(folded).params
 
 
-def _merged(one: PyTree, other: PyTree) -> PyTree:
-    """Merges two trees of dicts."""
-    if not isinstance(one, dict):
-        return one
-    both = {**one, **other}
-    return {k: _merged(one[k], other[k]) if k in one and k in other else both[k] for k in both}
-
-
-def _fine_tuned(trainer: Trainer, params: PyTree, data: Dataset) -> History:
-    train, test = jax.device_put((data[:2], data[2:4]))
-    state = trainer.init(np.uint32(SEED), train[0])
-    norms, train_loss, test_loss = [], [], []
-    for current, _ in epochs(trainer, data, SEED, state._replace(params=params)):
+def _fine_tuned(
+    trainer: Trainer, params: PyTree, data: Dataset
+) -> tuple[Float[np.ndarray, "epochs kernels"], list[float], list[float]]:
+    """Returns kernels' norms, and losses on both splits, before the first epoch and after each."""
+    splits = jax.device_put((data[:2], data[2:4]))
+    state = trainer.init(np.uint32(SEED), splits[0][0])._replace(params=params)
+    norms, losses = [], []
+    for current, _ in epochs(trainer, data, SEED, state):
         named = by_path(current.params).items()
         kernels = [leaf for path, leaf in named if path.endswith("/kernel")]
         norms.append([float(jnp.linalg.norm(kernel.ravel())) for kernel in kernels])
-        train_loss.append(float(trainer.evaluate(current, *train).loss))
-        test_loss.append(float(trainer.evaluate(current, *test).loss))
-    return History(np.array(norms), train_loss, test_loss)
+        losses.append([float(trainer.evaluate(current, *split).loss) for split in splits])
+    train, test = zip(*losses, strict=True)
+    return np.array(norms), list(train), list(test)
 
 
-def _drawn(history: History) -> Figure:
+def _drawn(
+    norms: Float[np.ndarray, "epochs kernels"], train: list[float], test: list[float]
+) -> Figure:
     figure = new_figure(2)
     left, right = figure.axes
-    epoch = np.arange(len(history.norms))
-    grown = (history.norms / history.norms[0]).T
+    epoch = np.arange(len(norms))
+    grown = (norms / norms[0]).T
     draw_lines(left, {f"kernel {n}": line for n, line in enumerate(grown, 1)}, x=epoch)
     left.set(xlabel="epoch after freezing", ylabel="norm over that at freezing")
-    losses = {"training": history.train_loss, "test": history.test_loss}
-    draw_lines(right, losses, x=epoch, first=1)
+    draw_lines(right, {"training": train, "test": test}, x=epoch, first=1)
     right.set(xlabel="epoch after freezing", ylabel="loss in evaluation (nats)")
     return figure
 

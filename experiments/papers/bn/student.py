@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-Method = Literal["sgd", "wn", "bn"]
 Inputs = Float[Array, "samples inputs"]
 Samples = Float[Array, " samples"]
 #: A number, or an array inside of jit.
@@ -26,7 +25,7 @@ class Unit(NamedTuple):
         rectified: if True, a ReLU follows.
     """
 
-    method: Method
+    method: Literal["sgd", "wn", "bn"]
     rectified: bool = False
 
 
@@ -52,12 +51,7 @@ def activation(unit: Unit, h: Samples) -> Samples:
 
 
 def step(
-    unit: Unit,
-    student: Student,
-    x: Inputs,
-    y: Samples,
-    rate: Float[Array, ""],
-    decay: Float[Array, ""],
+    unit: Unit, student: Student, x: Inputs, y: Samples, rate: Scalar, decay: Scalar
 ) -> Student:
     """Takes a step of SGD on half the paper's loss, mean (.)^2 + zeta gamma^2, with Eq. 5's rates.
 

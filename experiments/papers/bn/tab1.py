@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
+from scipy.optimize import brentq
 
 from experiments.analysis.picture import COLOURS, new_figure
 from experiments.papers.bn.student import Scalar, Student, Unit, activation, step
-from experiments.papers.item import Context, Item, Preset, Report
+from experiments.papers.item import Context, Finding, Item, Preset, Report
 from experiments.papers.measured import measured_report, near
 from jaxnorm.theory.batch_norm import (
     OrderParameters,
@@ -22,72 +23,11 @@ from jaxnorm.theory.batch_norm import (
     solve_order_parameters,
 )
 
-
-@partial(jax.jit, static_argnames=("unit", "runs", "inputs", "steps", "every"))
-def simulate_online(
-    key: Key[Array, ""],
-    start: OrderParameters,
-    learning_rate: Scalar,
-    decay: Scalar = 0.0,
-    *,
-    unit: Unit,
-    runs: int,
-    inputs: int,
-    steps: int,
-    every: int,
-) -> OrderParameters:
-    """Runs SGD with one fresh sample per step, from given order parameters.
-
-    The teacher has the student's activation and no noise.
-
-    Args:
-        key: the key that the runs' keys are split from.
-        start: gamma, R and L at the beginning; for plain SGD gamma is L.
-        learning_rate: eta; gamma's is eta / N.
-        decay: zeta.
-        unit: the student, `sgd` or `wn`; one sample has no batch statistics.
-        runs: the number of runs, all at once.
-        inputs: N.
-        steps: the number of steps, with one sample each.
-        every: the number of steps between two records of the order parameters.
-
-    Returns:
-        The order parameters with the axes (runs, steps // every).
-    """
-
-    def one_step(student: Student, key: Key[Array, ""]) -> tuple[Student, None]:
-        x = jax.random.normal(key, (1, inputs)) / jnp.sqrt(inputs)
-        y = activation(unit, x.sum(1))
-        return step(unit, student, x, y, jnp.asarray(learning_rate), jnp.asarray(decay)), None
-
-    def record(student: Student, key: Key[Array, ""]) -> tuple[Student, OrderParameters]:
-        student, _ = jax.lax.scan(one_step, student, jax.random.split(key, every))
-        return student, order_parameters(student)
-
-    def one_run(key: Key[Array, ""]) -> OrderParameters:
-        student_key, steps_key = jax.random.split(key)
-        student = student_at(student_key, start, inputs)
-        return jax.lax.scan(record, student, jax.random.split(steps_key, steps // every))[1]
-
-    return jax.vmap(one_run)(jax.random.split(key, runs))
-
-
-def student_at(key: Key[Array, ""], state: OrderParameters, inputs: int) -> Student:
-    """Draws a student with exactly the given order parameters."""
-    aside = jax.random.normal(key, (inputs,))
-    aside -= aside.mean()
-    aside *= jnp.sqrt(inputs) / jnp.linalg.norm(aside)
-    return Student(
-        state.L * (state.R + jnp.sqrt(1 - jnp.square(state.R)) * aside), jnp.asarray(state.gamma)
-    )
-
-
-def order_parameters(student: Student) -> OrderParameters:
-    length = jnp.linalg.norm(student.weight) / jnp.sqrt(student.weight.size)
-    return OrderParameters(student.gamma, student.weight.mean() / length, length)
-
-
+#: gamma, R and L at the beginning; for plain SGD gamma is L.
 START = (0.5, 0.1, 1.0)
+
+#: The records of the order parameters per unit of time, which is N samples.
+RECORDS = 10
 
 
 class Settings(NamedTuple):
@@ -97,7 +37,7 @@ class Settings(NamedTuple):
         inputs: N.
         runs: the number of runs.
         decays: zeta of BN.
-        learning_rate: eta.
+        learning_rate: eta; gamma's is eta / N.
         duration: the length in samples over N.
     """
 
@@ -108,85 +48,98 @@ class Settings(NamedTuple):
     duration: int = 40
 
 
+@partial(jax.jit, static_argnames=("settings", "unit"))
+def simulate_online(
+    settings: Settings, unit: Unit, decay: Scalar, key: Key[Array, ""]
+) -> OrderParameters:
+    """Runs SGD with one fresh sample per step; records the order parameters by (run, time).
+
+    The teacher has the student's activation and no noise.
+
+    Args:
+        settings: the sizes and the learning rate.
+        unit: the student, `sgd` or `wn`; one sample has no batch statistics.
+        decay: zeta.
+        key: the key that the runs' keys are split from.
+    """
+    inputs, every = settings.inputs, settings.inputs // RECORDS
+
+    def one_step(student: Student, key: Key[Array, ""]) -> tuple[Student, None]:
+        x = jax.random.normal(key, (1, inputs)) / jnp.sqrt(inputs)
+        y = activation(unit, x.sum(1))
+        return step(unit, student, x, y, settings.learning_rate, decay), None
+
+    def record(student: Student, key: Key[Array, ""]) -> tuple[Student, OrderParameters]:
+        student, _ = jax.lax.scan(one_step, student, jax.random.split(key, every))
+        return student, order_parameters(student)
+
+    def one_run(key: Key[Array, ""]) -> OrderParameters:
+        student_key, steps_key = jax.random.split(key)
+        student = student_at(student_key, OrderParameters(*map(jnp.asarray, START)), inputs)
+        steps = jax.random.split(steps_key, RECORDS * settings.duration)
+        return jax.lax.scan(record, student, steps)[1]
+
+    return jax.vmap(one_run)(jax.random.split(key, settings.runs))
+
+
+def student_at(key: Key[Array, ""], state: OrderParameters, inputs: int) -> Student:
+    """Draws a student with exactly the given order parameters."""
+    aside = jax.random.normal(key, (inputs,))
+    aside -= aside.mean()
+    aside *= jnp.sqrt(inputs) / jnp.linalg.norm(aside)
+    weight = state.L * (state.R + jnp.sqrt(1 - jnp.square(state.R)) * aside)
+    return Student(weight, jnp.asarray(state.gamma))
+
+
+def order_parameters(student: Student) -> OrderParameters:
+    length = jnp.linalg.norm(student.weight) / jnp.sqrt(student.weight.size)
+    return OrderParameters(student.gamma, student.weight.mean() / length, length)
+
+
 def run(settings: Settings, context: Context) -> Report:
     """Compares simulated ends with fixed points, and stability limits from the flow's Jacobian."""
     kinds = [("sgd", 0.0), ("wn", 0.0), *(("bn", decay) for decay in settings.decays)]
-    measured, paths = [], {}
+    findings, paths = [], {}
     for index, (kind, decay) in enumerate(kinds):
-        path = paths[kind, decay] = _simulate(settings, kind, decay)
-        name = kind + (f", zeta = {decay:.3g}" if kind == "bn" else "")
-        measured += [
-            near(f"{quantity}, {name}", ours, theory, 0.02, error=error)
-            for quantity, ours, error, theory in _quantities(kind, decay, path)
-        ]
+        unit = Unit("sgd" if kind == "sgd" else "wn", rectified=True)
+        path = paths[kind, decay] = simulate_online(settings, unit, decay, jax.random.key(0))
+        findings += _compare(kind, decay, path)
         context.advance((index + 1) / len(kinds), kind)
-    return measured_report(measured, {"tab1": _draw(settings, paths)})
+    return measured_report(findings, {"tab1": _draw(settings, paths)})
 
 
-def _quantities(
-    kind: str, decay: float, path: OrderParameters
-) -> list[tuple[str, float, float, float]]:
-    """Returns the compared quantities: name, our value and standard error, the theory's value."""
+def _compare(kind: str, decay: float, path: OrderParameters) -> list[Finding]:
+    """Compares the ends of the runs, and the maximum learning rate, with the theory's."""
+    name = kind + (f", zeta = {decay:.3g}" if kind == "bn" else "")
     gamma, cosine, _ = map(float, fixed_point(kind, decay))
-    length = path.L if kind == "sgd" else path.gamma
-    limit = float(max_learning_rate(kind, decay))
-    return [
-        ("gamma", *_end(length), gamma),
-        ("R", *_end(path.R), cosine),
-        ("max_learning_rate", _critical(kind, decay), 0.0, limit),
-    ]
-
-
-def _simulate(settings: Settings, kind: str, decay: float) -> OrderParameters:
-    """Simulates the order parameters of every run, ten times per unit of time."""
-    every = settings.inputs // 10
-    return simulate_online(
-        jax.random.key(0),
-        OrderParameters(*map(jnp.asarray, START)),
-        settings.learning_rate,
-        decay,
-        unit=Unit("sgd" if kind == "sgd" else "wn", rectified=True),
-        runs=settings.runs,
-        inputs=settings.inputs,
-        steps=every * 10 * settings.duration,
-        every=every,
-    )
-
-
-def _end(values: jax.Array) -> tuple[float, float]:
-    last = np.asarray(values[:, -1], np.float64)
-    return float(last.mean()), float(last.std(ddof=1) / np.sqrt(len(last)))
+    ends = {"gamma": (path.L if kind == "sgd" else path.gamma, gamma), "R": (path.R, cosine)}
+    findings = []
+    for quantity, (values, theory) in ends.items():
+        last = np.asarray(values[:, -1], np.float64)
+        error = last.std(ddof=1) / np.sqrt(len(last))
+        findings.append(near(f"{quantity}, {name}", last.mean(), theory, 0.02, error=error))
+    limit = max_learning_rate(kind, decay)
+    return [*findings, near(f"max_learning_rate, {name}", _critical(kind, decay), limit, 0.02)]
 
 
 def _critical(kind: str, decay: float) -> float:
-    """Returns the effective learning rate at which R = 1 becomes unstable, by bisection."""
+    """Returns the effective learning rate at which R = 1 becomes unstable."""
     gamma, cosine, _ = fixed_point(kind, decay)
 
-    def slope(effective: float) -> float:
-        if kind == "sgd":
-            return float(jax.grad(_plain_rate)(cosine, effective))
-        rate = effective / gamma
-        return float(
-            jax.grad(lambda r: order_parameter_flow((gamma, r, 1.0), rate, decay).R)(cosine)
-        )
+    def rate_of_cosine(cosine: jax.Array, effective: float) -> jax.Array:
+        if kind == "sgd":  # R' of w += eta delta x, at length 1.
+            i1, i2, i3 = integrals(1.0, cosine)
+            return effective * (i3 - cosine * i1) - jnp.square(effective) * cosine * i2 / 2
+        return order_parameter_flow((gamma, cosine, 1.0), effective / gamma, decay).R
 
-    low, high = 0.5, 20.0
-    for _ in range(20):
-        middle = (low + high) / 2
-        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
-    return (low + high) / 2
-
-
-def _plain_rate(cosine: jax.Array, rate: float) -> jax.Array:
-    """Returns R' of plain SGD, w += eta delta x, at length 1."""
-    i1, i2, i3 = integrals(1.0, cosine)
-    return rate * (i3 - cosine * i1) - jnp.square(rate) * cosine * i2 / 2
+    slope = jax.jit(jax.grad(rate_of_cosine))
+    return float(brentq(lambda effective: float(slope(cosine, effective)), 0.5, 20.0, xtol=1e-5))
 
 
 def _draw(settings: Settings, paths: dict[tuple[str, float], OrderParameters]) -> Figure:
     """Draws R and gamma over time: the simulated mean, and the solution of the flow."""
     figure = new_figure(2)
-    times = jnp.arange(1, 10 * settings.duration + 1) / 10
+    times = jnp.arange(1, RECORDS * settings.duration + 1) / RECORDS
     for index, ((kind, decay), path) in enumerate(paths.items()):
         name = kind + (f", ζ = {decay:.3g}" if kind == "bn" else "")
         measured = (path.R, path.L if kind == "sgd" else path.gamma)

@@ -1,13 +1,13 @@
 """Section 3.1, Eq. 3: the signal that a layer keeps with c = 2, and the c that keeps all of it."""
 
 import math
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from matplotlib.figure import Figure
 
 from experiments.analysis.picture import draw_lines, new_figure
 from experiments.papers.item import Context, Item, Preset, Report
@@ -31,18 +31,28 @@ class Moments(NamedTuple):
     backward: Float[Array, " layers"]
 
 
+class Settings(NamedTuple):
+    """Settings of ours, since the paper derives Eq. 3 and measures nothing; its CNN's depth."""
+
+    depth: int = 9
+    width: int = 512
+    samples: int = 64
+    seeds: int = 16
+
+
 def rectified_chain(
-    key: Array, depth: int, width: int, samples: int, squared_radius: float, *, centered: bool
+    settings: Settings, squared_radius: float, centered: bool, key: Array
 ) -> Moments:
-    """Runs forward and backward through ``depth`` layers z -> W relu(z) of random weights.
+    """Runs forward and backward through layers z -> W relu(z) of random weights.
 
     Each unit's weights have ||w||^2 = c, and sum to zero if ``centered``. The first
     pre-activations, and the gradient behind the last layer, are standard normal.
     """
     weights_key, start_key, end_key = jax.random.split(key, 3)
-    random = jax.random.normal(weights_key, (depth, width, width))
+    random = jax.random.normal(weights_key, (settings.depth, settings.width, settings.width))
     weights = project_to_sphere(random, -1, squared_radius, centered=centered)
-    start, end = (jax.random.normal(k, (samples, width)) for k in (start_key, end_key))
+    shape = settings.samples, settings.width
+    start, end = (jax.random.normal(k, shape) for k in (start_key, end_key))
 
     def forward(z: Array, weight: Array) -> tuple[Array, Array]:
         return jax.nn.relu(z) @ weight.T, z
@@ -58,62 +68,41 @@ def rectified_chain(
     return Moments(jnp.square(z).mean((1, 2)), jnp.square(gradients).mean((1, 2)))
 
 
-def gain(moments: Float[Array | np.ndarray, "... layers"]) -> Float[Array | np.ndarray, "..."]:
-    """Returns the factor of moments per layer, the geometric mean over layers."""
-    layers = moments.shape[-1] - 1
-    return (moments[..., -1] / moments[..., 0]) ** (1 / layers)
+def gain(moments: Float[Array | np.ndarray, "seeds layers"]) -> float:
+    """Returns the factor of moments per layer, the geometric mean over layers and seeds."""
+    ratios = np.log(moments[:, -1] / moments[:, 0]) / (moments.shape[-1] - 1)
+    return float(np.exp(ratios.mean()))
 
 
 #: (c, centred) by name, and the theory's gains of a layer, forwards and backwards: c / 2 or
 #: c (1/2 - 1/(2 pi)), and c / 2.
-_KEPT = 1 / KEEPING
 CASES = {
     "c = 2, not centred": (2.0, False, 1.0, 1.0),
-    "c = 2, centred": (2.0, True, 2.0 * _KEPT, 1.0),
+    "c = 2, centred": (2.0, True, 2.0 / KEEPING, 1.0),
     f"c = {KEEPING:.2f}, centred": (KEEPING, True, 1.0, KEEPING / 2),
 }
 
 
-class Settings(NamedTuple):
-    """Settings of ours, since the paper derives Eq. 3 and measures nothing; its CNN's depth."""
-
-    depth: int = 9
-    width: int = 512
-    samples: int = 64
-    seeds: int = 16
-
-
 def run(settings: Settings, context: Context) -> Report:
-    """Measures the moments of each case through all layers."""
+    """Measures the moments of each case through all layers, and draws them."""
     keys = jax.random.split(jax.random.key(0), settings.seeds)
-    moments = {}
-    for index, (name, (radius, centered, *_)) in enumerate(CASES.items()):
-
-        def chain(key: Array, radius: float = radius, centered: bool = centered) -> Moments:
-            sizes = settings.depth, settings.width, settings.samples
-            return rectified_chain(key, *sizes, radius, centered=centered)
-
-        moments[name] = jax.tree.map(np.asarray, jax.jit(jax.vmap(chain))(keys))
-        context.advance((index + 1) / len(CASES), name)
-    measured = []
-    for name, (_, _, forward, backward) in CASES.items():
-        kept = float(np.exp(np.log(gain(moments[name].forward)).mean()))
-        sent = float(np.exp(np.log(gain(moments[name].backward[:, ::-1])).mean()))
-        measured += [
+    findings, figure = [], new_figure(2)
+    lines: dict[str, dict[str, Any]] = {field: {} for field in Moments._fields}
+    for index, (name, (radius, centered, forward, backward)) in enumerate(CASES.items(), 1):
+        chain = jax.vmap(partial(rectified_chain, settings, radius, centered))
+        moments = jax.tree.map(np.asarray, jax.jit(chain)(keys))
+        kept, sent = gain(moments.forward), gain(moments.backward[:, ::-1])
+        findings += [
             near(f"second moment that a layer keeps, {name}", kept, forward, 0.05),
             near(f"the same of gradients, backwards, {name}", sent, backward, 0.05),
         ]
-    return measured_report(measured, {"signal": _drawn(moments)})
-
-
-def _drawn(moments: dict[str, Moments]) -> Figure:
-    figure = new_figure(2)
-    for axes, field in zip(figure.axes, Moments._fields, strict=True):
-        lines = {name: getattr(each, field).mean(0) for name, each in moments.items()}
-        draw_lines(axes, lines, "o-")
-        axes.set_yscale("log")
-        axes.set(xlabel="layer", ylabel=f"mean square, {field}s")
-    return figure
+        for field, values in moments._asdict().items():
+            lines[field][name] = values.mean(0)
+        context.advance(index / len(CASES), name)
+    for axes, (field, by_case) in zip(figure.axes, lines.items(), strict=True):
+        draw_lines(axes, by_case, "o-")
+        axes.set(xlabel="layer", ylabel=f"mean square, {field}s", yscale="log")
+    return measured_report(findings, {"signal": figure})
 
 
 DERIVED = "the paper derives it and measures nothing; sizes are ours"

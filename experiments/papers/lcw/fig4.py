@@ -9,9 +9,9 @@ from jaxtyping import Array, Bool, Float
 from matplotlib.figure import Figure
 
 from experiments.analysis.picture import new_figure
-from experiments.papers.item import Context, Item, Preset, Report
+from experiments.papers.item import Context, Finding, Item, Preset, Report
 from experiments.papers.lcw.sigmoid import dataset, draw_boxes
-from experiments.papers.measured import Measured, at_most, measured_report, near
+from experiments.papers.measured import at_most, compared, measured_report, near
 from jaxnorm.theory.lcw import gradient_gain
 
 #: A switch that may be traced, so that one program runs both ways.
@@ -121,11 +121,10 @@ def run(settings: Settings, context: Context) -> Report:
         ratios[name] = np.asarray(ratio_of(keys, *switches), np.float64)
         shown[name] = jax.tree.map(np.asarray, chain(keys[0], *switches))
         context.advance((index + 1) / len(CASES), name)
-    measured = _measured(ratios, settings.depth)
-    return measured_report(measured, {"variances": _draw(shown)})
+    return measured_report(_compare(ratios, settings.depth), {"variances": _draw(shown)})
 
 
-def _measured(ratios: dict[str, Float[np.ndarray, " seeds"]], depth: int) -> list[Measured]:
+def _compare(ratios: dict[str, Float[np.ndarray, " seeds"]], depth: int) -> list[Finding]:
     """Compares with the paper's two claims, and with the theory of infinitely wide layers."""
     name = f"variance of the gradients, layer 1 over layer {depth}"
     mean = {case: float(np.exp(np.log(r).mean())) for case, r in ratios.items()}
@@ -137,7 +136,7 @@ def _measured(ratios: dict[str, Float[np.ndarray, " seeds"]], depth: int) -> lis
         at_most(f"the same or its inverse, {LCW}, largest seed", factor, 5),
         near(f"the same, {LCW}, geometric mean", mean[LCW], lcw, 0.5),
         near(f"log10 of the same, {PLAIN}, geometric mean", log_mean, log_theory, 0.05),
-        Measured(f"the same, {BY_UNIT}, geometric mean", mean[BY_UNIT], 1.0, None, "no change"),
+        compared(f"the same, {BY_UNIT}, geometric mean", mean[BY_UNIT], 1.0, source="no change"),
     ]
 
 

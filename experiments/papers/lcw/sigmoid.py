@@ -18,8 +18,8 @@ from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.methods.table import METHODS
 from experiments.papers.data import find
-from experiments.papers.item import Context, Item, Preset, Report
-from experiments.papers.measured import Measured, at_least, at_most, measured_report, near
+from experiments.papers.item import Context, Finding, Item, Preset, Report
+from experiments.papers.measured import at_least, at_most, compared, measured_report, near
 from experiments.papers.states import epochs, preactivations
 from experiments.training.fit import start
 from experiments.training.state import TrainState
@@ -101,34 +101,25 @@ def run_trained(settings: Settings, context: Context) -> Report:
     *_, (state, _) = states
     after = activations(trainer, state, x)
     accuracy = float(trainer.evaluate(state, *jax.device_put(data[:2])).accuracy)
-    measured = [
-        *_at_the_start(before),
-        *(
-            at_least(f"after training, layer {n}: median over units of the deviation", spread, 0.05)
-            for n, spread in ((n, np.median(after[n - 1].std(1))) for n in LAYERS)
-        ),
-        Measured("training accuracy", accuracy, 1.0, None, "perfect"),
-    ]
-    context.advance(1.0, "trained")
-    return measured_report(
-        measured, {"activations": draw({"at the start": before, "trained": after})}
-    )
-
-
-def _at_the_start(layers: Activations) -> list[Measured]:
-    """Compares with a deviation of 0.208 around 0.5, which sigmoids make of unit variance."""
-    forward, _ = variance_gain(jax.nn.sigmoid, 1.0)
-    # Four standard errors of the mean of 256 units, whose means spread by up to 0.2.
-    wanted: dict[Any, Any] = {np.std: (float(jnp.sqrt(forward)), 0.05), np.mean: (0.5, 0.1)}
-    return [
-        near(
-            f"at the start, layer {n}: {measure.__name__} of all activations",
-            measure(layers[n - 1]),
-            *goal,
+    # Sigmoids make a deviation of 0.208 around 0.5 of unit variance.
+    deviation = jnp.sqrt(variance_gain(jax.nn.sigmoid, 1.0)[0])
+    begun, ended = "at the start, layer", "after training, layer"
+    findings: list[Finding] = []
+    for n in LAYERS:
+        name = f"{begun} {n}: std of all activations"
+        findings.append(near(name, before[n - 1].std(), deviation, 0.05))
+    for n in LAYERS:
+        # Four standard errors of the mean of 256 units, whose means spread by up to 0.2.
+        findings.append(
+            near(f"{begun} {n}: mean of all activations", before[n - 1].mean(), 0.5, 0.1)
         )
-        for measure, goal in wanted.items()
-        for n in LAYERS
-    ]
+    for n in LAYERS:
+        spread = np.median(after[n - 1].std(1))
+        findings.append(at_least(f"{ended} {n}: median over units of the deviation", spread, 0.05))
+    findings.append(compared("training accuracy", accuracy, 1.0, source="perfect"))
+    context.advance(1.0, "trained")
+    figure = draw({"at the start": before, "trained": after})
+    return measured_report(findings, {"activations": figure})
 
 
 class Network(NamedTuple):
@@ -149,13 +140,16 @@ def run_plain(settings: Network, context: Context) -> Report:
     predicted_log = 4 * math.log10(_gain_at_the_fixed_point())
     with_lcw = float(variance_gain(jax.nn.sigmoid, 1.0)[0])
     name = "mean over units of the variance over samples"
-    measured = [
+    findings = [
         at_most(f"{name}, layer 9 over layer 1", variances[9] / variances[1], 1e-6),
         near(f"log10 of the {name}, layer 9 over layer 5", measured_log, predicted_log, 0.05),
-        *(Measured(f"{name}, layer {n}", variances[n], with_lcw, None, "with LCW") for n in LAYERS),
+        *(
+            compared(f"{name}, layer {n}", variances[n], with_lcw, source="with LCW")
+            for n in LAYERS
+        ),
     ]
     context.advance(1.0, "drawn")
-    return measured_report(measured, {"activations": draw({"without LCW": layers})})
+    return measured_report(findings, {"activations": draw({"without LCW": layers})})
 
 
 def _scaled_sigmoid(scale: float, x: Array) -> Array:

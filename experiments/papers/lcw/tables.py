@@ -28,7 +28,6 @@ FIG5 = table(
     # The network has no channels; 64 stays, so that stored runs are found.
     cpu={
         "only_rows": ("LCW", "BN", "SL", "WN", "CWN", "SN", "BN+LCW"),
-        "only_columns": ("CIFAR-10",),
         "channels": 64,
         "augment": "none",
         "epochs": 20,
@@ -40,7 +39,6 @@ FIG5 = table(
     # Fifty layers take two minutes to compile.
     smoke={
         "only_rows": ("LCW", "WN"),
-        "only_columns": ("CIFAR-10",),
         "model": "mlp",
         "activation": "sigmoid",
         "width": 32,
@@ -88,9 +86,9 @@ TAB1 = table(
     # The table shows the mean of the last ten epochs.
     full=PAPER.changed(**VGG19, augment="crop-flip", last=10),
     full_cost=VGG_COST,
-    cpu={**VGG_CPU, "only_columns": ("CIFAR-10",)},
+    cpu={**VGG_CPU},
     cpu_cost=VGG_CPU_COST,
-    smoke={**VGG_SMOKE, "only_columns": ("CIFAR-10",)},
+    smoke={**VGG_SMOKE},
     rows={**VGG_ROWS, **RESNET_ROWS},
     columns={
         "CIFAR-10": Column(
@@ -125,10 +123,10 @@ FIG6 = table(
     orderings=VGG_ORDERINGS,
     full=PAPER.changed(**VGG19_100, augment="crop-flip"),
     full_cost=VGG_COST,
-    cpu={**VGG_CPU, "only_columns": ("CIFAR-100",)},
+    cpu={**VGG_CPU},
     cpu_cost=VGG_CPU_COST,
     # VGG19 is in the smoke preset of table 1.
-    smoke={**VGG_SMOKE, "only_columns": ("CIFAR-100",), "model": "cnn4"},
+    smoke={**VGG_SMOKE, "model": "cnn4"},
     rows=VGG_ROWS,
     columns={
         "CIFAR-100": Column(

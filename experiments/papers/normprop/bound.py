@@ -10,37 +10,25 @@ from matplotlib.figure import Figure
 
 from experiments.analysis.picture import COLOURS, new_figure
 from experiments.papers.item import Context, Item, Preset, Report
-from experiments.papers.measured import Measured, at_most, measured_report, near
+from experiments.papers.measured import at_most, compared, measured_report, near
 from experiments.papers.normprop.jacobian import unit_rows
 from jaxnorm.theory.normprop import canonical_error, canonical_error_bound, coherence
 
 
 class Canonical(NamedTuple):
-    """A random matrix's coherence, its error from samples, and the bound on it.
+    """A random matrix's coherence, its error from samples and exactly, and the bound on it.
 
     Attributes:
         coherence: the coherence of its rows.
         error: the Frobenius norm of the sampled covariance off its diagonal.
+        exact: that of the exact covariance.
         bound: the bound of Proposition 1.
     """
 
     coherence: Float[Array, "..."]
     error: Float[Array, "..."]
+    exact: Float[Array, "..."]
     bound: Float[Array, "..."]
-
-
-def canonical_errors(
-    key: Array, weights: Float[Array, "units inputs"], sigma: float, samples: int
-) -> Canonical:
-    """Measures the covariance of u = W x, for uniform x of mean 0 and deviation sigma."""
-    half = sigma * 3**0.5
-    x = jax.random.uniform(key, (samples, weights.shape[1]), minval=-half, maxval=half)
-    u = x @ weights.T
-    u = u - u.mean(0, keepdims=True)
-    covariance = u.T @ u / samples
-    off = covariance * (1 - jnp.eye(len(weights)))
-    bound = canonical_error_bound(weights, sigma)
-    return Canonical(coherence(weights), jnp.linalg.norm(off), bound)
 
 
 class Settings(NamedTuple):
@@ -54,48 +42,48 @@ class Settings(NamedTuple):
     sigma: float = 1.0
 
 
+def canonical_errors(
+    key: Array, weights: Float[Array, "units inputs"], sigma: float, samples: int
+) -> Canonical:
+    """Measures the covariance of u = W x, for uniform x of mean 0 and deviation sigma."""
+    half = sigma * 3**0.5
+    x = jax.random.uniform(key, (samples, weights.shape[1]), minval=-half, maxval=half)
+    u = x @ weights.T
+    u = u - u.mean(0, keepdims=True)
+    off = u.T @ u / samples * (1 - jnp.eye(len(weights)))
+    bound, exact = canonical_error_bound(weights, sigma), canonical_error(weights, sigma)
+    return Canonical(coherence(weights), jnp.linalg.norm(off), exact, bound)
+
+
 def run(settings: Settings, context: Context) -> Report:
     """Compares errors of sampled covariances with their bounds."""
-    sampled, exact = jax.tree.map(np.asarray, _measure(settings))
+
+    def one(share: Array, key: Array) -> Canonical:
+        rows_key, samples_key = jax.random.split(key)
+        weights = unit_rows(rows_key, settings.units, settings.inputs, share)
+        return canonical_errors(samples_key, weights, settings.sigma, settings.samples)
+
+    keys, shares = jax.random.split(jax.random.key(0), settings.seeds), jnp.array(settings.shares)
+    over_seeds = jax.vmap(one, (None, 0))
+    by_share = jax.jit(lambda shares: jax.lax.map(lambda s: over_seeds(s, keys), shares))(shares)
+    sampled = jax.tree.map(np.asarray, by_share)  # Each (shares, seeds).
     context.advance(1.0, "sampled")
-    ratio = exact / sampled.bound
+    ratio = sampled.exact / sampled.bound
     simplex = jnp.eye(settings.units) - 1 / settings.units
     over = canonical_error_bound(simplex) / canonical_error(simplex)
     # An entry of a sampled covariance has a standard error of at most sigma^2 sqrt(2 / samples),
     # and the entries of coherent rows are off together.
     noise = settings.sigma**2 * settings.units * (2 / settings.samples) ** 0.5
-    measured = [
+    distance = np.abs(sampled.error - sampled.exact).max()
+    findings = [
         at_most("largest ratio of error and bound", ratio.max(), 1),
-        at_most("largest |sampled - exact error|", np.abs(sampled.error - exact).max(), 4 * noise),
+        at_most("largest |sampled - exact error|", distance, 4 * noise),
         near("bound over error, all rows at one angle", over, 1, 1e-4),
-        *(
-            Measured(
-                f"mean ratio, share {share:g} of one direction",
-                float(values.mean()),
-                1,
-                None,
-                "bound",
-            )
-            for share, values in zip(settings.shares, ratio, strict=True)
-        ),
     ]
-    return measured_report(measured, {"bound": _draw(sampled)})
-
-
-def _measure(settings: Settings) -> tuple[Canonical, Array]:
-    """Measures errors by share and seed, sampled and exact."""
-
-    def one(share: Array, key: Array) -> tuple[Canonical, Array]:
-        rows_key, samples_key = jax.random.split(key)
-        weights = unit_rows(rows_key, settings.units, settings.inputs, share)
-        sampled = canonical_errors(samples_key, weights, settings.sigma, settings.samples)
-        return sampled, canonical_error(weights, settings.sigma)
-
-    keys = jax.random.split(jax.random.key(0), settings.seeds)
-    over_seeds = jax.vmap(one, (None, 0))
-    return jax.jit(lambda s: jax.lax.map(lambda x: over_seeds(x, keys), s))(
-        jnp.array(settings.shares)
-    )
+    for share, row in zip(settings.shares, ratio, strict=True):
+        name = f"mean ratio, share {share:g} of one direction"
+        findings.append(compared(name, row.mean(), 1, source="bound"))
+    return measured_report(findings, {"bound": _draw(sampled)})
 
 
 def _draw(sampled: Canonical) -> Figure:

@@ -1,6 +1,8 @@
 """Propagated moments in depth: layer upon layer of standardized activations."""
 
+import itertools
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -10,8 +12,8 @@ from jaxtyping import Array, Float
 from matplotlib.figure import Figure
 
 from experiments.analysis.picture import COLOURS, draw_lines, new_figure
-from experiments.papers.item import Context, Item, Preset, Report
-from experiments.papers.measured import Measured, measured_report, near
+from experiments.papers.item import Context, Finding, Item, Preset, Report
+from experiments.papers.measured import compared, measured_report, near
 from jaxnorm import project_to_sphere, standardized
 
 
@@ -27,21 +29,24 @@ class Propagated(NamedTuple):
     deviation: Float[Array, " layers"]
 
 
+class Settings(NamedTuple):
+    """Settings of a network that is deeper than the paper's nine layers."""
+
+    depth: int = 40
+    width: int = 256
+    samples: int = 1000
+    seeds: int = 3
+
+
 def propagated_chain(
-    key: Array,
-    activation: Callable[[Array], Array],
-    depth: int,
-    width: int,
-    samples: int,
-    *,
-    centered: bool,
+    settings: Settings, activation: Callable[[Array], Array], centered: bool, key: Array
 ) -> Propagated:
-    """Runs normal inputs through ``depth`` layers z -> W g(z) of random unit-norm rows.
+    """Runs normal inputs through layers z -> W g(z) of random unit-norm rows.
 
     g is the standardized activation; the rows sum to zero if ``centered``.
     """
     weights_key, start_key = jax.random.split(key)
-    random = jax.random.normal(weights_key, (depth, width, width))
+    random = jax.random.normal(weights_key, (settings.depth, settings.width, settings.width))
     weights = project_to_sphere(random, -1, 1.0, centered=centered)
     layer = standardized(activation)
 
@@ -50,7 +55,7 @@ def propagated_chain(
         offset = jnp.sqrt(jnp.square(z.mean(0)).mean())
         return layer(z), Propagated(offset, jnp.sqrt(z.var(0).mean()))
 
-    start = jax.random.normal(start_key, (samples, width))
+    start = jax.random.normal(start_key, (settings.samples, settings.width))
     propagated: Propagated
     _, propagated = jax.lax.scan(forward, start, weights)
     return propagated
@@ -68,46 +73,29 @@ ROWS: Mapping[str, bool] = {"plain rows": False, "centred rows": True}
 KEPT = 0.1
 
 
-class Settings(NamedTuple):
-    """Settings of a network that is deeper than the paper's nine layers."""
-
-    depth: int = 40
-    width: int = 256
-    samples: int = 1000
-    seeds: int = 3
-
-
 def run(settings: Settings, context: Context) -> Report:
     """Measures the pre-activations' size in each layer, for each activation and kind of rows."""
-    sizes_by_case: dict[tuple[str, str], Float[np.ndarray, " layers"]] = {}
-    cases = [(name, kind) for name in ACTIVATIONS for kind in ROWS]
-    for number, case in enumerate(cases, 1):
-        sizes_by_case[case] = _sizes(settings, *case)
-        context.advance(number / len(cases), ", ".join(case))
-    measured = [each for case, sizes in sizes_by_case.items() for each in _measured(case, sizes)]
-    return measured_report(measured, {"depth": _draw(sizes_by_case)})
-
-
-def _sizes(settings: Settings, name: str, kind: str) -> Float[np.ndarray, " layers"]:
-    """Returns the sizes by layer, geometric means over seeds, so that no seed dominates."""
-
-    def one(key: jax.Array) -> Propagated:
-        sizes = settings.depth, settings.width, settings.samples
-        return propagated_chain(key, ACTIVATIONS[name], *sizes, centered=ROWS[kind])
-
     keys = jax.random.split(jax.random.key(0), settings.seeds)
-    offset, deviation = jax.lax.map(one, keys)
-    return np.exp(np.log(np.hypot(*map(np.asarray, (offset, deviation)))).mean(0))
+    sizes: dict[tuple[str, str], Float[np.ndarray, " layers"]] = {}
+    findings: list[Finding] = []
+    cases = list(itertools.product(ACTIVATIONS, ROWS))
+    for number, (name, kind) in enumerate(cases, 1):
+        chain = partial(propagated_chain, settings, ACTIVATIONS[name], ROWS[kind])
+        by_seed = np.hypot(*map(np.asarray, jax.lax.map(chain, keys)))
+        # Geometric means over seeds, so that no seed dominates.
+        sizes[name, kind] = np.exp(np.log(by_seed).mean(0))
+        findings += _compare(f"{name}, {kind}", sizes[name, kind])
+        context.advance(number / len(cases), f"{name}, {kind}")
+    return measured_report(findings, {"depth": _draw(sizes)})
 
 
-def _measured(case: tuple[str, str], sizes: Float[np.ndarray, " layers"]) -> list[Measured]:
-    name, last = ", ".join(case), len(sizes)
-    ends = np.flatnonzero(np.abs(sizes - 1) > KEPT)
+def _compare(case: str, sizes: Float[np.ndarray, " layers"]) -> list[Finding]:
+    last, ends = len(sizes), np.flatnonzero(np.abs(sizes - 1) > KEPT)
     held = float(ends[0]) if len(ends) else float(last)
     return [
-        near(f"size in layer 1, {name}", float(sizes[0]), 1.0, KEPT),
-        near(f"size in layer {last}, {name}", float(sizes[-1]), 1.0, KEPT),
-        Measured(f"layers within a tenth, {name}", held, last, held == last, "all of them"),
+        near(f"size in layer 1, {case}", float(sizes[0]), 1.0, KEPT),
+        near(f"size in layer {last}, {case}", float(sizes[-1]), 1.0, KEPT),
+        compared(f"layers within a tenth, {case}", held, last, held == last, "all of them"),
     ]
 
 

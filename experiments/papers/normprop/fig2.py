@@ -15,7 +15,7 @@ from experiments.methods.table import METHODS
 from experiments.papers.data import described, load_data
 from experiments.papers.grid import Protocol
 from experiments.papers.item import Context, Item, Preset, Report
-from experiments.papers.measured import Measured, measured_report
+from experiments.papers.measured import compared, measured_report
 from experiments.papers.normprop.tables import FIFTY, NIN
 from experiments.papers.states import epochs
 from experiments.training.state import TrainState
@@ -53,11 +53,11 @@ def run(settings: Protocol, context: Context) -> Report:
         context.advance((index + 1) / len(METHODS_AND_RATES), method)
     ended = {method: float(np.abs(m[-1]).mean()) for method, m in means.items()}
     measured = [
-        Measured(f"mean over layers of |mean|, {name}", ended[name], value, None, "paper")
+        compared(f"mean over layers of |mean|, {name}", ended[name], value, source="paper")
         for name, value in REPORTED.items()
     ]
     ratio, nearer = ended["normprop-batch"] / ended["bn"], ended["normprop-batch"] < ended["bn"]
-    measured.append(Measured("NormProp's over BN's", ratio, 0.19 / 0.33, nearer, "paper"))
+    measured.append(compared("NormProp's over BN's", ratio, 0.19 / 0.33, nearer, "paper"))
     notes = (f"Trained and tested on: {described(context.data_dir, ['cifar10'])}.",)
     return measured_report(measured, {"means": _drawn(means)}, notes)
 
@@ -93,7 +93,8 @@ def _drawn(means: dict[str, Float[np.ndarray, "epochs layers"]]) -> Figure:
     for axes, (method, values) in zip(figure.axes, means.items(), strict=True):
         for layer, line in enumerate(values.T):
             shade = 0.25 + 0.75 * layer / max(1, values.shape[1] - 1)
-            axes.plot(line, color=COLOURS[1], alpha=shade, linewidth=1.4)
+            style = {"color": COLOURS[1], "alpha": shade, "linewidth": 1.4}
+            axes.plot(line, label=f"{method}, layer {layer + 1}", **style)
         axes.axhline(0, color="black", linewidth=0.8)
         axes.set(title=method, xlabel="epoch", ylabel="mean input of a unit (dark: deep layers)")
     return figure

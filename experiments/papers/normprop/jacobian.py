@@ -10,8 +10,8 @@ from jaxtyping import Array, Float
 from matplotlib.figure import Figure
 
 from experiments.analysis.picture import COLOURS, draw_lines, new_figure
-from experiments.papers.item import Context, Item, Preset, Report
-from experiments.papers.measured import Measured, measured_report, near
+from experiments.papers.item import Context, Finding, Item, Preset, Report
+from experiments.papers.measured import compared, measured_report, near
 from jaxnorm import standardized
 from jaxnorm.theory.normprop import expected_jacobian_gram
 
@@ -94,10 +94,10 @@ def _singular_values(key: Array, units: int, inputs: int) -> Float[np.ndarray, "
     return np.linalg.svd(np.asarray(jacobian, np.float64), compute_uv=False)
 
 
-def _singular(inputs: int, values: Float[np.ndarray, " units"]) -> Measured:
+def _singular(inputs: int, values: Float[np.ndarray, " units"]) -> Finding:
     share = float((np.abs(values - 1.21) < 0.1 * 1.21).mean())
     name = f"share of singular values within 10% of 1.21, relu, {inputs} inputs"
-    return Measured(name, share, 1.0, share > 0.9, "paper, if all are")
+    return compared(name, share, 1.0, share > 0.9, "paper, if all are")
 
 
 def _draw(

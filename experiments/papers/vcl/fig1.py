@@ -1,9 +1,8 @@
 """Figure 1: histograms of units of a network trained with BN and with VCL, on UCI adult."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,17 +20,15 @@ from experiments.papers.data import find
 from experiments.papers.item import NOT_TRAINED, Context, Finding, Item, Preset, Report
 from experiments.papers.states import preactivations
 from experiments.papers.vcl.modes import multimodal
-from experiments.papers.vcl.uci_data import split
-from experiments.papers.vcl.uci_train import Uci
+from experiments.papers.vcl.uci import Uci, split
 from experiments.papers.verdict import by_interval
 from experiments.training.fit import fit
 from experiments.training.trainer import make_trainer
 from jaxnorm import kurtosis
 
 #: The methods that are drawn, and a control: a network without either.
-METHODS_SHOWN, CONTROL = ("bn", "vcl"), "none"
-
-LABELS = {"vcl": "VCL", "bn": "BN", "none": "none"}
+METHODS_SHOWN = ("bn", "vcl")
+LABELS = {"bn": "BN", "vcl": "VCL", "none": "none"}
 
 
 @dataclass(frozen=True)
@@ -47,95 +44,86 @@ class Settings(Uci):
     units: int = 4
 
 
-class Measured(NamedTuple):
-    """Measures of a method under a seed.
-
-    Attributes:
-        units: one row per unit, with its kurtosis and True if it has several modes.
-        values: the pre-activations of each hidden layer on the test rows.
-        outcome: the failure, with the method's name; empty for a run that trained.
-    """
-
-    units: pl.DataFrame
-    values: Sequence[Float[np.ndarray, "rows units"]] = ()
-    outcome: str = ""
+#: The pre-activations of each hidden layer on the test rows.
+Layers = Sequence[Float[np.ndarray, "rows units"]]
 
 
 def run(settings: Settings, context: Context) -> Report:
     """Trains both methods, and the control, under all seeds."""
     source = _source(context.data_dir, settings.bundled)
-    measures: list[Measured] = []
+    frames: list[pl.DataFrame] = []
+    drawn: dict[str, Layers] = {}  # The first seed's.
     for seed in range(settings.seeds):
         data = split(lambda s: load(source, s), seed, settings.rows, settings.test_rows)
-        for method in (*METHODS_SHOWN, CONTROL):
-            measures.append(measure(settings, method, data, seed))
-            context.advance(len(measures) / (3 * settings.seeds), f"{method}, seed {seed}")
-    rows = pl.concat([each.units for each in measures]).with_columns(
+        for method in LABELS:
+            units, layers = measure(settings, method, data, seed)
+            frames.append(units)
+            drawn.setdefault(method, layers)
+            context.advance(len(frames) / (3 * settings.seeds), f"{method}, seed {seed}")
+    units = pl.concat(frames)
+    rows = units.drop("outcome").with_columns(
         pl.col("kurtosis").round_sig_figs(6), pl.col("multimodal").cast(int)
     )
-    figures = {"histograms": draw(settings, measures[: len(METHODS_SHOWN)])}  # The first seed's.
-    return Report(findings_of(measures), rows.columns, rows.rows(), figures)
+    figures = {"histograms": draw(settings, units.filter(seed=0), drawn)}
+    return Report(findings_of(units), rows.columns, rows.rows(), figures)
 
 
-def measure(settings: Settings, name: str, data: Dataset, seed: int) -> Measured:
-    """Trains a network, and measures its hidden pre-activations on the test rows."""
+def measure(settings: Settings, name: str, data: Dataset, seed: int) -> tuple[pl.DataFrame, Layers]:
+    """Trains a network, and measures its hidden pre-activations on the test rows.
+
+    Returns:
+        A row per unit, with its kurtosis, True if it has several modes, and the outcome of the
+        training; and the pre-activations.
+    """
     method = METHODS[name].adjusted(Config(sample_size=settings.sample_size))
     trainer = make_trainer(method, settings, data)
     run = fit(trainer, data, seed)
     layers = [np.asarray(x) for x in preactivations(trainer, run.trained, data.X_test)]
-    units = [units_of(name, seed, number, layer) for number, layer in enumerate(layers, 1)]
-    return Measured(pl.concat(units), layers, f"{name} {run.outcome}" if run.outcome else "")
+    units = []
+    for number, layer in enumerate(layers, 1):
+        peaks = np.asarray(kurtosis(jnp.asarray(layer), 0), np.float64)
+        place = {"method": name, "seed": seed, "layer": number, "unit": np.arange(len(peaks))}
+        found = {"kurtosis": peaks, "multimodal": multimodal(layer), "outcome": run.outcome}
+        units.append(pl.DataFrame({**place, **found}))
+    return pl.concat(units), layers
 
 
-def units_of(
-    method: str, seed: int, layer: int, values: Float[np.ndarray, "rows units"]
-) -> pl.DataFrame:
-    """Measures the units of a layer."""
-    peaks = np.asarray(kurtosis(jnp.asarray(values), 0), np.float64)
-    place = {"method": method, "seed": seed, "layer": layer, "unit": np.arange(len(peaks))}
-    return pl.DataFrame({**place, "kurtosis": peaks, "multimodal": multimodal(values)})
-
-
-def findings_of(measures: Sequence[Measured]) -> list[Finding]:
+def findings_of(units: pl.DataFrame) -> list[Finding]:
     """Compares VCL with BN: the share of units with several modes, and each layer's kurtosis."""
-    units, shown = (
-        pl.concat([each.units for each in measures]),
-        pl.col("method").is_in(METHODS_SHOWN),
-    )
-    compared = [each for each in measures if not each.units.filter(shown).is_empty()]
-    lost = sorted({each.outcome for each in compared if each.outcome})
-    by_run = units.group_by("method", "seed", maintain_order=True)
-    share = by_run.agg(value=100 * pl.col("multimodal").mean())
-    findings = [_judged("units of more than one mode (dip test, 5%), %", share, 1, ".1f", lost)]
+    shown = units.filter(pl.col("method").is_in(METHODS_SHOWN), pl.col("outcome") != "")
+    lost = sorted(set(map(" ".join, shown.select("method", "outcome").iter_rows())))
+    name, share = "units of more than one mode (dip test, 5%), %", 100 * pl.col("multimodal").mean()
+    findings = [_judged(name, units, share, 1, ".1f", lost)]
     for (layer,), of_layer in units.group_by("layer", maintain_order=True):
-        by_run = of_layer.group_by("method", "seed", maintain_order=True)
-        medians = by_run.agg(value=pl.col("kurtosis").median())
-        name = f"kurtosis of the median unit, hidden layer {layer}"
-        findings.append(_judged(name, medians, -1, ".2f", lost))
+        name, median = f"kurtosis of the median unit, hidden layer {layer}", pl.median("kurtosis")
+        findings.append(_judged(name, of_layer, median, -1, ".2f", lost))
     return findings
 
 
-def _judged(name: str, runs: pl.DataFrame, sign: int, digits: str, lost: Sequence[str]) -> Finding:
-    """Judges if VCL's number is above (sign 1) or below BN's, by the interval over paired seeds."""
-    numbers = {key: runs.filter(method=key)["value"].to_numpy() for key in LABELS}
+def _judged(
+    name: str, units: pl.DataFrame, measure: pl.Expr, sign: int, digits: str, lost: Sequence[str]
+) -> Finding:
+    """Judges if VCL's measure is above (sign 1) or below BN's, by the interval over seeds."""
     wanted = "more with VCL than with BN" if sign > 0 else "VCL lower than BN"
     if lost:
         return Finding(name, ", ".join(lost), wanted, reason=NOT_TRAINED)
-    vcl, bn, none = (
+    runs = units.group_by("method", "seed", maintain_order=True).agg(value=measure)
+    numbers = {key: runs.filter(method=key)["value"].to_numpy() for key in LABELS}
+    bn, vcl, none = (
         f"{label} {mean_and_deviation(list(numbers[key]), digits)}" for key, label in LABELS.items()
     )
     differences = sign * (numbers["vcl"] - numbers["bn"])
     return by_interval(name, wanted, differences, f"{vcl}, {bn}; {none}")
 
 
-def draw(settings: Settings, measures: Sequence[Measured]) -> Figure:
+def draw(settings: Settings, units: pl.DataFrame, drawn: Mapping[str, Layers]) -> Figure:
     """Draws histograms of random units, one row per hidden layer: BN left, VCL right."""
     places = np.random.default_rng(0).permutation(settings.width)[: settings.units]
     figure = new_figure(2 * len(places), settings.depth, width=2.1, height=1.7)
     axes = np.asarray(figure.axes, object).reshape((settings.depth, 2, len(places)))
-    for side, (method, measured) in enumerate(zip(METHODS_SHOWN, measures, strict=True)):
-        peaks = measured.units["kurtosis"].to_numpy().reshape(settings.depth, -1)
-        for layer, values in enumerate(measured.values):
+    for side, method in enumerate(METHODS_SHOWN):
+        peaks = units.filter(method=method)["kurtosis"].to_numpy().reshape(settings.depth, -1)
+        for layer, values in enumerate(drawn[method]):
             for ax, unit in zip(axes[layer, side], places, strict=True):
                 ax.hist(values[:, unit], bins=40, color=COLOURS[1 + side])
                 ax.set_title(f"{method}, kurtosis {peaks[layer, unit]:.1f}", fontsize=9)

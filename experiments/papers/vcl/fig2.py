@@ -1,6 +1,7 @@
 """Figure 2: under the loss alone a linear unit merges a rare mode and separates a common one."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -12,90 +13,34 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.analysis.picture import COLOURS, draw_band, new_figure
-from experiments.papers.item import Context, Item, Preset, Report
-from experiments.papers.measured import Measured, at_least, at_most, measured_report
+from experiments.papers.item import Context, Finding, Item, Preset, Report
+from experiments.papers.measured import at_least, at_most, measured_report
 from jaxnorm import initial_betas, positive_betas, variance_constancy_loss
 from jaxnorm.theory.vcl import separation_threshold
 
+#: A number, which may be traced.
+Scalar = float | Float[Array, ""]
 
-class Mixture(NamedTuple):
-    """Settings: two dimensions, the means apart along the first, both covariances 1.
-
-    Attributes:
-        separation: the distance of the means.
-        sample_size: n, the size of each subset.
-        groups: independent pairs of subsets per step.
-        steps: steps of Adam, whose rate decays as a cosine.
-        learning_rate: the rate at the first step.
-        start: the norm of the first weights; beta starts at 1.
-    """
-
-    separation: float = 6.0
-    sample_size: int = 50
-    groups: int = 64
-    steps: int = 5000
-    learning_rate: float = 1e-2
-    start: float | Float[Array, ""] = 1.0
-
-
-class Unit(NamedTuple):
-    """A trained unit.
-
-    Attributes:
-        weights: the weights after training.
-        beta: beta after training.
-        cosine: |cos| of the weights and the difference of the means, after each step.
-    """
-
-    weights: Float[Array, "... 2"]
-    beta: Float[Array, "..."]
-    cosine: Float[Array, "... steps"]
-
-
-def mixture_samples(
-    key: Array, p: float | Float[Array, ""], separation: float, size: int
-) -> Float[Array, "size 2"]:
-    """Draws samples of the mixture, from the right component with probability p."""
-    noise, component = jax.random.split(key)
-    right = jax.random.bernoulli(component, p, (size,))
-    shift = jnp.where(right, separation / 2, -separation / 2)
-    return jax.random.normal(noise, (size, 2)) + jnp.stack([shift, jnp.zeros(size)], 1)
-
-
-def train_unit(
-    key: Array, p: float | Float[Array, ""], angle: float | Float[Array, ""], setting: Mixture
-) -> Unit:
-    """Trains the unit from weights at an angle, in radians, to the means' difference."""
-    first = setting.start * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
-    params = {"weights": first, "beta": initial_betas(jnp.zeros((2, 1)))}
-    schedule = optax.cosine_decay_schedule(setting.learning_rate, setting.steps)
-    optimizer = optax.adam(schedule)
-    n, groups = setting.sample_size, setting.groups
-
-    def loss(params: dict[str, Array], x: Float[Array, "rows 2"]) -> Float[Array, ""]:
-        activations = (x @ params["weights"])[:, None]
-        betas = positive_betas(params["beta"])
-        return variance_constancy_loss(activations, betas, n, groups=groups)
-
-    def step(state: Any, key: Array) -> Any:
-        params, moments = state
-        x = mixture_samples(key, p, setting.separation, 2 * n * groups)
-        updates, moments = optimizer.update(jax.grad(loss)(params, x), moments)
-        params = optax.apply_updates(params, updates)
-        weights = params["weights"]
-        return (params, moments), jnp.abs(weights[0]) / jnp.linalg.norm(weights)
-
-    keys = jax.random.split(key, setting.steps)
-    (params, _), cosine = jax.lax.scan(step, (params, optimizer.init(params)), keys)
-    return Unit(params["weights"], positive_betas(params["beta"])[0], cosine)
-
+#: The learning rate of Adam at the first step; it decays as a cosine.
+LEARNING_RATE = 1e-2
 
 #: |cos| to the means' difference below which modes are merged, and above which they are separated.
 MERGED, SEPARATED = 0.1, 0.95
 
 
 class Settings(NamedTuple):
-    """Settings that the paper does not state."""
+    """Settings that the paper does not state: two dimensions, both covariances 1.
+
+    Attributes:
+        priors: the probabilities of the right component.
+        separation: the distance of the means, along the first dimension.
+        sample_sizes: n, the size of each subset, with the norm of the first weights.
+        groups: independent pairs of subsets per step.
+        steps: steps of Adam.
+        seeds: the number of first weights, at angles to the means' difference in degrees.
+        first_angle: the least of these angles.
+        last_angle: the largest.
+    """
 
     priors: tuple[float, ...] = (0.1, 0.25)
     separation: float = 6.0
@@ -108,38 +53,72 @@ class Settings(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """Trained units of all seeds at every prior: (priors, seeds, ...)."""
+    """Trained units of all seeds at every prior, for one n and norm of the first weights.
+
+    Attributes:
+        label: n and the norm.
+        weights: the weights after training.
+        cosine: |cos| of the weights and the difference of the means, after each step.
+    """
 
     label: str
     weights: Float[np.ndarray, "priors seeds 2"]
     cosine: Float[np.ndarray, "priors seeds steps"]
 
 
+def mixture_samples(key: Array, p: Scalar, separation: float, size: int) -> Float[Array, "size 2"]:
+    """Draws samples of the mixture, from the right component with probability p."""
+    noise, component = jax.random.split(key)
+    right = jax.random.bernoulli(component, p, (size,))
+    shift = jnp.where(right, separation / 2, -separation / 2)
+    return jax.random.normal(noise, (size, 2)) + jnp.stack([shift, jnp.zeros(size)], 1)
+
+
+def train_unit(
+    settings: Settings, n: int, start: Scalar, p: Scalar, key: Array, angle: Scalar
+) -> tuple[Float[Array, " 2"], Float[Array, " steps"]]:
+    """Trains the unit from weights at an angle, in radians; returns weights and |cos| by step."""
+    first = start * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
+    params = {"weights": first, "beta": initial_betas(jnp.zeros((2, 1)))}
+    optimizer = optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, settings.steps))
+
+    def loss(params: dict[str, Array], x: Float[Array, "rows 2"]) -> Float[Array, ""]:
+        activations = (x @ params["weights"])[:, None]
+        betas = positive_betas(params["beta"])
+        return variance_constancy_loss(activations, betas, n, groups=settings.groups)
+
+    def step(state: Any, key: Array) -> Any:
+        params, moments = state
+        x = mixture_samples(key, p, settings.separation, 2 * n * settings.groups)
+        updates, moments = optimizer.update(jax.grad(loss)(params, x), moments)
+        params = optax.apply_updates(params, updates)
+        weights = params["weights"]
+        return (params, moments), jnp.abs(weights[0]) / jnp.linalg.norm(weights)
+
+    keys = jax.random.split(key, settings.steps)
+    (params, _), cosine = jax.lax.scan(step, (params, optimizer.init(params)), keys)
+    return params["weights"], cosine
+
+
 def run(settings: Settings, context: Context) -> Report:
     """Trains all units, the paper's larger samples first."""
+    angles = jnp.deg2rad(jnp.linspace(settings.first_angle, settings.last_angle, settings.seeds))
+    keys, priors = jax.random.split(jax.random.key(0), settings.seeds), jnp.array(settings.priors)
     all_runs = []
-    for index, (n, start) in enumerate(settings.sample_sizes):
-        all_runs.append(_train(settings, n, start))
-        context.advance((index + 1) / len(settings.sample_sizes), all_runs[-1].label)
-    measured = [
+    for n, start in settings.sample_sizes:
+        over_seeds = jax.vmap(partial(train_unit, settings, n, start), (None, 0, 0))
+        trained = jax.jit(jax.vmap(over_seeds, (0, None, None)))(priors, keys, angles)
+        all_runs.append(Runs(f"n = {n}, first norm {start:g}", *map(np.asarray, trained)))
+        context.advance(len(all_runs) / len(settings.sample_sizes), all_runs[-1].label)
+    findings = [
         _verdict(runs.label, p, runs.cosine[i, :, -1])
         for runs in all_runs
         for i, p in enumerate(settings.priors)
     ]
-    return measured_report(measured, {"phase-shift": _draw(settings, all_runs)})
+    return measured_report(findings, {"phase-shift": _draw(settings, all_runs)})
 
 
-def _train(settings: Settings, n: int, start: float) -> Runs:
-    setting = Mixture(settings.separation, n, settings.groups, settings.steps, start=start)
-    angles = jnp.deg2rad(jnp.linspace(settings.first_angle, settings.last_angle, settings.seeds))
-    keys = jax.random.split(jax.random.key(0), settings.seeds)
-    over_seeds = jax.vmap(lambda p, k, a: train_unit(k, p, a, setting), (None, 0, 0))
-    unit = jax.jit(jax.vmap(over_seeds, (0, None, None)))(jnp.array(settings.priors), keys, angles)
-    label = f"n = {n}, first norm {start:g}"
-    return Runs(label, np.asarray(unit.weights), np.asarray(unit.cosine))
-
-
-def _verdict(label: str, p: float, cosine: Float[np.ndarray, " seeds"]) -> Measured:
+def _verdict(label: str, p: float, cosine: Float[np.ndarray, " seeds"]) -> Finding:
     """Compares the seed that is farthest from the theorem's claim."""
     name = f"|cos| to the means' difference, p = {p:g}, {label}"
     if min(p, 1 - p) < separation_threshold():

@@ -1,30 +1,70 @@
-"""Tables 4 and 5 and figure 3: nine combinations on all of the larger UCI data sets."""
+"""Tables 4 and 5 and figure 3: nine combinations on all of the larger UCI data sets.
 
+Every combination of an activation and a normalization is trained at several depths, and validation
+chooses the depth and the epoch.
+"""
+
+import math
 import tomllib
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import polars as pl
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
 from experiments.analysis.picture import COLOURS, STYLES, new_figure
 from experiments.analysis.statistics import mean_and_deviation, mean_and_interval, wins
 from experiments.analysis.table import Table, markdown
+from experiments.data.dataset import Dataset
+from experiments.data.load import load
+from experiments.config import UserError
+from experiments.methods.table import METHODS
+from experiments.papers.data import data_of, subset
+from experiments.papers.grid import Protocol
 from experiments.papers.item import Context, Finding, Item, Preset, Report
-from experiments.papers.vcl.uci_train import Settings, train_all
+from experiments.papers.states import epochs
+from experiments.papers.training import runs_of
+from experiments.runs.execute import Training
+from experiments.runs.spec import Spec
+from experiments.training.fit import Run
+from experiments.training.history import Checkpointer, Epoch
+from experiments.training.trainer import Trainer, make_trainer
+from jaxnorm import parameter_count
 
-#: The digits of the paper's errors, to which two methods may be tied.
-DIGITS = 3
+#: ``seed -> dataset``.
+Load = Callable[[int], Dataset]
 
+#: Rows and their labels.
+Rows = tuple[Float[np.ndarray, "rows features"], Int[np.ndarray, " rows"]]
+
+#: An activation and a normalization.
 Option = tuple[str, str]
+
+WANTED = (
+    "the UCI experiments need --data-dir, a folder with one NAME.npz per data set (X, y and the "
+    "masks test or test4; see the command datasets): those of 1,000 rows and more of "
+    "Fernandez-Delgado et al. 2014, from https://archive.ics.uci.edu. The preset smoke needs none."
+)
+
+#: Classes of the smoke presets' sets, as functions of the digit.
+SMOKE: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+    "digits": lambda digit: digit,
+    "digits-odd": lambda digit: digit % 2,
+    "digits-thirds": lambda digit: digit % 3,
+}
 
 #: The errors of all options by data set, in the order of `options`; numbers of wins by activation.
 REPORTED = tomllib.loads(Path(__file__).with_name("uci_reported.toml").read_text())
 ERRORS, WINS = REPORTED["tab5"], REPORTED["tab4"]
+
+#: The digits of the paper's errors, to which two methods may be tied.
+DIGITS = 3
 
 #: The columns that identify a combination on a data set.
 PLACE = ("dataset", "activation", "normalization")
@@ -33,6 +73,58 @@ NAMES = {"relu": "ReLU", "elu": "ELU", "selu": "SELU"}
 
 #: The lowest threshold of the profile.
 LOWEST = 0.8
+
+
+@dataclass(frozen=True)
+class Uci(Protocol):
+    """Protocol of the paper's section 3 on small data sets.
+
+    Attributes:
+        sample_size: n of the variance constancy loss.
+        vcl_weight: gamma, the factor of the loss.
+        bundled: if True, the digits replace a missing --data-dir.
+    """
+
+    model: str = "mlp"
+    epochs: int = 500
+    batch_size: int = 20
+    learning_rate: float = 0.01
+    weight_decay: float = 0.0
+    rate_schedule: tuple[tuple[float, float], ...] = ((0.4, 0.1),)
+    head_dropout: float = 0.5
+    sample_size: int = 10
+    vcl_weight: float = 0.01
+    bundled: bool = False
+
+
+@dataclass(frozen=True)
+class Settings(Uci):
+    """Settings of all combinations on all sets, whose network validation chooses.
+
+    Attributes:
+        activations: the activations: ReLU and ELU with dropout in the last layer, SELU with alpha
+            dropout in every hidden layer.
+        normalizations: the normalizations, each with every activation.
+        depths: the numbers of hidden layers that validation chooses from.
+        window: the epochs over which the validation error is averaged.
+        validation: the fraction of the training rows for validation; our choice, the paper gives
+            none.
+    """
+
+    activation: str = ""
+    depth: int = 0
+    alpha_dropout: float = 0.05
+    seeds: int = 4
+    activations: tuple[str, ...] = ("relu", "elu", "selu")
+    normalizations: tuple[str, ...] = ("none", "bn", "vcl")
+    depths: tuple[int, ...] = (4, 8, 16)
+    window: int = 10
+    validation: float = 0.15
+
+    def for_network(self, activation: str, depth: int) -> "Settings":
+        """Returns the settings of one network, with the dropout of its activation alone."""
+        unused = "head_dropout" if activation == "selu" else "alpha_dropout"
+        return self.changed(activation=activation, depth=depth, **{unused: 0.0})
 
 
 def run(settings: Settings, context: Context) -> Report:
@@ -48,32 +140,162 @@ def run(settings: Settings, context: Context) -> Report:
     return Report(findings, rows.columns, rows.rows(), figures, (table,))
 
 
+def find_sets(data_dir: Path | None, bundled: bool) -> dict[str, Load]:
+    """Finds the data sets, by name.
+
+    Args:
+        data_dir: the folder of the files.
+        bundled: if True, the digits replace a missing folder.
+    """
+    if data_dir is None and bundled:
+        return {name: partial(_digits, name) for name in SMOKE}
+    paths = [] if data_dir is None else sorted(data_dir.glob("*.npz"))
+    if not paths:
+        raise UserError(WANTED)
+    return {path.stem: partial(load, str(path)) for path in paths}
+
+
+def _digits(name: str, seed: int) -> Dataset:
+    """Makes a variant of the digits with its own columns and classes, so that sizes differ."""
+    data, columns = load("digits", seed), 8 - list(SMOKE).index(name)
+    y_train, y_test = map(SMOKE[name], (data.y_train, data.y_test))
+    X_train, X_test = (X[:, :, :columns] for X in (data.X_train, data.X_test))
+    count = int(y_train.max()) + 1
+    return data._replace(
+        X_train=X_train, y_train=y_train, X_test=X_test, y_test=y_test, name=name, num_classes=count
+    )
+
+
+def split(load_set: Load, seed: int, rows: int, test_rows: int) -> Dataset:
+    """Returns the split of a seed, with rows in random order and as vectors."""
+    data = subset(load_set(seed), rows, test_rows, seed)
+    X_train, X_test = (X.reshape(len(X), -1) for X in (data.X_train, data.X_test))
+    return data._replace(X_train=X_train, X_test=X_test)
+
+
+def train_all(settings: Settings, context: Context) -> pl.DataFrame:
+    """Returns one row per data set, combination and seed, with the choice of validation.
+
+    Runs in the store are not trained again. ``epoch`` is the last one of the window, counted from
+    1, and the test error is the one after it; the validation error is the mean over the window.
+    """
+    sets = find_sets(context.data_dir, settings.bundled)
+    data = data_of(context.data_dir, sets)
+    shared = settings.changed(activations=(), normalizations=())  # Specs name one of each.
+    specs = [
+        Spec(normalization, seed, shared, (("activation", activation),), (name, data[name]))
+        for name in sets
+        for activation, normalization in options(settings)
+        for seed in range(settings.seeds)
+    ]
+    names = {spec: f"{spec.data[0]}, {spec}" for spec in specs}
+    runs = runs_of(names, partial(networks, shared, context.data_dir), context)
+    return pl.DataFrame([_chosen(spec, runs[spec]) for spec in specs])
+
+
+def _chosen(spec: Spec, run: Run) -> dict[str, object]:
+    return {
+        "dataset": spec.data[0],
+        **dict(spec.changes),
+        "normalization": spec.method,
+        "seed": spec.seed,
+        "depth": int(run.scores["depth"]),
+        "epoch": run.curve[-1].epoch,
+        **{name: run.scores[name] for name in ("validation_error", "test_error")},
+    }
+
+
+def networks(settings: Settings, data_dir: Path | None) -> Training:
+    """Makes a function that trains a network of each depth, of which validation chooses one.
+
+    Its run ends with the window of the network that is chosen.
+    """
+    sets = find_sets(data_dir, settings.bundled)
+    # Specs come one combination after the other, whose seeds share compiled functions.
+    kept: dict[tuple[object, ...], list[Trainer]] = {}
+
+    def train_spec(spec: Spec, keeper: Checkpointer) -> Run:
+        name, activation = spec.data[0], dict(spec.changes)["activation"]
+        rows = split(sets[name], spec.seed, settings.rows, settings.test_rows)
+        data, validation = held_out(rows, settings.validation)
+        key = (name, spec.changes, spec.method, data.X_train.shape)
+        if key not in kept:
+            kept.clear()
+            method = METHODS[spec.method].adjusted(settings)
+            configs = [settings.for_network(activation, depth) for depth in settings.depths]
+            kept[key] = [make_trainer(method, config, data) for config in configs]
+        trained = [train(trainer, data, validation, spec.seed) for trainer in kept[key]]
+        (index, last), error = select(np.stack([errors for _, errors in trained]), settings.window)
+        curve = trained[index][0][: last + 1]
+        scores = {"depth": float(settings.depths[index]), "validation_error": error}
+        scores["test_error"] = 1 - curve[-1].test_accuracy
+        count = parameter_count(kept[key][index].context.functional.params)
+        run = Run(spec.method, spec.seed, curve, math.nan, count, None, scores=scores)
+        return run._replace(changes=spec.changes)
+
+    return train_spec
+
+
+def held_out(data: Dataset, fraction: float) -> tuple[Dataset, Rows]:
+    """Takes the last training rows away for validation; returns the rest, and them."""
+    count = len(data.y_train) - max(1, round(fraction * len(data.y_train)))
+    train = data._replace(X_train=data.X_train[:count], y_train=data.y_train[:count])
+    return train, (data.X_train[count:], data.y_train[count:])
+
+
+def train(
+    trainer: Trainer, data: Dataset, validation: Rows, seed: int
+) -> tuple[list[Epoch], Float[np.ndarray, " epochs"]]:
+    """Trains a network; returns its epochs, and the validation error after each.
+
+    The training accuracy and the test loss, which nobody asks for, are NaN.
+    """
+    parts = jax.device_put((validation, data[2:4]))
+    measured = [
+        (metrics.loss, *(trainer.evaluate(state, *part).accuracy for part in parts))
+        for state, metrics in epochs(trainer, data, seed)
+        if metrics is not None
+    ]
+    losses, validated, tested = np.array(jax.device_get(measured)).T
+    pairs = enumerate(zip(losses.tolist(), tested.tolist(), strict=True), 1)
+    curve = [Epoch(n, loss, math.nan, math.nan, accuracy) for n, (loss, accuracy) in pairs]
+    return curve, 1 - validated
+
+
+def select(
+    validation: Float[np.ndarray, "*runs epochs"], window: int
+) -> tuple[tuple[int, ...], float]:
+    """Finds the window of epochs with the lowest mean, the first of equals.
+
+    Returns:
+        The index of the run and of the window's last epoch, and the mean over the window, which is
+        the whole training if that is shorter.
+    """
+    window = min(window, validation.shape[-1])
+    means = np.lib.stride_tricks.sliding_window_view(validation, window, -1).mean(-1)
+    *run, first = np.unravel_index(means.argmin(), means.shape)
+    return (*map(int, run), int(first) + window - 1), float(means.min())
+
+
 def findings_of(errors: Float[np.ndarray, "sets options"], settings: Settings) -> list[Finding]:
     """Compares wins with the paper's claims, and with its numbers of wins."""
-    sets, names = len(errors), settings.normalizations
-    by_activation = dict(
-        zip(settings.activations, np.split(errors, len(settings.activations), 1), strict=True)
-    )
+    names, count = settings.normalizations, len(settings.activations)
     orderings, means, counts = [], [], []
-    for activation, columns in by_activation.items():
+    for activation, columns in zip(settings.activations, np.split(errors, count, 1), strict=True):
         label, won = NAMES[activation], dict(zip(names, wins(columns).tolist(), strict=True))
         paper = dict(zip(Settings().normalizations, WINS[activation], strict=True))
-        orderings += [
-            Finding(
-                f"{better} wins more often than {worse}, {label}",
-                f"{won[better]} against {won[worse]}",
-                "more often",
-                won[better] > won[worse],
-            )
-            for better, worse in (("vcl", "bn"), ("bn", "none"))
-        ]
-        means.append(_means(f"mean test error over the sets, %, {label}", columns, names))
-        counts += [
-            Finding(
-                f"wins of {name}, {label}", f"{won[name]} of {sets} sets", f"{paper[name]} of 44"
-            )
-            for name in names
-        ]
+        for better, worse in (("vcl", "bn"), ("bn", "none")):
+            statement = f"{better} wins more often than {worse}, {label}"
+            ours = f"{won[better]} against {won[worse]}"
+            orderings.append(Finding(statement, ours, "more often", won[better] > won[worse]))
+        by_name = dict(zip(names, 100 * columns.T, strict=True))
+        listed = ", ".join(f"{name} {column.mean():.2f}" for name, column in by_name.items())
+        gained = mean_and_interval(by_name["vcl"] - by_name["bn"], "+.2f")
+        statement = f"mean test error over the sets, %, {label}"
+        means.append(Finding(statement, f"{listed}; VCL - BN {gained}", ""))
+        for name in names:
+            ours = f"{won[name]} of {len(errors)} sets"
+            counts.append(Finding(f"wins of {name}, {label}", ours, f"{paper[name]} of 44"))
     return [*orderings, _best_of_all(errors, settings), *means, *counts]
 
 
@@ -83,16 +305,6 @@ def _best_of_all(errors: Float[np.ndarray, "sets options"], settings: Settings) 
     listed = ", ".join(f"{name} {count}" for count, name in named)
     holds = bool(most & {"selu+vcl", "elu+vcl"})
     return Finding("most wins among all combinations", listed, "selu+vcl 11, elu+vcl 11", holds)
-
-
-def _means(
-    statement: str, errors: Float[np.ndarray, "sets normalizations"], names: Sequence[str]
-) -> Finding:
-    """Returns the means over data sets, and the interval of the difference of VCL and BN."""
-    columns = dict(zip(names, 100 * errors.T, strict=True))
-    listed = ", ".join(f"{name} {column.mean():.2f}" for name, column in columns.items())
-    gained = mean_and_interval(columns["vcl"] - columns["bn"], "+.2f")
-    return Finding(statement, f"{listed}; VCL - BN {gained}", "")
 
 
 def draw_profile(errors: Float[np.ndarray, "sets options"], settings: Settings) -> Figure:
