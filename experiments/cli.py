@@ -62,6 +62,9 @@ class Paper:
     """smoke: seconds, to see that it runs; cpu: minutes; full: the paper's protocol."""
     data_dir: Path | None = None
     """The folder of the paper's data, for items that need some."""
+    set: tuple[str, ...] = ()
+    """Settings in the place of the preset's, as the report lists them: --set learning_rate=0.05
+    seeds=10; several values stand with semicolons between them."""
     out: Path | None = None
     """The folder to write to. If it is left out, the folder is results/PAPER/ITEM. For all items it
     is the folder above theirs."""
@@ -79,7 +82,7 @@ class Paper:
             alone = len(items) == 1 and self.out is not None
             folder = self.out or Path("results")
             out = folder if alone else folder / item.name
-            run_item(item, self.preset, self.data_dir, out, command, self.workers)
+            run_item(item, self.preset, self.data_dir, out, command, self.workers, self.set)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,10 @@ from experiments.papers.grid import Grid
 PresetName = Literal["smoke", "cpu", "full"]
 
 
+#: The label of a preset without differences from the protocol.
+FULL = "the paper's sizes; what else differs from its text is in experiments/papers/README.md"
+
+
 class Preset(NamedTuple):
     """One size of an item.
 
@@ -20,12 +24,12 @@ class Preset(NamedTuple):
         settings: a NamedTuple or a `Protocol` of sizes, seeds, learning rates and everything else
             that the paper leaves open. The report prints every field.
         cost: the cost in words: "10 s on 2 CPU cores".
-        label: the differences from the paper's protocol, or empty.
+        label: the differences from the paper's protocol.
     """
 
     settings: Any
     cost: str
-    label: str = ""
+    label: str = FULL
 
 
 #: The presets: smoke (seconds), cpu (minutes, reduced), full (the paper's protocol).

@@ -1,9 +1,7 @@
 """The run of an item, and its report as Markdown, csv and pictures."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -12,14 +10,11 @@ from experiments.analysis.csv import write_csv
 from experiments.analysis.picture import picture
 from experiments.analysis.table import Table, markdown, provenance, show_table
 from experiments.config import HERE, UserError, Workers
-from experiments.papers.item import SIZES, Context, Finding, Item, PresetName, Report
+from experiments.papers.item import SIZES, Context, Finding, Item, Preset, PresetName, Report
+from experiments.papers.settings import named, with_settings
 from experiments.runs.files import prepare_folder, write_whole
 from experiments.runs.lock import alone_in
 from experiments.runs.progress import Advance, progress
-from experiments.runs.spec import DEVICES
-
-#: The label of a preset without differences from the protocol.
-FULL = "the paper's sizes; what else differs from its text is in experiments/papers/README.md"
 
 #: The columns of curves.csv if it has the lines of the pictures.
 LINES = ("picture", "panel", "quantity", "line", "x", "y")
@@ -35,6 +30,7 @@ def run_item(
     out: Path,
     command: str,
     workers: Workers = HERE,
+    pairs: Sequence[str] = (),
 ) -> Report:
     """Runs one preset of an item, writes its report, csv file and pictures, prints the findings.
 
@@ -45,8 +41,11 @@ def run_item(
         out: the folder of report.md, results.csv and the pictures.
         command: the user's command, for the report.
         workers: the processes, or the cluster, of a table's trainings.
+        pairs: settings of the user's, NAME=VALUE each, in the place of the preset's.
     """
     chosen = item.presets[preset]
+    if pairs:
+        chosen = with_settings(item, chosen, pairs)
     if data_dir is not None and not data_dir.is_dir():
         raise UserError(f"--data-dir {data_dir} is not a folder; give the folder of the data.")
     with alone_in(prepare_folder(out)), progress(TICKS) as (advance, _):
@@ -59,11 +58,11 @@ def run_item(
         write_csv(out / name, columns, rows)
     for name, figure in report.figures.items():
         write_whole(out / f"{name}.png", picture(figure))
-    write_whole(out / "report.md", written(item, preset, report, command))
+    write_whole(out / "report.md", written(item, preset, chosen, report, command))
     show_table(findings_table(report.findings))
     print(*("", *report.notes), sep="\n")
     files = ["report.md", *tables, *(f"{name}.png" for name in report.figures)]
-    print(f"\n{preset}: {chosen.label or FULL}.")
+    print(f"\n{preset}: {chosen.label}.")
     print(f"Written to {out}: {', '.join(files)}.")
     return report
 
@@ -80,34 +79,20 @@ def _lines(figures: Mapping[str, Figure]) -> list[tuple[object, ...]]:
     ]
 
 
-def written(item: Item, preset: PresetName, report: Report, command: str) -> str:
+def written(item: Item, name: PresetName, preset: Preset, report: Report, command: str) -> str:
     """Formats the report in Markdown."""
-    chosen = item.presets[preset]
-    settings = [f"- {name}: {value}" for name, value in named(chosen.settings).items()]
+    settings = [f"- {field}: {value}" for field, value in named(preset.settings).items()]
     parts = [
         f"# {item.name}: {item.title}",
         f"The paper: {item.reported}",
-        f"Preset {preset}: {chosen.label or FULL}.",
+        f"Preset {name}: {preset.label}.",
         markdown(findings_table(report.findings)),
         *report.notes,
-        *(f"![{name}]({name}.png)" for name in report.figures),
+        *(f"![{each}]({each}.png)" for each in report.figures),
         "\n".join(["Settings:", "", *settings]),
         provenance(command),
     ]
     return "\n\n".join(parts)
-
-
-def named(settings: Any) -> dict[str, Any]:
-    """Returns the settings of an item, a named tuple or a configuration, by name.
-
-    A configuration's settings that are left out, and its data and devices, which tables have apart,
-    are not among them.
-    """
-    if is_dataclass(settings) and not isinstance(settings, type):
-        apart = DEVICES | {"dataset", "nonfinite"}
-        return {n: v for n, v in asdict(settings).items() if v is not None and n not in apart}
-    fields: dict[str, Any] = settings._asdict()
-    return fields
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:

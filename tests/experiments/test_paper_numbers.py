@@ -8,7 +8,7 @@ import pytest
 
 from experiments.methods.optimizer import MOMENTUM, schedule_of
 from experiments.papers.items import ITEMS
-from experiments.papers.run import named
+from experiments.papers.settings import named
 from experiments.papers.sizes import SHAPES, full_cells, functional_of
 from jaxnorm import parameter_count
 

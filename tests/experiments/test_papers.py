@@ -13,7 +13,8 @@ from experiments.config import UserError
 from experiments.papers.collected import collect
 from experiments.papers.item import Finding, Item, Preset, Report
 from experiments.papers.items import ITEMS
-from experiments.papers.run import named, run_item
+from experiments.papers.run import run_item
+from experiments.papers.settings import named, with_settings
 
 
 class Settings(NamedTuple):
@@ -22,7 +23,8 @@ class Settings(NamedTuple):
 
 def run(settings, context):
     figure = new_figure()
-    figure.axes[0].plot(range(settings.points))
+    figure.axes[0].plot(range(settings.points), label="line")
+    figure.axes[0].set_ylabel("y")
     context.advance(1.0, "drawn")
     findings = [Finding("points", str(settings.points), "3", settings.points == 3)]
     rows = [(index, index**2) for index in range(settings.points)]
@@ -48,6 +50,26 @@ def test_a_run_writes_a_report_a_table_and_a_picture(tmp_path, capsys):
     for part in ("they grow", "reduced", "yes |", "They are squares.\n\nSquares", "- points: 3"):
         assert part in text
     assert "points" in capsys.readouterr().out
+
+
+def test_settings_of_the_user_replace_the_presets_and_are_recorded(tmp_path, capsys):
+    run_item(TOY, "smoke", None, tmp_path, "a test", pairs=["points=5"])
+    text = (tmp_path / "report.md").read_text()
+    assert "reduced; set: points=5." in text
+    assert "- points: 5\n" in text
+    # Every named line of the pictures, point by point.
+    assert (tmp_path / "curves.csv").read_text().splitlines()[1:3] == [
+        *("squares,1,y,line,0.0,0.0", "squares,1,y,line,1.0,1.0"),
+    ]
+    fig1 = ITEMS["normprop/fig1"]
+    with pytest.raises(UserError, match="batch_size"):
+        with_settings(fig1, fig1.presets["cpu"], ["batch_size=8"])
+    with pytest.raises(UserError, match="epochs is 0"):
+        with_settings(fig1, fig1.presets["cpu"], ["epochs=0"])
+    with pytest.raises(UserError, match="no cell"):
+        with_settings(fig1, fig1.presets["cpu"], ["only_rows=BN"])
+    two = with_settings(fig1, fig1.presets["cpu"], ["only_rows=batch, batch 50;batch, batch 100"])
+    assert len(fig1.grid.chosen(two.settings)) == 2
 
 
 def test_every_item_has_a_smoke_preset_and_a_name_of_two_parts():

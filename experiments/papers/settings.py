@@ -1,0 +1,59 @@
+"""Settings of an item by name: for reports, and changed by the user."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+import tyro
+
+from experiments.config import RANGES, UserError
+from experiments.papers.item import Item, Preset
+from experiments.runs.spec import DEVICES
+
+
+def named(settings: Any) -> dict[str, Any]:
+    """Returns the settings of an item, a named tuple or a configuration, by name.
+
+    A configuration's settings that are left out, and its data and devices, which tables have apart,
+    are not among them.
+    """
+    if is_dataclass(settings) and not isinstance(settings, type):
+        apart = DEVICES | {"dataset", "nonfinite"}
+        return {n: v for n, v in asdict(settings).items() if v is not None and n not in apart}
+    fields: dict[str, Any] = settings._asdict()
+    return fields
+
+
+def with_settings(item: Item, preset: Preset, pairs: Sequence[str]) -> Preset:
+    """Returns a preset with other values of some settings, which its label names.
+
+    Args:
+        item: the table or figure.
+        preset: its preset.
+        pairs: NAME=VALUE each, or NAME=VALUE;VALUE for several values.
+
+    Raises:
+        UserError: for a value out of its range, a table without a cell, and a setting that a cell
+            has a value of its own for.
+    """
+    names, flags = [], []
+    for name, _, values in (pair.partition("=") for pair in pairs):
+        names.append(name.replace("-", "_"))
+        flags += [f"--{name}", *values.split(";")]
+    program = f"paper {item.name} --set"
+    settings = tyro.cli(type(preset.settings), default=preset.settings, args=flags, prog=program)
+    for name in names:
+        value, (least, most) = getattr(settings, name), RANGES.get(name, (float("-inf"), 2**63))
+        if isinstance(value, int | float) and not least <= value <= most:
+            raise UserError(f"--set {name} is {value}; wanted {least:,} to {most:,}.")
+    cells = item.grid.chosen(settings) if item.grid else []
+    if item.grid and not cells:
+        known = "; ".join(cell.name for cell in item.grid.cells)
+        raise UserError(f"--set leaves no cell of {item.name}; wanted some of {known}.")
+    for cell in cells:
+        if own := set(names) & cell.changes.keys():
+            raise UserError(
+                f"--set {min(own)}: the cell {cell.name} of {item.name} has its own; wanted a "
+                "setting that all cells share: leave it out, or choose others by --set only_rows."
+            )
+    return preset._replace(settings=settings, label=f"{preset.label}; set: {', '.join(pairs)}")
