@@ -87,7 +87,7 @@ def test_gamma_decay_ends_on_its_curve_and_batch_normalization_beyond():
     mean, error = mean_and_error(decayed)
     assert (np.abs(mean - curve) < 3 * error + 0.03 * curve).all()
     short, long = (train(Unit("bn"), 0.0, length) for length in (60, 400))
-    assert (long.training_error.mean(1) < (1e-3, 4e-3, 0.2)).all()
+    assert (long.training_error.mean(1) < (2e-3, 4e-3, 0.2)).all()
     # Paired: both methods learn from the same samples.
     excess, error = mean_and_error(long.error - decayed)
     assert excess[1] > 4 * error[1]
