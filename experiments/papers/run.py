@@ -49,7 +49,9 @@ def run_item(
     if data_dir is not None and not data_dir.is_dir():
         raise UserError(f"--data-dir {data_dir} is not a folder; give the folder of the data.")
     with alone_in(prepare_folder(out)), progress(TICKS) as (advance, _):
-        report = item.run(chosen.settings, Context(data_dir, out, _ticker(advance), workers))
+        ticker = _ticker(advance)
+        report = item.run(chosen.settings, Context(data_dir, out, ticker, workers))
+        ticker(1.0, "done")
     report = report._replace(notes=(*item.notes, *report.notes))
     tables = {"results.csv": (report.columns, report.rows)}
     if curves := report.curves[1] or _lines(report.figures):

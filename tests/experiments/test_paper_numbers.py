@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from experiments.methods.optimizer import MOMENTUM, schedule_of
+from experiments.papers.cwo.signal import KEEPING
 from experiments.papers.items import ITEMS
 from experiments.papers.settings import named
 from experiments.papers.sizes import SHAPES, full_cells, functional_of
@@ -72,6 +73,8 @@ STATED = [
         ("cwo/tab4 cwo/fig2", f"sigma = {sigma},", {"noise": sigma})
         for sigma in (0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1)
     ),
+    ("cwo/radius", "c = 2$|c = 2 |c = 2,", {"squared_radius": 2.0}),
+    ("cwo/radius", "c = 2.93", {"squared_radius": KEEPING}),
     ("cwo/tab5", "", {"model": "dgcnn", "activation": "leaky_relu_0.2", "batch_size": 32}),
     ("cwo/tab5", "Ours", {"noise": 0.4, "squared_radius": 2.0}),
     ("cwo/tab6", "", {"model": "resnet50", "batch_size": 256, "learning_rate": 0.1, "side": 224}),

@@ -1,6 +1,5 @@
-"""Items of the papers: the files and output of a run, and the fields of every item."""
+"""Items of the papers: the files of a run, comparisons of numbers, and the quickest items."""
 
-import csv
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +12,10 @@ from experiments.config import UserError
 from experiments.papers.collected import collect
 from experiments.papers.item import Finding, Item, Preset, Report
 from experiments.papers.items import ITEMS
+from experiments.papers.measured import at_least, at_most, compared, measured_report, near
 from experiments.papers.run import run_item
 from experiments.papers.settings import named, with_settings
+from tests.experiments.toy import rows_of
 
 
 class Settings(NamedTuple):
@@ -43,8 +44,7 @@ TOY = Item(
 
 def test_a_run_writes_a_report_a_table_and_a_picture(tmp_path, capsys):
     run_item(TOY, "smoke", None, tmp_path, "python -m experiments paper toy/squares")
-    with (tmp_path / "results.csv").open() as file:
-        assert list(csv.reader(file)) == [["x", "y"], ["0", "0"], ["1", "1"], ["2", "4"]]
+    assert (tmp_path / "results.csv").read_text().split() == ["x,y", "0,0", "1,1", "2,4"]
     assert (tmp_path / "squares.png").read_bytes().startswith(b"\x89PNG")
     text = (tmp_path / "report.md").read_text()
     for part in ("they grow", "reduced", "yes |", "They are squares.\n\nSquares", "- points: 3"):
@@ -100,3 +100,32 @@ def test_every_item_is_in_the_table_of_what_differs():
     pairs = (cell.split("/") for cell in re.findall(r"^\| (\w+/[\w, ]+) \|", text, re.MULTILINE))
     named = {f"{paper}/{what}" for paper, several in pairs for what in several.split(", ")}
     assert named == set(ITEMS)
+
+
+def test_verdicts_and_rows():
+    findings = [near("a", 1.02, 1.0, 0.01), at_most("b", 2.0, 3.0), at_least("c", 2.0, 3.0)]
+    assert [finding.holds for finding in findings] == [False, True, False]
+    report = measured_report(findings, {})
+    assert report.rows[0] == ("a", "1.02", "1", "0.02", False)
+    assert report.findings[1] == Finding("b", "2", "3 (at most)", True, "", (2.0, 3.0))
+    assert len(report.columns) == len(report.rows[0])
+
+
+@pytest.mark.kept("bound")
+@pytest.mark.parametrize("name", ["lcw/fig1", "lcw/fig3", "normprop/bound", "cwo/signal"])
+def test_small_presets_confirm_the_paper(name, tmp_path):
+    report = run_item(ITEMS[name], "smoke", None, tmp_path, "a test")
+    assert all(finding.holds is not False for finding in report.findings)
+    assert len(report.findings) == len(report.rows)
+    for row in rows_of(tmp_path / "results.csv"):
+        difference = float(row["ours"]) - float(row["reference"])
+        assert float(row["difference"]) == pytest.approx(difference, rel=1e-3, abs=1e-5)
+    assert list(tmp_path.glob("*.png"))
+
+
+def test_what_diverged_confirms_nothing():
+    for bad in (float("nan"), float("inf")):
+        for finding in (at_least("loss", bad, 1.0), compared("loss", bad, 1.0, True)):
+            assert (finding.holds, finding.reason) == (None, "not trained")
+            assert measured_report([finding], {}).rows[0][-1] == ""
+    assert at_least("loss", 2.0, 1.0).holds

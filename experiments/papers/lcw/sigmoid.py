@@ -117,7 +117,6 @@ def run_trained(settings: Settings, context: Context) -> Report:
         spread = np.median(after[n - 1].std(1))
         findings.append(at_least(f"{ended} {n}: median over units of the deviation", spread, 0.05))
     findings.append(compared("training accuracy", accuracy, 1.0, source="perfect"))
-    context.advance(1.0, "trained")
     figure = draw({"at the start": before, "trained": after})
     return measured_report(findings, {"activations": figure})
 
@@ -148,7 +147,6 @@ def run_plain(settings: Network, context: Context) -> Report:
             for n in LAYERS
         ),
     ]
-    context.advance(1.0, "drawn")
     return measured_report(findings, {"activations": draw({"without LCW": layers})})
 
 

@@ -67,7 +67,6 @@ def run(settings: Settings, context: Context) -> Report:
     over_seeds = jax.vmap(one, (None, 0))
     by_share = jax.jit(lambda shares: jax.lax.map(lambda s: over_seeds(s, keys), shares))(shares)
     sampled = jax.tree.map(np.asarray, by_share)  # Each (shares, seeds).
-    context.advance(1.0, "sampled")
     ratio = sampled.exact / sampled.bound
     simplex = jnp.eye(settings.units) - 1 / settings.units
     over = canonical_error_bound(simplex) / canonical_error(simplex)

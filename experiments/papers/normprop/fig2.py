@@ -1,6 +1,5 @@
 """Figure 2: the mean input of a unit of each hidden layer during training."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -19,7 +18,7 @@ from experiments.papers.measured import compared, measured_report
 from experiments.papers.normprop.tables import FIFTY, NIN
 from experiments.papers.states import epochs
 from experiments.training.state import TrainState
-from experiments.training.trainer import make_trainer
+from experiments.training.trainer import Trainer, make_trainer
 from jaxnorm import effective
 from jaxnorm.nnx import functionalize
 
@@ -47,36 +46,25 @@ def run(settings: Protocol, context: Context) -> Report:
     """Trains the three networks, and records the means after each epoch."""
     sizes = settings.rows, settings.test_rows, settings.held_out
     data = load_data(context.data_dir, "cifar10", 0, *sizes)
-    means = {}
-    for index, (method, rate) in enumerate(METHODS_AND_RATES.items()):
-        means[method] = _means(settings, data, method, rate)
-        context.advance((index + 1) / len(METHODS_AND_RATES), method)
+    means: dict[str, Float[np.ndarray, "epochs layers"]] = {}
+    for method, rate in METHODS_AND_RATES.items():
+        trainer = make_trainer(METHODS[method], settings.changed(learning_rate=rate), data)
+        means[method] = _means(trainer, data)
+        context.advance(len(means) / len(METHODS_AND_RATES), method)
     ended = {method: float(np.abs(m[-1]).mean()) for method, m in means.items()}
-    measured = [
+    findings = [
         compared(f"mean over layers of |mean|, {name}", ended[name], value, source="paper")
         for name, value in REPORTED.items()
     ]
     ratio, nearer = ended["normprop-batch"] / ended["bn"], ended["normprop-batch"] < ended["bn"]
-    measured.append(compared("NormProp's over BN's", ratio, 0.19 / 0.33, nearer, "paper"))
+    findings.append(compared("NormProp's over BN's", ratio, 0.19 / 0.33, nearer, "paper"))
     notes = (f"Trained and tested on: {described(context.data_dir, ['cifar10'])}.",)
-    return measured_report(measured, {"means": _drawn(means)}, notes)
+    return measured_report(findings, {"means": _drawn(means)}, notes)
 
 
-def _means(
-    settings: Protocol, data: Dataset, method: str, rate: float
-) -> Float[np.ndarray, "epochs layers"]:
-    config = settings.changed(learning_rate=rate)
-    trainer = make_trainer(METHODS[method], config, data)
-    inputs = _inputs(nnx.eval_shape(lambda: trainer.network(jax.random.key(0))))
-    X = jax.device_put(data.X_test)
-    return np.array([inputs(state, X) for state, _ in epochs(trainer, data, SEED)])
-
-
-def _inputs(network: nnx.Module) -> Callable[[TrainState, Array], list[Array]]:
-    """Makes a function from the state to the mean of one fixed unit of each layer's input.
-
-    The mean is over samples and positions.
-    """
+def _means(trainer: Trainer, data: Dataset) -> Float[np.ndarray, "epochs layers"]:
+    """Returns the mean of one fixed unit of each layer's input, over samples and positions."""
+    network = nnx.eval_shape(lambda: trainer.network(jax.random.key(0)))
     apply = functionalize(Watched(network)).apply
 
     @jax.jit
@@ -85,7 +73,8 @@ def _inputs(network: nnx.Module) -> Callable[[TrainState, Array], list[Array]]:
         layers, _ = apply(weights, model_state, X, train=False)
         return [layer[..., 0].mean() for layer in layers]
 
-    return means
+    X = jax.device_put(data.X_test)
+    return np.array([means(state, X) for state, _ in epochs(trainer, data, SEED)])
 
 
 def _drawn(means: dict[str, Float[np.ndarray, "epochs layers"]]) -> Figure:

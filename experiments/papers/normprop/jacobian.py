@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from matplotlib.figure import Figure
 
 from experiments.analysis.picture import COLOURS, draw_lines, new_figure
-from experiments.papers.item import Context, Finding, Item, Preset, Report
+from experiments.papers.item import Context, Item, Preset, Report
 from experiments.papers.measured import compared, measured_report, near
 from jaxnorm import standardized
 from jaxnorm.theory.normprop import expected_jacobian_gram
@@ -35,23 +35,22 @@ def run(settings: Settings, context: Context) -> Report:
     """Measures the mean Gram matrix of each activation, and singular values by number of inputs."""
     rows_key, gram_key, layer_key = jax.random.split(jax.random.key(0), 3)
     weights = unit_rows(rows_key, settings.units, settings.inputs[1], 0.0)
-    grams = {}
+    diagonals, theory, findings = {}, {}, []
     for name, activation in ACTIVATIONS.items():
-        grams[name] = np.asarray(jacobian_grams(gram_key, weights, activation, settings.samples))
-        context.advance(0.7 * len(grams) / len(ACTIVATIONS), name)
+        gram = np.asarray(jacobian_grams(gram_key, weights, activation, settings.samples))
+        diagonals[name] = float(np.diag(gram).mean())
+        theory[name] = float(expected_jacobian_gram(activation))
+        findings.append(
+            near(f"mean diagonal of E J J', {name}", diagonals[name], theory[name], 0.02)
+        )
+        context.advance(0.7 * len(theory) / len(ACTIVATIONS), name)
+    findings.append(near("the same, relu", diagonals["relu"], 1.47, 0.02, "paper"))
     values = {n: _singular_values(layer_key, settings.units, n) for n in settings.inputs}
-    context.advance(1.0, "singular values")
-    diagonals = {name: float(np.diag(gram).mean()) for name, gram in grams.items()}
-    theory = {name: float(expected_jacobian_gram(f)) for name, f in ACTIVATIONS.items()}
-    measured = [
-        near(f"mean diagonal of E J J', {name}", diagonals[name], theory[name], 0.02)
-        for name in ACTIVATIONS
-    ]
-    measured += [
-        near("the same, relu", diagonals["relu"], 1.47, 0.02, "paper"),
-        *(_singular(n, each) for n, each in values.items()),
-    ]
-    return measured_report(measured, {"jacobian": _draw(diagonals, theory, values)})
+    for n, each in values.items():
+        share = float((np.abs(each - 1.21) < 0.1 * 1.21).mean())
+        name = f"share of singular values within 10% of 1.21, relu, {n} inputs"
+        findings.append(compared(name, share, 1.0, share > 0.9, "paper, if all are"))
+    return measured_report(findings, {"jacobian": _draw(diagonals, theory, values)})
 
 
 def unit_rows(
@@ -92,12 +91,6 @@ def _singular_values(key: Array, units: int, inputs: int) -> Float[np.ndarray, "
     layer = standardized(jax.nn.relu)
     jacobian = jax.jacobian(lambda x: layer(weights @ x))(jax.random.normal(input_key, (inputs,)))
     return np.linalg.svd(np.asarray(jacobian, np.float64), compute_uv=False)
-
-
-def _singular(inputs: int, values: Float[np.ndarray, " units"]) -> Finding:
-    share = float((np.abs(values - 1.21) < 0.1 * 1.21).mean())
-    name = f"share of singular values within 10% of 1.21, relu, {inputs} inputs"
-    return compared(name, share, 1.0, share > 0.9, "paper, if all are")
 
 
 def _draw(
