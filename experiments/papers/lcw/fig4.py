@@ -6,11 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
-from matplotlib.figure import Figure
 
 from experiments.analysis.picture import new_figure
 from experiments.papers.item import Context, Finding, Item, Preset, Report
-from experiments.papers.lcw.sigmoid import dataset, draw_boxes
+from experiments.papers.lcw.sigmoid import DIGITS, dataset, draw_boxes
 from experiments.papers.measured import at_most, compared, measured_report, near
 from jaxnorm.theory.lcw import gradient_gain
 
@@ -103,25 +102,27 @@ class Settings(NamedTuple):
 
 
 def run(settings: Settings, context: Context) -> Report:
-    """Runs the chain for each case and seed."""
+    """Runs the chain for each case and seed, and draws that of the first seed."""
     rows = dataset(context.data_dir).X_train[: settings.samples]
-    x = jnp.asarray(rows.reshape(len(rows), -1))
+    x, depth, width = jnp.asarray(rows.reshape(len(rows), -1)), settings.depth, settings.width
     keys = jax.random.split(jax.random.key(0), settings.seeds)
 
     def chain(key: Array, constrained: Switch, pooled: Switch) -> Chain:
-        return sigmoid_chain(
-            key, x, settings.depth, constrained=constrained, pooled=pooled, width=settings.width
-        )
+        return sigmoid_chain(key, x, depth, constrained=constrained, pooled=pooled, width=width)
 
-    ratio_of = jax.jit(
-        jax.vmap(lambda k, c, p: pooled_ratio(chain(k, c, p).gradients), (0, None, None))
-    )
-    ratios, shown = {}, {}
-    for index, (name, switches) in enumerate(CASES.items()):
+    over_seeds = jax.vmap(lambda k, c, p: pooled_ratio(chain(k, c, p).gradients), (0, None, None))
+    ratio_of, ratios = jax.jit(over_seeds), {}
+    figure = new_figure(len(CASES), 2, width=4.8, height=3.4)
+    for column, (name, switches) in enumerate(CASES.items()):
         ratios[name] = np.asarray(ratio_of(keys, *switches), np.float64)
-        shown[name] = jax.tree.map(np.asarray, chain(keys[0], *switches))
-        context.advance((index + 1) / len(CASES), name)
-    return measured_report(_compare(ratios, settings.depth), {"variances": _draw(shown)})
+        preactivations, gradients = map(np.asarray, chain(keys[0], *switches))
+        top, bottom = figure.axes[column], figure.axes[column + len(CASES)]
+        draw_boxes(top, preactivations, "layer", "pre-activation")
+        top.set_title(name)
+        draw_boxes(bottom, gradients, "layer", "gradient")
+        bottom.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+        context.advance((column + 1) / len(CASES), name)
+    return measured_report(_compare(ratios, depth), {"variances": figure})
 
 
 def _compare(ratios: dict[str, Float[np.ndarray, " seeds"]], depth: int) -> list[Finding]:
@@ -139,20 +140,6 @@ def _compare(ratios: dict[str, Float[np.ndarray, " seeds"]], depth: int) -> list
         compared(f"the same, {BY_UNIT}, geometric mean", mean[BY_UNIT], 1.0, source="no change"),
     ]
 
-
-def _draw(shown: dict[str, Chain]) -> Figure:
-    figure = new_figure(len(shown), 2, width=4.8, height=3.4)
-    for column, (name, chain) in enumerate(shown.items()):
-        top, bottom = figure.axes[column], figure.axes[column + len(shown)]
-        draw_boxes(top, np.asarray(chain.preactivations), "layer", "pre-activation")
-        top.set_title(name)
-        draw_boxes(bottom, np.asarray(chain.gradients), "layer", "gradient")
-        bottom.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
-    return figure
-
-
-#: In the place of CIFAR-10.
-DIGITS = "digits for CIFAR-10, unless --data-dir holds it"
 
 FIG4 = Item(
     "lcw/fig4",
