@@ -112,7 +112,13 @@ def test_verdicts_and_rows():
 
 
 @pytest.mark.kept("bound")
-@pytest.mark.parametrize("name", ["lcw/fig1", "lcw/fig3", "normprop/bound", "cwo/signal"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("lcw/fig1", "normprop/bound"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("lcw/fig3", "cwo/signal")),
+    ],
+)
 def test_small_presets_confirm_the_paper(name, tmp_path):
     report = run_item(ITEMS[name], "smoke", None, tmp_path, "a test")
     assert all(finding.holds is not False for finding in report.findings)
