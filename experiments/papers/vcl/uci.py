@@ -30,11 +30,11 @@ from experiments.papers.grid import Protocol
 from experiments.papers.item import Context, Finding, Item, Preset, Report
 from experiments.papers.states import epochs
 from experiments.papers.training import runs_of
-from experiments.runs.execute import Training
+from experiments.runs.jobs import Training
 from experiments.runs.spec import Spec
 from experiments.training.fit import Run
 from experiments.training.history import Checkpointer, Epoch
-from experiments.training.trainer import Trainer, make_trainer
+from experiments.training.trainer import Trainer, Trainers
 from jaxnorm import parameter_count
 
 #: ``seed -> dataset``.
@@ -212,24 +212,21 @@ def networks(settings: Settings, data_dir: Path | None) -> Training:
     """
     sets = find_sets(data_dir, settings.bundled)
     # Specs come one combination after the other, whose seeds share compiled functions.
-    kept: dict[tuple[object, ...], list[Trainer]] = {}
+    trainers = Trainers(most=len(settings.depths))
 
     def train_spec(spec: Spec, keeper: Checkpointer) -> Run:
-        name, activation = spec.data[0], dict(spec.changes)["activation"]
-        rows = split(sets[name], spec.seed, settings.rows, settings.test_rows)
+        activation = dict(spec.changes)["activation"]
+        rows = split(sets[spec.data[0]], spec.seed, settings.rows, settings.test_rows)
         data, validation = held_out(rows, settings.validation)
-        key = (name, spec.changes, spec.method, data.X_train.shape)
-        if key not in kept:
-            kept.clear()
-            method = METHODS[spec.method].adjusted(settings)
-            configs = [settings.for_network(activation, depth) for depth in settings.depths]
-            kept[key] = [make_trainer(method, config, data) for config in configs]
-        trained = [train(trainer, data, validation, spec.seed) for trainer in kept[key]]
+        method = METHODS[spec.method].adjusted(settings)
+        configs = [settings.for_network(activation, depth) for depth in settings.depths]
+        by_depth = [trainers.of(method, config, data) for config in configs]
+        trained = [train(trainer, data, validation, spec.seed) for trainer in by_depth]
         (index, last), error = select(np.stack([errors for _, errors in trained]), settings.window)
         curve = trained[index][0][: last + 1]
         scores = {"depth": float(settings.depths[index]), "validation_error": error}
         scores["test_error"] = 1 - curve[-1].test_accuracy
-        count = parameter_count(kept[key][index].context.functional.params)
+        count = parameter_count(by_depth[index].context.functional.params)
         run = Run(spec.method, spec.seed, curve, math.nan, count, None, scores=scores)
         return run._replace(changes=spec.changes)
 
