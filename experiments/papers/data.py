@@ -26,8 +26,8 @@ def load_data(
     data_dir: Path | None,
     name: str,
     seed: int,
-    rows: int,
-    test_rows: int,
+    train_rows: int | None,
+    test_rows: int | None,
     held_out: int = 0,
     side: int = 0,
 ) -> Dataset:
@@ -38,8 +38,8 @@ def load_data(
             a folder ``train|test/CLASS/*.jpg`` itself; None for the bundled digits.
         name: the name of the dataset; "" for the only one.
         seed: the seed of the choice of rows, and of the split if the data have none.
-        rows: the training rows to keep, or 0.
-        test_rows: the test rows to keep, or 0.
+        train_rows: the training rows to keep; None for all.
+        test_rows: the test rows to keep; None for all.
         held_out: the training rows to leave out first.
         side: the side of the squares of streamed pictures, which are all used; 0 for data in
             memory.
@@ -47,7 +47,7 @@ def load_data(
     if side and data_dir is not None:
         return load_pictures(Path(find(data_dir, name)), side)
     data = enlarged(load("digits", seed)) if data_dir is None else load(find(data_dir, name), seed)
-    return subset(data, rows, test_rows, seed, held_out)
+    return subset(data, train_rows, test_rows, seed, held_out)
 
 
 def described(data_dir: Path | None, names: Iterable[str]) -> str:
@@ -88,13 +88,15 @@ def find(data_dir: Path, name: str) -> str:
     return str(paths[0])
 
 
-def subset(data: Dataset, rows: int, test_rows: int, seed: int, held_out: int = 0) -> Dataset:
+def subset(
+    data: Dataset, train_rows: int | None, test_rows: int | None, seed: int, held_out: int = 0
+) -> Dataset:
     """Draws rows of each split, the same for every method under a seed.
 
     Args:
         data: the whole dataset.
-        rows: the training rows to keep, or 0 for all.
-        test_rows: the test rows to keep, or 0 for all.
+        train_rows: the training rows to keep; None for all.
+        test_rows: the test rows to keep; None for all.
         seed: the seed of the choice.
         held_out: the training rows to leave out first.
 
@@ -109,12 +111,12 @@ def subset(data: Dataset, rows: int, test_rows: int, seed: int, held_out: int = 
     random = np.random.default_rng(seed)
 
     def draw(
-        X: np.ndarray, y: np.ndarray, count: int, start: int = 0
+        X: np.ndarray, y: np.ndarray, count: int | None, start: int = 0
     ) -> tuple[np.ndarray, np.ndarray]:
-        kept = random.permutation(len(X))[start:][: count or None]
+        kept = random.permutation(len(X))[start:][:count]
         return X[kept], y[kept]
 
-    X_train, y_train = draw(data.X_train, data.y_train, rows, held_out)
+    X_train, y_train = draw(data.X_train, data.y_train, train_rows, held_out)
     X_test, y_test = draw(data.X_test, data.y_test, test_rows)
     return data._replace(X_train=X_train, y_train=y_train, X_test=X_test, y_test=y_test)
 

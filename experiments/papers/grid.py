@@ -21,6 +21,8 @@ Changes = Mapping[str, Any]
 class Protocol(Config):
     """Training of every cell of a table, unless the cell changes a field; reports list all fields.
 
+    The seed draws ``train_rows`` and ``test_rows``, after the rows that are held out.
+
     Attributes:
         growing_noise: the noise of the last layer, growing from layer to layer; 0 for the methods'
             own noise, the same in every layer.
@@ -31,10 +33,8 @@ class Protocol(Config):
         side: the side in pixels of the squares cropped out of streamed pictures; 0 for data in
             memory.
         held_out: the training rows that are left out first, as some papers do for validation.
-        rows: the training rows that are used, or 0 for all.
         last: the epochs at the end over which measures are averaged.
         scores: further measures of the trained network: names of `SCORES`.
-        test_rows: the test rows that are used, or 0 for all.
         seeds: the number of seeds.
         only_rows: the rows of the table that are trained; empty for all.
         only_columns: the columns of the table that are trained; empty for all.
@@ -46,8 +46,6 @@ class Protocol(Config):
     rate_scale: float = 1.0
     side: int = 0
     held_out: int = 0
-    rows: int = 0
-    test_rows: int = 0
     last: int = 1
     scores: tuple[str, ...] = ()
     seeds: int = 3

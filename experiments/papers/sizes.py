@@ -71,7 +71,9 @@ class Full(NamedTuple):
     @property
     def steps(self) -> int:
         """The number of steps of the whole training."""
-        rows = min(self.setting.rows or self.shape.rows, self.shape.rows - self.setting.held_out)
+        rows = min(
+            self.setting.train_rows or self.shape.rows, self.shape.rows - self.setting.held_out
+        )
         return self.setting.epochs * steps_per_epoch(rows, self.setting.batch_size)
 
 

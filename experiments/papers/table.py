@@ -26,11 +26,12 @@ from experiments.training.history import Epoch
 SMALL: Changes = {"side": 0, "last": 1, "rate_decay": 0.0, "held_out": 0, "batch_size": 64}
 SMOKE: Changes = {
     **SMALL,
-    **{"epochs": 1, "rows": 256, "test_rows": 64, "seeds": 1, "channels": 4, "rate_schedule": ()},
+    **{"epochs": 1, "seeds": 1, "channels": 4, "rate_schedule": ()},
+    **{"train_rows": 256, "test_rows": 64},
 }
 CPU: Changes = {
     **SMALL,
-    **{"epochs": 10, "rows": 2000, "test_rows": 2000, "seeds": 3, "channels": 16},
+    **{"epochs": 10, "train_rows": 2000, "test_rows": 2000, "seeds": 3, "channels": 16},
 }
 
 SMOKE_LABEL = (

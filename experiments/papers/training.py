@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from experiments.augmentation.table import POLICIES
 from experiments.config import Config
@@ -44,7 +44,7 @@ class Training:
     def __call__(self, spec: Spec, keeper: Checkpointer) -> Run:
         """Trains a spec and returns the run, without its final state."""
         setting = self._protocol.changed(**dict(spec.changes))
-        sizes = setting.rows, setting.test_rows, setting.held_out, setting.side
+        sizes = setting.train_rows, setting.test_rows, setting.held_out, setting.side
         data = self._dataset(spec.data[0], spec.seed, *sizes)
         method, config = method_of(spec.method, setting), config_of(setting, self._data_dir)
         trainer = self._trainers.of(method, config, data)
@@ -52,7 +52,7 @@ class Training:
         scores = scores_of(trainer, run.trained, data, setting.scores)
         return run._replace(state=None, scores=scores, changes=spec.changes)
 
-    def _load(self, name: str, seed: int, *sizes: int) -> Dataset:
+    def _load(self, name: str, seed: int, *sizes: Any) -> Dataset:
         return load_data(self._data_dir, name, seed, *sizes)
 
 

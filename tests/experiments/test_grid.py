@@ -107,7 +107,7 @@ def test_a_reduced_preset_says_in_what_it_differs():
 
 def test_no_cell_of_a_smoke_preset_undoes_its_sizes():
     """A cell's changes win, so that 500 epochs in a cell would also be trained in smoke."""
-    sizes = {"epochs", "channels", "rows", "test_rows", "seeds", "held_out"}
+    sizes = {"epochs", "channels", "train_rows", "test_rows", "seeds", "held_out"}
     for name, grid, item in grids():
         for preset in ("smoke", "cpu"):
             for cell in grid.chosen(item.presets[preset].settings):
@@ -307,11 +307,11 @@ def test_data_are_found_by_name_or_alone(tmp_path):
 
 def test_rows_are_held_out_before_others_are_chosen():
     data = toy_dataset()
-    whole, kept = subset(data, 0, 0, 0), subset(data, 10, 0, 0, held_out=5)
+    whole, kept = subset(data, None, None, 0), subset(data, 10, None, 0, held_out=5)
     np.testing.assert_array_equal(kept.X_train, whole.X_train[5:15])
     np.testing.assert_array_equal(kept.X_test, whole.X_test)
     with pytest.raises(UserError, match="holds 1,000 training rows out for validation"):
-        subset(data, 0, 0, 0, held_out=1000)
+        subset(data, None, None, 0, held_out=1000)
 
 
 def test_rows_are_chosen_by_the_seed():
@@ -319,7 +319,7 @@ def test_rows_are_chosen_by_the_seed():
     one, same, other = (subset(data, 10, 5, seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(one.X_train, same.X_train)
     assert not np.array_equal(one.X_train, other.X_train)
-    assert len(subset(data, 0, 0, 0).X_train) == len(data.X_train)
+    assert len(subset(data, None, None, 0).X_train) == len(data.X_train)
 
 
 def test_digits_are_enlarged_by_repetition():

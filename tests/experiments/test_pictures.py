@@ -47,7 +47,7 @@ def epoch(data, seed, number, size=4):
 
 
 def test_a_folder_gives_squares_and_each_row_once(folder):
-    data = load_data(folder, "imagenet", 0, 0, 0, side=SIDE)
+    data = load_data(folder, "imagenet", 0, None, None, side=SIDE)
     assert (data.train_rows, data.num_classes, len(data.stream.test)) == (12, 3, 5)
     X, y = epoch(data, 0, 0)
     assert (X.shape, X.dtype) == ((12, SIDE, SIDE, 3), np.uint8)

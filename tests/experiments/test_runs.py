@@ -30,7 +30,7 @@ from tests.experiments.toy import save_toy
 
 ROOT = Path(__file__).parents[2]
 PROTOCOL = Protocol(
-    model="mlp", depth=1, width=4, epochs=2, batch_size=16, rows=64, test_rows=32, seeds=2
+    model="mlp", depth=1, width=4, epochs=2, batch_size=16, train_rows=64, test_rows=32, seeds=2
 )
 GRID = Grid((Cell("plain", "none"), Cell("normalized", "bn", changes={"width": 8})))
 

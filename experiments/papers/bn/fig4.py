@@ -48,7 +48,7 @@ class Settings(Protocol):
 
 def run(settings: Settings, context: Context) -> Report:
     """Trains with BN, folds it, and continues with plain SGD."""
-    data = load_data(context.data_dir, "cifar10", 0, settings.rows, settings.test_rows)
+    data = load_data(context.data_dir, "cifar10", 0, settings.train_rows, settings.test_rows)
     normalized = make_trainer(METHODS["bn"], settings, data)
     *_, (state, _) = epochs(normalized, data, SEED)
     context.advance(0.6, "trained with batch normalization")
@@ -112,12 +112,14 @@ FIG4 = Item(
     run,
     {
         "smoke": Preset(
-            Settings(channels=4, epochs=1, fine_epochs=1, batch_size=64, rows=256, test_rows=64),
+            Settings(
+                channels=4, epochs=1, fine_epochs=1, batch_size=64, train_rows=256, test_rows=64
+            ),
             "30 s on 2 CPU cores",
             "two epochs of enlarged digits on a narrow network: it shows that the item runs",
         ),
         "cpu": Preset(
-            Settings(channels=16, epochs=10, fine_epochs=10, rows=2000, test_rows=2000),
+            Settings(channels=16, epochs=10, fine_epochs=10, train_rows=2000, test_rows=2000),
             "5 min on 2 CPU cores",
             "2,000 training images, a quarter of the width, 10 epochs and 10",
         ),

@@ -242,7 +242,7 @@ TAB5 = table(
         scores=("class_accuracy",),
     ),
     full_cost="5 GPU hours a run (estimated)",
-    cpu={"rows": 400, "test_rows": 200, "epochs": 5, "batch_size": 16},
+    cpu={"train_rows": 400, "test_rows": 200, "epochs": 5, "batch_size": 16},
     cpu_cost="30 min on 2 CPU cores (estimated); meshes or HDF5 files in --data-dir",
     smoke={"only_rows": ("Ours", "GN"), "model": "mlp", "width": 32, "augment": "none"},
     rows={

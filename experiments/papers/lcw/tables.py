@@ -31,7 +31,7 @@ FIG5 = table(
         "channels": 64,
         "augment": "none",
         "epochs": 20,
-        "rows": 5000,
+        "train_rows": 5000,
         "rate_schedule": (),
         "batch_size": 128,
     },

@@ -44,7 +44,7 @@ class Watched(nnx.Module):
 
 def run(settings: Protocol, context: Context) -> Report:
     """Trains the three networks, and records the means after each epoch."""
-    sizes = settings.rows, settings.test_rows, settings.held_out
+    sizes = settings.train_rows, settings.test_rows, settings.held_out
     data = load_data(context.data_dir, "cifar10", 0, *sizes)
     means: dict[str, Float[np.ndarray, "epochs layers"]] = {}
     for method, rate in METHODS_AND_RATES.items():
@@ -96,7 +96,9 @@ FIG2 = Item(
     run,
     {
         "smoke": Preset(
-            NIN.changed(epochs=1, rate_schedule=(), channels=4, rows=256, test_rows=64, seeds=1),
+            NIN.changed(
+                epochs=1, rate_schedule=(), channels=4, train_rows=256, test_rows=64, seeds=1
+            ),
             "30 s on 2 CPU cores",
             "one epoch of enlarged digits on a narrow network: it shows that the item runs",
         ),
@@ -105,7 +107,7 @@ FIG2 = Item(
                 epochs=8,
                 rate_schedule=((10 / 11, 0.5),),
                 channels=16,
-                rows=2000,
+                train_rows=2000,
                 test_rows=1000,
                 seeds=1,
             ),

@@ -72,9 +72,9 @@ FIG4 = table(
     orderings=(*claims("batch 50", "batch 200"), *claims("batch 1", "batch 200")),
     full=FIFTY,
     full_cost="1 GPU hour a run, a day for single samples (estimated)",
-    cpu={"epochs": 4, "rows": 1000},
+    cpu={"epochs": 4, "train_rows": 1000},
     cpu_cost="20 min on 2 CPU cores (estimated)",
-    smoke={**MLP, "only_rows": ("batch 1", "batch 50"), "rows": 64},
+    smoke={**MLP, "only_rows": ("batch 1", "batch 50"), "train_rows": 64},
     rows={
         "batch 1": Row("normprop", BATCH_1),
         "batch 50": Row("normprop", BATCH_50),

@@ -54,7 +54,7 @@ def run(settings: Settings, context: Context) -> Report:
     frames: list[pl.DataFrame] = []
     drawn: dict[str, Layers] = {}  # The first seed's.
     for seed in range(settings.seeds):
-        data = split(lambda s: load(source, s), seed, settings.rows, settings.test_rows)
+        data = split(lambda s: load(source, s), seed, settings.train_rows, settings.test_rows)
         for method in LABELS:
             units, layers = measure(settings, method, data, seed)
             frames.append(units)
@@ -156,7 +156,7 @@ FIG1 = Item(
                 depth=2,
                 width=8,
                 epochs=2,
-                rows=200,
+                train_rows=200,
                 test_rows=200,
                 seeds=1,
                 units=2,
@@ -167,7 +167,7 @@ FIG1 = Item(
             "and nothing else",
         ),
         "cpu": Preset(
-            Settings(width=64, epochs=20, rows=4000, test_rows=4000, seeds=6),
+            Settings(width=64, epochs=20, train_rows=4000, test_rows=4000, seeds=6),
             "2 min on 2 CPU cores",
             "4,000 training and 4,000 test rows, 64 units a layer, 20 epochs of 500",
         ),

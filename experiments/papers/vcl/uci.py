@@ -166,9 +166,9 @@ def _digits(name: str, seed: int) -> Dataset:
     )
 
 
-def split(load_set: Load, seed: int, rows: int, test_rows: int) -> Dataset:
+def split(load_set: Load, seed: int, train_rows: int | None, test_rows: int | None) -> Dataset:
     """Returns the split of a seed, with rows in random order and as vectors."""
-    data = subset(load_set(seed), rows, test_rows, seed)
+    data = subset(load_set(seed), train_rows, test_rows, seed)
     X_train, X_test = (X.reshape(len(X), -1) for X in (data.X_train, data.X_test))
     return data._replace(X_train=X_train, X_test=X_test)
 
@@ -216,7 +216,7 @@ def networks(settings: Settings, data_dir: Path | None) -> Training:
 
     def train_spec(spec: Spec, keeper: Checkpointer) -> Run:
         activation = dict(spec.changes)["activation"]
-        rows = split(sets[spec.data[0]], spec.seed, settings.rows, settings.test_rows)
+        rows = split(sets[spec.data[0]], spec.seed, settings.train_rows, settings.test_rows)
         data, validation = held_out(rows, settings.validation)
         method = METHODS[spec.method].adjusted(settings)
         configs = [settings.for_network(activation, depth) for depth in settings.depths]
@@ -378,7 +378,7 @@ TAB4 = Item(
                 depths=(2,),
                 width=8,
                 epochs=3,
-                rows=200,
+                train_rows=200,
                 test_rows=100,
                 seeds=2,
                 bundled=True,
@@ -388,7 +388,7 @@ TAB4 = Item(
             "three epochs: it shows that the item runs, and nothing else",
         ),
         "cpu": Preset(
-            Settings(depths=(4,), width=64, epochs=20, rows=1000, test_rows=1000, seeds=10),
+            Settings(depths=(4,), width=64, epochs=20, train_rows=1000, test_rows=1000, seeds=10),
             "7 min of one CPU core for 37 sets",
             "at most 1,000 training rows (validation's among them) and 1,000 test rows of each "
             "set, networks of 4 x 64 units alone, 20 epochs of the paper's 500, 10 seeds",
