@@ -163,10 +163,10 @@ def _report(
     ]
     note = "\n".join([*notes, *kept_note(kept, runs)])
     origin = provenance(command) + other_settings(config, command, runs)
-    text = f"{markdown(table)}\n\n{concluded}\n\n{note}\n\n{origin}"
-    write_whole(out / "table.md", text)
+    parts = filter(None, (markdown(table), concluded, note, origin))
+    write_whole(out / "table.md", "\n\n".join(parts))
     show_table(table)
-    print(*failure_lines(runs), f"\n{concluded}", sep="\n")
+    print(*failure_lines(runs), *[f"\n{concluded}"] * bool(concluded), sep="\n")
     if tuning is not None:
         print(*choices_at_ends(tuning.grid, runs), sep="\n")
     print("", *notes, sep="\n")
