@@ -4,9 +4,8 @@ import colorsys
 import zlib
 from typing import Any
 
-#: Methods of the experiments, then flax's layers, optimizers and reparametrizations that are
-#: compiled beside them. The first seven colours are Okabe and Ito's; each other one is as far from
-#: those before it as sRGB allows, neither pale nor dark.
+#: Methods of the experiments. The first seven colours are Okabe and Ito's; each other one is as far
+#: from those before it as sRGB allows, neither pale nor dark.
 _TABLE = """
 none 000000  bn 0072B2  cwo D55E00  ln 009E73  lcw CC79A7  normprop 56B4E9  gn E69F00
 vcl 8F00FF  cwo-centre-sphere 701068  wn 584000  cwn FF00EF  wn+gamma-decay 0000F7
@@ -19,11 +18,6 @@ cwo-centre-tangent 483870  tat-normal 506838  hyperball 7858F7  agc 8F1850  nero
 adamp FF8010  sl D7AF80  cwo-sphere-noise 87D748  cwo-noise AF6868  cwo-centre-noise CF9FAF
 cwo-angle CF18CF  cwo-step BF8010  bn+wn 105028  bn+cwn FF4000  bn+sn 1018BF  bn+sl 50BF97
 normprop-exact 8FA7FF  bn+dropout 586097  wn+dropout C787EF
-constrain F750B7  constrain+clip 487878  sgd 20D7D7  nnx.LayerNorm D70010  adam 683038
-optax.clip_by_global_norm 6800BF  adam+constrain B760C7  optax.adaptive_grad_clip 0097FF
-clip_by_layer_norm 78A7A7  centered_gradient FF97C7  optax.contrib.muon 0050BF
-optax.centralize 879F60  nnx.BatchNorm 6870CF  nnx.WeightNorm C7BF30  nnx.SpectralNorm 973887
-plain 00BF50  paramax.WeightNormalization 0097B7  unit-norm 8FC7D7  muon+stiefel 780097
 """
 
 COLOURS = dict(zip(_TABLE.split()[::2], (f"#{code}" for code in _TABLE.split()[1::2]), strict=True))
@@ -38,13 +32,5 @@ def colour_of_method(name: str) -> str:
 
 def method_style(name: str) -> dict[str, Any]:
     """Returns the colour and dashes of a method's line: dashed for sums, dotted for variants."""
-    return {"color": colour_of_method(name), "linestyle": _by_kind(name, "-", "--", ":")}
-
-
-def bar_style(name: str) -> dict[str, Any]:
-    """Returns the colour and the hatching of a method's bar, by the rule of `method_style`."""
-    return {"color": colour_of_method(name), "hatch": _by_kind(name, "", "//", "..")}
-
-
-def _by_kind(name: str, plain: str, total: str, variant: str) -> str:
-    return total if "+" in name else variant if "-" in name else plain
+    dashes = "--" if "+" in name else ":" if "-" in name else "-"
+    return {"color": colour_of_method(name), "linestyle": dashes}

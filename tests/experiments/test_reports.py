@@ -14,8 +14,6 @@ from experiments.analysis.picture import new_figure
 from experiments.analysis.statistics import mean_and_deviation
 from experiments.analysis.table import markdown
 from experiments.analysis.tpu import Cost, tpu_costs
-from experiments.bench.compiled.parameters import MAKERS, OPTIMIZERS
-from experiments.bench.compiled.step import PEERS
 from experiments.config import Config
 from experiments.methods.table import METHODS
 from experiments.training.fit import Run
@@ -170,9 +168,8 @@ def test_a_picture_is_drawn(tmp_path, runs):
 
 def test_each_method_has_a_colour_of_its_own_by_its_name():
     """Listed methods are told apart; a new one changes no other's colour."""
-    names = [*METHODS, *OPTIMIZERS, *MAKERS, *PEERS]
-    colours = {colour_of_method(name) for name in names}
-    assert len(colours) == len(set(names))
+    colours = {colour_of_method(name) for name in METHODS}
+    assert len(colours) == len(METHODS)
     assert colour_of_method("mine") == colour_of_method("mine") not in colours
 
 

@@ -10,33 +10,18 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
+from jax.sharding import PartitionSpec as P
 from optax import contrib
 
 import jaxnorm
-from experiments.bench.compiled.placing import own_size, placed, shardings
-from experiments.bench.compiled.spec import Spec, Subject
-from experiments.bench.compiled.step import kernel_shapes
+from experiments.bench.compiled.spec import Spec
+from experiments.bench.compiled.subject import Subject, own_size, placed
 from experiments.config import UserError
 from experiments.methods.part import Optimizer
-from experiments.methods.rivals.hyperball import hyperball
-from experiments.methods.rivals.nero import normalize_units
+from experiments.training.devices import DATA
 
-Shapes = Sequence[tuple[int, ...]]
-
-
-def decoder_kernels(width: int = 1024, layers: int = 24) -> Shapes:
-    """Returns the kernel shapes of a decoder's blocks, those of GPT-2 medium: 302M weights."""
-    attention = [(width, 3 * width), (width, width)]
-    return layers * [*attention, (width, 4 * width), (4 * width, width)]
-
-
-KERNELS: Mapping[str, Callable[[], Shapes]] = {
-    "conv3x3": lambda: 12 * [(3, 3, 256, 256)],
-    "dense": lambda: 6 * [(1024, 1024)],
-    "resnet50": partial(kernel_shapes, "resnet50"),
-    "wrn28x10": partial(kernel_shapes, "wrn28x10"),
-    "decoder": decoder_kernels,
-}
+#: The kernels of all programs: their name in the table, their number and their shape.
+KERNELS, LAYERS, SHAPE = "conv3x3", 12, (3, 3, 256, 256)
 
 
 def _sgd() -> Optimizer:
@@ -63,42 +48,42 @@ OPTIMIZERS: Mapping[str, Callable[[], Optimizer]] = {
     "constrain": lambda: optax.chain(_sgd(), _SPHERE()),
     "constrain+clip": lambda: optax.chain(_CLIP(1.0), _sgd(), _SPHERE()),
     "adam+constrain": lambda: optax.chain(optax.adam(1e-3), _SPHERE()),
-    "unit-norm": lambda: optax.chain(_sgd(), _SPHERE(squared_radius=1.0, centered=False)),
     "centered_gradient": lambda: optax.chain(jaxnorm.centered_gradient(), _sgd()),
     "clip_by_layer_norm": lambda: optax.chain(_CLIP(1.0), _sgd()),
     "optax.clip_by_global_norm": lambda: optax.chain(optax.clip_by_global_norm(1.0), _sgd()),
     "optax.centralize": lambda: optax.chain(optax.centralize(), _sgd()),
     "optax.adaptive_grad_clip": lambda: optax.chain(optax.adaptive_grad_clip(0.01), _sgd()),
     "optax.contrib.muon": _muon,
-    "nero": lambda: optax.chain(
-        normalize_units(jaxnorm.flax_layout, 0.999), _sgd(), _SPHERE(squared_radius=1.0)
-    ),
-    "hyperball": lambda: hyperball(_sgd(), jaxnorm.flax_layout, 0.02),
-    "muon+stiefel": lambda: optax.chain(_muon(), jaxnorm.stiefel_projection(tangent=True)),
 }
 
 
 def update(spec: Spec, devices: Sequence[jax.Device]) -> Subject:
     """From parameters, the optimizer's state and gradients to the next two."""
     optimizer = OPTIMIZERS[spec.method]()
-    params: Any = {
-        f"layer{i}": {
-            "kernel": jax.ShapeDtypeStruct(shape, jnp.float32),
-            "bias": jax.ShapeDtypeStruct(shape[-1:], jnp.float32),
-        }
-        for i, shape in enumerate(KERNELS[spec.model]())
-    }
+    kernel, bias = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in (SHAPE, SHAPE[-1:]))
+    params: Any = {f"layer{i}": {"kernel": kernel, "bias": bias} for i in range(LAYERS)}
+    trees = params, jax.eval_shape(optimizer.init, params), params
+    arguments = placed(trees, devices, _axes(spec, devices))
+    shardings = jax.tree.map(lambda x: x.sharding, arguments[:2])
 
     def updated(params: Any, state: Any, gradients: Any) -> tuple[Any, Any]:
         updates, state = optimizer.update(gradients, state, params)
         result = optax.apply_updates(params, updates), state
-        if len(devices) == 1:
-            return result
-        return jax.lax.with_sharding_constraint(result, shardings(result, devices, spec.shard))
+        return jax.lax.with_sharding_constraint(result, shardings)
 
-    shapes = params, jax.eval_shape(optimizer.init, params), params
-    arguments = placed(shapes, devices, spec.shard)
     return Subject(updated, arguments, own_size(arguments[0]), donate=(0, 1))
+
+
+def _axes(spec: Spec, devices: Sequence[jax.Device]) -> Callable[[Any], P]:
+    """Returns the sharded axes of a leaf; what the devices do not divide is replicated."""
+    last = {"": 0, "fan-in": 2, "units": 1}[spec.shard]  # Counted from the last axis, from 1.
+
+    def axes(leaf: Any) -> P:
+        if not 0 < last <= leaf.ndim or leaf.shape[-last] % len(devices):
+            return P()
+        return P(*[None] * (leaf.ndim - last), DATA)
+
+    return axes
 
 
 #: A function from raw parameters to weights, and the raw parameters.
@@ -180,14 +165,13 @@ MAKERS: Mapping[str, Callable[[Any], Made]] = {
 def effective(spec: Spec, devices: Sequence[jax.Device]) -> Subject:
     """Weights and the pull-back of their gradient: at least 16 bytes per parameter."""
     # The values do not enter the program, except for vectors of one value per unit.
-    shapes = KERNELS[spec.model]()
-    kernels = {f"layer{i}": {"kernel": jnp.ones(shape)} for i, shape in enumerate(shapes)}
+    kernels = {f"layer{i}": {"kernel": jnp.ones(SHAPE)} for i in range(LAYERS)}
     weights, raw = MAKERS[spec.method](kernels)
 
     def there_and_back(raw: Any, gradient: Any) -> tuple[Any, Any]:
         value, pull_back = jax.vjp(weights, raw)
         return value, pull_back(gradient)
 
-    arguments = placed(jax.eval_shape(lambda: (raw, weights(raw))), devices, spec.shard)
-    size = own_size(placed(jax.eval_shape(lambda: kernels), devices, spec.shard))
-    return Subject(there_and_back, arguments, size)
+    trees = jax.eval_shape(lambda: (raw, weights(raw)))
+    arguments = placed(trees, devices, _axes(spec, devices))
+    return Subject(there_and_back, arguments, own_size(arguments[1]))

@@ -102,14 +102,12 @@ class Program:
         return Cost(sum(c.hbm_bytes for c in costs), sum(c.kernels for c in costs))
 
     def _instruction_cost(self, each: Instruction, shapes: Mapping[str, str]) -> Cost:
-        if each.operation == "while":
+        if each.operation == "conditional":
+            return max(self._called(each))
+        if each.operation in ("call", "while"):
             count = re.search(r'known_trip_count":\{"n":"(\d+)"', each.attributes)
             times = int(count[1]) if count else 1
             return Cost(*(times * sum(part) for part in zip(*self._called(each), strict=True)))
-        if each.operation == "call":
-            return self._called(each)[0]
-        if each.operation == "conditional":
-            return max(self._called(each))
         is_kernel = each.operation in ("fusion", "custom-call", "convolution", "dot")
         is_free = any(f'custom_call_target="{name}"' in each.attributes for name in _NO_KERNELS)
         return Cost(_moved(each, shapes), int(is_kernel and not is_free))

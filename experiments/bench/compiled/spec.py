@@ -1,66 +1,42 @@
-"""The record of one compilation, and the function that it compiles."""
+"""The record of one compilation, whose fields are flags and columns of compiled.csv too."""
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal
+
+from tyro.conf import Suppress
 
 What = Literal["step", "update", "effective"]
 Shard = Literal["", "fan-in", "units"]
 Dtype = Literal["float32", "bfloat16"]
 
-#: The baseline of each kind of row.
+#: The baseline of each kind of program.
 BASES = {"step": "none", "update": "sgd", "effective": "plain"}
 
 
 @dataclass(frozen=True)
 class Spec:
-    """One compilation, wholly described.
+    """One compilation, wholly described."""
 
-    Attributes:
-        what: a training step, an optimizer's update, or weights from raw parameters and back.
-        method: the name of the method, the optimizer or the reparametrization.
-        target: the name of the devices.
-        model: the network of a step; else the kernels.
-        dtype: the type of a step's weights and activations.
-        shard: the axes along which the kernels of an update are sharded; empty for none.
-        channels: the channels of a convolutional network's first stage.
-        depth: the hidden layers of the mlp, the blocks of the transformer.
-        width: the width of the mlp's hidden layers, or of the transformer's tokens.
-        rows: the rows per step and device.
-    """
-
-    what: What
-    method: str
-    target: str
-    model: str
-    dtype: Dtype = "float32"
-    shard: Shard = ""
+    target: str = "v5e:4x4"
+    """The devices: a TPU (v4, v5e, v5p) and its torus, as v5e:4x4 or v4:2x2x2; a GPU (a100, h100,
+    h200) and how many, as h100:8."""
+    what: What = "step"
+    """The program to compile: a training step of a method; an optimizer's update, or weights from
+    raw parameters with the pull-back of their gradient, of 12 kernels of 3 x 3 x 256 x 256."""
+    model: str = "cnn9"
+    """The network of a step."""
+    dtype: Dtype = "bfloat16"
+    """The type of a step's weights and activations; parameters and statistics are always
+    float32."""
     channels: int = 64
+    """The channels of a convolutional network's first stage."""
     depth: int = 3
+    """The hidden layers of the mlp, the blocks of the transformer."""
     width: int = 256
-    rows: int = 128
-
-    @property
-    def base(self) -> str:
-        """The baseline of the row's ratios."""
-        return BASES[self.what]
-
-    @property
-    def configuration(self) -> "Spec":
-        """The spec without the method: rows of one configuration share a table."""
-        return replace(self, method="")
-
-
-class Subject(NamedTuple):
-    """A function to compile.
-
-    Attributes:
-        function: a pure function of trees of arrays.
-        arguments: the shapes, types and shardings of its arguments.
-        parameters: the number of parameters on each device.
-        donate: the indices of the arguments whose memory results may reuse.
-    """
-
-    function: Any
-    arguments: tuple[Any, ...]
-    parameters: int
-    donate: tuple[int, ...] = ()
+    """The units of each hidden layer of the mlp, of each token of the transformer."""
+    rows_per_device: int = 128
+    """The number of rows per step and device. A row has 224 x 224 colour pixels for resnet50,
+    32 x 32 for other networks, and 64 characters for the transformer."""
+    shard: Shard = ""
+    """Shard every kernel of an update or of weights along its fan-in or its units."""
+    method: Suppress[str] = ""

@@ -3,14 +3,14 @@
 import inspect
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import PartitionSpec as P
 
 from experiments.analysis.tpu import input_shape
-from experiments.bench.compiled.placing import own_size, placed, rows_over
-from experiments.bench.compiled.spec import Spec, Subject
+from experiments.bench.compiled.spec import Spec
+from experiments.bench.compiled.subject import Subject, own_size, placed
 from experiments.config import Config
 from experiments.data.bundled import CHARACTERS, LENGTH
 from experiments.data.dataset import Dataset
@@ -18,9 +18,9 @@ from experiments.methods.method import Method
 from experiments.methods.normalizers import Normalized
 from experiments.methods.table import METHODS
 from experiments.models.registry import takes_tokens
-from experiments.training.devices import make_placement
-from experiments.training.state import Batch, TrainState
-from experiments.training.trainer import Trainer, make_trainer
+from experiments.training.devices import DATA, make_placement
+from experiments.training.state import Batch
+from experiments.training.trainer import make_trainer
 
 #: The ending of a method's name for private training: per-row gradients, clipped, and noise.
 PRIVATE = "+private"
@@ -34,22 +34,18 @@ PEERS: Mapping[str, Method] = {
 
 def step(spec: Spec, devices: Sequence[jax.Device]) -> Subject:
     """Returns the step of a method on the devices; see `experiments.training.step`."""
-    data = zeros_for(spec.model, spec.rows * len(devices))
-    config = Config(
-        model=spec.model,
-        dtype=spec.dtype,
-        channels=spec.channels,
-        depth=spec.depth,
-        width=spec.width,
-        batch_size=data.train_rows,
-        epochs=1,
-        epsilon=2.0 if spec.method.endswith(PRIVATE) else None,
-    )
+    data = zeros_for(spec.model, spec.rows_per_device * len(devices))
+    network = {name: getattr(spec, name) for name in ("model", "channels", "depth", "width")}
+    epsilon = 2.0 if spec.method.endswith(PRIVATE) else None
+    config = Config(dtype=spec.dtype, batch_size=data.train_rows, epsilon=epsilon, **network)
     method = {**METHODS, **PEERS}[spec.method.removesuffix(PRIVATE)]
-    trainer = make_trainer(method, config, data, make_placement("jit", "", devices))
-    state, batch = shapes_of(trainer, data)
-    arguments = placed(state, devices), rows_over(batch, devices)
-    return Subject(trainer.step, arguments, own_size(arguments[0].params), donate=(0,))
+    placement = make_placement("jit", "", devices)
+    trainer = make_trainer(method, config.changed(epochs=1), data, placement)
+    keys = partial(jax.random.split, jax.random.key(0), data.train_rows)
+    batch = jax.eval_shape(lambda X, y: Batch(X, y, keys()), data.X_train, data.y_train)
+    state = jax.eval_shape(inspect.unwrap(trainer.init), np.uint32(0), data.X_train)
+    state, batch = placed(state, devices, lambda _: P()), placed(batch, devices, lambda _: P(DATA))
+    return Subject(trainer.step, (state, batch), own_size(state.params), donate=(0,))
 
 
 def zeros_for(model: str, rows: int) -> Dataset:
@@ -60,20 +56,3 @@ def zeros_for(model: str, rows: int) -> Dataset:
     X = np.broadcast_to(np.float32(0), (rows, *input_shape(model)))
     y = np.broadcast_to(np.int32(0), rows)
     return Dataset(X, y, X, y, "zeros", 1000 if model == "resnet50" else 10)
-
-
-def shapes_of(trainer: Trainer, data: Dataset) -> tuple[TrainState, Batch]:
-    """Returns the shapes of the training state and of a batch of all rows."""
-    X, y = data.X_train, data.y_train
-    state = jax.eval_shape(inspect.unwrap(trainer.init), np.uint32(0), X)
-    keys = partial(jax.random.split, jax.random.key(0), len(X))
-    return state, jax.eval_shape(lambda X, y: Batch(X, y, keys()), X, y)
-
-
-def kernel_shapes(model: str) -> list[tuple[int, ...]]:
-    """Returns the kernel shapes of a network of the experiments, of the paper's width."""
-    data = zeros_for(model, 1)
-    config = Config(model=model, channels=64, batch_size=1, epochs=1)
-    state, _ = shapes_of(make_trainer(METHODS["none"], config, data), data)
-    paths: list[tuple[Any, Any]] = jax.tree_util.tree_leaves_with_path(state.params)
-    return [leaf.shape for path, leaf in paths if "kernel" in jax.tree_util.keystr(path[-1:])]

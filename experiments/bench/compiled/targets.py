@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from jax.experimental import topologies
@@ -17,9 +17,6 @@ from experiments.config import UserError, unknown
 #: The number of GPUs in one machine.
 GPUS_PER_HOST = 8
 
-#: The module that brings the compiler, and the extra that installs it.
-_COMPILERS = {"tpu": ("libtpu", "compile-tpu"), "cuda": ("jax_cuda12_plugin", "compile-gpu")}
-
 #: Keep a process from looking for a TPU, asking a server about it, and locking out others.
 _TPU_SETTINGS = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
 
@@ -28,32 +25,9 @@ _GPU_FLAGS = (
     "--xla_gpu_enable_command_buffer= --xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false"
 )
 
-
-class Card(NamedTuple):
-    """One accelerator.
-
-    Attributes:
-        bandwidth: bytes per second to and from its memory (HBM).
-        bfloat16: operations per second in matrix products of bfloat16, without sparsity.
-        float32: operations per second in those of float32, in JAX's default precision.
-        facts: the description of a GPU that XLA's compiler asks for; empty for a TPU.
-    """
-
-    bandwidth: float
-    bfloat16: float
-    float32: float
-    facts: str = ""
-
-    def seconds(self, hbm_bytes: float, flops: float, dtype: str) -> float:
-        """Returns the roofline: the larger of the times for the bytes and for the operations."""
-        peak = self.bfloat16 if dtype == "bfloat16" else self.float32
-        return max(hbm_bytes / self.bandwidth, flops / peak)
-
-
-_CARDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-
-TPUS: Mapping[str, Card] = {name: Card(**card) for name, card in _CARDS["tpus"].items()}
-GPUS: Mapping[str, Card] = {name: Card(**card) for name, card in _CARDS["gpus"].items()}
+CARDS: Mapping[str, dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+)
 
 
 class Target(NamedTuple):
@@ -61,15 +35,19 @@ class Target(NamedTuple):
 
     Attributes:
         name: the user's name of it, such as ``v5e:4x4`` or ``h100:8``.
-        platform: ``tpu`` or ``cuda``.
-        card: the accelerator of each device.
         devices: the number of devices.
+        bandwidth: bytes per second to and from the memory (HBM) of each.
+        bfloat16: operations per second in matrix products of bfloat16, without sparsity.
+        float32: operations per second in those of float32, in JAX's default precision.
+        facts: the description of a GPU that XLA's compiler asks for; empty for a TPU.
     """
 
     name: str
-    platform: str
-    card: Card
     devices: int
+    bandwidth: float
+    bfloat16: float
+    float32: float
+    facts: str = ""
 
 
 def find_target(name: str) -> Target:
@@ -79,26 +57,26 @@ def find_target(name: str) -> Target:
         UserError: for an unknown card, or invalid sizes.
     """
     card, _, sizes = name.partition(":")
-    if card not in {**TPUS, **GPUS}:
-        raise unknown("target", card, [*TPUS, *GPUS])
-    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*" if card in TPUS else r"[1-9]\d*", sizes):
-        example = "v5e:4x4" if card in TPUS else f"{card}:8"
+    if card not in CARDS:
+        raise unknown("target", card, CARDS)
+    is_gpu = "facts" in CARDS[card]
+    if not re.fullmatch(r"[1-9]\d*" if is_gpu else r"[1-9]\d*(x[1-9]\d*)*", sizes):
+        example = f"{card}:8" if is_gpu else "v5e:4x4"
         raise UserError(f"--target is {name!r}; wanted the devices after a colon, as {example}.")
     devices = math.prod(map(int, sizes.split("x")))
-    if card in TPUS:
-        return Target(name, "tpu", TPUS[card], devices)
-    if devices > GPUS_PER_HOST and devices % GPUS_PER_HOST:
+    if is_gpu and devices > GPUS_PER_HOST and devices % GPUS_PER_HOST:
         raise UserError(f"--target is {name!r}; wanted up to {GPUS_PER_HOST} or a multiple of it.")
-    return Target(name, "cuda", GPUS[card], devices)
+    return Target(name, devices, **CARDS[card])
 
 
 def check_compiler(target: Target) -> None:
     """Raises UserError if the compiler is not installed."""
-    module, extra = _COMPILERS[target.platform]
+    module, extra = ("jax_cuda12_plugin", "gpu") if target.facts else ("libtpu", "tpu")
     if importlib.util.find_spec(module) is None:
         raise UserError(
             f"the compiler for --target {target.name} is not installed: make an environment of its "
-            f"own (it would look for a device in yours) and pip install -e '.[{extra}]' there."
+            f"own (it would look for a device in yours) and pip install -e '.[compile-{extra}]' "
+            "there."
         )
 
 
@@ -107,7 +85,7 @@ def environment(target: Target, outer: Mapping[str, str]) -> dict[str, str]:
     # The last line of an unfiltered traceback is the error.
     inner = {**outer, "JAX_PLATFORMS": "cpu", "JAX_TRACEBACK_FILTERING": "off"}
     inner.pop("JAX_DISABLE_MOST_OPTIMIZATIONS", None)  # Set by the tests.
-    if target.platform == "tpu":
+    if not target.facts:
         return inner | _TPU_SETTINGS
     flags = f"{outer.get('XLA_FLAGS', '')} {_GPU_FLAGS}".strip()
     return inner | {"CUDA_VISIBLE_DEVICES": "-1", "XLA_FLAGS": flags}
@@ -119,21 +97,16 @@ def devices_of(target: Target) -> list[jax.Device]:
     Raises:
         UserError: for sizes that the compiler does not know.
     """
+    hosts, each = max(1, target.devices // GPUS_PER_HOST), min(target.devices, GPUS_PER_HOST)
+    gpus = {"target_config": target.facts, "topology": f"1x{hosts}x{each}"}
+    # The two cores of a v4 chip are one device with megacore.
+    tpus = {"chip_config_name": "megacore"} if target.name.startswith("v4:") else {}
     try:
-        return list(_topology(target).devices)
+        if target.facts:
+            return list(topologies.get_topology_desc(platform="cuda", **gpus).devices)
+        return list(topologies.get_topology_desc(target.name, "tpu", **tpus).devices)
     except (RuntimeError, ValueError) as error:
         why = (str(error).splitlines() or [""])[0]
         raise UserError(
             f"the compiler knows no --target {target.name} (in {os.getcwd()}): {why}"
         ) from None
-
-
-def _topology(target: Target) -> topologies.TopologyDescription:
-    if target.platform == "tpu":
-        # The two cores of a v4 chip are one device with megacore.
-        options = {"chip_config_name": "megacore"} if target.name.startswith("v4:") else {}
-        return topologies.get_topology_desc(target.name, "tpu", **options)
-    hosts, each = max(1, target.devices // GPUS_PER_HOST), min(target.devices, GPUS_PER_HOST)
-    return topologies.get_topology_desc(
-        platform="cuda", target_config=target.card.facts, topology=f"1x{hosts}x{each}"
-    )
