@@ -2,14 +2,13 @@
 
 ``python -m experiments.analysis.tuning.transfer --help``. Each network is trained for one epoch at
 every rate; what counts is the loss of the last quarter of its steps, on rows that it sees for the
-first time. All rates of a network are one compiled program.
+first time.
 """
 
 import csv
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -17,20 +16,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
-from flax import nnx
 from jaxtyping import Array, Float
 
+from experiments.analysis.csv import write_csv
 from experiments.analysis.statistics import mean_and_deviation
 from experiments.analysis.table import Table, markdown, provenance
 from experiments.config import Config
 from experiments.data.bundled import load_characters
 from experiments.methods.method import Method
-from experiments.methods.optimizer import schedule_of, scheduled_optimizer
 from experiments.methods.table import find_methods
+from experiments.runs.files import prepare_folder, write_whole
 from experiments.training.epoch import batch_at, batch_order
+from experiments.training.fit import start
 from experiments.training.state import TrainState
-from experiments.training.step import make_step
-from experiments.training.trainer import make_context, make_init, network_of
+from experiments.training.trainer import make_trainer
 
 SIZES = "2x32,2x64,2x128,2x256,4x32,8x32,16x32"
 
@@ -66,69 +65,42 @@ class Transfer:
 
     def run(self, command: str) -> None:
         """Trains what is not in rates.csv yet, and writes the table of all that is."""
-        self.out.mkdir(parents=True, exist_ok=True)
-        path, trials = self.out / "rates.csv", read(self.out / "rates.csv")
-        methods, sizes = find_methods(self.methods), self.sizes.split(",")
-        octaves = range(self.octaves[0], self.octaves[1] + 1)
-        for seed, method, size in itertools.product(range(self.seeds), methods, sizes):
-            known = {trial.octave for trial in trials if trial[:3] == (method.name, size, seed)}
-            if missing := [octave for octave in octaves if octave not in known]:
-                trials += self.trials(method, size, seed, missing)
-                write(path, trials)
+        path, (first, last) = prepare_folder(self.out) / "rates.csv", self.octaves
+        trials = read(path)
+        known, octaves = {trial[:-1] for trial in trials}, range(first, last + 1)
+        grid = itertools.product(find_methods(self.methods), self.sizes.split(","), octaves)
+        for method, size, octave in grid:
+            names = [(method.name, size, seed, octave) for seed in range(self.seeds)]
+            if missing := [name for name in names if name not in known]:
+                train = self.training(method, size, octave)
+                trials += [Trial(*name, train(name[2])) for name in missing]
+                write_csv(path, Trial._fields, trials)
         page = f"{markdown(table(trials))}\n\n{provenance(command)}"
-        (self.out / "table.md").write_text(page, encoding="utf-8")
+        write_whole(self.out / "table.md", page)
         print(page)
 
-    def trials(self, method: Method, size: str, seed: int, octaves: Sequence[int]) -> list[Trial]:
-        """The trainings of a method and a size under a seed, at some rates."""
+    def training(self, method: Method, size: str, octave: int) -> Callable[[int], float]:
+        """Returns a function from a seed to the mean loss of the last quarter of the steps."""
         depth, width = map(int, size.split("x"))
-        config = Config(
-            model="transformer",
-            depth=depth,
-            width=width,
-            optimizer="adam",
-            batch_size=self.batch_size,
-        )
-        rates = [2.0**octave for octave in octaves]
-        losses = final_losses(method, config, self.steps, seed, rates, max(1, self.steps // 4))
-        return [
-            Trial(method.name, size, seed, octave, round(float(loss), 5))
-            for octave, loss in zip(octaves, losses, strict=True)
-        ]
+        sizes = Config(model="transformer", depth=depth, width=width, batch_size=self.batch_size)
+        config = sizes.changed(optimizer="adam", epochs=1, learning_rate=2.0**octave)
+        data, rows = load_characters(0), self.steps * self.batch_size
+        data = data._replace(X_train=data.X_train[:rows], y_train=data.y_train[:rows])
+        X, y = jnp.asarray(data.X_train), jnp.asarray(data.y_train)
+        trainer = make_trainer(method, config, data)
 
+        @jax.jit
+        def final_loss(state: TrainState) -> Float[Array, ""]:
+            order = batch_order(state, rows, self.batch_size)
 
-def final_losses(
-    method: Method, config: Config, steps: int, seed: int, rates: Sequence[float], last: int
-) -> Float[Array, " rates"]:
-    """The mean loss of the last steps of the training at each rate."""
-    dataset = load_characters(0)
-    X, y = (x[: steps * config.batch_size] for x in (dataset.X_train, dataset.y_train))
-    shape = X.shape[1:]
-    network = partial(network_of, method, config, shape, dataset.num_classes)
-    model = nnx.eval_shape(lambda: network(jax.random.key(0)))
-    context = make_context(method, model, config, shape)
+            def body(state: TrainState, index: Array) -> tuple[TrainState, Array]:
+                state, metrics = trainer.step(state, batch_at(state, X, y, order, index))
+                return state, metrics.loss
 
-    unscaled = schedule_of(config.changed(learning_rate=1.0), steps)
+            losses = jax.lax.scan(body, state, jnp.arange(self.steps))[1]
+            return losses[-max(1, self.steps // 4) :].mean()
 
-    def train(rate: Float[Array, ""]) -> Float[Array, ""]:
-        optimizer = scheduled_optimizer(
-            method, config, lambda count: rate * unscaled(count), context
-        )
-        step = make_step(method, context, optimizer, config)
-        state = make_init(method, context, network, lambda seed: optimizer)(
-            jnp.uint32(seed), jnp.asarray(X)
-        )
-        order = batch_order(state, len(X), config.batch_size)
-        rows = jnp.asarray(X), jnp.asarray(y), order
-
-        def body(state: TrainState, index: Array) -> tuple[TrainState, Array]:
-            state, metrics = step(state, batch_at(state, *rows, index))
-            return state, metrics.loss
-
-        losses = jax.lax.scan(body, state, jnp.arange(steps))[1]
-        return losses[-last:].mean()
-
-    return jax.jit(lambda rates: jax.lax.map(train, rates))(jnp.asarray(rates, jnp.float32))
+        return lambda seed: round(float(final_loss(start(trainer, seed, data.X_train))), 5)
 
 
 def best_octave(losses: Float[np.ndarray, " rates"], octaves: Sequence[int]) -> float:
@@ -175,13 +147,6 @@ def read(path: Path) -> list[Trial]:
         Trial(row["method"], row["size"], int(row["seed"]), int(row["octave"]), float(row["loss"]))
         for row in rows
     ]
-
-
-def write(path: Path, trials: Iterable[Trial]) -> None:
-    """The trials as a file."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerows([Trial._fields, *trials])
 
 
 if __name__ == "__main__":
