@@ -41,8 +41,10 @@ def main() -> int:
     inherited = filter(None, [os.environ.get("PYTHONPATH")])
     os.environ["PYTHONPATH"] = os.pathsep.join([str(FOLDER.parent), *inherited])
     paths = _paths(parser, chosen.names)
+    # From the last, which take longest: at the end no process waits for a long one.
     with ThreadPoolExecutor(chosen.jobs) as pool:
-        return sum(pool.map(lambda path: not run(path, chosen.timeout, chosen.write), paths))
+        runs = pool.map(lambda path: not run(path, chosen.timeout, chosen.write), reversed(paths))
+        return sum(runs)
 
 
 def run(path: Path, timeout: int, write: bool) -> bool:
