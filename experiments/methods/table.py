@@ -90,7 +90,7 @@ _ALL = (
     Method("cwo-angle", "cwo-centre-sphere, units turned by the rate", (FixedStep(), *_CWO)),
     Method(
         "cwo-step",
-        "cwo with one draw of the noise a step, which all samples share",
+        "cwo with one draw of the noise per step, which all samples share",
         (*_CWO, StepNoise(0.1)),
     ),
     Method(
