@@ -205,38 +205,6 @@ def test_a_normalization_by_the_batch_s_statistics_is_not_folded(kind: Any) -> N
     assert kinds(replace_batch_norm(model, x))["norm"] == "Identity"
 
 
-def shuffled(m: Any, x: Any) -> Any:
-    """Channel shuffle after a grouped convolution."""
-    y = m.layer(x)
-    return m.norm(y.reshape(*y.shape[:-1], 2, 4).swapaxes(-1, -2).reshape(y.shape))
-
-
-def reversed_units(m: Any, x: Any) -> Any:
-    return m.norm(x @ m.layer.kernel[...][:, ::-1] + m.layer.bias[...][None])
-
-
-PERMUTED: dict[str, tuple[Any, Any, tuple[int, ...]]] = {
-    "shuffled": (
-        shuffled,
-        lambda rngs: nnx.Conv(4, 8, (1, 1), feature_group_count=2, rngs=rngs),
-        (2, 5, 5, 4),
-    ),
-    "reversed": (reversed_units, dense, (6, 8)),
-}
-
-
-@pytest.mark.parametrize("name", PERMUTED)
-def test_a_permutation_of_the_units_is_not_directly_after_a_kernel(name: str) -> None:
-    forward, layer, shape = PERMUTED[name]
-    rngs, x = nnx.Rngs(0), draw(0, *shape)
-    model = trained(Custom(forward, layer=layer(rngs), norm=norm(rngs)))
-    folded, remaining = fold_batch_norm(model, x)
-    assert remaining == [("norm",)]
-    np.testing.assert_allclose(folded(x), evaluated(model, x), **FLOAT32)
-    model.norm.scale[...] = jnp.ones(8)
-    assert kinds(replace_batch_norm(model, x))["norm"] == "ScaleAndBias"
-
-
 INPUTS = pytest.mark.parametrize("with_inputs", [True, False])
 
 

@@ -171,6 +171,11 @@ ORDERS: dict[str, tuple[Callable[[], nnx.Module], Callable[[Any], Any], bool]] =
     "the same again": (linear, lambda h: shuffled_back(shuffled(h)), True),
     "split and joined": (linear, lambda h: h.reshape(-1, 2, 3).reshape(h.shape), True),
     "shuffled": (linear, shuffled, False),
+    "groups that are shuffled": (
+        lambda: nnx.Conv(4, 6, (1,), feature_group_count=2, rngs=nnx.Rngs(0)),
+        shuffled,
+        False,
+    ),
     "a reversed kernel": (lambda: Reversed(4, 6, rngs=nnx.Rngs(0)), lambda h: h, False),
 }
 
