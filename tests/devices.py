@@ -11,7 +11,7 @@ from tests.trees import QUICK
 
 #: Four devices by default: several devices, each with several groups of rows.
 DEVICES = pytest.mark.parametrize(
-    "devices", [4, *(pytest.param(count, marks=pytest.mark.slow) for count in (1, 2, 8))]
+    "devices", [4, *(pytest.param(count, marks=pytest.mark.slow) for count in (1, 8))]
 )
 AXIS_TYPES = pytest.mark.parametrize(
     "axis_type", [AxisType.Auto, AxisType.Explicit], ids=["auto", "explicit"]

@@ -17,7 +17,7 @@ from tests.trees import quick_jit
 
 BATCH, STEPS = 32, 3
 
-NAMES = ("none", "bn", "cwo", "lcw", "normprop", "vcl")
+NAMES = ("bn", "cwo", "lcw", "normprop", "vcl")
 
 #: Ghost batches, and parts that the variance constancy loss reads, on any number of devices.
 GROUPS = 8
