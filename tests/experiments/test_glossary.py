@@ -22,6 +22,7 @@ from jaxnorm import effective
 from tests.experiments.parallel import with_keys
 from tests.experiments.toy import SETTINGS, toy_dataset
 from tests.test_site import DOCS, hook
+from tests.trees import quick_jit
 
 
 def test_the_page_is_generated_from_the_tables() -> None:
@@ -66,7 +67,7 @@ def test_the_code_takes_the_step_of_the_method(code: str) -> None:
     trainer = make_trainer(METHODS[code], config, data)
     batch = with_keys(jnp.asarray(data.X_train[:16]), jnp.asarray(data.y_train[:16]))
     start = trainer.init(np.uint32(0), data.X_train)
-    state, _ = trainer.step(start, batch)
+    state, _ = quick_jit(trainer.step)(start, batch)
 
     def network(**style: object) -> nnx.Module:
         sizes = NetworkSizes((6,), 3, config.depth, width, 1)

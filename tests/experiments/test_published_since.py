@@ -80,7 +80,8 @@ def test_ngpt_is_the_network_of_the_paper() -> None:
     draw = np.random.default_rng(0)
     params = jax.tree.map(lambda x: x + 0.3 * jnp.float32(draw.normal(size=x.shape)), params)
     tokens = draw.integers(0, TOKENS, (3, LENGTH)).astype(np.int32)
-    got = nnx.merge(structure, params)(jnp.asarray(tokens))
+    network = jax.jit(lambda params, tokens: nnx.merge(structure, params)(tokens))
+    got = network(params, tokens)
     plain = wide(nnx.to_pure_dict(params))
     for row, text in zip(got, tokens, strict=True):
         np.testing.assert_allclose(row, logits_of(plain, text), rtol=2e-4, atol=2e-5)
@@ -112,8 +113,8 @@ def test_a_step_of_ngpt_is_the_optimizer_s_and_then_the_norm() -> None:
     context = toy_trainer("none").context
     params, tx = Hypersphere().call(params, optax.sgd(RATE), context)
     gradient = jax.tree.map(lambda x: jnp.cos(jnp.arange(x.size)).reshape(x.shape), params)
-    updates, _ = tx.update(gradient, tx.init(params), params)
-    new = wide(optax.apply_updates(params, updates))
+    step = jax.jit(lambda g, p: optax.apply_updates(p, tx.update(g, tx.init(p), p)[0]))
+    new = wide(step(gradient, params))
     for path, axis in (
         (("embedding", "embedding"), -1),
         (("blocks", 0, "query", "kernel"), 0),
@@ -159,10 +160,14 @@ def test_a_step_of_edm2_is_weight_normalization_s_and_then_the_norm() -> None:
         return (at(effective(raw), LAYER) * weight).sum()
 
     np.testing.assert_allclose(at(effective(raw), LAYER), unit(kernel, 0), rtol=1e-5, atol=1e-6)
-    gradient = jax.grad(loss)(raw)
     tx = part.optimizer(optax.sgd(RATE), trainer.context, 0)
-    updates, _ = tx.update(gradient, tx.init(raw), raw)
-    new = at(optax.apply_updates(raw, updates), LAYER)
+
+    @jax.jit
+    def step(raw: Any) -> Any:
+        updates, _ = tx.update(jax.grad(loss)(raw), tx.init(raw), raw)
+        return optax.apply_updates(raw, updates)
+
+    new = at(step(raw), LAYER)
     length, g = np.linalg.norm(direction, axis=0), wide(weight)
     along = direction * (direction * g).sum(0) / length**2
     moved = direction - RATE * (g - along) / length
