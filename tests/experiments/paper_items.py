@@ -1,8 +1,6 @@
 """The smoke preset of every item of the papers, run by name only because all take minutes.
 
 python -m pytest -n auto --dist load tests/experiments/paper_items.py
-
-python -m pytest -n auto --dist load tests/experiments/paper_items.py
 """
 
 import jax

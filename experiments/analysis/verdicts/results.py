@@ -108,16 +108,14 @@ def outcome_of(row: Row) -> str:
 
 def _wins(side: Side, rows: Sequence[Row]) -> SideResults:
     """Counts the data sets on which a normalization wins among all with its activation."""
-    mine = [row for row in rows if row["activation"] == side.where["activation"]]
-    names = list(dict.fromkeys(row["normalization"] for row in mine))
-    errors, above = defaultdict(list), []
-    for row in mine:
-        errors[row["dataset"], row["normalization"]].append(float(row["test_error"]))
-        if side.where.items() <= row.items() and row["reported_error"]:
-            above.append(100 * (float(row["test_error"]) - float(row["reported_error"])))
-    sets = list(dict.fromkeys(row["dataset"] for row in mine))
-    means = np.array([[np.mean(errors[each, name]) for name in names] for each in sets])
-    place = names.index(side.where["normalization"])
-    won = {each: float(wins(row[None])[place]) for each, row in zip(sets, means, strict=True)}
-    seeds = frozenset(row["seed"] for row in mine)
-    return SideResults(side.name, won, {}, seeds, excess=float(np.median(above)))
+    name, column = side.where["normalization"], pl.col("test_error")
+    runs = pl.DataFrame(rows).filter(activation=side.where["activation"])
+    runs = runs.with_columns(column.cast(float))
+    errors = runs.pivot(
+        "normalization", index="dataset", values="test_error", aggregate_function="mean"
+    )
+    place = errors.columns[1:].index(name)
+    won = {each: float(wins(np.array([means]))[place]) for each, *means in errors.iter_rows()}
+    reported = runs.filter(pl.col("reported_error") != "", normalization=name)
+    above = reported.select(100 * (column - pl.col("reported_error").cast(float)))
+    return SideResults(side.name, won, {}, frozenset(runs["seed"]), excess=above.median().item())
