@@ -6,20 +6,22 @@ from typing import Any
 
 import tyro
 
-from experiments.config import RANGES, UserError
+from experiments.config import RANGES, UserError, unknown
 from experiments.papers.item import Item, Preset
 from experiments.runs.spec import DEVICES
+
+#: Settings of a configuration that items have apart, such as their data, or leave as they are.
+APART = DEVICES | {"dataset", "train_rows", "label", "resize", "nonfinite", "tensorboard"}
 
 
 def named(settings: Any) -> dict[str, Any]:
     """Returns the settings of an item, a named tuple or a configuration, by name.
 
-    A configuration's settings that are left out, and its data and devices, which tables have apart,
-    are not among them.
+    A configuration's settings that are left out, and those that items have apart, are not among
+    them.
     """
     if is_dataclass(settings) and not isinstance(settings, type):
-        apart = DEVICES | {"dataset", "nonfinite"}
-        return {n: v for n, v in asdict(settings).items() if v is not None and n not in apart}
+        return {n: v for n, v in asdict(settings).items() if v is not None and n not in APART}
     fields: dict[str, Any] = settings._asdict()
     return fields
 
@@ -33,8 +35,8 @@ def with_settings(item: Item, preset: Preset, pairs: Sequence[str]) -> Preset:
         pairs: NAME=VALUE each, or NAME=VALUE;VALUE for several values.
 
     Raises:
-        UserError: for a value out of its range, a table without a cell, and a setting that a cell
-            has a value of its own for.
+        UserError: for a value out of its range, a row or column that the table does not have, and a
+            setting that a cell has a value of its own for.
     """
     names, flags = [], []
     for name, _, values in (pair.partition("=") for pair in pairs):
@@ -43,14 +45,18 @@ def with_settings(item: Item, preset: Preset, pairs: Sequence[str]) -> Preset:
     program = f"paper {item.name} --set"
     settings = tyro.cli(type(preset.settings), default=preset.settings, args=flags, prog=program)
     for name in names:
+        if name in APART:
+            raise unknown(f"setting of {item.name}", name, named(preset.settings))
         value, (least, most) = getattr(settings, name), RANGES.get(name, (float("-inf"), 2**63))
         if isinstance(value, int | float) and not least <= value <= most:
             raise UserError(f"--set {name} is {value}; wanted {least:,} to {most:,}.")
-    cells = item.grid.chosen(settings) if item.grid else []
-    if item.grid and not cells:
-        known = "; ".join(cell.name for cell in item.grid.cells)
-        raise UserError(f"--set leaves no cell of {item.name}; wanted some of {known}.")
-    for cell in cells:
+        if name in ("only_rows", "only_columns") and item.grid:
+            kind = name.removeprefix("only_").removesuffix("s")
+            known = dict.fromkeys(getattr(cell, kind) for cell in item.grid.cells)
+            for each in value:
+                if each not in known:
+                    raise unknown(f"{kind} of {item.name}", each, known)
+    for cell in item.grid.chosen(settings) if item.grid else ():
         if own := set(names) & cell.changes.keys():
             raise UserError(
                 f"--set {min(own)}: the cell {cell.name} of {item.name} has its own; wanted a "

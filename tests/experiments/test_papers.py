@@ -62,14 +62,13 @@ def test_settings_of_the_user_replace_the_presets_and_are_recorded(tmp_path, cap
         *("squares,1,y,line,0.0,0.0", "squares,1,y,line,1.0,1.0"),
     ]
     fig1 = ITEMS["normprop/fig1"]
-    with pytest.raises(UserError, match="batch_size"):
-        with_settings(fig1, fig1.presets["cpu"], ["batch_size=8"])
-    with pytest.raises(UserError, match="epochs is 0"):
-        with_settings(fig1, fig1.presets["cpu"], ["epochs=0"])
-    with pytest.raises(UserError, match="no cell"):
-        with_settings(fig1, fig1.presets["cpu"], ["only_rows=BN"])
-    two = with_settings(fig1, fig1.presets["cpu"], ["only_rows=batch, batch 50;batch, batch 100"])
+    cpu = fig1.presets["cpu"]
+    for pair in ("batch_size=8", "epochs=0", "only_rows=BN", "dataset=other.npz"):
+        with pytest.raises(UserError, match=pair.partition("=")[0].removeprefix("only_")[:3]):
+            with_settings(fig1, cpu, [pair])
+    two = with_settings(fig1, cpu, ["only_rows=batch, batch 50;batch, batch 100", "noise=0.2"])
     assert len(fig1.grid.chosen(two.settings)) == 2
+    assert two.settings.noise == 0.2
 
 
 def test_every_item_has_a_smoke_preset_and_a_name_of_two_parts():
