@@ -188,9 +188,9 @@ def other_settings(config: Config, command: str, runs: Sequence[Run]) -> str:
     words = (word.partition("=")[0] for word in shlex.split(command))
     named = {word.removeprefix("--").replace("-", "_") for word in words}
     named |= FREE | set(own_settings(run.changes for run in runs))
-    settings = {name: value for name, value in asdict(config).items() if name not in named}
-    shown_ones = (f"{name}={shown(value)}" for name, value in settings.items() if value)
-    return f"- settings besides the command's: {', '.join(shown_ones)}\n"
+    others = {name: value for name, value in asdict(config).items() if name not in named}
+    settings = [f"{k}={shown(v)}" for k, v in others.items() if v not in (None, "", ())]
+    return f"- settings besides the command's: {', '.join(settings)}\n"
 
 
 def kept_note(kept: int, runs: Sequence[Run]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The settings of a training, for flags, papers, checkpoints and the store; errors in them."""
+"""The settings of a training, for flags, papers, checkpoints and the store, and their errors."""
 
 import difflib
 import importlib

@@ -1,4 +1,4 @@
-"""Guards of reading users' files: the errors of parsers in one line, and sizes against memory."""
+"""Guards for reading users' files: the errors of parsers in one line, and sizes against memory."""
 
 import contextlib
 import errno

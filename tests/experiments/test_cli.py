@@ -63,7 +63,7 @@ def test_compare_writes_its_files(comparison):
     assert "python -m experiments compare --dataset" in table
     # TINY names the depth; the defaults that decided the figures stand beside the command.
     settings = table.split("- settings besides the command's: ")[1].split("\n")[0].split(", ")
-    assert {"model=mlp", "optimizer=sgd", "learning_rate=0.05", "augment=none"} < set(settings)
+    assert {"model=mlp", "optimizer=sgd", "learning_rate=0.05", "rate_decay=0"} < set(settings)
     assert "depth=1" not in settings
     assert "Level: the whole interval is within a point of 0;" in table
     assert (comparison / "curves.png").read_bytes().startswith(b"\x89PNG")
