@@ -57,7 +57,7 @@ def of_examples() -> set[tuple[float, float, float]]:
     for folder in ("resnet18", "resnet18/h100"):  # the last update of each seed counts
         for row in rows(RESULTS / folder / "curves.csv"):
             accuracies[folder, row["network"], row["rate"]][row["seed"]] = float(row["accuracy"])
-    for folder in ("networks", "networks/longer", "networks/photographs"):
+    for folder in ("networks", "networks/longer", "networks/photographs", "networks/adam"):
         for row in rows(RESULTS / folder / "runs.csv"):
             group = folder, row["network"], row["method"], row["rate"]
             accuracies[group][row["seed"]] = float(row["test"])
