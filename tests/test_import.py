@@ -91,10 +91,10 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def executed(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yields the nodes outside the blocks that only a type checker reads, `if TYPE_CHECKING:`."""
+    """Yields the nodes outside the blocks that only a type checker reads."""
     yield tree
     for child in ast.iter_child_nodes(tree):
-        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "_typing.TYPE_CHECKING":
             for statement in child.orelse:
                 yield from executed(statement)
         else:

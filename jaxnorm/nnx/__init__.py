@@ -1,22 +1,17 @@
 """Flax NNX: models as pure functions, layouts by module type, layers, and edits of models."""
 
-from jaxnorm.nnx._batch_norm import BatchNorm, PopulationNorm, Standardization
-from jaxnorm.nnx._edit import FoldedModel, fold_batch_norm, replace_batch_norm, scale_and_bias
-from jaxnorm.nnx._functionalize import Functional, functionalize
-from jaxnorm.nnx._layout import layout
-from jaxnorm.nnx._scale_and_bias import Identity, ScaleAndBias
+from jaxnorm.nnx._batch_norm import BatchNorm as BatchNorm
+from jaxnorm.nnx._batch_norm import PopulationNorm as PopulationNorm
+from jaxnorm.nnx._batch_norm import Standardization as Standardization
+from jaxnorm.nnx._edit import FoldedModel as FoldedModel
+from jaxnorm.nnx._edit import fold_batch_norm as fold_batch_norm
+from jaxnorm.nnx._edit import replace_batch_norm as replace_batch_norm
+from jaxnorm.nnx._edit import scale_and_bias as scale_and_bias
+from jaxnorm.nnx._functionalize import Functional as Functional
+from jaxnorm.nnx._functionalize import functionalize as functionalize
+from jaxnorm.nnx._layout import layout as layout
+from jaxnorm.nnx._scale_and_bias import Identity as Identity
+from jaxnorm.nnx._scale_and_bias import ScaleAndBias as ScaleAndBias
 
-__all__ = [
-    "BatchNorm",
-    "FoldedModel",
-    "Functional",
-    "Identity",
-    "PopulationNorm",
-    "ScaleAndBias",
-    "Standardization",
-    "fold_batch_norm",
-    "functionalize",
-    "layout",
-    "replace_batch_norm",
-    "scale_and_bias",
-]
+# Each name is imported once, as itself, for type checkers; `help` reads the list.
+__all__ = [name for name in dir() if not name.startswith("_")]

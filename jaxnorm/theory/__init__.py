@@ -1,18 +1,16 @@
 """The papers' closed forms and dynamics, one module per paper; and maps of activations."""
 
-from jaxnorm._kernel_maps import c_curvature, c_map, c_slope, q_curvature, q_map, q_slope
-from jaxnorm.theory import batch_norm, cwo, lcw, normprop, vcl
+from jaxnorm._kernel_maps import c_curvature as c_curvature
+from jaxnorm._kernel_maps import c_map as c_map
+from jaxnorm._kernel_maps import c_slope as c_slope
+from jaxnorm._kernel_maps import q_curvature as q_curvature
+from jaxnorm._kernel_maps import q_map as q_map
+from jaxnorm._kernel_maps import q_slope as q_slope
+from jaxnorm.theory import batch_norm as batch_norm
+from jaxnorm.theory import cwo as cwo
+from jaxnorm.theory import lcw as lcw
+from jaxnorm.theory import normprop as normprop
+from jaxnorm.theory import vcl as vcl
 
-__all__ = [
-    "batch_norm",
-    "c_curvature",
-    "c_map",
-    "c_slope",
-    "cwo",
-    "lcw",
-    "normprop",
-    "q_curvature",
-    "q_map",
-    "q_slope",
-    "vcl",
-]
+# Each name is imported once, as itself, for type checkers; `help` reads the list.
+__all__ = [name for name in dir() if not name.startswith("_")]

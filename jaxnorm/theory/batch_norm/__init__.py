@@ -13,27 +13,16 @@ the same under jit, vmap, pmap and shard_map.
 Reference: Luo et al. 2019, Towards understanding regularization in batch normalization.
 """
 
-from jaxnorm.theory.batch_norm._dynamics import (
-    OrderParameters,
-    effective_learning_rate,
-    fixed_point,
-    integrals,
-    max_learning_rate,
-    order_parameter_flow,
-    solve_order_parameters,
-    stability_eigenvalues,
-)
-from jaxnorm.theory.batch_norm._regularization import generalization_error, linear_gamma_decay
+from jaxnorm.theory.batch_norm._dynamics import OrderParameters as OrderParameters
+from jaxnorm.theory.batch_norm._dynamics import effective_learning_rate as effective_learning_rate
+from jaxnorm.theory.batch_norm._dynamics import fixed_point as fixed_point
+from jaxnorm.theory.batch_norm._dynamics import integrals as integrals
+from jaxnorm.theory.batch_norm._dynamics import max_learning_rate as max_learning_rate
+from jaxnorm.theory.batch_norm._dynamics import order_parameter_flow as order_parameter_flow
+from jaxnorm.theory.batch_norm._dynamics import solve_order_parameters as solve_order_parameters
+from jaxnorm.theory.batch_norm._dynamics import stability_eigenvalues as stability_eigenvalues
+from jaxnorm.theory.batch_norm._regularization import generalization_error as generalization_error
+from jaxnorm.theory.batch_norm._regularization import linear_gamma_decay as linear_gamma_decay
 
-__all__ = [
-    "OrderParameters",
-    "effective_learning_rate",
-    "fixed_point",
-    "generalization_error",
-    "integrals",
-    "linear_gamma_decay",
-    "max_learning_rate",
-    "order_parameter_flow",
-    "solve_order_parameters",
-    "stability_eigenvalues",
-]
+# Each name is imported once, as itself, for type checkers; `help` reads the list.
+__all__ = [name for name in dir() if not name.startswith("_")]
