@@ -43,10 +43,14 @@ def unit_shape(kernel: Any, axes: Axes) -> tuple[int, ...]:
     )
 
 
-def has_leading_units(kernel: Any, axes: Axes) -> bool:
-    """Returns True for units on both sides of the fan-in: the leading axes may count kernels."""
+def refuse_leading_units(kernel: Any, axes: Axes, name: str, advice: str) -> None:
+    """Raises ValueError for units on both sides of the fan-in: the leading may count kernels."""
     units = [axis for axis in range(-len(kernel.shape), 0) if axis not in axes]
-    return bool(units) and units[0] < min(axes) and units[-1] > max(axes)
+    if units and units[0] < min(axes) and units[-1] > max(axes):
+        raise ValueError(
+            f"{name} of shape {tuple(kernel.shape)} has units on both sides of its fan-in axes "
+            f"{axes}: the leading ones may count kernels of a stack. {advice}"
+        )
 
 
 def check_per_unit(value: Any, shape: tuple[int, ...], name: str) -> None:

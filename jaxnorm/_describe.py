@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jaxnorm._axes import fan_in_size, unit_shape
-from jaxnorm._layout import Layout, broadcast, flax_layout, kernel_axes, leaf_rows
+from jaxnorm._layout import Layout, broadcast, flax_layout, kernel_axes
 from jaxnorm._node import Axes
-from jaxnorm._paths import Path
+from jaxnorm._paths import Path, is_absent, named_rows
 
 #: Mask of ``optax.add_decayed_weights``, True for all leaves, or None for a table without decay.
 Mask = Any
@@ -77,10 +77,11 @@ def aligned(table: Sequence[Sequence[str]]) -> list[str]:
 
 def _rows(params: PyTree, layout: Layout, mask: Mask) -> list[_Row]:
     axes = kernel_axes(layout, params, require_some=False)
-    rows = leaf_rows(params, axes, broadcast(mask, params, "decayed"))
+    rows = named_rows(params, axes, broadcast(mask, params, "decayed"), is_leaf=is_absent)
     return [
         _Row(path, np.shape(leaf), leaf_axes, None if flag is None else bool(flag))
         for path, leaf, leaf_axes, flag in rows
+        if not is_absent(leaf)
     ]
 
 

@@ -8,21 +8,19 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
-from jaxnorm._axes import has_leading_units
-from jaxnorm._checks import POSITIVE, all_zero, check_number
-from jaxnorm._layout import (
-    Layout,
-    flax_layout,
-    kernel_axes,
-    leaf_rows,
-    map_with_axes,
-    with_placeholders,
-)
+from jaxnorm._axes import refuse_leading_units
+from jaxnorm._checks import POSITIVE, check_number, check_params
+from jaxnorm._layout import Layout, flax_layout, kernel_axes, kernel_rows, map_with_axes
 from jaxnorm._node import Axes
 from jaxnorm._numerics import norm_of_squares, promote, root
-from jaxnorm._sphere import SMALLEST, Kernel, check_kernels, squared_norm
+from jaxnorm._sphere import SMALLEST, Kernel, check_kernels, check_nonzero, squared_norm
 
 Number = float | np.floating[Any] | Float[Array, ""]
+
+STACK_ADVICE = (
+    "Name all axes of one kernel in the layout, layout_from_rules([(regex, (-2, -1))]), and pass "
+    "per='unit'."
+)
 
 
 def fixed_step(
@@ -86,19 +84,17 @@ def fixed_step(
         check_number(relative, POSITIVE, "relative", "0.01 for example")
 
     def init(params: PyTree) -> Any:
-        for path, kernel, axes in leaf_rows(params, check_kernels(params, layout)):
-            if axes is not None:
-                _check_kernel(f"the parameter {path!r}", kernel, axes, per)
+        for path, kernel, axes in kernel_rows(params, check_kernels(params, layout, False)):
+            name = f"the parameter {path!r}"
+            check_nonzero(kernel, name)
+            if per == "kernel":
+                refuse_leading_units(kernel, axes, name, STACK_ADVICE)
         if not callable(relative):
             return optax.EmptyState()
         return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32))
 
     def update(updates: PyTree, state: Any, params: PyTree | None = None) -> tuple[PyTree, Any]:
-        if params is None:
-            raise ValueError(
-                "fixed_step measures updates by the weights and got no params; call "
-                "update(gradients, state, params)."
-            )
+        check_params(params, "fixed_step")
         length = relative(state.count) if callable(relative) else relative
 
         def rescaled(update: Kernel, axes: Axes, kernel: Kernel) -> Kernel:
@@ -106,7 +102,7 @@ def fixed_step(
             return _rescaled(update, kernel, norm_axes, length)
 
         axes = kernel_axes(layout, updates, require_some=False)
-        edited = map_with_axes(rescaled, axes, updates, with_placeholders(params, updates))
+        edited = map_with_axes(rescaled, axes, updates, params)
         if callable(relative):
             state = optax.ScaleByScheduleState(optax.safe_increment(state.count))
         return edited, state
@@ -123,19 +119,3 @@ def _rescaled(update: Kernel, kernel: Kernel, axes: Axes, relative: Number) -> K
     norm = norm_of_squares(squares, zero)
     length = jnp.asarray(relative, wide.dtype) * root(squared_norm(weights, axes))
     return (wide * jnp.where(zero, 0.0, length / norm)).astype(update.dtype)
-
-
-def _check_kernel(name: str, kernel: Any, axes: Axes, per: str) -> None:
-    """Raises for a kernel that would never move, and for one whose axes may count kernels."""
-    if all_zero(kernel):
-        raise ValueError(
-            f"{name} is all zero, and its update would have the length 0, so it would never move. "
-            "Give it random weights, or leave it out of the layout, with exclude."
-        )
-    if per == "kernel" and has_leading_units(kernel, axes):
-        raise ValueError(
-            f"{name} of shape {tuple(kernel.shape)} has units on both sides of its fan-in axes "
-            f"{axes}: the leading ones may count kernels of a stack, each with a norm of its own. "
-            "Name all axes of one kernel in the layout, layout_from_rules([(regex, (-2, -1))]), "
-            "and pass per='unit'."
-        )

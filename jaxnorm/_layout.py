@@ -9,7 +9,6 @@ hold for the fields that have the kernel's shape. Placeholders (None, the Masked
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from itertools import zip_longest
 from typing import Any
 
 import jax
@@ -30,7 +29,7 @@ from jaxnorm._paths import (
     map_entries,
     named_entries,
     named_leaves,
-    rebuild_entries,
+    named_rows,
 )
 
 #: ``params -> tree of axes``.
@@ -91,31 +90,17 @@ def map_with_axes(
     function: Callable[..., Any], axes: PyTree, tree: PyTree, *rest: PyTree
 ) -> PyTree:
     """Does the work of `map_kernels` for axes that `kernel_axes` returned."""
-    results = [_call_at(function, *row) for row in leaf_rows(tree, axes, *rest)]
-    return jax.tree.unflatten(jax.tree.structure(tree), results)
 
+    def at_leaf(path: Path, leaf: Any, axes: Axes | None, *values: Any) -> Any:
+        if is_absent(axes):
+            return leaf
+        try:
+            return function(leaf, axes, *values)
+        except (TypeError, ValueError) as error:
+            error.add_note(f"The error was raised for the kernel {path!r} of shape {leaf.shape}.")
+            raise
 
-def leaf_rows(tree: PyTree, *rest: PyTree) -> list[tuple[Any, ...]]:
-    """Returns ``(path, leaf, *values)`` for each leaf of a tree, without placeholders.
-
-    ``rest`` are trees of the structure of ``tree``, which have the values.
-    """
-    structure: Any = jax.tree.structure(tree)
-    columns = [structure.flatten_up_to(x) for x in (tree, *rest)]
-    paths = [path for path, leaf in named_leaves(tree) if not is_absent(leaf)]
-    return list(zip(paths, *columns, strict=True))
-
-
-def _call_at(
-    function: Callable[..., Any], path: Path, leaf: Any, axes: Axes | None, *values: Any
-) -> Any:
-    if axes is None:
-        return leaf
-    try:
-        return function(leaf, axes, *values)
-    except (TypeError, ValueError) as error:
-        error.add_note(f"The error was raised for the kernel {path!r} of shape {leaf.shape}.")
-        raise
+    return map_entries(at_leaf, tree, axes, *rest, is_leaf=is_absent)
 
 
 def kernel_axes(layout: Layout, tree: PyTree, require_some: bool = True) -> PyTree:
@@ -126,43 +111,39 @@ def kernel_axes(layout: Layout, tree: PyTree, require_some: bool = True) -> PyTr
     """
     result, leaves = layout(tree), named_leaves(tree)
     structure: Any = jax.tree.structure(tree, is_leaf=is_absent)
-    if jax.tree.structure(result, is_leaf=_is_axes) != structure:
-        raise ValueError(_structure_mismatch(result, leaves))
-    entries = jax.tree.leaves(result, is_leaf=_is_axes)
-    checked = [_checked_axes(*leaf, axes) for leaf, axes in zip(leaves, entries, strict=True)]
+    try:
+        jax.tree.map(lambda *_: None, tree, result, is_leaf=is_absent)
+    except ValueError as error:
+        raise ValueError(
+            f"the layout returned a tree of another structure than the parameters: {in_line(error)}"
+        ) from error
+    rows = zip(leaves, structure.flatten_up_to(result), strict=True)
+    checked = [_checked_axes(*leaf, axes) for leaf, axes in rows]
     masked = any(isinstance(leaf, optax.MaskedNode) for _, leaf in leaves)
     if require_some and not masked and all(map(is_absent, checked)):
         raise ValueError(
             "the layout constrains no parameter, so this would do nothing. The paths are: "
-            f"{listed(path for path, _ in leaves)}. {_advice(tree)}"
+            f"{listed(path for path, _ in leaves)}. Pass a layout that knows these names: "
+            "layout_from_rules([(regex, axes), ...]), torch_layout, or traced_layout(apply, "
+            "params, *inputs), which needs no names."
         )
     return jax.tree.unflatten(structure, checked)
 
 
-def _advice(tree: PyTree) -> str:
-    """Returns the way out of a layout that constrains nothing, for the message."""
-    if isinstance(tree, optax.LookaheadParams):
-        return (
-            "They are those of both copies of optax.lookahead, and a layout of whole paths, as "
-            "traced_layout returns it, knows those of one. Pass a layout that returns "
-            "optax.LookaheadParams(layout(pair.fast), layout(pair.slow)) for such a pair, and "
-            "layout(params) for other trees."
-        )
-    return (
-        "Pass a layout that knows these names: layout_from_rules([(regex, axes), ...]), "
-        "torch_layout, or traced_layout(apply, params, *inputs), which needs no names."
-    )
+def in_line(error: Exception) -> str:
+    """Returns the message of an error of ``jax.tree``, which has several lines, in one."""
+    return " ".join(str(error).split())
 
 
-def list_kernels(layout: Layout, tree: PyTree, *rest: PyTree) -> list[tuple[Any, ...]]:
+def kernel_rows(tree: PyTree, axes: PyTree, *rest: PyTree) -> list[tuple[Any, ...]]:
     """Returns ``(path, kernel, fan_in_axes, *values)`` for each constrained kernel, in order."""
-    rows = leaf_rows(tree, kernel_axes(layout, tree), *rest)
-    return [(path, leaf, axes, *values) for path, leaf, axes, *values in rows if axes is not None]
+    rows = named_rows(tree, axes, *rest, is_leaf=is_absent)
+    return [row for row in rows if not is_absent(row[2])]
 
 
 def kernels_by_path(layout: Layout, tree: PyTree) -> dict[Path, Axes]:
     """Returns the fan-in axes of each kernel by its path."""
-    return {path: axes for path, _, axes in list_kernels(layout, tree)}
+    return {path: axes for path, _, axes in kernel_rows(tree, kernel_axes(layout, tree))}
 
 
 def broadcast(setting: Setting, tree: PyTree, name: str) -> PyTree:
@@ -174,31 +155,10 @@ def broadcast(setting: Setting, tree: PyTree, name: str) -> PyTree:
     try:
         return jax.tree.broadcast(setting, tree, is_leaf=is_absent)
     except ValueError as error:
-        raise ValueError(_prefix_mismatch(setting, tree, name)) from error
-
-
-def _prefix_mismatch(setting: Setting, tree: PyTree, name: str) -> str:
-    prefixes, paths = ([path for path, _ in named_leaves(x)] for x in (setting, tree))
-    covered = [p for path in paths for p in prefixes if path[: len(p)] == p]
-    missing = [path for path in paths if not any(path[: len(p)] == p for p in prefixes)]
-    surplus = [p for p in prefixes if p not in covered]
-    parts = [
-        f"no entry for the parameters {listed(missing)}" if missing else "",
-        f"entries for {listed(surplus)}, which are no parameters" if surplus else "",
-    ]
-    difference = " and ".join(filter(None, parts)) or "containers of other types"
-    return (
-        f"{name} is no pytree prefix of the parameters: it has {difference}. The entries are for "
-        f"{listed(prefixes)}, the parameters are {listed(paths)}. Wanted one value (or None) for "
-        "all parameters, or a tree of them that jax.tree.broadcast takes."
-    )
-
-
-def with_placeholders(tree: PyTree, updates: PyTree) -> PyTree:
-    """Returns the tree with the placeholders of ``updates``: frozen or masked leaves."""
-    return jax.tree.map(
-        lambda update, leaf: update if is_absent(update) else leaf, updates, tree, is_leaf=is_absent
-    )
+        raise ValueError(
+            f"{name} is no pytree prefix of the parameters; wanted one value (or None) for all, or "
+            f"a tree of them that jax.tree.broadcast takes: {in_line(error)}"
+        ) from error
 
 
 def refuse_coordinates(tree: PyTree) -> None:
@@ -217,14 +177,10 @@ def _has_coordinates(x: Any) -> bool:
     return isinstance(x, Reparametrization) and not x.stores_weights
 
 
-def _is_axes(x: Any) -> bool:
-    is_tuple_of_ints = isinstance(x, tuple) and bool(x) and all(isinstance(a, int) for a in x)
-    return is_absent(x) or is_tuple_of_ints
-
-
 def _checked_axes(path: Path, leaf: Any, axes: Any) -> Any:
     """Returns the axes as sorted negative numbers; the leaf itself if it is a placeholder."""
-    if not _is_axes(axes):
+    is_tuple_of_ints = isinstance(axes, tuple) and axes and all(isinstance(a, int) for a in axes)
+    if not (is_absent(axes) or is_tuple_of_ints):
         raise TypeError(
             f"the layout returned {axes!r} for the leaf {path!r}; wanted a tuple of ints, or None."
         )
@@ -233,19 +189,6 @@ def _checked_axes(path: Path, leaf: Any, axes: Any) -> Any:
     if is_absent(axes):
         return None
     return negative_axes(axes, leaf.ndim, f"the leaf {path!r} of shape {tuple(leaf.shape)}")
-
-
-def _structure_mismatch(result: PyTree, leaves: list[tuple[Path, Any]]) -> str:
-    expected = [path for path, _ in leaves]
-    got = [path for path, _ in named_entries(result, _is_axes)]
-    pairs = zip_longest(expected, got)
-    differing = next((pair for pair in pairs if pair[0] != pair[1]), None)
-    where = f": {differing[0]!r} meets {differing[1]!r}" if differing else " (other containers)"
-    return (
-        f"the layout returned a tree of another structure than the parameters{where}. The "
-        f"parameters are {listed(expected)}; the layout has {listed(got)}. Wanted the parameters' "
-        "structure, with axes or None at each leaf, as jax.tree.map makes it."
-    )
 
 
 def flax_layout(params: PyTree) -> PyTree:
@@ -362,10 +305,11 @@ def exclude(*patterns: str, layout: Layout = flax_layout) -> Layout:
         # An excluded leaf is masked, so that no layout by names warns of it.
         masked = map_entries(lambda path, x: optax.MaskedNode() if is_excluded(path) else x, params)
         axes = kernel_axes(layout, masked, require_some=False)
-        entries = jax.tree.leaves(axes, is_leaf=lambda x: _is_axes(x) or is_node(x))
-        rows = zip(named_entries(params), entries, strict=True)
-        values = [_free(entry) if is_excluded(path) else kept for (path, entry), kept in rows]
-        return rebuild_entries(params, values)
+
+        def axes_of(path: Path, entry: Any, axes: Any) -> Any:
+            return _free(entry) if is_excluded(path) else axes
+
+        return map_entries(axes_of, params, axes)
 
     return layout_of_others
 

@@ -1,11 +1,11 @@
 """Warnings of parameters whose fan-in a layout by names does not know."""
 
 import re
-import warnings
 from collections.abc import Callable
 
 from jaxtyping import PyTree
 
+from jaxnorm._checks import warn
 from jaxnorm._paths import Path, named_entries
 
 Shape = tuple[int, ...]
@@ -35,8 +35,7 @@ def warn_if_doubtful(params: PyTree, is_doubtful: Doubt) -> None:
                 "LoRA factor. Use jaxnorm.traced_layout(apply, params, "
                 "*inputs) or layout_from_rules([(regex, axes), ...]), or exclude it."
             )
-            # One line for every caller, so that Python's own filter shows each text once.
-            warnings.warn(text, UserWarning, stacklevel=1)
+            warn(text)
 
 
 def is_doubtful_in_flax(path: Path, shape: Shape, bias: Shape | None) -> bool:

@@ -7,13 +7,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._checks import all_zero
 from jaxnorm._kinds import Scaled, WeightNormalized
-from jaxnorm._layout import Layout, Setting, flax_layout, list_kernels, map_kernels
+from jaxnorm._layout import Layout, Setting, flax_layout, map_kernels
 from jaxnorm._node import Axes, is_node
 from jaxnorm._paths import listed, named_entries
 from jaxnorm._reparametrize import reparametrize
-from jaxnorm._sphere import Kernel, center, check_centering, project
+from jaxnorm._sphere import Kernel, center, check_kernels, check_nonzero, project
 from jaxnorm._sphere_projection import edit_updates, sphere_projection
 
 #: Parameters, and the optimizer that keeps them on the set.
@@ -106,8 +105,7 @@ def linearly_constrain(
     Source: Kutsuna 2019, sections 3.1 and 3.2.
     """
     _check_plain(params, "linearly_constrain")
-    for path, kernel, axes in list_kernels(layout, params):
-        check_centering(kernel, axes, True, f"the parameter {path!r}")
+    check_kernels(params, layout, centered=True)
 
     def center_sum(kernel: Kernel, update: Kernel, axes: Axes) -> Kernel:
         return center(kernel + update, axes)
@@ -163,12 +161,7 @@ def propagate_normalization(
 
     def node(path: str, kernel: Any, axes: Axes) -> WeightNormalized:
         unscaled = WeightNormalized.from_kernel(kernel, axes)
-        if all_zero(unscaled.scale):
-            raise ValueError(
-                f"the weights of {path!r} have no direction (they are zero or, with centered=True, "
-                "equal within each unit): their gradients would be zero too, and they would never "
-                "train. Give it random weights, or leave it out of the layout, with exclude."
-            )
+        check_nonzero(unscaled.scale, f"the parameter {path!r}")
         gain = unscaled.scale * jnp.asarray(scale, kernel.dtype)
         return unscaled.replaced(scale=gain)
 

@@ -5,10 +5,10 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._layout import Layout, Setting, flax_layout, leaf_rows
+from jaxnorm._layout import Layout, Setting, broadcast, flax_layout, kernel_rows
 from jaxnorm._node import Axes
 from jaxnorm._numerics import promote, quotient
-from jaxnorm._paths import Path, is_absent, listed, named_entries, named_leaves
+from jaxnorm._paths import Path, is_absent, named_entries, named_leaves, named_rows
 from jaxnorm._sphere import Kernel, broadcast_radius, check_settings, squared_norm
 
 Scalar = Float[Array, ""]
@@ -41,13 +41,11 @@ def constraint_drift(
         >>> {name: float(value) for name, value in drift.items()}
         {'squared_norm': 1.25, 'sum': 0.5}
     """
-    axes, radii = check_settings(params, layout, squared_radius)
-    drifts = [
-        _drifts(promote(kernel), kernel_axes, radius)
-        for _, kernel, kernel_axes, radius in leaf_rows(params, axes, radii)
-        if kernel_axes is not None
-    ]
-    largest = _largest(drifts)
+    axes, radii = check_settings(params, layout, squared_radius, centered=False)
+    kernels = [(promote(kernel), *row) for _, kernel, *row in kernel_rows(params, axes, radii)]
+    largest = _largest(
+        [_drifts(wide, squared_norm(wide, fan_in), fan_in, c) for wide, fan_in, c in kernels]
+    )
     return {"squared_norm": largest["drift_squared_norm"], "sum": largest["drift_sum"]}
 
 
@@ -108,23 +106,26 @@ def metrics(
         total/drift_sum 0.00
         total/drift_squared_norm 0.00
     """
-    axes, radii = check_settings(raw, layout, squared_radius)
-    kernels = {path: row for path, _, *row in leaf_rows(raw, axes, radii) if row[0] is not None}
-    names = _entry_names(raw)
-    if len({names[path] for path in kernels}) < len(kernels):
-        raise ValueError(f"two of the kernels {listed(kernels)} have the same path; rename one.")
-    # A leaf may be a Python number before its first step.
-    arrays = [(path, jnp.asarray(leaf)) for path, leaf in named_leaves(raw) if not is_absent(leaf)]
-    leaves = {path: promote(x) for path, x in arrays if jnp.issubdtype(x.dtype, jnp.floating)}
-    squares = {path: jnp.square(leaf).sum() for path, leaf in leaves.items()}
-    steps = {
-        path: jnp.square(promote(jnp.asarray(step), leaves[path])).sum()
-        for path, step in _aligned(updates, raw).items()
-        if path in leaves
-    }
-    drifts = {path: _drifts(leaves[path], *row) for path, row in kernels.items()}
-    rows = {names[path]: _norms(squares, steps, [path]) | drifts[path] for path in kernels}
-    rows["total"] = _norms(squares, steps, list(leaves)) | _largest([*drifts.values()])
+    axes, radii = check_settings(raw, layout, squared_radius, centered=False)
+    steps = broadcast(updates, raw, "updates")
+    names, squares, moved = _entry_names(raw), list[Scalar](), list[Scalar]()
+    rows: dict[str, dict[str, Scalar]] = {}
+    for path, leaf, fan_in, c, step in named_rows(raw, axes, radii, steps, is_leaf=is_absent):
+        # A leaf may be a Python number before its first step.
+        if is_absent(leaf) or not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+            continue
+        wide = promote(jnp.asarray(leaf))
+        of_units = jnp.square(wide) if fan_in is None else squared_norm(wide, fan_in)
+        squares.append(of_units.sum())
+        if updates is not None:
+            change = jnp.zeros(()) if is_absent(step) else promote(jnp.asarray(step), wide)
+            moved.append(jnp.square(change).sum())
+        if fan_in is not None:
+            if names[path] in rows:
+                raise ValueError(f"two kernels have the path {names[path]!r}; rename one.")
+            drifts = _drifts(wide, of_units, fan_in, c)
+            rows[names[path]] = _norms(squares[-1:], moved[-1:]) | drifts
+    rows["total"] = _norms(squares, moved) | _largest([*rows.values()])
     return {f"{name}/{key}": value for name, row in rows.items() for key, value in row.items()}
 
 
@@ -137,9 +138,11 @@ def _entry_names(raw: PyTree) -> dict[Path, str]:
     }
 
 
-def _drifts(wide: Kernel, axes: Axes, squared_radius: Any) -> dict[str, Scalar]:
+def _drifts(
+    wide: Kernel, squares: Float[Array, "..."], axes: Axes, squared_radius: Any
+) -> dict[str, Scalar]:
     """Returns the largest |1'w| of all units, and the largest | ||w||^2 - c |."""
-    drift = squared_norm(wide, axes) - broadcast_radius(squared_radius, wide, axes)
+    drift = squares - broadcast_radius(squared_radius, wide, axes)
     return {
         "drift_sum": jnp.abs(wide.sum(axes)).max(initial=0.0),
         "drift_squared_norm": jnp.abs(drift).max(initial=0.0),
@@ -152,31 +155,15 @@ def _largest(drifts: list[dict[str, Scalar]]) -> dict[str, Scalar]:
     return {name: _stacked([drift[name] for drift in drifts]).max() for name in names}
 
 
-def _norms(
-    squares: dict[Path, Scalar], steps: dict[Path, Scalar], paths: list[Path]
-) -> dict[str, Scalar]:
+def _norms(squares: list[Scalar], moved: list[Scalar]) -> dict[str, Scalar]:
     """Returns the norms of some leaves together, from sums of squares of leaves and updates."""
-    norm = jnp.sqrt(_stacked([squares[path] for path in paths]).sum())
-    if not steps:
+    norm = jnp.sqrt(_stacked(squares).sum())
+    if not moved:
         return {"norm": norm}
-    step = jnp.sqrt(_stacked([steps[path] for path in paths]).sum())
+    step = jnp.sqrt(_stacked(moved).sum())
     return {"norm": norm, "update_norm": step, "relative_update": quotient(step, norm)}
 
 
 def _stacked(scalars: list[Scalar]) -> Float[Array, " leaves"]:
     """Stacks numbers of several types in the widest of them; one zero for an empty list."""
     return jnp.stack([promote(x, *scalars) for x in scalars] or [jnp.zeros(())])
-
-
-def _aligned(updates: PyTree | None, raw: PyTree) -> dict[Path, Any]:
-    """Returns the update of each leaf, 0 for an absent one; without updates an empty dict."""
-    if updates is None:
-        return {}
-    paths, steps = [path for path, _ in named_leaves(raw)], named_leaves(updates)
-    if [path for path, _ in steps] != paths:
-        raise ValueError(
-            f"the updates are of the parameters {listed(path for path, _ in steps)}, and raw has "
-            f"{listed(paths)}; pass what the optimizer's update returned for raw: metrics(raw, "
-            "updates)."
-        )
-    return {path: jnp.zeros(()) if is_absent(step) else step for path, step in steps}

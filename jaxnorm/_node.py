@@ -17,14 +17,6 @@ Axes = tuple[int, ...]
 Node = TypeVar("Node", bound="Reparametrization")
 NodeType = TypeVar("NodeType", bound="type[Reparametrization]")
 
-#: Every registered class of nodes.
-NODE_TYPES: list[Any] = []
-
-#: Attributes of arrays, asked of a node where the call of `effective` was forgotten.
-_ARRAY_ATTRIBUTES = (
-    *("shape", "dtype", "ndim", "size", "T", "mT", "at", "astype", "reshape", "sum", "mean"),
-)
-
 
 class Reparametrization(abc.ABC):
     """Raw parameters from which a kernel is computed.
@@ -77,21 +69,12 @@ class Reparametrization(abc.ABC):
         return dataclasses.replace(self, **values)  # type: ignore[type-var]  # all are dataclasses
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError(_missing_effective(self, "is no array"))
+        raise TypeError(
+            f"a {type(self).__name__} holds the raw parameters of a kernel and is no array; call "
+            "jaxnorm.effective(params) at the top of the loss and use its result."
+        )
 
     __jax_array__ = __array__
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _ARRAY_ATTRIBUTES:
-            raise AttributeError(_missing_effective(self, f"has no .{name}"))
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-
-def _missing_effective(node: Reparametrization, problem: str) -> str:
-    return (
-        f"a {type(node).__name__} holds the raw parameters of a kernel and {problem}; call "
-        "jaxnorm.effective(params) at the top of the loss and use its result."
-    )
 
 
 def static_field() -> Any:
@@ -116,7 +99,6 @@ def register_node(cls: NodeType) -> NodeType:
     arrays = array_fields(node)
     static = [field.name for field in dataclasses.fields(node) if field.name not in arrays]
     keys = [jax.tree_util.GetAttrKey(node.key_names.get(name, name)) for name in arrays]
-    NODE_TYPES.append(node)
 
     def flatten(x: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         children = tuple(getattr(x, name) for name in arrays)

@@ -10,13 +10,13 @@ import optax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int, PyTree, UInt
 
-from jaxnorm._checks import check_seed
+from jaxnorm._checks import check_params, check_seed
 from jaxnorm._kinds import Scaled
 from jaxnorm._layout import Setting, broadcast
 from jaxnorm._mesh import device_slice, split_of, varying_axes, whole_shape
 from jaxnorm._noise import Specs, check_stddev, is_zero
 from jaxnorm._numerics import promote
-from jaxnorm._paths import Path, is_absent, listed, named_entries, named_leaves
+from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries, named_leaves
 
 #: A pytree prefix of the parameters with bools, or a function from the parameters to one.
 Where = Any
@@ -185,11 +185,7 @@ def noise_injection(
     def update(
         updates: PyTree, state: NoiseState, params: PyTree | None = None, **extra_args: Any
     ) -> tuple[PyTree, NoiseState]:
-        if params is None:
-            raise ValueError(
-                "noise_injection replaces the parameters' noise and got no params; call "
-                "update(gradients, state, params)."
-            )
+        check_params(params, "noise_injection")
         stddevs = _stddev_tree(params, stddev, where)
         spec_tree = broadcast(specs, params, "specs")
 
@@ -247,8 +243,7 @@ def clean_parameters(opt_state: PyTree, params: PyTree) -> PyTree:
             f"have; their paths are: {listed(path for path, _ in leaves)}. Pass the parameters "
             "that this optimizer updates."
         )
-    values = [clean.get(path, leaf) for path, leaf in leaves]
-    return jax.tree.unflatten(jax.tree.structure(params, is_leaf=is_absent), values)
+    return map_entries(clean.get, params, is_leaf=is_absent)
 
 
 def _is_noise_state(x: Any) -> bool:
@@ -279,19 +274,18 @@ def _noisy_tree(params: PyTree, where: Where | None) -> PyTree:
     if where is not None:
         return broadcast(where(params) if callable(where) else where, params, "where")
     scales = {Path((*path, "scale")) for path, x in named_entries(params) if isinstance(x, Scaled)}
-    flags = [path in scales or path.name == SCALE_LAYER for path, _ in named_leaves(params)]
-    return jax.tree.unflatten(jax.tree.structure(params, is_leaf=is_absent), flags)
+    return map_entries(
+        lambda path, _: path in scales or path.name == SCALE_LAYER, params, is_leaf=is_absent
+    )
 
 
 def _factor_tree(params: PyTree, stddevs: PyTree, specs: PyTree, key: Array) -> PyTree:
     """Returns 1 + n at each noisy leaf, and None elsewhere."""
-    structure: Any = jax.tree.structure(params, is_leaf=is_absent)
-    columns = [structure.flatten_up_to(tree) for tree in (stddevs, specs)]
-    factors = [
-        None if sigma is None else _factor(path, leaf, sigma, spec, key)
-        for (path, leaf), sigma, spec in zip(named_leaves(params), *columns, strict=True)
-    ]
-    return jax.tree.unflatten(structure, factors)
+
+    def factor(path: Path, leaf: Any, sigma: Setting, spec: PartitionSpec | None) -> Any:
+        return None if sigma is None else _factor(path, leaf, sigma, spec, key)
+
+    return map_entries(factor, params, stddevs, specs, is_leaf=is_absent)
 
 
 def _factor(

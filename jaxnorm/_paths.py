@@ -81,14 +81,25 @@ def named_leaves(tree: PyTree) -> list[tuple[Path, Any]]:
     return named_entries(tree, is_absent)
 
 
-def map_entries(function: Callable[[Path, Any], Any], tree: PyTree) -> PyTree:
-    """Returns the tree with ``function(path, entry)`` in the place of each entry."""
-    return rebuild_entries(tree, [function(path, entry) for path, entry in named_entries(tree)])
+def named_rows(
+    tree: PyTree, *rest: PyTree, is_leaf: Callable[[Any], bool] = is_entry
+) -> list[tuple[Any, ...]]:
+    """Returns ``(path, entry, *values)`` for each entry, with the values of ``rest`` there."""
+    structure: Any = jax.tree.structure(tree, is_leaf=is_leaf)
+    columns = [structure.flatten_up_to(x) for x in rest]
+    named = zip(named_entries(tree, is_leaf), *columns, strict=True)
+    return [(path, entry, *values) for (path, entry), *values in named]
 
 
-def rebuild_entries(tree: PyTree, values: list[Any]) -> PyTree:
-    """Returns the tree with ``values`` in the place of its entries."""
-    return jax.tree.unflatten(jax.tree.structure(tree, is_leaf=is_entry), values)
+def map_entries(
+    function: Callable[..., Any],
+    tree: PyTree,
+    *rest: PyTree,
+    is_leaf: Callable[[Any], bool] = is_entry,
+) -> PyTree:
+    """Returns the tree with ``function(path, entry, *values)`` in the place of each entry."""
+    values = [function(*row) for row in named_rows(tree, *rest, is_leaf=is_leaf)]
+    return jax.tree.unflatten(jax.tree.structure(tree, is_leaf=is_leaf), values)
 
 
 def listed(paths: Iterable[Path]) -> str:

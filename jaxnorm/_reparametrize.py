@@ -7,16 +7,8 @@ import jax
 from jaxtyping import PyTree
 
 from jaxnorm._layout import Layout, flax_layout, kernel_axes
-from jaxnorm._node import (
-    NODE_TYPES,
-    Axes,
-    Reparametrization,
-    array_fields,
-    count_parameters,
-    effective_kernel,
-    is_node,
-)
-from jaxnorm._paths import Path, is_absent, named_entries
+from jaxnorm._node import Axes, Reparametrization, count_parameters, effective_kernel, is_node
+from jaxnorm._paths import Path, is_absent, map_entries, named_entries
 
 #: ``(path, kernel, fan_in_axes) -> node``; a kernel that is returned unchanged stays plain.
 MakeNode = Callable[[str, Any, Axes], Any]
@@ -35,10 +27,6 @@ def effective(tree: PyTree) -> PyTree:
         The tree with a plain array in the place of each node and every other leaf unchanged.
         Idempotent.
 
-    Raises:
-        TypeError: for a dict named ``kernel`` or ``weight`` with the fields of a node, which a
-            checkpoint library makes of a node that it restores without a target.
-
     O(parameters) work, and no collective under data parallelism; the result is the same under jit,
     vmap, pmap and shard_map.
 
@@ -49,30 +37,7 @@ def effective(tree: PyTree) -> PyTree:
         >>> effective({"dense": {"kernel": node}})["dense"]["kernel"].tolist()
         [[2.0], [2.0], [2.0]]
     """
-    _refuse_dicts_of_nodes(tree)
     return jax.tree.map(effective_kernel, tree, is_leaf=is_node)
-
-
-def _refuse_dicts_of_nodes(tree: PyTree) -> None:
-    """Raises for dicts of a node's fields, below the node's kind if Flax wrote them."""
-    fields: dict[Path, set[str]] = {}
-    for path, _ in named_entries(tree):
-        fields.setdefault(Path(path[:-1]), set()).add(path.name)
-    kinds = {kind.__name__ for kind in NODE_TYPES}
-    for parent, names in fields.items():
-        of_flax = parent.name.partition("(")[0] in kinds
-        of_orbax = parent.name in ("kernel", "weight") and names in map(_keys, NODE_TYPES)
-        if of_flax or of_orbax:
-            raise TypeError(
-                f"{parent!r} is a dict with the fields {sorted(names)} of a reparametrized kernel: "
-                "a checkpoint restored without a target. Restore it with one, the raw parameters "
-                "that the training began with (or their shapes)."
-            )
-
-
-def _keys(kind: Any) -> set[str]:
-    """Returns the keys of a kind of node in paths and checkpoints."""
-    return {kind.key_names.get(name, name) for name in array_fields(kind)}
 
 
 def reparametrize(
@@ -106,25 +71,13 @@ def reparametrize(
     make: Any = getattr(into, "from_kernel", None)
 
     def wrap(path: Path, entry: Any, axes: Any) -> Any:
-        fan_in_axes = _axes_of_entry(entry, axes)
-        if fan_in_axes is None:
+        if is_node(entry):  # The axes of a node are its own.
+            axes = entry.fan_in_axes if jax.tree.leaves(axes) else None
+        if is_absent(axes):
             return entry
-        if make:
-            return make(entry, fan_in_axes)
-        return into(str(path), entry, fan_in_axes)  # type: ignore[call-arg]
+        return make(entry, axes) if make else into(str(path), entry, axes)  # type: ignore[call-arg]
 
-    structure: Any = jax.tree.structure(params, is_leaf=is_node)
-    columns = structure.flatten_up_to(kernel_axes(layout, params))
-    entries = [(path, entry) for path, entry in named_entries(params) if not is_absent(entry)]
-    wrapped = [wrap(*entry, axes) for entry, axes in zip(entries, columns, strict=True)]
-    return jax.tree.unflatten(structure, wrapped)
-
-
-def _axes_of_entry(entry: Any, axes: Any) -> Axes | None:
-    """Returns the axes to wrap an entry with; those of a node are its own."""
-    if not is_node(entry):
-        return axes  # type: ignore[no-any-return]
-    return entry.fan_in_axes if jax.tree.leaves(axes) else None
+    return map_entries(wrap, params, kernel_axes(layout, params))
 
 
 def parameter_count(params: PyTree) -> int:

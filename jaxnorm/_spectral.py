@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._axes import negative_axes, per_unit, unit_shape
+from jaxnorm._axes import negative_axes, per_unit, refuse_leading_units, unit_shape
 from jaxnorm._node import Axes, Reparametrization, effective_kernel, register_node, static_field
 from jaxnorm._numerics import product, promote, quotient, root
-from jaxnorm._paths import is_absent, named_entries
-from jaxnorm._stiefel import as_matrices, checked_stack
+from jaxnorm._paths import Path, is_absent, map_entries, named_entries
+from jaxnorm._stiefel import as_matrices
 
 Matrix = Float[Array, "... fan_in units"]
 Vector = Float[Array, "... units"]
@@ -66,7 +66,8 @@ class SpectrallyNormalized(Reparametrization):
         """
         plain = effective_kernel(kernel)
         axes = negative_axes(fan_in_axes, plain.ndim, "the kernel")
-        checked_stack(plain, axes, None, "the kernel of a SpectrallyNormalized")
+        advice = "jax.vmap of from_kernel makes the node of a stack; join the units of one matrix."
+        refuse_leading_units(plain, axes, "the kernel of a SpectrallyNormalized", advice)
         units = tuple(axis for axis in range(-plain.ndim, 0) if axis not in axes)
         return cls(plain, None, axes, units)
 
@@ -162,8 +163,8 @@ def power_iteration(params: PyTree, vectors: Vectors | None = None, iterations: 
     Source: Miyato et al. 2018, Algorithm 1.
     """
     matrices = {
-        path: jax.lax.stop_gradient(leaf.matrix())
-        for path, leaf in _named_leaves(params)
+        str(path): jax.lax.stop_gradient(leaf.matrix())
+        for path, leaf in named_entries(params, _is_leaf)
         if isinstance(leaf, SpectrallyNormalized)
     }
     if vectors is None:
@@ -197,16 +198,12 @@ def attach_singular_vectors(params: PyTree, vectors: Vectors) -> PyTree:
         >>> attach_singular_vectors(params, power_iteration(params))["kernel"].vector.shape
         (2,)
     """
-    attached = [
-        leaf.replaced(vector=vectors[path]) if isinstance(leaf, SpectrallyNormalized) else leaf
-        for path, leaf in _named_leaves(params)
-    ]
-    return jax.tree.unflatten(jax.tree.structure(params, is_leaf=_is_leaf), attached)
 
+    def attached(path: Path, leaf: Any) -> Any:
+        is_spectral = isinstance(leaf, SpectrallyNormalized)
+        return leaf.replaced(vector=vectors[str(path)]) if is_spectral else leaf
 
-def _named_leaves(params: PyTree) -> list[tuple[str, Any]]:
-    """Returns every leaf by path; a spectrally normalized kernel, nested or not, is one leaf."""
-    return [(str(path), leaf) for path, leaf in named_entries(params, _is_leaf)]
+    return map_entries(attached, params, is_leaf=_is_leaf)
 
 
 def _is_leaf(x: Any) -> bool:

@@ -4,7 +4,6 @@ Sums run over the fan-in axes, in float32 or wider; results have the kernel's ow
 that is sharded along its fan-in costs one all-reduce per sum.
 """
 
-import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,14 +12,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxnorm._axes import fan_in_size, negative_axes, per_unit, unit_shape
-from jaxnorm._checks import POSITIVE, all_zero, check_number
+from jaxnorm._checks import POSITIVE, all_zero, check_number, warn
 from jaxnorm._layout import (
     Layout,
     Setting,
     broadcast,
     flax_layout,
     kernel_axes,
-    leaf_rows,
+    kernel_rows,
     map_with_axes,
     refuse_coordinates,
 )
@@ -33,8 +32,6 @@ Units = Float[Array, "..."]
 
 #: Squared norm that counts as zero: below it the gradient of a quotient by the norm overflows.
 SMALLEST = 1e-36
-
-RADIUS_EXAMPLE = "the paper's c = 2 for example"
 
 
 def center(kernel: Kernel, fan_in_axes: int | Iterable[int]) -> Kernel:
@@ -218,7 +215,7 @@ def broadcast_radius(squared_radius: Any, wide: Kernel, axes: Axes) -> Float[Arr
     return per_unit(radius, axes)
 
 
-def check_kernels(params: PyTree, layout: Layout, centered: Setting = False) -> PyTree:
+def check_kernels(params: PyTree, layout: Layout, centered: Setting) -> PyTree:
     """Returns the fan-in axes of each leaf; raises for kernels that are no real weights.
 
     Raises also for centered units of a single weight, and warns of shards.
@@ -226,14 +223,13 @@ def check_kernels(params: PyTree, layout: Layout, centered: Setting = False) -> 
     flags = broadcast(centered, params, "centered")
     refuse_coordinates(params)
     fan_in = kernel_axes(layout, params)
-    for path, kernel, axes, flag in leaf_rows(params, fan_in, flags):
-        if axes is not None:
-            name = f"the parameter {path!r}"
-            check_real(kernel, name=name)
-            if not isinstance(flag, bool):
-                raise TypeError(f"centered is {flag!r} for {name}; wanted a bool.")
-            check_centering(kernel, axes, flag, name)
-            _warn_of_shards(kernel, axes, name)
+    for path, kernel, axes, flag in kernel_rows(params, fan_in, flags):
+        name = f"the parameter {path!r}"
+        check_real(kernel, name=name)
+        if not isinstance(flag, bool):
+            raise TypeError(f"centered is {flag!r} for {name}; wanted a bool.")
+        check_centering(kernel, axes, flag, name)
+        _warn_of_shards(kernel, axes, name)
     return fan_in
 
 
@@ -241,7 +237,7 @@ def check_settings(
     params: PyTree,
     layout: Layout,
     squared_radius: Setting,
-    centered: Setting = False,
+    centered: Setting,
     keep_norms: bool = False,
 ) -> tuple[PyTree, PyTree]:
     """Returns the fan-in axes and the squared radius of each leaf, checked at each kernel.
@@ -251,25 +247,29 @@ def check_settings(
     """
     radii = broadcast(squared_radius, params, "squared_radius")
     fan_in = check_kernels(params, layout, centered)
-    for path, kernel, axes, radius in leaf_rows(params, fan_in, radii):
-        if axes is not None and (radius is not None or not keep_norms):
-            check_squared_radius(radius, f"the parameter {path!r}")
-        elif axes is not None and all_zero(kernel):
-            raise ValueError(
-                f"the weights of {path!r} are all zero, and squared_radius=None keeps each "
-                "unit's norm, so they would stay zero. Give it a radius, in a pytree prefix, "
-                "or random weights, or leave it out of the layout, with exclude."
-            )
+    for path, kernel, _, radius in kernel_rows(params, fan_in, radii):
+        name = f"the parameter {path!r}"
+        if radius is None and keep_norms:
+            check_nonzero(kernel, name)
+        else:
+            check_squared_radius(radius, name)
     return fan_in, radii
+
+
+def check_nonzero(kernel: Any, name: str) -> None:
+    """Raises ValueError for weights that keep their norms, or whose steps are relative to them."""
+    if all_zero(kernel):
+        raise ValueError(
+            f"the weights of {name} are all zero (or, centered, equal within each unit), so that "
+            "they would never train. Give it random weights, or leave it out of the layout, with "
+            "exclude."
+        )
 
 
 def check_squared_radius(squared_radius: Any, name: str) -> None:
     """Raises for a radius that is no positive number; traced radii pass."""
-    if squared_radius is None:
-        raise ValueError(
-            f"squared_radius is None for {name}; wanted a positive number, {RADIUS_EXAMPLE}."
-        )
-    check_number(squared_radius, POSITIVE, "squared_radius", RADIUS_EXAMPLE, name)
+    advice = "the paper's c = 2 for example"
+    check_number(squared_radius, POSITIVE, "squared_radius", advice, name)
 
 
 def check_centering(kernel: Any, axes: Axes, centered: bool, name: str) -> None:
@@ -287,11 +287,9 @@ def _warn_of_shards(kernel: Any, axes: Axes, name: str) -> None:
     """Warns of a kernel that is a shard inside shard_map: its sums are the shard's own."""
     varying = varying_axes(kernel) if isinstance(kernel, jax.Array) else None
     if varying:
-        warnings.warn(
+        warn(
             f"{name} varies along the mesh axes {tuple(sorted(varying))} inside shard_map, so each "
             f"shard sums over its own part of the fan-in axes {axes}. That is right if the units "
             "are split over the mesh, and wrong if the fan-in is: call this under jit then, which "
-            "sums over all shards.",
-            UserWarning,
-            stacklevel=1,
+            "sums over all shards."
         )

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
+from jaxnorm._checks import check_params
 from jaxnorm._layout import (
     Layout,
     Setting,
@@ -15,7 +16,6 @@ from jaxnorm._layout import (
     flax_layout,
     kernel_axes,
     map_with_axes,
-    with_placeholders,
 )
 from jaxnorm._node import Axes
 from jaxnorm._numerics import promote
@@ -127,9 +127,10 @@ def sphere_projection(
     def update(updates: PyTree, state: Any, params: PyTree | None = None) -> tuple[PyTree, Any]:
         radii = broadcast(squared_radius, updates, "squared_radius")
         if isinstance(state, InitialNormsState):
-            norms = with_placeholders(state.squared_norms, updates)
             radii = jax.tree.map(
-                lambda norm, c: norm if c is None else c, norms, radii, is_leaf=is_absent
+                lambda norm, c: norm if c is None else c,
+                *(state.squared_norms, radii),
+                is_leaf=is_absent,
             )
         flags = broadcast(centered, updates, "centered")
         edited = edit_updates(project_sum, layout, updates, params, radii, flags)
@@ -160,11 +161,7 @@ def edit_updates(
         stored value of the target, and so make up for its rounding; an update in bfloat16 would
         leave float32 weights off the set.
     """
-    if params is None:
-        raise ValueError(
-            "the projection edits params + update and got no params; call update(gradients, state, "
-            "params)."
-        )
+    check_params(params, "the projection of params + update")
 
     def edit(update: Kernel, axes: Axes, kernel: Kernel, *values: Any) -> Kernel:
         wide = promote(kernel, update)
@@ -174,7 +171,7 @@ def edit_updates(
         return (stored - wide).astype(dtype)
 
     axes = kernel_axes(layout, updates, require_some=False)
-    return map_with_axes(edit, axes, updates, with_placeholders(params, updates), *settings)
+    return map_with_axes(edit, axes, updates, params, *settings)
 
 
 def centered_gradient(layout: Layout = flax_layout) -> optax.GradientTransformation:

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._axes import fan_in_size, has_leading_units, negative_axes
-from jaxnorm._layout import Layout, Setting, broadcast, flax_layout, list_kernels
+from jaxnorm._axes import fan_in_size, negative_axes, refuse_leading_units
+from jaxnorm._layout import Layout, Setting, broadcast, flax_layout, kernel_rows
 from jaxnorm._node import Axes
 from jaxnorm._numerics import nonzero, norm_of_squares, product, promote
 from jaxnorm._sphere import SMALLEST, Kernel, check_settings, check_squared_radius
@@ -71,7 +71,7 @@ def project_to_stiefel(
     """
     axes = negative_axes(fan_in_axes, kernel.ndim, "the kernel")
     check_squared_radius(squared_radius, "the kernel")
-    stacked = checked_stack(kernel, axes, stacked, "the kernel")
+    stacked = _checked_stack(kernel, axes, stacked, "the kernel")
     return _nearest(promote(kernel), axes, squared_radius, stacked).astype(kernel.dtype)
 
 
@@ -133,10 +133,10 @@ def stiefel_projection(
     """
 
     def init(params: PyTree) -> optax.EmptyState:
-        check_settings(params, layout, squared_radius)
+        axes, _ = check_settings(params, layout, squared_radius, centered=False)
         stacks = broadcast(stacked, params, "stacked")
-        for path, kernel, axes, stack in list_kernels(layout, params, stacks):
-            checked_stack(kernel, axes, stack, f"the parameter {path!r}")
+        for path, kernel, fan_in, stack in kernel_rows(params, axes, stacks):
+            _checked_stack(kernel, fan_in, stack, f"the parameter {path!r}")
         return optax.EmptyState()
 
     def project_sum(kernel: Kernel, update: Kernel, axes: Axes, radius: Any, stack: Any) -> Kernel:
@@ -165,19 +165,14 @@ def stiefel_projection(
     return optax.GradientTransformation(init, update)
 
 
-def checked_stack(kernel: Any, axes: Axes, stacked: int | None, name: str) -> int:
-    """Returns the number of axes that count kernels.
-
-    Raises ValueError if it is not given and units stand on both sides of the fan-in, as in a stack
-    (layers, in, out), of which all layers would be taken for one matrix.
-    """
-    if stacked is None and has_leading_units(kernel, axes):
-        raise ValueError(
-            f"{name} of shape {tuple(kernel.shape)} has units on both sides of its fan-in axes "
-            f"{axes}: the leading ones may count kernels of a stack, each a matrix of its own. "
+def _checked_stack(kernel: Any, axes: Axes, stacked: int | None, name: str) -> int:
+    """Returns the number of axes that count kernels, which must be given if it is not clear."""
+    if stacked is None:
+        advice = (
             "Pass stacked=1 if the first axis counts kernels (2 if the first two do), stacked=0 if "
             "all of it is one matrix."
         )
+        refuse_leading_units(kernel, axes, name, advice)
     return stacked or 0
 
 

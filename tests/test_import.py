@@ -68,7 +68,8 @@ def test_all_lists_the_imports_of_a_package_or_the_functions_of_a_file(module: s
         definitions = (ast.FunctionDef, ast.ClassDef)
         offered = {node.name for node in body.body if isinstance(node, definitions)}
         offered = {name for name in offered if not name.startswith("_")}
-    assert set(listed) == offered
+    # The import hook of the tests adds a module.
+    assert {*listed} - {"jaxtyping"} == offered
     assert sorted(listed, key=str.lower) == sorted(set(listed), key=str.lower)
 
 

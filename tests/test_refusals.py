@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from operator import attrgetter, matmul
+from operator import matmul
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -113,7 +113,6 @@ def moments(units: int) -> jn.Moments:
 CENTERED = partial(init, jn.centered_gradient)
 SPHERE, STIEFEL = (partial(init, tx) for tx in (jn.sphere_projection, jn.stiefel_projection))
 FIXED = partial(init, jn.fixed_step, relative=0.1)
-TRACED = jn.traced_layout(lambda params, x: x @ params["kernel"], {"kernel": KERNEL}, KERNEL.T)
 CONSTRAIN = partial(jn.constrain, optimizer=SGD)
 LINEARLY, PROPAGATE = (
     partial(method, optimizer=SGD) for method in (jn.linearly_constrain, jn.propagate_normalization)
@@ -194,11 +193,6 @@ INITIALIZERS = (jn.variance_preserving_init, jn.data_dependent_init)
 TABLE = (
     # Nothing to constrain, and units of a single weight.
     *(value(UNKNOWN, f, {"dense": {"weight": KERNEL, "bias": jnp.ones(3)}}) for f in OF_PARAMS),
-    value(
-        "constrains no|fast/kernel|slow/kernel|optax.LookaheadParams(layout(pair.fast)",
-        partial(FIXED, layout=TRACED),
-        optax.LookaheadParams.init_synced({"kernel": KERNEL}),
-    ),
     *(value("constrains no|(there are none)", f, {}) for f in OF_PARAMS),
     *(value("'thin/kernel'|(1, 5)|exclude", f, {"thin": {"kernel": THIN}}) for f in CENTERING),
     *(value("(1, 5)|exclude", node.from_kernel, THIN, -2) for node in CENTERED_KINDS),
@@ -298,11 +292,11 @@ TABLE = (
         for radii in ({"conv": 2.0, "dense": -2.0},)
     ),
     *(
-        value("squared_radius|dense/kernel|are for conv", f, PARAMS, squared_radius={"conv": 2.0})
+        value("squared_radius|conv dense", f, PARAMS, squared_radius={"conv": 2.0})
         for f in (*WITH_RADIUS, SPHERE)
     ),
     *(
-        value("squared_radius is None|'conv/kernel'", f, PARAMS, squared_radius=None)
+        kind("squared_radius is None|'conv/kernel'", f, PARAMS, squared_radius=None)
         for f in WITH_RADIUS
     ),
     *(
@@ -345,7 +339,7 @@ TABLE = (
         for f in (*WITH_RADIUS, SPHERE, CENTERED, FIXED)
     ),
     kind("int32", jn.centered_gradient().update, {"kernel": jnp.ones((3, 2), int)}, None),
-    value("updates|dense/kernel|conv/kernel", jn.metrics, PARAMS, {"dense": LAYER}),
+    value("updates|conv dense", jn.metrics, PARAMS, {"dense": LAYER}),
     kind("'str'", jn.reparametrize, PARAMS, "Scaled"),
     value("kernel/scale|other", jn.clean_parameters, NOISE_STATE, {"other": jnp.ones(3)}),
     value("opt_state", jn.clean_parameters, SGD.init(PARAMS), PARAMS),
@@ -374,7 +368,7 @@ TABLE = (
     ),
     value("kernel|(-3,)", jn.fold_into_kernel, KERNEL, UNITS, UNITS, UNITS, fan_in_axes=-3),
     value("'tail'|dense/kernel", jn.exclude("tail"), PARAMS),
-    value("structure|'conv/kernel'|'w'", jn.exclude("bias", layout=lambda _: {"w": 0}), PARAMS),
+    value("structure|conv|dense|w", jn.exclude("bias", layout=lambda _: {"w": 0}), PARAMS),
     value("(3, 4, 4)|stacked=1", jn.project_to_stiefel, STACK, -2),
     value(
         "'layers/kernel'|(3, 4, 4)|layout_from_rules|per='unit'",
@@ -387,13 +381,13 @@ TABLE = (
         layout=jn.layout_from_rules([("kernel", -2)]),
     ),
     value("SpectrallyNormalized|(3, 4, 4)", jn.SpectrallyNormalized.from_kernel, STACK, -2),
-    value("structure|'b'", project_by, {"w": (-2,)}),
-    value("'w'|w/x", project_by, {"b": None, "w": {"x": (-3,)}}),
+    value("structure|keys", project_by, {"w": (-2,)}),
+    kind("'w'|{'x': (-3,)}", project_by, {"b": None, "w": {"x": (-3,)}}),
     value("'w'|'x'", project_by, {"b": None, "x": (-2,)}),
     value("'w'|(4, 3)|2 axes|(-3,)", project_by, {"b": None, "w": (-3,)}),
     kind("'w'|-2", project_by, {"b": None, "w": -2}),
-    value("'w'|w/0", project_by, {"b": None, "w": [-2]}),
-    value("'w'|w/0", project_by, {"b": None, "w": (np.int64(-2),)}),
+    kind("'w'|[-2]", project_by, {"b": None, "w": [-2]}),
+    kind("'w'|(-2)", project_by, {"b": None, "w": (np.int64(-2),)}),
     # Maps of activations, and what cannot be shaped.
     *(value(f"c is {c}|-1 to 1", c_map, jnp.tanh, c) for c in (1.5, NAN)),
     *(value(f"q is {q}|positive", q_map, jnp.tanh, q) for q in (0.0, NAN)),
@@ -460,11 +454,6 @@ TABLE = (
     kind(EFFECTIVE, KERNEL.__add__, NODE),
     kind(EFFECTIVE, jax.jit(lambda kernel: KERNEL.T @ kernel), NODE),
     *(kind(EFFECTIVE, function, NODE) for function in (np.asarray, jnp.asarray)),
-    *(
-        Refusal(AttributeError, EFFECTIVE, partial(attrgetter(x), NODE))
-        for x in ("shape", "dtype", "T")
-    ),
-    Refusal(AttributeError, "'Scaled'|'gamma'", partial(attrgetter("gamma"), NODE)),
 )
 
 

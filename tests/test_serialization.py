@@ -68,14 +68,6 @@ def test_orbax_restores_into_their_own_kind_only(tmp_path: Path) -> None:
         other = {"kernel": jn.CenteredWeightNormalized.from_kernel(KERNEL, -2)}
         with pytest.raises(ValueError, match="centered_direction"):
             checkpointer.restore(tmp_path / "0", other)
-        with pytest.raises(TypeError, match=r"'kernel' is a dict.*without a target"):
-            jn.effective(checkpointer.restore(tmp_path / "0"))
-
-
-def test_bytes_of_flax_without_a_target_are_no_parameters() -> None:
-    restored = serialization.msgpack_restore(serialization.to_bytes(nodes()))
-    with pytest.raises(TypeError, match=r"is a dict.*without a target"):
-        jn.effective(restored)
 
 
 def names(node: Any) -> set[str]:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array, PyTree, UInt
 
-from jaxnorm._paths import Path, named_entries, rebuild_entries
+from jaxnorm._paths import Path, map_entries, named_entries
 from jaxnorm._trace.rules import PRODUCTS, SUMS, Facts, joined_axes, known_number, transfer
 from jaxnorm._trace.values import CONSTANT, INPUT, Product, Value, join, parameter, sources
 
@@ -128,12 +128,10 @@ def _closed_program(
 
     The arguments are the parameters in the order of their paths, then the inputs without flags.
     """
-    named = named_entries(params)
-    arrays = {path: entry for path, entry in named if hasattr(entry, "shape")}
+    arrays = {path: entry for path, entry in named_entries(params) if hasattr(entry, "shape")}
 
     def run(arrays: dict[Path, Any], *inputs: Any) -> Any:
-        merged = [arrays.get(path, entry) for path, entry in named]
-        return apply(rebuild_entries(params, merged), *inputs)
+        return apply(map_entries(arrays.get, params), *inputs)
 
     flags = [i for i, x in enumerate(inputs) if is_flag(x)]
     traced = jax.make_jaxpr(run, return_shape=True, static_argnums=[i + 1 for i in flags])

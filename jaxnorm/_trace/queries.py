@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from jaxnorm._checks import warn
 from jaxnorm._layout import Layout, kernels_by_path, layout_by
 from jaxnorm._node import Axes, is_node
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
@@ -398,12 +399,10 @@ def _check_met(met: set[Path]) -> None:
 def _warn_of_opened(opened: set[Path]) -> None:
     """Warns that the gradient may not be the model's: initializers take none."""
     if opened:
-        warnings.warn(
+        warn(
             f"the kernels {listed(sorted(opened))} are multiplied inside a function with a "
             "derivative of its own (jax.custom_vjp or jax.custom_jvp) that goes on after the "
             "product; it is run equation by equation here, and differentiated so. If its "
             "derivative is another, let it end with the product, and add the bias and what follows "
-            "outside.",
-            UserWarning,
-            stacklevel=1,
+            "outside."
         )

@@ -18,7 +18,7 @@ Values = Float[Array, "..."]
 #: A mean and a variance, or r and d of batch renormalization; None for one that a layer leaves out.
 Pair = tuple[Values | None, Values | None]
 
-_AT_LEAST_ONE = Range("a number of at least 1", 1)
+_AT_LEAST_ONE = Range("a number of at least 1", lambda x: x >= 1)
 
 
 def check_features(x: Values, num_features: int, axis: int = -1) -> None:
