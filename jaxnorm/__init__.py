@@ -75,8 +75,8 @@ from jaxnorm._statistics import merge_moments as merge_moments
 from jaxnorm._statistics import population_statistics as population_statistics
 from jaxnorm._stiefel import project_to_stiefel as project_to_stiefel
 from jaxnorm._stiefel import stiefel_projection as stiefel_projection
-from jaxnorm._trace import first_layer as first_layer
-from jaxnorm._trace import traced_layout as traced_layout
+from jaxnorm._trace.queries import first_layer as first_layer
+from jaxnorm._trace.queries import traced_layout as traced_layout
 
 __version__ = "0.2.0"
 

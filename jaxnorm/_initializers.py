@@ -19,8 +19,8 @@ from jaxnorm._paths import Path, is_absent, map_entries, named_entries
 from jaxnorm._reparametrize import effective
 from jaxnorm._sphere import check_centering, check_squared_radius, project_to_sphere
 from jaxnorm._stiefel import as_matrices, singular_value
-from jaxnorm._trace import Apply, KernelCall, run_layers, trace
-from jaxnorm._trace.interpret import Program
+from jaxnorm._trace.interpret import Program, trace
+from jaxnorm._trace.queries import Apply, KernelCall, run_layers
 
 Values = Float[Array, "..."]
 
@@ -343,15 +343,9 @@ def _mean_and_factor(
     """Mean of the pre-activations, and 1 over their standard deviation.
 
     The factor is 1 if all values are equal up to rounding, and NaN if the variance is traced and
-    not finite. Raises ValueError for an empty minibatch and for a known variance that is not
-    finite.
+    not finite. Raises ValueError for a known variance that is not finite.
     """
     wide = promote(call.output)
-    if not wide.size:
-        raise ValueError(
-            f"the pre-activations of the kernel {call.path!r} have the shape {wide.shape} and hold "
-            "no value: the minibatch is empty. Wanted at least one sample in the inputs."
-        )
     mean, variance = wide.mean(sample_axes), wide.var(sample_axes)
     if not isinstance(variance, jax.core.Tracer) and not np.isfinite(variance).all():
         raise ValueError(
@@ -371,24 +365,15 @@ def _updated(params: PyTree, factors: Factors, biases: dict[Path, Values]) -> Py
 
     def updated(path: Path, entry: Any) -> Any:
         if path in factors:
-            return _rescaled(path, entry, factors[path])
+            factor = factors[path]
+            if is_node(entry):
+                return entry.rescaled(factor)
+            return jax.tree.map(lambda kernel: kernel * factor.astype(kernel.dtype), entry)
         if path in biases:
             return jax.tree.map(lambda x: biases[path].reshape(x.shape).astype(x.dtype), entry)
         return entry
 
     return map_entries(updated, params)
-
-
-def _rescaled(path: Path, entry: Any, factor: Values) -> Any:
-    if not is_node(entry):
-        return jax.tree.map(lambda kernel: kernel * factor.astype(kernel.dtype), entry)
-    if any(factor.shape[axis] != 1 for axis in entry.fan_in_axes):
-        raise ValueError(
-            f"the kernel {path!r} is reparametrized with the fan-in axes {entry.fan_in_axes}, and "
-            "the model scans over layers, or has units, along one of them; wanted those that it "
-            "sums over. Reparametrize with the layout traced_layout(apply, params, *inputs)."
-        )
-    return entry.rescaled(factor)
 
 
 def _bias_path(kernel: Path, biases: dict[Path, Any]) -> Path:

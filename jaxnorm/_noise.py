@@ -8,20 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
-from jaxtyping import Array, Float, Key, PyTree, UInt
+from jaxtyping import Array, Float, Key, PyTree
 
 from jaxnorm._checks import NONNEGATIVE, check_number
+from jaxnorm._draws import Keys, Split, normal, split_of, typed_keys, whole_shape
 from jaxnorm._layout import Layout, Setting, broadcast, flax_layout, kernels_by_path
-from jaxnorm._mesh import Split, device_slice, split_of, vary_alike, varying_axes, whole_shape
+from jaxnorm._mesh import vary_alike, varying_axes
 from jaxnorm._node import Reparametrization
 from jaxnorm._numerics import promote
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries, named_leaves
 from jaxnorm._reparametrize import effective
-from jaxnorm._trace import KernelCall, run_layers
+from jaxnorm._trace.queries import KernelCall, run_layers
 from jaxnorm._trace.samples import count_rows
-
-#: A key, typed or raw, or an array with one key for each row.
-Keys = Key[Array, "..."] | UInt[Array, "..."]
 
 #: The numbers that share a draw: ``sample``, all positions of a unit in a sample; ``position``,
 #: none; ``step``, all samples and positions of a unit.
@@ -121,7 +119,7 @@ def with_scale_noise(
         if not kernels:
             return apply(plain, *inputs)
         rows = count_rows(inputs)
-        keys = _typed_keys(key, None if per == "step" else rows)
+        keys = typed_keys(key, None if per == "step" else rows)
 
         def visit(call: KernelCall, uses: dict[Path, Any]) -> tuple[Float[Array, "..."], Any]:
             if call.path not in kernels:
@@ -196,7 +194,7 @@ def _add_noise(
         )
     numbers = (np.uint32(zlib.crc32(str(call.path).encode())), use, *turns)
     shape, units = _draw_shape(call, rows, per), _unit_split(call, noisy.kernel, split)
-    draws = _normal(keys, numbers, shape, wide.dtype, call.sample_axis, units)
+    draws = normal(keys, numbers, shape, wide.dtype, call.sample_axis, units)
     factor = 1 + sigma[turns[: sigma.ndim]] * draws
     return noisy_affine(wide, factor, call.added).astype(call.output.dtype)
 
@@ -244,67 +242,6 @@ def _unit_split(call: KernelCall, kernel: Any, split: Split) -> Split:
         )
     axes = zip(units, call.unit_axes, strict=True)
     return {place: split[axis] for axis, place in axes if axis in split}
-
-
-def _typed_keys(key: Keys, rows: int | None) -> Key[Array, "..."]:
-    """Returns one typed key per row, or the one key of a step if ``rows`` is None."""
-    is_typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-    keys = key if is_typed else jax.random.wrap_key_data(key)
-    if rows is None and keys.ndim:
-        raise ValueError(
-            f"got keys of shape {keys.shape} for per='step', which draws once for all rows; wanted "
-            "a single key."
-        )
-    if rows is not None and keys.ndim == 0:
-        keys = jax.random.split(keys, rows)
-    if rows is not None and keys.shape != (rows,):
-        raise ValueError(
-            f"got keys of shape {keys.shape} for {rows} rows; wanted one key per row, or one key."
-        )
-    return _threefry(keys)
-
-
-def _threefry(keys: Key[Array, "*rows"]) -> Key[Array, "*rows"]:
-    """Converts keys to the one generator whose draws do not depend on sharding or vmap."""
-    if str(jax.random.key_impl(keys)) == "threefry2x32":
-        return keys
-    words = jax.random.key_data(keys)
-    result: Key[Array, "*rows"] = jax.random.wrap_key_data(words[..., :2], impl="threefry2x32")
-    fold_in = jax.vmap(jax.random.fold_in) if keys.ndim else jax.random.fold_in
-    for number in range(2, words.shape[-1]):
-        result = fold_in(result, words[..., number])
-    return result
-
-
-def _normal(
-    keys: Key[Array, "*rows"],
-    numbers: Sequence[Any],
-    shape: tuple[int, ...],
-    dtype: Any,
-    sample_axis: int | None,
-    split: Split,
-) -> Float[Array, "..."]:
-    """Draws standard normal numbers.
-
-    Args:
-        keys: one per index of the sample axis; a single key without such an axis.
-        numbers: numbers to fold into each key: the kernel's path as one number, its earlier uses,
-            and its places in stacks of layers.
-        shape: the shape of the result; 1 along axes that share a draw.
-        dtype: the type of the result.
-        sample_axis: the axis of the samples; None if all samples share their draws.
-        split: the axes of which this device has a slice; it draws the whole ones.
-    """
-    whole = whole_shape(shape, split)
-    of_key = tuple(size for axis, size in enumerate(whole) if axis != sample_axis)
-
-    def draw(key: Key[Array, ""]) -> Float[Array, "..."]:
-        for number in numbers:
-            key = jax.random.fold_in(key, number)
-        return jax.random.normal(key, of_key, dtype)
-
-    draws = draw(keys) if sample_axis is None else jax.vmap(draw, out_axes=sample_axis)(keys)
-    return device_slice(draws, shape, split)
 
 
 def noisy_affine(

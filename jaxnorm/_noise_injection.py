@@ -10,10 +10,12 @@ import optax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int, PyTree, UInt
 
+from jaxnorm._axes import check_per_unit
 from jaxnorm._checks import check_params, check_seed
+from jaxnorm._draws import device_slice, split_of, whole_shape
 from jaxnorm._kinds import Scaled
 from jaxnorm._layout import Setting, broadcast
-from jaxnorm._mesh import device_slice, split_of, varying_axes, whole_shape
+from jaxnorm._mesh import varying_axes
 from jaxnorm._noise import Specs, check_stddev, is_zero
 from jaxnorm._numerics import promote
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries, named_leaves
@@ -295,11 +297,7 @@ def _factor(
     mesh_axes = varying_axes(leaf) - varying_axes(key)
     split = split_of(f"the scale {path!r}", leaf, spec, mesh_axes, range(leaf.ndim))
     shape, dtype = whole_shape(leaf.shape, split), promote(leaf).dtype
-    if jnp.shape(sigma) not in ((), shape):
-        raise ValueError(
-            f"the stddev of {path!r} has the shape {jnp.shape(sigma)}; wanted {shape}, one value "
-            "per unit of its layer, or a number."
-        )
+    check_per_unit(sigma, shape, f"the stddev of {path!r}")
     leaf_key = jax.random.fold_in(key, zlib.crc32(str(path).encode()))
     factor = 1 + jnp.asarray(sigma, dtype) * jax.random.normal(leaf_key, shape, dtype)
     return device_slice(factor, leaf.shape, split)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from jaxnorm._axes import fan_in_size, negative_axes, per_unit, unit_shape
+from jaxnorm._axes import check_per_unit, fan_in_size, negative_axes, per_unit, unit_shape
 from jaxnorm._checks import POSITIVE, all_zero, check_number, warn
 from jaxnorm._layout import (
     Layout,
@@ -202,16 +202,11 @@ def broadcast_radius(squared_radius: Any, wide: Kernel, axes: Axes) -> Float[Arr
 
     Raises ValueError for any other shape, which would broadcast against the weights of a unit.
     """
-    radius, units = jnp.asarray(squared_radius, wide.dtype), unit_shape(wide, axes)
+    radius = jnp.asarray(squared_radius, wide.dtype)
     kept = tuple(1 if n - wide.ndim in axes else size for n, size in enumerate(wide.shape))
     if radius.shape in ((), kept):
         return radius
-    if radius.shape != units:
-        raise ValueError(
-            f"squared_radius is an array of shape {radius.shape} for a parameter of shape "
-            f"{wide.shape} with the fan-in axes {axes}; wanted a number, or one for each unit, of "
-            f"shape {units}."
-        )
+    check_per_unit(radius, unit_shape(wide, axes), "squared_radius")
     return per_unit(radius, axes)
 
 

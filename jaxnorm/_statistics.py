@@ -223,9 +223,6 @@ def merge_moments(first: Moments, second: Moments) -> Moments:
         The merged moments. Two empty samples merge to an empty sample of mean 0, variance 0 and
         size 0, never to NaN.
 
-    Raises:
-        ValueError: for moments of different numbers of units.
-
     Elementwise in the units, also under jit, pmap and shard_map, where the ``axis_name`` of
     `batch_moments` merges across devices.
 
@@ -237,11 +234,6 @@ def merge_moments(first: Moments, second: Moments) -> Moments:
 
     Source: Chan, Golub and LeVeque 1983, Eqs. 1.5.
     """
-    if first.mean.shape != second.mean.shape:
-        raise ValueError(
-            f"got moments of units of shape {first.mean.shape} and {second.mean.shape}; wanted the "
-            "same units in both: take them of the same layer, over the same axes."
-        )
     size = first.size + second.size
     weight = second.size / jnp.maximum(size, 1)
     difference = second.mean - first.mean

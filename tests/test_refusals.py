@@ -106,10 +106,6 @@ def update_noise(stddev: Any) -> object:
     return tx.update(NODE_PARAMS, tx.init(NODE_PARAMS), NODE_PARAMS)
 
 
-def moments(units: int) -> jn.Moments:
-    return jn.Moments(jnp.zeros(units), jnp.ones(units), jnp.float32(4))
-
-
 CENTERED = partial(init, jn.centered_gradient)
 SPHERE, STIEFEL = (partial(init, tx) for tx in (jn.sphere_projection, jn.stiefel_projection))
 FIXED = partial(init, jn.fixed_step, relative=0.1)
@@ -183,11 +179,8 @@ def layout_of_stack(axis: int) -> object:
 
 
 ROWS_OF_KERNELS = jn.layout_from_rules([("", -2)])
-#: By its name a stack's units are sums over layers.
-ALONG_LAYERS = jn.layout_from_rules([("kernel", (-3, -2))])
 DENSE, STACKED = {"kernel": KERNEL}, {"kernel": STACK}
 SAME_PATH = {"a/b": DENSE, "a": {"b": DENSE}}
-INITIALIZERS = (jn.variance_preserving_init, jn.data_dependent_init)
 
 
 TABLE = (
@@ -260,21 +253,16 @@ TABLE = (
     ),
     value("-2.0 in an array", jn.project_to_sphere, KERNEL, 0, jnp.array([1.0, -2.0, 3])),
     # Statistics and normalizations.
-    value("(1,)|(5,)", jn.merge_moments, moments(1), moments(5)),
     value("no minibatch", jn.population_statistics, []),
     *(value(f"groups={x}", jn.batch_moments, jnp.ones((6, 2)), 0, groups=x) for x in (4, 0)),
     value("axis_name='data'", jn.batch_moments, KERNEL, 0, groups=2, axis_name="data"),
     kind("float32", jn.batch_moments, KERNEL, 0, where=KERNEL),
-    value("use_mean", normalize, use_mean=False, use_variance=False),
     *(value(f"num_features={x}", normalize, x) for x in (1, 4)),
     value("axis 1", BatchNorm(3, axis=1), jnp.ones((2, 4, 5))),
     value("groups=4", normalize, groups=4),
     value("axis_name", normalize, groups=2, axis_name="data"),
-    kind("axis is (1, 2)", normalize, axis=(1, 2)),
     value("bool[6]|[6,3]", normalize, mask=jnp.ones(6, bool)),
     kind("mask", normalize, mask=jnp.ones((6, 1))),
-    value("rngs", normalize, scale_init=nnx.initializers.normal()),
-    *(kind(f"renormalize is {x}", normalize, renormalize=x) for x in (3.0, (1.0, 2.0, 3.0))),
     value("r_max is 0.5|renormalize", normalize, renormalize=(0.5, 1.0)),
     value("d_max is -1.0|renormalize", normalize, renormalize=(2.0, -1.0)),
     value("use_runing", nnx.view, BatchNorm(3), use_runing_average=True),
@@ -423,19 +411,6 @@ TABLE = (
     *(
         value(f"keys of shape (6,)|{named}", noisy, multiply, 0.1, DENSE, KEYS, per=per)
         for per, named in (("sample", "5 rows"), ("step", "per='step'"))
-    ),
-    *(
-        value("empty|'kernel'|(0, 3)", transform(partial(f, multiply, LAYER)), jnp.ones((0, 4)))
-        for f in INITIALIZERS
-        for transform in (lambda f: f, jax.jit)
-    ),
-    *(
-        value(
-            "'kernel'|(-3, -2)|traced_layout",
-            *(f, scanned, jn.reparametrize(STACKED, jn.Scaled, ALONG_LAYERS), KERNEL.T),
-            layout=ALONG_LAYERS,
-        )
-        for f in INITIALIZERS
     ),
     *(value("'kernel'|traced_layout", layout_of_stack, axis) for axis in (1, 2)),
     *(

@@ -217,13 +217,14 @@ class _Interpreter:
         products = [layer.product for layer in inside.values()]
         has_derivative = equation.primitive.name.startswith("custom")
         last = results[0].product if len(results) == len(products) == 1 else None
-        ends = last is not None and last.use is products[0].use
-        if any(not (has_derivative and (ends or product.biased)) for product in products):
+        returns_product = last is not None and last.use is products[0].use
+        stays = has_derivative and all(returns_product or x.biased for x in products)
+        if products and not stays:
             if has_derivative:
                 self.facts.opened.update(product.form.path for product in products)
             self.bodies[place] = closed
             self.layers.update(inside)
-        elif ends and last:
+        elif returns_product and last:
             self.layers[place] = Layer(equation, last, None)
         return results
 

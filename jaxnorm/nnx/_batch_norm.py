@@ -89,10 +89,9 @@ class BatchNorm(nnx.Module):
         var: the running variance, an ``nnx.BatchStat``; None without ``use_variance``.
 
     Raises:
-        ValueError: for options out of range, if nothing is normalized, for an initializer without
-            ``rngs``; in a call, for another number of units, and groups that do not divide the
-            batch or meet ``axis_name``.
-        TypeError: for an ``axis`` that is no int, and a mask that is not of type bool.
+        ValueError: for options out of range; in a call, for another number of units, and groups
+            that do not divide the batch or meet ``axis_name``.
+        TypeError: for a mask that is not of type bool.
 
     Example:
         >>> layer = BatchNorm(1, use_scale=False, use_bias=False, epsilon=0.0)
@@ -111,7 +110,7 @@ class BatchNorm(nnx.Module):
         use_variance: bool = True,
         groups: int = 1,
         renormalize: Any = None,
-        axis: Any = -1,
+        axis: int = -1,
         axis_name: Hashable | None = None,
         use_running_average: bool = False,
         momentum: float = 0.9,
@@ -125,15 +124,8 @@ class BatchNorm(nnx.Module):
         rngs: nnx.Rngs | None = None,
     ):
         """Makes a layer with gamma = 1 and beta = 0, unless initializers are given."""
-        if not (use_mean or use_variance):
-            raise ValueError(
-                "got use_mean=False and use_variance=False, which normalizes nothing; wanted one "
-                "of them, or jaxnorm.nnx.ScaleAndBias for the affine part alone."
-            )
         check_number(momentum, FRACTION, "momentum", "0.9 for example")
         check_number(epsilon, NONNEGATIVE, "epsilon", "1e-5 for example")
-        if not isinstance(axis, int):
-            raise TypeError(f"axis is {axis!r}; wanted one axis, as an int: that of the units.")
         self.num_features, self.groups, self.axis_name = num_features, groups, axis_name
         self.axis, self.dtype, self.renormalize = axis, dtype, renormalization_limits(renormalize)
         self.use_mean, self.use_variance = use_mean, use_variance
@@ -348,11 +340,6 @@ def _parameter(
 ) -> nnx.Param[Any]:
     """Returns an initialized parameter; ones and zeros draw no key from ``rngs``."""
     is_constant = initializer in (nnx.initializers.ones, nnx.initializers.zeros)
-    if not is_constant and rngs is None:
-        raise ValueError(
-            f"the initializer {initializer} needs random keys; pass rngs=nnx.Rngs(0), for example, "
-            "to the layer."
-        )
     key = None if is_constant or rngs is None else rngs.params()
     return nnx.Param(initializer(key, shape, dtype))
 

@@ -10,7 +10,7 @@ from flax import nnx
 from jaxnorm._fold import fold_into_kernel
 from jaxnorm._numerics import promote
 from jaxnorm._paths import Path
-from jaxnorm._trace import MarkedLayer
+from jaxnorm._trace.queries import MarkedLayer
 from jaxnorm.nnx._batch_norm import BatchNorm, PopulationNorm
 from jaxnorm.nnx._followed import followed_layers, has_own_call
 from jaxnorm.nnx._modules import ModulePath, check_module, clone, exchange, set_bias
@@ -49,15 +49,10 @@ def scale_and_bias(batch_norm: Normalization) -> ScaleAndBias:
         >>> scale_and_bias(nnx.BatchNorm(3, rngs=nnx.Rngs(0))).bias.shape
         (3,)
     """
-    if not isinstance(batch_norm.axis, int):
+    if has_own_call(batch_norm) or not isinstance(batch_norm.axis, int):
         raise ValueError(
-            f"the batch normalization layer normalizes axes {batch_norm.axis}; wanted one feature "
-            "axis. Give replace_batch_norm a with_= that makes a layer for it."
-        )
-    if has_own_call(batch_norm):
-        raise ValueError(
-            f"{type(batch_norm).__name__} has its own __call__, of which a scale and a bias would "
-            "leave nothing. Give replace_batch_norm a with_= that makes a layer for it."
+            f"{type(batch_norm).__name__} has its own __call__, or several axes: its axis is "
+            f"{batch_norm.axis}. Give replace_batch_norm a with_= that makes a layer for it."
         )
     layer = ScaleAndBias(batch_norm.num_features, axis=batch_norm.axis, dtype=batch_norm.dtype)
     layer.channel_scale, layer.bias = batch_norm.scale, batch_norm.bias

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jaxnorm._paths import Path
-from jaxnorm._trace import MARK, MarkedLayer, is_flag, marked_layers, trace
+from jaxnorm._trace.interpret import MARK, is_flag, trace
+from jaxnorm._trace.queries import MarkedLayer, marked_layers
 from jaxnorm.nnx._batch_norm import BatchNorm, PopulationNorm
 from jaxnorm.nnx._functionalize import with_flags
 from jaxnorm.nnx._modules import ModulePath, clone, exchange, set_bias

@@ -85,13 +85,10 @@ def renormalization_limits(limits: Any) -> tuple[float, float] | None:
     """Returns ``(r_max, d_max)`` as floats, or None. Raises for anything else."""
     if limits is None:
         return None
-    if not isinstance(limits, (tuple, list)) or len(limits) != 2:
-        raise TypeError(
-            f"renormalize is {limits!r}; wanted (r_max, d_max), (3.0, 5.0) for example, or None."
-        )
-    check_number(limits[0], _AT_LEAST_ONE, "r_max", "3.0 for example", "renormalize")
-    check_number(limits[1], NONNEGATIVE, "d_max", "5.0 for example", "renormalize")
-    return float(limits[0]), float(limits[1])
+    r_max, d_max = limits
+    check_number(r_max, _AT_LEAST_ONE, "r_max", "3.0 for example", "renormalize")
+    check_number(d_max, NONNEGATIVE, "d_max", "5.0 for example", "renormalize")
+    return float(r_max), float(d_max)
 
 
 def renormalization(
