@@ -74,16 +74,15 @@ def fold_into_kernel(
     """
     axes = negative_axes(fan_in_axes, kernel.ndim, "the kernel")
     wide = promote(kernel, *[p for p in (bias, mean, variance, scale, offset) if p is not None])
-    zeros = jnp.zeros(unit_shape(wide, axes), wide.dtype)
-    factor = 1 + zeros if variance is None else inverse_deviation(promote(variance, wide), epsilon)
-    if scale is not None:
-        factor = factor * promote(scale, wide)
-    shift = zeros if bias is None else promote(bias, wide)
-    if mean is not None:
-        shift = shift - promote(mean, wide)
-    shift = shift * factor
-    if offset is not None:
-        shift = shift + promote(offset, wide)
+    units = unit_shape(wide, axes)
+
+    def filled(values: Units | None, default: float) -> Units:
+        return jnp.full(units, default, wide.dtype) if values is None else promote(values, wide)
+
+    factor = filled(scale, 1.0)
+    if variance is not None:
+        factor = factor * inverse_deviation(promote(variance, wide), epsilon)
+    shift = (filled(bias, 0.0) - filled(mean, 0.0)) * factor + filled(offset, 0.0)
     return Folded(
         _rounded(wide * per_unit(factor, axes), kernel.dtype, "kernel"),
         _rounded(shift, kernel.dtype, "bias"),

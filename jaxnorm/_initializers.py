@@ -326,14 +326,13 @@ def data_dependent_init(
         return output.astype(call.output.dtype), (new_bias, factor)
 
     _, collected = run_layers(apply, params, inputs, layout, visit, only_products=True, free=free)
-    factors, new_biases = {}, {}
-    for path, ((new_bias, factor), _) in collected.items():
-        factors[path], bias_path = factor, _bias_path(path, biases)
-        if new_bias is not None:
-            new_biases[bias_path] = new_bias
-    for path in factors:
-        if (bias_path := _bias_path(path, biases)) in biases.keys() - new_biases.keys():
-            _warn_of_bias(path, bias_path)
+    results = {path: result for path, (result, _) in collected.items()}
+    factors = {path: factor for path, (_, factor) in results.items()}
+    bias_of = {path: _bias_path(path, biases) for path in results}
+    new_biases = {bias_of[path]: new for path, (new, _) in results.items() if new is not None}
+    for path, bias in bias_of.items():
+        if bias in biases.keys() - new_biases.keys():
+            _warn_of_bias(path, bias)
     return _updated(params, factors, new_biases)
 
 

@@ -25,15 +25,12 @@ def wide_dtype(*dtypes: Any) -> Any:
 def check_real(*arrays: Any, name: str = "an array") -> None:
     """Raises TypeError for arrays that are not real floating-point numbers."""
     for x in arrays:
-        if jnp.issubdtype(x.dtype, jnp.complexfloating):
-            advice = "Store the real and the imaginary part as two real parameters"
-        else:
-            advice = "Convert it, with astype(jnp.float32) for example"
         if not jnp.issubdtype(x.dtype, jnp.floating):
             raise TypeError(
-                f"{name} has numbers of type {x.dtype}; wanted a real floating-point type. "
-                f"{advice}, or leave it out: of a layout with exclude, of an optimizer with "
-                "optax.masked."
+                f"{name} has numbers of type {x.dtype}; wanted a real floating-point type. Convert "
+                "it, with astype(jnp.float32) for example (store the real and the imaginary part "
+                "of a complex parameter as two), or leave it out: of a layout with exclude, of an "
+                "optimizer with optax.masked."
             )
 
 

@@ -1,6 +1,5 @@
 """Names of the leaves of a parameter tree, for regular expressions and messages."""
 
-import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -53,16 +52,10 @@ def is_box(x: Any) -> bool:
     jaxnorm does not import Flax, and a field ``value`` alone is no sign of one, because a module of
     the user's may have such a parameter, whose name belongs to its path.
     """
-    kind: Any = type(x)
-    return _is_box_type(kind)
-
-
-@functools.cache
-def _is_box_type(kind: Any) -> bool:
     return any(
         base.__name__ in ("Variable", "VariableState", "AxisMetadata")
         and base.__module__.partition(".")[0] == "flax"
-        for base in kind.__mro__
+        for base in type(x).__mro__
     )
 
 
