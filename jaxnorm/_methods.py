@@ -95,6 +95,9 @@ def linearly_constrain(
         ValueError: if the layout constrains nothing, a unit has a single weight, or params are
             reparametrized already.
 
+    Warns:
+        UserWarning: inside shard_map, as `project`.
+
     Under jit, pmap and shard_map like `sphere_projection`.
 
     Example:

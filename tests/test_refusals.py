@@ -15,7 +15,7 @@ from flax import linen, nnx
 
 import jaxnorm as jn
 from jaxnorm.nnx import BatchNorm, PopulationNorm, ScaleAndBias, Standardization
-from jaxnorm.theory import batch_norm, c_curvature, c_map, c_slope, cwo, lcw, q_map, vcl
+from jaxnorm.theory import batch_norm, c_curvature, c_slope, cwo, lcw, q_map, vcl
 
 
 class Refusal(NamedTuple):
@@ -377,9 +377,6 @@ TABLE = (
     kind("'w'|[-2]", project_by, {"b": None, "w": [-2]}),
     kind("'w'|(-2)", project_by, {"b": None, "w": (np.int64(-2),)}),
     # Maps of activations, and what cannot be shaped.
-    *(value(f"c is {c}|-1 to 1", c_map, jnp.tanh, c) for c in (1.5, NAN)),
-    *(value(f"q is {q}|positive", q_map, jnp.tanh, q) for q in (0.0, NAN)),
-    value("cosines|is zero", c_map, jnp.zeros_like, 0.5),
     value("per channel|shape", q_map, per_channel),
     value("jumps|infinite|leaky_relu", c_slope, jnp.sign),
     value("jumps|infinite|leaky_relu", c_curvature, jax.nn.selu),
