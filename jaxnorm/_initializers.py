@@ -332,7 +332,14 @@ def data_dependent_init(
     new_biases = {bias_of[path]: new for path, (new, _) in results.items() if new is not None}
     for path, bias in bias_of.items():
         if bias in biases.keys() - new_biases.keys():
-            _warn_of_bias(path, bias)
+            warnings.warn(
+                f"the model does not add the bias {bias!r} to the product of the kernel {path!r} "
+                "directly, or uses it elsewhere too, so it cannot take a mean out: it does not "
+                "change, and these units only get their variance. Add it to the product itself, or "
+                "give it another name if it is no bias.",
+                UserWarning,
+                stacklevel=2,
+            )
     return _updated(params, factors, new_biases)
 
 
@@ -379,17 +386,6 @@ def _bias_path(kernel: Path, biases: dict[Path, Any]) -> Path:
     """Path of a kernel's bias, which need not exist; Haiku names the two w and b."""
     short = kernel.beside("b")
     return short if kernel.name == "w" and short in biases else kernel.beside("bias")
-
-
-def _warn_of_bias(kernel: Path, bias: Path) -> None:
-    warnings.warn(
-        f"the model does not add the bias {bias!r} to the product of the kernel {kernel!r} "
-        "directly, or uses it elsewhere too, so it cannot take a mean out: it does not change, and "
-        "these units only get their variance. Add it to the product itself, or give it another "
-        "name if it is no bias.",
-        UserWarning,
-        stacklevel=3,
-    )
 
 
 def _unordered_units(kernel: Path) -> ValueError:

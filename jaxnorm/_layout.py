@@ -307,7 +307,7 @@ def exclude(*patterns: str, layout: Layout = flax_layout) -> Layout:
         axes = kernel_axes(layout, masked, require_some=False)
 
         def axes_of(path: Path, entry: Any, axes: Any) -> Any:
-            return _free(entry) if is_excluded(path) else axes
+            return _entry_axes(entry, None) if is_excluded(path) else axes
 
         return map_entries(axes_of, params, axes)
 
@@ -321,10 +321,7 @@ def layout_by(select: Select) -> Layout:
     """
 
     def axes_of(path: Path, entry: Any) -> Any:
-        if is_absent(entry):
-            return entry
-        axes = select(path, entry)
-        return _node_axes(entry, axes is not None) if is_node(entry) else axes
+        return _entry_axes(entry, None if is_absent(entry) else select(path, entry))
 
     return lambda params: map_entries(axes_of, params)
 
@@ -340,24 +337,16 @@ def _layout_by_name(name: str, unit_axis: int) -> Layout:
     return layout_by(select)
 
 
-def _node_axes(node: Reparametrization, constrained: bool) -> Reparametrization:
-    """Returns the node with axes, or None, in the place of its arrays."""
+def _entry_axes(entry: Any, axes: Axes | None) -> Any:
+    """Returns what a layout has in the place of an entry: for a node, the node with axes in it."""
+    if not isinstance(entry, Reparametrization):
+        return entry if is_absent(entry) else axes
 
     def axes_of(name: str, value: Any) -> Any:
-        if is_node(value):
-            return _node_axes(value, constrained)
-        if is_absent(value):
-            return value
-        return node.fan_in_axes if constrained and name in node.kernel_fields else None
+        constrained = axes is not None and name in entry.kernel_fields
+        return _entry_axes(value, entry.fan_in_axes if constrained else None)
 
-    return node.replaced(**{name: axes_of(name, value) for name, value in node.arrays().items()})
-
-
-def _free(entry: Any) -> Any:
-    """Returns the entry of a layout that constrains nothing there."""
-    if is_node(entry):
-        return _node_axes(entry, constrained=False)
-    return entry if is_absent(entry) else None
+    return entry.replaced(**{name: axes_of(name, value) for name, value in entry.arrays().items()})
 
 
 def _all_axes_but(unit_axis: int, ndim: int) -> Axes | None:

@@ -96,7 +96,14 @@ def functionalize(model: nnx.Module, *, mixed_precision: bool = False) -> Functi
         # Statistics may become wider than the model's; sown values are no part of the model.
         kept = _fit(state, state_shapes, "state", any_float=True, ignore_unknown=True)
         if train and all_frozen:
-            _warn_of_evaluation(len(layers))
+            warnings.warn(
+                f"all {len(layers)} BatchNorm layers of the model have use_running_average=True, "
+                "as after model.eval(), so train=True keeps their running statistics. Call "
+                "model.train() before functionalize to train with the statistics of the batch; "
+                "ignore this if all of them are to stay frozen.",
+                UserWarning,
+                stacklevel=2,
+            )
         bound = nnx.merge(training if train else evaluation, fitted, kept)
         args, kwargs = with_flags(bound, args, kwargs, train)
         output = bound(*args, **kwargs)
@@ -107,17 +114,6 @@ def functionalize(model: nnx.Module, *, mixed_precision: bool = False) -> Functi
 
 def _has_switch(module: Any) -> bool:
     return hasattr(module, "use_running_average")
-
-
-def _warn_of_evaluation(count: int) -> None:
-    warnings.warn(
-        f"all {count} BatchNorm layers of the model have use_running_average=True, as after "
-        "model.eval(), so train=True keeps their running statistics. Call model.train() before "
-        "functionalize to train with the statistics of the batch; ignore this if all of them are "
-        "to stay frozen.",
-        UserWarning,
-        stacklevel=3,
-    )
 
 
 def with_flags(
