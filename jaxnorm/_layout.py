@@ -115,7 +115,8 @@ def kernel_axes(layout: Layout, tree: PyTree, require_some: bool = True) -> PyTr
         jax.tree.map(lambda *_: None, tree, result, is_leaf=is_absent)
     except ValueError as error:
         raise ValueError(
-            f"the layout returned a tree of another structure than the parameters: {in_line(error)}"
+            "the layout returned a tree of another structure than the parameters: "
+            f"{_in_line(error, 'tree_map tree', 'params')}"
         ) from error
     rows = zip(leaves, structure.flatten_up_to(result), strict=True)
     checked = [_checked_axes(*leaf, axes) for leaf, axes in rows]
@@ -130,9 +131,9 @@ def kernel_axes(layout: Layout, tree: PyTree, require_some: bool = True) -> PyTr
     return jax.tree.unflatten(structure, checked)
 
 
-def in_line(error: Exception) -> str:
-    """Returns the message of an error of ``jax.tree``, which has several lines, in one."""
-    return " ".join(str(error).split())
+def _in_line(error: Exception, tree: str, name: str) -> str:
+    """Returns the message of an error of ``jax.tree`` in one line, with a tree's name here."""
+    return " ".join(str(error).split()).replace(tree, name)
 
 
 def kernel_rows(tree: PyTree, axes: PyTree, *rest: PyTree) -> list[tuple[Any, ...]]:
@@ -157,7 +158,8 @@ def broadcast(setting: Setting, tree: PyTree, name: str) -> PyTree:
     except ValueError as error:
         raise ValueError(
             f"{name} is no pytree prefix of the parameters; wanted one value (or None) for all, or "
-            f"a tree of them that jax.tree.broadcast takes: {in_line(error)}"
+            "a tree of them that jax.tree.broadcast takes: "
+            f"{_in_line(error, 'broadcast_prefix prefix_tree', name)}"
         ) from error
 
 

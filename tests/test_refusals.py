@@ -280,7 +280,7 @@ TABLE = (
         for radii in ({"conv": 2.0, "dense": -2.0},)
     ),
     *(
-        value("squared_radius|conv dense", f, PARAMS, squared_radius={"conv": 2.0})
+        value("squared_radius|conv|dense", f, PARAMS, squared_radius={"conv": 2.0})
         for f in (*WITH_RADIUS, SPHERE)
     ),
     *(
@@ -327,7 +327,7 @@ TABLE = (
         for f in (*WITH_RADIUS, SPHERE, CENTERED, FIXED)
     ),
     kind("int32", jn.centered_gradient().update, {"kernel": jnp.ones((3, 2), int)}, None),
-    value("updates|conv dense", jn.metrics, PARAMS, {"dense": LAYER}),
+    value("updates|conv|dense", jn.metrics, PARAMS, {"dense": LAYER}),
     kind("'str'", jn.reparametrize, PARAMS, "Scaled"),
     value("kernel/scale|other", jn.clean_parameters, NOISE_STATE, {"other": jnp.ones(3)}),
     value("opt_state", jn.clean_parameters, SGD.init(PARAMS), PARAMS),
@@ -369,7 +369,7 @@ TABLE = (
         layout=jn.layout_from_rules([("kernel", -2)]),
     ),
     value("SpectrallyNormalized|(3, 4, 4)", jn.SpectrallyNormalized.from_kernel, STACK, -2),
-    value("structure|keys", project_by, {"w": (-2,)}),
+    value("structure|params|w", project_by, {"w": (-2,)}),
     kind("'w'|{'x': (-3,)}", project_by, {"b": None, "w": {"x": (-3,)}}),
     value("'w'|'x'", project_by, {"b": None, "x": (-2,)}),
     value("'w'|(4, 3)|2 axes|(-3,)", project_by, {"b": None, "w": (-3,)}),
