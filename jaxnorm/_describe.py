@@ -61,7 +61,9 @@ def describe(params: PyTree, layout: Layout = flax_layout, *, decayed: Mask = No
         constrained: 1 leaf, 32 weights in 4 units; free: 1 leaf, 4 weights.
     """
     mask = decayed(params) if callable(decayed) else decayed
-    rows = _rows(params, layout, mask)
+    axes = kernel_axes(layout, params, require_some=False)
+    entries = named_rows(params, axes, broadcast(mask, params, "decayed"), is_leaf=is_absent)
+    rows = [_Row(path, np.shape(x), *row) for path, x, *row in entries if not is_absent(x)]
     table = [cells[: len(_HEADER) - (mask is None)] for cells in (_HEADER, *map(_cells, rows))]
     return "\n".join([*aligned(table), _totals(rows)])
 
@@ -72,16 +74,6 @@ def aligned(table: Sequence[Sequence[str]]) -> list[str]:
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
         for cells in table
-    ]
-
-
-def _rows(params: PyTree, layout: Layout, mask: Mask) -> list[_Row]:
-    axes = kernel_axes(layout, params, require_some=False)
-    rows = named_rows(params, axes, broadcast(mask, params, "decayed"), is_leaf=is_absent)
-    return [
-        _Row(path, np.shape(leaf), leaf_axes, None if flag is None else bool(flag))
-        for path, leaf, leaf_axes, flag in rows
-        if not is_absent(leaf)
     ]
 
 
@@ -100,7 +92,7 @@ def _units(row: _Row) -> int:
 def _totals(rows: list[_Row]) -> str:
     kernels = [row for row in rows if row.axes is not None]
     free = [row for row in rows if row.axes is None]
-    decayed = [row.decayed for row in rows if row.decayed is not None]
+    decayed = [bool(row.decayed) for row in rows if row.decayed is not None]
     weights, free_weights = (sum(math.prod(row.shape) for row in part) for part in (kernels, free))
     return (
         f"constrained: {_leaves(len(kernels))}, {weights:,} weights in "
