@@ -12,8 +12,8 @@ from jaxnorm._checks import known_values
 from jaxnorm._layout import Layout, kernels_by_path
 from jaxnorm._node import Reparametrization, is_node
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
-from jaxnorm._trace.interpret import trace
-from jaxnorm._trace.queries import Apply, plain_shapes
+from jaxnorm._trace.interpret import Apply, trace
+from jaxnorm._trace.queries import plain_shapes
 from jaxnorm._trace.streams import Branch, residual_streams
 
 

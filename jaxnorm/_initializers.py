@@ -17,10 +17,10 @@ from jaxnorm._node import Axes, is_node
 from jaxnorm._numerics import ROUNDING_ERRORS, nonzero, promote, rounding_floor, wide_dtype
 from jaxnorm._paths import Path, is_absent, map_entries, named_entries
 from jaxnorm._reparametrize import effective
-from jaxnorm._sphere import check_centering, check_squared_radius, project_to_sphere
+from jaxnorm._sphere import check_squared_radius, project_to_sphere
 from jaxnorm._stiefel import as_matrices, singular_value
-from jaxnorm._trace.interpret import Program, trace
-from jaxnorm._trace.queries import Apply, KernelCall, run_layers
+from jaxnorm._trace.interpret import Apply, Program, trace
+from jaxnorm._trace.layers import KernelCall, run_layers
 
 Values = Float[Array, "..."]
 
@@ -65,7 +65,6 @@ def sphere_init(
     def init(key: Array, shape: Any, dtype: Any = jnp.float32, out_sharding: Any = None) -> Values:
         axes = range(len(shape) - 1) if fan_in_axes is None else fan_in_axes
         axes = negative_axes(axes, len(shape), "the kernel")
-        check_centering(jax.ShapeDtypeStruct(tuple(shape), dtype), axes, centered, "the kernel")
         normal = jax.random.normal(key, shape, wide_dtype(dtype))
         kernel = project_to_sphere(normal, axes, squared_radius, centered).astype(dtype)
         if out_sharding is not None:

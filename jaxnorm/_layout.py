@@ -334,7 +334,10 @@ def _layout_by_name(name: str, unit_axis: int) -> Layout:
     def select(path: Path, entry: Any) -> Axes | None:
         if path.name != name:
             return None
-        return OWN_AXES if is_node(entry) else _all_axes_but(unit_axis, entry.ndim)
+        if is_node(entry):
+            return OWN_AXES
+        axes = range(-entry.ndim, 0)
+        return tuple(axis for axis in axes if axis != axes[unit_axis]) if entry.ndim > 1 else None
 
     return layout_by(select)
 
@@ -349,12 +352,6 @@ def _entry_axes(entry: Any, axes: Axes | None) -> Any:
         return _entry_axes(value, entry.fan_in_axes if constrained else None)
 
     return entry.replaced(**{name: axes_of(name, value) for name, value in entry.arrays().items()})
-
-
-def _all_axes_but(unit_axis: int, ndim: int) -> Axes | None:
-    if ndim < 2:
-        return None
-    return tuple(axis for axis in range(-ndim, 0) if axis != unit_axis % ndim - ndim)
 
 
 def _check_matches(patterns: list[re.Pattern[str]], params: PyTree) -> None:

@@ -13,7 +13,7 @@ from jaxnorm._layout import Layout, flax_layout
 from jaxnorm._node import Axes
 from jaxnorm._numerics import promote, wide_dtype
 from jaxnorm._statistics import split_groups
-from jaxnorm._trace.queries import KernelCall, run_layers
+from jaxnorm._trace.layers import KernelCall, run_layers
 
 Values = Float[Array, "..."]
 

@@ -58,7 +58,7 @@ class Reparametrization(abc.ABC):
 
     def parameter_count(self) -> int:
         """Returns the number of free parameters."""
-        return sum(map(count_parameters, self.arrays().values()))
+        return count_parameters(self.arrays())
 
     def arrays(self) -> dict[str, Any]:
         """Returns the array fields by name; a nested node is one of them."""
@@ -131,8 +131,7 @@ def effective_kernel(kernel: Any) -> Any:
     return kernel.effective() if isinstance(kernel, Reparametrization) else kernel
 
 
-def count_parameters(entry: Any) -> int:
-    """Counts the free parameters of a node, or of the arrays of any other tree."""
-    if isinstance(entry, Reparametrization):
-        return entry.parameter_count()
-    return sum(int(np.size(leaf)) for leaf in jax.tree.leaves(entry))
+def count_parameters(tree: Any) -> int:
+    """Counts the free parameters of a tree's nodes and arrays."""
+    leaves = jax.tree.leaves(tree, is_leaf=is_node)
+    return sum(x.parameter_count() if is_node(x) else int(np.size(x)) for x in leaves)

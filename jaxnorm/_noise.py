@@ -18,7 +18,7 @@ from jaxnorm._node import Reparametrization
 from jaxnorm._numerics import promote
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries, named_leaves
 from jaxnorm._reparametrize import effective
-from jaxnorm._trace.queries import KernelCall, run_layers
+from jaxnorm._trace.layers import KernelCall, run_layers
 from jaxnorm._trace.samples import count_rows
 
 #: The numbers that share a draw: ``sample``, all positions of a unit in a sample; ``position``,

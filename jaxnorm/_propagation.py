@@ -19,7 +19,9 @@ from jaxnorm._numerics import ROUNDING_ERRORS, promote, quotient, root, rounding
 from jaxnorm._paths import Path, is_absent, named_entries
 from jaxnorm._reparametrize import effective
 from jaxnorm._statistics import batch_moments, kurtosis
-from jaxnorm._trace.queries import Apply, KernelCall, run_layers, traced_layout
+from jaxnorm._trace.interpret import Apply
+from jaxnorm._trace.layers import KernelCall, run_layers
+from jaxnorm._trace.queries import traced_layout
 
 Scalar = Float[Array, ""]
 

@@ -8,7 +8,7 @@ from jaxtyping import PyTree
 
 from jaxnorm._layout import Layout, flax_layout, kernel_axes
 from jaxnorm._node import Axes, Reparametrization, count_parameters, effective_kernel, is_node
-from jaxnorm._paths import Path, is_absent, map_entries, named_entries
+from jaxnorm._paths import Path, is_absent, map_entries
 
 #: ``(path, kernel, fan_in_axes) -> node``; a kernel that is returned unchanged stays plain.
 MakeNode = Callable[[str, Any, Axes], Any]
@@ -96,4 +96,4 @@ def parameter_count(params: PyTree) -> int:
         >>> parameter_count({"kernel": node, "bias": jnp.ones(2)})
         8
     """
-    return sum(count_parameters(entry) for _, entry in named_entries(params))
+    return count_parameters(params)

@@ -17,8 +17,7 @@ from jaxnorm._kernel_maps import check_continuous, gaussian_rule, values_at
 from jaxnorm._numerics import promote
 from jaxnorm._paths import named_entries
 from jaxnorm._quadrature import Activation, derivative, float64_on_host
-from jaxnorm._trace.interpret import trace
-from jaxnorm._trace.queries import Apply
+from jaxnorm._trace.interpret import Apply, trace
 from jaxnorm._trace.rules import LINEAR, STACKS, SUMS
 from jaxnorm._trace.streams import Graph, Sum
 from jaxnorm._trace.values import Node

@@ -18,6 +18,9 @@ from jaxnorm._paths import Path, map_entries, named_entries
 from jaxnorm._trace.rules import PRODUCTS, SUMS, Facts, joined_axes, known_number, transfer
 from jaxnorm._trace.values import CONSTANT, INPUT, Product, Value, join, parameter, sources
 
+#: ``apply(params, *inputs)``: the model as a function of its plain parameters.
+Apply = Callable[..., Any]
+
 #: Prefix of the name of a jitted function that the interpreter records and does not enter.
 MARK = "jaxnorm_mark_"
 
@@ -86,7 +89,7 @@ class Program(NamedTuple):
 
 
 def trace(
-    apply: Callable[..., Any],
+    apply: Apply,
     params: PyTree,
     inputs: tuple[Any, ...],
     kernels: Iterable[Path] | None = None,
@@ -122,7 +125,7 @@ def trace(
 
 
 def _closed_program(
-    apply: Callable[..., Any], params: PyTree, inputs: tuple[Any, ...]
+    apply: Apply, params: PyTree, inputs: tuple[Any, ...]
 ) -> tuple[ClosedJaxpr, Any, dict[Path, Any], list[Any]]:
     """Returns a model's program, its result's shape, the parameters by path, and its arguments.
 

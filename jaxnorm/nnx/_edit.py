@@ -119,7 +119,7 @@ def replace_batch_norm(
     for path, layer in followed.items():
         _add_bias(modules[layer.kernel], norms[path])
     replacements = {
-        id(norm): _identity(norm) if path in followed else with_(norm)
+        id(norm): Identity(dtype=norm.dtype) if path in followed else with_(norm)
         for path, norm in norms.items()
     }
     return exchange(copy, replacements)
@@ -162,7 +162,7 @@ def fold_batch_norm(model: nnx.Module, *inputs: Any, **keywords: Any) -> FoldedM
     modules = _modules_by_kernel(copy)
     for path, layer in followed.items():
         _fold_into(modules[layer.kernel], norms[path], layer)
-    copy = exchange(copy, {id(norms[path]): _identity(norms[path]) for path in followed})
+    copy = exchange(copy, {id(norms[path]): Identity(dtype=norms[path].dtype) for path in followed})
     copy.eval()
     return FoldedModel(copy, [path for path in norms if path not in followed])
 
@@ -243,7 +243,3 @@ def _fold_into(module: Any, norm: Normalization, layer: MarkedLayer) -> None:
         raise
     module.kernel = module.kernel.replace(folded.kernel)
     set_bias(module, folded.bias, norm.bias)
-
-
-def _identity(norm: Normalization) -> nnx.Module:
-    return Identity(dtype=norm.dtype)
