@@ -134,13 +134,13 @@ def load(
 
 def _load(source: str, seed: int, flags: dict[str, str | int | None]) -> Dataset:
     path = find_source(source)
-    found = None if path is None else format_of(path)
+    kind = None if path is None else format_of(path)
     for flag, value in flags.items():
-        if value is not None and (found is None or found.flag != flag):
+        if value is not None and (kind is None or kind.flag != flag):
             takers = ", ".join(each.name for each in FORMATS if each.flag == flag)
             raise UserError(f"--{flag} is {value!r}, for {takers}; {source} is none: leave it out.")
-    if path is not None and found is not None:
-        return found.read(path, seed, *(flags[name] for name in flags if name == found.flag))
+    if path is not None and kind is not None:
+        return kind.read(path, seed, flags[kind.flag]) if kind.flag else kind.read(path, seed)
     data = BUNDLED[source](seed) if source in BUNDLED else load_tfds(source)
     if data is None:
         raise unknown_source(source)
