@@ -1,30 +1,21 @@
 """The guides: all blocks of each run in order in a user's process, and the names in them exist."""
 
 import ast
-import json
-import os
 import re
 import subprocess
-import sys
 from functools import reduce
 from pathlib import Path
 
 import pytest
 
 import jaxnorm
+from tests.programs import ROOT, output_of
 
-ROOT = Path(__file__).parents[2]
 GUIDES = [ROOT / "docs" / "concepts.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
 #: The user's function, and optax's that the text calls by their short names.
 OUTSIDE = ("apply", "sam", "schedule_free")
 #: The line of guides that run on eight devices.
 DEVICES = 'jax.config.update("jax_num_cpu_devices", 8)'
-#: Programs that share the imports, and the small functions that JAX compiles at the first call.
-TOGETHER = """
-import json, sys
-for name, code in json.load(sys.stdin).items():
-    exec(compile(code, name, "exec"), {"__name__": "__main__"})
-"""
 
 
 def blocks(path: Path, language: str = "python") -> list[str]:
@@ -41,21 +32,10 @@ def syntax_errors(script: str) -> str:
 @pytest.mark.slow  # processes that compile everything
 @pytest.mark.parametrize("devices", [1, 8])
 def test_they_run(devices: int) -> None:
-    """Each in its own namespace; the traceback of an error has the name of the guide."""
     codes = {path.stem: "\n".join(blocks(path)) for path in GUIDES}
     codes = {name: code for name, code in codes.items() if (DEVICES in code) == (devices == 8)}
     assert codes
-    command = [sys.executable, "-W", "error", "-c", TOGETHER]
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
-    process = subprocess.run(
-        command,
-        env=environment,
-        input=json.dumps(codes),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr
+    output_of(codes)
 
 
 def dotted(node: ast.AST) -> str:
