@@ -16,7 +16,7 @@ class Bench:
     """
 
     name: Positional[str] = ""
-    """The benchmark, or all."""
+    """The benchmark: step, input, papers or compiled."""
     model: str = "cnn9"
     """The network, on random 32 x 32 colour images, the transformer on random characters."""
     methods: str = "none,cwo,bn"
@@ -41,7 +41,7 @@ class Bench:
     """The folder for the .csv files; made if it does not exist."""
 
     def run(self, command: str) -> None:
-        """Runs the benchmarks that the flags name."""
+        """Runs the benchmark that the flags name, or lists all."""
         from experiments.bench.registry import run_benchmark
 
         run_benchmark(self.name, self)

@@ -12,7 +12,7 @@ from jaxtyping import Int
 
 from experiments.bench.resident import with_memory
 from experiments.bench.step import config_of
-from experiments.bench.table import Measurements, Missing
+from experiments.bench.table import Measurements
 from experiments.config import UserError
 from experiments.data.dataset import Dataset, Labels, Rows
 from experiments.data.pictures import load_pictures
@@ -58,7 +58,7 @@ class Subset:
 def bench_input(flags: Any) -> Measurements:
     """Rows per second of pictures read while training: input alone, step alone, and both."""
     if flags.data_dir is None:
-        raise Missing(
+        raise UserError(
             "bench input needs --data-dir, a folder train|test/CLASS/*.jpg or that of a TensorFlow "
             "dataset."
         )

@@ -6,8 +6,8 @@ from typing import Any
 from experiments.bench.input import bench_input
 from experiments.bench.papers import bench_papers
 from experiments.bench.step import bench_step
-from experiments.bench.table import Measurements, Missing, write_and_show
-from experiments.config import check_known
+from experiments.bench.table import Measurements, write_and_show
+from experiments.config import UserError, check_known
 from experiments.runs.files import prepare_folder
 
 #: ``flags -> rows``; the flags are those of the command ``bench``.
@@ -17,37 +17,21 @@ BENCHMARKS: Mapping[str, Callable[[Any], Measurements]] = {
     "papers": bench_papers,
 }
 
-#: The name of all benchmarks.
-ALL = "all"
-
 COMPILED = "Costs of steps as compilers for TPUs and GPUs state them; it has its own flags."
 
 
 def run_benchmark(name: str, flags: Any) -> None:
-    """Runs the benchmark of a name, or all; lists them if the name is empty.
+    """Runs the benchmark of a name; lists all if the name is empty.
 
     Raises UserError for an unknown name.
     """
-    check_known("benchmark", name, (*BENCHMARKS, "compiled", ALL))
-    if not name:
-        for each in BENCHMARKS:
-            print(f"{each:<12}{_title(each)}")
-        print(f"{'compiled':<12}{COMPILED}")
-    elif name == ALL:
-        for each in BENCHMARKS:
-            print(f"\n{each}: {_title(each)}\n")
-            try:
-                _run(each, flags)
-            except Missing as error:
-                print(f"Left out: {error}")
+    check_known("benchmark", name, (*BENCHMARKS, "compiled"))
+    if name == "compiled":
+        raise UserError("bench compiled has its own flags; write them behind the name.")
+    if name:
+        prepare_folder(flags.out)
+        write_and_show(BENCHMARKS[name](flags), name, flags.out)
     else:
-        _run(name, flags)
-
-
-def _title(name: str) -> str:
-    return (BENCHMARKS[name].__doc__ or "").splitlines()[0]
-
-
-def _run(name: str, flags: Any) -> None:
-    prepare_folder(flags.out)
-    write_and_show(BENCHMARKS[name](flags), name, flags.out)
+        for each, benchmark in BENCHMARKS.items():
+            print(f"{each:<12}{(benchmark.__doc__ or '').splitlines()[0]}")
+        print(f"{'compiled':<12}{COMPILED}")

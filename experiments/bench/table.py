@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from experiments.analysis.csv import write_csv
 from experiments.analysis.table import Table, show_table
-from experiments.config import UserError
 
 #: The endings of the names of a measure's quartiles.
 LOW, HIGH = "_low", "_high"
@@ -26,18 +25,13 @@ class Measurements(NamedTuple):
     note: str
 
 
-class Missing(UserError):
-    """Error of a benchmark that needs something this machine or this call does not have."""
-
-
-def write_and_show(measured: Measurements, name: str, out: Path | None) -> None:
+def write_and_show(measured: Measurements, name: str, out: Path) -> None:
     """Prints the rows and the note, and writes the rows to a csv file in the folder."""
     show_table(shown(measured))
     print(f"\n{measured.note}")
-    if out is not None:
-        rows = [[_text(value, 6) for value in row] for row in measured.rows]
-        write_csv(out / f"{name}.csv", measured.columns, rows)
-        print(f"Written to {out}: {name}.csv.")
+    rows = [[_text(value, 6) for value in row] for row in measured.rows]
+    write_csv(out / f"{name}.csv", measured.columns, rows)
+    print(f"Written to {out}: {name}.csv.")
 
 
 def shown(measured: Measurements) -> Table:

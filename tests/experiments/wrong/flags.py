@@ -87,6 +87,12 @@ FLAGS: Walk = {
     "no such benchmark": Wrong(
         lambda at: with_out(Bench("stop"), at), ("'stop'", "'step'", "compiled")
     ),
+    "pictures of no folder": Wrong(
+        lambda at: with_out(Bench("input"), at), ("bench input", "--data-dir")
+    ),
+    "flags before bench's compiled": Wrong(
+        lambda at: with_out(Bench("compiled"), at), ("bench compiled", "behind")
+    ),
     "resuming from nowhere": Wrong(
         lambda at: with_out(Train(checkpoints=CheckpointSettings(resume=True)), at),
         ("--resume", "--checkpoint-dir"),
