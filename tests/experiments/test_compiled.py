@@ -11,7 +11,7 @@ from experiments.bench.compiled import measure, targets
 from experiments.bench.compiled.command import Compiled, specs_of
 from experiments.bench.compiled.measure import Costs
 from experiments.bench.compiled.program import Program
-from experiments.bench.compiled.report import COLUMNS, ratios, read_rows, row_of, write_row
+from experiments.bench.compiled.report import COLUMNS, est_ms, ratios, read_rows, row_of, write_row
 from experiments.bench.compiled.spec import Spec
 from experiments.bench.compiled.step import step
 from experiments.bench.compiled.targets import environment, find_target
@@ -92,8 +92,8 @@ def test_a_process_sees_no_device_and_the_users_flags() -> None:
 
 def test_the_roofline_is_the_slower_of_memory_and_arithmetic() -> None:
     """819 bytes at 819 GB/s take a nanosecond, as do 197,000 operations at 197 TFLOP/s."""
-    assert float(row_of(NONE, FOUND)["est_ms"]) == pytest.approx(1e-6)
-    assert float(row_of(NONE, FOUND | {"flops": 2 * 197e3})["est_ms"]) == pytest.approx(2e-6)
+    assert est_ms(row_of(NONE, FOUND)) == pytest.approx(1e-6)
+    assert est_ms(row_of(NONE, FOUND | {"flops": 2 * 197e3})) == pytest.approx(2e-6)
 
 
 def test_rows_are_merged_and_read_again(tmp_path: Path) -> None:

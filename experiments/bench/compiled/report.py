@@ -25,16 +25,15 @@ COLUMNS = (
 
 
 def row_of(spec: Spec, costs: Costs) -> Row:
-    """Returns the row of a compilation, without ratios.
+    """Returns the row of a compilation, without what is calculated from it."""
+    return {name: str(value) for name, value in {**asdict(spec), **costs}.items()}
 
-    The estimate is the least milliseconds of a call, by the roofline of the card, without
-    collectives.
-    """
-    target = find_target(spec.target)
-    peak = target.bfloat16 if spec.dtype == "bfloat16" else target.float32
-    seconds = max(costs["hbm_bytes"] / target.bandwidth, costs["flops"] / peak)
-    values = {**asdict(spec), **costs, "est_ms": f"{1e3 * seconds:.4g}"}
-    return {name: str(value) for name, value in values.items()}
+
+def est_ms(row: Row) -> float:
+    """Least milliseconds of a call, by the roofline of the card, without collectives."""
+    target = find_target(row["target"])
+    peak = target.bfloat16 if row["dtype"] == "bfloat16" else target.float32
+    return 1e3 * max(float(row["hbm_bytes"]) / target.bandwidth, float(row["flops"]) / peak)
 
 
 def spec_of(row: Row) -> Spec:
@@ -76,6 +75,7 @@ def write_row(path: Path, new: Row) -> None:
     for row in rows:
         shown = [f"{ratio:.4f}" for ratio in ratios(row, rows)] or ["", ""]
         row |= zip(("hbm_ratio", "flops_ratio"), shown, strict=True)
+        row["est_ms"] = f"{est_ms(row):.4g}"
     write_csv(path, COLUMNS, ([row[name] for name in COLUMNS] for row in rows))
 
 
@@ -108,4 +108,4 @@ def _line(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
     over = [f"{ratio:.3f}" for ratio in ratios(row, rows)] or ["", ""]
     sent = f"{row['collectives']} ({float(row['collective_bytes']) / 1e6:.3g} MB)"
     counts = row["kernels"], "0" if row["collectives"] == "0" else sent
-    return (row["method"], traffic, *over, *counts, f"{float(row['est_ms']):.3g}")
+    return (row["method"], traffic, *over, *counts, f"{est_ms(row):.3g}")
