@@ -132,11 +132,11 @@ def draw(table: Mapping[str, Mapping[str, Cell]], path: Path, classes: int) -> N
                 (left, methods[method].test),
                 (right, methods[method].initial_loss),
             ):
-                label = method if index == 0 else None
-                axes.plot(
-                    values, len(values) * [at], marker, color=color, alpha=0.6, ms=6, label=label
-                )
+                axes.plot(values, len(values) * [at], marker, color=color, alpha=0.6, ms=6)
                 axes.plot([np.mean(values)] * 2, [at - 0.1, at + 0.1], color=color)
+    for method, (color, marker) in STYLES.items():
+        if any(method in methods for methods in table.values()):
+            right.plot([], [], marker, color=color, alpha=0.6, ms=6, label=method)
     right.axvline(math.log(classes), color="0.6", zorder=0)
     left.axvline(100 / classes, color="0.6", zorder=0)
     left.set(xlabel="test accuracy, %; the line is chance", yticks=range(len(table)))
