@@ -372,6 +372,13 @@ def _updated(params: PyTree, factors: Factors, biases: dict[Path, Values]) -> Py
         if path in factors:
             factor = factors[path]
             if is_node(entry):
+                if any(factor.shape[axis] != 1 for axis in entry.fan_in_axes):
+                    raise ValueError(
+                        f"the kernel {path!r} is reparametrized with the fan-in axes "
+                        f"{entry.fan_in_axes}, and the model scans over layers, or has units, "
+                        "along one of them; reparametrize with the layout traced_layout(apply, "
+                        "params, *inputs)."
+                    )
                 return entry.rescaled(factor)
             return jax.tree.map(lambda kernel: kernel * factor.astype(kernel.dtype), entry)
         if path in biases:

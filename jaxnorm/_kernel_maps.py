@@ -187,6 +187,8 @@ def _q_derivative(activation: Activation, q: Any, factor: Callable[..., Nodes]) 
 @float64_on_host()
 def _c_derivative(activation: Activation, c: Any, order: int) -> Moment:
     c = np.asarray(c, np.float64)
+    if (np.abs(c) > 1).any():
+        raise ValueError(f"c is {c}; expected cosines from -1 to 1.")
     nodes, weights = gaussian_rule()
     mean_square = (values_at(activation, nodes) ** 2 * weights).sum()
     if order:

@@ -15,7 +15,7 @@ from flax import linen, nnx
 
 import jaxnorm as jn
 from jaxnorm.nnx import BatchNorm, PopulationNorm, ScaleAndBias, Standardization
-from jaxnorm.theory import batch_norm, c_curvature, c_slope, cwo, lcw, q_map, vcl
+from jaxnorm.theory import batch_norm, c_curvature, c_map, c_slope, cwo, lcw, q_map, vcl
 
 
 class Refusal(NamedTuple):
@@ -179,6 +179,8 @@ def layout_of_stack(axis: int) -> object:
 
 
 ROWS_OF_KERNELS = jn.layout_from_rules([("", -2)])
+#: By its name a stack's units are sums over layers.
+ALONG_LAYERS = jn.layout_from_rules([("kernel", (-3, -2))])
 DENSE, STACKED = {"kernel": KERNEL}, {"kernel": STACK}
 SAME_PATH = {"a/b": DENSE, "a": {"b": DENSE}}
 
@@ -377,6 +379,7 @@ TABLE = (
     kind("'w'|[-2]", project_by, {"b": None, "w": [-2]}),
     kind("'w'|(-2)", project_by, {"b": None, "w": (np.int64(-2),)}),
     # Maps of activations, and what cannot be shaped.
+    value("c is 1.5|-1 to 1", c_map, jnp.tanh, 1.5),
     value("per channel|shape", q_map, per_channel),
     value("jumps|infinite|leaky_relu", c_slope, jnp.sign),
     value("jumps|infinite|leaky_relu", c_curvature, jax.nn.selu),
@@ -408,6 +411,12 @@ TABLE = (
     *(
         value(f"keys of shape (6,)|{named}", noisy, multiply, 0.1, DENSE, KEYS, per=per)
         for per, named in (("sample", "5 rows"), ("step", "per='step'"))
+    ),
+    value(
+        "'kernel'|(-3, -2)|traced_layout",
+        *(jn.variance_preserving_init, scanned),
+        *(jn.reparametrize(STACKED, jn.Scaled, ALONG_LAYERS), KERNEL.T),
+        layout=ALONG_LAYERS,
     ),
     *(value("'kernel'|traced_layout", layout_of_stack, axis) for axis in (1, 2)),
     *(
