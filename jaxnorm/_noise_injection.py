@@ -284,7 +284,7 @@ def _noisy_tree(params: PyTree, where: Where | None) -> PyTree:
 def _factor_tree(params: PyTree, stddevs: PyTree, specs: PyTree, key: Array) -> PyTree:
     """Returns 1 + n at each noisy leaf, and None elsewhere."""
 
-    def factor(path: Path, leaf: Any, sigma: Setting, spec: PartitionSpec | None) -> Any:
+    def factor(path: Path, leaf: Any, sigma: Setting, spec: Any) -> Any:
         return None if sigma is None else _factor(path, leaf, sigma, spec, key)
 
     return map_entries(factor, params, stddevs, specs, is_leaf=is_absent)

@@ -98,7 +98,7 @@ def propagation(
     The model is traced: call the function inside jit, alone or in a training step. Under jit the
     rows are those of the whole minibatch, however it is sharded; under pmap and shard_map each
     device measures its own rows. Rows that are split along explicit axes of a mesh are measured
-    under jit, or inside ``jax.set_mesh``.
+    under jit, or inside ``jax.set_mesh``; layers that the model scans over, from JAX 0.10.2 on.
 
     Example:
         >>> params = {"kernel": jnp.eye(2)}

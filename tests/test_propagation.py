@@ -149,7 +149,7 @@ def unrolled(params: Any, x: Any) -> Any:
 
 
 def test_scanned_layers_are_those_of_the_unrolled_network_in_execution_order() -> None:
-    """With rows on one device, and split over a mesh with explicit axes."""
+    """The unrolled network's rows are on one device, or split over a mesh with explicit axes."""
     params, x = single((STACK, X))
     names: list[str] = []
 
@@ -158,19 +158,18 @@ def test_scanned_layers_are_those_of_the_unrolled_network_in_execution_order() -
         names[:] = signal
         return signal
 
-    explicit = mesh(4, AxisType.Explicit)
-    split = jax.device_put(x, NamedSharding(explicit, PartitionSpec("data")))
-    whole = jax.device_put(params, NamedSharding(explicit, PartitionSpec()))
-    jitted = jax.jit(run)
-    found = jitted(params, x), jitted(whole, split)
+    found = jax.jit(run)(params, x)
     kernels = list(dict.fromkeys(name.rpartition("/")[0] for name in names))
     assert kernels == [*(f"{name}/{i}" for i in range(3) for name in ("up", "down")), "head"]
     plain = {name: list(params[name]) for name in ("up", "down")} | {"head": params["head"]}
-    expected = jax.jit(partial(jn.propagation, unrolled, loss=half_square))(plain, x)
-    assert found[0].keys() == expected.keys()
-    for name, value in expected.items():
-        for signal in found:
-            np.testing.assert_allclose(signal[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+    explicit = mesh(4, AxisType.Explicit)
+    whole = jax.device_put(plain, NamedSharding(explicit, PartitionSpec()))
+    split = jax.device_put(x, NamedSharding(explicit, PartitionSpec("data")))
+    of_unrolled = jax.jit(partial(jn.propagation, unrolled, loss=half_square))
+    for expected in (of_unrolled(plain, x), of_unrolled(whole, split)):
+        assert found.keys() == expected.keys()
+        for name, value in found.items():
+            np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 def test_rows_are_found_by_structure_and_positions_are_averaged() -> None:

@@ -371,7 +371,7 @@ TABLE = (
         layout=jn.layout_from_rules([("kernel", -2)]),
     ),
     value("SpectrallyNormalized|(3, 4, 4)", jn.SpectrallyNormalized.from_kernel, STACK, -2),
-    value("structure|params|w", project_by, {"w": (-2,)}),
+    value("structure|w", project_by, {"w": (-2,)}),
     kind("'w'|{'x': (-3,)}", project_by, {"b": None, "w": {"x": (-3,)}}),
     value("'w'|'x'", project_by, {"b": None, "x": (-2,)}),
     value("'w'|(4, 3)|2 axes|(-3,)", project_by, {"b": None, "w": (-3,)}),
