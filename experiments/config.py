@@ -229,10 +229,18 @@ def check_ranges(flags: Any, defaults: Any) -> None:
             check_ranges(value, default)
         elif isinstance(value, str) and default != "" and not value.strip(" ,"):
             raise _wrong(field.name, repr(value), "a name or a path", default)
-        elif field.name in RANGES and value is not None:
-            least, most = RANGES[field.name]
-            if not least <= value <= most:  # NaN is in no range.
-                raise _wrong(field.name, value, f"{least:,} to {most:,}", default)
+        elif (
+            field.name in RANGES
+            and value is not None
+            and (wanted := missed_range(field.name, value))
+        ):
+            raise _wrong(field.name, value, wanted, default)
+
+
+def missed_range(name: str, value: float) -> str:
+    """Returns the range of a setting in words if a value is outside, and else an empty text."""
+    least, most = RANGES.get(name, (float("-inf"), 2**63))
+    return "" if least <= value <= most else f"{least:,} to {most:,}"  # NaN is in no range.
 
 
 def _wrong(name: str, value: object, wanted: str, default: object) -> UserError:

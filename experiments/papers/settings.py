@@ -6,7 +6,7 @@ from typing import Any
 
 import tyro
 
-from experiments.config import RANGES, UserError, unknown
+from experiments.config import UserError, missed_range, unknown
 from experiments.papers.item import Item, Preset
 from experiments.runs.spec import DEVICES
 
@@ -47,9 +47,9 @@ def with_settings(item: Item, preset: Preset, pairs: Sequence[str]) -> Preset:
     for name in names:
         if name in APART:
             raise unknown(f"setting of {item.name}", name, named(preset.settings))
-        value, (least, most) = getattr(settings, name), RANGES.get(name, (float("-inf"), 2**63))
-        if isinstance(value, int | float) and not least <= value <= most:
-            raise UserError(f"--set {name} is {value}; wanted {least:,} to {most:,}.")
+        value = getattr(settings, name)
+        if isinstance(value, int | float) and (wanted := missed_range(name, value)):
+            raise UserError(f"--set {name} is {value}; wanted {wanted}.")
         if name in ("only_rows", "only_columns") and item.grid:
             kind = name.removeprefix("only_").removesuffix("s")
             known = dict.fromkeys(getattr(cell, kind) for cell in item.grid.cells)

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import get_args, get_type_hints
 
-from experiments.config import OF_PARTS, RANGES, Config, UserError, unknown
+from experiments.config import OF_PARTS, RANGES, Config, UserError, missed_range, unknown
 from experiments.methods.method import Method
 from experiments.runs.spec import Changes
 
@@ -67,7 +67,6 @@ def _number(entry: str, name: str, text: str, kind: type) -> float:
         raise UserError(
             f"--tune has {entry!r}, and {text!r} is no {kind.__name__}; {WANTED}."
         ) from None
-    least, most = RANGES[name]
-    if not least <= value <= most:
-        raise UserError(f"--tune has {entry!r}; wanted values, each {least:,} to {most:,}.")
+    if wanted := missed_range(name, value):
+        raise UserError(f"--tune has {entry!r}; wanted values, each {wanted}.")
     return value
