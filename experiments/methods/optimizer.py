@@ -33,13 +33,7 @@ def make_optimizer(
         context: the layouts of all and of constrained kernels.
         seed: the seed of noise drawn once per step; it may be traced, and only ``init`` reads it.
     """
-    return scheduled_optimizer(method, config, schedule_of(config, steps), context, seed)
-
-
-def scheduled_optimizer(
-    method: Method, config: Config, schedule: Schedule, context: Context, seed: Any = 0
-) -> Optimizer:
-    """The optimizer of a method on a schedule of the learning rate."""
+    schedule = schedule_of(config, steps)
     base = base_optimizer(config, schedule, context.kernels)
     return method.optimizer(base, context._replace(schedule=schedule), seed)
 
