@@ -28,7 +28,6 @@ from jaxnorm._paths import (
     listed,
     map_entries,
     named_entries,
-    named_leaves,
     named_rows,
 )
 
@@ -109,8 +108,7 @@ def kernel_axes(layout: Layout, tree: PyTree, require_some: bool = True) -> PyTr
     Raises ValueError for a layout that constrains nothing if ``require_some``, unless a mask has
     taken leaves away.
     """
-    result, leaves = layout(tree), named_leaves(tree)
-    structure: Any = jax.tree.structure(tree, is_leaf=is_absent)
+    result = layout(tree)
     try:
         jax.tree.map(lambda *_: None, tree, result, is_leaf=is_absent)
     except ValueError as error:
@@ -118,17 +116,17 @@ def kernel_axes(layout: Layout, tree: PyTree, require_some: bool = True) -> PyTr
             "the layout returned a tree of another structure than the parameters: "
             f"{_in_line(error, 'tree_map tree', 'params')}"
         ) from error
-    rows = zip(leaves, structure.flatten_up_to(result), strict=True)
-    checked = [_checked_axes(*leaf, axes) for leaf, axes in rows]
-    masked = any(isinstance(leaf, optax.MaskedNode) for _, leaf in leaves)
+    rows = named_rows(tree, result, is_leaf=is_absent)
+    checked = [_checked_axes(*row) for row in rows]
+    masked = any(isinstance(leaf, optax.MaskedNode) for _, leaf, _ in rows)
     if require_some and not masked and all(map(is_absent, checked)):
         raise ValueError(
             "the layout constrains no parameter, so this would do nothing. The paths are: "
-            f"{listed(path for path, _ in leaves)}. Pass a layout that knows these names: "
+            f"{listed(path for path, *_ in rows)}. Pass a layout that knows these names: "
             "layout_from_rules([(regex, axes), ...]), torch_layout, or traced_layout(apply, "
             "params, *inputs), which needs no names."
         )
-    return jax.tree.unflatten(structure, checked)
+    return jax.tree.unflatten(jax.tree.structure(tree, is_leaf=is_absent), checked)
 
 
 def _in_line(error: Exception, tree: str, name: str) -> str:

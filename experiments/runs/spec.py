@@ -63,8 +63,9 @@ class Spec:
 
         The checksum tells the rows; where they lie decides nothing.
         """
-        path = {"dataset"} if self.data else set[str]()
-        settings = {name: value for name, value in self.described.items() if name not in path}
+        settings = self.described
+        if self.data:
+            settings.pop("dataset", None)
         text = json.dumps(settings, sort_keys=True)
         return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
 
