@@ -110,7 +110,6 @@ class Item:
         reported: the paper's report, in a line.
         run: ``(settings, context) -> Report``, with the settings of the chosen preset.
         presets: the presets by name.
-        notes: sentences for the report: verdicts and their explanations.
         grid: the table of trainings, or None.
     """
 
@@ -119,5 +118,14 @@ class Item:
     reported: str
     run: Callable[[Any, Context], Report]
     presets: Presets
-    notes: Sequence[str] = ()
     grid: Grid | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """The paragraphs of ``notes.md`` on the item, for its report; none if it is not there."""
+        text = Path(__file__).with_name("notes.md").read_text(encoding="utf-8")
+        for section in text.split("\n## "):
+            heading, *paragraphs = section.strip().split("\n\n")
+            if self.name in heading.split(", "):
+                return [" ".join(paragraph.split()) for paragraph in paragraphs]
+        return []

@@ -69,7 +69,6 @@ def timing(
             ),
             "full": Preset(full, "10 min on 2 CPU cores, 1 min on a GPU"),
         },
-        ("Medians over rounds [quartiles] of one interleaved run; the control is none once more.",),
     )
 
 

@@ -61,7 +61,6 @@ def table(
     cpu: Changes,
     cpu_cost: str,
     smoke: Changes,
-    notes: Sequence[str] = (),
     view: View | None = None,
     **fields: Any,
 ) -> Item:
@@ -79,7 +78,6 @@ def table(
             column alone, unless the fields or the paper's protocol name others.
         cpu_cost: its cost in words.
         smoke: the fields that the preset smoke changes besides `SMOKE`.
-        notes: sentences for the report.
         view: makes further findings and figures of the runs.
         **fields: further fields of the `Grid`, such as its ``orderings``.
     """
@@ -94,7 +92,7 @@ def table(
         "cpu": Preset(reduced, cpu_cost, differences(full, reduced)),
         "full": Preset(full, full_cost),
     }
-    return Item(name, title, reported, partial(run_grid, grid, view), presets, tuple(notes), grid)
+    return Item(name, title, reported, partial(run_grid, grid, view), presets, grid)
 
 
 def differences(full: Protocol, reduced: Protocol) -> str:

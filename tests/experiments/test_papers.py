@@ -32,14 +32,8 @@ def run(settings, context):
     return Report(findings, ("x", "y"), rows, {"squares": figure}, ["Squares grow."])
 
 
-TOY = Item(
-    "toy/squares",
-    "squares",
-    "they grow",
-    run,
-    {"smoke": Preset(Settings(), "no time", "reduced")},
-    ("They are squares.",),
-)
+PRESETS = {"smoke": Preset(Settings(), "no time", "reduced")}
+TOY = Item("toy/squares", "squares", "they grow", run, PRESETS)
 
 
 def test_a_run_writes_a_report_a_table_and_a_picture(tmp_path, capsys):
@@ -47,7 +41,7 @@ def test_a_run_writes_a_report_a_table_and_a_picture(tmp_path, capsys):
     assert (tmp_path / "results.csv").read_text().split() == ["x,y", "0,0", "1,1", "2,4"]
     assert (tmp_path / "squares.png").read_bytes().startswith(b"\x89PNG")
     text = (tmp_path / "report.md").read_text()
-    for part in ("they grow", "reduced", "yes |", "They are squares.\n\nSquares", "- points: 3"):
+    for part in ("they grow", "reduced", "yes |", "Squares grow.", "- points: 3"):
         assert part in text
     assert "points" in capsys.readouterr().out
 
@@ -94,8 +88,12 @@ def test_reports_are_gathered_with_their_pictures(tmp_path, capsys):
         collect([other], tmp_path, tmp_path / "report.md")
 
 
-def test_every_item_is_in_the_table_of_what_differs():
-    text = (Path(__file__).parents[2] / "experiments" / "papers" / "README.md").read_text()
+def test_every_item_is_in_the_table_of_what_differs_and_notes_are_of_items():
+    papers = Path(__file__).parents[2] / "experiments" / "papers"
+    text, headings = ((papers / name).read_text() for name in ("README.md", "notes.md"))
+    noted = ", ".join(re.findall(r"^## (.*)", headings, re.MULTILINE)).split(", ")
+    assert noted == [*dict.fromkeys(noted)]
+    assert set(noted) == {name for name, item in ITEMS.items() if item.notes}
     pairs = (cell.split("/") for cell in re.findall(r"^\| (\w+/[\w, ]+) \|", text, re.MULTILINE))
     named = {f"{paper}/{what}" for paper, several in pairs for what in several.split(", ")}
     assert named == set(ITEMS)
@@ -126,6 +124,7 @@ def test_small_presets_confirm_the_paper(name, tmp_path):
         difference = float(row["ours"]) - float(row["reference"])
         assert float(row["difference"]) == pytest.approx(difference, rel=1e-3, abs=1e-5)
     assert list(tmp_path.glob("*.png"))
+    assert all(note in (tmp_path / "report.md").read_text() for note in ITEMS[name].notes)
 
 
 def test_what_diverged_confirms_nothing():

@@ -307,16 +307,6 @@ FIG1A = Item(
     "BN lies on the curve of WN + gamma decay with zeta = 1/(2M)",
     partial(run, False),
     presets((0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.7, 2.0), 2.0, batch_size=32),
-    (
-        "Verdict, from the cpu preset: BN lies on the curve of zeta = 1/(2M) only if its training "
-        "is stopped there. At load 0.9 its error is 0.60, 1.04, 1.58 and 2.12 after 30, 100, 300 "
-        "and 1000 N samples, the curve 0.95. Trained on, the mean-free BN unit interpolates below "
-        "load 1 as plain SGD does. In BN gamma is the spread of the outputs on the training set, "
-        "whatever the length of the weights that make it: a decay of gamma is no ridge on the "
-        "weights.",
-        "The loss (1/P) sum (.)^2 + zeta gamma^2 of section 4 is ridge regression with z = load "
-        "zeta; the curve z = zeta is the one of the paper's formula.",
-    ),
 )
 
 FIG1B = Item(
@@ -325,14 +315,4 @@ FIG1B = Item(
     "BN corresponds to WN + gamma decay with zeta = 1/(4M); SGD diverges at load 2",
     partial(run, True),
     presets((0.1, 0.3, 0.5, 0.7, 0.9, 1.1, 1.3, 1.5, 1.7, 1.9, 2.1), 2.1, batch_size=16),
-    (
-        "In results.csv the theory of bn is the simulated error of WN + gamma decay with zeta = "
-        "1/(4M), as in the paper; WN + gamma decay itself has none.",
-        "Verdict, from the cpu preset: BN corresponds to zeta = 1/(4M) only while its training is "
-        "short. At load 0.9 its error is 0.85, 0.87, 0.96 and 1.29 after 30, 100, 300 and 1000 N "
-        "samples, that of WN + gamma decay 0.84.",
-        "The closed form of SGD counts positive targets only, all of them fitted. Simulated SGD "
-        "stays below it by 0.04 at load 0.9 and by 0.2 at load 1.7, and does not diverge at load "
-        "2: the negative targets, where the unit is active, hold the weights back.",
-    ),
 )

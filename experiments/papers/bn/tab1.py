@@ -170,14 +170,4 @@ TAB1 = Item(
         "cpu": Preset(Settings(inputs=200, runs=16), "2 min on 2 CPU cores", "N = 200"),
         "full": Preset(Settings(inputs=2000, runs=64, duration=100), "30 min on a GPU (estimated)"),
     },
-    (
-        "gamma and R: mean and standard error over simulated runs at the end, with a small "
-        "learning rate; they hold within 3 standard errors and 2%. max_learning_rate: the "
-        "effective one at which the derivative of R's rate by R, by automatic differentiation at "
-        "the fixed point, changes its sign.",
-        "Verdict: for BN the paper counts I2 as 0 at the fixed point; it is (1 - gamma0)^2 / 2. "
-        "With it the maximum learning rate is larger than 2 + 4 zeta by a part of the order "
-        "zeta^2 (5.33 for 4 at zeta = 0.5), and gamma0 and R = 1 are at rest for small learning "
-        "rates only.",
-    ),
 )

@@ -7,10 +7,6 @@ from experiments.papers.table import table
 #: Appendix B names momentum, and a decay of the rate "by a factor of 1e-4 each step", which is read
 #: as 1 - 1e-4 of it after each. The paper gives no other setting.
 DECAY = {"rate_decay": 1e-4}
-ASSUMED = (
-    "The paper gives no initial learning rate, no number of epochs and no weight decay; the "
-    "settings below are assumptions."
-)
 
 #: Batches of 1024, with the learning rate in proportion.
 LARGE = {"batch_size": 1024, "learning_rate": 0.8}
@@ -25,7 +21,6 @@ FIG2AB = table(
     "bn/fig2ab",
     "BN against population normalization with gamma decay, ResNet-18",
     "BN loses with a batch of 1024; PN + gamma decay makes up for it and does better than BN",
-    notes=(ASSUMED,),
     orderings=(
         *claims("BN, M = 128", "BN, M = 1024"),
         *claims("PN + gamma decay", "PN", "BN, M = 128"),
@@ -45,7 +40,6 @@ FIG2CD = table(
     "bn/fig2cd",
     "SGD, BN, WN and WN with half of BN, on four convolutions",
     "BN generalizes best; mean-only and variance-only BN improve WN, each by less",
-    notes=(ASSUMED,),
     beside=("train_accuracy", "test_loss", "train_loss"),
     orderings=(
         *claims("BN", "SGD", "WN", "WN + mean-only BN", "WN + variance-only BN"),
@@ -72,15 +66,6 @@ FIG2EF = table(
     "bn/fig2ef",
     "BN at one layer at a time: gamma^2 and the validation loss against the batch size",
     "gamma^2 grows with the batch size wherever BN stands, and so does the validation loss",
-    notes=(
-        "The paper names neither the network of these figures, nor the layers, the batch sizes, "
-        "the initial learning rate, the epochs or the weight decay; the network is taken to be "
-        "that of figures 2 (c) and (d), and the settings below are assumptions.",
-        "gamma^2 is the mean over the units of the normalized layer at the end of training. The "
-        "slope over log2 M is a least-squares fit for each seed; a claim holds (yes) if their "
-        "mean is positive with its whole 95% interval (Student's t), fails (no) if it is negative "
-        "with it, and is undecided otherwise, with one seed always.",
-    ),
     measure="test_loss",
     beside=("gamma_squared",),
     view=view,
@@ -109,7 +94,6 @@ FIG2GH = table(
     "bn/fig2gh",
     "dropout after BN and after WN, at large batches, ResNet-18",
     "dropout restores BN at M = 1024, and lifts WN from 0.90 to 0.93, still below BN",
-    notes=(ASSUMED,),
     orderings=(
         *claims("BN, M = 128", "BN, M = 1024"),
         *claims("BN + dropout, M = 1024", "BN, M = 1024"),
@@ -135,10 +119,6 @@ FIG3 = table(
     "bn/fig3",
     "PN + gamma decay on 32 x 32 ImageNet, ResNet-18",
     "BN at M = 1024 overtrains; PN + gamma decay is comparable to BN at M = 128",
-    notes=(
-        "The rate of 0.1 and its drops after 30, 60 and 90 epochs are the paper's (Appendix "
-        "B.1); 100 epochs, the weight decay and the augmentation are assumptions.",
-    ),
     orderings=(
         *claims("BN, M = 128", "BN, M = 1024"),
         *claims("PN + gamma decay", "BN, M = 1024"),

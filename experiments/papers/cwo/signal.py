@@ -119,12 +119,4 @@ SIGNAL = Item(
         "cpu": Preset(Settings(), "15 s on 2 CPU cores", DERIVED),
         "full": Preset(Settings(width=2048), "2 min on 2 CPU cores", DERIVED),
     },
-    (
-        "Eq. 3 counts a rectified unit's whole second moment, half of its input's, so that c = 2 "
-        "would keep it. Centred weights do not see the mean of what they are given, whose square "
-        "is 1/(2 pi) of the input's: 2 (1/2 - 1/(2 pi)) = 0.68 is left a layer, 0.05 of the first "
-        "layer's in the ninth, and learned scales have to make up for it. c = 2 pi/(pi - 1) = "
-        "2.93 keeps it, and multiplies gradients by 1.47 a layer on their way back, as batch "
-        "normalization does. The tables train with the paper's c = 2, and cwo/radius with both.",
-    ),
 )

@@ -146,10 +146,6 @@ RADIUS = table(
     "cwo/radius",
     "errors with c = 2, and with the c that keeps the second moment of centred weights' layers",
     "c = 2 keeps the variance (Eq. 3), and all its tables have it; it trains with no other c",
-    notes=(
-        "The paper has no such table: c = 2 is judged level with c = 2 pi/(pi - 1) if it is "
-        "within 1 point, which is ours. What either keeps of the signal is in cwo/signal.",
-    ),
     as_error=True,
     orderings=(
         *claims("c = 2", "c = 2.93", margin=1.0),

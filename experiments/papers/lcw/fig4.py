@@ -151,10 +151,4 @@ FIG4 = Item(
         "cpu": Preset(Settings(), "20 s on 2 CPU cores", DIGITS),
         "full": Preset(Settings(seeds=32), "1 min on 2 CPU cores; CIFAR-10 in --data-dir"),
     },
-    (
-        "The variance is pooled over samples and units, units' means included. If it is that of "
-        "each unit over the samples, on average over units, nothing vanishes with standard "
-        "weights either: the paper's figure needs the pooled one. Theory is "
-        "`jaxnorm.theory.lcw.gradient_gain` to the power of the layers between.",
-    ),
 )

@@ -125,10 +125,4 @@ DEPTH = Item(
         "cpu": Preset(Settings(), "1 min on 2 CPU cores", OURS),
         "full": Preset(Settings(samples=10000, seeds=10), "5 min on 2 CPU cores", OURS),
     },
-    (
-        "The size of a layer is the root mean square of its pre-activations over samples and "
-        "units. The moments that are propagated are those of independent standard normal inputs, "
-        "which the first layer has. What units of later ones share grows with relu, gelu and "
-        "silu, and rows that sum to zero take most of it out.",
-    ),
 )

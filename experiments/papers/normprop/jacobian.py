@@ -126,10 +126,4 @@ JACOBIAN = Item(
         "cpu": Preset(Settings(), "30 s on 2 CPU cores", DERIVED),
         "full": Preset(Settings(samples=40000), "2 min on 2 CPU cores", DERIVED),
     },
-    (
-        "The diagonal is the theory's for any rows of norm one. The Jacobian at one input is "
-        "another matter: half of its rows are zero with ReLU, so half of the singular values are "
-        "0 and the others near 1 / c1 = 1.71 (for rows that are nearly orthogonal, of far more "
-        "inputs than units); 1.21 is their root mean square, and the value of none of them.",
-    ),
 )

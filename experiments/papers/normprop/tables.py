@@ -68,7 +68,6 @@ FIG4 = table(
     "normprop/fig4",
     "batches of 1 to 200 samples",
     "NormProp does slightly better with smaller batches, down to one sample",
-    notes=("Learning rates for 1 and 200 samples are not in the paper; these were assumed.",),
     orderings=(*claims("batch 50", "batch 200"), *claims("batch 1", "batch 200")),
     full=FIFTY,
     full_cost="1 GPU hour a run, a day for single samples (estimated)",
@@ -99,7 +98,6 @@ TAB1 = table(
     "normprop/tab1",
     "test errors of the network in network",
     "NormProp is better than BN, but for CIFAR-10 with flips",
-    notes=("Weight decay: the paper says 0.0005 to 0.005; the lower end is taken.",),
     as_error=True,
     orderings=(
         *claims("NormProp", "BN", column="CIFAR-10"),

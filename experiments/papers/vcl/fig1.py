@@ -173,15 +173,4 @@ FIG1 = Item(
         ),
         "full": Preset(Settings(), "5 GPU hours (estimated)", "ELU, four layers, 3 seeds"),
     },
-    (
-        "Pre-activations w'x + b of the test rows, after training: VCL acts on them, and BN's own "
-        "scale and shift change no kurtosis. The kurtosis is 3 for a Gaussian, 1 for two equal "
-        "peaks. A unit has more than one mode if its dip (Hartigan and Hartigan 1985) on 300 test "
-        "rows is larger than that of 95% of uniform samples. Verdicts are by the 95% interval "
-        "over paired seeds. The picture shows random units of the first seed; the verdict is "
-        "about all units and seeds. The paper names neither the network nor the training of its "
-        "figure; ours is that of its UCI experiments, with ELU and four layers. The network "
-        "without either is a control of ours: it shows how much of the difference BN makes, and "
-        "how much the loss.",
-    ),
 )

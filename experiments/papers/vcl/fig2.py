@@ -178,12 +178,4 @@ FIG2 = Item(
         "cpu": Preset(Settings(), "1 min on 2 CPU cores", OURS),
         "full": Preset(Settings(steps=20000, seeds=32), "15 min on 2 CPU cores", OURS),
     },
-    (
-        "Theorem 2 is about the kurtosis; with n = 50, and enough steps, the loss follows it. "
-        "With n = 2, the paper's favourite, the outcome depends on the size of the first weights: "
-        "large ones turn away from the means' difference for either prior. Of a pair whose two "
-        "samples share a mode the variance is small, of one whose samples do not it is large, and "
-        "beta alone bounds their ratio: at norm 3, beta 1 and p = 0.25 the expected loss is 44 "
-        "across the difference and 1,640 along it. Theorem 3 promises nothing at n = 2.",
-    ),
 )

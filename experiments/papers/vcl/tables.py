@@ -48,7 +48,6 @@ TAB2 = table(
     "vcl/tab2",
     "test errors of the 11-layer network: activations, normalizers, the loss",
     "ELU + VCL is best; VCL helps every activation; BN helps ReLU and ELU but not LReLU",
-    notes=("Units of the loss: a channel at a position, as in the public code of the authors.",),
     as_error=True,
     orderings=(
         *claims("ELU+vcl (n = 5)", "ELU+bn"),

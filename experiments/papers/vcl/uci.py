@@ -400,23 +400,6 @@ TAB4 = Item(
             "which the paper is silent; else its protocol",
         ),
     },
-    (
-        "A win is the lowest test error (mean over seeds, three digits) of an activation's three "
-        "normalizations; ties count for each, a set on which all three are equal for none. The "
-        "paper says that the gap between VCL and BN is lowest for ReLU; by its Table 4 the gaps "
-        "are 12 (ReLU), 7 (ELU) and 13 (SELU), lowest for ELU.",
-        "The paper's: batches of 20, n = 10, weight 0.01, the learning rate and its drop at 2/5 "
-        "of training, dropout, the window of 10 epochs, depths and width. Decided here, the paper "
-        "being silent: SGD with momentum 0.9, no weight decay; the last 15% of the shuffled "
-        "training rows for validation, test rows being read for nothing but the final error; "
-        "He's initial weights (SELU: LeCun's); with VCL, each layer's gradient clipped at 1; the "
-        "mean over the window that ends with an epoch is that epoch's validation error. Features "
-        "are standardized on the training rows; of the files' four splits, seed s takes number s "
-        "mod 4. Where image-segmentation and statlog-image are both there, they are splits of the "
-        "same rows.",
-        "Test errors, mean ± deviation over seeds; in parentheses the paper's, where its text can "
-        "be read. Its splits and depths are others.",
-    ),
 )
 
 #: One run makes all three items; with one --out the trainings are shared.
