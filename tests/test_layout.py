@@ -58,11 +58,14 @@ def test_the_first_matching_rule_decides() -> None:
 
 
 def test_a_node_is_one_leaf_with_its_own_axes() -> None:
-    params = {"qkv": {"kernel": Scaled.from_kernel(draw(0, 4, 2, 3), 0), "bias": draw(1, 2, 3)}}
-    constrained = {"qkv": {"kernel": Scaled((-3,), None, (-3,)), "bias": None}}
+    inner = Scaled.from_kernel(draw(0, 4, 2, 3), 0)
+    params = {"qkv": {"kernel": Scaled.from_kernel(inner, 0), "bias": draw(1, 2, 3)}}
+    axes = Scaled(Scaled((-3,), None, (-3,)), None, (-3,))
+    constrained = {"qkv": {"kernel": axes, "bias": None}}
     assert flax_layout(params) == constrained
     assert layout_from_rules([("^qkv/kernel$", (-2, -1))])(params) == constrained
-    free = {"qkv": {"kernel": Scaled(None, None, (-3,)), "bias": None}}
+    axes = Scaled(Scaled(None, None, (-3,)), None, (-3,))
+    free = {"qkv": {"kernel": axes, "bias": None}}
     assert layout_from_rules([("kernel", None)])(params) == free
     assert torch_layout(params) == free
 
