@@ -127,6 +127,9 @@ def gated(p: Any, h: Any, g: Any) -> Any:
 #: Parts of a kernel, kernels in branches and loops, and free leaves.
 PROGRAMS: dict[str, Any] = {
     "as one unit": programs(lambda p, x: jnp.tile(x[:, 0], 6) @ p["w"].reshape(48), (-2, -1)),
+    "units of one weight": programs(
+        lambda p, x: x[..., :1] @ p["w"].reshape(1, 6), (-3,), w=draw(1, 2, 3)
+    ),
     "column by column": programs(
         lambda p, x: x.reshape(2, 40)[:, :16] @ p["w"].reshape(16, 4, order="F"),
         (-3, -2),
