@@ -57,16 +57,16 @@ def test_leaky_relu_of_the_published_program():
 
 
 def test_conditions_hold():
-    tat, dks = (jn.shaped(jax.nn.sigmoid, 20, method) for method in ("tat", "dks"))
+    tat, dks = jn.shaped(jax.nn.sigmoid, 20), jn.shaped(jax.nn.gelu, 1, "dks")
     leaky = [jn.shaped(jax.nn.relu, 20, method) for method in ("tat", "dks")]
     for f in (tat, dks, *leaky):
         assert q_map(f) == pytest.approx(1, abs=1e-8)
         assert q_slope(f) == pytest.approx(1, abs=1e-6)
     assert c_slope(tat) == pytest.approx(1, abs=1e-8)
     assert 20 * c_curvature(tat) == pytest.approx(0.3, abs=1e-6)
-    for f in (dks, leaky[1]):
+    for f, depth in ((dks, 1), (leaky[1], 20)):
         assert c_map(f, 0.0) == pytest.approx(0, abs=1e-8)
-        assert c_slope(f) ** 20 == pytest.approx(1.5, abs=1e-5)
+        assert c_slope(f) ** depth == pytest.approx(1.5, abs=1e-5)
     assert c_slope(leaky[0]) == pytest.approx(1, abs=1e-8)
 
 
