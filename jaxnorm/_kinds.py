@@ -86,8 +86,9 @@ class LinearlyConstrained(Reparametrization):
     `centered_gradient`, `metrics` and `constraint_drift` refuse it. On plain kernels
     ``sphere_projection(centered=True)`` keeps both the sums and the norms.
 
-    A zero-sum kernel cancels a constant input only where the window is full: under zero padding the
-    border keeps a shift.
+    A zero-sum kernel cancels a constant input only where all weights of a unit meet it. At a border
+    of zero padding a shift stays, and so it does in a transposed convolution with a stride, where a
+    position meets every stride-th tap.
 
     Attributes:
         coordinates: v, an array of the kernel's shape and type.

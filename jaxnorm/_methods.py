@@ -80,7 +80,8 @@ def linearly_constrain(
     decay takes the same steps as with `LinearlyConstrained` coordinates; under Adam the steps do
     not depend on a basis, unlike those of coordinates. Transformations that use the gradients' norm
     (clipping, LARS) see the gradients' mean too, which coordinates leave out: put
-    `centered_gradient` before them.
+    `centered_gradient` before them. Where a unit meets the input with all its weights, a constant in
+    it adds nothing; see `LinearlyConstrained` for where it does.
 
     Args:
         params: plain parameters.
