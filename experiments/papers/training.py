@@ -1,15 +1,13 @@
 """The training of every cell of a grid under every seed that the store does not have."""
 
-import functools
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from experiments.augmentation.table import POLICIES
 from experiments.config import Config
-from experiments.data.dataset import Dataset
 from experiments.methods.constrained import Sphere
 from experiments.methods.method import Method
 from experiments.methods.scale_noise import ScaleNoise
@@ -19,7 +17,7 @@ from experiments.papers.grid import Cell, Protocol
 from experiments.papers.item import Context
 from experiments.papers.scores import scores_of
 from experiments.runs.comparison import execute
-from experiments.runs.jobs import Make
+from experiments.runs.jobs import Make, Training
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store
 from experiments.training.fit import Run, fit
@@ -27,33 +25,27 @@ from experiments.training.history import Checkpointer
 from experiments.training.trainer import Trainers
 
 
-class Training:
-    """A function from specs to runs of a grid; it keeps the last cell's program and data, by seed.
+def training(protocol: Protocol, data_dir: Path | None) -> Training:
+    """Makes a function that trains a spec of a grid; it keeps the last cell's program and data.
 
     Args:
         protocol: the protocol of the grid.
         data_dir: the folder of the data, or None.
     """
+    # Cells come one after the other, each in all seeds, so one cell's data suffice.
+    dataset = lru_cache(maxsize=protocol.seeds)(partial(load_data, data_dir))
+    trainers = Trainers(most=1)
 
-    def __init__(self, protocol: Protocol, data_dir: Path | None):
-        self._protocol, self._data_dir = protocol, data_dir
-        # Cells come one after the other, each in all seeds, so one cell's data suffice.
-        self._dataset = functools.lru_cache(maxsize=protocol.seeds)(self._load)
-        self._trainers = Trainers(most=1)
-
-    def __call__(self, spec: Spec, keeper: Checkpointer) -> Run:
-        """Trains a spec and returns the run, without its final state."""
-        setting = self._protocol.changed(**dict(spec.changes))
+    def train_spec(spec: Spec, keeper: Checkpointer) -> Run:
+        setting = protocol.changed(**dict(spec.changes))
         sizes = setting.train_rows, setting.test_rows, setting.held_out, setting.side
-        data = self._dataset(spec.data[0], spec.seed, *sizes)
-        method, config = method_of(spec.method, setting), config_of(setting, self._data_dir)
-        trainer = self._trainers.of(method, config, data)
+        data = dataset(spec.data[0], spec.seed, *sizes)
+        trainer = trainers.of(method_of(spec.method, setting), config_of(setting, data_dir), data)
         run = fit(trainer, data, spec.seed, checkpointer=keeper)
         scores = scores_of(trainer, run.trained, data, setting.scores)
         return run._replace(state=None, scores=scores, changes=spec.changes)
 
-    def _load(self, name: str, seed: int, *sizes: Any) -> Dataset:
-        return load_data(self._data_dir, name, seed, *sizes)
+    return train_spec
 
 
 def spec_of(cell: Cell, seed: int, protocol: Protocol, data: tuple[str, object]) -> Spec:
@@ -97,7 +89,7 @@ def train_grid(cells: Sequence[Cell], protocol: Protocol, context: Context) -> l
         for cell in cells
     }
     names = {spec: f"{name}, seed {spec.seed}" for name, each in specs.items() for spec in each}
-    runs = runs_of(names, partial(Training, protocol, context.data_dir), context)
+    runs = runs_of(names, partial(training, protocol, context.data_dir), context)
     return [Trained(cell, [runs[spec] for spec in specs[cell.name]]) for cell in cells]
 
 

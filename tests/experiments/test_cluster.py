@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.config import UserError, Workers
-from experiments.papers.training import Training, spec_of
+from experiments.papers.training import spec_of, training
 from experiments.runs.comparison import execute
 from experiments.runs.store import Store
 from tests.experiments.test_runs import GRID, PROTOCOL, run, spec
@@ -24,7 +24,7 @@ class Noted:
     """
 
     def __init__(self, place):
-        self.place, self.train = place, Training(LONG, None)
+        self.place, self.train = place, training(LONG, None)
 
     def __call__(self, spec, keeper):
         self.name, self.keeper = str(spec), keeper

@@ -5,7 +5,6 @@ every rate; what counts is the loss of the last quarter of its steps, on rows th
 first time.
 """
 
-import csv
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Annotated, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import polars as pl
 import tyro
 from jaxtyping import Array, Float
 
@@ -119,15 +119,13 @@ def best_octave(losses: Float[np.ndarray, " rates"], octaves: Sequence[int]) -> 
 
 def table(trials: Iterable[Trial]) -> Table:
     """By method and size: the best rate, its loss, and the loss at the first size's best rate."""
-    losses: dict[tuple[str, str], dict[int, dict[int, float]]] = {}
-    for trial in trials:
-        seeds = losses.setdefault((trial.method, trial.size), {})
-        seeds.setdefault(trial.seed, {})[trial.octave] = trial.loss
+    losses = pl.DataFrame(trials, Trial._fields, orient="row")
     header = ("method", "size", "best rate, log2", "loss at it", "loss at the first size's")
     rows, first = [], dict[str, int]()
-    for (method, size), seeds in losses.items():
-        octaves = sorted(set.intersection(*map(set, seeds.values())))
-        values = np.array([[own[octave] for octave in octaves] for own in seeds.values()])
+    for (method, size), runs in losses.group_by("method", "size", maintain_order=True):
+        by_octave = runs.pivot("seed", index="octave", values="loss").drop_nulls().sort("octave")
+        octaves = by_octave["octave"].to_list()
+        values = by_octave.drop("octave").to_numpy().T
         first.setdefault(method, octaves[int(np.nanargmin(values.mean(0)))])
         at_first = values[:, octaves.index(first[method])]
         best = [best_octave(own, octaves) for own in values]
@@ -139,14 +137,7 @@ def table(trials: Iterable[Trial]) -> Table:
 
 def read(path: Path) -> list[Trial]:
     """The trials of an earlier call."""
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    return [
-        Trial(row["method"], row["size"], int(row["seed"]), int(row["octave"]), float(row["loss"]))
-        for row in rows
-    ]
+    return [Trial(*row) for row in pl.read_csv(path).iter_rows()] if path.exists() else []
 
 
 if __name__ == "__main__":
