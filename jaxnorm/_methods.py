@@ -80,8 +80,8 @@ def linearly_constrain(
     decay takes the same steps as with `LinearlyConstrained` coordinates; under Adam the steps do
     not depend on a basis, unlike those of coordinates. Transformations that use the gradients' norm
     (clipping, LARS) see the gradients' mean too, which coordinates leave out: put
-    `centered_gradient` before them. Where a unit meets the input with all its weights, a constant in
-    it adds nothing; see `LinearlyConstrained` for where it does.
+    `centered_gradient` before them. A constant in a unit's input adds nothing where all its weights
+    meet it; `LinearlyConstrained` says where they do not.
 
     Args:
         params: plain parameters.
