@@ -80,6 +80,11 @@ class Row(NamedTuple):
     changes: Mapping[str, Any] = {}
 
 
+def rows_named(*names: str, **changes: Any) -> dict[str, Row]:
+    """Returns rows that have the names of their methods in capitals, with the same changes."""
+    return {name: Row(name.lower(), changes) for name in names}
+
+
 class Column(NamedTuple):
     """A column of a table.
 

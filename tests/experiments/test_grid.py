@@ -43,27 +43,24 @@ GRID = Grid(
 )
 
 
-def grids():
-    """Returns every grid of the registry with its presets' protocols, by the item's name."""
-    for name, item in ITEMS.items():
-        if item.grid is not None:
-            yield name, item.grid, item
+#: A cell's changes win, so that 500 epochs in a cell would also be trained in smoke.
+SIZES = {"epochs", "channels", "train_rows", "test_rows", "seeds", "held_out"}
 
 
-def test_every_cell_of_every_item_is_spelt_right():
-    for name, grid, item in grids():
-        rows = {cell.row for cell in grid.cells}
-        names = [cell.name for cell in grid.cells]
-        assert len(set(names)) == len(names), name
-        for cell in grid.cells:
-            assert cell.method in METHODS
-            for preset in item.presets.values():
-                setting = preset.settings.changed(**cell.changes)
-                assert setting.activation in ACTIVATIONS
-        for ordering in grid.orderings:
-            assert {ordering.better, ordering.worse} <= rows, name
-        for preset in item.presets.values():
-            assert len(grid.chosen(preset.settings)) >= 2, name
+@pytest.mark.parametrize("name", [name for name, item in ITEMS.items() if item.grid])
+def test_every_cell_is_spelt_right_and_keeps_the_sizes_of_reduced_presets(name):
+    grid, presets = ITEMS[name].grid, ITEMS[name].presets
+    names = [cell.name for cell in grid.cells]
+    assert len(set(names)) == len(names)
+    assert all(cell.method in METHODS for cell in grid.cells)
+    ordered = {row for each in grid.orderings for row in (each.better, each.worse)}
+    assert ordered <= {cell.row for cell in grid.cells}
+    for size, preset in presets.items():
+        settings = [preset.settings.changed(**cell.changes) for cell in grid.cells]
+        assert all(setting.activation in ACTIVATIONS for setting in settings)
+        chosen = grid.chosen(preset.settings)
+        assert len(chosen) >= 2
+        assert size == "full" or not any(SIZES & cell.changes.keys() for cell in chosen)
 
 
 def made(method, protocol, **changes):
@@ -71,16 +68,12 @@ def made(method, protocol, **changes):
     return method_of(method, protocol.changed(**changes))
 
 
-def test_the_noise_grows_where_the_protocol_says_so():
-    growing = PROTOCOL.changed(growing_noise=1.0)
+def test_noise_and_radius_are_the_protocols_where_it_has_them():
+    growing, wider = PROTOCOL.changed(growing_noise=1.0), PROTOCOL.changed(squared_radius=3.0)
     assert made("cwo", growing).get(ScaleNoise) == ScaleNoise(1.0, grows=True)
     assert made("cwo", PROTOCOL) == METHODS["cwo"]
     assert made("cwo-centre-sphere", growing) == METHODS["cwo-centre-sphere"]
     assert made("cwo", growing, noise=0.5).get(ScaleNoise) == ScaleNoise(0.5, grows=True)
-
-
-def test_the_radius_is_the_protocols_where_it_has_one():
-    wider = PROTOCOL.changed(squared_radius=3.0)
     assert made("cwo", wider).get(Sphere) == Constrained(3.0)
     assert made("cwo-centre", wider) == METHODS["cwo-centre"]
 
@@ -103,15 +96,6 @@ def test_a_reduced_preset_says_in_what_it_differs():
     assert differences(full, reduced) == (
         "channels 16, half a cosine for the learning rate, only rows BN; WN"
     )
-
-
-def test_no_cell_of_a_smoke_preset_undoes_its_sizes():
-    """A cell's changes win, so that 500 epochs in a cell would also be trained in smoke."""
-    sizes = {"epochs", "channels", "train_rows", "test_rows", "seeds", "held_out"}
-    for name, grid, item in grids():
-        for preset in ("smoke", "cpu"):
-            for cell in grid.chosen(item.presets[preset].settings):
-                assert not sizes & cell.changes.keys(), (name, preset, cell.name)
 
 
 def saved(folder, rows=20, level=0):

@@ -14,7 +14,7 @@ from experiments.papers.item import Finding, Item, Preset, Report
 from experiments.papers.items import ITEMS
 from experiments.papers.measured import at_least, at_most, compared, measured_report, near
 from experiments.papers.run import run_item
-from experiments.papers.settings import named, with_settings
+from experiments.papers.settings import with_settings
 from tests.experiments.toy import rows_of
 
 
@@ -65,17 +65,6 @@ def test_settings_of_the_user_replace_the_presets_and_are_recorded(tmp_path, cap
     assert two.settings.noise == 0.2
 
 
-def test_every_item_has_a_smoke_preset_and_a_name_of_two_parts():
-    for name, item in ITEMS.items():
-        paper, _, what = name.partition("/")
-        assert paper in {"vcl", "lcw", "cwo", "normprop", "bn"}
-        assert what
-        assert "smoke" in item.presets
-        for preset in item.presets.values():
-            assert named(preset.settings)
-            assert preset.cost
-
-
 def test_reports_are_gathered_with_their_pictures(tmp_path, capsys):
     other = replace(TOY, name="toy/missing")
     run_item(TOY, "smoke", None, tmp_path / TOY.name, "a command")
@@ -97,15 +86,21 @@ def test_every_item_is_in_the_table_of_what_differs_and_notes_are_of_items():
     pairs = (cell.split("/") for cell in re.findall(r"^\| (\w+/[\w, ]+) \|", text, re.MULTILINE))
     named = {f"{paper}/{what}" for paper, several in pairs for what in several.split(", ")}
     assert named == set(ITEMS)
+    assert {tuple(item.presets) for item in ITEMS.values()} == {("smoke", "cpu", "full")}
 
 
-def test_verdicts_and_rows():
+def test_numbers_are_compared_and_what_diverged_confirms_nothing():
     findings = [near("a", 1.02, 1.0, 0.01), at_most("b", 2.0, 3.0), at_least("c", 2.0, 3.0)]
     assert [finding.holds for finding in findings] == [False, True, False]
     report = measured_report(findings, {})
     assert report.rows[0] == ("a", "1.02", "1", "0.02", False)
     assert report.findings[1] == Finding("b", "2", "3 (at most)", True, "", (2.0, 3.0))
     assert len(report.columns) == len(report.rows[0])
+    for bad in (float("nan"), float("inf")):
+        for finding in (at_least("loss", bad, 1.0), compared("loss", bad, 1.0, True)):
+            assert (finding.holds, finding.reason) == (None, "not trained")
+            assert measured_report([finding], {}).rows[0][-1] == ""
+    assert at_least("loss", 2.0, 1.0).holds
 
 
 @pytest.mark.kept("bound")
@@ -125,11 +120,3 @@ def test_small_presets_confirm_the_paper(name, tmp_path):
         assert float(row["difference"]) == pytest.approx(difference, rel=1e-3, abs=1e-5)
     assert list(tmp_path.glob("*.png"))
     assert all(note in (tmp_path / "report.md").read_text() for note in ITEMS[name].notes)
-
-
-def test_what_diverged_confirms_nothing():
-    for bad in (float("nan"), float("inf")):
-        for finding in (at_least("loss", bad, 1.0), compared("loss", bad, 1.0, True)):
-            assert (finding.holds, finding.reason) == (None, "not trained")
-            assert measured_report([finding], {}).rows[0][-1] == ""
-    assert at_least("loss", 2.0, 1.0).holds

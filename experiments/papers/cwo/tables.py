@@ -4,7 +4,7 @@ The paper names learning rates and decays for its own method; the others get the
 """
 
 from experiments.papers.cwo.signal import KEEPING
-from experiments.papers.grid import PAPER, Column, Row, claims, drops
+from experiments.papers.grid import PAPER, Column, Row, claims, drops, rows_named
 from experiments.papers.item import Item
 from experiments.papers.table import table
 
@@ -38,13 +38,7 @@ TAB1 = table(
     cpu={"learning_rate": 0.05, "epochs": 6},
     cpu_cost="10 min on 2 CPU cores with --jobs 2",
     smoke={"only_rows": ("Ours", "BN")},
-    rows={
-        "Ours": Row("cwo"),
-        "BN": Row("bn"),
-        "GN": Row("gn"),
-        "WS+BN": Row("ws+bn"),
-        "WS+GN": Row("ws+gn"),
-    },
+    rows={"Ours": Row("cwo"), **rows_named("BN", "GN", "WS+BN", "WS+GN")},
     columns={
         "CNN, CIFAR-10, standard": Column("cifar10", (5.50, 5.36, 6.45, 5.43, 5.71)),
         "ResNet-110, CIFAR-10, standard": Column("cifar10", (5.65, 5.68, 6.34, 5.52, 6.69), RESNET),
@@ -92,10 +86,7 @@ TAB2 = table(
     full_cost="10 GPU hours a run, more for small batches (estimated)",
     cpu={**CNN9, **STANDARD, "learning_rate": 0.1, "channels": 8},
     cpu_cost="10 min of one CPU core",
-    smoke={
-        **SMALLER,
-        "only_rows": ("Ours, B = 16", "BN, B = 16"),
-    },
+    smoke={**SMALLER, "only_rows": ("Ours, B = 16", "BN, B = 16")},
     rows={
         f"{name}, {size}": Row(method, changes)
         for name, method in (("Ours", "cwo"), ("BN", "bn"))
@@ -121,7 +112,7 @@ TAB3 = table(
     ),
     full=PAPER.changed(**WRN, **STANDARD),
     full_cost="10 GPU hours a run (estimated)",
-    cpu={**CNN9},
+    cpu=CNN9,
     cpu_cost="20 min on 2 CPU cores with --jobs 2",
     smoke={**SMALLER, "only_rows": ("both", "both + noise")},
     rows={
@@ -190,10 +181,7 @@ def noise_sizes(name: str, title: str, column: str) -> Item:
         full_cost="10 GPU hours a run (estimated)",
         cpu={"model": "resnet18", "learning_rate": 0.05, "epochs": 5},
         cpu_cost="1 h on 2 CPU cores (estimated)",
-        smoke={
-            **SMALLER,
-            "only_rows": ("constant, sigma = 0.4", "linear, sigma = 0.4"),
-        },
+        smoke={**SMALLER, "only_rows": ("constant, sigma = 0.4", "linear, sigma = 0.4")},
         rows={f"constant, sigma = {s}": Row("cwo", {"noise": float(s)}) for s in constant}
         | {f"linear, sigma = {s}": Row("cwo-linear", {"noise": float(s)}) for s in linear},
         columns={
@@ -212,8 +200,6 @@ TAB4 = noise_sizes("cwo/tab4", "errors with noise of several sizes", "CIFAR-10")
 FIG2 = noise_sizes(
     "cwo/fig2", "learning curves with noise of several sizes, CIFAR-100", "CIFAR-100"
 )
-
-NOISE = {"noise": 0.4}
 
 #: The other methods' accuracies are the paper's citations. Section 4.2.1; epochs, batches and rates
 #: are those of Wang et al. 2019, whose settings it takes.
@@ -242,11 +228,8 @@ TAB5 = table(
     cpu_cost="30 min on 2 CPU cores (estimated); meshes or HDF5 files in --data-dir",
     smoke={"only_rows": ("Ours", "GN"), "model": "mlp", "width": 32, "augment": "none"},
     rows={
-        "Ours": Row("cwo", NOISE),
-        "GN": Row("gn", NOISE),
-        "WS+GN": Row("ws+gn", NOISE),
-        "BN": Row("bn", NOISE),
-        "WS+BN": Row("ws+bn", NOISE),
+        "Ours": Row("cwo", {"noise": 0.4}),
+        **rows_named("GN", "WS+GN", "BN", "WS+BN", noise=0.4),
     },
     columns={
         "": Column(
@@ -284,10 +267,7 @@ TAB6 = table(
     rows={
         "Ours": Row("cwo"),
         "Plain": Row("none"),
-        "GN": Row("gn"),
-        "WS+GN": Row("ws+gn"),
-        "BN": Row("bn"),
-        "WS+BN": Row("ws+bn"),
+        **rows_named("GN", "WS+GN", "BN", "WS+BN"),
     },
     columns={
         "": Column(
