@@ -1,6 +1,5 @@
 """Abstract values: views of parameters, products of kernels, and functions of the inputs."""
 
-import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -95,10 +94,10 @@ class Product(NamedTuple):
 
     def _has_order_of(self, bias: View) -> bool:
         """Returns True if the bias has one value per unit, in the order of the kernel's units."""
-        if len(bias.dims) != len(self.form.dims) or bias.scanned_axes() is None:
+        scanned = bias.scanned_axes()
+        if len(bias.dims) != len(self.form.dims) or scanned is None:
             return False
-        sizes = tuple(math.prod(factor.size for factor in dim) for dim in self.form.dims)
-        return bias.broadcast(sizes).strides(bias.scanned_axes()) == self.unit_order()
+        return bias.broadcast(self.form.sizes).strides(scanned) == self.unit_order()
 
 
 class Value(NamedTuple):

@@ -51,6 +51,11 @@ class View(NamedTuple):
         """True if the axes are those of the original array, in their order."""
         return (*self.scanned, *self.dims) == whole(self.path, self.shape).dims
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The length of each axis of the view."""
+        return tuple(math.prod(factor.size for factor in dim) for dim in self.dims)
+
     def covers(self, once: bool) -> bool:
         """Returns True if every number of the original is in the view, and only ``once``."""
         factors = [factor for dim in (*self.scanned, *self.dims) for factor in dim]
@@ -124,8 +129,7 @@ class View(NamedTuple):
 
     def broadcast(self, shape: tuple[int, ...]) -> "View":
         """Returns the view after an elementwise operation whose result has this shape."""
-        sizes = (math.prod(factor.size for factor in dim) for dim in self.dims)
-        axes = zip(self.dims, sizes, shape, strict=True)
+        axes = zip(self.dims, self.sizes, shape, strict=True)
         return self.with_dims(
             d if old == new else (Factor(BROADCAST, new),) for d, old, new in axes
         )
