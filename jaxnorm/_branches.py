@@ -118,7 +118,7 @@ def _factors(streams: list[list[Branch]], leaves: dict[Path, Any]) -> dict[Path,
         factor = sum(branch.repeats for branch in branches) ** -0.5
         quiet = {b.path for b in branches if b.is_scaled or _is_quiet(leaves[b.path], b.is_kernel)}
         scaled |= quiet
-        for path in {branch.path for branch in branches} - quiet:
+        for path in sorted({branch.path for branch in branches} - quiet):
             if factors.setdefault(path, factor) != factor:
                 raise ValueError(
                     f"the parameter {path!r} ends branches of streams with different numbers of "
