@@ -88,13 +88,12 @@ def functionalize(model: nnx.Module, *, mixed_precision: bool = False) -> Functi
     )
     layers: list[Any] = [m for _, m in nnx.iter_modules(model) if _has_switch(m)]
     all_frozen = bool(layers) and all(m.use_running_average for m in layers)
-    # Shapes alone, so that the function keeps no array alive.
-    param_shapes, state_shapes = jax.tree.map(_shape, (params, state))
+    fit_params = _fitter(params, "params", any_float=mixed_precision)
+    # Statistics may become wider than the model's; sown values are no part of the model.
+    fit_state = _fitter(state, "state", any_float=True, ignore_unknown=True)
 
     def apply(params: PyTree, state: PyTree, *args: Any, train: bool, **kwargs: Any) -> Any:
-        fitted = _fit(params, param_shapes, "params", any_float=mixed_precision)
-        # Statistics may become wider than the model's; sown values are no part of the model.
-        kept = _fit(state, state_shapes, "state", any_float=True, ignore_unknown=True)
+        variables = fit_params(params), fit_state(state)
         if train and all_frozen:
             warnings.warn(
                 f"all {len(layers)} BatchNorm layers of the model have use_running_average=True, "
@@ -104,7 +103,7 @@ def functionalize(model: nnx.Module, *, mixed_precision: bool = False) -> Functi
                 UserWarning,
                 stacklevel=2,
             )
-        bound = nnx.merge(training if train else evaluation, fitted, kept)
+        bound = nnx.merge(training if train else evaluation, *variables)
         args, kwargs = with_flags(bound, args, kwargs, train)
         output = bound(*args, **kwargs)
         return output, nnx.to_pure_dict(nnx.state(bound, nnx.Not(nnx.Param)))
@@ -149,35 +148,41 @@ def _graph_in_mode(model: nnx.Module, train: bool) -> Any:
     return nnx.graphdef(copy)
 
 
-def _fit(
-    tree: PyTree, shapes: PyTree, name: str, *, any_float: bool, ignore_unknown: bool = False
-) -> PyTree:
-    """Returns the leaves of ``tree`` in the structure of ``shapes``. Raises if they differ.
+def _fitter(
+    tree: PyTree, name: str, *, any_float: bool, ignore_unknown: bool = False
+) -> Callable[[PyTree], PyTree]:
+    """Returns a function that arranges leaves as in a model's tree, and raises if they differ.
 
     Args:
-        tree: params or state.
-        shapes: those of the model.
+        tree: the model's params or state.
         name: the name of the tree in the message.
         any_float: if True, a floating leaf may have another floating type.
-        ignore_unknown: if True, the tree may have more leaves.
+        ignore_unknown: if True, other trees may have more leaves.
     """
-    leaves = {path: leaf for path, leaf in named_entries(tree) if not is_absent(leaf)}
-    expected = dict(named_entries(shapes))
-    problems = [f"{path!r} is missing" for path in expected if path not in leaves]
-    for path, leaf in leaves.items():
-        if path not in expected:
-            problems += [] if ignore_unknown else [f"{path!r} is unknown"]
-        elif _shape(leaf, any_float) != _shape(expected[path], any_float):
-            problems.append(f"{path!r} is {_shape(leaf)}, wanted {_shape(expected[path])}")
-    if problems:
-        more = f", and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-        raise ValueError(
-            f"{name} do not fit the model: {'; '.join(problems[:SHOWN])}{more}. Pass the {name} "
-            "that functionalize returned, updated, in apply(params, state, *inputs): "
-            "effective(params) of reparametrized kernels; parameters in another floating type with "
-            "functionalize(model, mixed_precision=True); a checkpoint with renamed keys renamed."
-        )
-    return jax.tree.unflatten(jax.tree.structure(shapes), [leaves[path] for path in expected])
+    structure, entries = jax.tree.structure(tree), named_entries(tree)
+    # Shapes alone, so that the function keeps no array alive.
+    expected = {path: _shape(leaf) for path, leaf in entries if not is_absent(leaf)}
+
+    def fit(tree: PyTree) -> PyTree:
+        leaves = {path: leaf for path, leaf in named_entries(tree) if not is_absent(leaf)}
+        problems = [f"{path!r} is missing" for path in expected if path not in leaves]
+        for path, leaf in leaves.items():
+            if path not in expected:
+                problems += [] if ignore_unknown else [f"{path!r} is unknown"]
+            elif _shape(leaf, any_float) != _shape(expected[path], any_float):
+                problems.append(f"{path!r} is {_shape(leaf)}, wanted {expected[path]}")
+        if problems:
+            more = f", and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+            raise ValueError(
+                f"{name} do not fit the model: {'; '.join(problems[:SHOWN])}{more}. Pass the "
+                f"{name} that functionalize returned, updated, in apply(params, state, *inputs): "
+                "effective(params) of reparametrized kernels; parameters in another floating type "
+                "with functionalize(model, mixed_precision=True); a checkpoint with renamed keys "
+                "renamed."
+            )
+        return jax.tree.unflatten(structure, [leaves[path] for path in expected])
+
+    return fit
 
 
 def _shape(leaf: Any, any_float: bool = False) -> Any:
