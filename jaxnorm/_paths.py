@@ -105,8 +105,9 @@ def _walk(tree: PyTree, is_leaf: Callable[[Any], bool]) -> Iterator[tuple[tuple[
     flat, _ = jax.tree_util.tree_flatten_with_path(
         tree, is_leaf=lambda x: is_leaf(x) or (is_box(x) and x is not tree)
     )
+    box = is_box(tree)
     for path, entry in flat:
-        into_box = is_box(tree) and path[:1] == (jax.tree_util.GetAttrKey("value"),)
+        into_box = box and path[:1] == (jax.tree_util.GetAttrKey("value"),)
         keys = tuple(jax.tree_util.keystr((key,), simple=True) for key in path[into_box:])
         if is_box(entry) and entry is not tree:
             yield from ((keys + inner, x) for inner, x in _walk(entry, is_leaf))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array, PyTree, UInt
 
-from jaxnorm._paths import Path, map_entries, named_entries
+from jaxnorm._paths import Path, is_entry, named_entries
 from jaxnorm._trace.rules import PRODUCTS, SUMS, Facts, joined_axes, known_number, transfer
 from jaxnorm._trace.values import CONSTANT, INPUT, Product, Value, join, parameter, sources
 
@@ -111,7 +111,7 @@ def trace(
         INPUT
         if any(re.search(pattern, str(path)) for pattern in free)
         else parameter(path, x.shape)
-        for path, x in sorted(arrays.items())
+        for path, x in arrays.items()
     ]
     facts = Facts(None if kernels is None else frozenset(kernels), nodes=[] if nodes else None)
     variables = closed.jaxpr.invars[len(values) :]
@@ -129,17 +129,20 @@ def _closed_program(
 ) -> tuple[ClosedJaxpr, Any, dict[Path, Any], list[Any]]:
     """Returns a model's program, its result's shape, the parameters by path, and its arguments.
 
-    The arguments are the parameters in the order of their paths, then the inputs without flags.
+    The arguments are the parameters in their order, then the inputs without flags.
     """
-    arrays = {path: entry for path, entry in named_entries(params) if hasattr(entry, "shape")}
+    entries, structure = dict(named_entries(params)), jax.tree.structure(params, is_leaf=is_entry)
+    arrays = {path: entry for path, entry in entries.items() if hasattr(entry, "shape")}
+    leaves = list(arrays.values())
 
-    def run(arrays: dict[Path, Any], *inputs: Any) -> Any:
-        return apply(map_entries(arrays.get, params), *inputs)
+    def run(leaves: list[Any], *inputs: Any) -> Any:
+        traced = entries | dict(zip(arrays, leaves, strict=True))
+        return apply(jax.tree.unflatten(structure, list(traced.values())), *inputs)
 
     flags = [i for i, x in enumerate(inputs) if is_flag(x)]
     traced = jax.make_jaxpr(run, return_shape=True, static_argnums=[i + 1 for i in flags])
-    closed, shape = traced(arrays, *inputs)
-    arguments = jax.tree.leaves((arrays, [x for i, x in enumerate(inputs) if i not in flags]))
+    closed, shape = traced(leaves, *inputs)
+    arguments = jax.tree.leaves((leaves, [x for i, x in enumerate(inputs) if i not in flags]))
     return closed, shape, arrays, arguments
 
 
@@ -200,7 +203,7 @@ class _Interpreter:
                 self.layers[place] = Layer(equation, product, bias)
         of_parameters = any(value.of_parameters for value in values)
         results = [value._replace(of_parameters=of_parameters) for value in results]
-        if primitive == "scan" or called:
+        if primitive == "scan" or called or self.facts.nodes is None:
             return results
         pairs = zip(results, equation.outvars, strict=True)
         axes = joined_axes(equation)

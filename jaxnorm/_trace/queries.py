@@ -62,18 +62,17 @@ def traced_layout(apply: Apply, params: PyTree, *inputs: Any, free: Sequence[str
     """
     plain = plain_shapes(params)
     facts = trace(apply, plain, inputs, free=free).facts
-    paths = [path for path, entry in named_entries(plain) if not is_absent(entry)]
-    known = _fan_in_axes(facts, paths)
+    known = _fan_in_axes(facts, plain)
     return layout_by(lambda path, entry: known.get(path))
 
 
 def plain_shapes(params: PyTree) -> PyTree:
     """Returns plain parameters as they are, and the shapes of the effective ones of others."""
-    nodes = any(is_node(entry) for _, entry in named_entries(params))
+    nodes = any(map(is_node, jax.tree.leaves(params, is_leaf=is_node)))
     return jax.eval_shape(effective, params) if nodes else params
 
 
-def _fan_in_axes(facts: Facts, paths: list[Path]) -> dict[Path, Axes]:
+def _fan_in_axes(facts: Facts, params: PyTree) -> dict[Path, Axes]:
     """Returns the axes by path. Raises ValueError for what was not understood, or without any."""
     axes: dict[Path, set[Axes]] = {}
     for use in facts.uses:
@@ -92,6 +91,7 @@ def _fan_in_axes(facts: Facts, paths: list[Path]) -> dict[Path, Axes]:
             "free=[regex]."
         )
     if not axes:
+        paths = [path for path, entry in named_entries(params) if not is_absent(entry)]
         raise ValueError(
             "the model multiplies its inputs by none of its parameters, so it has no kernel. "
             f"The paths are: {listed(paths)}. Pass apply(params, *inputs)."
