@@ -33,5 +33,13 @@ Any other item has a function beside it, and settings of its own::
         return Report([finding], ("run", "value"), list(enumerate(values)), {"values": figure})
 
 
-    FIG1 = Item("toy/fig1", "a mean", "it is 0.5", run, {"smoke": Preset(Settings(runs=3), "1 s")})
+    FIG1 = Item(
+        "toy/fig1",
+        "a mean",
+        "it is 0.5",
+        run,
+        smoke=Preset(Settings(runs=3), "1 s"),
+        cpu=Preset(Settings(runs=100), "10 s"),
+        full=Preset(Settings(runs=10_000), "10 min"),
+    )
 """

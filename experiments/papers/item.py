@@ -32,10 +32,6 @@ class Preset(NamedTuple):
     label: str = FULL
 
 
-#: The presets: smoke (seconds), cpu (minutes, reduced), full (the paper's protocol).
-SIZES: tuple[PresetName, ...] = ("smoke", "cpu", "full")
-Presets = Mapping[PresetName, Preset]
-
 #: The reasons why a comparison is neither yes nor no.
 UNDECIDED, NOT_TRAINED = "undecided", "not trained"
 
@@ -109,7 +105,9 @@ class Item:
         title: its contents, in a line.
         reported: the paper's report, in a line.
         run: ``(settings, context) -> Report``, with the settings of the chosen preset.
-        presets: the presets by name.
+        smoke: the preset of seconds.
+        cpu: the preset of minutes, reduced.
+        full: the preset with the paper's protocol.
         grid: the table of trainings, or None.
     """
 
@@ -117,8 +115,15 @@ class Item:
     title: str
     reported: str
     run: Callable[[Any, Context], Report]
-    presets: Presets
+    smoke: Preset
+    cpu: Preset
+    full: Preset
     grid: Grid | None = None
+
+    @property
+    def presets(self) -> Mapping[PresetName, Preset]:
+        """The presets by name, from the smallest to the largest."""
+        return {"smoke": self.smoke, "cpu": self.cpu, "full": self.full}
 
     @property
     def notes(self) -> list[str]:

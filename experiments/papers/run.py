@@ -10,7 +10,7 @@ from experiments.analysis.csv import write_csv
 from experiments.analysis.picture import picture
 from experiments.analysis.table import Table, markdown, provenance, show_table
 from experiments.config import HERE, UserError, Workers
-from experiments.papers.item import SIZES, Context, Finding, Item, Preset, PresetName, Report
+from experiments.papers.item import Context, Finding, Item, Preset, PresetName, Report
 from experiments.papers.settings import named, with_settings
 from experiments.runs.files import prepare_folder, write_whole
 from experiments.runs.lock import alone_in
@@ -106,8 +106,8 @@ def findings_table(findings: Sequence[Finding]) -> Table:
 
 def items_table(items: Iterable[Item]) -> Table:
     """Lists the items with the paper's report and the cost of each preset."""
-    rows = [(i.name, i.title, i.reported, *(i.presets[p].cost for p in SIZES)) for i in items]
-    return ("item", "shows", "the paper reports", *SIZES), rows
+    rows = [(i.name, i.title, i.reported, i.smoke.cost, i.cpu.cost, i.full.cost) for i in items]
+    return ("item", "shows", "the paper reports", "smoke", "cpu", "full"), rows
 
 
 def _ticker(advance: Advance) -> Callable[[float, str], None]:

@@ -79,7 +79,7 @@ class Full(NamedTuple):
 
 def full_cells(item: Item) -> list[Full]:
     """Returns the cells that the full preset of an item trains; none if it is not a table."""
-    protocol = item.presets["full"].settings
+    protocol = item.full.settings
     cells = item.grid.chosen(protocol) if item.grid else []
     settings = [protocol.changed(**cell.changes) for cell in cells]
     return [

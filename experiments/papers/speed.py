@@ -62,13 +62,11 @@ def timing(
         title,
         reported,
         partial(run, ratios),
-        {
-            "smoke": Preset(smoke, "20 s on 2 CPU cores", SMOKE_LABEL),
-            "cpu": Preset(
-                cpu, "3 min on 2 CPU cores", "networks of a quarter of the width, batches of 64"
-            ),
-            "full": Preset(full, "10 min on 2 CPU cores, 1 min on a GPU"),
-        },
+        smoke=Preset(smoke, "20 s on 2 CPU cores", SMOKE_LABEL),
+        cpu=Preset(
+            cpu, "3 min on 2 CPU cores", "networks of a quarter of the width, batches of 64"
+        ),
+        full=Preset(full, "10 min on 2 CPU cores, 1 min on a GPU"),
     )
 
 

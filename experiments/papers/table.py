@@ -16,7 +16,7 @@ from experiments.augmentation.table import POLICIES
 from experiments.methods.scale_noise import ScaleNoise, StepNoise
 from experiments.papers.data import described, policies_note, published_policies
 from experiments.papers.grid import Cell, Changes, Column, Grid, Protocol, Row, cells_of
-from experiments.papers.item import Context, Finding, Item, Preset, Presets, Report, Rows
+from experiments.papers.item import Context, Finding, Item, Preset, Report, Rows
 from experiments.papers.training import Trained, method_of, train_grid
 from experiments.papers.verdict import NOTE, findings_of
 from experiments.training.fit import Run
@@ -85,14 +85,17 @@ def table(
     grid = Grid(cells_of(rows, columns), **fields)
     one: Changes = {} if full.only_columns or len(columns) == 1 else {"only_columns": first}
     reduced = full.changed(**{**CPU, **one, **cpu})
-    presets: Presets = {
-        "smoke": Preset(
-            full.changed(**{**SMOKE, **one, **smoke}), "30 s on 2 CPU cores", SMOKE_LABEL
-        ),
-        "cpu": Preset(reduced, cpu_cost, differences(full, reduced)),
-        "full": Preset(full, full_cost),
-    }
-    return Item(name, title, reported, partial(run_grid, grid, view), presets, grid)
+    smallest = full.changed(**{**SMOKE, **one, **smoke})
+    return Item(
+        name,
+        title,
+        reported,
+        partial(run_grid, grid, view),
+        smoke=Preset(smallest, "30 s on 2 CPU cores", SMOKE_LABEL),
+        cpu=Preset(reduced, cpu_cost, differences(full, reduced)),
+        full=Preset(full, full_cost),
+        grid=grid,
+    )
 
 
 def differences(full: Protocol, reduced: Protocol) -> str:

@@ -115,7 +115,7 @@ STATED = [
 def settings_of(item):
     """Returns the settings of each cell of a full preset by its name; of a figure by ""."""
     if not item.grid:
-        return {"": named(item.presets["full"].settings)}
+        return {"": named(item.full.settings)}
     return {
         each.cell.name: asdict(each.config)
         | {

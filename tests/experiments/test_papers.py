@@ -32,8 +32,8 @@ def run(settings, context):
     return Report(findings, ("x", "y"), rows, {"squares": figure}, ["Squares grow."])
 
 
-PRESETS = {"smoke": Preset(Settings(), "no time", "reduced")}
-TOY = Item("toy/squares", "squares", "they grow", run, PRESETS)
+PRESET = Preset(Settings(), "no time", "reduced")
+TOY = Item("toy/squares", "squares", "they grow", run, PRESET, PRESET, PRESET)
 
 
 def test_a_run_writes_a_report_a_table_and_a_picture(tmp_path, capsys):
@@ -56,7 +56,7 @@ def test_settings_of_the_user_replace_the_presets_and_are_recorded(tmp_path, cap
         *("squares,1,y,line,0.0,0.0", "squares,1,y,line,1.0,1.0"),
     ]
     fig1 = ITEMS["normprop/fig1"]
-    cpu = fig1.presets["cpu"]
+    cpu = fig1.cpu
     for pair in ("batch_size=8", "epochs=0", "only_rows=BN", "dataset=other.npz"):
         with pytest.raises(UserError, match=pair.partition("=")[0].removeprefix("only_")[:3]):
             with_settings(fig1, cpu, [pair])
@@ -86,7 +86,6 @@ def test_every_item_is_in_the_table_of_what_differs_and_notes_are_of_items():
     pairs = (cell.split("/") for cell in re.findall(r"^\| (\w+/[\w, ]+) \|", text, re.MULTILINE))
     named = {f"{paper}/{what}" for paper, several in pairs for what in several.split(", ")}
     assert named == set(ITEMS)
-    assert {tuple(item.presets) for item in ITEMS.values()} == {("smoke", "cpu", "full")}
 
 
 def test_numbers_are_compared_and_what_diverged_confirms_nothing():

@@ -107,7 +107,7 @@ def folder(tmp_path_factory):
     return root
 
 
-TINY = ITEMS["vcl/tab4"].presets["smoke"].settings.changed(normalizations=("none",), depths=(1,))
+TINY = ITEMS["vcl/tab4"].smoke.settings.changed(normalizations=("none",), depths=(1,))
 
 
 def context(folder, out):

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 
 from experiments.analysis.picture import COLOURS, colour_of, new_figure
 from experiments.papers.bn.student import Inputs, Samples, Scalar, Student, Unit, activation, step
-from experiments.papers.item import Context, Finding, Item, Preset, Presets, Report
+from experiments.papers.item import Context, Finding, Item, Preset, Report
 from experiments.papers.measured import Number, near
 from jaxnorm.theory.batch_norm import generalization_error
 
@@ -280,39 +280,51 @@ def _draw(axes: Axes, settings: Settings, curves: list[Curve]) -> None:
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=9, frameon=False)
 
 
-SMOKE = Preset(
-    Settings(inputs=32, loads=(0.5, 0.9), seeds=2, lengths=(4, 8), batch_size=8),
-    "20 s on 2 CPU cores",
-    "N = 32, M = 8",
-)
+SMOKE = Settings(inputs=32, loads=(0.5, 0.9), seeds=2, lengths=(4, 8), batch_size=8)
 CPU = Settings(256, (), seeds=6, lengths=(30, 100, 300, 1000), batch_size=32)
 FULL = Settings(4096, (), seeds=4, lengths=(30, 100, 300, 1000, 3000), batch_size=32)
 
 
-def presets(loads: tuple[float, ...], highest: float, batch_size: int) -> Presets:
-    """Returns the presets: some loads in cpu, and in full every tenth up to the highest."""
+def errors_by_load(
+    name: str,
+    title: str,
+    reported: str,
+    rectified: bool,
+    loads: tuple[float, ...],
+    highest: float,
+    batch_size: int,
+) -> Item:
+    """Makes the item of a student: some loads in cpu, and in full every tenth up to the highest."""
     cpu = CPU._replace(loads=loads, batch_size=batch_size)
     tenths = tuple(n / 10 for n in range(1, round(10 * highest) + 1))
     full = FULL._replace(loads=tenths, batch_size=batch_size)
-    return {
-        "smoke": SMOKE,
-        "cpu": Preset(cpu, "2 min on 2 CPU cores", "N = 256 for the paper's 4096; 6 runs a load"),
-        "full": Preset(full, "hours on a GPU with 32 GB (estimated)"),
-    }
+    return Item(
+        name,
+        title,
+        reported,
+        partial(run, rectified),
+        smoke=Preset(SMOKE, "20 s on 2 CPU cores", "N = 32, M = 8"),
+        cpu=Preset(cpu, "2 min on 2 CPU cores", "N = 256 for the paper's 4096; 6 runs a load"),
+        full=Preset(full, "hours on a GPU with 32 GB (estimated)"),
+    )
 
 
-FIG1A = Item(
+FIG1A = errors_by_load(
     "bn/fig1a",
     "generalization error against load, linear student, M = 32",
     "BN lies on the curve of WN + gamma decay with zeta = 1/(2M)",
-    partial(run, False),
-    presets((0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.7, 2.0), 2.0, batch_size=32),
+    rectified=False,
+    loads=(0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.7, 2.0),
+    highest=2.0,
+    batch_size=32,
 )
 
-FIG1B = Item(
+FIG1B = errors_by_load(
     "bn/fig1b",
     "generalization error against load, ReLU student, M = 16",
     "BN corresponds to WN + gamma decay with zeta = 1/(4M); SGD diverges at load 2",
-    partial(run, True),
-    presets((0.1, 0.3, 0.5, 0.7, 0.9, 1.1, 1.3, 1.5, 1.7, 1.9, 2.1), 2.1, batch_size=16),
+    rectified=True,
+    loads=(0.1, 0.3, 0.5, 0.7, 0.9, 1.1, 1.3, 1.5, 1.7, 1.9, 2.1),
+    highest=2.1,
+    batch_size=16,
 )

@@ -110,19 +110,15 @@ FIG4 = Item(
     "the norms of kernels after batch normalization is frozen into them",
     "all norms grow; the training loss falls and the validation loss rises",
     run,
-    {
-        "smoke": Preset(
-            Settings(
-                channels=4, epochs=1, fine_epochs=1, batch_size=64, train_rows=256, test_rows=64
-            ),
-            "30 s on 2 CPU cores",
-            "two epochs of enlarged digits on a narrow network: it shows that the item runs",
-        ),
-        "cpu": Preset(
-            Settings(channels=16, epochs=10, fine_epochs=10, train_rows=2000, test_rows=2000),
-            "5 min on 2 CPU cores",
-            "2,000 training images, a quarter of the width, 10 epochs and 10",
-        ),
-        "full": Preset(Settings(), "1 GPU hour (estimated)"),
-    },
+    smoke=Preset(
+        Settings(channels=4, epochs=1, fine_epochs=1, batch_size=64, train_rows=256, test_rows=64),
+        "30 s on 2 CPU cores",
+        "two epochs of enlarged digits on a narrow network: it shows that the item runs",
+    ),
+    cpu=Preset(
+        Settings(channels=16, epochs=10, fine_epochs=10, train_rows=2000, test_rows=2000),
+        "5 min on 2 CPU cores",
+        "2,000 training images, a quarter of the width, 10 epochs and 10",
+    ),
+    full=Preset(Settings(), "1 GPU hour (estimated)"),
 )

@@ -161,13 +161,11 @@ TAB1 = Item(
     "fixed points and maximum learning rates of BN, WN and SGD",
     "(1/(2 zeta + 1), 1, any), (1, 1, any), (1, 1, 1); BN's rate exceeds 2 by at least 2 zeta",
     run,
-    {
-        "smoke": Preset(
-            Settings(inputs=50, runs=4, decays=(0.1,), duration=4),
-            "30 s on 2 CPU cores",
-            "N = 50, stopped early",
-        ),
-        "cpu": Preset(Settings(inputs=200, runs=16), "2 min on 2 CPU cores", "N = 200"),
-        "full": Preset(Settings(inputs=2000, runs=64, duration=100), "30 min on a GPU (estimated)"),
-    },
+    smoke=Preset(
+        Settings(inputs=50, runs=4, decays=(0.1,), duration=4),
+        "30 s on 2 CPU cores",
+        "N = 50, stopped early",
+    ),
+    cpu=Preset(Settings(inputs=200, runs=16), "2 min on 2 CPU cores", "N = 200"),
+    full=Preset(Settings(inputs=2000, runs=64, duration=100), "30 min on a GPU (estimated)"),
 )

@@ -112,11 +112,7 @@ SIGNAL = Item(
     "what of the signal a layer of constrained weights keeps",
     "c = 2 keeps the variance from layer to layer (Eqs. 3 and 4)",
     run,
-    {
-        "smoke": Preset(
-            Settings(width=256, samples=32, seeds=4), "5 s on 2 CPU cores", "256 units"
-        ),
-        "cpu": Preset(Settings(), "15 s on 2 CPU cores", DERIVED),
-        "full": Preset(Settings(width=2048), "2 min on 2 CPU cores", DERIVED),
-    },
+    smoke=Preset(Settings(width=256, samples=32, seeds=4), "5 s on 2 CPU cores", "256 units"),
+    cpu=Preset(Settings(), "15 s on 2 CPU cores", DERIVED),
+    full=Preset(Settings(width=2048), "2 min on 2 CPU cores", DERIVED),
 )

@@ -86,9 +86,7 @@ FIG1 = Item(
     "stripes in the product of two random matrices: activation shift",
     "rows of Z = W A have means of their own (a horizontal stripe pattern)",
     run,
-    {
-        "smoke": Preset(Settings(), "5 s on 2 CPU cores"),
-        "cpu": Preset(Settings(draws=100), "10 s on 2 CPU cores", OF_100),
-        "full": Preset(Settings(draws=100), "10 s on 2 CPU cores", OF_100),
-    },
+    smoke=Preset(Settings(), "5 s on 2 CPU cores"),
+    cpu=Preset(Settings(draws=100), "10 s on 2 CPU cores", OF_100),
+    full=Preset(Settings(draws=100), "10 s on 2 CPU cores", OF_100),
 )

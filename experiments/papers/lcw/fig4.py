@@ -146,9 +146,7 @@ FIG4 = Item(
     "pre-activations and their gradients through 20 sigmoid layers",
     "gradients vanish with standard weights and do not with LCW, where they grow slightly",
     run,
-    {
-        "smoke": Preset(Settings(width=64, seeds=2), "10 s on 2 CPU cores", "width 64, digits"),
-        "cpu": Preset(Settings(), "20 s on 2 CPU cores", DIGITS),
-        "full": Preset(Settings(seeds=32), "1 min on 2 CPU cores; CIFAR-10 in --data-dir"),
-    },
+    smoke=Preset(Settings(width=64, seeds=2), "10 s on 2 CPU cores", "width 64, digits"),
+    cpu=Preset(Settings(), "20 s on 2 CPU cores", DIGITS),
+    full=Preset(Settings(seeds=32), "1 min on 2 CPU cores; CIFAR-10 in --data-dir"),
 )

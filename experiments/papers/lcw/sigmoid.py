@@ -177,13 +177,9 @@ FIG2 = Item(
     "activations of a 10-layer sigmoid network with LCW, before and after training",
     "around 0.5 in every unit at the start; various values after 10 epochs",
     run_trained,
-    {
-        "smoke": Preset(
-            Settings(width=64, epochs=1), "10 s on 2 CPU cores", "digits, width 64, 1 epoch"
-        ),
-        "cpu": Preset(Settings(), "20 s on 2 CPU cores", DIGITS),
-        "full": Preset(Settings(batch_size=128), "5 min on 2 CPU cores; CIFAR-10 in --data-dir"),
-    },
+    smoke=Preset(Settings(width=64, epochs=1), "10 s on 2 CPU cores", "digits, width 64, 1 epoch"),
+    cpu=Preset(Settings(), "20 s on 2 CPU cores", DIGITS),
+    full=Preset(Settings(batch_size=128), "5 min on 2 CPU cores; CIFAR-10 in --data-dir"),
 )
 
 FIG3 = Item(
@@ -191,9 +187,7 @@ FIG3 = Item(
     "activations of a 10-layer sigmoid network without LCW",
     "their variance rapidly shrinks through the layers",
     run_plain,
-    {
-        "smoke": Preset(Network(width=64), "10 s on 2 CPU cores", "digits, width 64"),
-        "cpu": Preset(Network(), "10 s on 2 CPU cores", DIGITS),
-        "full": Preset(Network(), "10 s on 2 CPU cores; CIFAR-10 in --data-dir"),
-    },
+    smoke=Preset(Network(width=64), "10 s on 2 CPU cores", "digits, width 64"),
+    cpu=Preset(Network(), "10 s on 2 CPU cores", DIGITS),
+    full=Preset(Network(), "10 s on 2 CPU cores; CIFAR-10 in --data-dir"),
 )

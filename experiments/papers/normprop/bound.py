@@ -106,11 +106,9 @@ BOUND = Item(
     "the covariance of pre-activations is nearly diagonal for incoherent rows",
     "its distance from a diagonal is at most the bound of Proposition 1",
     run,
-    {
-        "smoke": Preset(
-            Settings(units=8, inputs=32, samples=2000, seeds=2), "5 s on 2 CPU cores", "8 units"
-        ),
-        "cpu": Preset(Settings(), "10 s on 2 CPU cores", PROVED),
-        "full": Preset(Settings(seeds=64), "1 min on 2 CPU cores", PROVED),
-    },
+    smoke=Preset(
+        Settings(units=8, inputs=32, samples=2000, seeds=2), "5 s on 2 CPU cores", "8 units"
+    ),
+    cpu=Preset(Settings(), "10 s on 2 CPU cores", PROVED),
+    full=Preset(Settings(seeds=64), "1 min on 2 CPU cores", PROVED),
 )

@@ -116,13 +116,9 @@ DEPTH = Item(
     "how many layers the propagated moments hold for",
     "mean 0 and variance 1 propagate from layer to layer (section 3)",
     run,
-    {
-        "smoke": Preset(
-            Settings(depth=8, width=64, samples=200, seeds=1),
-            "15 s on 2 CPU cores",
-            "8 layers of 64",
-        ),
-        "cpu": Preset(Settings(), "1 min on 2 CPU cores", OURS),
-        "full": Preset(Settings(samples=10000, seeds=10), "5 min on 2 CPU cores", OURS),
-    },
+    smoke=Preset(
+        Settings(depth=8, width=64, samples=200, seeds=1), "15 s on 2 CPU cores", "8 layers of 64"
+    ),
+    cpu=Preset(Settings(), "1 min on 2 CPU cores", OURS),
+    full=Preset(Settings(samples=10000, seeds=10), "5 min on 2 CPU cores", OURS),
 )

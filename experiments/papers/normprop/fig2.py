@@ -94,26 +94,22 @@ FIG2 = Item(
     "the mean of the inputs to hidden layers during training",
     "steadier and closer to zero with NormProp (0.19 on average) than with BN (0.33)",
     run,
-    {
-        "smoke": Preset(
-            NIN.changed(
-                epochs=1, rate_schedule=(), channels=4, train_rows=256, test_rows=64, seeds=1
-            ),
-            "30 s on 2 CPU cores",
-            "one epoch of enlarged digits on a narrow network: it shows that the item runs",
+    smoke=Preset(
+        NIN.changed(epochs=1, rate_schedule=(), channels=4, train_rows=256, test_rows=64, seeds=1),
+        "30 s on 2 CPU cores",
+        "one epoch of enlarged digits on a narrow network: it shows that the item runs",
+    ),
+    cpu=Preset(
+        NIN.changed(
+            epochs=8,
+            rate_schedule=((10 / 11, 0.5),),
+            channels=16,
+            train_rows=2000,
+            test_rows=1000,
+            seeds=1,
         ),
-        "cpu": Preset(
-            NIN.changed(
-                epochs=8,
-                rate_schedule=((10 / 11, 0.5),),
-                channels=16,
-                train_rows=2000,
-                test_rows=1000,
-                seeds=1,
-            ),
-            "5 min on 2 CPU cores",
-            "2,000 training images, a quarter of the width, 8 epochs",
-        ),
-        "full": Preset(FIFTY.changed(seeds=1), "2 GPU hours (estimated)"),
-    },
+        "5 min on 2 CPU cores",
+        "2,000 training images, a quarter of the width, 8 epochs",
+    ),
+    full=Preset(FIFTY.changed(seeds=1), "2 GPU hours (estimated)"),
 )

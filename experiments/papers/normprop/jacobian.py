@@ -119,11 +119,9 @@ JACOBIAN = Item(
     "the Jacobian of a layer of standardized activations",
     "E J J' is about 1.47 I for ReLU, singular values about 1.21",
     run,
-    {
-        "smoke": Preset(
-            Settings(units=16, inputs=(16, 64), samples=500), "15 s on 2 CPU cores", "16 units"
-        ),
-        "cpu": Preset(Settings(), "30 s on 2 CPU cores", DERIVED),
-        "full": Preset(Settings(samples=40000), "2 min on 2 CPU cores", DERIVED),
-    },
+    smoke=Preset(
+        Settings(units=16, inputs=(16, 64), samples=500), "15 s on 2 CPU cores", "16 units"
+    ),
+    cpu=Preset(Settings(), "30 s on 2 CPU cores", DERIVED),
+    full=Preset(Settings(samples=40000), "2 min on 2 CPU cores", DERIVED),
 )

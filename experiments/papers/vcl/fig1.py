@@ -150,27 +150,25 @@ FIG1 = Item(
     "histograms of units on UCI adult, BN and VCL",
     "with VCL units have a few distinct modes, with BN they do not",
     run,
-    {
-        "smoke": Preset(
-            Settings(
-                depth=2,
-                width=8,
-                epochs=2,
-                train_rows=200,
-                test_rows=200,
-                seeds=1,
-                units=2,
-                bundled=True,
-            ),
-            "15 s on 2 CPU cores",
-            "digits, a network of 2 x 8 units, two epochs, one seed: it shows that the item runs, "
-            "and nothing else",
+    smoke=Preset(
+        Settings(
+            depth=2,
+            width=8,
+            epochs=2,
+            train_rows=200,
+            test_rows=200,
+            seeds=1,
+            units=2,
+            bundled=True,
         ),
-        "cpu": Preset(
-            Settings(width=64, epochs=20, train_rows=4000, test_rows=4000, seeds=6),
-            "2 min on 2 CPU cores",
-            "4,000 training and 4,000 test rows, 64 units a layer, 20 epochs of 500",
-        ),
-        "full": Preset(Settings(), "5 GPU hours (estimated)", "ELU, four layers, 3 seeds"),
-    },
+        "15 s on 2 CPU cores",
+        "digits, a network of 2 x 8 units, two epochs, one seed: it shows that the item runs, "
+        "and nothing else",
+    ),
+    cpu=Preset(
+        Settings(width=64, epochs=20, train_rows=4000, test_rows=4000, seeds=6),
+        "2 min on 2 CPU cores",
+        "4,000 training and 4,000 test rows, 64 units a layer, 20 epochs of 500",
+    ),
+    full=Preset(Settings(), "5 GPU hours (estimated)", "ELU, four layers, 3 seeds"),
 )

@@ -171,11 +171,7 @@ FIG2 = Item(
     "the phase shift on a mixture of two Gaussians",
     "p = 0.1: the projection unites the clusters; p = 0.25: it separates them",
     run,
-    {
-        "smoke": Preset(
-            Settings(groups=8, steps=60, seeds=2), "15 s on 2 CPU cores", "60 steps, 2 seeds"
-        ),
-        "cpu": Preset(Settings(), "1 min on 2 CPU cores", OURS),
-        "full": Preset(Settings(steps=20000, seeds=32), "15 min on 2 CPU cores", OURS),
-    },
+    smoke=Preset(Settings(groups=8, steps=60, seeds=2), "15 s on 2 CPU cores", "60 steps, 2 seeds"),
+    cpu=Preset(Settings(), "1 min on 2 CPU cores", OURS),
+    full=Preset(Settings(steps=20000, seeds=32), "15 min on 2 CPU cores", OURS),
 )

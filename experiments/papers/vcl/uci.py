@@ -371,35 +371,33 @@ TAB4 = Item(
     "wins of none, BN and VCL on the UCI sets; with vcl/tab5 and vcl/fig3",
     "VCL wins 27, 23 and 28 times (ReLU, ELU, SELU), BN 15, 16 and 15, none 9, 14 and 11",
     run,
-    {
-        "smoke": Preset(
-            Settings(
-                activations=("elu",),
-                depths=(2,),
-                width=8,
-                epochs=3,
-                train_rows=200,
-                test_rows=100,
-                seeds=2,
-                bundled=True,
-            ),
-            "40 s on 2 CPU cores",
-            "three small sets cut out of the digits, one activation, networks of 2 x 8 units, "
-            "three epochs: it shows that the item runs, and nothing else",
+    smoke=Preset(
+        Settings(
+            activations=("elu",),
+            depths=(2,),
+            width=8,
+            epochs=3,
+            train_rows=200,
+            test_rows=100,
+            seeds=2,
+            bundled=True,
         ),
-        "cpu": Preset(
-            Settings(depths=(4,), width=64, epochs=20, train_rows=1000, test_rows=1000, seeds=10),
-            "7 min of one CPU core for 37 sets",
-            "at most 1,000 training rows (validation's among them) and 1,000 test rows of each "
-            "set, networks of 4 x 64 units alone, 20 epochs of the paper's 500, 10 seeds",
-        ),
-        "full": Preset(
-            Settings(),
-            "2 GPU days for 37 sets (estimated)",
-            "4 seeds, SGD with momentum 0.9 and 15% of the training rows for validation, about "
-            "which the paper is silent; else its protocol",
-        ),
-    },
+        "40 s on 2 CPU cores",
+        "three small sets cut out of the digits, one activation, networks of 2 x 8 units, "
+        "three epochs: it shows that the item runs, and nothing else",
+    ),
+    cpu=Preset(
+        Settings(depths=(4,), width=64, epochs=20, train_rows=1000, test_rows=1000, seeds=10),
+        "7 min of one CPU core for 37 sets",
+        "at most 1,000 training rows (validation's among them) and 1,000 test rows of each "
+        "set, networks of 4 x 64 units alone, 20 epochs of the paper's 500, 10 seeds",
+    ),
+    full=Preset(
+        Settings(),
+        "2 GPU days for 37 sets (estimated)",
+        "4 seeds, SGD with momentum 0.9 and 15% of the training rows for validation, about "
+        "which the paper is silent; else its protocol",
+    ),
 )
 
 #: One run makes all three items; with one --out the trainings are shared.
