@@ -17,8 +17,9 @@ from experiments.runs.files import write_whole
 
 Pair = tuple[str, str]
 
-#: Points of test accuracy of the second of a pair above the first, by set and seed.
-Gains = Mapping[Pair, Mapping[str, Float[np.ndarray, " seeds"]]]
+#: Points of test accuracy of the second of a pair above the first: by seed for each set, then the
+#: sets' means.
+Gains = Mapping[Pair, Sequence[Float[np.ndarray, " _"]]]
 
 WANTED = "wanted FIRST:SECOND,FIRST:SECOND, methods of every FOLDER/SET/results.csv"
 
@@ -44,12 +45,10 @@ def write_pairs(folder: Path, pairs: str) -> int:
     files = sorted(folder.glob("*/results.csv"))
     if not files or any(len(pair) != 2 for pair in named):
         raise UserError(f"got --pairs {pairs} and {len(files)} sets in {folder}; {WANTED}.")
-    gains = {
-        (first, second): {file.parent.name: _gains(file, (first, second)) for file in files}
-        for first, second in named
-    }
-    write_whole(folder / "differences.md", f"{_table(gains)}\n\n{NOTE}\n", flag="--folder")
-    write_whole(folder / "differences.png", _draw(gains), flag="--folder")
+    rows = [*(file.parent.name for file in files), "all"]
+    gains = {(first, second): _by_set(files, (first, second)) for first, second in named}
+    write_whole(folder / "differences.md", f"{_table(rows, gains)}\n\n{NOTE}\n", flag="--folder")
+    write_whole(folder / "differences.png", _draw(rows, gains), flag="--folder")
     return len(files)
 
 
@@ -64,16 +63,16 @@ def _gains(file: Path, pair: Pair) -> Float[np.ndarray, " seeds"]:
     return mine - theirs if runs["outcome"].is_null().all() else np.zeros(0)
 
 
-def _over_sets(gains: Mapping[str, Float[np.ndarray, " seeds"]]) -> Float[np.ndarray, " sets"]:
-    return np.array([values.mean() for values in gains.values() if len(values)])
+def _by_set(files: Sequence[Path], pair: Pair) -> list[Float[np.ndarray, " _"]]:
+    """Returns the gains of a pair by set, and their means over the sets whose runs trained."""
+    gains = [_gains(file, pair) for file in files]
+    return [*gains, np.array([values.mean() for values in gains if len(values)])]
 
 
-def _table(gains: Gains) -> str:
-    sets = list(next(iter(gains.values())))
+def _table(rows: Sequence[str], gains: Gains) -> str:
     header = ("set", *(f"{second} - {first}" for first, second in gains))
-    rows = [(name, *(_cell(by_set[name]) for by_set in gains.values())) for name in sets]
-    all_sets = ("all", *(_cell(_over_sets(by_set)) for by_set in gains.values()))
-    return markdown((header, [*rows, all_sets]))
+    cells = (map(_cell, values) for values in gains.values())
+    return markdown((header, list(zip(rows, *cells, strict=True))))
 
 
 def _cell(values: Float[np.ndarray, " n"]) -> str:
@@ -82,19 +81,17 @@ def _cell(values: Float[np.ndarray, " n"]) -> str:
     return f"{mean_and_interval(values, '+.2f')}{side}"
 
 
-def _draw(gains: Gains) -> bytes:
+def _draw(rows: Sequence[str], gains: Gains) -> bytes:
     """Draws a row per set, with a mark and a bar per pair; the mean of all sets is the last row.
 
     A pair has the colour of its first method, which the second varies.
     """
-    sets: Sequence[str] = [*next(iter(gains.values())), "all"]
-    figure = new_figure(width=8.0, height=1.2 + 0.42 * len(sets))
-    axes, places = figure.axes[0], np.arange(len(sets))
-    for index, ((first, second), by_set) in enumerate(gains.items()):
-        rows = [*by_set.values(), _over_sets(by_set)]
-        drawn = [place for place, values in enumerate(rows) if len(values) > 1]
-        means = np.array([rows[place].mean() for place in drawn])
-        ends = np.array([interval(rows[place]) for place in drawn]).reshape(-1, 2)
+    figure = new_figure(width=8.0, height=1.2 + 0.42 * len(rows))
+    axes, places = figure.axes[0], np.arange(len(rows))
+    for index, ((first, second), by_row) in enumerate(gains.items()):
+        drawn = [place for place, values in enumerate(by_row) if len(values) > 1]
+        means = np.array([by_row[place].mean() for place in drawn])
+        ends = np.array([interval(by_row[place]) for place in drawn]).reshape(-1, 2)
         bars, offset = np.abs(ends.T - means), 0.16 * (index - (len(gains) - 1) / 2)
         colour = colour_of_method(first)
         style: dict[str, Any] = {"fmt": "os^Dv"[index % 5], "color": colour, "markersize": 4}
@@ -102,8 +99,8 @@ def _draw(gains: Gains) -> bytes:
             means, places[drawn] + offset, xerr=bars, label=second, elinewidth=1.2, **style
         )
     axes.axvline(0, color="0.4", linewidth=1)
-    axes.axhline(len(sets) - 1.5, color="0.8", linewidth=1)
-    axes.set_yticks(places, sets)
+    axes.axhline(len(rows) - 1.5, color="0.8", linewidth=1)
+    axes.set_yticks(places, rows)
     axes.invert_yaxis()
     axes.set(xlabel="points of test accuracy above the method that it varies")
     figure.legend(loc="outside upper center", ncols=len(gains), fontsize=9, frameon=False)

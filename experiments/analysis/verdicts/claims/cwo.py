@@ -107,19 +107,13 @@ CLAIMS = (
     Claim(
         "cwo-middle-batch",
         "at a batch of 16 better than BN",
-        (
-            side("batches/16", "cwo", "Ours, B = 16"),
-            side("batches/16", "bn", "BN, B = 16"),
-        ),
+        (side("batches/16", "cwo", "Ours, B = 16"), side("batches/16", "bn", "BN, B = 16")),
         BATCH("Ours, B = 16", "BN, B = 16"),
     ),
     Claim(
         "bn-small-batch",
         "BN is severely worse at a batch of 4 than at 128",
-        (
-            side("batches/128", "bn", "BN, B = 128"),
-            side("batches/4-own-rate", "bn", "BN, B = 4"),
-        ),
+        (side("batches/128", "bn", "BN, B = 128"), side("batches/4-own-rate", "bn", "BN, B = 4")),
         BATCHES("BN, B = 128", "BN, B = 4"),
         unlike="with few epochs the smaller batch has 32 times the steps, whatever normalizes",
     ),

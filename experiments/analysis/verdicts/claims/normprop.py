@@ -11,19 +11,13 @@ CLAIMS = (
     Claim(
         "normprop-over-bn",
         "better than BN in a network in network",
-        (
-            side("normprop/plain", "normprop-batch", "NormProp"),
-            side("normprop/plain", "bn", "BN"),
-        ),
+        (side("normprop/plain", "normprop-batch", "NormProp"), side("normprop/plain", "bn", "BN")),
         PLAIN("NormProp", "BN"),
     ),
     Claim(
         "normprop-flips",
         "with mirrored images BN is better",
-        (
-            side("normprop/flip", "bn", "BN"),
-            side("normprop/flip", "normprop-batch", "NormProp"),
-        ),
+        (side("normprop/flip", "bn", "BN"), side("normprop/flip", "normprop-batch", "NormProp")),
         FLIPS("BN", "NormProp"),
     ),
     Claim(
