@@ -28,14 +28,17 @@ def is_from_file(model: str) -> bool:
 
 
 @functools.cache
-def load_maker(model: str) -> Callable[..., Any]:
+def load_maker(model: str) -> tuple[Callable[..., Any], Sequence[Path]]:
     """Returns the function or class that FILE.py:NAME names; executes the file once.
+
+    Returns:
+        The function, and the paths of the file and of the modules beside it that it imports.
 
     Raises:
         UserError: if there is no such file or name, or if the file cannot be executed.
     """
     path, _, name = model.rpartition(":")
-    file = Path(path)
+    file, imported = Path(path), set(sys.modules)
     if file.suffix != ".py" or not file.is_file():
         raise UserError(f"--model is {model!r}, and there is no Python file {path!r}; {WANTED}.")
     spec: Any = importlib.util.spec_from_file_location(f"network_of_{file.stem}", file)
@@ -53,13 +56,14 @@ def load_maker(model: str) -> Callable[..., Any]:
             if callable(value) and getattr(value, "__module__", "") == spec.name
         ]
         raise unknown(f"function in {path}", name, defined)
-    return maker
+    places = [getattr(sys.modules[each], "__file__", None) for each in {*sys.modules} - imported]
+    files = {Path(place).resolve() for place in places if place and "site-packages" not in place}
+    return maker, sorted(each for each in files if each.is_relative_to(file.parent.resolve()))
 
 
 def source_of(model: str) -> bytes:
-    """Returns the content of the file of FILE.py:NAME."""
-    load_maker(model)
-    return Path(model.rpartition(":")[0]).read_bytes()
+    """Returns the content of the file of FILE.py:NAME, and of the modules beside it."""
+    return b"".join(file.read_bytes() for file in load_maker(model)[1])
 
 
 def network_from_file(
@@ -81,7 +85,7 @@ def network_from_file(
     x = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
     # Scales that start at 1 are to be known as such under jit, too.
     with jax.ensure_compile_time_eval():
-        network = load_maker(model)(rngs, tuple(shape), classes)
+        network = load_maker(model)[0](rngs, tuple(shape), classes)
         has_norm = _has_batch_norm(model, network)
         if batch_norm and not has_norm:
             raise UserError(
