@@ -53,7 +53,7 @@ def load_csv(path: Path, seed: int, label: str | None = None) -> Dataset:
     with reading(path, "wanted a table: numbers, but for the classes"):
         cells = _cells(_text(path))
         columns, named = _named(path.name, cells, label)
-        index = _index(path.name, columns, named)
+        index = _index(path.name, columns)
         y = columns[label := _label(path.name, columns, label)].to_numpy().astype(str)
         features = {name: cells for name, cells in columns.items() if name not in (index, label)}
         X = _numbers(path.name, features)
@@ -61,8 +61,9 @@ def load_csv(path: Path, seed: int, label: str | None = None) -> Dataset:
     note = (
         f"{path.name}: {len(y)} rows of {len(features)} columns of numbers"
         f"{'' if named else ', without a line of names'}; {len(classes)} classes in {label!r}"
-        f"{'' if index is None else f'; left out, as it numbers the rows: {index!r}'}"
     )
+    if index is not None:
+        note += f"; left out, as it numbers the rows: {index or 'the first, without a name'}"
     return make_dataset(path.name, (X, y), None, seed, classes, [note])
 
 
@@ -127,7 +128,7 @@ def _named(name: str, cells: pl.DataFrame, label: str | None) -> tuple[dict[str,
         )
     if not named:
         first, rows = [f"column {i}" for i in range(1, len(first) + 1)], cells
-    first = [each or f"column {i}" for i, each in enumerate(first, 1)]
+    first = [first[0], *(each or f"column {i}" for i, each in enumerate(first[1:], 2))]
     if len(set(first)) < len(first):
         raise UserError(
             f"{name} has several columns of one name; wanted different ones, not "
@@ -136,13 +137,13 @@ def _named(name: str, cells: pl.DataFrame, label: str | None) -> tuple[dict[str,
     return dict(zip(first, rows, strict=True)), named
 
 
-def _index(name: str, columns: Mapping[str, pl.Series], named: bool) -> str | None:
+def _index(name: str, columns: Mapping[str, pl.Series]) -> str | None:
     """The first column, if it numbers the rows or has a different cell for each row and no name.
 
     A nameless column is pandas' or R's index, of which sorted files leak the class.
     """
     first, cells = next(iter(columns.items()))
-    nameless = named and (first == "column 1" or first.startswith("Unnamed: "))
+    nameless = not first or first.startswith("Unnamed: ")
     if nameless and cells.n_unique() < len(cells):
         raise UserError(
             f"{name} has a first column without a name, whose cells repeat; wanted a name, or no "

@@ -8,12 +8,13 @@ import numpy as np
 from jaxtyping import Bool, Int, Num, Shaped
 
 from experiments.config import UserError
+from experiments.data.reading import reading
 
-#: The largest number whose square, summed over any rows, float32 holds; numbers that stand for a
-#: missing value (1e20, 1e30, 9.97e36) are beyond it.
-LARGEST = 1e15
+#: The sizes of columns whose squares, summed over any rows, float32 holds; numbers that stand for a
+#: missing value (1e20, 1e30, 9.97e36) are beyond them.
+SMALLEST, LARGEST = 1e-18, 1e15
 
-#: Smallest variation of a column, relative to its size, that float32 and standardization keep.
+#: Smallest variation of a column, relative to its size, that float32 keeps.
 ROUNDING = 1e-6
 
 #: Ratio of deviations beyond which training and test rows have two scales (255 : 1, 100 : 1).
@@ -157,7 +158,7 @@ def make_dataset(
     check_classes(name, y_train, y_test, classes)
     if X_train.ndim != 3:
         standardize(X_train, X_test)
-        _check_scales(name, X_test)
+        _check_scales(name, X_train, X_test)
     return Dataset(
         *(X_train, y_train, X_test, y_test, name, len(classes)),
         classes=tuple(classes),
@@ -204,7 +205,8 @@ def _plain(name: str, y: Array) -> Array:
     ):
         return y.argmax(1)
     if y.dtype.kind == "S":
-        y = np.char.decode(y, "utf-8")
+        with reading(f"the labels of {name}", "wanted words in UTF-8: save them as text"):
+            y = np.char.decode(y, "utf-8")
     if y.dtype.kind == "U" and y.ndim == 1:
         y = np.char.strip(y)
         missing = y[np.isin(y, MISSING)]
@@ -274,8 +276,7 @@ def deviations(train: Rows) -> tuple[np.ndarray, np.ndarray]:
     # Centre first: the deviation of a large constant column is then exactly zero.
     centred = np.subtract(train, mean, dtype=np.float32)
     deviation = np.sqrt(np.square(centred, out=centred).mean(axes, dtype=np.float64))
-    varies = deviation > ROUNDING * np.abs(mean)
-    return mean, np.where(varies, deviation, 1.0).astype(np.float32)
+    return mean, np.where(deviation > 0, deviation, 1.0).astype(np.float32)
 
 
 def _check_pair(name: str, X: Array, y: Array) -> None:
@@ -292,7 +293,7 @@ def _check_pair(name: str, X: Array, y: Array) -> None:
             f"{name}: X has shape {X.shape}, as of images whose channels come first; wanted (rows, "
             "height, width, channels): save X.transpose(0, 2, 3, 1)."
         )
-    if X.ndim == 2 and X.size and X.dtype.kind != "b" and X.dtype != np.float32:
+    if X.ndim == 2 and X.size and X.dtype.kind != "b":
         _check_precision(name, X)
 
 
@@ -319,12 +320,15 @@ def _check_splits(name: str, X_train: Array, X_test: Array) -> None:
                 f"{name}: the {part} rows have shape {X.shape}; wanted (rows, features) or "
                 "(rows, height, width[, channels]), or point clouds (rows, points, 3)."
             )
-        largest = max(X.max(), -X.min())  # NaN if there is one.
-        if largest and not 1 / LARGEST <= largest <= LARGEST:
+        axes = tuple(range(X.ndim - 1))
+        sizes = np.maximum(X.max(axes), -X.min(axes))  # NaN if there is one.
+        fits = (sizes == 0) | ((sizes >= SMALLEST) & (sizes <= LARGEST))
+        if not fits.all():
+            column = np.argmin(fits)
             raise UserError(
-                f"{name}: the {part} rows reach {largest:.3g}; wanted sizes from {1 / LARGEST:g} "
-                f"to {LARGEST:g}, and no NaN: rescale the columns, and fill or drop what stands "
-                "for missing values."
+                f"{name}: the {part} rows reach {sizes[column]:.3g} in column {column}; wanted "
+                f"sizes from {SMALLEST:g} to {LARGEST:g}, and no NaN: rescale the columns, and "
+                "fill or drop what stands for missing values."
             )
     if X_train.shape[1:] != X_test.shape[1:]:
         raise UserError(
@@ -358,8 +362,13 @@ def check_range(name: str, y_train: Array, y_test: Array, classes: Sequence[str]
             )
 
 
-def _check_scales(name: str, X_test: Rows) -> None:
-    """Raises if every column of the standardized test rows varies too little or too much."""
+def _check_scales(name: str, X_train: Array, X_test: Array) -> None:
+    """Raises if no column varies, or if every one varies too little or too much in the test."""
+    if not X_train.any():
+        raise UserError(
+            f"{name}: the training rows are the same number in each column or channel (of "
+            "pictures, transparency is not read); wanted some that vary."
+        )
     if X_test.size < FEW * X_test.shape[-1]:
         return
     spread = X_test.std(tuple(range(X_test.ndim - 1)), dtype=np.float64)

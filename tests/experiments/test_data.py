@@ -52,7 +52,8 @@ def test_digits_are_whole_and_split_by_the_seed():
 
 
 def test_features_are_standardized_on_the_training_rows(tmp_path):
-    wide = np.column_stack([X, np.full(40, 7e6)])
+    # The last column has minutes in seconds since 1970, where float32 numbers are 128 apart.
+    wide = np.column_stack([X, np.full(40, 7e6), 1.7e9 + 60 * (7 * np.arange(40) % 40)])
     wide[30:, 5] = 7e6 + 2
     data = load(
         save(tmp_path, X_train=wide[:30], y_train=y[:30], X_test=wide[30:], y_test=y[30:]), 0
@@ -64,6 +65,8 @@ def test_features_are_standardized_on_the_training_rows(tmp_path):
     # A column that is constant in training is centred and not divided by its deviation of 0.
     np.testing.assert_array_equal(data.X_train[:, 5], 0.0)
     np.testing.assert_array_equal(data.X_test[:, 5], 2.0)
+    np.testing.assert_allclose(data.X_train[:, 6].std(), 1, atol=1e-2)
+    assert abs(data.X_train[:, 6].mean()) < 0.1
 
 
 def test_images_are_standardized_by_channel(tmp_path):
@@ -262,6 +265,7 @@ ORDER = (RANDOM.permutation(40),)
         "mac.csv": table(end="\r"),
         "quoted.csv": re.sub(r"([^,\n]+)", r'"\1"', table()),
         "decimal commas.csv": re.sub(r"([^;\n]+)", r'"\1"', table(";", ",")).replace(";", ","),
+        "counted.csv": table(head="column 1,column 2,kind"),
         "no names.csv": table(head=None),
         "repeated.csv": table(head=None, labels=y + 1),
         "pandas.csv": table(head=",a,b,kind", first=INDEX),

@@ -99,6 +99,15 @@ ARCHIVES: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "NaN": (saved(X=X * np.nan), ("nan", "fill or drop")),
     "one NaN": (saved(X=np.where(X > 1, np.nan, X)), ("nan", "fill or drop")),
     "1e300": (saved(X=X * 1e300), ("inf", "rescale")),
+    "masses of molecules in kilograms": (
+        saved(X=X * [1, 1, 1e-26, 1, 1]),
+        ("column 2", "rescale"),
+    ),
+    "one number": (saved(X=np.ones((40, 5))), ("same number",)),
+    "words in Latin letters": (
+        saved(X=X, y=np.array([w.encode("latin1") for w in ("ähre", "elm", "fir")])[Y]),
+        ("labels of toy.npz", "UTF-8"),
+    ),
     "features of 1e-30": (saved(X=X * 1e-30), ("rows reach", "rescale")),
     "a missing value of 1e20": (saved(X=np.where(X > 1, 1e20, X)), ("1e+20", "missing")),
     "a mask of numbers": (saved(X=X, test=Y), ("test is int64", "(40,)")),
