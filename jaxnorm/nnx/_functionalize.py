@@ -161,7 +161,7 @@ def _fitter(
     """
     structure, entries = jax.tree.structure(tree), named_entries(tree)
     # Shapes alone, so that the function keeps no array alive.
-    expected = {path: _shape(leaf) for path, leaf in entries if not is_absent(leaf)}
+    expected = {path: _shape(leaf, any_float) for path, leaf in entries if not is_absent(leaf)}
 
     def fit(tree: PyTree) -> PyTree:
         leaves = {path: leaf for path, leaf in named_entries(tree) if not is_absent(leaf)}
@@ -169,7 +169,7 @@ def _fitter(
         for path, leaf in leaves.items():
             if path not in expected:
                 problems += [] if ignore_unknown else [f"{path!r} is unknown"]
-            elif _shape(leaf, any_float) != _shape(expected[path], any_float):
+            elif _shape(leaf, any_float) != expected[path]:
                 problems.append(f"{path!r} is {_shape(leaf)}, wanted {expected[path]}")
         if problems:
             more = f", and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
