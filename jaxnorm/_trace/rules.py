@@ -24,7 +24,7 @@ LINEAR = (*VIEWS, "device_put", "gather", "neg", "optimization_barrier", "pad", 
 _ELEMENTWISE = (
     "add add_any and atan2 clamp concatenate div dynamic_update_slice eq gather ge gt le lt max "
     "min mul ne nextafter or pow rem scatter scatter_add scatter-add select_n sub xor"
-)
+).split()
 #: Indices of an einsum of three operands or more, in the name that its equations are traced under;
 #: a named scope of the same form, such as `q,k,v`, is taken for one.
 _EINSUM = re.compile(r"[A-Za-z. ]*(?:,[A-Za-z. ]*){2,}(?:->[A-Za-z. ]*)?")
@@ -286,11 +286,12 @@ def _elementwise(facts: Facts, equation: Any, values: list[Value]) -> list[Value
     """Any other function; parameters and inputs together are refused, unless it is elementwise."""
     paths, name = sources(values), equation.primitive.name
     of_inputs = any(value.of_inputs for value in values)
-    if of_inputs and paths and name not in _ELEMENTWISE.split():
-        facts.refuse(paths, f"goes into a {name}, which has no transfer rule")
     facts.read.update(paths)
-    # A function of a kernel's product and constants is measured at the product.
-    facts.met.update(sources(v for v in values if not v.product) if of_inputs else ())
+    if of_inputs and paths:
+        if name not in _ELEMENTWISE:
+            facts.refuse(paths, f"goes into a {name}, which has no transfer rule")
+        # A function of a kernel's product and constants is measured at the product.
+        facts.met.update(sources(value for value in values if not value.product))
     result = Value(
         sources=frozenset() if of_inputs else paths,
         of_inputs=of_inputs,
