@@ -24,7 +24,7 @@ LINEAR = (*VIEWS, "device_put", "gather", "neg", "optimization_barrier", "pad", 
 _ELEMENTWISE = (
     "add add_any and atan2 clamp concatenate div dynamic_update_slice eq gather ge gt le lt max "
     "min mul ne nextafter or pow rem scatter scatter_add scatter-add select_n sub xor"
-).split()
+)
 #: Indices of an einsum of three operands or more, in the name that its equations are traced under;
 #: a named scope of the same form, such as `q,k,v`, is taken for one.
 _EINSUM = re.compile(r"[A-Za-z. ]*(?:,[A-Za-z. ]*){2,}(?:->[A-Za-z. ]*)?")
@@ -288,7 +288,7 @@ def _elementwise(facts: Facts, equation: Any, values: list[Value]) -> list[Value
     of_inputs = any(value.of_inputs for value in values)
     facts.read.update(paths)
     if of_inputs and paths:
-        if name not in _ELEMENTWISE:
+        if name not in _ELEMENTWISE.split():
             facts.refuse(paths, f"goes into a {name}, which has no transfer rule")
         # A function of a kernel's product and constants is measured at the product.
         facts.met.update(sources(value for value in values if not value.product))
