@@ -289,21 +289,17 @@ def test_data_are_found_by_name_or_alone(tmp_path):
     assert "digits" in described(None, ["cifar10"])
 
 
-def test_rows_are_held_out_before_others_are_chosen():
+def test_rows_are_chosen_by_the_seed_after_others_are_held_out():
     data = toy_dataset()
     whole, kept = subset(data, None, None, 0), subset(data, 10, None, 0, held_out=5)
     np.testing.assert_array_equal(kept.X_train, whole.X_train[5:15])
     np.testing.assert_array_equal(kept.X_test, whole.X_test)
     with pytest.raises(UserError, match="holds 1,000 training rows out for validation"):
         subset(data, None, None, 0, held_out=1000)
-
-
-def test_rows_are_chosen_by_the_seed():
-    data = toy_dataset()
     one, same, other = (subset(data, 10, 5, seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(one.X_train, same.X_train)
     assert not np.array_equal(one.X_train, other.X_train)
-    assert len(subset(data, None, None, 0).X_train) == len(data.X_train)
+    assert len(whole.X_train) == len(data.X_train)
 
 
 def test_digits_are_enlarged_by_repetition():

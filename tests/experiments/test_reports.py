@@ -80,16 +80,13 @@ def test_the_table_fits_a_hundred_columns():
     assert max(map(len, markdown(comparison_table(costly)).splitlines())) <= 100
 
 
-def test_what_a_step_costs_on_a_tpu_stands_where_it_is_known():
-    header, rows = comparison_table(RUNS, {"bn": Cost(2.887, 28)})
-    assert header[-2:] == ("TPU bytes", "collectives")
-    assert [row[-2:] for row in rows] == [("", ""), ("2.89", "28")]
-
-
-def test_step_times_and_their_spread_are_shown_however_uneven():
+def test_step_times_stand_beside_the_cost_on_a_tpu_where_it_is_known():
+    """Times have their spread, however uneven."""
     shaken = [each._replace(step_ms=1.0 + each.seed) for each in RUNS]
     header, rows = comparison_table(shaken, {"bn": Cost(2.887, 28)})
     assert {row[header.index("step, ms")] for row in rows} == {"1.50 ± 0.71"}
+    assert header[-2:] == ("TPU bytes", "collectives")
+    assert [row[-2:] for row in rows] == [("", ""), ("2.89", "28")]
 
 
 def test_the_committed_costs_are_read_at_their_sizes_alone():
@@ -146,9 +143,6 @@ def test_the_lines_of_a_conclusion_fit():
 def test_one_seed_and_one_method_conclude_nothing():
     assert "--seeds" in conclusion(compared(none=[0.8], bn=[0.9]))[0]
     assert conclusion(compared(bn=[0.9, 0.8])) == []
-
-
-def test_one_method_is_not_compared():
     header, rows = comparison_table(RUNS[:2])
     assert "difference" not in header
     assert len(header) == len(rows[0]) == len(comparison_table(RUNS)[0]) - 1
