@@ -192,6 +192,6 @@ def _shape(leaf: Any, any_float: bool = False) -> Any:
     """
     if is_node(leaf):
         return type(leaf).__name__
-    dtype = jnp.result_type(leaf)
-    is_float = any_float and jnp.issubdtype(dtype, jnp.floating)
-    return jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.float32 if is_float else dtype)
+    aval = jax.typeof(leaf)
+    is_float = any_float and jnp.issubdtype(aval.dtype, jnp.floating)
+    return jax.ShapeDtypeStruct(aval.shape, jnp.float32 if is_float else aval.dtype)
