@@ -38,7 +38,7 @@ def load_maker(model: str) -> tuple[Callable[..., Any], Sequence[Path]]:
         UserError: if there is no such file or name, or if the file cannot be executed.
     """
     path, _, name = model.rpartition(":")
-    file, imported = Path(path), set(sys.modules)
+    file, before = Path(path), set(sys.modules)
     if file.suffix != ".py" or not file.is_file():
         raise UserError(f"--model is {model!r}, and there is no Python file {path!r}; {WANTED}.")
     spec: Any = importlib.util.spec_from_file_location(f"network_of_{file.stem}", file)
@@ -56,7 +56,8 @@ def load_maker(model: str) -> tuple[Callable[..., Any], Sequence[Path]]:
             if callable(value) and getattr(value, "__module__", "") == spec.name
         ]
         raise unknown(f"function in {path}", name, defined)
-    places = [getattr(sys.modules[each], "__file__", None) for each in {*sys.modules} - imported]
+    imported = [sys.modules[each] for each in sys.modules.keys() - before]
+    places = [getattr(module, "__file__", None) for module in imported]
     files = {Path(place).resolve() for place in places if place and "site-packages" not in place}
     return maker, sorted(each for each in files if each.is_relative_to(file.parent.resolve()))
 

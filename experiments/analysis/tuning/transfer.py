@@ -137,7 +137,9 @@ def table(trials: Iterable[Trial]) -> Table:
 
 def read(path: Path) -> list[Trial]:
     """The trials of an earlier call."""
-    return [Trial(*row) for row in pl.read_csv(path).iter_rows()] if path.exists() else []
+    if not path.exists():
+        return []
+    return [Trial(*row) for row in pl.read_csv(path).select(Trial._fields).iter_rows()]
 
 
 if __name__ == "__main__":
