@@ -28,19 +28,12 @@ def is_from_file(model: str) -> bool:
 
 
 @functools.cache
-def load_maker(model: str) -> tuple[Callable[..., Any], Sequence[Path]]:
-    """Returns the function or class that FILE.py:NAME names; executes the file once.
+def _executed(path: str) -> tuple[Any, Sequence[Path]]:
+    """Executes a file once; returns its module, and the files that the module is made of.
 
-    Returns:
-        The function, and the paths of the file and of the modules beside it that it imports.
-
-    Raises:
-        UserError: if there is no such file or name, or if the file cannot be executed.
+    These are the file, and the modules beside it that it imports.
     """
-    path, _, name = model.rpartition(":")
     file, before = Path(path), set(sys.modules)
-    if file.suffix != ".py" or not file.is_file():
-        raise UserError(f"--model is {model!r}, and there is no Python file {path!r}; {WANTED}.")
     spec: Any = importlib.util.spec_from_file_location(f"network_of_{file.stem}", file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -48,23 +41,39 @@ def load_maker(model: str) -> tuple[Callable[..., Any], Sequence[Path]]:
         sys.path.append(str(file.parent))  # for the modules beside the file
     with reading(path, f"it must run as a Python file; {WANTED}"):
         spec.loader.exec_module(module)
+    imported = [sys.modules[each] for each in sys.modules.keys() - before]
+    places = [getattr(each, "__file__", None) for each in imported]
+    files = {Path(place).resolve() for place in places if place and "site-packages" not in place}
+    beside = {each for each in files if each.is_relative_to(file.parent.resolve())}
+    return module, sorted(beside | {file.resolve()})
+
+
+def load_maker(model: str) -> Callable[..., Any]:
+    """Returns the function or class that FILE.py:NAME names.
+
+    Raises:
+        UserError: if there is no such file or name, or if the file cannot be executed.
+    """
+    path, _, name = model.rpartition(":")
+    if Path(path).suffix != ".py" or not Path(path).is_file():
+        raise UserError(f"--model is {model!r}, and there is no Python file {path!r}; {WANTED}.")
+    module, _ = _executed(path)
     maker = getattr(module, name, None)
     if not callable(maker):
         defined = [
             each
             for each, value in vars(module).items()
-            if callable(value) and getattr(value, "__module__", "") == spec.name
+            if callable(value) and getattr(value, "__module__", "") == module.__name__
         ]
         raise unknown(f"function in {path}", name, defined)
-    imported = [sys.modules[each] for each in sys.modules.keys() - before]
-    places = [getattr(module, "__file__", None) for module in imported]
-    files = {Path(place).resolve() for place in places if place and "site-packages" not in place}
-    return maker, sorted(each for each in files if each.is_relative_to(file.parent.resolve()))
+    return maker
 
 
 def source_of(model: str) -> bytes:
     """Returns the content of the file of FILE.py:NAME, and of the modules beside it."""
-    return b"".join(file.read_bytes() for file in load_maker(model)[1])
+    load_maker(model)
+    _, files = _executed(model.rpartition(":")[0])
+    return b"".join(file.read_bytes() for file in files)
 
 
 def network_from_file(
@@ -86,7 +95,7 @@ def network_from_file(
     x = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
     # Scales that start at 1 are to be known as such under jit, too.
     with jax.ensure_compile_time_eval():
-        network = load_maker(model)[0](rngs, tuple(shape), classes)
+        network = load_maker(model)(rngs, tuple(shape), classes)
         has_norm = _has_batch_norm(model, network)
         if batch_norm and not has_norm:
             raise UserError(
