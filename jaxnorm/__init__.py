@@ -12,6 +12,9 @@ from jaxnorm._activations import rectified_moments as rectified_moments
 from jaxnorm._activations import standardized as standardized
 from jaxnorm._branches import residual_factors as residual_factors
 from jaxnorm._branches import scale_branches as scale_branches
+from jaxnorm._centered_inputs import CenteredInputsState as CenteredInputsState
+from jaxnorm._centered_inputs import centered_inputs as centered_inputs
+from jaxnorm._centered_inputs import refresh_input_means as refresh_input_means
 from jaxnorm._clip import clip_by_layer_norm as clip_by_layer_norm
 from jaxnorm._describe import describe as describe
 from jaxnorm._fixed_step import fixed_step as fixed_step
@@ -24,6 +27,7 @@ from jaxnorm._initializers import data_dependent_init as data_dependent_init
 from jaxnorm._initializers import orthogonal_init as orthogonal_init
 from jaxnorm._initializers import sphere_init as sphere_init
 from jaxnorm._initializers import variance_preserving_init as variance_preserving_init
+from jaxnorm._input_means import input_means as input_means
 from jaxnorm._kinds import CenteredWeightNormalized as CenteredWeightNormalized
 from jaxnorm._kinds import LinearlyConstrained as LinearlyConstrained
 from jaxnorm._kinds import Scaled as Scaled
@@ -52,6 +56,7 @@ from jaxnorm._noise_injection import NoiseState as NoiseState
 from jaxnorm._noise_injection import clean_parameters as clean_parameters
 from jaxnorm._noise_injection import noise_injection as noise_injection
 from jaxnorm._noise_injection import perturb_scales as perturb_scales
+from jaxnorm._normalizer_free import normalizer_free as normalizer_free
 from jaxnorm._propagation import describe_propagation as describe_propagation
 from jaxnorm._propagation import propagation as propagation
 from jaxnorm._reparametrize import effective as effective
@@ -77,6 +82,8 @@ from jaxnorm._stiefel import project_to_stiefel as project_to_stiefel
 from jaxnorm._stiefel import stiefel_projection as stiefel_projection
 from jaxnorm._trace.queries import first_layer as first_layer
 from jaxnorm._trace.queries import traced_layout as traced_layout
+from jaxnorm._zero_sums import center_kernels as center_kernels
+from jaxnorm._zero_sums import zero_sum_projection as zero_sum_projection
 
 __version__ = "0.2.0"
 

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -11,11 +11,12 @@ import numpy as np
 from jax.nn.initializers import Initializer
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._axes import negative_axes, per_unit
-from jaxnorm._layout import Layout, flax_layout, kernels_by_path
+from jaxnorm._axes import negative_axes, per_unit, unit_shape
+from jaxnorm._checks import POSITIVE, check_number
+from jaxnorm._layout import Layout, Setting, broadcast, flax_layout, kernels_by_path
 from jaxnorm._node import Axes, is_node
 from jaxnorm._numerics import ROUNDING_ERRORS, nonzero, promote, rounding_floor, wide_dtype
-from jaxnorm._paths import Path, is_absent, map_entries, named_entries
+from jaxnorm._paths import Path, is_absent, map_entries, named_entries, named_rows
 from jaxnorm._reparametrize import effective
 from jaxnorm._sphere import check_squared_radius, project_to_sphere
 from jaxnorm._stiefel import as_matrices, singular_value
@@ -240,15 +241,15 @@ def data_dependent_init(
     *inputs: Any,
     layout: Layout = flax_layout,
     free: Sequence[str] = (),
+    stddev: Setting = 1.0,
 ) -> PyTree:
     """Gives each unit pre-activations of zero mean and unit variance on one minibatch.
 
-    w_i <- w_i / s_i and b_i <- -m_i / s_i, m_i and s_i the mean and standard deviation of w_i'x
-    over samples and positions, layer by layer in execution order: each layer gets its inputs from
-    the layers before it after their own initialization. The bias is the leaf named ``bias``, or
-    Haiku's ``b`` of a ``w``, beside the kernel, of one value per unit in any shape, if the model
-    adds it to the product directly and uses it nowhere else; a layer without one only gets its
-    variance.
+    w_i <- w_i d / s_i and b_i <- -m_i d / s_i, m_i and s_i the mean and standard deviation of w_i'x
+    over samples and positions, d the wanted one, layer by layer in execution order: each layer gets
+    its inputs from the layers before it after their own initialization. The bias is the parameter,
+    of one value per unit in any shape, that the model adds to the product directly and uses nowhere
+    else; a layer without one only gets its variance.
 
     Args:
         apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters;
@@ -259,6 +260,8 @@ def data_dependent_init(
         layout: which leaves are kernels.
         free: regular expressions, searched for in the ``/``-joined paths, of parameters that the
             model uses as if they were inputs (learned queries), as in `traced_layout`.
+        stddev: d, the standard deviation of the pre-activations: a positive number, or a pytree
+            prefix of them: the `residual_factors`, for branches that start quietly.
 
     Returns:
         A tree of the same structure. A unit whose pre-activations are all equal keeps its weights;
@@ -290,23 +293,20 @@ def data_dependent_init(
 
     Source: Salimans and Kingma 2016, section 3.
     """
-    plain = dict(named_entries(effective(params)))
-    biases = {
-        path: leaf
-        for path, leaf in plain.items()
-        if path.name in ("bias", "b") and not is_absent(leaf)
-    }
+    effective_params = effective(params)
+    plain, wanted = dict(named_entries(effective_params)), _by_path(stddev, effective_params)
+    fitted: dict[Path, Path] = {}
 
     def added_bias(call: KernelCall, units: tuple[int, ...]) -> Values | None:
         """Bias that the model adds to this product next; None if it cannot be fitted."""
-        path = _bias_path(call.path, biases)
         shape = (*plain[call.path].shape[: len(call.turns)], *units)
-        if call.bias is None or call.bias != path or biases[path].size != math.prod(shape):
+        if call.bias is None or plain[call.bias].size != math.prod(shape):
             return None
-        return promote(biases[path], call.output).reshape(shape)[call.turns]
+        fitted.setdefault(call.path, call.bias)
+        return promote(plain[call.bias], call.output).reshape(shape)[call.turns]
 
     def visit(call: KernelCall, collected: dict[Path, Any]) -> tuple[Values, Any]:
-        if call.is_reshaped:
+        if not call.keeps_units:
             raise _unordered_units(call.path)
         sample_axes = [axis for axis in range(call.output.ndim) if axis not in call.unit_axes]
         units = tuple(call.output.shape[axis] for axis in sorted(call.unit_axes))
@@ -315,8 +315,9 @@ def data_dependent_init(
             new_bias, factor = collected[call.path]
         else:
             mean, scale = _mean_and_factor(call, tuple(sample_axes))
+            scale = scale * wanted[call.path]
             new_bias = None if bias is None else -mean * scale
-            factor = per_unit(scale, call.fan_in or ())
+            factor = _per_unit(scale, plain[call.path], call)
         if any(factor.shape[axis] != 1 for axis in call.fan_in or ()):
             raise _unordered_units(call.path)
         output = promote(call.output) * jnp.expand_dims(factor.reshape(units), sample_axes)
@@ -327,19 +328,43 @@ def data_dependent_init(
     _, collected = run_layers(apply, params, inputs, layout, visit, only_products=True, free=free)
     results = {path: result for path, (result, _) in collected.items()}
     factors = {path: factor for path, (_, factor) in results.items()}
-    bias_of = {path: _bias_path(path, biases) for path in results}
-    new_biases = {bias_of[path]: new for path, (new, _) in results.items() if new is not None}
-    for path, bias in bias_of.items():
-        if bias in biases.keys() - new_biases.keys():
+    new_biases = {fitted[path]: new for path, (new, _) in results.items() if new is not None}
+    _warn_of_unfitted(plain, results.keys(), new_biases.keys())
+    return _updated(params, factors, new_biases)
+
+
+def _per_unit(scale: Values, kernel: Any, call: KernelCall) -> Values:
+    """Returns values of the units of a product in the rank of one layer's kernel."""
+    fan_in = call.fan_in or ()
+    units = unit_shape(kernel, fan_in)[len(call.turns) :]
+    return per_unit(scale.reshape(units), fan_in)
+
+
+def _by_path(stddev: Setting, params: PyTree) -> dict[Path, Any]:
+    """Returns the wanted standard deviation of each leaf, checked."""
+    values = broadcast(stddev, params, "stddev")
+    rows = named_rows(params, values, is_leaf=is_absent)
+    for path, _, value in rows:
+        check_number(value, POSITIVE, "stddev", "1.0 for example", f"the parameter {path!r}")
+    return {path: value for path, _, value in rows}
+
+
+def _warn_of_unfitted(
+    plain: dict[Path, Any], kernels: Iterable[Path], fitted: Collection[Path]
+) -> None:
+    """Warns of biases by their names, beside the kernels, that take no mean out."""
+    biases = {p: x for p, x in plain.items() if p.name in ("bias", "b") and not is_absent(x)}
+    for kernel in kernels:
+        bias = _bias_path(kernel, biases)
+        if bias in biases.keys() - fitted:
             warnings.warn(
-                f"the model does not add the bias {bias!r} to the product of the kernel {path!r} "
+                f"the model does not add the bias {bias!r} to the product of the kernel {kernel!r} "
                 "directly, or uses it elsewhere too, so it cannot take a mean out: it does not "
                 "change, and these units only get their variance. Add it to the product itself, or "
                 "give it another name if it is no bias.",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-    return _updated(params, factors, new_biases)
 
 
 def _mean_and_factor(

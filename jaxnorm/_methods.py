@@ -1,6 +1,5 @@
 """Methods in one call: parameters and an optimizer that share one layout."""
 
-from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -8,12 +7,13 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._kinds import Scaled, WeightNormalized
-from jaxnorm._layout import Layout, Setting, flax_layout, map_kernels
+from jaxnorm._layout import Layout, Setting, flax_layout
 from jaxnorm._node import Axes, is_node
 from jaxnorm._paths import listed, named_entries
 from jaxnorm._reparametrize import reparametrize
-from jaxnorm._sphere import Kernel, center, check_kernels, check_nonzero, project
-from jaxnorm._sphere_projection import edit_updates, sphere_projection
+from jaxnorm._sphere import check_nonzero, project
+from jaxnorm._sphere_projection import sphere_projection
+from jaxnorm._zero_sums import center_kernels, zero_sum_projection
 
 #: Parameters, and the optimizer that keeps them on the set.
 Constrained = tuple[PyTree, optax.GradientTransformationExtraArgs]
@@ -75,8 +75,8 @@ def linearly_constrain(
 ) -> Constrained:
     """Linearly constrained weights: kernels whose units sum to zero, before and after each step.
 
-    Centers the kernels, and returns the optimizer followed by an edit of its update that centers
-    params + update, so that the constraint holds under any optimizer. SGD with momentum and weight
+    Returns ``center_kernels(params)`` and the optimizer followed by `zero_sum_projection`, with one
+    layout for both, so that the constraint holds under any optimizer. SGD with momentum and weight
     decay takes the same steps as with `LinearlyConstrained` coordinates; under Adam the steps do
     not depend on a basis, unlike those of coordinates. Transformations that use the gradients' norm
     (clipping, LARS) see the gradients' mean too, which coordinates leave out: put
@@ -109,14 +109,8 @@ def linearly_constrain(
     Source: Kutsuna 2019, sections 3.1 and 3.2.
     """
     _check_plain(params, "linearly_constrain")
-    check_kernels(params, layout, centered=True)
-
-    def center_sum(kernel: Kernel, update: Kernel, axes: Axes) -> Kernel:
-        return center(kernel + update, axes)
-
-    # `centered_gradient` centers the update alone, and lets the rounding of sums add up.
-    last = optax.stateless(partial(edit_updates, center_sum, layout))
-    return map_kernels(center, layout, params), optax.chain(optimizer, last)
+    zero_sums = center_kernels(params, layout=layout)
+    return zero_sums, optax.chain(optimizer, zero_sum_projection(layout))
 
 
 def propagate_normalization(

@@ -233,7 +233,7 @@ def _unit_split(call: KernelCall, kernel: Any, split: Split) -> Split:
         return {}
     units = _free_axes(call, kernel)[len(call.turns) :]
     # A single axis of units has one order, however the model reshapes the kernel.
-    in_order = not call.is_reshaped or (len(units) == 1 and not call.turns)
+    in_order = call.keeps_units or (len(units) == 1 and not call.turns)
     if call.fan_in is None or not in_order or len(call.unit_axes) != len(units):
         raise ValueError(
             f"the kernel {call.path!r} of shape {kernel.shape} is split over devices, and the "

@@ -151,6 +151,12 @@ def is_flag(x: Any) -> bool:
     return isinstance(x, (bool, int, float, str)) or x is None
 
 
+def compiled(function: Callable[..., Any], params: PyTree, inputs: tuple[Any, ...]) -> Any:
+    """Returns ``function(params, *inputs)`` of a compiled call; flags are not traced."""
+    flags = [i + 1 for i, x in enumerate(inputs) if is_flag(x)]
+    return jax.jit(function, static_argnums=flags)(params, *inputs)
+
+
 class _Interpreter:
     """Pass over a jaxpr with abstract values; ``constant`` is the value of its constants."""
 

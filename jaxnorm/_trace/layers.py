@@ -27,8 +27,8 @@ class KernelCall(NamedTuple):
         path: the kernel's path in the parameters.
         output: the pre-activations, without the bias unless it was asked for.
         unit_axes: the axes of ``output`` that count units.
-        is_reshaped: True if the model reshaped or transposed the kernel before the product, so that
-            the units may be in another order than the kernel's.
+        keeps_units: True if the units are in the kernel's order, whatever the form in which the
+            model uses the kernel.
         sample_axis: the axis of ``output`` that counts the rows of the inputs; None if there is no
             such axis, or if it was not asked for.
         fan_in: the kernel's axes, negative, that the product sums over; None for parts of axes.
@@ -43,7 +43,7 @@ class KernelCall(NamedTuple):
     path: Path
     output: Float[Array, "..."]
     unit_axes: tuple[int, ...]
-    is_reshaped: bool
+    keeps_units: bool
     sample_axis: int | None
     fan_in: Axes | None
     turns: Turns
@@ -114,7 +114,7 @@ def run_layers(
         if (bias == "included" and layer.product.biased)
         or (bias == "separate" and layer.bias is not None)
     }
-    biases, rows = _private_biases(program), dict[int, int]()
+    biases, rows = private_biases(program), dict[int, int]()
     mesh_axes = product_mesh_axes(program)
     if sample_axes:
         rows = samples.sample_axes(program, lambda x: trace(apply, plain, x, kernels, free), inputs)
@@ -162,8 +162,8 @@ def _call(
 ) -> KernelCall:
     use = product.use
     unit_axes = product.unit_axes if product.biased else use.unit_axes
-    path, is_reshaped, bias = use.kernel.path, not use.kernel.is_unchanged, biases.get(id(use))
-    return KernelCall(path, output, unit_axes, is_reshaped, sample_axis, use.fan_in, turns, bias)
+    path, keeps_units, bias = use.kernel.path, use.keeps_units, biases.get(id(use))
+    return KernelCall(path, output, unit_axes, keeps_units, sample_axis, use.fan_in, turns, bias)
 
 
 def _with_units_at(call: KernelCall, places: tuple[int, ...]) -> KernelCall:
@@ -217,7 +217,7 @@ def _reasons(facts: Facts, paths: list[Path]) -> str:
     return f" ({'; '.join(reasons)})" if reasons else ""
 
 
-def _private_biases(program: Program) -> dict[int, Path]:
+def private_biases(program: Program) -> dict[int, Path]:
     """Returns the bias of each product, by the use, if nothing else is made of it."""
     products = [layer.product for layer in program.layers.values()]
     added = {id(p.use): (p.form.path, p.bias) for p in products if p.bias}

@@ -383,7 +383,8 @@ def _use(facts: Facts, equation: Any, view: View, side: int, multiplies_inputs: 
     elif {axis - len(view.shape) for axis in view.scaled or ()} & {*fan_in}:
         reason = "is multiplied by a constant that differs along its fan-in, a mask say"
         facts.refuse([view.path], reason, changed=True)
-    facts.uses.append(Use(view, fan_in, places, in_groups, multiplies_inputs, facts.within))
+    within = facts.within
+    facts.uses.append(Use(view, fan_in, places, in_groups, multiplies_inputs, within, side))
     return facts.uses[-1]
 
 

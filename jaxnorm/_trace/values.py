@@ -20,6 +20,7 @@ class Use(NamedTuple):
             the members of an ensemble, the heads of an attention.
         multiplies_inputs: True if the other operand depends on no parameter.
         within: the loops, branches and shard_maps around the product, the outermost first.
+        side: the operand of the product that is the kernel.
     """
 
     kernel: View
@@ -28,6 +29,7 @@ class Use(NamedTuple):
     in_groups: bool
     multiplies_inputs: bool
     within: tuple[str, ...]
+    side: int
 
     @property
     def unit_axes(self) -> tuple[int, ...]:
@@ -38,6 +40,20 @@ class Use(NamedTuple):
     def is_complete(self) -> bool:
         """True if the product has every number of the kernel."""
         return self.kernel.covers(once=self.fan_in is None)
+
+    @property
+    def keeps_units(self) -> bool:
+        """True if the product has the kernel's units in the kernel's order, whatever its form.
+
+        The axes of layers that scans slice are the kernel's first.
+        """
+        view, scanned = self.kernel, self.kernel.scanned_axes()
+        if self.fan_in is None or scanned is None:
+            return False
+        are_first = scanned == tuple(range(-len(view.shape), len(scanned) - len(view.shape)))
+        units = tuple(factor for axis in sorted(self.places) for factor in view.dims[axis])
+        (order,) = view.with_dims([units]).strides((*self.fan_in, *scanned))
+        return are_first and len(order) <= 1 and all(step == 1 for _, step in order)
 
 
 class Product(NamedTuple):

@@ -1,0 +1,270 @@
+"""Optimizers in coordinates in which the inputs of each kernel have mean zero."""
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PyTree
+
+from jaxnorm._axes import per_unit, unit_shape
+from jaxnorm._checks import FRACTION, check_number
+from jaxnorm._input_means import measured, pairs_of
+from jaxnorm._layout import Layout
+from jaxnorm._numerics import promote
+from jaxnorm._paths import Path, is_absent, map_entries, named_entries
+from jaxnorm._trace.interpret import Apply, compiled
+from jaxnorm._trace.kernels import BiasedKernel
+
+Values = Float[Array, "..."]
+
+#: The pairs of a kernel and its bias, by the path of the kernel.
+Pairs = dict[Path, BiasedKernel]
+
+
+class CenteredInputsState(NamedTuple):
+    """State of `centered_inputs`.
+
+    Attributes:
+        means: the parameters' structure with the input means C of each kernel that has a bias of
+            its own, as `input_means` returns them; MaskedNode elsewhere.
+        inner_state: the state of the wrapped optimizer.
+    """
+
+    means: PyTree
+    inner_state: Any
+
+
+def centered_inputs(
+    optimizer: optax.GradientTransformation,
+    apply: Apply,
+    params: PyTree,
+    *inputs: Any,
+    layout: Layout | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """Wraps an optimizer: it trains in coordinates in which each kernel's inputs have mean zero.
+
+    With C, the `input_means` of a kernel W, a layer W x + b is W (x - C) + b', b' = b + W C. The
+    optimizer sees the parameters (W, b') and their gradients,
+
+        g_W <- g_W - C g_b,    b' = b + sum(W C),    and gives back    u_b <- u_b - sum(u_W C),
+
+    sums over the fan-in. So the function moves as if the layer subtracted its inputs' mean, as
+    batch normalization does in its backward pass; but the forward pass does not change, no row sees
+    another, and C is a constant between two calls of `refresh_input_means`. This is exact for every
+    optimizer: it is training W (x - C) + b' with W and b' as parameters. A projection of the
+    kernels (`zero_sum_projection`), clipping and `centered_gradient` belong inside.
+
+    Args:
+        optimizer: any optax transformation. Decay of biases, adaptive clipping and layer-wise rates
+            see b', the mean pre-activation, in the place of b.
+        apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters.
+        params: plain parameters.
+        *inputs: a minibatch, on which the first C are measured, and the other arguments.
+        layout: the kernels whose inputs are centered, if they have a bias of their own; None for
+            all. Other kernels are left alone: without a bias, with one that comes after a gain or
+            that other kernels share, or reparametrized ones. A bias that the optimizer freezes
+            moves all the same: leave its kernel out, with `exclude`, unless ``optax.partition`` or
+            ``optax.masked`` outside hide it.
+
+    Returns:
+        A transformation whose state has C beside the optimizer's own state. Without ``params`` it
+        works for optimizers that need none. Schedules, averages of parameters, ``MultiSteps`` and
+        ``apply_if_finite`` work outside and inside.
+
+    Raises:
+        ValueError: if no kernel has a bias of its own; in ``update``, for extra arguments that are
+            functions of the parameters (line searches, the opaque mode of SAM): they would be
+            called with parameters in other coordinates.
+
+    Under jit, pmap and shard_map with replicated parameters every device does the same, with no
+    collective; kernels sharded along their fan-in cost one all-reduce each. Under pmap call it
+    before the parameters are replicated. A step costs two passes over each kernel's update.
+
+    Example:
+        >>> params = {"kernel": jnp.ones((2, 1)), "bias": jnp.zeros(1)}
+        >>> apply = lambda p, x: x @ p["kernel"] + p["bias"][None]
+        >>> x = jnp.array([[1.0, 2.0], [1.0, 4.0]])
+        >>> tx = centered_inputs(optax.sgd(1.0), apply, params, x)
+        >>> gradient = jax.grad(lambda p: apply(p, x).sum())(params)
+        >>> update, _ = tx.update(gradient, tx.init(params), params)
+        >>> update["bias"].tolist()  # the kernel's is zero: its centered inputs cancel
+        [-2.0]
+
+    Source: LeCun et al. 1998 (centered inputs); Schraudolph 1998 (centered gradients); Raiko et al.
+    2012; Wiesler et al. 2014 (mean-normalized stochastic gradients). In the preconditioner of
+    Kronecker factors (Martens and Grosse 2015) it is the part of the homogeneous coordinate.
+    """
+    pairs = pairs_of(apply, params, inputs, layout)
+    if not pairs:
+        raise ValueError(
+            "no kernel has a bias of its own that the model adds to its product directly, so there "
+            "is nothing to make up for a mean of the inputs. Give the layers a bias "
+            "(use_bias=True), or leave centered_inputs out."
+        )
+    first = compiled(lambda p, *x: measured(apply, p, x, pairs), params, inputs)
+    inner = optax.with_extra_args_support(optimizer)
+
+    def init(params: PyTree) -> CenteredInputsState:
+        present = _present(pairs, params)
+        means = map_entries(
+            lambda path, _: first[path] if path in present else optax.MaskedNode(), params
+        )
+        return CenteredInputsState(means, inner.init(_shifted(params, means, pairs, 1)))
+
+    def update(
+        updates: PyTree, state: CenteredInputsState, params: PyTree | None = None, **extra: Any
+    ) -> tuple[PyTree, CenteredInputsState]:
+        _check_no_functions(extra)
+        means = state.means
+        gradients = _covector(updates, means, pairs)
+        shifted = None if params is None else _shifted(params, means, pairs, 1)
+        steps, inner_state = inner.update(gradients, state.inner_state, shifted, **extra)
+        return _shifted(steps, means, pairs, -1), CenteredInputsState(means, inner_state)
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def refresh_input_means(
+    opt_state: PyTree,
+    apply: Apply,
+    params: PyTree,
+    *inputs: Any,
+    decay: float | Float[Array, ""] = 0.9,
+    axis_name: Hashable | None = None,
+) -> PyTree:
+    """Moves the input means of `centered_inputs` towards those of a minibatch.
+
+    C <- d C + (1 - d) `input_means`(params, inputs), and the momentum is carried over into the new
+    coordinates: m_W <- m_W - (C_new - C_old) m_b, for the momentum of SGD, the first moment of Adam
+    and its relatives, and gradients that ``MultiSteps`` accumulates inside. Second moments (Adam),
+    preconditioners and copies of the parameters (schedule-free optimizers) cannot be carried over
+    and stay as they are: with those refresh slowly, by a ``decay`` near 1.
+
+    Args:
+        opt_state: the state of any optimizer that contains a `centered_inputs`.
+        apply: ``apply(params, *inputs)``.
+        params: the parameters now.
+        *inputs: a minibatch, and the other arguments.
+        decay: d, from 0 (only this minibatch) to 1 (no change).
+        axis_name: under pmap and shard_map, the axis of the devices, over which means are averaged.
+
+    Returns:
+        The state with the new means. A pure function: call it inside a jitted step, at every step
+        or every some steps.
+
+    Raises:
+        ValueError: if the state contains no `centered_inputs`, or for a decay outside of [0, 1].
+
+    Example:
+        >>> params = {"kernel": jnp.ones((2, 1)), "bias": jnp.zeros(1)}
+        >>> apply = lambda p, x: x @ p["kernel"] + p["bias"][None]
+        >>> state = centered_inputs(optax.sgd(1.0), apply, params, jnp.zeros((1, 2))).init(params)
+        >>> refresh_input_means(state, apply, params, jnp.ones((1, 2)), decay=0.5).means["kernel"]
+        Array([[0.5],
+               [0.5]], dtype=float32)
+    """
+    check_number(decay, FRACTION, "decay", "0.9 for example")
+    states = [x for x in jax.tree.leaves(opt_state, is_leaf=_is_state) if _is_state(x)]
+    if not states:
+        raise ValueError(
+            "the state contains no centered_inputs, so there are no input means to refresh. Pass "
+            "the state of centered_inputs(optimizer, apply, params, *inputs), or of the optimizer "
+            "that normalizer_free returns."
+        )
+    pairs = pairs_of(apply, params, inputs, None)
+    kept = set().union(*(dict(_entries(state.means)) for state in states))
+    pairs = {path: pair for path, pair in pairs.items() if path in kept}
+    values = measured(apply, params, inputs, pairs, axis_name)
+
+    def refreshed(x: Any) -> Any:
+        if not _is_state(x):
+            return x
+
+        def average(path: Path, old: Any) -> Any:
+            return old if is_absent(old) else decay * old + (1 - decay) * values[path]
+
+        means = map_entries(average, x.means)
+        change = jax.tree.map(jnp.subtract, means, x.means)
+        return CenteredInputsState(means, _carried(x.inner_state, change, pairs))
+
+    return jax.tree.map(refreshed, opt_state, is_leaf=_is_state)
+
+
+def _is_state(x: Any) -> bool:
+    return isinstance(x, CenteredInputsState)
+
+
+#: Fields of optax's states that hold an average, or a sum, of gradients.
+_MOMENTA = ("trace", "mu", "acc_grads")
+
+
+def _carried(state: Any, change: PyTree, pairs: Pairs) -> Any:
+    """Returns an optimizer's state with its averages of gradients in the new coordinates."""
+
+    def has_momentum(x: Any) -> bool:
+        return isinstance(x, tuple) and any(name in getattr(x, "_fields", ()) for name in _MOMENTA)
+
+    def carried(x: Any) -> Any:
+        if not has_momentum(x):
+            return x
+        fields = {name: getattr(x, name) for name in _MOMENTA if hasattr(x, name)}
+        moved = {name: _covector(m, change, pairs) for name, m in fields.items() if m is not None}
+        inner = getattr(x, "inner_opt_state", None)
+        if inner is not None:
+            moved["inner_opt_state"] = _carried(inner, change, pairs)
+        return x._replace(**moved)
+
+    return jax.tree.map(carried, state, is_leaf=has_momentum)
+
+
+def _entries(tree: PyTree) -> list[tuple[Path, Any]]:
+    return [(path, x) for path, x in named_entries(tree) if not is_absent(x)]
+
+
+def _present(pairs: Pairs, tree: PyTree) -> Pairs:
+    """Returns the pairs of which a tree has both leaves: a mask may have removed some."""
+    paths = {path for path, _ in _entries(tree)}
+    return {path: pair for path, pair in pairs.items() if {path, pair.bias} <= paths}
+
+
+def _covector(gradients: PyTree, means: PyTree, pairs: Pairs) -> PyTree:
+    """Returns gradients, or averages of them, in the coordinates (W, b'): g_W - C g_b."""
+    entries, constants = dict(named_entries(gradients)), dict(_entries(means))
+
+    def edited(path: Path, g: Any) -> Any:
+        if path not in present or path not in constants:
+            return g
+        pair = present[path]
+        bias = promote(entries[pair.bias]).reshape(unit_shape(g, pair.fan_in))
+        return (promote(g) - constants[path] * per_unit(bias, pair.fan_in)).astype(g.dtype)
+
+    present = _present(pairs, gradients)
+    return map_entries(edited, gradients)
+
+
+def _shifted(params: PyTree, means: PyTree, pairs: Pairs, sign: int) -> PyTree:
+    """Returns parameters or updates with b + sign sum(W C) in the place of b."""
+    entries, constants = dict(named_entries(params)), dict(_entries(means))
+    kernel_of = {pair.bias: path for path, pair in _present(pairs, params).items()}
+
+    def edited(path: Path, bias: Any) -> Any:
+        kernel = kernel_of.get(path)
+        if kernel not in constants:
+            return bias
+        shift = (promote(entries[kernel]) * constants[kernel]).sum(pairs[kernel].fan_in)
+        return (promote(bias) + sign * shift.reshape(bias.shape)).astype(bias.dtype)
+
+    return map_entries(edited, params)
+
+
+def _check_no_functions(extra: dict[str, Any]) -> None:
+    """Raises ValueError for functions of the parameters, which are in other coordinates here."""
+    functions = sorted(name for name, value in extra.items() if callable(value))
+    if functions:
+        raise ValueError(
+            f"update got the functions {functions}, which the optimizer would call with parameters "
+            "in the coordinates of centered inputs. Line searches, and SAM in its opaque mode, do "
+            "not go with centered_inputs: use them without it."
+        )

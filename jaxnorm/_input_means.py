@@ -1,0 +1,140 @@
+"""Means of the inputs of each kernel, as the weights see them: one derivative per product."""
+
+from collections.abc import Hashable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PyTree
+
+from jaxnorm._layout import Layout, kernels_by_path
+from jaxnorm._numerics import promote, wide_dtype
+from jaxnorm._paths import Path, map_entries, named_entries
+from jaxnorm._trace.interpret import Apply, Collected, Layer, Program, Turns, trace
+from jaxnorm._trace.kernels import BiasedKernel, biased_kernels
+from jaxnorm._trace.queries import plain_shapes
+from jaxnorm._trace.rules import product_axes
+
+Values = Float[Array, "..."]
+
+
+def input_means(
+    apply: Apply,
+    params: PyTree,
+    *inputs: Any,
+    layout: Layout | None = None,
+    axis_name: Hashable | None = None,
+) -> PyTree:
+    """Means of the inputs that each weight of a kernel is multiplied with.
+
+    C = d m_i / d w_i, the derivative of a unit's mean pre-activation, over rows and positions, by
+    its weights. For a dense kernel it is the mean of the inputs. For a convolution it is what each
+    tap sees: with padding a tap at the border of the kernel sees zeros too, in a kernel of stride
+    or dilation a part of the positions, and a tap of a transposed convolution the positions of its
+    phase. A kernel is measured if each of its products gets one bias, of one value per unit, which
+    the model adds to the product directly and reads nowhere else.
+
+    Args:
+        apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters.
+        params: plain parameters; reparametrized kernels are not measured.
+        *inputs: a minibatch, and the remaining arguments of ``apply``.
+        layout: the kernels that are measured, if they have a bias of their own; None for all.
+        axis_name: under pmap and shard_map, the axis of the devices, over which means are averaged.
+
+    Returns:
+        A tree of the structure of ``params``: at each measured kernel C in float32 or wider, of the
+        kernel's rank, with size 1 along the axes of units that read the same inputs; MaskedNode
+        elsewhere. A kernel that is used several times has the average over its uses.
+
+    Nothing but a forward pass and one product with a constant per kernel is computed. Under jit
+    the means are those of the whole minibatch, however it is sharded.
+
+    Example:
+        >>> import jax
+        >>> params = {"kernel": jnp.ones((2, 3)), "bias": jnp.zeros(3)}
+        >>> apply = lambda p, x: jax.nn.relu(x @ p["kernel"] + p["bias"][None])
+        >>> means = input_means(apply, params, jnp.array([[1.0, 2.0], [3.0, 6.0]]))
+        >>> means["kernel"].tolist()
+        [[2.0], [4.0]]
+
+    Source: LeCun et al. 1998, "Efficient BackProp", section 4.3, centers inputs by their means.
+    """
+    pairs = pairs_of(apply, params, inputs, layout)
+    values = measured(apply, params, inputs, pairs, axis_name)
+    return map_entries(lambda path, _: values.get(path, optax.MaskedNode()), params)
+
+
+def pairs_of(
+    apply: Apply, params: PyTree, inputs: tuple[Any, ...], layout: Layout | None
+) -> dict[Path, BiasedKernel]:
+    """Returns the plain kernels that have a plain bias of their own, by path."""
+    shapes = plain_shapes(params)
+    kernels = None if layout is None else kernels_by_path(layout, shapes)
+    plain = {path for path, entry in named_entries(params) if hasattr(entry, "dtype")}
+    pairs = biased_kernels(trace(apply, shapes, inputs, kernels))
+    return {path: pair for path, pair in pairs.items() if {path, pair.bias} <= plain}
+
+
+def measured(
+    apply: Apply,
+    params: PyTree,
+    inputs: tuple[Any, ...],
+    pairs: dict[Path, BiasedKernel],
+    axis_name: Hashable | None = None,
+) -> dict[Path, Values]:
+    """Returns the input means of these kernels by path.
+
+    The gradient of the sum of all units' means by the kernels, with every product cut off from the
+    products after it, has each kernel's own derivative.
+    """
+    entries = dict(named_entries(params))
+    kernels = {path: entries[path] for path in pairs}
+
+    def total(kernels: dict[Path, Values]) -> Values:
+        replaced = map_entries(lambda path, x: kernels.get(path, x), params)
+        program = trace(apply, replaced, inputs, kernels)
+        return sum((x.sum() for x in _means(program, pairs).values()), jnp.zeros(()))
+
+    gradients = jax.grad(total)({path: promote(x) for path, x in kernels.items()})
+    means = {path: _of_kernel(gradients[path], pair) for path, pair in pairs.items()}
+    return means if axis_name is None else jax.lax.pmean(means, axis_name)
+
+
+def _means(program: Program, pairs: dict[Path, BiasedKernel]) -> Collected:
+    """Returns, by path, the sum of the means of a kernel's units, of one unit if all are alike."""
+
+    def replace(
+        layer: Layer, operands: list[Any], result: Any, collected: Collected, turns: Turns
+    ) -> tuple[Any, Collected]:
+        product, path = layer.product, layer.product.form.path
+        if product.biased:
+            return result, collected
+        output = _first_unit(layer, operands) if pairs[path].is_shared else result
+        units = product.use.unit_axes
+        positions = [axis for axis in range(output.ndim) if axis not in units]
+        mean = promote(output).mean(positions).sum()
+        total = collected.get(path, jnp.zeros((), mean.dtype)) + mean
+        return jax.lax.stop_gradient(result), collected | {path: total}
+
+    return program.run(replace)[1]
+
+
+def _first_unit(layer: Layer, operands: list[Any]) -> Values:
+    """Returns the product with the first unit alone, in float32 or wider."""
+    equation, side = layer.equation, layer.product.use.side
+    _, _, places = product_axes(equation, side)
+    wide = [x.astype(wide_dtype(x.dtype)) for x in operands]
+    one = tuple(slice(1) if axis in places else slice(None) for axis in range(wide[side].ndim))
+    wide[side] = wide[side][one]
+    options = equation.params | {"preferred_element_type": None}
+    if "out_sharding" in options:
+        options["out_sharding"] = None
+    return equation.primitive.bind(*wide, **options)  # type: ignore[no-any-return]
+
+
+def _of_kernel(gradient: Values, pair: BiasedKernel) -> Values:
+    """Returns the average over a kernel's uses; of units that are alike, once."""
+    free = {*range(-gradient.ndim, 0)} - {*pair.fan_in, *pair.layers}
+    units = tuple(sorted(free)) if pair.is_shared else ()
+    return (gradient.sum(units, keepdims=True) if units else gradient) / pair.uses

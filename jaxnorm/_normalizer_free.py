@@ -1,0 +1,217 @@
+"""Batch normalization taken out of a network in one call: its start, and its optimizer."""
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import PyTree
+
+from jaxnorm._branches import residual_factors, scale_branches
+from jaxnorm._centered_inputs import centered_inputs
+from jaxnorm._initializers import data_dependent_init
+from jaxnorm._layout import Layout, layout_by
+from jaxnorm._node import Axes
+from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
+from jaxnorm._sphere_projection import centered_gradient
+from jaxnorm._trace.interpret import Apply, compiled, trace
+from jaxnorm._trace.kernels import biased_kernels, measurable_kernels
+from jaxnorm._trace.queries import plain_shapes, traced_layout
+from jaxnorm._trace.roles import heads as kernels_of_heads
+from jaxnorm._trace.roles import single_feature_kernels
+from jaxnorm._zero_sums import center_kernels, zero_sum_projection
+
+
+class Roles(NamedTuple):
+    """Roles of the kernels of a network, by path.
+
+    Attributes:
+        fan_in: the fan-in axes of every kernel.
+        heads: the kernels that make results: neither constrained nor fitted.
+        zero_sums: the kernels whose units keep zero sum.
+        fitted: the kernels whose units start with pre-activations of mean 0 and unit variance.
+        centered: the kernels whose inputs are centered in the gradient.
+    """
+
+    fan_in: dict[Path, Axes]
+    heads: set[Path]
+    zero_sums: set[Path]
+    fitted: set[Path]
+    centered: set[Path]
+
+
+def normalizer_free(
+    apply: Apply,
+    params: PyTree,
+    optimizer: optax.GradientTransformation,
+    *inputs: Any,
+    heads: Sequence[str] | None = None,
+    free: Sequence[str] = (),
+    zero_sums: bool = True,
+    fitted: bool = True,
+    quiet: bool = True,
+    centered: bool = True,
+) -> tuple[PyTree, optax.GradientTransformation]:
+    """Initial parameters and optimizer of a network from which batch normalization was taken out.
+
+    The model's program is read, and then
+
+    - every hidden kernel is made zero-sum per unit, and stays so (`zero_sum_projection`), except
+      kernels whose units read one feature, such as depthwise ones;
+    - every hidden unit starts with pre-activations of mean 0 and variance 1 on the minibatch
+      (`data_dependent_init`), with variance 1/L at the end of the L branches of a residual stream
+      (`residual_factors`);
+    - the optimizer sees each kernel's inputs centered (`centered_inputs`), and gradients without
+      the part that the constraint takes out (`centered_gradient`): clipping too.
+
+    The forward pass is the model's own: no statistics, no state, no row sees another.
+
+    Args:
+        apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters,
+            without batch normalization and with biases in its layers; for NNX ``lambda params, x:
+            functional.apply(params, state, x, train=True)[0]`` of a model that `replace_batch_norm`
+            returned.
+        params: its random parameters, plain.
+        optimizer: any optax transformation, clipping, momentum and weight decay included.
+        *inputs: a minibatch of some hundred rows, and the remaining arguments of ``apply``.
+        heads: regular expressions, searched for in the ``/``-joined paths, of the kernels that make
+            results and stay free; None for those after which neither a kernel nor a residual sum
+            follows.
+        free: regular expressions of parameters that the model uses as if they were inputs, such as
+            learned queries.
+        zero_sums: if False, sums are free.
+        fitted: if False, hidden units keep their random start (zero-sum, with quiet branches).
+        quiet: if False, branches are not made quiet.
+        centered: if False, gradients see the inputs as they are.
+
+    Returns:
+        ``(raw, tx)``: plain parameters for ``apply``, and the optimizer for them. Train as ever:
+        ``updates, opt_state = tx.update(gradients, opt_state, raw)``. `refresh_input_means` keeps
+        the means of the inputs up to date, once in a while or at every step.
+
+    Raises:
+        ValueError: if every kernel makes a result, as `traced_layout` for parameters that are not
+            understood, as `residual_factors` for branches that no factor scales, for an expression
+            that matches no kernel, and for pre-activations that are not finite.
+
+    Call it once, before parameters are replicated or sharded. Under jit, pmap and shard_map the
+    optimizer does the same on every device, with no collective.
+
+    Example:
+        >>> import jax
+        >>> def apply(params, x):
+        ...     for layer in params[:-1]:
+        ...         x = jax.nn.relu(x @ layer["kernel"] + layer["bias"][None])
+        ...     return x @ params[-1]["kernel"] + params[-1]["bias"][None]
+        >>> layer = {"kernel": jax.random.normal(jax.random.key(0), (8, 8)), "bias": jnp.ones(8)}
+        >>> x = jax.random.normal(jax.random.key(1), (64, 8))
+        >>> raw, tx = normalizer_free(apply, 3 * [layer], optax.sgd(0.1, momentum=0.9), x)
+        >>> h = x @ raw[0]["kernel"] + raw[0]["bias"][None]
+        >>> bool(jnp.allclose(h.mean(0), 0, atol=1e-5)), bool(jnp.allclose(h.std(0), 1, atol=1e-3))
+        (True, True)
+
+    Source: zero sums are those of Kutsuna 2019; the start that of Salimans and Kingma 2016, section
+    3; centered inputs those of Schraudolph 1998. Together they are this library's.
+    """
+    roles = roles_of(apply, params, inputs, heads, free)
+    if not roles.fan_in.keys() - roles.heads:
+        raise ValueError(
+            f"the kernels {listed(sorted(roles.heads))} make results, and there are no others, so "
+            "there is no hidden layer to take batch normalization out of. Pass heads=() if they "
+            "are hidden layers of a larger network."
+        )
+    constrained = _layout_of(roles.fan_in, roles.zero_sums if zero_sums else set())
+    some = zero_sums and bool(roles.zero_sums)
+    raw = center_kernels(params, layout=constrained) if some else params
+    factors = residual_factors(apply, params, *inputs) if quiet else None
+    if fitted:
+        raw = _fitted(apply, raw, inputs, roles, free, factors)
+    elif factors is not None:
+        raw = scale_branches(raw, factors)
+    _check_finite(raw)
+    if some:
+        last = zero_sum_projection(constrained)
+        optimizer = optax.chain(centered_gradient(constrained), optimizer, last)
+    if centered and roles.centered:
+        layout = _layout_of(roles.fan_in, roles.centered)
+        optimizer = centered_inputs(optimizer, apply, raw, *inputs, layout=layout)
+    return raw, optimizer
+
+
+def roles_of(
+    apply: Apply,
+    params: PyTree,
+    inputs: tuple[Any, ...],
+    heads: Sequence[str] | None,
+    free: Sequence[str],
+) -> Roles:
+    """Returns the roles of the kernels of a model, read off its program."""
+    shapes = plain_shapes(params)
+    axes = traced_layout(apply, shapes, *inputs, free=free)(shapes)
+    fan_in = {path: x for path, x in _rows(shapes, axes) if not is_absent(x)}
+    program = trace(apply, shapes, inputs, fan_in, free, nodes=True)
+    last = kernels_of_heads(program) if heads is None else _matching(heads, fan_in)
+    hidden, single = fan_in.keys() - last, single_feature_kernels(program)
+    fitted = {path for path in measurable_kernels(program) if path in hidden}
+    return Roles(fan_in, last, hidden - single, fitted, {*biased_kernels(program)} & fan_in.keys())
+
+
+def _rows(shapes: PyTree, axes: PyTree) -> list[tuple[Path, Any]]:
+    paths = [path for path, _ in named_entries(shapes)]
+    structure: Any = jax.tree.structure(shapes, is_leaf=is_absent)
+    return list(zip(paths, structure.flatten_up_to(axes), strict=True))
+
+
+def _layout_of(fan_in: dict[Path, Axes], paths: set[Path]) -> Layout:
+    return layout_by(lambda path, _: fan_in[path] if path in paths else None)
+
+
+def _matching(patterns: Sequence[str], fan_in: dict[Path, Axes]) -> set[Path]:
+    """Returns the kernels that the expressions match; raises for one that matches none."""
+    for pattern in patterns:
+        if not any(re.search(pattern, str(path)) for path in fan_in):
+            raise ValueError(
+                f"heads has the expression {pattern!r}, which matches no kernel. The kernels are: "
+                f"{listed(fan_in)}."
+            )
+    return {path for path in fan_in if any(re.search(p, str(path)) for p in patterns)}
+
+
+def _fitted(
+    apply: Apply,
+    raw: PyTree,
+    inputs: tuple[Any, ...],
+    roles: Roles,
+    free: Sequence[str],
+    factors: PyTree | None,
+) -> PyTree:
+    """Returns parameters with fitted units, and with the factors of the branches in force."""
+    if factors is None:
+        factors = map_entries(lambda _, x: x if is_absent(x) else 1.0, raw)
+    at_others = map_entries(lambda path, f: 1.0 if path in roles.fitted else f, factors)
+    layout = _layout_of(roles.fan_in, roles.fitted)
+
+    def fit(raw: PyTree, *inputs: Any) -> PyTree:
+        return data_dependent_init(apply, raw, *inputs, layout=layout, free=free, stddev=factors)
+
+    return compiled(fit, scale_branches(raw, at_others), inputs)
+
+
+def _check_finite(raw: PyTree) -> None:
+    """Raises ValueError for parameters that the fit made infinite or NaN."""
+    bad = [
+        path
+        for path, x in named_entries(raw)
+        if hasattr(x, "dtype")
+        and jnp.issubdtype(x.dtype, jnp.floating)
+        and not isinstance(x, jax.core.Tracer)
+        and not bool(jnp.isfinite(x).all())
+    ]
+    if bad:
+        raise ValueError(
+            f"the parameters {listed(bad)} are infinite or NaN after the fit of the units: the "
+            "minibatch, the parameters, or pre-activations of the layers before are not finite. "
+            "Look for NaN in the inputs."
+        )

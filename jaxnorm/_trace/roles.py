@@ -1,0 +1,50 @@
+"""Roles of kernels in a program: heads, and kernels whose units read one feature."""
+
+from jaxnorm._paths import Path
+from jaxnorm._trace.interpret import Program
+from jaxnorm._trace.rules import product_axes
+from jaxnorm._trace.streams import Graph
+
+
+def heads(program: Program) -> set[Path]:
+    """Returns the kernels after which neither a kernel nor a residual sum follows.
+
+    Args:
+        program: a program with nodes.
+    """
+    graph = Graph(program.facts.nodes or [])
+    live = graph.ancestors(*(x.node for x in program.results if x.node is not None))
+    products = {i for i in live if graph.nodes[i].is_product}
+    joins = products | {i for i in live if graph.residual_sum(i)}
+    before = graph.ancestors(*(j for i in joins for j in graph.nodes[i].operands))
+    inner = {path for i in products & before for path in graph.nodes[i].constant.sources}
+    last = {path for i in products - before for path in graph.nodes[i].constant.sources}
+    return last - inner
+
+
+def single_feature_kernels(program: Program) -> set[Path]:
+    """Returns the kernels whose units read one feature, such as those of depthwise convolutions.
+
+    A sum over their weights is one over positions alone: with zero sums such a unit would not see
+    the mean of its feature.
+    """
+    return {
+        layer.product.form.path
+        for layer in program.layers.values()
+        if not layer.product.biased and _features(layer.equation, layer.product.use.side) == 1
+    }
+
+
+def _features(equation: object, side: int) -> int | None:
+    """Returns the number of input features that each unit of a product reads."""
+    primitive, params = equation.primitive.name, equation.params  # type: ignore[attr-defined]
+    if primitive == "conv_general_dilated":
+        features = params["dimension_numbers"].rhs_spec[1]
+        return int(equation.invars[1].aval.shape[features])  # type: ignore[attr-defined]
+    if primitive != "dot_general":
+        return None
+    shape = equation.invars[side].aval.shape  # type: ignore[attr-defined]
+    size = 1
+    for axis in product_axes(equation, side)[0]:
+        size *= shape[axis]
+    return size
