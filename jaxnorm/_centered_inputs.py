@@ -12,7 +12,7 @@ from jaxnorm._axes import per_unit, unit_shape
 from jaxnorm._checks import FRACTION, check_number
 from jaxnorm._input_means import measured, pairs_of
 from jaxnorm._layout import Layout
-from jaxnorm._numerics import promote
+from jaxnorm._numerics import wide_dtype
 from jaxnorm._paths import Path, is_absent, map_entries, named_entries
 from jaxnorm._trace.interpret import Apply, compiled
 from jaxnorm._trace.kernels import BiasedKernel
@@ -237,8 +237,9 @@ def _covector(gradients: PyTree, means: PyTree, pairs: Pairs) -> PyTree:
         if path not in present or path not in constants:
             return g
         pair = present[path]
-        bias = promote(entries[pair.bias]).reshape(unit_shape(g, pair.fan_in))
-        return (promote(g) - constants[path] * per_unit(bias, pair.fan_in)).astype(g.dtype)
+        wide, constant, bias = _wide(g, constants[path], entries[pair.bias])
+        per_kernel = per_unit(bias.reshape(unit_shape(g, pair.fan_in)), pair.fan_in)
+        return (wide - constant * per_kernel).astype(g.dtype)
 
     present = _present(pairs, gradients)
     return map_entries(edited, gradients)
@@ -253,10 +254,16 @@ def _shifted(params: PyTree, means: PyTree, pairs: Pairs, sign: int) -> PyTree:
         kernel = kernel_of.get(path)
         if kernel not in constants:
             return bias
-        shift = (promote(entries[kernel]) * constants[kernel]).sum(pairs[kernel].fan_in)
-        return (promote(bias) + sign * shift.reshape(bias.shape)).astype(bias.dtype)
+        wide, constant, weights = _wide(bias, constants[kernel], entries[kernel])
+        shift = (weights * constant).sum(pairs[kernel].fan_in)
+        return (wide + sign * shift.reshape(bias.shape)).astype(bias.dtype)
 
     return map_entries(edited, params)
+
+
+def _wide(*arrays: Values) -> list[Values]:
+    """Returns the arrays in one type, float32 or wider."""
+    return [x.astype(wide_dtype(*(y.dtype for y in arrays))) for x in arrays]
 
 
 def _check_no_functions(extra: dict[str, Any]) -> None:

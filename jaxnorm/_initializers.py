@@ -343,7 +343,7 @@ def _per_unit(scale: Values, kernel: Any, call: KernelCall) -> Values:
 def _by_path(stddev: Setting, params: PyTree) -> dict[Path, Any]:
     """Returns the wanted standard deviation of each leaf, checked."""
     values = broadcast(stddev, params, "stddev")
-    rows = named_rows(params, values, is_leaf=is_absent)
+    rows = [row for row in named_rows(params, values, is_leaf=is_absent) if not is_absent(row[1])]
     for path, _, value in rows:
         check_number(value, POSITIVE, "stddev", "1.0 for example", f"the parameter {path!r}")
     return {path: value for path, _, value in rows}

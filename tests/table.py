@@ -11,11 +11,14 @@ import optax
 from jaxnorm import (
     Scaled,
     centered_gradient,
+    centered_inputs,
     clip_by_layer_norm,
+    effective,
     fixed_step,
     noise_injection,
     sphere_projection,
     stiefel_projection,
+    zero_sum_projection,
 )
 
 #: Paths of kernels, including the kernel of a `Scaled` node.
@@ -46,10 +49,43 @@ class Row(NamedTuple):
 
     def lands(self, path: str) -> bool:
         """True if updates at a path land on a constraint, and so have the wider of both types."""
-        return self.name.startswith(("sphere", "stiefel")) and self.changes(path)
+        return self.name.startswith(("sphere", "stiefel", "zero_sums")) and self.changes(path)
 
     def changes(self, path: str) -> bool:
         return re.search(self.may_change, path) is not None
+
+
+def example(seed: int, dtype: Any = jnp.float32) -> dict[str, Any]:
+    """Random parameters, or gradients: dense and HWIO kernels, biases, and a `Scaled` node."""
+    draw = np.random.default_rng(seed)
+
+    def normal(*shape: int) -> jax.Array:
+        return jnp.asarray(draw.normal(size=shape), dtype)
+
+    return {
+        "conv": {"bias": normal(8), "kernel": normal(3, 3, 2, 8)},
+        "dense": {"bias": normal(8), "kernel": normal(4, 8)},
+        "scaled": {"bias": normal(8), "kernel": Scaled(normal(8, 8), 1 + normal(8), (-2,))},
+    }
+
+
+def example_params(dtype: Any = jnp.float32) -> dict[str, Any]:
+    return example(0, dtype)
+
+
+def example_gradients(dtype: Any = jnp.float32) -> dict[str, Any]:
+    return example(1, dtype)
+
+
+def network(params: dict[str, Any], x: jax.Array) -> jax.Array:
+    """Network of the example's layers; the kernel of the third is reparametrized."""
+    conv, dense, scaled = (params[name] for name in ("conv", "dense", "scaled"))
+    x = jax.lax.conv_general_dilated(
+        x, conv["kernel"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+    x = jax.nn.relu(x + conv["bias"][None, None, None]).mean((1, 2))[:, :4]
+    x = jax.nn.relu(x @ dense["kernel"] + dense["bias"][None])
+    return x @ effective(scaled["kernel"]) + scaled["bias"][None]
 
 
 #: The paper's c per layer, as a pytree prefix.
@@ -57,6 +93,8 @@ RADII = {"conv": 2.0, "dense": 0.5, "scaled": 3.0}
 
 IDENTITY = optax.identity()
 SGD = optax.sgd(0.1)
+IMAGES = jnp.asarray(np.random.default_rng(2).normal(1, 1, (4, 5, 5, 2)), jnp.float32)
+CENTERED = centered_inputs(SGD, network, example_params(), IMAGES)
 # float16 rounds Adam's usual eps = 1e-8 to zero, and its steps are then 0/0.
 ADAM_ON_SPHERE = optax.chain(optax.adam(1e-2, eps=1e-3), sphere_projection())
 
@@ -81,28 +119,8 @@ TABLE = (
         SCALES,
         promotion="standard",
     ),
+    Row("zero_sums", zero_sum_projection(), IDENTITY, KERNELS, by_unit=True),
+    Row("centered_inputs", CENTERED, SGD, r"(conv|dense)/(kernel|bias)$"),
     Row("fixed_step", fixed_step(0.1), IDENTITY, KERNELS, by_unit=True),
     Row("clip_by_layer_norm", clip_by_layer_norm(0.5), IDENTITY, ALL),
 )
-
-
-def example(seed: int, dtype: Any = jnp.float32) -> dict[str, Any]:
-    """Random parameters, or gradients: dense and HWIO kernels, biases, and a `Scaled` node."""
-    draw = np.random.default_rng(seed)
-
-    def normal(*shape: int) -> jax.Array:
-        return jnp.asarray(draw.normal(size=shape), dtype)
-
-    return {
-        "conv": {"bias": normal(8), "kernel": normal(3, 3, 2, 8)},
-        "dense": {"bias": normal(8), "kernel": normal(4, 8)},
-        "scaled": {"bias": normal(8), "kernel": Scaled(normal(8, 8), 1 + normal(8), (-2,))},
-    }
-
-
-def example_params(dtype: Any = jnp.float32) -> dict[str, Any]:
-    return example(0, dtype)
-
-
-def example_gradients(dtype: Any = jnp.float32) -> dict[str, Any]:
-    return example(1, dtype)

@@ -32,7 +32,7 @@ class Form(NamedTuple):
         axes: the fan-in axes of the kernel as it is stored.
         stored: the stored kernel, from one of shape (inputs, units).
         product: w'x of the stored kernel and the inputs, in NumPy.
-        units: True if the product uses the kernel in the order of its stored axes.
+        units: True if the product has the units in the order of the stored kernel.
         fits_bias: True if the model adds the bias unchanged, and makes nothing else of it.
         tolerance: of the product.
     """
@@ -135,21 +135,19 @@ FORMS: dict[str, Form] = {
     "barrier": of_product(lambda x, k: x @ jax.lax.optimization_barrier((k, x))[0]),
     "through a branch": Form(through_a_branch),
     "carried by a loop": Form(carried),
-    "spread over the rows": of_product(spread, units=False),
-    "as a matrix on the left": of_product(lambda x, k: (k.T @ x.T).T, units=False),
+    "spread over the rows": of_product(spread),
+    "as a matrix on the left": of_product(lambda x, k: (k.T @ x.T).T),
     "split units": of_product(
-        lambda x, k: jnp.einsum("bi,ihd->bhd", x, k.reshape(8, 2, 3)).reshape(-1, 6), units=False
+        lambda x, k: jnp.einsum("bi,ihd->bhd", x, k.reshape(8, 2, 3)).reshape(-1, 6)
     ),
     "split inputs": of_product(
         lambda x, k: jnp.einsum("bij,ijo->bo", x.reshape(-1, 4, 2), k.reshape(4, 2, 6)),
-        units=False,
     ),
     "column by column": of_product(
         lambda x, k: x @ k.reshape(8, 6, order="F"),
         axes=(-3, -2),
         stored=lambda k: k.reshape(2, 4, 6),
         product=lambda k, x: x @ k.reshape(8, 6, order="F"),
-        units=False,
     ),
     "reversed units": of_kernel(
         lambda k: jax.lax.rev(k, (1,)), product=lambda k, x: x @ k[:, ::-1], units=False
@@ -158,7 +156,7 @@ FORMS: dict[str, Form] = {
         lambda p, x: jax.vmap(lambda row: p["kernel"] @ row + p["bias"])(x), **TURNED
     ),
     "columns": Form(lambda p, x: (p["kernel"] @ x.T + p["bias"][:, None]).T, **TURNED),
-    "turned before": of_kernel(lambda k: k.T, units=False, **TURNED),
+    "turned before": of_kernel(lambda k: k.T, **TURNED),
     "channels first": Form(
         convolved, (-2, -1), lambda k: k.T[..., None], lambda k, x: x @ k[..., 0].T
     ),
@@ -173,7 +171,6 @@ FORMS: dict[str, Form] = {
     ),
     "times a constant a unit, turned": of_kernel(
         lambda k: (GAINS[:, None] * k).T,
-        units=False,
         **TURNED | {"product": lambda k, x: x @ k.T * np.asarray(GAINS)},
     ),
     "frozen": of_kernel(jax.lax.stop_gradient),
