@@ -62,6 +62,7 @@ from jaxnorm._propagation import propagation as propagation
 from jaxnorm._reparametrize import effective as effective
 from jaxnorm._reparametrize import parameter_count as parameter_count
 from jaxnorm._reparametrize import reparametrize as reparametrize
+from jaxnorm._roles import describe_roles as describe_roles
 from jaxnorm._shaped import shaped as shaped
 from jaxnorm._shaped import traced_depth as traced_depth
 from jaxnorm._spectral import SpectrallyNormalized as SpectrallyNormalized

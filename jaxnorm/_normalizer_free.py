@@ -1,8 +1,7 @@
 """Batch normalization taken out of a network in one call: its start, and its optimizer."""
 
-import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,33 +12,11 @@ from jaxnorm._branches import residual_factors, scale_branches
 from jaxnorm._centered_inputs import centered_inputs
 from jaxnorm._initializers import data_dependent_init
 from jaxnorm._layout import Layout, layout_by
-from jaxnorm._node import Axes
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
+from jaxnorm._roles import Roles, roles_of
 from jaxnorm._sphere_projection import centered_gradient
-from jaxnorm._trace.interpret import Apply, compiled, trace
-from jaxnorm._trace.kernels import biased_kernels, measurable_kernels
-from jaxnorm._trace.queries import plain_shapes, traced_layout
-from jaxnorm._trace.roles import heads as kernels_of_heads
-from jaxnorm._trace.roles import single_feature_kernels
+from jaxnorm._trace.interpret import Apply, compiled
 from jaxnorm._zero_sums import center_kernels, zero_sum_projection
-
-
-class Roles(NamedTuple):
-    """Roles of the kernels of a network, by path.
-
-    Attributes:
-        fan_in: the fan-in axes of every kernel.
-        heads: the kernels that make results: neither constrained nor fitted.
-        zero_sums: the kernels whose units keep zero sum.
-        fitted: the kernels whose units start with pre-activations of mean 0 and unit variance.
-        centered: the kernels whose inputs are centered in the gradient.
-    """
-
-    fan_in: dict[Path, Axes]
-    heads: set[Path]
-    zero_sums: set[Path]
-    fitted: set[Path]
-    centered: set[Path]
 
 
 def normalizer_free(
@@ -122,7 +99,7 @@ def normalizer_free(
             "there is no hidden layer to take batch normalization out of. Pass heads=() if they "
             "are hidden layers of a larger network."
         )
-    constrained = _layout_of(roles.fan_in, roles.zero_sums if zero_sums else set())
+    constrained = _layout_of(roles, roles.zero_sums if zero_sums else set())
     some = zero_sums and bool(roles.zero_sums)
     raw = center_kernels(params, layout=constrained) if some else params
     factors = residual_factors(apply, params, *inputs) if quiet else None
@@ -135,48 +112,13 @@ def normalizer_free(
         last = zero_sum_projection(constrained)
         optimizer = optax.chain(centered_gradient(constrained), optimizer, last)
     if centered and roles.centered:
-        layout = _layout_of(roles.fan_in, roles.centered)
+        layout = _layout_of(roles, roles.centered)
         optimizer = centered_inputs(optimizer, apply, raw, *inputs, layout=layout)
     return raw, optimizer
 
 
-def roles_of(
-    apply: Apply,
-    params: PyTree,
-    inputs: tuple[Any, ...],
-    heads: Sequence[str] | None,
-    free: Sequence[str],
-) -> Roles:
-    """Returns the roles of the kernels of a model, read off its program."""
-    shapes = plain_shapes(params)
-    axes = traced_layout(apply, shapes, *inputs, free=free)(shapes)
-    fan_in = {path: x for path, x in _rows(shapes, axes) if not is_absent(x)}
-    program = trace(apply, shapes, inputs, fan_in, free, nodes=True)
-    last = kernels_of_heads(program) if heads is None else _matching(heads, fan_in)
-    hidden, single = fan_in.keys() - last, single_feature_kernels(program)
-    fitted = {path for path in measurable_kernels(program) if path in hidden}
-    return Roles(fan_in, last, hidden - single, fitted, {*biased_kernels(program)} & fan_in.keys())
-
-
-def _rows(shapes: PyTree, axes: PyTree) -> list[tuple[Path, Any]]:
-    paths = [path for path, _ in named_entries(shapes)]
-    structure: Any = jax.tree.structure(shapes, is_leaf=is_absent)
-    return list(zip(paths, structure.flatten_up_to(axes), strict=True))
-
-
-def _layout_of(fan_in: dict[Path, Axes], paths: set[Path]) -> Layout:
-    return layout_by(lambda path, _: fan_in[path] if path in paths else None)
-
-
-def _matching(patterns: Sequence[str], fan_in: dict[Path, Axes]) -> set[Path]:
-    """Returns the kernels that the expressions match; raises for one that matches none."""
-    for pattern in patterns:
-        if not any(re.search(pattern, str(path)) for path in fan_in):
-            raise ValueError(
-                f"heads has the expression {pattern!r}, which matches no kernel. The kernels are: "
-                f"{listed(fan_in)}."
-            )
-    return {path for path in fan_in if any(re.search(p, str(path)) for p in patterns)}
+def _layout_of(roles: Roles, paths: set[Path]) -> Layout:
+    return layout_by(lambda path, _: roles.fan_in[path] if path in paths else None)
 
 
 def _fitted(
@@ -191,7 +133,7 @@ def _fitted(
     if factors is None:
         factors = map_entries(lambda _, x: x if is_absent(x) else 1.0, raw)
     at_others = map_entries(lambda path, f: 1.0 if path in roles.fitted else f, factors)
-    layout = _layout_of(roles.fan_in, roles.fitted)
+    layout = _layout_of(roles, roles.fitted)
 
     def fit(raw: PyTree, *inputs: Any) -> PyTree:
         return data_dependent_init(apply, raw, *inputs, layout=layout, free=free, stddev=factors)

@@ -1,5 +1,8 @@
 """Roles of kernels in a program: heads, and kernels whose units read one feature."""
 
+import math
+from typing import Any
+
 from jaxnorm._paths import Path
 from jaxnorm._trace.interpret import Program
 from jaxnorm._trace.rules import product_axes
@@ -35,16 +38,11 @@ def single_feature_kernels(program: Program) -> set[Path]:
     }
 
 
-def _features(equation: object, side: int) -> int | None:
+def _features(equation: Any, side: int) -> int | None:
     """Returns the number of input features that each unit of a product reads."""
-    primitive, params = equation.primitive.name, equation.params  # type: ignore[attr-defined]
-    if primitive == "conv_general_dilated":
-        features = params["dimension_numbers"].rhs_spec[1]
-        return int(equation.invars[1].aval.shape[features])  # type: ignore[attr-defined]
-    if primitive != "dot_general":
-        return None
-    shape = equation.invars[side].aval.shape  # type: ignore[attr-defined]
-    size = 1
-    for axis in product_axes(equation, side)[0]:
-        size *= shape[axis]
-    return size
+    shape = equation.invars[side].aval.shape
+    if equation.primitive.name == "conv_general_dilated":
+        return int(shape[equation.params["dimension_numbers"].rhs_spec[1]])
+    if equation.primitive.name == "dot_general":
+        return math.prod(int(shape[axis]) for axis in product_axes(equation, side)[0])
+    return None

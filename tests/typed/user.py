@@ -35,6 +35,17 @@ def transforms(params: Tree, gradients: Tree) -> Tree:
     return clean
 
 
+def in_one_call(params: Tree, x: Array) -> Tree:
+    print(jn.describe_roles(apply, params, x, heads=["head"]))
+    raw, tx = jn.normalizer_free(apply, params, optax.adam(1e-3), x, heads=["head"])
+    inner = optax.chain(optax.sgd(0.1), jn.zero_sum_projection(jn.flax_layout))
+    wrapped: optax.GradientTransformationExtraArgs = jn.centered_inputs(inner, apply, params, x)
+    state: jn.CenteredInputsState = wrapped.init(jn.center_kernels(params))
+    state = jn.refresh_input_means(state, apply, params, x, decay=0.9)
+    means: Tree = jn.input_means(apply, params, x, axis_name=None)
+    return {"raw": raw, "state": tx.init(raw), "means": means}
+
+
 def layouts(params: Tree, x: Array) -> list[jn.Layout]:
     rules: jn.Layout = jn.layout_from_rules([("kernel$", -2), ("bias", None)])
     traced: jn.Layout = jn.traced_layout(apply, params, x)

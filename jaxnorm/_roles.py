@@ -1,0 +1,128 @@
+"""Roles of the kernels of a network: what `normalizer_free` does with each of them."""
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+from jaxtyping import PyTree
+
+from jaxnorm._branches import residual_factors
+from jaxnorm._describe import aligned
+from jaxnorm._node import Axes
+from jaxnorm._paths import Path, is_absent, listed, named_entries
+from jaxnorm._trace.interpret import Apply, trace
+from jaxnorm._trace.kernels import biased_kernels, measurable_kernels
+from jaxnorm._trace.queries import plain_shapes, traced_layout
+from jaxnorm._trace.roles import heads as kernels_of_heads
+from jaxnorm._trace.roles import single_feature_kernels
+
+
+class Roles(NamedTuple):
+    """Roles of the kernels of a network, by path.
+
+    Attributes:
+        fan_in: the fan-in axes of every kernel.
+        heads: the kernels that make results: neither constrained nor fitted.
+        zero_sums: the kernels whose units keep zero sum.
+        fitted: the kernels whose units start with pre-activations of mean 0 and unit variance.
+        centered: the kernels whose inputs are centered in the gradient.
+    """
+
+    fan_in: dict[Path, Axes]
+    heads: set[Path]
+    zero_sums: set[Path]
+    fitted: set[Path]
+    centered: set[Path]
+
+
+def describe_roles(
+    apply: Apply,
+    params: PyTree,
+    *inputs: Any,
+    heads: Sequence[str] | None = None,
+    free: Sequence[str] = (),
+) -> str:
+    """Table of what `normalizer_free` does with each kernel of a network.
+
+    Args:
+        apply: ``apply(params, *inputs)``, as in `normalizer_free`.
+        params: its parameters, or their shapes.
+        *inputs: the other arguments, arrays or their shapes.
+        heads: as in `normalizer_free`.
+        free: as in `normalizer_free`.
+
+    Returns:
+        Lines of text, one per kernel: whether it makes a result (``head``), whether its units keep
+        zero sum, the standard deviation at which its units start (``random`` for those that are not
+        fitted), and whether its inputs are centered in the gradient. Skips that are concatenated
+        need nothing: the kernel that reads them is fitted to what it reads.
+
+    Raises:
+        ValueError: as `normalizer_free`.
+
+    Nothing is computed.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> layer = {"kernel": jnp.ones((4, 4)), "bias": jnp.ones(4)}
+        >>> params = {"stem": layer, "block": layer, "head": layer}
+        >>> def apply(params, x):
+        ...     dense = lambda name, x: x @ params[name]["kernel"] + params[name]["bias"][None]
+        ...     x = dense("stem", x)
+        ...     return dense("head", x + dense("block", jnp.tanh(x)))
+        >>> print(describe_roles(apply, params, jnp.ones((2, 4))))
+        kernel        role    zero sums  start   centered inputs
+        block/kernel  hidden  yes        1       yes
+        head/kernel   head    no         random  yes
+        stem/kernel   hidden  yes        1       yes
+    """
+    roles = roles_of(apply, params, inputs, heads, free)
+    factors = dict(named_entries(residual_factors(apply, params, *inputs)))
+    yes = {True: "yes", False: "no"}
+    rows = [
+        (
+            str(path),
+            "head" if path in roles.heads else "hidden",
+            yes[path in roles.zero_sums],
+            f"{factors[path]:.3g}" if path in roles.fitted else "random",
+            yes[path in roles.centered],
+        )
+        for path in roles.fan_in
+    ]
+    return "\n".join(aligned([("kernel", "role", "zero sums", "start", "centered inputs"), *rows]))
+
+
+def roles_of(
+    apply: Apply,
+    params: PyTree,
+    inputs: tuple[Any, ...],
+    heads: Sequence[str] | None,
+    free: Sequence[str],
+) -> Roles:
+    """Returns the roles of the kernels of a model, read off its program."""
+    shapes = plain_shapes(params)
+    axes = traced_layout(apply, shapes, *inputs, free=free)(shapes)
+    fan_in = {path: x for path, x in _rows(shapes, axes) if not is_absent(x)}
+    program = trace(apply, shapes, inputs, fan_in, free, nodes=True)
+    last = kernels_of_heads(program) if heads is None else _matching(heads, fan_in)
+    hidden, single = fan_in.keys() - last, single_feature_kernels(program)
+    fitted = {path for path in measurable_kernels(program) if path in hidden}
+    return Roles(fan_in, last, hidden - single, fitted, {*biased_kernels(program)} & fan_in.keys())
+
+
+def _rows(shapes: PyTree, axes: PyTree) -> list[tuple[Path, Any]]:
+    paths = [path for path, _ in named_entries(shapes)]
+    structure: Any = jax.tree.structure(shapes, is_leaf=is_absent)
+    return list(zip(paths, structure.flatten_up_to(axes), strict=True))
+
+
+def _matching(patterns: Sequence[str], fan_in: dict[Path, Axes]) -> set[Path]:
+    """Returns the kernels that the expressions match; raises for one that matches none."""
+    for pattern in patterns:
+        if not any(re.search(pattern, str(path)) for path in fan_in):
+            raise ValueError(
+                f"heads has the expression {pattern!r}, which matches no kernel. The kernels are: "
+                f"{listed(fan_in)}."
+            )
+    return {path for path in fan_in if any(re.search(p, str(path)) for p in patterns)}

@@ -1,0 +1,267 @@
+"""The one call: roles by structure, a start fitted per unit, and an optimizer that keeps it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxnorm import describe_roles, normalizer_free
+from jaxnorm._roles import roles_of
+from tests.draws import draw
+from tests.trees import QUICK, assert_close
+
+X = draw(0, 32, 6, 6, 3) + 1
+
+
+@pytest.fixture(autouse=True)
+def _promotion() -> Any:
+    """Optax's own counters want the standard rules."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+def layer(seed: int, *shape: int) -> dict[str, jax.Array]:
+    return {"kernel": draw(seed, *shape), "bias": draw(seed + 50, shape[-1])}
+
+
+def conv(p: Any, x: Any, groups: int = 1) -> Any:
+    y = jax.lax.conv_general_dilated(
+        x,
+        p["kernel"],
+        (1, 1),
+        "SAME",
+        feature_group_count=groups,
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    )
+    return y + p["bias"].reshape(1, 1, 1, -1)
+
+
+def dense(p: Any, x: Any) -> Any:
+    return x @ p["kernel"] + p["bias"].reshape((1,) * (x.ndim - 1) + (-1,))
+
+
+#: An inverted residual block between a stem and a head.
+PARAMS = {
+    "stem": layer(1, 3, 3, 3, 4),
+    "expand": layer(2, 1, 1, 4, 8),
+    "depthwise": layer(3, 3, 3, 1, 8),
+    "project": layer(4, 1, 1, 8, 4),
+    "head": layer(5, 4, 5),
+}
+
+
+def network(params: Any, x: Any) -> Any:
+    return dense(params["head"], stream(params, x).mean((1, 2)))
+
+
+def stream(params: Any, x: Any) -> Any:
+    x = jax.nn.relu(conv(params["stem"], x))
+    for _ in range(1):
+        x = x + branch(params, x)
+    return x
+
+
+def branch(params: Any, x: Any) -> Any:
+    y = jax.nn.relu6(conv(params["expand"], x))
+    return conv(params["project"], jax.nn.relu6(conv(params["depthwise"], y, groups=8)))
+
+
+@pytest.fixture(scope="module")
+def result() -> Any:
+    with jax.numpy_dtype_promotion("standard"):
+        return normalizer_free(network, PARAMS, optax.adamw(0.01), X)
+
+
+def test_hidden_units_start_with_mean_zero_and_variance_one(result: Any) -> None:
+    raw, _ = result
+    y = conv(raw["stem"], X)
+    expand = conv(raw["expand"], jax.nn.relu(y))
+    depthwise = conv(raw["depthwise"], jax.nn.relu6(expand), groups=8)
+    project = conv(raw["project"], jax.nn.relu6(depthwise))
+    for output in (y, expand, depthwise, project):
+        values = np.asarray(output, np.float64)
+        np.testing.assert_allclose(values.mean((0, 1, 2)), 0, atol=1e-5)
+        np.testing.assert_allclose(values.var((0, 1, 2)), 1, atol=1e-4)
+    assert_close(raw["head"], PARAMS["head"])
+
+
+def test_zero_sums_hold_at_the_start_and_after_steps(result: Any) -> None:
+    """Under Adam with decay; depthwise kernels and the head are free."""
+    raw, tx = result
+    labels = jnp.arange(32) % 5
+
+    def loss(params: Any) -> Any:
+        logits = network(params, X)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+    step = jax.jit(lambda p, s: tx.update(jax.grad(loss)(p), s, p), compiler_options=QUICK)
+    state, params = tx.init(raw), raw
+    for _ in range(5):
+        updates, state = step(params, state)
+        params = optax.apply_updates(params, updates)
+    assert loss(params) < loss(raw)
+    for name in ("stem", "expand", "project"):
+        sums = np.asarray(params[name]["kernel"], np.float64).sum((0, 1, 2))
+        np.testing.assert_allclose(sums, 0, atol=1e-5)
+        assert not np.allclose(params[name]["kernel"], raw[name]["kernel"])
+    assert np.abs(np.asarray(params["depthwise"]["kernel"]).sum((0, 1, 2))).max() > 0.1
+
+
+@pytest.mark.parametrize("blocks", [2, 5])
+def test_branches_start_with_variance_one_over_their_number(blocks: int) -> None:
+    params = {
+        "stem": layer(1, 6, 4),
+        "blocks": [(layer(n, 4, 8), layer(n + 9, 8, 4)) for n in range(2, 2 + blocks)],
+        "head": layer(30, 4, 3),
+    }
+
+    def apply(p: Any, x: Any) -> Any:
+        x = dense(p["stem"], x)
+        for one, two in p["blocks"]:
+            x = x + dense(two, jax.nn.relu(dense(one, x)))
+        return dense(p["head"], x)
+
+    x = draw(40, 64, 6)
+    raw, _ = normalizer_free(apply, params, optax.sgd(0.1), x)
+    x = dense(raw["stem"], x)
+    for one, two in raw["blocks"]:
+        y = dense(two, jax.nn.relu(dense(one, x)))
+        np.testing.assert_allclose(y.mean(0), 0, atol=1e-5)
+        np.testing.assert_allclose(y.var(0), 1 / blocks, rtol=1e-3)
+        x = x + y
+
+
+def named(paths: Any) -> set[str]:
+    return {str(path).rpartition("/")[0] for path in paths}
+
+
+def mlp(p: Any, x: Any) -> Any:
+    return jax.nn.relu(dense(p["a"], x))
+
+
+THREE = {name: layer(n, 4, 4) for n, name in enumerate("abc")}
+#: Networks of three layers, and the layers that make their results.
+HEADS: dict[str, tuple[Callable[..., Any], set[str]]] = {
+    "a chain": (lambda p, x: dense(p["c"], jnp.tanh(dense(p["b"], mlp(p, x)))), {"c"}),
+    "a pooling and a relu after it": (
+        lambda p, x: jax.nn.relu(dense(p["c"], dense(p["b"], mlp(p, x)))).mean(0),
+        {"c"},
+    ),
+    "a softmax and a cap after it": (
+        lambda p, x: jnp.tanh(jax.nn.softmax(dense(p["c"], dense(p["b"], mlp(p, x))))),
+        {"c"},
+    ),
+    "a linear bottleneck before it": (
+        lambda p, x: dense(p["c"], dense(p["b"], mlp(p, x))),
+        {"c"},
+    ),
+    "two results": (lambda p, x: (dense(p["b"], mlp(p, x)), dense(p["c"], mlp(p, x))), {"b", "c"}),
+    "features beside the result": (
+        lambda p, x: (dense(p["b"], mlp(p, x)), dense(p["c"], dense(p["b"], mlp(p, x)))),
+        {"c"},
+    ),
+    "a residual sum at the end": (
+        lambda p, x: (y := mlp(p, x)) + dense(p["c"], jnp.tanh(dense(p["b"], y))),
+        set(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_heads_are_the_last_kernels_of_results(name: str) -> None:
+    apply, expected = HEADS[name]
+    roles = roles_of(apply, THREE, (jnp.ones((5, 4)),), None, ())
+    assert named(roles.heads) == expected
+    assert named(roles.zero_sums) == {"a", "b", "c"} - expected
+
+
+def test_heads_can_be_named() -> None:
+    apply, _ = HEADS["a chain"]
+    roles = roles_of(apply, THREE, (jnp.ones((5, 4)),), ["b/kernel"], ())
+    assert named(roles.heads) == {"b"}
+
+
+def test_units_of_one_feature_get_a_start_and_no_zero_sum() -> None:
+    """Depthwise kernels, kernels on a grey image, and a dense layer on one number."""
+    params = {"grey": layer(1, 3, 3, 1, 4), "wide": layer(2, 1, 3), "head": layer(3, 7, 2)}
+
+    def apply(p: Any, image: Any, number: Any) -> Any:
+        features = jax.nn.relu(conv(p["grey"], image)).mean((1, 2))
+        other = jax.nn.relu(dense(p["wide"], number))
+        return dense(p["head"], jnp.concatenate([features, other], 1))
+
+    roles = roles_of(apply, params, (draw(0, 8, 5, 5, 1), draw(1, 8, 1)), None, ())
+    assert named(roles.zero_sums) == set()
+    assert named(roles.fitted) == {"grey", "wide"}
+    raw, _ = normalizer_free(apply, params, optax.sgd(0.1), draw(0, 8, 5, 5, 1), draw(1, 8, 1))
+    np.testing.assert_allclose(dense(raw["wide"], draw(1, 8, 1)).var(0), 1, rtol=1e-4)
+
+
+def transposed(params: Any) -> Any:
+    """The same dense layers with kernels of (out, in), named as PyTorch does."""
+    return {n: {"weight": p["kernel"].T, "bias": p["bias"]} for n, p in params.items()}
+
+
+def test_equivalent_spellings_have_one_result() -> None:
+    """Kernels as (in, out) or (out, in), einsums, a checkpoint: one start and one step."""
+    x = draw(3, 16, 4) + 1
+    chain, _ = HEADS["a chain"]
+
+    def einsum(p: Any, x: Any) -> Any:
+        d = lambda p, x: jnp.einsum("io,bi->bo", p["kernel"], x) + p["bias"].reshape(1, -1)  # noqa: E731
+        return d(p["c"], jnp.tanh(d(p["b"], jax.nn.relu(d(p["a"], x)))))
+
+    def torch(p: Any, x: Any) -> Any:
+        return chain({n: {"kernel": q["weight"].T, "bias": q["bias"]} for n, q in p.items()}, x)
+
+    spellings = {"einsum": einsum, "checkpoint": jax.checkpoint(chain)}
+    expected = after_a_step(chain, THREE, x)
+    for apply in spellings.values():
+        assert_close(after_a_step(apply, THREE, x), expected)
+    assert_close(after_a_step(torch, transposed(THREE), x), transposed(expected))
+
+
+def after_a_step(apply: Any, params: Any, x: Any) -> Any:
+    raw, tx = normalizer_free(apply, params, optax.sgd(0.1, momentum=0.9), x)
+    gradient = jax.grad(lambda p: jnp.square(apply(p, x)).mean())(raw)
+    return optax.apply_updates(raw, tx.update(gradient, tx.init(raw), raw)[0])
+
+
+def test_each_part_can_be_left_out() -> None:
+    x = draw(3, 16, 4) + 1
+    apply, _ = HEADS["a chain"]
+    inner = optax.sgd(0.1)
+    parts = ("zero_sums", "fitted", "quiet", "centered")
+    raw, tx = normalizer_free(apply, THREE, inner, x, **dict.fromkeys(parts, False))
+    assert_close(raw, THREE)
+    assert tx is inner
+    for part in parts:
+        raw, tx = normalizer_free(apply, THREE, inner, x, **{part: False})
+        hidden = dense(raw["a"], x)
+        sums = np.asarray(raw["a"]["kernel"]).sum(0)
+        assert np.allclose(sums, 0, atol=1e-5) == (part != "zero_sums")
+        assert np.allclose(hidden.var(0), 1, atol=1e-3) == (part != "fitted")
+        assert hasattr(tx.init(raw), "means") == (part != "centered")
+
+
+def test_the_table_says_what_is_done() -> None:
+    lines = describe_roles(network, PARAMS, X).splitlines()
+    rows = {line.split()[0]: line.split()[1:] for line in lines[1:]}
+    assert rows["depthwise/kernel"] == ["hidden", "no", "1", "yes"]
+    assert rows["head/kernel"] == ["head", "no", "random", "yes"]
+    assert rows["project/kernel"] == ["hidden", "yes", "1", "yes"]
+
+
+def test_errors_teach() -> None:
+    single = lambda p, x: dense(p["a"], x)  # noqa: E731
+    x = jnp.ones((4, 4))
+    with pytest.raises(ValueError, match="no hidden layer"):
+        normalizer_free(single, {"a": THREE["a"]}, optax.sgd(0.1), x)
+    with pytest.raises(ValueError, match=r"'nowhere'.*matches no kernel.*a/kernel"):
+        normalizer_free(HEADS["a chain"][0], THREE, optax.sgd(0.1), x, heads=["nowhere"])
+    with pytest.raises(ValueError, match="NaN"):
+        normalizer_free(HEADS["a chain"][0], THREE, optax.sgd(0.1), x * jnp.nan)
