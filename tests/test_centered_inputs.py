@@ -168,7 +168,7 @@ QUICK_ONES = pytest.mark.kept("nesterov", "decay of everything", "zero sums", "a
 def test_training_is_that_of_centered_inputs_written_out(
     name: str, means: Any, gradient: Any, explicit_gradient: Any
 ) -> None:
-    """The same function after twenty steps; from plain ones it is far."""
+    """Both end at one function after twenty steps."""
     inner = OPTIMIZERS[name]
     tx = centered_inputs(inner, network, PARAMS, X)
     params, state = PARAMS, tx.init(PARAMS)

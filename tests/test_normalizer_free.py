@@ -202,7 +202,7 @@ def test_units_of_one_feature_get_a_start_and_no_zero_sum() -> None:
 
 
 def transposed(params: Any) -> Any:
-    """The same dense layers with kernels of (out, in), named as PyTorch does."""
+    """Dense layers with kernels of (out, in), named as PyTorch does."""
     return {n: {"weight": p["kernel"].T, "bias": p["bias"]} for n, p in params.items()}
 
 
