@@ -79,6 +79,7 @@ from jaxnorm._statistics import independent_positions as independent_positions
 from jaxnorm._statistics import kurtosis as kurtosis
 from jaxnorm._statistics import merge_moments as merge_moments
 from jaxnorm._statistics import population_statistics as population_statistics
+from jaxnorm._stiefel import project_kernels_to_stiefel as project_kernels_to_stiefel
 from jaxnorm._stiefel import project_to_stiefel as project_to_stiefel
 from jaxnorm._stiefel import stiefel_projection as stiefel_projection
 from jaxnorm._trace.queries import first_layer as first_layer

@@ -7,7 +7,13 @@ import optax
 import optax.contrib
 import pytest
 
-from jaxnorm import SpectrallyNormalized, layout_from_rules, project_to_stiefel, stiefel_projection
+from jaxnorm import (
+    SpectrallyNormalized,
+    layout_from_rules,
+    project_kernels_to_stiefel,
+    project_to_stiefel,
+    stiefel_projection,
+)
 from tests.draws import normal
 from tests.tolerances import FLOAT32_STEPS, FLOAT64
 
@@ -149,3 +155,23 @@ def test_spectral_norms_of_a_stack_under_vmap() -> None:
     node = jax.vmap(lambda kernel: SpectrallyNormalized.from_kernel(kernel, -2))(stack)
     norms = np.linalg.norm(np.asarray(node.effective(), np.float64), 2, (-2, -1))
     np.testing.assert_allclose(norms, 1, **FLOAT32_STEPS)
+
+
+def test_a_tree_is_projected_kernel_by_kernel() -> None:
+    """A stack of kernels matrix by matrix; the transformation finds nothing to edit afterwards."""
+    params = {"a": normal(1, 7, 4), "stack": normal(2, 3, 6, 4), "bias": normal(3, 4)}
+    params = {name: jnp.asarray(x, jnp.float32) for name, x in params.items()}
+    layout = layout_from_rules([("^a$", -2), ("stack", -2), ("bias", None)])
+    stacked = {"a": 0, "stack": 1, "bias": 0}
+    result = project_kernels_to_stiefel(
+        params, layout=layout, squared_radius=RADIUS, stacked=stacked
+    )
+    for found, weights in zip(
+        (result["a"], *result["stack"]), (params["a"], *params["stack"]), strict=True
+    ):
+        expected = nearest(np.asarray(weights, np.float64), (-2,))
+        np.testing.assert_allclose(found, expected, **FLOAT32_STEPS)
+    np.testing.assert_array_equal(result["bias"], params["bias"])
+    tx = stiefel_projection(layout=layout, squared_radius=RADIUS, stacked=stacked)
+    updates, _ = tx.update(jax.tree.map(jnp.zeros_like, result), tx.init(result), result)
+    np.testing.assert_allclose(updates["a"], 0, atol=1e-5)
