@@ -1,6 +1,7 @@
 """ResNet with bottleneck blocks, Flax Linen, after Flax's example for ImageNet.
 
-``norm`` makes the layer after each convolution. Without one, the convolutions have biases.
+``make_norm`` makes the layer after each convolution, batch normalization without one. Without
+``batch_norm`` nothing is there, and the convolutions have biases.
 """
 
 from collections.abc import Callable
@@ -18,6 +19,7 @@ class Bottleneck(nn.Module):
     stride: int
     conv: Callable[..., Any]
     norm: Callable[..., Any]
+    last_scale: float
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -26,7 +28,7 @@ class Bottleneck(nn.Module):
         y = nn.relu(self.norm()(self.conv(self.filters, (1, 1))(x)))
         y = nn.relu(self.norm()(self.conv(self.filters, (3, 3), strides)(y)))
         y = self.conv(4 * self.filters, (1, 1))(y)
-        y = self.norm(scale_init=nn.initializers.zeros_init())(y)
+        y = self.norm(scale_init=nn.initializers.constant(self.last_scale))(y)
         if x.shape != y.shape:
             x = self.conv(4 * self.filters, (1, 1), strides, name="conv_proj")(x)
             x = self.norm(name="norm_proj")(x)
@@ -50,16 +52,19 @@ class BottleneckResNet(nn.Module):
     classes: int
     width: int = 4
     batch_norm: bool = True
+    make_norm: Callable[..., Any] | None = None
+    make_conv: Callable[..., Any] = nn.Conv
+    last_scale: float = 0.0
 
     @nn.compact
     def __call__(self, x: jax.Array, train: bool = True) -> jax.Array:
         """Returns logits."""
-        conv = partial(nn.Conv, use_bias=not self.batch_norm)
+        conv = partial(self.make_conv, use_bias=not self.batch_norm)
         norm = partial(nn.BatchNorm, use_running_average=not train, momentum=0.9)
-        norm = norm if self.batch_norm else Identity
+        norm = self.make_norm or (norm if self.batch_norm else Identity)
         x = nn.relu(norm(name="bn_init")(conv(self.width, (3, 3), name="conv_init")(x)))
         for stage in range(3):
             for block in range(2):
                 stride = 2 if stage and not block else 1
-                x = Bottleneck(self.width * 2**stage, stride, conv, norm)(x)
+                x = Bottleneck(self.width * 2**stage, stride, conv, norm, self.last_scale)(x)
         return nn.Dense(self.classes, name="head")(x.mean((1, 2)))

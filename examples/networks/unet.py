@@ -37,10 +37,22 @@ class UNet(nnx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Returns logits."""
+        return self.pixels(x).mean((1, 2))
+
+    def pixels(self, x: jax.Array) -> jax.Array:
+        """Returns logits per pixel."""
         pool = partial(nnx.max_pool, window_shape=(2, 2), strides=(2, 2))
         fine = self.down1(x)
         coarse = self.down2(pool(fine))
         x = self.middle(pool(coarse))
         x = self.merge2(jnp.concatenate([coarse, self.up2(x)], axis=-1))
         x = self.merge1(jnp.concatenate([fine, self.up1(x)], axis=-1))
-        return self.out(x).mean((1, 2))
+        return self.out(x)
+
+
+class PixelUNet(UNet):
+    """The same for segmentation."""
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Returns logits per pixel."""
+        return self.pixels(x)

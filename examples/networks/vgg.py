@@ -8,12 +8,19 @@ LAYERS = (1, 1, None, 2, 2, None, 4, 4, None, 8, 8)
 
 
 class VGG(nnx.Module):
-    """Eight convolutions of 3 x 3 in four stages."""
+    """Convolutions of 3 x 3, eight in four stages."""
 
-    def __init__(self, rngs: nnx.Rngs, shape: tuple[int, ...], classes: int, width: int = 8):
+    def __init__(
+        self,
+        rngs: nnx.Rngs,
+        shape: tuple[int, ...],
+        classes: int,
+        width: int = 8,
+        layers: tuple[int | None, ...] = LAYERS,
+    ):
         inputs = shape[-1]
         features: list[nnx.Module | None] = []
-        for layer in LAYERS:
+        for layer in layers:
             if layer is None:
                 features.append(None)
                 continue

@@ -1,0 +1,191 @@
+"""Methods of `whole.py`: batch normalization, its rivals, the recipe, and the one call."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+import jaxnorm as jn
+from examples.networks import recipe
+from examples.networks.built import ENTRIES, Built, Entry
+from examples.networks.mimicnorm import mimicnorm
+from examples.networks.run import is_kernel
+
+#: Parts of the call that can be taken away, by the name of the method.
+PARTS = {
+    "call": {},
+    "call - zero sums": {"zero_sums": False},
+    "call - unit start": {"fitted": False},
+    "call - centered inputs": {"centered_inputs": False},
+    "call - quiet branches": {"quiet": False},
+}
+
+METHODS = ("bn", "bn quiet", "gn", "agc", "mimicnorm", "recipe", *PARTS)
+
+#: The largest update of a unit relative to its weights, in adaptive gradient clipping.
+AGC = 0.1
+
+
+class Prepared(NamedTuple):
+    """A network as a method trains it.
+
+    Attributes:
+        built: the network's functions.
+        start: ``start(seed, optimizer) -> (raw, tx)``, traceable.
+        plain: ``plain(raw)``, the parameters of ``built.apply``.
+        clips_layers: whether the optimizer clips the gradient of each layer.
+    """
+
+    built: Built
+    start: Callable[[Any, optax.GradientTransformation], tuple[Any, Any]]
+    plain: Callable[[Any], Any] = jn.effective
+    clips_layers: bool = True
+
+
+def prepare(method: str, network: str, x: jax.Array, classes: int, fitted_on: jax.Array) -> Prepared:
+    """Returns a network as a method trains it.
+
+    Args:
+        method: one of METHODS.
+        network: one of ENTRIES.
+        x: an example of the batches.
+        classes: the number of classes.
+        fitted_on: rows to which initial parameters are fitted.
+    """
+    entry = ENTRIES[network]
+    norm = "bn" if method in ("bn", "bn quiet") else "gn" if method == "gn" else "none"
+    built = entry.build(x, classes, norm)
+    if method == "bn":
+        return Prepared(built, lambda seed, tx: (built.draw(seed), tx))
+    if method == "bn quiet":
+        return _quiet(built, x)
+    if method == "gn":
+        return _standardized(built, entry, x)
+    if method == "agc":
+        return _clipped(built, entry, fitted_on)
+    if method == "mimicnorm":
+        depth = 3 if network in ("bottleneck ResNet", "ResNet-50") else 2
+        fitted = mimicnorm(built, x, entry.free, depth)
+        drawn = fitted.built.draw
+        return Prepared(fitted.built, lambda seed, tx: (drawn(seed), fitted.constrained(tx)))
+    if method == "recipe":
+        return _recipe(built, entry, fitted_on)
+    return _call(built, entry, fitted_on, PARTS[method])
+
+
+def _quiet(built: Built, x: jax.Array) -> Prepared:
+    """Batch normalization whose last scales start at 1 / sqrt(branches)."""
+    factors = jn.residual_factors(built.logits, built.params, x[:2])
+
+    def start(seed: Any, tx: optax.GradientTransformation) -> tuple[Any, Any]:
+        return jn.scale_branches(built.draw(seed), factors), tx
+
+    return Prepared(built, start)
+
+
+def _standardized(built: Built, entry: Entry, x: jax.Array) -> Prepared:
+    """GroupNorm with weight standardization of all kernels but the classifier's."""
+    # Depthwise kernels are standardized too: GroupNorm follows them.
+    layout = jn.traced_layout(built.logits, built.params, x[:1])
+    head = entry.free.split("|")[0]
+    axes = jn.exclude(f"{head}|gate/", layout=layout) if "MBConv" in _names(built) else jn.exclude(
+        head, layout=layout
+    )
+
+    def standardized(kernel: jax.Array, fan_in: tuple[int, ...]) -> jax.Array:
+        centered = kernel - kernel.mean(fan_in, keepdims=True)
+        total = (centered**2).sum(fan_in, keepdims=True)
+        return centered * jax.lax.rsqrt(total + 1e-8)
+
+    plain = lambda raw: jn.map_kernels(standardized, axes, raw)  # noqa: E731
+    return Prepared(built, lambda seed, tx: (built.draw(seed), tx), plain)
+
+
+def _names(built: Built) -> str:
+    """Returns MBConv for a network with gates."""
+    paths = jax.tree_util.tree_leaves_with_path(built.params)
+    return "MBConv" if any("gate" in jax.tree_util.keystr(path) for path, _ in paths) else ""
+
+
+def _clipped(built: Built, entry: Entry, x: jax.Array) -> Prepared:
+    """Adaptive gradient clipping in the place of clipping per layer, and a fitted start."""
+    head = entry.free.split("|")[0]
+    layout = jn.exclude(head, layout=jn.traced_layout(built.logits, built.params, x[:1]))
+
+    def start(seed: Any, tx: optax.GradientTransformation) -> tuple[Any, Any]:
+        params = jn.variance_preserving_init(built.logits, built.draw(seed), x, layout=layout)
+        return params, optax.chain(optax.adaptive_grad_clip(AGC), tx)
+
+    return Prepared(built, start, clips_layers=False)
+
+
+def _recipe(built: Built, entry: Entry, x: jax.Array) -> Prepared:
+    """The five calls of `recipe.py`."""
+    layout = recipe.hidden_kernels(built.logits, built.params, x, entry.free)
+
+    def start(seed: Any, tx: optax.GradientTransformation) -> tuple[Any, Any]:
+        params = built.draw(seed)
+        raw = recipe.initial(built.logits, params, x, layout)
+        return raw, recipe.constrained(tx, params, layout)
+
+    return Prepared(built, start)
+
+
+def _call(built: Built, entry: Entry, x: jax.Array, switches: dict[str, bool]) -> Prepared:
+    """The one call, with parts of it taken away."""
+    call = getattr(jn, "normalizer_free", None)
+    if call is None:
+        return _recipe(built, entry, x)
+    missing = set(switches) - set(inspect.signature(call).parameters)
+    if missing:
+        raise ValueError(f"normalizer_free has no option {sorted(missing)}.")
+
+    def start(seed: Any, tx: optax.GradientTransformation) -> tuple[Any, Any]:
+        return call(built.logits, built.draw(seed), tx, x, **switches)
+
+    return Prepared(built, start)
+
+
+def has_input_means(method: str) -> bool:
+    """Returns True if the optimizer's state has input means, which are renewed now and then."""
+    return (
+        method in PARTS
+        and method != "call - centered inputs"
+        and hasattr(jn, "refresh_input_means")
+        and hasattr(jn, "normalizer_free")
+    )
+
+
+def optimizer(
+    name: str, rate: Any, decay: Any, steps: int, clips_layers: bool
+) -> optax.GradientTransformation:
+    """Returns SGD with momentum, AdamW or Muon, with warm-up, cosine, clipping and decay."""
+    factor = optax.warmup_cosine_decay_schedule(0.0, 1.0, max(1, steps // 10), steps)
+    schedule: optax.Schedule = lambda count: rate * factor(count)  # noqa: E731
+    clipping = jn.clip_by_layer_norm(1.0) if clips_layers else optax.identity()
+    if name == "adamw":
+        return optax.chain(clipping, optax.adamw(schedule, weight_decay=decay, mask=is_kernel))
+    if name == "muon":
+        matrices = lambda params: jax.tree.map(_matrix_axes, params)  # noqa: E731
+        muon = optax.contrib.muon(
+            schedule,
+            weight_decay=decay,
+            weight_decay_mask=is_kernel,
+            consistent_rms=0.2,
+            muon_weight_dimension_numbers=matrices,
+        )
+        return optax.chain(clipping, muon)
+    decayed = optax.add_decayed_weights(decay, mask=is_kernel)
+    return optax.chain(clipping, decayed, optax.sgd(schedule, momentum=0.9))
+
+
+def _matrix_axes(leaf: Any) -> Any:
+    """Returns the axes of a kernel for Muon, None for other parameters."""
+    if jnp.ndim(leaf) < 2:
+        return None
+    return optax.contrib.MuonDimensionNumbers(
+        reduction_axis=tuple(range(jnp.ndim(leaf) - 1)), output_axis=jnp.ndim(leaf) - 1
+    )
