@@ -19,7 +19,7 @@ PARTS = {
     "call": {},
     "call - zero sums": {"zero_sums": False},
     "call - unit start": {"fitted": False},
-    "call - centered inputs": {"centered_inputs": False},
+    "call - centered inputs": {"centered": False},
     "call - quiet branches": {"quiet": False},
 }
 

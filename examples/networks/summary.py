@@ -1,0 +1,228 @@
+"""Tables and picture of the runs of `whole.py`.
+
+python -m examples.networks.summary FOLDER
+
+Per network, method and optimizer the rate with the best held-out score under seed 0 is taken. The
+difference to batch normalization is paired by network and seed, and pooled over networks.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+from scipy import stats
+
+from examples.networks.whole import Run, best, read_runs
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+
+#: What all runs of a table have in common.
+SETTINGS = ("task", "side", "rows", "steps", "batch", "optimizer", "augment", "bfloat16")
+
+REFERENCE = "bn"
+
+#: Colours of the picture, in the order of the methods.
+COLORS = ("#000000", "#777777", "#E69F00", "#CC79A7", "#009E73", "#56B4E9", "#0072B2", "#D55E00")
+
+#: Runs by network, method and seed, all at the chosen rate.
+Table = Mapping[str, Mapping[str, Mapping[int, Run]]]
+
+
+class Interval(NamedTuple):
+    """A mean with its 95 % interval by Student's t, and the number of values."""
+
+    mean: float
+    half: float
+    count: int
+
+    def __str__(self) -> str:
+        """Returns the mean and the interval."""
+        if self.count < 2:
+            return f"{self.mean:+.1f}"
+        low, high = self.mean - self.half, self.mean + self.half
+        return f"{self.mean:+.1f} [{low:+.1f}, {high:+.1f}]"
+
+
+def interval(values: list[float]) -> Interval:
+    """Returns the mean of ``values`` with its interval."""
+    count = len(values)
+    if count < 2:
+        return Interval(float(np.mean(values)), math.nan, count)
+    error = np.std(values, ddof=1) / math.sqrt(count)
+    return Interval(float(np.mean(values)), float(stats.t.ppf(0.975, count - 1) * error), count)
+
+
+def chosen(runs: list[Run]) -> Table:
+    """Returns the runs at the rate and decay that the held-out rows of seed 0 chose."""
+    groups: dict[str, dict[str, list[Run]]] = {}
+    for run in runs:
+        groups.setdefault(run["network"], {}).setdefault(run["method"], []).append(run)
+    table: dict[str, dict[str, dict[int, Run]]] = {}
+    for network, methods in groups.items():
+        for method, found in methods.items():
+            first = [run for run in found if run["seed"] == 0]
+            if not first:
+                continue
+            at = best(first)
+            table.setdefault(network, {})[method] = {
+                run["seed"]: run
+                for run in found
+                if (run["rate"], run["decay"]) == (at["rate"], at["decay"])
+            }
+    return table
+
+
+def differences(table: Table, method: str, reference: str, name: str) -> dict[str, list[float]]:
+    """Returns method - reference by network, one per seed that both have.
+
+    Batch normalization with quiet branches is batch normalization in networks without branches.
+    """
+    of = lambda methods, m: methods.get(m) or (  # noqa: E731
+        methods.get("bn") if m == "bn quiet" else methods.get("call") if m == QUIET else None
+    )
+    found = {}
+    for network, methods in table.items():
+        ours, theirs = of(methods, method), of(methods, reference)
+        seeds = sorted(set(ours or ()) & set(theirs or ()))
+        if ours and theirs and seeds:
+            found[network] = [ours[seed][name] - theirs[seed][name] for seed in seeds]
+    return found
+
+
+QUIET = "call - quiet branches"
+
+
+def pooled(found: Mapping[str, list[float]]) -> tuple[Interval, Interval]:
+    """Returns the difference over all pairs, and over the networks' means."""
+    pairs = [value for values in found.values() for value in values]
+    return interval(pairs), interval([float(np.mean(values)) for values in found.values()])
+
+
+def methods_of(table: Table) -> list[str]:
+    """Returns the methods in the order of their first run."""
+    return list(dict.fromkeys(method for methods in table.values() for method in methods))
+
+
+def pooled_table(table: Table, reference: str) -> list[str]:
+    """Returns the lines of the pooled differences to ``reference``."""
+    lines = [
+        f"| method - {reference} | networks | test, over pairs | test, over networks | held-out "
+        "| training loss | initial loss, largest |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for method in methods_of(table):
+        if method == reference:
+            continue
+        test = differences(table, method, reference, "test")
+        if not test:
+            continue
+        pairs, networks = pooled(test)
+        held_out = pooled(differences(table, method, reference, "held_out"))[0]
+        loss = pooled(differences(table, method, reference, "training_loss"))[0]
+        initial = max(
+            run["initial_loss"] for methods in table.values() for run in methods.get(method, {}).values()
+        )
+        lines.append(
+            f"| {method} | {len(test)} | {pairs} | {networks} | {held_out} "
+            f"| {loss.mean:+.3f} ± {loss.half:.3f} | {initial:.2f} |"
+        )
+    return lines
+
+
+def network_table(table: Table, reference: str) -> list[str]:
+    """Returns the lines of the scores, with the difference to ``reference``."""
+    methods = methods_of(table)
+    lines = [f"| network | {' | '.join(methods)} |", f"|---|{'---:|' * len(methods)}"]
+    for network, by_method in table.items():
+        cells = []
+        for method in methods:
+            by_seed = by_method.get(method)
+            if not by_seed:
+                cells.append("")
+                continue
+            scores = [run["test"] for run in by_seed.values()]
+            losses = [run["training_loss"] for run in by_seed.values()]
+            any_run = next(iter(by_seed.values()))
+            found = differences({network: by_method}, method, reference, "test").get(network)
+            difference = f", {interval(found)}" if found and method != reference else ""
+            cells.append(
+                f"{np.mean(scores):.1f}{difference}; loss {np.mean(losses):.3f}; "
+                f"{any_run['rate']:g}, {any_run['decay']:g}; n = {len(scores)}"
+            )
+        lines.append(f"| {network} | {' | '.join(cells)} |")
+    return lines
+
+
+def at_chance(table: Table, limit: float) -> list[str]:
+    """Returns the runs at a chosen rate that are below ``limit`` or not finite."""
+    return [
+        f"{network}, {method}, seed {seed}: {run['test']:.1f}"
+        for network, methods in table.items()
+        for method, by_seed in methods.items()
+        for seed, run in by_seed.items()
+        if run["test"] < limit or not run["finite"]
+    ]
+
+
+def draw(table: Table, reference: str, title: str, path: Path) -> None:
+    """Draws the differences to ``reference``: per network one mark per seed, below them pooled."""
+    methods = [method for method in methods_of(table) if method != reference]
+    rows = [*table, "all networks"]
+    figure, axes = plt.subplots(figsize=(8, 0.55 * len(rows) + 1.8), layout="constrained")
+    for place, method in enumerate(methods):
+        found, color = differences(table, method, reference, "test"), COLORS[place % len(COLORS)]
+        shift = 0.7 * ((place + 0.5) / len(methods) - 0.5)
+        for index, network in enumerate(table):
+            values = found.get(network, [])
+            axes.plot(values, [index + shift] * len(values), "o", color=color, ms=4, alpha=0.6)
+        if found:
+            pairs = pooled(found)[0]
+            half = 0 if math.isnan(pairs.half) else pairs.half
+            axes.errorbar(
+                pairs.mean, len(table) + shift, xerr=half, fmt="s", color=color, label=method
+            )
+    axes.axvline(0, color="0.6", zorder=0)
+    axes.set(xlabel=f"test, points above {reference}", yticks=range(len(rows)), title=title)
+    axes.set_yticklabels(rows)
+    axes.invert_yaxis()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def write_summary(folder: Path) -> str:
+    """Writes table.md and one picture per setting; returns the text."""
+    groups: dict[str, list[Run]] = {}
+    for run in read_runs(folder):
+        groups.setdefault(json.dumps([run[name] for name in SETTINGS]), []).append(run)
+    parts = []
+    for index, (key, runs) in enumerate(groups.items()):
+        values: dict[str, Any] = dict(zip(SETTINGS, json.loads(key), strict=True))
+        title = ", ".join(f"{name} {value}" for name, value in values.items() if value is not False)
+        table = chosen(runs)
+        limit = 20.0 if values["task"] == "photographs" else 34.0
+        chance = at_chance(table, limit)
+        parts += [f"## {title}", ""]
+        for reference in ("bn", "bn quiet", "gn", "call"):
+            if reference in methods_of(table):
+                parts += [*pooled_table(table, reference), ""]
+        parts += [*network_table(table, REFERENCE), ""]
+        parts += [f"At chance or not finite, at a chosen rate (below {limit:g}): "
+                  f"{len(chance)}{': ' if chance else ''}{'; '.join(chance)}.", ""]
+        if REFERENCE in methods_of(table):
+            draw(table, REFERENCE, title, folder / f"table-{index}.png")
+            parts += [f"![Differences to batch normalization](table-{index}.png)", ""]
+    text = "\n".join(parts)
+    (folder / "table.md").write_text(text, encoding="utf-8")
+    return text
+
+
+if __name__ == "__main__":
+    print(write_summary(Path(sys.argv[1])))
