@@ -97,7 +97,9 @@ def _with_kernels(params: Any, drawn: Any) -> Any:
     kernels = {
         path: leaf for path, leaf in jax.tree_util.tree_leaves_with_path(drawn) if leaf.ndim > 1
     }
-    return jax.tree_util.tree_map_with_path(lambda path, x: kernels.get(path, x), params)
+    # The sum makes constants values of the program, as drawn kernels are.
+    of = lambda path, x: kernels[path] if path in kernels else x + jnp.zeros_like(x)  # noqa: E731
+    return jax.tree_util.tree_map_with_path(of, params)
 
 
 class LinenGroupNorm(nn.Module):
