@@ -49,11 +49,13 @@ class Entry(NamedTuple):
         build: ``build(x, classes, norm) -> Built`` with norm "bn", "gn" or "none".
         free: regular expression of the paths of its classifier and of its depthwise kernels.
         has_branches: False without residual branches.
+        gates: regular expression of further kernels that no normalization follows, after "|".
     """
 
     build: Callable[[jax.Array, int, str], Built]
     free: str
     has_branches: bool
+    gates: str = ""
 
 
 def groups_of(channels: int) -> int:
@@ -72,16 +74,14 @@ def of_nnx(make: Callable[..., nnx.Module], **sizes: Any) -> Callable[..., Built
     """Returns the builder of an NNX network, which `replace_batch_norm` edits."""
 
     def build(x: jax.Array, classes: int, norm: str) -> Built:
-        construct = lambda seed: make(  # noqa: E731
-            nnx.Rngs(jax.random.key(seed)), x.shape[1:], classes, **sizes
-        )
+        construct = lambda seed: make(nnx.Rngs(jax.random.key(seed)), x.shape[1:], classes, **sizes)
         model = construct(0)
         if norm == "none":
             model = jn.nnx.replace_batch_norm(model, x[:1])
         elif norm == "gn":
             model = jn.nnx.replace_batch_norm(model, with_=group_norm)
         apply, params, state = jn.nnx.functionalize(model)
-        fast = jn.nnx.functionalize(fast_conv.with_products(model))[0]
+        fast, _, _ = jn.nnx.functionalize(fast_conv.with_products(model))
 
         def draw(seed: Any) -> Any:
             drawn = jn.nnx.functionalize(construct(seed))[1]
@@ -152,7 +152,7 @@ SMALL: Mapping[str, Entry] = {
     "DenseNet": Entry(of_nnx(DenseNet, growth=8), "^classifier/", False),
     "Inception": Entry(of_nnx(Inception, width=8), "^logits/", False),
     "U-Net": Entry(of_nnx(UNet, width=16), "^out/", False),
-    "gated MBConv": Entry(of_nnx(MBConvNet, width=16), "^classifier/|/depthwise/", True),
+    "gated MBConv": Entry(of_nnx(MBConvNet, width=16), "^classifier/|/depthwise/", True, "|/gate/"),
     "residual U-Net": Entry(of_nnx(PooledResidualUNet, width=16), "^out/", True),
 }
 

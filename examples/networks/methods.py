@@ -11,8 +11,8 @@ import optax
 import jaxnorm as jn
 from examples.networks import recipe
 from examples.networks.built import ENTRIES, Built, Entry
+from examples.networks.kernels import is_kernel
 from examples.networks.mimicnorm import mimicnorm
-from examples.networks.run import is_kernel
 
 #: Parts of the call that can be taken away, by the name of the method.
 PARTS = {
@@ -45,7 +45,9 @@ class Prepared(NamedTuple):
     clips_layers: bool = True
 
 
-def prepare(method: str, network: str, x: jax.Array, classes: int, fitted_on: jax.Array) -> Prepared:
+def prepare(
+    method: str, network: str, x: jax.Array, classes: int, fitted_on: jax.Array
+) -> Prepared:
     """Returns a network as a method trains it.
 
     Args:
@@ -87,13 +89,11 @@ def _quiet(built: Built, x: jax.Array) -> Prepared:
 
 
 def _standardized(built: Built, entry: Entry, x: jax.Array) -> Prepared:
-    """GroupNorm with weight standardization of all kernels but the classifier's."""
+    """GroupNorm with weight standardization of all kernels that it follows."""
     # Depthwise kernels are standardized too: GroupNorm follows them.
     layout = jn.traced_layout(built.logits, built.params, x[:1])
     head = entry.free.split("|")[0]
-    axes = jn.exclude(f"{head}|gate/", layout=layout) if "MBConv" in _names(built) else jn.exclude(
-        head, layout=layout
-    )
+    axes = jn.exclude(f"{head}{entry.gates}", layout=layout)
 
     def standardized(kernel: jax.Array, fan_in: tuple[int, ...]) -> jax.Array:
         centered = kernel - kernel.mean(fan_in, keepdims=True)
@@ -102,12 +102,6 @@ def _standardized(built: Built, entry: Entry, x: jax.Array) -> Prepared:
 
     plain = lambda raw: jn.map_kernels(standardized, axes, raw)  # noqa: E731
     return Prepared(built, lambda seed, tx: (built.draw(seed), tx), plain)
-
-
-def _names(built: Built) -> str:
-    """Returns MBConv for a network with gates."""
-    paths = jax.tree_util.tree_leaves_with_path(built.params)
-    return "MBConv" if any("gate" in jax.tree_util.keystr(path) for path, _ in paths) else ""
 
 
 def _clipped(built: Built, entry: Entry, x: jax.Array) -> Prepared:

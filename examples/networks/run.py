@@ -27,6 +27,7 @@ import optax
 
 import jaxnorm as jn
 from examples.networks import recipe
+from examples.networks.kernels import is_kernel
 from examples.networks.report import best_rate, write_report
 from examples.networks.ten import NETWORKS, Network, Row
 
@@ -74,15 +75,6 @@ def load(path: Path | None, side: int, numbers: tuple[int, int, int]) -> Data:
     ends = np.cumsum((0, *numbers))
     parts = (Rows(jnp.asarray(x[a:b]), jnp.asarray(y[a:b], jnp.int32)) for a, b in pairwise(ends))
     return Data(*parts, classes=int(y.max()) + 1)
-
-
-def is_kernel(tree: Any) -> Any:
-    """Returns True for the kernels of all four libraries, which weight decay reaches."""
-    name = lambda path: jax.tree_util.keystr(path, simple=True, separator="/")  # noqa: E731
-    return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: name(path).split("/")[-1] in ("kernel", "w", "weight") and leaf.ndim > 1,
-        tree,
-    )
 
 
 def optimizer(name: str, rate: Any, steps: int) -> optax.GradientTransformation:

@@ -27,6 +27,9 @@ SETTINGS = ("task", "side", "rows", "steps", "batch", "optimizer", "augment", "b
 
 REFERENCE = "bn"
 
+#: What a method is in networks without residual branches.
+WITHOUT_BRANCHES = {"bn quiet": "bn", "call - quiet branches": "call"}
+
 #: Colours of the picture, in the order of the methods.
 COLORS = ("#000000", "#777777", "#E69F00", "#CC79A7", "#009E73", "#56B4E9", "#0072B2", "#D55E00")
 
@@ -83,19 +86,18 @@ def differences(table: Table, method: str, reference: str, name: str) -> dict[st
 
     Batch normalization with quiet branches is batch normalization in networks without branches.
     """
-    of = lambda methods, m: methods.get(m) or (  # noqa: E731
-        methods.get("bn") if m == "bn quiet" else methods.get("call") if m == QUIET else None
-    )
     found = {}
     for network, methods in table.items():
-        ours, theirs = of(methods, method), of(methods, reference)
+        ours, theirs = _runs_of(methods, method), _runs_of(methods, reference)
         seeds = sorted(set(ours or ()) & set(theirs or ()))
         if ours and theirs and seeds:
             found[network] = [ours[seed][name] - theirs[seed][name] for seed in seeds]
     return found
 
 
-QUIET = "call - quiet branches"
+def _runs_of(methods: Mapping[str, Mapping[int, Run]], method: str) -> Mapping[int, Run] | None:
+    """Returns the runs of a method, or of the one that it is in networks without branches."""
+    return methods.get(method) or methods.get(WITHOUT_BRANCHES.get(method, ""))
 
 
 def pooled(found: Mapping[str, list[float]]) -> tuple[Interval, Interval]:
@@ -126,7 +128,9 @@ def pooled_table(table: Table, reference: str) -> list[str]:
         held_out = pooled(differences(table, method, reference, "held_out"))[0]
         loss = pooled(differences(table, method, reference, "training_loss"))[0]
         initial = max(
-            run["initial_loss"] for methods in table.values() for run in methods.get(method, {}).values()
+            run["initial_loss"]
+            for methods in table.values()
+            for run in methods.get(method, {}).values()
         )
         lines.append(
             f"| {method} | {len(test)} | {pairs} | {networks} | {held_out} "
@@ -214,8 +218,11 @@ def write_summary(folder: Path) -> str:
             if reference in methods_of(table):
                 parts += [*pooled_table(table, reference), ""]
         parts += [*network_table(table, REFERENCE), ""]
-        parts += [f"At chance or not finite, at a chosen rate (below {limit:g}): "
-                  f"{len(chance)}{': ' if chance else ''}{'; '.join(chance)}.", ""]
+        parts += [
+            f"At chance or not finite, at a chosen rate (below {limit:g}): "
+            f"{len(chance)}{': ' if chance else ''}{'; '.join(chance)}.",
+            "",
+        ]
         if REFERENCE in methods_of(table):
             draw(table, REFERENCE, title, folder / f"table-{index}.png")
             parts += [f"![Differences to batch normalization](table-{index}.png)", ""]

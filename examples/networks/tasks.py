@@ -63,9 +63,7 @@ def _photographs(arrays: Any, side: int, numbers: tuple[int, int, int]) -> tuple
 def _split(x: Any, y: Any, numbers: tuple[int, ...]) -> Split:
     ends = np.cumsum((0, *numbers))
     train = x[: numbers[0]].astype(np.float32)
-    parts = [
-        Arrays(jnp.asarray(x[a:b]), jnp.asarray(y[a:b], jnp.int32)) for a, b in pairwise(ends)
-    ]
+    parts = [Arrays(jnp.asarray(x[a:b]), jnp.asarray(y[a:b], jnp.int32)) for a, b in pairwise(ends)]
     mean, std = train.mean((0, 1, 2)), train.std((0, 1, 2))
     return Split(parts[0], parts[1], parts[2], jnp.asarray(mean), jnp.asarray(std))
 
@@ -83,15 +81,21 @@ def segmented(
     """
     rows, columns = np.mgrid[:side, :side]
     channels = 3
-    x = np.full((count, side, side, channels), 0.5, np.float32) if background is None else background
+    x = (
+        np.full((count, side, side, channels), 0.5, np.float32)
+        if background is None
+        else background
+    )
     x, y = x.astype(np.float32).copy(), np.zeros((count, side, side), np.int32)
     for image, labels in zip(x, y, strict=True):
         for _ in range(draw.integers(2, 6)):
             kind, radius = draw.integers(1, 3), draw.integers(3, 8)
             center = draw.integers(0, side, 2)
             down, right = abs(rows - center[0]), abs(columns - center[1])
-            inside = down**2 + right**2 <= radius**2 if kind == 1 else np.maximum(down, right) <= (
-                radius * 0.88
+            inside = (
+                down**2 + right**2 <= radius**2
+                if kind == 1
+                else np.maximum(down, right) <= (radius * 0.88)
             )
             image[inside] = _texture(draw, background, inside)
             labels[inside] = kind
