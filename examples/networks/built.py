@@ -74,7 +74,9 @@ def of_nnx(make: Callable[..., nnx.Module], **sizes: Any) -> Callable[..., Built
     """Returns the builder of an NNX network, which `replace_batch_norm` edits."""
 
     def build(x: jax.Array, classes: int, norm: str) -> Built:
-        construct = lambda seed: make(nnx.Rngs(jax.random.key(seed)), x.shape[1:], classes, **sizes)
+        def construct(seed: Any) -> nnx.Module:
+            return make(nnx.Rngs(jax.random.key(seed)), x.shape[1:], classes, **sizes)
+
         model = construct(0)
         if norm == "none":
             model = jn.nnx.replace_batch_norm(model, x[:1])
