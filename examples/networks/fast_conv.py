@@ -39,11 +39,11 @@ def conv(
         )
     taps = list(shifted(x, kernel.shape[:2], strides, padding))
     if is_depthwise:
-        weights = kernel.reshape(-1, kernel.shape[-1])
+        weights = kernel.reshape(-1, 1, 1, 1, kernel.shape[-1])
         total = sum(tap.astype(jnp.float32) * w for tap, w in zip(taps, weights, strict=True))
         return jnp.asarray(total, x.dtype)
     patches = taps[0] if len(taps) == 1 else jnp.concatenate(taps, axis=-1)
-    return patches @ kernel.reshape(-1, kernel.shape[-1])
+    return jnp.tensordot(patches, kernel.reshape(-1, kernel.shape[-1]), 1)
 
 
 def shifted(
@@ -79,7 +79,7 @@ class Upsampling(nnx.ConvTranspose):
         patches = jnp.einsum("nhwc,ijco->nhiwjo", inputs, kernel)
         n, h, i, w, j, o = patches.shape
         y = patches.reshape(n, h * i, w * j, o)
-        return y if self.bias is None else y + self.bias[...].astype(inputs.dtype)
+        return y if self.bias is None else y + self.bias[...].astype(y.dtype).reshape(1, 1, 1, -1)
 
 
 def with_products(model: nnx.Module) -> nnx.Module:

@@ -89,7 +89,7 @@ def _quiet(built: Built, x: jax.Array) -> Prepared:
 
 
 def _standardized(built: Built, entry: Entry, x: jax.Array) -> Prepared:
-    """GroupNorm with weight standardization of all kernels that it follows."""
+    """GroupNorm with standardized kernels, except the classifier's and those of gates."""
     # Depthwise kernels are standardized too: GroupNorm follows them.
     layout = jn.traced_layout(built.logits, built.params, x[:1])
     head = entry.free.split("|")[0]

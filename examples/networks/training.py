@@ -158,7 +158,8 @@ def _refreshed(logits: Any, plan: Plan, index: Any, opt_state: Any, raw: Any, x:
 
 def score(logits_of: Callable[..., jax.Array], rows: Arrays, classes: int) -> jax.Array:
     """Returns the accuracy, or for labels per pixel the mean intersection over union."""
-    size = next(s for s in (500, 250, 200, 125, 100, 50, 25, 10, 1) if len(rows.x) % s == 0)
+    largest = 500 if rows.y.ndim == 1 else 50
+    size = next(size for size in range(largest, 0, -1) if len(rows.x) % size == 0)
     x, y = (part.reshape(-1, size, *part.shape[1:]) for part in rows)
 
     def counted(parts: Any) -> jax.Array:
@@ -171,4 +172,4 @@ def score(logits_of: Callable[..., jax.Array], rows: Arrays, classes: int) -> ja
     if y.ndim == 2:
         return hits.sum() / table.sum()
     union = table.sum(0) + table.sum(1) - hits
-    return (hits / jnp.maximum(union, 1)).sum() / (union > 0).sum()
+    return (hits / jnp.maximum(union, 1)).sum() / (union > 0).sum(dtype=jnp.float32)

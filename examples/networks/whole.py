@@ -44,6 +44,9 @@ KEYS = (
     "decay",
 )
 
+#: Rows to which initial parameters are fitted.
+FITTED = {"photographs": 256, "shapes": 64, "pasted": 64}
+
 Run = dict[str, Any]
 
 
@@ -179,7 +182,7 @@ def compiled(options: argparse.Namespace, common: Run, example: Run) -> Any:
     begin = time.perf_counter()
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         split, classes = load_task(options.task, options.data, options.side, options.rows)
-        fitted_on = standardized(split.train.x[:256], split)
+        fitted_on = standardized(split.train.x[: FITTED[options.task]], split)
         prepared = prepare(common["method"], common["network"], fitted_on[:2], classes, fitted_on)
     plan = Plan(
         common["method"],

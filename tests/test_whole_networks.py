@@ -1,0 +1,138 @@
+"""Whole trainings of networks: their convolutions, methods, choice and summary."""
+
+import json
+import math
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from examples.networks import fast_conv, whole
+from examples.networks.built import ENTRIES
+from examples.networks.methods import METHODS
+from examples.networks.summary import chosen, differences, interval, pooled
+from examples.networks.tasks import segmented
+from examples.networks.training import Arrays, order, score
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 5])
+@pytest.mark.parametrize("strides", [(1, 1), (2, 2), (2, 1)])
+@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize("padding", ["SAME", "VALID", [(1, 2), (0, 1)]])
+def test_products_are_the_convolution(window, strides, groups, padding) -> None:
+    keys = jax.random.split(jax.random.key(0))
+    x = jax.random.normal(keys[0], (2, 7, 8, 4))
+    kernel = jax.random.normal(keys[1], (window, window, 4 // groups, 4))
+    options = {"feature_group_count": groups, "dimension_numbers": ("NHWC", "HWIO", "NHWC")}
+    wanted = jax.lax.conv_general_dilated(x, kernel, strides, padding, **options)
+    made = fast_conv.conv(x, kernel, strides, padding, feature_group_count=groups)
+    np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_patches_are_the_transposed_convolution(size: int) -> None:
+    rngs = nnx.Rngs(0)
+    layer = nnx.ConvTranspose(3, 5, (size, size), (size, size), rngs=rngs)
+    layer.bias[...] = jax.random.normal(jax.random.key(1), (5,))
+    x = jax.random.normal(jax.random.key(2), (2, 4, 3, 3))
+    fast = fast_conv.with_products(nnx.Sequential(layer)).layers[0]
+    assert isinstance(fast, fast_conv.Upsampling)
+    np.testing.assert_allclose(fast(x), layer(x), rtol=1e-5, atol=1e-5)
+
+
+def test_other_transposed_convolutions_stay() -> None:
+    layer = nnx.ConvTranspose(3, 5, (3, 3), (2, 2), rngs=nnx.Rngs(0))
+    fast = fast_conv.with_products(nnx.Sequential(layer)).layers[0]
+    assert not isinstance(fast, fast_conv.Upsampling)
+
+
+def test_every_row_comes_once_in_each_epoch() -> None:
+    rows = order(3, rows=10, steps=7, batch=3)
+    assert rows.shape == (7, 3)
+    for epoch in (rows[:3], rows[3:6]):
+        assert len(set(np.ravel(epoch).tolist())) == 9
+    assert not np.array_equal(rows, order(4, 10, 7, 3))
+
+
+def test_the_score_of_label_maps_is_the_mean_intersection_over_union() -> None:
+    draw = np.random.default_rng(0)
+    labels, predicted = draw.integers(0, 3, (2, 10, 4, 4))
+    ious = [
+        np.sum((labels == k) & (predicted == k)) / np.sum((labels == k) | (predicted == k))
+        for k in range(3)
+    ]
+    rows = Arrays(jnp.asarray(predicted)[..., None], jnp.asarray(labels))
+    made = score(lambda x: jax.nn.one_hot(x[..., 0], 3), rows, 3)
+    np.testing.assert_allclose(made, np.mean(ious), rtol=1e-6)
+
+
+def test_objects_have_labels() -> None:
+    x, y = segmented(np.random.default_rng(0), 4, 32)
+    assert x.shape == (4, 32, 32, 3)
+    assert set(np.unique(y)) == {0, 1, 2}
+
+
+def run_of(network: str, method: str, seed: int, rate: float, **values: float) -> whole.Run:
+    """Returns a finished run."""
+    options = whole.arguments().parse_args(["--out", "", "--networks", "", "--methods", ""])
+    common = whole.settings(options, network, method, "sgd")
+    measured = {"initial_loss": 2.3, "training_loss": 1.0, "finite": True, "seconds": 1.0}
+    return {**common, **measured, "seed": seed, "rate": rate, "decay": 1e-3, **values}
+
+
+def test_finished_runs_are_known_by_their_settings(tmp_path: Path) -> None:
+    run = run_of("VGG16", "bn", 0, 0.1, held_out=50.0, test=40.0)
+    whole.append(tmp_path, [run])
+    whole.append(tmp_path, [{**run, "seed": 1}])
+    first, second = whole.read_runs(tmp_path)
+    assert whole.key_of(first) == whole.key_of(run) != whole.key_of(second)
+    assert json.loads(whole.key_of(run))[0] == "VGG16"
+
+
+def test_a_run_that_is_not_finite_is_not_chosen() -> None:
+    runs = [
+        run_of("VGG16", "bn", 0, 0.3, held_out=90.0, test=1.0, finite=False),
+        run_of("VGG16", "bn", 0, 0.1, held_out=50.0, test=1.0),
+        run_of("VGG16", "bn", 0, 0.03, held_out=50.0, test=1.0),
+    ]
+    assert whole.best(runs)["rate"] == 0.03
+
+
+def test_chunks_are_filled_by_repetition() -> None:
+    runs = [run_of("VGG16", "bn", seed, 0.1, held_out=1.0, test=1.0) for seed in range(5)]
+    sizes = [[run["seed"] for run in chunk] for chunk in whole.chunks(runs, 3)]
+    assert sizes == [[0, 1, 2], [3, 4, 4]]
+
+
+def test_differences_are_paired_by_network_and_seed() -> None:
+    tests = {
+        ("A", "bn"): (40, 44),
+        ("A", "call"): (41, 46),
+        ("B", "bn"): (50,),
+        ("B", "call"): (48,),
+    }
+    runs = [
+        run_of(network, method, seed, 0.1, held_out=1.0, test=float(test))
+        for (network, method), of_seeds in tests.items()
+        for seed, test in enumerate(of_seeds)
+    ]
+    found = differences(chosen(runs), "call", "bn", "test")
+    assert found == {"A": [1.0, 2.0], "B": [-2.0]}
+    pairs, networks = pooled(found)
+    assert math.isclose(pairs.mean, 1 / 3)
+    assert math.isclose(networks.mean, -0.25)
+    # Student's t of 95 % with two degrees of freedom is 4.3027.
+    half = 4.3027 * np.std([1.0, 2.0, -2.0], ddof=1) / math.sqrt(3)
+    np.testing.assert_allclose(interval([1.0, 2.0, -2.0]).half, half, rtol=1e-4)
+
+
+def test_jobs_without_branches_are_left_out() -> None:
+    command = ["--out", "", "--networks", "VGG16", "ResNet-18", "--methods", *METHODS]
+    jobs = [(j["network"], j["method"]) for j in whole.queue(whole.arguments().parse_args(command))]
+    assert ("ResNet-18", "bn quiet") in jobs
+    assert ("VGG16", "bn quiet") not in jobs
+    assert len(jobs) == 2 * len(METHODS) - 2
+    assert {"ResNet-18", "VGG16"} <= set(ENTRIES)
