@@ -18,8 +18,8 @@ from examples.networks.tasks import segmented
 from examples.networks.training import Arrays, order, score
 
 
-@pytest.mark.parametrize("window", [1, 2, 3, 5])
-@pytest.mark.parametrize("strides", [(1, 1), (2, 2), (2, 1)])
+@pytest.mark.parametrize("window", [1, 3, 4])
+@pytest.mark.parametrize("strides", [(1, 1), (2, 1)])
 @pytest.mark.parametrize("groups", [1, 4])
 @pytest.mark.parametrize("padding", ["SAME", "VALID", [(1, 2), (0, 1)]])
 def test_products_are_the_convolution(window, strides, groups, padding) -> None:

@@ -74,6 +74,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--bfloat16", action="store_true")
     parser.add_argument("--lanes", type=int, default=1, help="trainings mapped in one program")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--by-network", action="store_true", help="all methods of a network first")
     parser.add_argument("--deadline", type=float, default=math.inf)
     parser.add_argument("--job", help=argparse.SUPPRESS)
     return parser
@@ -241,16 +242,17 @@ def compiled(options: argparse.Namespace, common: Run, example: Run) -> Any:
 
 
 def queue(options: argparse.Namespace) -> Iterator[Run]:
-    """Yields the jobs: all networks of the first method and optimizer first."""
+    """Yields the jobs: all networks of the first method first, or all methods of a network."""
     from examples.networks.built import ENTRIES
     from examples.networks.methods import METHODS
 
     unknown = [*(set(options.networks) - set(ENTRIES)), *(set(options.methods) - set(METHODS))]
     if unknown:
         raise SystemExit(f"unknown: {unknown}; networks {list(ENTRIES)}, methods {METHODS}.")
-    for method, optimizer, network in itertools.product(
-        options.methods, options.optimizers, options.networks
-    ):
+    jobs = list(itertools.product(options.methods, options.optimizers, options.networks))
+    if options.by_network:
+        jobs.sort(key=lambda job: options.networks.index(job[2]))
+    for method, optimizer, network in jobs:
         if method in ("bn quiet", "call - quiet branches") and not ENTRIES[network].has_branches:
             continue
         yield settings(options, network, method, optimizer)

@@ -5,6 +5,8 @@ set -u
 call=$1 data=$2 out=$3
 python=${PYTHON:-python3}
 small=("MobileNetV2" "bottleneck ResNet" "DenseNet" "Inception" "U-Net" "gated MBConv" "residual U-Net")
+wide=(--methods bn call --rates 0.1 --decays 5e-4 --side 32 --rows 48000 2000 10000 --batch 256
+  --steps 5610 --augment --bfloat16 --refresh 20 --jobs 4 --by-network --deadline 300)
 run() { "$python" -m examples.networks.whole --data "$data" --out "$out" "$@"; }
 # Products of matrices by cuBLAS, without a search for the fastest: compiling takes the most time.
 products="--xla_gpu_enable_triton_gemm=false --xla_gpu_autotune_level=0"
@@ -34,12 +36,13 @@ case $call in
     done
     ;;
   standard)
-    run --networks ResNet-18 VGG16 ShuffleNetV2 "MobileNetV2 1.0" ResNet-50 --methods bn call \
-      --rates 0.1 --decays 5e-4 --seeds 2 --side 32 --rows 48000 2000 10000 --batch 256 \
-      --steps 5610 --augment --bfloat16 --jobs 3 --deadline 300 --refresh 20
+    run --networks ResNet-18 VGG16 ShuffleNetV2 "MobileNetV2 1.0" --seeds 2 "${wide[@]}"
+    ;;
+  resnet50)
+    run --networks ResNet-50 --seeds 1 "${wide[@]}"
     ;;
   *)
-    echo "$call is none of probe, short, long, parts, segmentation, standard" >&2
+    echo "$call is none of probe, short, long, parts, segmentation, standard, resnet50" >&2
     exit 2
     ;;
 esac
