@@ -26,6 +26,7 @@ class Built(NamedTuple):
     Attributes:
         apply: ``apply(params, state, x, train=...) -> (logits, state)``, as its user writes it.
         fast: the same function with convolutions as products of matrices.
+        narrow: ``apply`` in bfloat16, with parameters and logits in float32.
         params: parameters under seed 0.
         state: running statistics.
         draw: ``draw(seed) -> params``, traceable.
@@ -33,6 +34,7 @@ class Built(NamedTuple):
 
     apply: Callable[..., tuple[jax.Array, Any]]
     fast: Callable[..., tuple[jax.Array, Any]]
+    narrow: Callable[..., tuple[jax.Array, Any]]
     params: Any
     state: Any
     draw: Callable[[Any], Any]
@@ -85,13 +87,34 @@ def of_nnx(make: Callable[..., nnx.Module], **sizes: Any) -> Callable[..., Built
         apply, params, state = jn.nnx.functionalize(model)
         fast, _, _ = jn.nnx.functionalize(fast_conv.with_products(model))
 
+        narrow = _to_float32(jn.nnx.functionalize(_in_bfloat16(model))[0])
+
         def draw(seed: Any) -> Any:
             drawn = jn.nnx.functionalize(construct(seed))[1]
             return _with_kernels(params, drawn)
 
-        return Built(apply, fast, params, state, draw)
+        return Built(apply, fast, narrow, params, state, draw)
 
     return build
+
+
+def _in_bfloat16(model: nnx.Module) -> nnx.Module:
+    """Returns a copy whose layers compute in bfloat16."""
+    model = nnx.clone(model)
+    for _, module in nnx.iter_modules(model):
+        if hasattr(module, "dtype"):
+            module.dtype = jnp.bfloat16
+    return model
+
+
+def _to_float32(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function with logits in float32."""
+
+    def applied(params: Any, state: Any, x: jax.Array, train: bool) -> tuple[jax.Array, Any]:
+        logits, state = apply(params, state, x, train=train)
+        return logits.astype(jnp.float32), state
+
+    return applied
 
 
 def _with_kernels(params: Any, drawn: Any) -> Any:
@@ -142,7 +165,9 @@ def bottleneck(width: int) -> Callable[..., Built]:
             return apply
 
         draw = lambda seed: model.init(jax.random.key(seed), x[:1])["params"]  # noqa: E731
-        return Built(of(model), of(fast), params, variables, draw)
+        return Built(
+            of(model), of(fast), _to_float32(of(make(dtype=jnp.bfloat16))), params, variables, draw
+        )
 
     return build
 
@@ -174,16 +199,3 @@ SEGMENTATION: Mapping[str, Entry] = {
 }
 
 ENTRIES: Mapping[str, Entry] = {**SMALL, **STANDARD, **SEGMENTATION}
-
-
-def in_bfloat16(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the network in bfloat16, with logits in float32."""
-
-    def narrow(tree: Any) -> Any:
-        return jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), tree)
-
-    def applied(params: Any, state: Any, x: jax.Array, train: bool) -> tuple[jax.Array, Any]:
-        logits, state = apply(narrow(params), state, narrow(x), train=train)
-        return logits.astype(jnp.float32), state
-
-    return applied

@@ -66,7 +66,8 @@ def mimicnorm(built: Built, x: jax.Array, free: str, depth: int) -> Fitted:
 
     classes = built.logits(built.params, x[:1]).shape[-1]
     state = {"net": built.state, "mean": jnp.zeros(classes), "var": jnp.ones(classes)}
-    fitted = Built(wrapped(built.apply), wrapped(built.fast), drawn(0), state, drawn)
+    applies = (wrapped(built.apply), wrapped(built.fast), wrapped(built.narrow))
+    fitted = Built(*applies, drawn(0), state, drawn)
 
     def project(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         moved = optax.apply_updates(params, updates)

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import optax
 
 import jaxnorm as jn
-from examples.networks.built import in_bfloat16
 from examples.networks.methods import Prepared, has_input_means, optimizer
 
 
@@ -100,8 +99,9 @@ def augmented(key: jax.Array, x: jax.Array) -> jax.Array:
 def make_run(prepared: Prepared, plan: Plan) -> Callable[..., Outcome]:
     """Returns ``run(split, seed, rate, decay)``, one training with its evaluation."""
     built = prepared.built
-    apply = built.fast if plan.mapped else built.apply
-    apply = in_bfloat16(apply) if plan.bfloat16 else apply
+    if plan.mapped and plan.bfloat16:
+        raise ValueError("mapped trainings are in float32: leave out --lanes or --bfloat16.")
+    apply = built.fast if plan.mapped else built.narrow if plan.bfloat16 else built.apply
 
     def run(split: Split, seed: Any, rate: Any, decay: Any) -> Outcome:
         base = optimizer(plan.optimizer, rate, decay, plan.steps, prepared.clips_layers)
