@@ -15,7 +15,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array, PyTree, UInt
 
 from jaxnorm._paths import Path, is_entry, named_entries
-from jaxnorm._trace.rules import PRODUCTS, SUMS, Facts, joined_axes, known_number, transfer
+from jaxnorm._trace.rules import PRODUCTS, SUMS, Facts, known_number, transfer
 from jaxnorm._trace.values import CONSTANT, INPUT, Product, Value, join, parameter, sources
 
 #: ``apply(params, *inputs)``: the model as a function of its plain parameters.
@@ -107,15 +107,14 @@ def trace(
         nodes: record the graph of the variables that depend on the inputs.
     """
     closed, shape, arrays, arguments = _closed_program(apply, params, inputs)
-    values = [
-        INPUT
-        if any(re.search(pattern, str(path)) for pattern in free)
-        else parameter(path, x.shape)
-        for path, x in arrays.items()
-    ]
     facts = Facts(None if kernels is None else frozenset(kernels), nodes=[] if nodes else None)
-    variables = closed.jaxpr.invars[len(values) :]
-    values.extend(facts.recorded(INPUT, "input", [], variable) for variable in variables)
+    paths = [*arrays, *(None for _ in arguments[len(arrays) :])]
+    values = [
+        facts.recorded(INPUT, "input", [], variable)
+        if path is None or any(re.search(pattern, str(path)) for pattern in free)
+        else parameter(path, variable.aval.shape)
+        for path, variable in zip(paths, closed.jaxpr.invars, strict=True)
+    ]
     # Without inputs the constants are what kernels meet.
     interpreter = _Interpreter(facts, CONSTANT if len(arguments) > len(arrays) else INPUT)
     results = interpreter.run(closed, values, ())
@@ -212,8 +211,7 @@ class _Interpreter:
         if primitive == "scan" or called or self.facts.nodes is None:
             return results
         pairs = zip(results, equation.outvars, strict=True)
-        axes = joined_axes(equation)
-        return [self.facts.recorded(value, primitive, values, out, axes) for value, out in pairs]
+        return [self.facts.recorded(value, primitive, values, out, equation) for value, out in pairs]
 
     def _call(
         self, equation: Any, closed: ClosedJaxpr, values: list[Value], place: Place
@@ -248,11 +246,12 @@ class _Interpreter:
         Nothing is recorded without a place.
         """
         facts = Facts(self.facts.kernels) if place is None else self.facts
-        body, outside = _Interpreter(facts, self.constant), (facts.within, facts.repeats)
+        body, outside = _Interpreter(facts, self.constant), (facts.within, facts.turns)
         facts.within = (*facts.within, equation.primitive.name)
-        facts.repeats *= equation.params.get("length", 1)
+        if equation.primitive.name == "scan":
+            facts.turns = (*facts.turns, (facts.scans, equation.params["length"]))
         results = body.run(closed, _without_products(values), place or ())
-        facts.within, facts.repeats = outside
+        facts.within, facts.turns = outside
         if place is not None and equation.primitive.name == "scan" and body.layers:
             self.layers |= body.layers
             self.bodies |= body.bodies | {place: closed}
@@ -263,8 +262,14 @@ class _Interpreter:
         start, stacks = values[consts : consts + carry], values[consts + carry :]
         variables = closed.jaxpr.invars[consts:]
 
+        self.facts.scans += 1
+        number = self.facts.scans
+
         def entered(value: Value, before: Value, variable: Any) -> Value:
             return self.facts.recorded(value, "scan", [before], variable)
+
+        def carried_on(value: Value, before: Value, variable: Any) -> Value:
+            return self.facts.recorded(value, "carry", [before], variable, carries=number)
 
         slices = [stack.sliced_by_scan() for stack in stacks]
         slices = list(map(entered, slices, stacks, variables[carry:]))
@@ -273,7 +278,7 @@ class _Interpreter:
             return self._inside(equation, closed, [*values[:consts], *carried, *slices], place)
 
         carried = _fixpoint(start, lambda carried: turn(carried)[:carry])
-        carried = list(map(entered, carried, start, variables[:carry]))
+        carried = list(map(carried_on, carried, start, variables[:carry]))
         results = turn(carried, place)
         stacked = [value._replace(views=(), altered=()) for value in results[carry:]]
         return [*results[:carry], *stacked]

@@ -1,5 +1,6 @@
 """Transfer rules: the abstract values that each primitive makes of those of its operands."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -37,7 +38,8 @@ class Facts:
     Attributes:
         kernels: the parameters that are followed to their products; None for all.
         within: the loops, branches and shard_maps around the current equation.
-        repeats: how often the scans around the current equation run.
+        turns: the number and the length of each scan around the current equation.
+        scans: how many scans there were so far.
         nodes: the variables that depend on the inputs, in execution order; None to record none.
         uses: the products of kernels.
         refused: why a parameter is not understood.
@@ -51,7 +53,8 @@ class Facts:
 
     kernels: frozenset[Path] | None
     within: tuple[str, ...] = ()
-    repeats: int = 1
+    turns: tuple[tuple[int, int], ...] = ()
+    scans: int = 0
     nodes: list[Node] | None = None
     uses: list[Use] = field(default_factory=list)
     refused: dict[Path, str] = field(default_factory=dict)
@@ -75,13 +78,14 @@ class Facts:
         name: str,
         operands: list[Value],
         variable: Any,
-        axes: tuple[int, ...] = (),
+        equation: Any = None,
+        carries: int | None = None,
     ) -> Value:
         """Returns a value with its node in the graph, if it depends on the inputs.
 
-        ``axes`` are those of `joined_axes`. The sum over a stack is recorded as the sum of what is
-        stacked.
+        The sum over a stack is recorded as the sum of what is stacked.
         """
+        axes = joined_axes(equation) if equation else ()
         nodes = tuple(x.node for x in operands if x.node is not None)
         if self.nodes is None or not (nodes or value.of_inputs):
             return value._replace(node=None)
@@ -90,8 +94,12 @@ class Facts:
         constants = [x for x in operands if x.node is None]
         constant = constants[0] if len(constants) == 1 else Value(sources=sources(constants))
         is_product, shape = name in PRODUCTS and self.is_of_kernel(constant), variable.aval.shape
+        units = _unit_count(equation, operands, shape) if is_product else 0
         axis = axes[0] if name in STACKS and axes else None
-        self.nodes.append(Node(name, nodes, constant, shape, is_product, self.repeats, axis))
+        is_real = jnp.issubdtype(variable.aval.dtype, jnp.inexact)
+        self.nodes.append(
+            Node(name, nodes, constant, shape, units, is_real, self.turns, carries, axis)
+        )
         return value._replace(node=len(self.nodes) - 1)
 
     def _added(self, operands: tuple[int, ...], variable: Any) -> int:
@@ -100,7 +108,7 @@ class Facts:
         total, *others = operands
         for operand in others:
             pair, shape = (total, operand), variable.aval.shape
-            self.nodes.append(Node("add", pair, CONSTANT, shape, repeats=self.repeats))
+            self.nodes.append(Node("add", pair, CONSTANT, shape, turns=self.turns))
             total = len(self.nodes) - 1
         return total
 
@@ -108,6 +116,12 @@ class Facts:
         """Returns True if a value is made of a kernel, or of any parameter if all may be one."""
         paths = value.sources
         return bool(paths if self.kernels is None else paths & self.kernels)
+
+
+def _unit_count(equation: Any, operands: list[Value], shape: tuple[int, ...]) -> int:
+    """Returns how many units the result of a product with a kernel has."""
+    side = next(i for i in (0, 1) if operands[i].node is None)
+    return math.prod(shape[place] for place in product_axes(equation, side)[2].values())
 
 
 def joined_axes(equation: Any) -> tuple[int, ...]:
