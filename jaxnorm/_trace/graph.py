@@ -129,7 +129,7 @@ class Graph:
         return item if item and item.kind in ("identity", "projection") else None
 
     def _sum_at(self, index: int) -> Sum | None:
-        """Returns the sum that a node is, if its operands have a source; a merge only if need be."""
+        """Returns the sum that a node is, if one operand comes from where the other does."""
         node = self.nodes[index]
         if node.primitive not in (*SUMS, "sub") or len(set(node.operands)) < 2:
             return None
@@ -208,8 +208,9 @@ class Graph:
         """
         positions, between = self._positions(near), self.between(sources, far)
         sums = [item for i in sorted(between) if (item := self.sum_at(i))]
-        starts_here = [x.position for x in sums if x.kind != "adapter" and x.entry in between | sources]
-        levels = {i for i in starts_here if self._positions(i) not in (0, positions)}
+        starting = [x for x in sums if x.kind != "adapter" and x.entry in between | sources]
+        places = [item.position for item in starting]
+        levels = {i for i in places if self._positions(i) not in (0, positions)}
         return bool(positions and levels) and self.passes(sources, far, levels)
 
     def _positions(self, index: int) -> int:

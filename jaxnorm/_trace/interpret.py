@@ -210,8 +210,8 @@ class _Interpreter:
         results = [value._replace(of_parameters=of_parameters) for value in results]
         if primitive == "scan" or called or self.facts.nodes is None:
             return results
-        pairs = zip(results, equation.outvars, strict=True)
-        return [self.facts.recorded(value, primitive, values, out, equation) for value, out in pairs]
+        recorded, pairs = self.facts.recorded, zip(results, equation.outvars, strict=True)
+        return [recorded(value, primitive, values, out, equation) for value, out in pairs]
 
     def _call(
         self, equation: Any, closed: ClosedJaxpr, values: list[Value], place: Place

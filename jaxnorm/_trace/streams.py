@@ -81,23 +81,34 @@ def residual_streams(program: Program) -> list[list[Branch]]:
     graph = Graph(nodes)
     live = graph.ancestors(*(x.node for x in program.results if x.node is not None))
     sums = [item for i in sorted(live) if (item := graph.sum_at(i)) and item.kind != "adapter"]
-    inner, streams = _inner_sums(graph, sums), list[list[Branch]]()
-    for stream in _streams(graph, sums, inner):
-        try:
-            streams.append(stream_branches(graph, stream))
-        except NoUniqueEndError:
-            # One sum inside a branch: its factor would be 1.
-            if len(stream) > 1 or stream[0].position not in inner or _repeats(graph, stream[0]) > 1:
-                raise
-    return streams
+    outers = [item for item in sums if item.kind == "identity"]
+    inside = {i for x in outers for i in graph.between(x.sources, x.branch)}
+    streams = _streams(graph, sums, _first_sums(graph, sums, outers))
+    return [branches for stream in streams if (branches := _known(graph, stream, inside))]
 
 
-def _streams(graph: Graph, sums: list[Sum], inner: dict[int, bool]) -> list[list[Sum]]:
+def _known(graph: Graph, stream: list[Sum], inside: set[int]) -> list[Branch]:
+    """Returns the branches of a stream; none for one that starts inside of a branch with one sum.
+
+    Its factor is 1, whatever ends its own branch. A longer one there needs no end either.
+    """
+    starts_inside = stream[0].sources <= inside
+    if starts_inside and len(stream) == 1 and _repeats(graph, stream[0]) == 1:
+        return []
+    try:
+        return stream_branches(graph, stream)
+    except NoUniqueEndError:
+        if starts_inside:
+            return []
+        raise
+
+
+def _streams(graph: Graph, sums: list[Sum], first: set[int]) -> list[list[Sum]]:
     """Returns the sums of each stream with a sum whose shortcut has no kernel."""
     stream_of: dict[int, list[Sum]] = {}
     for item in sums:
         before = graph.ancestors_in_layer(item.entry) & stream_of.keys()
-        if before and not inner.get(item.position):
+        if before and item.position not in first:
             stream = stream_of[max(before)]
             stream.append(item)
         else:
@@ -108,20 +119,18 @@ def _streams(graph: Graph, sums: list[Sum], inner: dict[int, bool]) -> list[list
     return [x for x in streams.values() if any(item.kind != "projection" for item in x)]
 
 
-def _inner_sums(graph: Graph, sums: list[Sum]) -> dict[int, bool]:
-    """Returns the sums inside of branches: True if the branch starts a stream there.
+def _first_sums(graph: Graph, sums: list[Sum], outers: list[Sum]) -> set[int]:
+    """Returns the sums that are the first of a stream inside of a branch.
 
-    It does if the shortcut of the inner sum is a kernel of the outer stream.
+    Their shortcut is a kernel of the outer stream.
     """
-    inner: dict[int, bool] = {}
-    for outer in (item for item in sums if item.kind == "identity"):
+    shortcuts, first = [item for item in sums if item.kind == "projection"], set[int]()
+    for outer in outers if shortcuts else ():
         between = graph.between(outer.sources, outer.branch)
-        inside = [item for item in sums if item.position in between]
+        inside = [item for item in shortcuts if item.position in between]
         distance = graph.distances(outer.sources, outer.branch + 1) if inside else {}
-        for item in inside:
-            starts = item.kind == "projection" and not distance.get(item.source, 0)
-            inner[item.position] = inner.get(item.position, False) or starts
-    return inner
+        first |= {item.position for item in inside if not distance.get(item.source, 0)}
+    return first
 
 
 def stream_branches(graph: Graph, stream: list[Sum]) -> list[Branch]:
@@ -193,9 +202,7 @@ def _ends(graph: Graph, item: Sum, scaled: bool) -> Iterator[End]:
             stack.append(End(i, scaled, linear, end.share * part, end.gate or gate))
 
 
-def _last(
-    graph: Graph, index: int, source: int
-) -> tuple[int | None, Sequence[int], Gate | None]:
+def _last(graph: Graph, index: int, source: int) -> tuple[int | None, Sequence[int], Gate | None]:
     """Returns the node that ends a branch, or the operands among which the end is, and their gate.
 
     The scale of a normalization is the last node of its product. An activation such as silu is the
@@ -219,7 +226,8 @@ def _last(
     if node.primitive == "dot_general":
         full = [i for i in node.operands if _leads_linearly(graph, i)]
     else:
-        full = [i for i in node.operands if nodes[graph.viewed(i)].shape == node.shape]
+        size = math.prod(node.shape)
+        full = [i for i in node.operands if math.prod(nodes[graph.viewed(i)].shape) == size]
     if len(full) == 1 and one.isdisjoint(other):
         (gate,) = {*node.operands} - {*full}
         return None, full, Gate(gate, _whole(graph, gate))
