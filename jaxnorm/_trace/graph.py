@@ -145,7 +145,8 @@ class Graph:
         """Returns the sum of a stream and a branch at these distances from common sources."""
         before = self.ancestors(near) if least else self.ancestors_in_layer(near)
         candidates = self._latest(before & self.ancestors(far))
-        fits = [x for x in candidates if self._fits(x, near, far, least)]
+        real = [x for x in candidates if self.nodes[x].is_real]
+        fits = [x for x in real if self._fits(x, near, far, least)]
         if not fits or self._is_complement(near, far):
             return None
         sources = frozenset(fits)

@@ -50,14 +50,14 @@ class End(NamedTuple):
     """Node in a branch, on the way from the sum to the branch's last parameters.
 
     Attributes:
-        index: the node.
+        position: the node.
         is_scaled: True if a constant below 1 follows it.
         is_linear: True if only linear operations follow it in the branch.
         share: its share of the units of the branch.
         gate: the gate that multiplies it, if one does.
     """
 
-    index: int
+    position: int
     is_scaled: bool
     is_linear: bool = True
     share: Fraction = Fraction(1)
@@ -88,12 +88,12 @@ def residual_streams(program: Program) -> list[list[Branch]]:
 
 
 def _known(graph: Graph, stream: list[Sum], inside: set[int]) -> list[Branch]:
-    """Returns the branches of a stream; none for one that starts inside of a branch with one sum.
+    """Returns the branches of a stream; none for that of a single sum inside of a branch.
 
-    Its factor is 1, whatever ends its own branch. A longer one there needs no end either.
+    Its factor is 1, whatever ends it. A stream that starts inside of a branch needs no end either.
     """
     starts_inside = stream[0].sources <= inside
-    if starts_inside and len(stream) == 1 and _repeats(graph, stream[0]) == 1:
+    if len(stream) == 1 and stream[0].position in inside and _repeats(graph, stream[0]) == 1:
         return []
     try:
         return stream_branches(graph, stream)
@@ -145,7 +145,7 @@ def stream_branches(graph: Graph, stream: list[Sum]) -> list[Branch]:
             experts[item.sources, end.gate.whole].add(end.gate.entry)
 
     def branch(item: Sum, end: End) -> Branch:
-        node, repeats = graph.nodes[end.index], _repeats(graph, item, end.gate)
+        node, repeats = graph.nodes[end.position], _repeats(graph, item, end.gate)
         count = len(experts[item.sources, end.gate.whole]) if end.gate else 1
         return Branch(_parameter(node), node.is_product, end.is_scaled, end.share * repeats / count)
 
@@ -186,13 +186,13 @@ def _ends(graph: Graph, item: Sum, scaled: bool) -> Iterator[End]:
     stack = [End(item.branch, scaled)] if item.branch in inside else []
     while stack:
         end = stack.pop()
-        node = graph.nodes[end.index]
+        node = graph.nodes[end.position]
         scaled = end.is_scaled or (end.is_linear and is_small(node))
         linear = end.is_linear and (node.primitive in _LINEAR or is_scaling(node))
-        last, before, gate = _last(graph, end.index, item.source)
+        last, before, gate = _last(graph, end.position, item.source)
         if last is not None:
-            yield end._replace(index=last, is_scaled=scaled)
-        adapter = graph.sum_at(end.index)
+            yield end._replace(position=last, is_scaled=scaled)
+        adapter = graph.sum_at(end.position)
         for i in (i for i in before if i in inside and i not in visited):
             visited.add(i)
             size = graph.nodes[i].shape if node.primitive == "concatenate" else node.shape
