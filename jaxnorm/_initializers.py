@@ -17,6 +17,7 @@ from jaxnorm._layout import Layout, Setting, broadcast, flax_layout, kernels_by_
 from jaxnorm._node import Axes, is_node
 from jaxnorm._numerics import ROUNDING_ERRORS, nonzero, promote, rounding_floor, wide_dtype
 from jaxnorm._paths import Path, is_absent, map_entries, named_entries, named_rows
+from jaxnorm._phases import strides_of
 from jaxnorm._reparametrize import effective
 from jaxnorm._sphere import check_squared_radius, project_to_sphere
 from jaxnorm._stiefel import as_matrices, singular_value
@@ -197,7 +198,8 @@ def orthogonal_init(
         if is_node(entry) or path not in axes:
             raise ValueError(
                 f"the kernel {path!r} is reparametrized, reshaped or transposed before its "
-                "product, not multiplied with the inputs, or has a part for each group of them; "
+                "product, not multiplied with the inputs, has a part for each group of them, or is "
+                "that of a transposed convolution with a stride; "
                 "wanted a plain kernel of one matrix product or convolution. Call orthogonal_init "
                 "before reparametrize, and leave other kernels out of the layout."
             )
@@ -211,7 +213,11 @@ def _matrix_axes(program: Program) -> dict[Path, tuple[Axes, Axes, int]]:
     axes: dict[Path, tuple[Axes, Axes, int]] = {}
     for layer in program.layers.values():
         use, equation = layer.product.use, layer.equation
-        in_groups = use.in_groups or equation.params.get("feature_group_count", 1) > 1
+        in_groups = (
+            strides_of(use.fan_in)
+            or use.in_groups
+            or equation.params.get("feature_group_count", 1) > 1
+        )
         if use.fan_in and use.kernel.is_unchanged and not (layer.product.biased or in_groups):
             is_conv = equation.primitive.name == "conv_general_dilated"
             spec = equation.params["dimension_numbers"].rhs_spec if is_conv else ()

@@ -28,6 +28,10 @@ def traced_layout(apply: Apply, params: PyTree, *inputs: Any, free: Sequence[str
     recurrent cells, whatever their names. Biases, scales, and tables whose rows are looked up are
     free.
 
+    A unit of a transposed convolution with a stride is a phase and a channel: each output position
+    meets every stride-th tap. Its axes are those of any convolution with the strides beside them;
+    zero sums and spheres hold for each phase, and a scale stays one number per channel.
+
     Args:
         apply: ``apply(params, *inputs)``, the model as a function of plain parameters; for NNX
             ``lambda params, x: functional.apply(params, state, x, train=False)[0]``.

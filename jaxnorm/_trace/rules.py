@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxnorm._paths import Path
+from jaxnorm._phases import phased
 from jaxnorm._trace.values import CONSTANT, INPUT, Node, Product, Use, Value, sources
 from jaxnorm._trace.views import BROADCAST, PARTIAL, VIEWS, Dim, Factor, View
 
@@ -391,12 +392,15 @@ def _use(facts: Facts, equation: Any, view: View, side: int, multiplies_inputs: 
     contracted, groups, places = product_axes(equation, side)
     places = {axis: places[axis] for axis in places.keys() - view.broadcast_axes()}
     in_groups = any(place < groups for place in places.values())
-    fan_in = view.contracted(contracted)
-    if fan_in is None:
+    fan_in, steps = view.contracted(contracted), _phase_steps(equation)
+    strides = {view.whole_axis(axis): step for axis, step in steps.items()}
+    if fan_in is None or None in strides:
         facts.refuse([view.path], "is contracted along a part of an axis, or joined to others")
     elif {axis - len(view.shape) for axis in view.scaled or ()} & {*fan_in}:
         reason = "is multiplied by a constant that differs along its fan-in, a mask say"
         facts.refuse([view.path], reason, changed=True)
+    if fan_in:
+        fan_in = phased(fan_in, {axis: step for axis, step in strides.items() if axis is not None})
     within = facts.within
     facts.uses.append(Use(view, fan_in, places, in_groups, multiplies_inputs, within, side))
     return facts.uses[-1]
@@ -418,6 +422,24 @@ def product_axes(equation: Any, side: int) -> tuple[tuple[int, ...], int, dict[i
     order = [*batch[side], *((None,) * len(free[0]) if side else ()), *free[side]]
     places = {axis: place for place, axis in enumerate(order) if axis is not None}
     return tuple(contracted[side]), len(batch[0]), places
+
+
+def _phase_steps(equation: Any) -> dict[int, int]:
+    """Returns how many taps lie between two that meet in one output, by the kernel's axis.
+
+    Between the inputs of a convolution with a dilated left operand are zeros.
+    """
+    if equation.primitive.name != "conv_general_dilated":
+        return {}
+    positions = equation.params["dimension_numbers"].rhs_spec[2:]
+    dilations = equation.params["lhs_dilation"], equation.params["rhs_dilation"]
+    steps = [stride // math.gcd(stride, taps) for stride, taps in zip(*dilations, strict=True)]
+    sizes = equation.invars[1].aval.shape
+    return {
+        axis: step
+        for axis, step in zip(positions, steps, strict=True)
+        if step > 1 and sizes[axis] > 1
+    }
 
 
 def _row_groups(equation: Any) -> tuple[int, ...]:

@@ -97,10 +97,10 @@ def _known(graph: Graph, stream: list[Sum], inside: set[int]) -> list[Branch]:
         return []
     try:
         return stream_branches(graph, stream)
-    except NoUniqueEndError:
+    except NoUniqueEndError as error:
         if starts_inside:
             return []
-        raise
+        raise ValueError(str(error)) from None
 
 
 def _streams(graph: Graph, sums: list[Sum], first: set[int]) -> list[list[Sum]]:
