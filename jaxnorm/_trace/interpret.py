@@ -45,6 +45,11 @@ class Layer(NamedTuple):
     product: Product
     bias: int | None
 
+    @property
+    def path(self) -> Path:
+        """The kernel's path."""
+        return self.product.form.path
+
 
 #: Values that were collected at the products so far, by the path of the kernel.
 Collected = dict[Path, Any]
@@ -64,6 +69,7 @@ class Program(NamedTuple):
         facts: what the interpreter collected about its parameters.
         layers: its products and their biases, in execution order.
         bodies: the inlined calls, and the scans with products inside.
+        calls: all calls and scans, inlined or not.
         results: the abstract values of its results.
         arguments: its parameters and inputs.
         structure: the structure of its result.
@@ -73,6 +79,7 @@ class Program(NamedTuple):
     facts: Facts
     layers: dict[Place, Layer]
     bodies: dict[Place, ClosedJaxpr]
+    calls: dict[Place, ClosedJaxpr]
     results: list[Value]
     arguments: list[Any]
     structure: Any
@@ -118,9 +125,9 @@ def trace(
     # Without inputs the constants are what kernels meet.
     interpreter = _Interpreter(facts, CONSTANT if len(arguments) > len(arrays) else INPUT)
     results = interpreter.run(closed, values, ())
-    layers, bodies = interpreter.layers, interpreter.bodies
+    layers, bodies, calls = interpreter.layers, interpreter.bodies, interpreter.calls
     structure = jax.tree.structure(shape)
-    return Program(closed, facts, layers, bodies, results, arguments, structure)
+    return Program(closed, facts, layers, bodies, calls, results, arguments, structure)
 
 
 def _closed_program(
@@ -164,6 +171,7 @@ class _Interpreter:
         self.constant = constant
         self.layers: dict[Place, Layer] = {}
         self.bodies: dict[Place, ClosedJaxpr] = {}
+        self.calls: dict[Place, ClosedJaxpr] = {}
 
     def run(self, closed: ClosedJaxpr, operands: list[Value], place: Place) -> list[Value]:
         """Returns the values of a jaxpr's results. A product that is read twice is none."""
@@ -210,8 +218,10 @@ class _Interpreter:
         results = [value._replace(of_parameters=of_parameters) for value in results]
         if primitive == "scan" or called or self.facts.nodes is None:
             return results
-        recorded, pairs = self.facts.recorded, zip(results, equation.outvars, strict=True)
-        return [recorded(value, primitive, values, out, equation) for value, out in pairs]
+        return [
+            self.facts.recorded(value, primitive, values, out, equation, place=place)
+            for value, out in zip(results, equation.outvars, strict=True)
+        ]
 
     def _call(
         self, equation: Any, closed: ClosedJaxpr, values: list[Value], place: Place
@@ -222,6 +232,7 @@ class _Interpreter:
         with such a rule that does nothing after the product or the sum.
         """
         outside, self.layers = self.layers, {}
+        self.calls[place] = closed
         results = self.run(closed, values, place)
         inside, self.layers = self.layers, outside
         products = [layer.product for layer in inside.values()]
@@ -252,6 +263,8 @@ class _Interpreter:
             facts.turns = (*facts.turns, (facts.scans, equation.params["length"]))
         results = body.run(closed, _without_products(values), place or ())
         facts.within, facts.turns = outside
+        if place is not None and equation.primitive.name == "scan":
+            self.calls |= body.calls | {place: closed}
         if place is not None and equation.primitive.name == "scan" and body.layers:
             self.layers |= body.layers
             self.bodies |= body.bodies | {place: closed}
@@ -402,7 +415,7 @@ class _Replay(NamedTuple):
         consts, carry = scan_counts(equation)
         options = {name: equation.params[name] for name in ("length", "reverse", "unroll")}
         inside = (x for at, x in self.layers.items() if at[: len(place)] == place)
-        paths = {layer.product.form.path for layer in inside} & {*collected}
+        paths = {layer.path for layer in inside} & {*collected}
         numbers = jnp.arange(options["length"], dtype=jnp.uint32)
         slices = operands[consts + carry :], numbers, {path: collected[path] for path in paths}
 

@@ -81,6 +81,7 @@ class Facts:
         variable: Any,
         equation: Any = None,
         carries: int | None = None,
+        place: tuple[int, ...] | None = None,
     ) -> Value:
         """Returns a value with its node in the graph, if it depends on the inputs.
 
@@ -99,7 +100,7 @@ class Facts:
         axis = axes[0] if name in STACKS and axes else None
         is_real = jnp.issubdtype(variable.aval.dtype, jnp.inexact)
         self.nodes.append(
-            Node(name, nodes, constant, shape, units, is_real, self.turns, carries, axis)
+            Node(name, nodes, constant, shape, units, is_real, self.turns, carries, axis, place)
         )
         return value._replace(node=len(self.nodes) - 1)
 

@@ -219,12 +219,12 @@ def _last(graph: Graph, index: int, source: int) -> tuple[int | None, Sequence[i
         viewed = graph.viewed(i)
         if has_scale(nodes[viewed]) and viewed not in graph.ancestors_in_layer(j):
             return viewed, (), None
-    common = _activated(graph, node)
+    common = activated(graph, node)
     if common is not None:
         return None, (common,), None
     one, other = (_kernels(graph, i, source) for i in node.operands)
     if node.primitive == "dot_general":
-        full = [i for i in node.operands if _leads_linearly(graph, i)]
+        full = [i for i in node.operands if leads_linearly(graph, i)]
     else:
         size = math.prod(node.shape)
         full = [i for i in node.operands if math.prod(nodes[graph.viewed(i)].shape) == size]
@@ -254,7 +254,7 @@ def _whole(graph: Graph, index: int) -> int:
     return index
 
 
-def _leads_linearly(graph: Graph, index: int) -> bool:
+def leads_linearly(graph: Graph, index: int) -> bool:
     """Returns True if a kernel's product leads to a node by linear operations."""
     stack, visited = [index], set[int]()
     while stack:
@@ -268,7 +268,7 @@ def _leads_linearly(graph: Graph, index: int) -> bool:
     return False
 
 
-def _activated(graph: Graph, node: Node) -> int | None:
+def activated(graph: Graph, node: Node) -> int | None:
     """Returns the node of which a product of two nodes is an elementwise function."""
     one, other = (graph.ancestors_in_layer(i) for i in node.operands)
     common = max(one & other, default=None)

@@ -206,6 +206,7 @@ class Node(NamedTuple):
         turns: the number and the length of each scan around it, the outermost first.
         carries: the number of the scan that carries it from turn to turn, if one does.
         axis: the axis along which it has one entry per operand, for a stack.
+        place: the place of its equation; None for an input or what a scan hands on.
     """
 
     primitive: str
@@ -217,6 +218,7 @@ class Node(NamedTuple):
     turns: tuple[tuple[int, int], ...] = ()
     carries: int | None = None
     axis: int | None = None
+    place: tuple[int, ...] | None = None
 
     @property
     def is_product(self) -> bool:
