@@ -114,6 +114,9 @@ def variance_preserving_init(
             empty minibatch; for pre-activations that are infinite or NaN. Under jit and in scans,
             where values are not known, the kernel of such pre-activations becomes NaN instead.
 
+    Warns:
+        UserWarning: if the model still has batch normalization, as `traced_layout`.
+
     Under jit the variance is that of the whole minibatch, however it is sharded; under pmap and
     shard_map, of the device's own: call it once, before sharding.
 
@@ -283,7 +286,8 @@ def data_dependent_init(
     Warns:
         UserWarning: for a bias beside a kernel that cannot be fitted, because the model adds it to
             a sum (as a recurrent cell does), after a gain, to the products of several kernels or
-            not at all, or because it does not have one value per unit.
+            not at all, or because it does not have one value per unit; and for a model that still
+            has batch normalization, as `traced_layout`.
 
     Under jit the moments are those of the whole minibatch, however it is sharded; under pmap and
     shard_map, of the device's own: call it once, before sharding.

@@ -2,8 +2,8 @@
 
 A gate is the factor s(b) of a branch a s(b), entry by entry, that has a kernel of its own and is no
 linear function of it: that of a squeeze-and-excitation or a gated linear unit. A factor is no gate
-if 1 - s(b) multiplies something else (a highway, a recurrent cell), if it is an entry of an array (a
-router's), or if the products are summed over its entries (attention).
+if 1 - s(b) multiplies something else (a highway, a recurrent cell), if it is an entry of an array
+(a router's), or if the products are summed over its entries (attention).
 """
 
 import math

@@ -71,6 +71,7 @@ class Program(NamedTuple):
         bodies: the inlined calls, and the scans with products inside.
         calls: all calls and scans, inlined or not.
         results: the abstract values of its results.
+        paths: its parameters, which are the first arguments.
         arguments: its parameters and inputs.
         structure: the structure of its result.
     """
@@ -81,6 +82,7 @@ class Program(NamedTuple):
     bodies: dict[Place, ClosedJaxpr]
     calls: dict[Place, ClosedJaxpr]
     results: list[Value]
+    paths: list[Path]
     arguments: list[Any]
     structure: Any
 
@@ -114,8 +116,29 @@ def trace(
         nodes: record the graph of the variables that depend on the inputs.
     """
     closed, shape, arrays, arguments = _closed_program(apply, params, inputs)
+    structure = jax.tree.structure(shape)
+    return _interpreted(closed, [*arrays], arguments, structure, kernels, free, nodes)
+
+
+def with_nodes(
+    program: Program, kernels: Iterable[Path] | None = None, free: Sequence[str] = ()
+) -> Program:
+    """Interprets a program again, as `trace` with ``nodes=True`` does, without tracing it."""
+    closed, arguments, structure = program.closed, program.arguments, program.structure
+    return _interpreted(closed, program.paths, arguments, structure, kernels, free, True)
+
+
+def _interpreted(
+    closed: ClosedJaxpr,
+    parameters: list[Path],
+    arguments: list[Any],
+    structure: Any,
+    kernels: Iterable[Path] | None,
+    free: Sequence[str],
+    nodes: bool,
+) -> Program:
     facts = Facts(None if kernels is None else frozenset(kernels), nodes=[] if nodes else None)
-    paths = [*arrays, *(None for _ in arguments[len(arrays) :])]
+    paths = [*parameters, *(None for _ in arguments[len(parameters) :])]
     values = [
         facts.recorded(INPUT, "input", [], variable)
         if path is None or any(re.search(pattern, str(path)) for pattern in free)
@@ -123,11 +146,10 @@ def trace(
         for path, variable in zip(paths, closed.jaxpr.invars, strict=True)
     ]
     # Without inputs the constants are what kernels meet.
-    interpreter = _Interpreter(facts, CONSTANT if len(arguments) > len(arrays) else INPUT)
+    interpreter = _Interpreter(facts, CONSTANT if len(paths) > len(parameters) else INPUT)
     results = interpreter.run(closed, values, ())
     layers, bodies, calls = interpreter.layers, interpreter.bodies, interpreter.calls
-    structure = jax.tree.structure(shape)
-    return Program(closed, facts, layers, bodies, calls, results, arguments, structure)
+    return Program(closed, facts, layers, bodies, calls, results, parameters, arguments, structure)
 
 
 def _closed_program(

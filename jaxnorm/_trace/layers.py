@@ -14,6 +14,7 @@ from jaxnorm._node import Axes
 from jaxnorm._paths import Path, listed
 from jaxnorm._reparametrize import effective
 from jaxnorm._trace import samples
+from jaxnorm._trace.batch_statistics import warn_of_batch_normalization
 from jaxnorm._trace.interpret import Apply, Collected, Layer, Program, Turns, trace
 from jaxnorm._trace.mesh import MeshAxes, product_mesh_axes
 from jaxnorm._trace.rules import Facts
@@ -104,6 +105,7 @@ def run_layers(
     program = trace(apply, plain, inputs, kernels, free)
     scanned = _scanned_axes(program, kernels)
     if only_products:
+        warn_of_batch_normalization(program, apply, plain, inputs, free)
         _check_met(program.facts.met & scanned.keys())
     else:
         _warn_of_opened(program.facts.opened & scanned.keys())
