@@ -102,7 +102,7 @@ def normalizer_free(
     constrained = _layout_of(roles, roles.zero_sums if zero_sums else set())
     some = zero_sums and bool(roles.zero_sums)
     raw = center_kernels(params, layout=constrained) if some else params
-    factors = residual_factors(apply, params, *inputs) if quiet else None
+    factors = residual_factors(apply, params, *inputs, free=free) if quiet else None
     if fitted:
         raw = _fitted(apply, raw, inputs, roles, free, factors)
     elif factors is not None:

@@ -78,7 +78,7 @@ def describe_roles(
         stem/kernel   hidden  yes        1       yes
     """
     roles = roles_of(apply, params, inputs, heads, free)
-    factors = dict(named_entries(residual_factors(apply, params, *inputs)))
+    factors = dict(named_entries(residual_factors(apply, params, *inputs, free=free)))
     yes = {True: "yes", False: "no"}
     rows = [
         (

@@ -149,7 +149,7 @@ def transfer(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
     is_followed = any(value.is_followed for value in values)
     rule = RULES.get(equation.primitive.name, _elementwise) if is_followed else _elementwise
     results = rule(facts, equation, values)
-    if facts.nodes is None or len(results) > 1 or any(value.of_inputs for value in values):
+    if facts.nodes is None or len(results) != 1 or any(value.of_inputs for value in values):
         return results
     if not jnp.issubdtype(equation.outvars[0].aval.dtype, np.floating):  # a cast rounds
         return [result._replace(factors=frozenset(), number=None) for result in results]

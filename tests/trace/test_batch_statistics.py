@@ -205,7 +205,9 @@ CALLS: dict[str, Any] = {
 def test_calls_that_see_the_model_warn_with_the_way_out(call: str) -> None:
     params = {"a": draw(0, N, N), "b": draw(1, N, N)}
     with jax.numpy_rank_promotion("allow"):
-        with pytest.warns(UserWarning, match=r"batch normalization.* kernels a\..*replace_batch_norm"):
+        with pytest.warns(
+            UserWarning, match=r"batch normalization.* kernels a\..*replace_batch_norm"
+        ):
             CALLS[call](lambda p, x: standardized(x @ p["a"]) @ p["b"], params, ROWS)
         with warnings.catch_warnings():
             warnings.simplefilter("error")

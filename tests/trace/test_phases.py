@@ -221,3 +221,51 @@ def test_linen_names_warn() -> None:
         is_leaf=lambda x: isinstance(x, tuple),
     )
     assert PhasedAxes((-4, -3, -2), (2, 2, 1)) in axes
+
+
+@pytest.mark.parametrize("kind", [None, jn.LinearlyConstrained])
+@pytest.mark.parametrize(("taps", "stride", "padding", "turned"), FORMS)
+def test_a_fitted_start_gives_every_phase_its_variance(
+    taps: int, stride: int, padding: str, turned: bool, kind: Any
+) -> None:
+    """And every channel its mean."""
+    apply = network(stride, padding, turned)
+    layout = jn.traced_layout(apply, kernel(taps, turned), IMAGES)
+    params = kernel(taps, turned) | {"bias": jnp.ones(4)}
+    with_bias = lambda p, x: apply(p, x) + p["bias"][None, None, None]  # noqa: E731
+    start = (
+        params if kind is None else jn.reparametrize(params, kind, jn.exclude("b", layout=layout))
+    )
+    fitted = jn.data_dependent_init(with_bias, start, IMAGES, layout=layout)
+    y = np.float64(with_bias(jn.effective(fitted), IMAGES))
+    np.testing.assert_allclose(y.mean((0, 1, 2)), 0, atol=1e-5)
+    reads = [i < taps for i in range(stride)]
+    read = [(i, j) for i in range(stride) for j in range(stride)]
+    variances = np.array([y[:, i::stride, j::stride].var((0, 1, 2)) for i, j in read])
+    of_taps = variances[variances.max(1) > 1e-6]
+    assert len(of_taps) == sum(reads) ** 2
+    np.testing.assert_allclose(of_taps, 1, rtol=1e-4)
+
+
+def test_a_fitted_start_keeps_spheres() -> None:
+    """A scale is one number per channel."""
+    apply, params = network(2, "SAME", False), kernel(3, False)
+    layout = jn.traced_layout(apply, params, IMAGES)
+    raw, _ = jn.constrain(params, optax.sgd(0.1), layout=layout)
+    fitted = jn.data_dependent_init(apply, raw, IMAGES, layout=layout)
+    np.testing.assert_array_equal(fitted["w"].kernel, raw["w"].kernel)
+    y = apply(jn.effective(fitted), IMAGES)
+    np.testing.assert_allclose(y.var((0, 1, 2)), 1, rtol=1e-4)
+
+
+def test_stacked_transposed_convolutions_are_fitted_layer_by_layer() -> None:
+    def apply(p: Any, x: Any) -> Any:
+        turn = lambda x, w: (network(2, "SAME", False)({"w": w}, x)[:, ::2, 1::2], None)  # noqa: E731
+        return jax.lax.scan(turn, x, p["w"])[0]
+
+    params = {"w": draw(1, 2, 3, 3, 3, 3)}
+    layout = jn.traced_layout(apply, params, IMAGES)
+    assert layout(params)["w"] == PhasedAxes((-4, -3, -2), (2, 2, 1))
+    fitted = jn.data_dependent_init(apply, params, IMAGES, layout=layout)
+    y = apply(fitted, IMAGES)
+    np.testing.assert_allclose(y.var((0, 1, 2)), 1, rtol=1e-3)
