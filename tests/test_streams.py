@@ -132,6 +132,28 @@ def mapped(p: Any, x: Any) -> Any:
     return x + jnp.einsum("bte,ebtn->btn", weights(p, x), hidden)
 
 
+def top_two(p: Any, x: Any) -> Any:
+    gates, chosen = jax.lax.top_k(weights(p, x), 2)
+    return x + (gates[..., None] * jnp.take_along_axis(outputs(p, x), chosen[..., None], 2)).sum(2)
+
+
+def by_index(p: Any, x: Any) -> Any:
+    index = jnp.argmax(x @ p["route"], -1)[..., None]
+    return x + sum(jnp.where(index == e, expert(p, x, e), 0.0) for e in range(EXPERTS))
+
+
+def ragged(p: Any, x: Any) -> Any:
+    """Rows in the order of their experts."""
+    rows = x.reshape(-1, N)
+    gates = weights(p, rows)
+    index = jnp.argmax(gates, -1)
+    order, sizes = jnp.argsort(index), jnp.bincount(index, length=EXPERTS)
+    hidden = jax.nn.relu(jax.lax.ragged_dot(rows[order], p["up"], sizes))
+    results = jax.lax.ragged_dot(hidden, p["down"], sizes)
+    placed = jnp.zeros(rows.shape).at[order].set(results) * gates.max(-1, keepdims=True)
+    return x + placed.reshape(x.shape)
+
+
 def of_two(p: Any, x: Any) -> Any:
     """Mixture of two, the second under 1 - g."""
     gate = jax.nn.sigmoid(x @ p["route"][:, :1])
@@ -483,6 +505,9 @@ SPELLINGS: dict[str, tuple[dict[str, float], dict[str, Spelling]]] = {
                 lambda p, x: added(p, x, x, lambda g, e: jnp.split(g, EXPERTS, -1)[e]), MIXED
             ),
             "one-hot gates": blocks(top_one, MIXED),
+            "two for each row": blocks(top_two, MIXED),
+            "chosen by an index": blocks(by_index, MIXED),
+            "ragged": blocks(ragged, MIXED),
             "two, of one gate": blocks(of_two, MIXED),
             "an einsum": blocks(
                 lambda p, x: x + jnp.einsum("bte,bten->btn", weights(p, x), outputs(p, x)), MIXED
@@ -662,6 +687,26 @@ def test_an_adapter_beside_the_last_kernel_is_scaled_with_it() -> None:
     """Both end the branch, which is one."""
     spelling = blocks(lambda p, x: adapted(p, x, True), ADAPTED)
     assert factors_of(spelling) == pytest.approx(every(ROOT, "down", "b"))
+
+
+def test_shared_experts_are_a_branch_of_their_own() -> None:
+    def block(p: Any, x: Any) -> Any:
+        return x + mlp(p["shared"], x) + added(p, x, jnp.zeros(x.shape), index)
+
+    factors = factors_of(blocks(block, MIXED | {"shared": MLP}))
+    assert factors == pytest.approx(every((2 * COUNT) ** -0.5, "down", "shared/down"))
+
+
+def test_gates_that_are_parts_of_one_product_are_no_router() -> None:
+    """Two branches side by side, under gates per feature of one kernel."""
+
+    def block(p: Any, x: Any) -> Any:
+        one, two = jnp.split(x.mean(1, keepdims=True) @ p["modulation"], 2, -1)
+        return x + one * attend(p, normed(x), normed(x)) + two * mlp(p, normed(x))
+
+    params = ATTENTION | MLP | {"modulation": shape(N, 2 * N)}
+    factors = factors_of(blocks(block, params))
+    assert factors == pytest.approx(every((2 * COUNT) ** -0.5, "out", "down"))
 
 
 @pytest.mark.parametrize("parallel", [False, True])

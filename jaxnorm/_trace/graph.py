@@ -144,9 +144,13 @@ class Graph:
     def _sum_of(self, index: int, near: int, far: int, least: int) -> Sum | None:
         """Returns the sum of a stream and a branch at these distances from common sources."""
         before = self.ancestors(near) if least else self.ancestors_in_layer(near)
-        candidates = self._latest(before & self.ancestors(far))
-        real = [x for x in candidates if self.nodes[x].is_real]
-        fits = [x for x in real if self._fits(x, near, far, least)]
+        candidates, fits = before & self.ancestors(far), list[int]()
+        while candidates and not fits:
+            latest = self._latest(candidates)
+            real = [x for x in latest if self.nodes[x].is_real]
+            fits = [x for x in real if self._fits(x, near, far, least)]
+            # A kernel's product may be in both operands: gates, or what is added twice.
+            candidates -= self.ancestors(*latest, through_kernels=bool(least))
         if not fits or self._is_complement(near, far):
             return None
         sources = frozenset(fits)

@@ -22,6 +22,10 @@ from jaxnorm._trace.views import SLICES, VIEWS
 _LINEAR = (*LINEAR, *SUMS, "sub")
 
 
+#: Operations by which a gate is made of another: views, 1 - g, g over a sum, and i == 2.
+_OF_ONE_NUMBER = (*VIEWS, "add", "div", "eq", "mul", "neg", "scan", "sub")
+
+
 class Branch(NamedTuple):
     """Last parameter of a branch.
 
@@ -214,7 +218,8 @@ def _last(graph: Graph, index: int, source: int) -> tuple[int | None, Sequence[i
     if node.is_product or has_scale(node):
         return index, (), None
     if node.primitive not in MULTIPLICATIONS or len(node.operands) < 2:
-        return None, [i for i in node.operands if nodes[i].is_real], None
+        real = [i for i in node.operands if nodes[i].is_real]
+        return None, real, _choice(graph, node)
     for i, j in (node.operands, node.operands[::-1]):
         viewed = graph.viewed(i)
         if has_scale(nodes[viewed]) and viewed not in graph.ancestors_in_layer(j):
@@ -238,20 +243,38 @@ def _last(graph: Graph, index: int, source: int) -> tuple[int | None, Sequence[i
     )
 
 
+def _choice(graph: Graph, node: Node) -> Gate | None:
+    """Returns the gate of a value that is chosen where an index has one number, and 0 elsewhere."""
+    if node.primitive != "select_n":
+        return None
+    index = graph.viewed(node.operands[0])
+    chosen = graph.nodes[index]
+    is_index = chosen.primitive == "eq" and len(chosen.operands) == 1
+    return Gate(index, _whole(graph, index)) if is_index else None
+
+
 def _whole(graph: Graph, index: int) -> int:
-    """Returns the node of which a gate is an entry; 1 - g belongs to g."""
+    """Returns the node of which a gate is an entry; 1 - g belongs to g, and i == 2 to i."""
     node = graph.nodes[index]
-    while node.operands and node.is_real:
+    while node.operands:
         (before, *others) = node.operands
-        is_slice = node.primitive in (*SLICES, "gather", "scan")
-        if is_slice and math.prod(node.shape) < math.prod(graph.nodes[before].shape):
+        if _is_single_entry(node, graph.nodes[before]):
             return before
-        if node.is_product or (others and node.primitive != "div"):
-            return index
-        if node.primitive not in (*VIEWS, "gather", "sub", "neg", "mul", "div", "add", "scan"):
+        is_part = node.primitive in SLICES or (others and node.primitive != "div")
+        if is_part or node.primitive not in _OF_ONE_NUMBER:
             return index
         index, node = before, graph.nodes[before]
     return index
+
+
+def _is_single_entry(node: Node, before: Node) -> bool:
+    """Returns True for one index along an axis of another node; not for a part of its features."""
+    if node.primitive not in (*SLICES, "gather", "scan"):
+        return False
+    is_smaller = math.prod(node.shape) < math.prod(before.shape)
+    pairs = zip(node.shape, before.shape, strict=False)
+    same_rank = len(node.shape) == len(before.shape)
+    return is_smaller and not (same_rank and any(1 < new < old for new, old in pairs))
 
 
 def leads_linearly(graph: Graph, index: int) -> bool:
@@ -279,9 +302,17 @@ def activated(graph: Graph, node: Node) -> int | None:
 
 
 def _kernels(graph: Graph, index: int, source: int) -> frozenset[Path]:
-    """Returns the last kernels before a node."""
-    nodes = [graph.nodes[i] for i in graph.ancestors_in_layer(index) if i > source]
-    return frozenset(p for node in nodes if node.is_product for p in node.constant.sources)
+    """Returns the last kernels before a node, without those that only choose indices."""
+    visited, stack, paths = set[int](), [index], frozenset[Path]()
+    while stack:
+        if (index := stack.pop()) in visited or index <= source:
+            continue
+        visited.add(index)
+        node = graph.nodes[index]
+        paths |= node.constant.sources if node.is_product else frozenset()
+        real = [i for i in node.operands if graph.nodes[i].is_real]
+        stack.extend(() if node.is_product else real)
+    return paths
 
 
 def _parameter(node: Node) -> Path:
