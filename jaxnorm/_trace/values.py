@@ -227,10 +227,10 @@ class Node(NamedTuple):
 
     @property
     def repeats(self) -> int:
-        """How often the scans around it run."""
+        """Number of times that the scans around it run it."""
         return math.prod(length for _, length in self.turns)
 
     @property
     def positions(self) -> int:
-        """How many entries each unit of a product has in all turns of the scans around it."""
+        """Number of entries of each unit of a product, in all turns of the scans around it."""
         return math.prod(self.shape) * self.repeats // self.units
