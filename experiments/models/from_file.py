@@ -77,7 +77,12 @@ def source_of(model: str) -> bytes:
 
 
 def network_from_file(
-    model: str, shape: Sequence[int], classes: int, rngs: nnx.Rngs, batch_norm: bool
+    model: str,
+    shape: Sequence[int],
+    classes: int,
+    rngs: nnx.Rngs,
+    batch_norm: bool,
+    positions: Sequence[int] = (),
 ) -> nnx.Module:
     """Returns the user's network, with its batch normalization or with it taken out.
 
@@ -87,10 +92,11 @@ def network_from_file(
         classes: the number of logits.
         rngs: the random streams of the initial parameters.
         batch_norm: if True, the network keeps its batch normalization.
+        positions: the sides of a label map; () for one label per row.
 
     Raises:
         UserError: for a result that is no ``nnx.Module``, for a network without batch normalization
-            that should keep it, and for logits of another shape than (rows, classes).
+            that should keep it, and for logits of another shape than (rows, *positions, classes).
     """
     x = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
     # Scales that start at 1 are to be known as such under jit, too.
@@ -106,11 +112,11 @@ def network_from_file(
             network = jaxnorm.nnx.replace_batch_norm(network, x)
     apply, params, state = jaxnorm.nnx.functionalize(network)
     output, _ = jax.eval_shape(functools.partial(apply, train=False), params, state, x)
-    if getattr(output, "shape", None) != (2, classes):
+    if getattr(output, "shape", None) != (wanted := (2, *positions, classes)):
         shown = getattr(output, "shape", type(output).__name__)
         raise UserError(
             f"{model} returned {shown} for two rows of shape {tuple(shape)}; wanted logits of "
-            f"shape {(2, classes)}."
+            f"shape {wanted}."
         )
     return network
 

@@ -25,6 +25,7 @@ from experiments.runs.tensorboard import EventFiles
 from experiments.training.devices import make_placement
 from experiments.training.fit import DIVERGED, Diverged, Run, fit, start
 from experiments.training.history import Checkpointer, Epoch, NoCheckpoints
+from experiments.training.label_maps import MEAN_IOU, with_maps
 from experiments.training.look import initial_signal
 from experiments.training.parallel import as_groups_of_jit
 from experiments.training.trainer import Trainer, Trainers
@@ -103,8 +104,9 @@ class Comparison:
                 log(entry)
                 advance(f"{spec}, epoch {entry.epoch} of {self.config.epochs}")
 
-            run = _fit_or_diverge(self.trainer(spec, dataset), dataset, spec.seed, report, keeper)
-        return run._replace(changes=spec.changes)
+            trainer = self.trainer(spec, dataset)
+            run = _fit_or_diverge(trainer, dataset, spec.seed, report, keeper)
+        return with_maps(run, trainer, dataset)._replace(changes=spec.changes)
 
 
 def run_all(
@@ -256,7 +258,8 @@ def summary(run: Run, tested: str = "test") -> str:
     last, name = run.curve[-1], name_of(run.method, run.changes)
     if run.diverged:
         return f"{name}, seed {run.seed}: {run.outcome}"
+    overlap = f"mIoU {100 * run.scores[MEAN_IOU]:.2f}%, " if MEAN_IOU in run.scores else ""
     return (
-        f"{name}, seed {run.seed}: {tested} accuracy {100 * last.test_accuracy:.2f}%, "
+        f"{name}, seed {run.seed}: {overlap}{tested} accuracy {100 * last.test_accuracy:.2f}%, "
         f"training loss {last.train_loss:.4g}, {run.step_ms:.2f} ms per step"
     )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Int, Num
+from jaxtyping import Array, Int, Integer, Num
 
 from experiments.data.dataset import Dataset
 from experiments.training.epoch import nothing, steps_per_epoch
@@ -45,6 +45,7 @@ class Run(NamedTuple):
         outcome: the failure in a few words; empty for a run that trained.
         changes: the settings of this run alone, as (field, value).
         scores: further measures of the trained network, by name; fractions.
+        maps: the predicted label maps of the first test images; None for other tasks.
     """
 
     method: str
@@ -57,6 +58,7 @@ class Run(NamedTuple):
     changes: tuple[tuple[str, float], ...] = ()
     # Never written to; a MappingProxyType could not be pickled.
     scores: Mapping[str, float] = {}
+    maps: Integer[np.ndarray, "images height width"] | None = None
 
     @property
     def trained(self) -> TrainState:
