@@ -64,7 +64,7 @@ DEFAULT_TIME = "about 90 seconds on two idle CPU cores"
 #: The ways on from a comparison.
 NEXT = (
     "Next, with `python -m experiments compare --help` for all flags:\n"
-    "  on your model: --model FILE.py:NAME, a function (rngs, shape, classes) -> flax.nnx.Module\n"
+    "  on your model: --model FILE.py:NAME, a function (rngs, shape, classes) -> network\n"
     "  on your data: --dataset FILE or FOLDER; `python -m experiments datasets` lists the formats\n"
     "  on a cluster: --ray auto, or one call per host (docs/guides/clusters.md)"
 )

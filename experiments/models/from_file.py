@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,8 +16,15 @@ from jaxtyping import PyTree
 import jaxnorm
 from experiments.config import UserError, unknown
 from experiments.data.reading import reading
+from experiments.models.libraries import Wrapped, as_module
 
-WANTED = "wanted FILE.py:NAME, a function (rngs, shape, classes) -> flax.nnx.Module"
+WANTED = (
+    "wanted FILE.py:NAME, a function (rngs, shape, classes) that returns a flax.nnx.Module, a "
+    "flax.linen.Module, the result of haiku.transform or an equinox.Module"
+)
+
+#: The argument of a user's function that says whether the network keeps its batch normalization.
+FLAG = "batch_norm"
 
 #: The layers that `jaxnorm.nnx.replace_batch_norm` takes out.
 BATCH_NORM = (nnx.BatchNorm, jaxnorm.nnx.BatchNorm, jaxnorm.nnx.PopulationNorm)
@@ -86,6 +94,8 @@ def network_from_file(
 ) -> nnx.Module:
     """Returns the user's network, with its batch normalization or with it taken out.
 
+    A function with an argument ``batch_norm`` gets it, and takes the layers out itself.
+
     Args:
         model: FILE.py:NAME.
         shape: of one input.
@@ -95,18 +105,25 @@ def network_from_file(
         positions: the sides of a label map; () for one label per row.
 
     Raises:
-        UserError: for a result that is no ``nnx.Module``, for a network without batch normalization
+        UserError: for a result that is no network, for a network without batch normalization
             that should keep it, and for logits of another shape than (rows, *positions, classes).
     """
     x = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
     # Scales that start at 1 are to be known as such under jit, too.
     with jax.ensure_compile_time_eval():
-        network = load_maker(model)(rngs, tuple(shape), classes)
+        network = _made(model, x, classes, rngs, batch_norm)
         has_norm = _has_batch_norm(model, network)
         if batch_norm and not has_norm:
             raise UserError(
                 f"{model} has no BatchNorm layer, so that bn would be the same as none; leave bn "
-                "out of --methods, or write the network with its nnx.BatchNorm layers."
+                "out of --methods, or write the network with its BatchNorm layers (in Linen and "
+                f"Haiku where the function's argument {FLAG} is True)."
+            )
+        if has_norm and not batch_norm and isinstance(network, Wrapped):
+            raise UserError(
+                f"{model} keeps statistics, as BatchNorm does, and only that of flax.nnx can be "
+                f"taken out; wanted a function (rngs, shape, classes, {FLAG}) that leaves it out "
+                f"where {FLAG} is False: every method without bn gets that."
             )
         if has_norm and not batch_norm:
             network = jaxnorm.nnx.replace_batch_norm(network, x)
@@ -121,9 +138,20 @@ def network_from_file(
     return network
 
 
-def _has_batch_norm(model: str, network: Any) -> bool:
-    if not isinstance(network, nnx.Module):
+def _made(model: str, x: Any, classes: int, rngs: nnx.Rngs, batch_norm: bool) -> nnx.Module:
+    """Returns the network of the user's function, one of another library as a module."""
+    maker = load_maker(model)
+    keeps = {FLAG: batch_norm} if FLAG in inspect.signature(maker).parameters else {}
+    network = maker(rngs, x.shape[1:], classes, **keeps)
+    module = network if isinstance(network, nnx.Module) else as_module(model, network, x, rngs)
+    if module is None:
         raise UserError(f"{model} returned a {type(network).__name__}; {WANTED}.")
+    return module
+
+
+def _has_batch_norm(model: str, network: nnx.Module) -> bool:
+    if isinstance(network, Wrapped):
+        return network.has_statistics
     return any(isinstance(layer, BATCH_NORM) for _, layer in nnx.iter_modules(network))
 
 
