@@ -8,6 +8,7 @@ from jaxtyping import Array, PyTree
 import jaxnorm
 from experiments.config import Config, UserError
 from experiments.methods.method import Method
+from experiments.methods.normalizer_free import NormalizerFree
 from experiments.methods.part import Context, Part
 from experiments.models.registry import NetworkStyle
 
@@ -29,7 +30,8 @@ def of_own_network(method: Method, config: Config) -> Method:
     """Returns the method for a network of the user's own.
 
     ``bn`` is the network as it is, ``none`` the one from which batch normalization is deleted. All
-    other methods act on that one's weights, and start its residual branches quietly.
+    other methods act on that one's weights, and start its residual branches quietly; the call of
+    ``normalizer-free`` does so itself.
 
     Raises:
         UserError: for a method that changes the layers or the activations of a network.
@@ -42,6 +44,6 @@ def of_own_network(method: Method, config: Config) -> Method:
             f"yours has no place for; with {config.model} take none, bn, or methods on weights, "
             "such as cwo-centre-sphere, cwo, lcw and wn."
         )
-    if style.norm or not method.parts:
+    if style.norm or not method.parts or method.get(NormalizerFree) is not None:
         return method
     return replace(method, parts=(*method.parts, QuietBranches()))

@@ -59,8 +59,8 @@ MakeNetwork = Callable[[Key[Array, ""]], nnx.Module]
 #: The least bytes per parameter in training: the parameter, its gradient and its momentum.
 BYTES = 3 * 4
 
-#: ``seed of noise -> optimizer``.
-SeededOptimizer = Callable[[int | UInt[Array, ""]], Optimizer]
+#: ``context, seed of noise -> optimizer``.
+SeededOptimizer = Callable[[Context, int | UInt[Array, ""]], Optimizer]
 
 
 class Trainer(NamedTuple):
@@ -132,10 +132,10 @@ def make_trainer(
         method, abstract_network(network, placement), config, shape, groups.losses
     )
     check_private(method, context, config, placement)
-    optimizer = partial(_optimizer, method, config, steps, context, rows)
+    optimizer = partial(_optimizer, method, config, steps, rows)
 
     with library_refusals(method):
-        step = make_step(method, context, optimizer(0), config, placement.axis_name)
+        step = make_step(method, context, optimizer(context, 0), config, placement.axis_name)
     step = parallelize(step, placement)
     if config.nonfinite == "skip":
         # Outside of the parallel step, where all devices have the same metrics.
@@ -193,7 +193,7 @@ def library_refusals(method: Method) -> Iterator[None]:
 
 
 def _optimizer(
-    method: Method, config: Config, steps: int, context: Context, rows: int, seed: Any
+    method: Method, config: Config, steps: int, rows: int, context: Context, seed: Any
 ) -> Optimizer:
     """Makes the method's optimizer, of the gradient or, with an epsilon, of per-row gradients."""
     optimizer = make_optimizer(method, config, steps, context, seed)
@@ -280,12 +280,13 @@ def make_init(
     def init(seed: UInt[Array, ""], X: Num[Array, "rows *shape"]) -> TrainState:
         init_key, _, noise_key, _ = run_keys(seed)
         functional = functionalize(network(init_key))
-        raw = method.parameters(functional.params, context._replace(functional=functional), X)
+        own = context._replace(functional=functional)
+        raw = method.parameters(functional.params, own, X)
         noise_seed = jax.random.bits(noise_key, (), jnp.uint32)
         state = TrainState(
             raw,
             functional.state,
-            optimizer(noise_seed).init(raw),
+            optimizer(own._replace(rows=X), noise_seed).init(raw),
             method.state(raw),
             seed,
             epoch=jnp.zeros((), jnp.int32),
