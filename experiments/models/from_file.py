@@ -17,6 +17,7 @@ import jaxnorm
 from experiments.config import UserError, unknown
 from experiments.data.reading import reading
 from experiments.models.libraries import Wrapped, as_module
+from experiments.models.norms import group_norm
 
 WANTED = (
     "wanted FILE.py:NAME, a function (rngs, shape, classes) that returns a flax.nnx.Module, a "
@@ -89,44 +90,32 @@ def network_from_file(
     shape: Sequence[int],
     classes: int,
     rngs: nnx.Rngs,
-    batch_norm: bool,
+    norm: str | None = None,
     positions: Sequence[int] = (),
 ) -> nnx.Module:
-    """Returns the user's network, with its batch normalization or with it taken out.
+    """Returns the user's network, with its batch normalization, without it, or with another.
 
-    A function with an argument ``batch_norm`` gets it, and takes the layers out itself.
+    A function with an argument ``batch_norm`` gets it, and leaves the layers out itself.
 
     Args:
         model: FILE.py:NAME.
         shape: of one input.
         classes: the number of logits.
         rngs: the random streams of the initial parameters.
-        batch_norm: if True, the network keeps its batch normalization.
+        norm: "bn" for the network with its batch normalization, "gn" for group normalization in
+            its place, None for neither.
         positions: the sides of a label map; () for one label per row.
 
     Raises:
-        UserError: for a result that is no network, for a network without batch normalization
-            that should keep it, and for logits of another shape than (rows, *positions, classes).
+        UserError: for a result that is no network, for a network without batch normalization that
+            should keep or exchange it, and for logits of another shape than (rows, *positions,
+            classes).
     """
     x = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
     # Scales that start at 1 are to be known as such under jit, too.
     with jax.ensure_compile_time_eval():
-        network = _made(model, x, classes, rngs, batch_norm)
-        has_norm = _has_batch_norm(model, network)
-        if batch_norm and not has_norm:
-            raise UserError(
-                f"{model} has no BatchNorm layer, so that bn would be the same as none; leave bn "
-                "out of --methods, or write the network with its BatchNorm layers (in Linen and "
-                f"Haiku where the function's argument {FLAG} is True)."
-            )
-        if has_norm and not batch_norm and isinstance(network, Wrapped):
-            raise UserError(
-                f"{model} keeps statistics, as BatchNorm does, and only that of flax.nnx can be "
-                f"taken out; wanted a function (rngs, shape, classes, {FLAG}) that leaves it out "
-                f"where {FLAG} is False: every method without bn gets that."
-            )
-        if has_norm and not batch_norm:
-            network = jaxnorm.nnx.replace_batch_norm(network, x)
+        network = _made(model, x, classes, rngs, norm is not None)
+        network = _with_norm(model, network, x, norm, rngs)
     apply, params, state = jaxnorm.nnx.functionalize(network)
     output, _ = jax.eval_shape(functools.partial(apply, train=False), params, state, x)
     if getattr(output, "shape", None) != (wanted := (2, *positions, classes)):
@@ -149,9 +138,48 @@ def _made(model: str, x: Any, classes: int, rngs: nnx.Rngs, batch_norm: bool) ->
     return module
 
 
-def _has_batch_norm(model: str, network: nnx.Module) -> bool:
-    if isinstance(network, Wrapped):
-        return network.has_statistics
+def _with_norm(
+    model: str, network: nnx.Module, x: Any, norm: str | None, rngs: nnx.Rngs
+) -> nnx.Module:
+    """Returns a network with its batch normalization kept, exchanged or taken out."""
+    is_wrapped = isinstance(network, Wrapped)
+    has_norm = network.has_statistics if isinstance(network, Wrapped) else _has_layers(network)
+    if norm is not None and not has_norm:
+        raise UserError(
+            f"{model} has no BatchNorm layer, so that {norm} would be the same as none; leave "
+            f"{norm} out of --methods, or write the network with its BatchNorm layers (in Linen "
+            f"and Haiku where the function's argument {FLAG} is True)."
+        )
+    if norm == "gn" and is_wrapped:
+        raise UserError(
+            f"{model} has BatchNorm layers, and gn can take the place of those of flax.nnx alone; "
+            "leave gn out of --methods, or compare a network that is written with its GroupNorm "
+            "layers, under none."
+        )
+    if norm is None and has_norm and is_wrapped:
+        raise UserError(
+            f"{model} keeps statistics, as BatchNorm does, and only that of flax.nnx can be taken "
+            f"out; wanted a function (rngs, shape, classes, {FLAG}) that leaves it out where "
+            f"{FLAG} is False: every method without bn gets that."
+        )
+    if norm == "gn":
+        exchanged = functools.partial(group_norm_like, rngs=rngs)
+        return jaxnorm.nnx.replace_batch_norm(network, with_=exchanged)
+    if has_norm and norm is None:
+        return jaxnorm.nnx.replace_batch_norm(network, x)
+    return network
+
+
+def group_norm_like(layer: Any, rngs: nnx.Rngs) -> nnx.Module:
+    """Returns group normalization with the initial scale and bias of a BatchNorm layer."""
+    norm: Any = group_norm(layer.num_features, rngs)
+    for name in ("scale", "bias"):
+        if getattr(layer, name, None) is not None:
+            getattr(norm, name).set_value(getattr(layer, name).get_value())
+    return norm
+
+
+def _has_layers(network: nnx.Module) -> bool:
     return any(isinstance(layer, BATCH_NORM) for _, layer in nnx.iter_modules(network))
 
 

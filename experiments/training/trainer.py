@@ -263,8 +263,7 @@ def network_of(
     """Makes the network of a method, with random parameters, for labels at these positions."""
     style, rngs = method.style(plain_style(config)), nnx.Rngs(key)
     if is_from_file(config.model):
-        keeps = bool(style.norm)
-        return network_from_file(config.model, shape, num_classes, rngs, keeps, positions)
+        return network_from_file(config.model, shape, num_classes, rngs, style.norm, positions)
     return build(config, shape, num_classes, rngs, **style._asdict())
 
 

@@ -26,8 +26,8 @@ FILE = Path(__file__).parent / "networks_of_libraries.py"
 X = jnp.asarray(np.random.default_rng(0).normal(size=(5, 6)), jnp.float32)
 
 
-def made(name: str, batch_norm: bool = False, shape: tuple[int, ...] = (6,)) -> nnx.Module:
-    return network_from_file(f"{FILE}:{name}", shape, 3, nnx.Rngs(0), batch_norm)
+def made(name: str, batch_norm: bool = False) -> nnx.Module:
+    return network_from_file(f"{FILE}:{name}", (6,), 3, nnx.Rngs(0), "bn" if batch_norm else None)
 
 
 def own_logits(name: str, rngs: nnx.Rngs, train: bool, **flag: bool) -> jax.Array:
@@ -103,7 +103,7 @@ def test_compare_trains_it(name: str, tmp_path: Path) -> None:
 
 
 def test_a_network_of_pixels_may_have_its_channels_first() -> None:
-    network = network_from_file(f"{FILE}:pixels", (6, 5, 2), 3, nnx.Rngs(0), False, (6, 5))
+    network = network_from_file(f"{FILE}:pixels", (6, 5, 2), 3, nnx.Rngs(0), None, (6, 5))
     x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 6, 5, 2)), jnp.float32)
     own = load_maker(f"{FILE}:pixels")(nnx.Rngs(0), (6, 5, 2), 3)
     first = jax.vmap(own.conv)(x.transpose(0, 3, 1, 2))
@@ -136,6 +136,11 @@ def test_what_it_cannot_take_is_named_with_the_way_out(name: str) -> None:
 def test_bn_of_a_network_without_it_is_refused(name: str) -> None:
     with pytest.raises(UserError, match="no BatchNorm layer"):
         made(name, batch_norm=True)
+
+
+def test_group_normalization_of_another_library_is_the_users() -> None:
+    with pytest.raises(UserError, match="gn can take the place"):
+        network_from_file(f"{FILE}:linen", (6,), 3, nnx.Rngs(0), "gn")
 
 
 def test_other_libraries_are_imported_by_the_file_alone() -> None:
