@@ -1,5 +1,6 @@
 """Label maps: reading them, training on them, mIoU, and the pictures of masks."""
 
+import inspect
 from functools import cache
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from experiments.training import evaluate
 from experiments.training.devices import ONE_DEVICE, Placement, make_placement
 from experiments.training.fit import Run, fit
 from experiments.training.label_maps import MEAN_IOU, confusions, mean_iou, with_maps
+from experiments.training.state import Batch
 from experiments.training.step import score
 from experiments.training.trainer import make_trainer
 from tests.experiments.toy import rows_of, run_of
@@ -259,3 +261,19 @@ def test_runs_without_a_score_leave_the_others_theirs() -> None:
     assert "in points of mIoU" in conclusion([*scored, lost])[0]
     header, _ = comparison_table([run_of("bn"), run_of("gn")])
     assert header[1:4] == ("test, %", "difference", "test loss")
+
+
+@pytest.mark.kept("normalizer-free")
+@pytest.mark.parametrize("method", ["normalizer-free", "cwo", "vcl", "pn+gamma-decay", "bn+sl"])
+def test_methods_trace_the_unet(method: str) -> None:
+    """Initialization, a step and the refreshes have the shapes of label maps throughout."""
+    X, y = (each.astype(kind) for each, kind in zip(bright_pixels(), ("f4", "i4"), strict=True))
+    data = Dataset(X, y, X, y, "maps", 3)
+    trainer = make_trainer(METHODS[method], Config(channels=4, batch_size=16), data)
+    state = jax.eval_shape(inspect.unwrap(trainer.init), jnp.uint32(0), X)
+    batch = jax.eval_shape(lambda: Batch(X[:16], y[:16], jax.random.split(jax.random.key(0), 16)))
+    after, metrics = jax.eval_shape(trainer.step, state, batch)
+    assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, state)
+    assert metrics.loss.shape == ()
+    for refresh in trainer.plan.refreshes:
+        jax.eval_shape(refresh.run, state, X, y, jnp.int32(0))
