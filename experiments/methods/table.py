@@ -75,7 +75,7 @@ _ALL = (
     Method("gn", "group normalization, 16 groups", (Normalized("gn"),)),
     Method(
         "normalizer-free",
-        "zero-sum weights, fitted start, quiet branches, inputs centred in the gradient",
+        "zero-sum weights, fitted start, quiet branches, centred inputs",
         (NormalizerFree(),),
     ),
     Method("rms", "root mean square normalization", (Normalized("rms"),)),
