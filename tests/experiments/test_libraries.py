@@ -150,3 +150,13 @@ def test_other_libraries_are_imported_by_the_file_alone() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_the_network_of_the_page(tmp_path: Path) -> None:
+    page = (FILE.parents[2] / "experiments/README.md").read_text()
+    (code,) = [each for each in page.split("```python\n")[1:] if each.startswith("import haiku")]
+    (tmp_path / "network.py").write_text(code.partition("```")[0])
+    for norm in (None, "bn"):
+        model = f"{tmp_path / 'network.py'}:network"
+        network = network_from_file(model, (8, 8, 1), 3, nnx.Rngs(0), norm)
+        assert network.has_statistics == (norm == "bn")
