@@ -58,6 +58,36 @@ def gates(program: Program) -> dict[Path, tuple[Gate, ...]]:
     return {path: tuple(several) for path, several in found.items() if several}
 
 
+def kernels_of_gates(program: Program) -> set[Path]:
+    """Returns the kernels that reach a result only through gates of fewer entries than the gated.
+
+    Those of a squeeze-and-excitation, whose gates are one per sample and channel.
+    """
+    graph = Graph(program.facts.nodes or [])
+    results = [value.node for value in program.results if value.node is not None]
+    live, rests = graph.ancestors(*results), _rests(graph)
+    elsewhere, stack = set[int](), list(results)
+    while stack:
+        if (index := stack.pop()) in elsewhere:
+            continue
+        elsewhere.add(index)
+        before, gate = _before(graph, index, rests)
+        is_small = gate is not None and _is_smaller(graph, gate.node, index)
+        stack.extend(before if is_small else graph.nodes[index].operands)
+    inside = {p for i in live - elsewhere if graph.nodes[i].is_product for p in _paths(graph, i)}
+    return inside - {p for i in elsewhere if graph.nodes[i].is_product for p in _paths(graph, i)}
+
+
+def _paths(graph: Graph, index: int) -> frozenset[Path]:
+    return graph.nodes[index].constant.sources
+
+
+def _is_smaller(graph: Graph, gate: int, product: int) -> bool:
+    shapes = (graph.nodes[i].shape for i in (graph.viewed(gate), product))
+    fewer, more = map(math.prod, shapes)
+    return fewer < more
+
+
 def gate_values(
     program: Program,
     several: dict[Path, tuple[Gate, ...]],
