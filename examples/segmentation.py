@@ -3,12 +3,13 @@
     python examples/segmentation.py --out runs/segmentation
 
 Images of discs and squares in noise, a class at each pixel. FOLDER gets runs.csv, a line per norm,
-rate and seed, from which a second call goes on, and masks.png, the predictions under the first seed.
-With ``--data FILE.npz`` (X: images, y: label maps) the images are yours.
+rate and seed, from which a second call goes on, and masks.png, predictions under the first seed at
+the last rate. With ``--data FILE.npz`` (X: images, y: label maps) the images are yours.
 """
 
 import argparse
 import csv
+import itertools
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -159,20 +160,21 @@ def main() -> None:
     path = options.out / "runs.csv"
     finished = list(csv.reader(path.open())) if path.exists() else []
     x, y, test_x, test_y = load(options.data)
-    masks = {}
-    for norm in options.norms:
-        for seed, rate in ((s, r) for s in range(options.seeds) for r in options.rates):
-            key = [norm, f"{rate:g}", str(seed), str(options.steps)]
-            if any(row[:4] == key for row in finished) and (seed or path.exists()):
-                continue
-            predicted = np.asarray(train(norm, seed, rate, options.steps, x, y)(test_x))
-            if seed == 0:
-                masks[norm] = predicted
-            with path.open("a", newline="") as file:
-                csv.writer(file).writerow([*key, f"{mean_iou(predicted, test_y):.2f}"])
-            print(*key, f"{mean_iou(predicted, test_y):.1f}", flush=True)
-    if len(masks) == len(options.norms):
-        write_masks(options.out / "masks.png", test_x, test_y, masks)
+    for norm, seed, rate in itertools.product(options.norms, range(options.seeds), options.rates):
+        key = [norm, f"{rate:g}", str(seed), str(options.steps)]
+        if any(row[: len(key)] == key for row in finished):
+            continue
+        predicted = np.asarray(train(norm, seed, rate, options.steps, x, y)(test_x))
+        row = [*key, f"{mean_iou(predicted, test_y):.2f}"]
+        with path.open("a", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerow(row)
+        print(*row, flush=True)
+        if seed == 0:
+            np.save(options.out / f"{norm}.npy", predicted[:4])
+    masks = {norm: options.out / f"{norm}.npy" for norm in NORMS}
+    if all(file.exists() for file in masks.values()):
+        predicted = {norm: np.load(file) for norm, file in masks.items()}
+        write_masks(options.out / "masks.png", test_x[:4], test_y[:4], predicted)
 
 
 if __name__ == "__main__":
