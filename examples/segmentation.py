@@ -2,9 +2,9 @@
 
     python examples/segmentation.py --out runs/segmentation
 
-Images of discs and squares in noise, a class at each pixel. FOLDER gets runs.csv, a line per norm,
-rate and seed, from which a second call goes on, and masks.png, predictions under the first seed at
-the last rate. With ``--data FILE.npz`` (X: images, y: label maps) the images are yours.
+Images of discs and squares of any colour in noise, a class at each pixel. FOLDER gets runs.csv, a
+line per norm, rate and seed, from which a second call goes on, and masks.png, predictions under the
+first seed at the last rate. With ``--data FILE.npz`` (X: images, y: label maps) they are yours.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import optax
 from flax import nnx
 
 import jaxnorm as jn
+from examples.networks.tasks import segmented
 
 NORMS = ("batch normalization", "GroupNorm", "normalizer-free")
 
@@ -42,7 +43,7 @@ class DoubleConv(nnx.Module):
 class UNet(nnx.Module):
     """Three levels down and up, with concatenated skips (Ronneberger et al. 2015)."""
 
-    def __init__(self, rngs: nnx.Rngs, norm: Any = nnx.BatchNorm, inputs: int = 1, width: int = 16):
+    def __init__(self, rngs: nnx.Rngs, norm: Any = nnx.BatchNorm, inputs: int = 3, width: int = 16):
         a, b, c = width, 2 * width, 4 * width
         double = partial(DoubleConv, norm=norm, rngs=rngs)
         self.down1, self.down2, self.middle = double(inputs, a), double(a, b), double(b, c)
@@ -112,12 +113,15 @@ def mean_iou(predicted: np.ndarray, labels: np.ndarray) -> float:
     return 100 * float(np.mean(np.divide(both, either)))
 
 
+def draw(images: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns images of discs and squares of any colour, in noise, and their label maps."""
+    return segmented(np.random.default_rng(0), images, 32)
+
+
 def load(path: Path | None) -> tuple[jax.Array, jax.Array, jax.Array, np.ndarray]:
     """Returns 800 images to train on with their label maps, and 200 to report."""
     if path is None:
-        from experiments.data.shapes import draw_shapes
-
-        x, y = draw_shapes(1000, seed=0)
+        x, y = draw(1000)
     else:
         arrays = np.load(path)
         x, y = arrays["X"].astype(np.float32), arrays["y"]
@@ -134,12 +138,12 @@ def write_masks(path: Path, images: Any, labels: Any, predicted: dict[str, Any])
     from matplotlib.colors import ListedColormap
 
     colours = ListedColormap(["#f0f0f0", "#0072B2", "#D55E00"])
-    columns = {"image": images[..., 0], "truth": labels, **predicted}
+    columns = {"image": (images - images.min()) / np.ptp(images), "truth": labels, **predicted}
     figure, axes = plt.subplots(4, len(columns), figsize=(1.6 * len(columns), 6.4))
     for row, name in enumerate(columns):
         for i in range(4):
             mask = {} if name == "image" else {"cmap": colours, "vmin": 0, "vmax": 2}
-            axes[i, row].imshow(columns[name][i], **({"cmap": "gray"} | mask))
+            axes[i, row].imshow(columns[name][i], **mask)
             axes[i, row].set_axis_off()
         axes[0, row].set_title(name, fontsize=9)
     figure.tight_layout()
@@ -154,7 +158,7 @@ def main() -> None:
     parser.add_argument("--norms", nargs="+", default=NORMS, choices=NORMS)
     parser.add_argument("--rates", type=float, nargs="+", default=[0.1])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--steps", type=int, default=400)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "runs.csv"
