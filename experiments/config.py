@@ -252,7 +252,11 @@ def _wrong(name: str, value: object, wanted: str, default: object) -> UserError:
 
 
 def unknown(
-    kind: str, name: str, known: Iterable[str], summaries: Mapping[str, str] = {}
+    kind: str,
+    name: str,
+    known: Iterable[str],
+    summaries: Mapping[str, str] = {},
+    synonyms: Mapping[str, str] = {},
 ) -> UserError:
     """Makes the error for a name that does not exist, with similar names.
 
@@ -262,12 +266,15 @@ def unknown(
         known: the existing names.
         summaries: descriptions of the names; the beginning of one suggests its name, such as
             batchnorm for bn.
+        synonyms: other names of some of them.
     """
     names, letters = list(known), _letters(name)
     meant = [each for each, words in summaries.items() if _letters(words).startswith(letters)]
     near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
     if letters and meant and name.lower() not in names:
         near = meant[:3]
+    if name.lower() in synonyms:
+        near = [synonyms[name.lower()]]
     guess = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     return UserError(f"there is no {kind} {name!r}: {guess}There are {', '.join(names)}.")
 

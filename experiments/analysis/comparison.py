@@ -17,7 +17,7 @@ from experiments.analysis.table import Table
 from experiments.analysis.tpu import Cost
 from experiments.methods.glossary import GLOSSARY
 from experiments.runs.spec import own_settings, shown
-from experiments.training.fit import AT_CHANCE, DIVERGED, Run
+from experiments.training.run import AT_CHANCE, DIVERGED, Run
 
 #: The method that others are compared with.
 AGAINST = "bn"

@@ -16,8 +16,7 @@ from experiments.analysis.picture import draw_band, line_style, new_figure, pict
 from experiments.analysis.tpu import Cost
 from experiments.methods.table import METHODS
 from experiments.runs.files import write_whole
-from experiments.training.fit import Run
-from experiments.training.history import Epoch
+from experiments.training.run import Epoch, Run
 
 
 def draw_curves(

@@ -23,10 +23,11 @@ from experiments.runs.spec import Changes, Spec, checksum, name_of, versions
 from experiments.runs.store import Store
 from experiments.runs.tensorboard import EventFiles
 from experiments.training.devices import make_placement
-from experiments.training.fit import DIVERGED, Diverged, Run, fit, start
-from experiments.training.history import Checkpointer, Epoch, NoCheckpoints
+from experiments.training.fit import fit, start
+from experiments.training.history import Checkpointer, NoCheckpoints
 from experiments.training.look import initial_signal
 from experiments.training.parallel import as_groups_of_jit
+from experiments.training.run import DIVERGED, Diverged, Epoch, Run
 from experiments.training.trainer import Trainer, Trainers
 from jaxnorm import parameter_count
 

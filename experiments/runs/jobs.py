@@ -1,5 +1,6 @@
 """Runs in several processes of this machine; each has its share of the cores and GPUs."""
 
+import contextlib
 import os
 import pickle
 import signal
@@ -10,15 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
-from types import FrameType
 from typing import Any
 
 from experiments.config import UserError
 from experiments.runs.progress import Say
-from experiments.runs.signals import Stopped
+from experiments.runs.signals import KEPT, stopping
 from experiments.runs.spec import Spec
-from experiments.training.fit import Run
 from experiments.training.history import Checkpointer, NoCheckpoints
+from experiments.training.run import Run
 
 Training = Callable[[Spec, Checkpointer], Run]
 Make = Callable[[], Training]
@@ -49,8 +49,10 @@ def in_processes(
         for place in range(jobs)
     ]
     idle, running = list(pools), dict[Future[Run], tuple[Any, Spec]]()
-    before = signal.signal(signal.SIGTERM, _stop)
-    try:
+    with contextlib.ExitStack() as stack:
+        for pool in pools:
+            stack.callback(pool.shutdown, kill_workers=True)
+        stack.enter_context(stopping(KEPT))
         while waiting or running:
             while waiting and idle:
                 pool, spec = idle.pop(0), waiting.popleft()
@@ -64,14 +66,6 @@ def in_processes(
                 else:
                     idle.append(pool)
                     yield spec, future.result()
-    finally:
-        for pool in pools:
-            pool.shutdown(kill_workers=True)
-        signal.signal(signal.SIGTERM, before)
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    raise Stopped(number, "stopped by a signal; finished runs are kept, and the same call goes on.")
 
 
 def _report_killed(spec: Spec, left: int, say: Say) -> None:

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-import jax
 import numpy as np
 
-import jaxnorm
+from experiments import listed
 from experiments.config import Config, UserError
 
 DEVICES = frozenset({"parallel", "mesh", "coordinator", "processes", "process_id", "join_timeout"})
@@ -99,7 +98,9 @@ def checksum(*arrays: np.ndarray, names: Iterable[str] = ()) -> int:
 
 def versions() -> dict[str, str]:
     """Returns the versions of jaxnorm and JAX, which a run's numbers depend on."""
-    return {"jaxnorm": jaxnorm.__version__, "jax": jax.__version__}
+    import jax
+
+    return {"jaxnorm": listed.version(), "jax": jax.__version__}
 
 
 def version_note(saved: Mapping[str, str]) -> str:

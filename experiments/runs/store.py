@@ -10,10 +10,8 @@ from typing import Any, NamedTuple
 
 from experiments.config import UserError
 from experiments.data.reading import reading
-from experiments.runs.processes import gathered, writes
 from experiments.runs.spec import Spec, versions
-from experiments.training.fit import Run
-from experiments.training.history import Epoch, record_of
+from experiments.training.run import Epoch, Run, record_of
 
 #: The file, in the folder of the reports.
 FILE = "runs.sqlite"
@@ -78,6 +76,8 @@ class Store:
         Raises:
             UserError: for a damaged file.
         """
+        from experiments.runs.processes import gathered, writes
+
         specs, rows = dict.fromkeys(specs), dict[str, Any]()
         with reading(self.path, WAY_OUT):
             for spec in specs if writes() else ():

@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.config import library
 from experiments.runs.files import prepare_folder
-from experiments.training.history import Epoch
+from experiments.training.run import Epoch
 
 
 class EventFiles:

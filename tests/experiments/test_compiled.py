@@ -8,7 +8,8 @@ import jax
 import pytest
 
 from experiments.bench.compiled import measure, targets
-from experiments.bench.compiled.command import Compiled, specs_of
+from experiments.bench.compiled.command import specs_of
+from experiments.bench.compiled.flags import Compiled
 from experiments.bench.compiled.measure import Costs
 from experiments.bench.compiled.program import Program
 from experiments.bench.compiled.report import COLUMNS, est_ms, ratios, read_rows, row_of, write_row

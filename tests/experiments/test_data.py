@@ -16,11 +16,11 @@ import pytest
 from PIL import Image
 
 from experiments.cli import at_home, main
+from experiments.commands import Train
 from experiments.config import Config, UserError
 from experiments.data.load import FORMATS, SUFFIXES, describe_sources, load, unknown_source
 from experiments.data.reading import reading
 from experiments.runs.checkpoint_settings import CheckpointSettings
-from experiments.train import Train
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(3.0, 2.0, (40, 5))

@@ -12,8 +12,9 @@ from experiments.config import Config
 from experiments.methods.table import METHODS
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.epoch import batch_order
-from experiments.training.fit import Diverged, fit
+from experiments.training.fit import fit
 from experiments.training.nonfinite import first_nonfinite, guarded
+from experiments.training.run import Diverged
 from experiments.training.state import Batch, StepMetrics
 from experiments.training.trainer import make_trainer
 from tests.experiments.parallel import assert_same, with_keys

@@ -16,8 +16,7 @@ from experiments.analysis.table import markdown
 from experiments.analysis.tpu import Cost, tpu_costs
 from experiments.config import Config
 from experiments.methods.table import METHODS
-from experiments.training.fit import Run
-from experiments.training.history import Epoch
+from experiments.training.run import Epoch, Run
 
 
 def run(method, seed, accuracy):

@@ -23,8 +23,8 @@ from experiments.runs.comparison import Comparison, execute, seconds_left
 from experiments.runs.jobs import take_share
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store
-from experiments.training.fit import Run, outcome
-from experiments.training.history import Epoch
+from experiments.training.fit import outcome
+from experiments.training.run import Epoch, Run
 from tests.experiments.test_full_disk import full_disk
 from tests.experiments.toy import save_toy
 

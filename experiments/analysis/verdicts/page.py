@@ -32,7 +32,7 @@ from experiments.analysis.verdicts.results import (
 from experiments.config import UserError
 from experiments.data.reading import reading
 from experiments.runs.files import write_whole
-from experiments.training.fit import DIVERGED
+from experiments.training.run import DIVERGED
 
 #: The share of claims without a real difference that three looks decide wrongly.
 MISSES = 0.05

@@ -32,8 +32,8 @@ from experiments.papers.states import epochs
 from experiments.papers.training import runs_of
 from experiments.runs.jobs import Training
 from experiments.runs.spec import Spec
-from experiments.training.fit import Run
-from experiments.training.history import Checkpointer, Epoch
+from experiments.training.history import Checkpointer
+from experiments.training.run import Epoch, Run
 from experiments.training.trainer import Trainer, Trainers
 from jaxnorm import parameter_count
 
