@@ -38,6 +38,7 @@ from experiments.commands import (
     Train,
 )
 from experiments.config import Config, UserError, Workers, check_ranges, unknown
+from experiments.models.sources import own_code
 from experiments.names import check_flags, check_names
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.progress import quietly
@@ -67,7 +68,12 @@ def run(command: Any, line: str) -> None:
     """
     check_ranges(command, type(command)())
     check_names(command)
-    with quietly(getattr(command, "quiet", False)), _several_processes(command):
+    model = command.config.model if isinstance(command, Compare | Train) else ""
+    with (
+        quietly(getattr(command, "quiet", False)),
+        _several_processes(command),
+        own_code(model),
+    ):
         _work(at_home(command), line)
 
 

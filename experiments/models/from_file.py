@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from jaxtyping import PyTree
 import jaxnorm
 from experiments.config import UserError, unknown
 from experiments.data.reading import reading
+from experiments.models.sources import own_code
 
 WANTED = "wanted FILE.py:NAME, a function (rngs, shape, classes) -> flax.nnx.Module"
 
@@ -28,24 +30,17 @@ def is_from_file(model: str) -> bool:
 
 
 @functools.cache
-def _executed(path: str) -> tuple[Any, Sequence[Path]]:
-    """Executes a file once; returns its module, and the files that the module is made of.
-
-    These are the file, and the modules beside it that it imports.
-    """
-    file, before = Path(path), set(sys.modules)
+def _executed(path: str) -> Any:
+    """Executes a file once, and returns its module."""
+    file = Path(path)
     spec: Any = importlib.util.spec_from_file_location(f"network_of_{file.stem}", file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     if str(file.parent) not in sys.path:
         sys.path.append(str(file.parent))  # for the modules beside the file
-    with reading(path, f"it must run as a Python file; {WANTED}"):
+    with reading(path, f"it must run as a Python file; {WANTED}"), own_code(f"{path}:{file.stem}"):
         spec.loader.exec_module(module)
-    imported = [sys.modules[each] for each in sys.modules.keys() - before]
-    places = [getattr(each, "__file__", None) for each in imported]
-    files = {Path(place).resolve() for place in places if place and "site-packages" not in place}
-    beside = {each for each in files if each.is_relative_to(file.parent.resolve())}
-    return module, sorted(beside | {file.resolve()})
+    return module
 
 
 def load_maker(model: str) -> Callable[..., Any]:
@@ -57,7 +52,7 @@ def load_maker(model: str) -> Callable[..., Any]:
     path, _, name = model.rpartition(":")
     if Path(path).suffix != ".py" or not Path(path).is_file():
         raise UserError(f"--model is {model!r}, and there is no Python file {path!r}; {WANTED}.")
-    module, _ = _executed(path)
+    module = _executed(path)
     maker = getattr(module, name, None)
     if not callable(maker):
         defined = [
@@ -65,15 +60,26 @@ def load_maker(model: str) -> Callable[..., Any]:
             for each, value in vars(module).items()
             if callable(value) and getattr(value, "__module__", "") == module.__name__
         ]
+        if not defined:
+            raise UserError(f"{path} defines no function or class; {WANTED}.")
         raise unknown(f"function in {path}", name, defined)
+    check_takes(model, maker, 3, WANTED)
     return maker
 
 
-def source_of(model: str) -> bytes:
-    """Returns the content of the file of FILE.py:NAME, and of the modules beside it."""
-    load_maker(model)
-    _, files = _executed(model.rpartition(":")[0])
-    return b"".join(file.read_bytes() for file in files)
+def check_takes(model: str, function: Callable[..., Any], count: int, wanted: str) -> None:
+    """Raises UserError for a function of the user's that does not take so many arguments."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # Of compiled code; whoever calls it sees.
+        return
+    try:
+        signature.bind(*range(count))
+    except TypeError as error:
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        place = f" at {Path(code.co_filename).name}:{code.co_firstlineno}" if code else ""
+        name = getattr(function, "__name__", "it")
+        raise UserError(f"{model}: {name}{signature}{place}: {error}; {wanted}.") from error
 
 
 def network_from_file(
@@ -97,6 +103,7 @@ def network_from_file(
     with jax.ensure_compile_time_eval():
         network = load_maker(model)(rngs, tuple(shape), classes)
         has_norm = _has_batch_norm(model, network)
+        check_takes(model, network.__call__, 1, "wanted a network that takes rows alone")
         if batch_norm and not has_norm:
             raise UserError(
                 f"{model} has no BatchNorm layer, so that bn would be the same as none; leave bn "
@@ -105,6 +112,11 @@ def network_from_file(
         if has_norm and not batch_norm:
             network = jaxnorm.nnx.replace_batch_norm(network, x)
     apply, params, state = jaxnorm.nnx.functionalize(network)
+    if not jax.tree.leaves(params):
+        raise UserError(
+            f"{model} made a network without parameters; wanted layers that are attributes of the "
+            "module, such as self.linear = nnx.Linear(...)."
+        )
     output, _ = jax.eval_shape(functools.partial(apply, train=False), params, state, x)
     if getattr(output, "shape", None) != (2, classes):
         shown = getattr(output, "shape", type(output).__name__)

@@ -5,7 +5,7 @@ import pickle
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache, partial
 
 import jax
@@ -14,7 +14,8 @@ from experiments.config import HERE, Config, UserError, Workers
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.methods.table import METHODS
-from experiments.models.from_file import is_from_file, source_of
+from experiments.models.from_file import is_from_file
+from experiments.models.sources import content_of, own_code
 from experiments.runs.cluster import on_ray
 from experiments.runs.jobs import Make, in_processes
 from experiments.runs.processes import check_same, writes
@@ -69,24 +70,32 @@ class Comparison:
     def specs(self, tasks: Sequence[Task]) -> list[Spec]:
         """Returns the specs of runs, once all processes have the same.
 
-        A checksum of the rows of the first seed tells the data from others of the same name, and a
-        checksum of the file tells a network of the user's own from earlier ones.
+        A checksum of each seed's rows tells the data from others of the same name, and a checksum
+        of its files tells a network of the user's own from earlier ones.
         """
-        dataset = self.dataset(tasks[0][2])
-        data: object = checksum(*dataset[:4], names=dataset.classes)
-        if is_from_file(self.config.model):
-            data = (data, zlib.crc32(source_of(self.config.model)))
         config = as_groups_of_jit(self.config, self._placement)
-        specs = [Spec(method, seed, config, changes, data) for method, changes, seed in tasks]
+        specs = [Spec(method, seed, config, changes) for method, changes, seed in tasks]
+        if is_from_file(self.config.model):  # Its files are those that it uses when it is made.
+            for spec in {spec.name: spec for spec in specs}.values():
+                self.trainer(spec, self.dataset(spec.seed))
+        specs = [replace(spec, data=self._data(spec.seed)) for spec in specs]
+        data = {spec.seed: spec.data for spec in specs}
         own = dict.fromkeys(("dataset", "tensorboard", "coordinator", "process_id", "join_timeout"))
         work = asdict(self.config) | {"data": data, "runs": [str(spec) for spec in specs]}
         check_same(work | versions() | own)
         return specs
 
+    def _data(self, seed: int) -> object:
+        """Returns the checksums of a seed's rows, and of the files of a network of the user's."""
+        dataset, file = self.dataset(seed), self.config.model.rpartition(":")[0]
+        rows = checksum(*dataset[:4], names=dataset.classes)
+        return (rows, zlib.crc32(content_of(file))) if file else rows
+
     def trainer(self, spec: Spec, dataset: Dataset) -> Trainer:
         """Returns the trainer of the spec, for any seed, on data of that shape."""
         config = self.config.changed(**dict(spec.changes))
-        return self._trainers.of(METHODS[spec.method].adjusted(config), config, dataset)
+        with own_code(config.model):
+            return self._trainers.of(METHODS[spec.method].adjusted(config), config, dataset)
 
     def __call__(self, spec: Spec, keeper: Checkpointer, advance: Advance = silent) -> Run:
         """Trains a spec, and returns the run without its final state."""
@@ -104,7 +113,9 @@ class Comparison:
                 log(entry)
                 advance(f"{spec}, epoch {entry.epoch} of {self.config.epochs}")
 
-            run = _fit_or_diverge(self.trainer(spec, dataset), dataset, spec.seed, report, keeper)
+            trainer = self.trainer(spec, dataset)
+            with own_code(self.config.model):
+                run = _fit_or_diverge(trainer, dataset, spec.seed, report, keeper)
         return run._replace(changes=spec.changes)
 
 

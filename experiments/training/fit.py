@@ -139,5 +139,5 @@ def where_diverged(
 
 def start(trainer: Trainer, seed: int, X: Rows) -> TrainState:
     """Returns the initial state of a run."""
-    with library_refusals(trainer.method):
+    with library_refusals(trainer.method, trainer.context):
         return trainer.init(np.uint32(seed), X)

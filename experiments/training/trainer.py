@@ -119,13 +119,13 @@ def make_trainer(
     groups = batch_groups(method, config, placement)
     ghosts = config.changed(ghost_groups=groups.batch_norm)
     network = partial(network_of, method, ghosts, shape, dataset.num_classes)
-    context = make_context(
-        method, abstract_network(network, placement), config, shape, groups.losses
-    )
+    model = abstract_network(network, placement)
+    with library_refusals(method):
+        context = make_context(method, model, config, shape, groups.losses)
     check_private(method, context, config, placement)
     optimizer = partial(_optimizer, method, config, steps, context, rows)
 
-    with library_refusals(method):
+    with library_refusals(method, context):
         step = make_step(method, context, optimizer(0), config, placement.axis_name)
     step = parallelize(step, placement)
     if config.nonfinite == "skip":
@@ -175,12 +175,24 @@ class Trainers:
 
 
 @contextmanager
-def library_refusals(method: Method) -> Iterator[None]:
+def library_refusals(method: Method, context: Context | None = None) -> Iterator[None]:
     """Turns the library's errors into a user's; they name the parameter and the reason."""
     try:
         yield
     except ValueError as error:
+        params = None if context is None else context.functional.params
+        if context is not None and not _has_kernels(context.layout, params):
+            raise UserError(
+                f"{method.name} does not fit this network: its only kernel is the classifier's, "
+                "which methods leave free; wanted hidden layers, or --constrain-head, which "
+                "constrains the classifier, too."
+            ) from error
         raise UserError(f"{method.name} does not fit this network: {error}") from error
+
+
+def _has_kernels(layout: Layout, params: PyTree) -> bool:
+    axes = jax.tree.leaves(layout(params), is_leaf=lambda each: isinstance(each, tuple))
+    return any(isinstance(each, tuple) for each in axes)
 
 
 def _optimizer(
