@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 
 from experiments.analysis.comparison import comparison_table, conclusion
@@ -20,7 +19,7 @@ from experiments.commands import Compare
 from experiments.config import Config, UserError
 from experiments.methods.table import find_methods
 from experiments.models.registry import with_network
-from experiments.runs.comparison import Comparison, Task, run_all, signal_lines
+from experiments.runs.comparison import Comparison, Task, run_all, signal_lines, with_others
 from experiments.runs.files import prepare_folder, write_whole
 from experiments.runs.processes import writes
 from experiments.runs.spec import FREE, own_settings, shown
@@ -89,10 +88,17 @@ def compare(flags: Compare, command: str) -> None:
         missing = [spec for spec in specs if spec not in kept]
         for line in signal_lines(comparison, missing):
             print(line)
-    write = partial(_write, flags.out)
+
+    grid = tuning.grid if tuning else {}
+
+    def write(runs: Sequence[Run]) -> None:
+        _write(flags.out, with_others(comparison, store, specs, runs, grid))
+
     runs = run_all(comparison, specs, store, kept, workers, write=write)
     if writes():
-        _report(comparison, runs, flags.out, command, tuning, len(kept))
+        shown = with_others(comparison, store, specs, runs, grid)
+        earlier = len(kept) + len(shown) - len(runs)
+        _report(comparison, shown, flags.out, command, tuning, earlier)
 
 
 def _tuning(flags: Compare) -> Tuning | None:

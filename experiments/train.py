@@ -17,7 +17,7 @@ from experiments.data.dataset import Dataset
 from experiments.methods.optimizer import decayed
 from experiments.methods.table import find_methods
 from experiments.runs.checkpoint_settings import CheckpointSettings
-from experiments.runs.comparison import Comparison, signal_lines, summary
+from experiments.runs.comparison import Comparison, signal_lines, summary, with_others
 from experiments.runs.files import prepare_folder
 from experiments.runs.keeper import keeping
 from experiments.runs.processes import writes
@@ -49,10 +49,12 @@ def train(flags: Train) -> None:
     run = _trained(flags, comparison, spec)
     if not writes():
         return
+    store = Store(flags.out)
     if not flags.skip_nonfinite:  # The spec does not tell of updates that are left out.
-        Store(flags.out).add(spec, run)
-    write_results(flags.out / "results.csv", [run])
-    write_curves(flags.out / "curves.csv", [run])
+        store.add(spec, run)
+    runs = with_others(comparison, store, [spec], [run])
+    write_results(flags.out / "results.csv", runs)
+    write_curves(flags.out / "curves.csv", runs)
     if flags.skip_nonfinite and run.state is not None:
         print(f"\nUpdates left out because a number was not finite: {int(run.state.skipped)}.")
     print(f"\nWritten to {flags.out}: results.csv, curves.csv, {FILE}.")

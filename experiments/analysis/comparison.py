@@ -50,6 +50,11 @@ def comparison_table(runs: Sequence[Run], costs: Mapping[str, Cost] = NO_COSTS) 
     groups = by_method(runs)
     first, *others = groups.values()
     rows = [_row(group, first, costs.get(method), varied) for method, group in groups.items()]
+    most = max(map(len, groups.values()))
+    for row, group in zip(rows, groups.values(), strict=True):
+        if len(group) < most:
+            row["method"] += f" ({len(group)} of {most} seeds)"
+            row["method"] = row["method"].replace(") (", ", ")
     known = any(method in costs for method in groups)
     left_out = set() if others else {"difference"}
     left_out |= set() if known else {"TPU bytes", "collectives"}
@@ -113,6 +118,7 @@ def conclusion(runs: Sequence[Run]) -> list[str]:
         mine, theirs = scores[method], scores[against]
         differences = np.array([mine[seed] - theirs[seed] for seed in theirs if seed in mine])
         figures = mean_and_interval(differences, "+.1f")
+        figures += f" over {len(differences)}" * (0 < len(differences) < len(theirs))
         outcomes[_outcome(differences)].append(f"{spelled(method)} {figures}".rstrip())
     head = (
         f"Against {spelled(against)}, in points of test accuracy, with {CONFIDENCE:.0%} intervals "

@@ -56,6 +56,10 @@ class Spec:
         kept = {name: value for name, value in flags.items() if name not in FREE}
         return {name: value for name, value in (kept | identity).items() if value is not None}
 
+    def like(self, described: Mapping[str, Any], data: bool = False) -> bool:
+        """Returns True if the settings of a stored run are this one's, with its data or without."""
+        return bool(_plain(self.described, data) == _plain(described, data))
+
     @property
     def digest(self) -> str:
         """The key of the training in a store: a digest of all settings that decide the numbers.
@@ -67,6 +71,13 @@ class Spec:
             settings.pop("dataset", None)
         text = json.dumps(settings, sort_keys=True)
         return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
+
+
+def _plain(settings: Mapping[str, Any], data: bool) -> Any:
+    """Returns settings as JSON has them, without where the data are, and maybe without the data."""
+    left_out = {"dataset"} if data else {"dataset", "data"}
+    kept = {name: value for name, value in settings.items() if name not in left_out}
+    return json.loads(json.dumps(kept))
 
 
 def name_of(method: str, changes: Changes) -> str:

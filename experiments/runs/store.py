@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from experiments.config import UserError
 from experiments.data.reading import reading
-from experiments.runs.spec import Spec, versions
+from experiments.runs.spec import Spec, version_note, versions
 from experiments.training.run import Epoch, Run, record_of
 
 #: The file, in the folder of the reports.
@@ -73,6 +73,8 @@ class Store:
     def finished(self, specs: Iterable[Spec]) -> dict[Spec, Run]:
         """Returns the finished runs among specs: on all processes those that process 0 finds.
 
+        Runs of other versions of JAX and jaxnorm are not among them.
+
         Raises:
             UserError: for a damaged file.
         """
@@ -86,8 +88,27 @@ class Store:
             text = json.dumps(rows)
         rows = json.loads(gathered(text)[0])
         with reading(self.path, WAY_OUT):
-            found = {spec: _row(*rows[spec.digest]).run for spec in specs if spec.digest in rows}
-        return {spec: run._replace(changes=spec.changes) for spec, run in found.items()}
+            found = {spec: _row(*rows[spec.digest]) for spec in specs if spec.digest in rows}
+        return {
+            spec: row.run._replace(changes=spec.changes)
+            for spec, row in found.items()
+            if not version_note(row.versions)
+        }
+
+    def date(self, spec: Spec) -> str | None:
+        """Returns the time at which a spec's run was stored; None for no run."""
+        with reading(self.path, WAY_OUT):
+            return next((row[-1] for row in self._rows("WHERE digest = ?", spec.digest)), None)
+
+    def why_not(self, specs: Iterable[Spec]) -> list[str]:
+        """Returns a line for each reason why runs of these settings in the store are not kept."""
+        reasons: dict[str, int] = {}
+        rows = self.rows() if (specs := list(specs)) else []
+        for spec in specs:
+            found = [row for row in rows if spec.like(row.spec)]
+            if found and (reason := _stale(spec, found[-1])):
+                reasons[reason] = reasons.get(reason, 0) + 1
+        return [f"{count} runs are trained again: {why}." for why, count in reasons.items()]
 
     def rows(self) -> list[Row]:
         """Returns all finished runs, the oldest first.
@@ -137,6 +158,18 @@ class Store:
                     f"cannot use {self.path}: {error}; wanted a folder that is there, on a disk "
                     "with space: free it or change --out."
                 ) from None
+
+
+def _stale(spec: Spec, row: Row) -> str:
+    """Says in what a stored run of the same settings differs; empty if in nothing."""
+    if spec.like(row.spec, data=True):
+        note = version_note(row.versions)
+        return f"the stored ones are{note.partition(',')[0]}" if note else ""
+    both = row.spec.get("data"), spec.data
+    old, new = (list(each) if isinstance(each, list | tuple) else [each] for each in both)
+    if old[1:] != new[1:]:
+        return "files of the network have changed"
+    return "the rows of their seeds are others"
 
 
 def _row(spec: str, results: str, curve: str, versions: str, date: str) -> Row:

@@ -64,7 +64,7 @@ def test_runs_that_did_not_train_are_named_and_left_out_of_means(tmp_path):
     chance = run("lcw", 0, 0.1)._replace(outcome="at chance")
     _, rows = comparison_table([*RUNS, DIVERGED, run("cwo", 1, 0.9), chance])
     assert rows[2][:3] == ("cwo (1 diverged)", "90.00", "+10.00")
-    assert rows[3][:2] == ("lcw (1 at chance)", "10.00")
+    assert rows[3][:2] == ("lcw (1 at chance, 1 of 2 seeds)", "10.00")
     _, rows = comparison_table([DIVERGED, run("bn", 0, 0.9)])
     assert rows[0] == ("cwo (1 diverged)", *[""] * 5)
     assert rows[1][1:3] == ("90.00", "")
