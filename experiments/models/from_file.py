@@ -20,6 +20,9 @@ from experiments.models.sources import own_code
 
 WANTED = "wanted FILE.py:NAME, a function (rngs, shape, classes) -> flax.nnx.Module"
 
+#: The primitives of JAX that draw random numbers.
+DRAWS = ("random_bits", "threefry2x32", "rng_bit_generator", "rng_uniform")
+
 #: The layers that `jaxnorm.nnx.replace_batch_norm` takes out.
 BATCH_NORM = (nnx.BatchNorm, jaxnorm.nnx.BatchNorm, jaxnorm.nnx.PopulationNorm)
 
@@ -117,7 +120,13 @@ def network_from_file(
             f"{model} made a network without parameters; wanted layers that are attributes of the "
             "module, such as self.linear = nnx.Linear(...)."
         )
-    output, _ = jax.eval_shape(functools.partial(apply, train=False), params, state, x)
+    evaluation = jax.make_jaxpr(functools.partial(apply, train=False), return_shape=True)
+    program, (output, _) = evaluation(params, state, x)
+    if drawn := draws(program.jaxpr):
+        raise UserError(
+            f"{model} draws random numbers in evaluation ({drawn}); wanted one result per row "
+            "there: leave out deterministic=False, or train, of its dropout, which training sets."
+        )
     if getattr(output, "shape", None) != (2, classes):
         shown = getattr(output, "shape", type(output).__name__)
         raise UserError(
@@ -125,6 +134,22 @@ def network_from_file(
             f"shape {(2, classes)}."
         )
     return network
+
+
+def draws(program: Any) -> str:
+    """Returns the primitive by which a jaxpr draws random numbers; empty if it draws none."""
+    for equation in program.eqns:
+        name: str = equation.primitive.name
+        if name in DRAWS:
+            return name
+        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
+            if _is_jaxpr(inner) and (found := draws(getattr(inner, "jaxpr", inner))):
+                return found
+    return ""
+
+
+def _is_jaxpr(value: Any) -> bool:
+    return hasattr(getattr(value, "jaxpr", value), "eqns")
 
 
 def _has_batch_norm(model: str, network: Any) -> bool:

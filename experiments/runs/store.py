@@ -4,7 +4,7 @@ import contextlib
 import datetime
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,7 +108,7 @@ class Store:
             found = [row for row in rows if spec.like(row.spec)]
             if found and (reason := _stale(spec, found[-1])):
                 reasons[reason] = reasons.get(reason, 0) + 1
-        return [f"{count} runs are trained again: {why}." for why, count in reasons.items()]
+        return [f"Trained again: {n} of {len(specs)}, as {why}." for why, n in reasons.items()]
 
     def rows(self) -> list[Row]:
         """Returns all finished runs, the oldest first.
@@ -138,7 +138,22 @@ class Store:
         """Returns rows without their digests."""
         if not self.path.exists():
             return []
-        with self._open() as database:
+        try:
+            return self._read("mode=rw", which, values)
+        except sqlite3.OperationalError:
+            log = self.path.with_name(f"{FILE}-wal")
+            if log.exists() and log.stat().st_size:
+                raise
+            # On a disk that cannot be written, SQLite cannot make its log.
+            return self._read("immutable=1", which, values)
+
+    def _read(self, mode: str, which: str, values: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Returns rows of a file that is there."""
+        place = f"{self.path.absolute().as_uri()}?{mode}"
+        connection = sqlite3.connect(place, timeout=_PATIENCE, uri=True)
+        with contextlib.closing(connection) as database:
+            if not database.execute("SELECT 1 FROM sqlite_master").fetchone():
+                return []  # Another program is about to make it.
             rows = database.execute(f"SELECT {_COLUMNS} FROM runs {which}", values)
             return [row[1:] for row in rows]
 

@@ -76,7 +76,13 @@ def rows_per_client(dataset: Dataset, clients: int) -> int:
     """Returns the number of training rows of each client."""
     if dataset.stream or dataset.y_train.ndim > 1:
         raise UserError("--clients needs rows in memory, each with one label.")
-    return PIECES * (dataset.train_rows // (PIECES * clients))
+    rows = PIECES * (dataset.train_rows // (PIECES * clients))
+    if not rows:
+        raise UserError(
+            f"--clients is {clients}, and {dataset.name} has {dataset.train_rows} training rows, "
+            f"{PIECES} of which a client needs; wanted at most {dataset.train_rows // PIECES}."
+        )
+    return rows
 
 
 def _mean(leaf: Shaped[Array, "clients *shape"] | Key[Array, "clients *shape"]) -> Array:

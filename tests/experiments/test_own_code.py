@@ -171,6 +171,47 @@ def test_an_error_of_the_users_code_is_one_line_with_its_place(kind, tmp_path, c
     assert Store(tmp_path / "out").rows() == []
 
 
+DRAWS = {
+    "dropout that is left on": (
+        "        self.drop = nnx.Dropout(0.5, rngs=rngs)",
+        "self.drop(x, deterministic=False)",
+    ),
+    "noise": ("        self.rngs = rngs", "x + jax.random.normal(self.rngs.noise(), x.shape)"),
+    "a mask in a function": (
+        "        self.rngs = rngs",
+        "jax.jit(lambda k: x * jax.random.rademacher(k, x.shape, x.dtype))(self.rngs.mask())",
+    ),
+    "noise in a loop": (
+        "        self.rngs = rngs",
+        "jax.lax.fori_loop(0, 2, lambda i, x: x + jax.random.uniform(k, x.shape), x)",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DRAWS)
+def test_a_network_that_draws_in_evaluation_is_refused(kind, tmp_path):
+    made, drawn = DRAWS[kind]
+    (tmp_path / "nets.py").write_text(
+        f"import jax\n{NET}class make(Net):\n"
+        "    def __init__(self, rngs, shape, classes):\n"
+        f"        super().__init__(rngs, shape, classes)\n{made}\n"
+        f"    def __call__(self, x):\n        k = jax.random.key(0)\n"
+        f"        return super().__call__({drawn})\n"
+    )
+    with pytest.raises(UserError, match="draws random numbers in evaluation"):
+        spec_of(tmp_path)
+
+
+def test_dropout_that_evaluation_turns_off_is_trained(tmp_path):
+    (tmp_path / "nets.py").write_text(
+        f"{NET}class make(Net):\n    def __init__(self, rngs, shape, classes):\n"
+        "        super().__init__(rngs, shape, classes)\n"
+        "        self.drop = nnx.Dropout(0.5, rngs=rngs)\n"
+        "    def __call__(self, x):\n        return super().__call__(self.drop(x))\n"
+    )
+    assert spec_of(tmp_path).data
+
+
 def test_the_whole_trace_is_shown_on_request(tmp_path, capsys):
     (tmp_path / "nets.py").write_text(NET + ERRORS["an exception"][0])
     command = ["train", "--dataset", save_toy(tmp_path), "--out", str(tmp_path / "out")]

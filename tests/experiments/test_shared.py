@@ -1,8 +1,10 @@
 """Runs of one folder: which are kept, which are shown, and which program trains them."""
 
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -69,7 +71,7 @@ def test_a_run_of_other_versions_is_listed_and_trained_again(tmp_path, monkeypat
         store.add(spec(), run())
     assert store.finished([spec()]) == {}
     assert store.why_not([spec()]) == [
-        "1 runs are trained again: the stored ones are of jaxnorm 0.0.9 and jax 0.9.0."
+        "Trained again: 1 of 1, as the stored ones are of jaxnorm 0.0.9 and jax 0.9.0."
     ]
     assert [row.run for row in store.rows()] == [run()]
     store.add(spec(), run(0.75))
@@ -89,7 +91,7 @@ def test_stale_runs_say_why(old, new, reason, tmp_path):
     for seed in range(3):
         store.add(stores.Spec("bn", seed, Config(), (), old), run(seed=seed))
     wanted = [stores.Spec("bn", seed, Config(), (), new) for seed in range(4)]
-    assert store.why_not(wanted) == [f"3 runs are trained again: {reason}."]
+    assert store.why_not(wanted) == [f"Trained again: 3 of 4, as {reason}."]
 
 
 @pytest.fixture(scope="module")
@@ -231,3 +233,40 @@ class Quick:
 
     def __call__(self, spec, keeper):
         return run(seed=spec.seed)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the rights are POSIX's")
+def test_a_store_on_a_disk_that_cannot_be_written_is_listed(monkeypatch, capsys):
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "out"
+        folder.mkdir()
+        Store(folder).add(spec(), run())
+        for each in (folder / "runs.sqlite", folder, Path(place)):
+            each.chmod(0o444 if each.is_file() else 0o555)
+        is_root = os.geteuid() == 0
+        if is_root:  # Which may write anywhere.
+            os.seteuid(65534)
+        try:
+            with pytest.raises(OSError, match="denied"):
+                (folder / "x").touch()
+            assert [row.run for row in Store(folder).rows()] == [run()]
+            assert main(["runs", str(folder)]) == 0
+        finally:
+            if is_root:
+                os.seteuid(0)
+            for each in (Path(place), folder):
+                each.chmod(0o755)
+    assert "1 runs in" in capsys.readouterr().out
+
+
+def test_listing_writes_nothing_beside_a_store(tmp_path):
+    Store(tmp_path).add(spec(), run())
+    content = (tmp_path / "runs.sqlite").read_bytes()
+    assert Store(tmp_path).rows()[0].run == run()
+    assert [path.name for path in tmp_path.iterdir()] == ["runs.sqlite"]
+    assert (tmp_path / "runs.sqlite").read_bytes() == content
+
+
+def test_a_store_that_another_program_is_about_to_make_is_empty(tmp_path):
+    (tmp_path / "runs.sqlite").touch()
+    assert Store(tmp_path).rows() == []
