@@ -54,8 +54,9 @@ def in_processes(
     with contextlib.ExitStack() as stack:
         for pool in pools:
             stack.callback(pool.shutdown, kill_workers=True)
-        stack.enter_context(stopping(KEPT))
+        check = stack.enter_context(stopping(KEPT, later=True))
         while waiting or elsewhere or running:
+            check()
             while waiting and idle:
                 spec = waiting.popleft()
                 run = held.take(spec)

@@ -27,27 +27,38 @@ class Stopped(Exception):
 
 
 @contextlib.contextmanager
-def stopping(way_on: str) -> Iterator[None]:
+def stopping(way_on: str, later: bool = False) -> Iterator[Callable[[], None]]:
     """Turns SIGTERM and Ctrl-C inside the block into `Stopped`, which says how to go on.
 
     Signals reach the main thread alone; elsewhere the block changes nothing.
 
     Args:
         way_on: what is kept, and what the same command then does.
+        later: if True, a signal waits for the next call of the function that the block gets: for
+            code that must not be left just anywhere.
     """
+    noted: list[int] = []
+
+    def check() -> None:
+        if noted:
+            name = signal.Signals(noted[0]).name
+            raise Stopped(noted[0], f"stopped by {name}; {way_on}.")
+
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield check
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise Stopped(number, f"stopped by {signal.Signals(number).name}; {way_on}.")
+        noted.append(number)
+        if not later:
+            check()
 
     before = {number: signal.getsignal(number) for number in SIGNALS}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:  # As in a shell's background.
             signal.signal(number, stop)
     try:
-        yield
+        yield check
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

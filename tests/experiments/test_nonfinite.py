@@ -75,6 +75,10 @@ def test_the_first_layer_in_execution_order_is_named():
         layer["kernel"] = layer["kernel"].at[0, 0].set(jnp.inf)
         found = first_in(healthy._replace(params=params), batch)
         assert found == f"first in the pre-activations of {'/'.join(map(str, broken))}"
+    params = jax.tree.map(lambda x: x, healthy.params)
+    params["head"]["bias"] = params["head"]["bias"].at[1].set(jnp.nan)  # It is behind all kernels.
+    found = first_in(healthy._replace(params=params), batch)
+    assert found == "first in the logits; all pre-activations are finite"
 
 
 def test_skipping_is_training_without_those_steps():

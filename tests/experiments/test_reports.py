@@ -9,7 +9,7 @@ from PIL import Image
 from experiments.analysis.colours import colour_of_method
 from experiments.analysis.comparison import comparison_table, conclusion
 from experiments.analysis.csv import write_curves, write_results
-from experiments.analysis.curves import draw_curves, draw_measure, draw_trade, spread_out
+from experiments.analysis.curves import draw_curves, draw_trade, spread_out
 from experiments.analysis.picture import new_figure
 from experiments.analysis.statistics import mean_and_deviation
 from experiments.analysis.table import markdown
@@ -155,7 +155,7 @@ def test_a_picture_is_drawn(tmp_path, runs):
     draw_curves(tmp_path / "curves.png", runs, "title")
     with Image.open(tmp_path / "curves.png") as image:
         pixels = np.asarray(image.convert("RGB"))
-    assert pixels.shape[1] > 1000
+    assert 500 < pixels.shape[1] < 700
     assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 20
 
 
@@ -164,14 +164,6 @@ def test_each_method_has_a_colour_of_its_own_by_its_name():
     colours = {colour_of_method(name) for name in METHODS}
     assert len(colours) == len(METHODS)
     assert colour_of_method("mine") == colour_of_method("mine") not in colours
-
-
-def test_the_axis_of_accuracies_shows_the_differences_between_ends():
-    """From 30% to 90% in three epochs, then from 90% to 93%: the first epochs are cut off."""
-    axes = new_figure().axes[0]
-    curve = [Epoch(n, 1, 0.5, 1, a) for n, a in enumerate((0.3, 0.6, 0.9, 0.9, 0.92, 0.93), 1)]
-    draw_measure(axes, {"bn": [Run("bn", 0, curve, 1.0, 9, None)]}, "test_accuracy")
-    np.testing.assert_allclose(axes.get_ylim(), (90 - 0.15, 93 + 0.15))
 
 
 def test_a_method_with_a_lost_run_stands_where_its_others_are():

@@ -2,10 +2,12 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from experiments.config import Config, Workers
 from experiments.runs import store as stores
 from experiments.runs.comparison import Comparison, execute
 from experiments.runs.shared import Claims
+from experiments.runs.signals import KEPT
 from experiments.runs.store import Store
 from tests.experiments.test_runs import run, spec
 from tests.experiments.toy import rows_of, save_toy, toy_dataset
@@ -270,3 +273,37 @@ def test_listing_writes_nothing_beside_a_store(tmp_path):
 def test_a_store_that_another_program_is_about_to_make_is_empty(tmp_path):
     (tmp_path / "runs.sqlite").touch()
     assert Store(tmp_path).rows() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_command_that_is_asked_to_end_says_how_it_goes_on(number, monkeypatch, tmp_path, capsys):
+    def stopped(*arguments, **options):
+        os.kill(os.getpid(), number)
+        time.sleep(30)
+
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr("experiments.runs.comparison.fit", stopped)
+    command = ["--dataset", save_toy(tmp_path), *TINY, "--out", str(tmp_path / "out")]
+    assert main(["compare", "--methods", "none", "--seeds", "1", *command]) == 128 + number
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == f"stopped by {number.name}; {KEPT}."
+    assert main(["train", "--method", "none", *command]) == 128 + number
+    assert "with --checkpoint-dir" in capsys.readouterr().err.splitlines()[-1]
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+    assert not list((tmp_path / "out").glob(".*.claim"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_command_with_jobs_says_so_too(number, tmp_path):
+    command = [sys.executable, "-m", "experiments", "compare", "--methods", "none", "--seeds", "2"]
+    command += ["--dataset", save_toy(tmp_path), *TINY, "--epochs", "100000", "--jobs", "2"]
+    out = tmp_path / "out"
+    begun = subprocess.Popen([*command, "--out", str(out)], cwd=ROOT, stderr=subprocess.PIPE)
+    while len(list(out.glob(".*.claim"))) < 2:
+        assert begun.poll() is None
+        time.sleep(0.1)
+    begun.send_signal(number)
+    _, said = begun.communicate(timeout=60)
+    assert begun.returncode == 128 + number
+    assert said.decode().splitlines()[-1] == f"stopped by {number.name}; {KEPT}."
