@@ -37,9 +37,11 @@ from experiments.commands import (
     Runs,
     Train,
 )
-from experiments.config import Config, UserError, Workers, check_ranges, unknown
+from experiments.config import Config, Workers
+from experiments.errors import UserError, unknown
 from experiments.models.sources import own_code
 from experiments.names import check_flags, check_names
+from experiments.ranges import check_ranges
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.progress import quietly
 from experiments.runs.signals import KEPT, Stopped, stopping

@@ -16,7 +16,8 @@ from experiments.analysis.tuning.grid import WANTED, grid_of
 from experiments.analysis.tuning.held_out import PARTS
 from experiments.analysis.tuning.report import choices_at_ends
 from experiments.commands import Compare
-from experiments.config import Config, UserError
+from experiments.config import Config
+from experiments.errors import UserError
 from experiments.methods.table import find_methods
 from experiments.models.registry import with_network
 from experiments.runs.comparison import Comparison, Task, run_all, signal_lines, with_others

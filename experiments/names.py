@@ -11,9 +11,10 @@ from tyro.conf import Positional, Suppress
 from experiments import listed
 from experiments.bench.compiled.flags import Compiled
 from experiments.commands import ALL, Bench, Paper
-from experiments.config import Config, UserError, check_known, unknown
+from experiments.config import Config
 from experiments.data.bundled import BUNDLED
 from experiments.data.load import find_source
+from experiments.errors import UserError, check_known, unknown
 
 #: Flags of other commands that people try, and the way to the same.
 ELSEWHERE = {

@@ -12,8 +12,8 @@ from experiments.analysis.comparison import comparison_table
 from experiments.analysis.csv import write_curves, write_results
 from experiments.analysis.table import show_table
 from experiments.commands import Train
-from experiments.config import UserError
 from experiments.data.dataset import Dataset
+from experiments.errors import UserError
 from experiments.methods.optimizer import decayed
 from experiments.methods.table import find_methods
 from experiments.runs.checkpoint_settings import CheckpointSettings

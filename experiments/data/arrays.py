@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Shaped
 
-from experiments.config import UserError
 from experiments.data.dataset import Dataset, make_dataset, ordering_columns
 from experiments.data.reading import reading, refuse_too_large
+from experiments.errors import UserError
 
 Array = Shaped[np.ndarray, "..."]
 

@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 
-from experiments.config import UserError, check_known
 from experiments.data.dataset import MISSING, Dataset, make_dataset, number_labels, ordering_columns
 from experiments.data.reading import free_memory, reading, refuse_too_large
+from experiments.errors import UserError, check_known
 
 #: Names of the column of classes, in any case.
 LABELS = ("label", "class", "target", "y")

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int, Num, Shaped
 
-from experiments.config import UserError
 from experiments.data.reading import reading
+from experiments.errors import UserError
 
 #: The sizes of columns whose squares, summed over any rows, float32 holds; numbers that stand for a
 #: missing value (1e20, 1e30, 9.97e36) are beyond them.

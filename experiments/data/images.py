@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Int, UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from experiments.config import UserError
 from experiments.data.dataset import Dataset, make_dataset
 from experiments.data.reading import free_memory, reading, refuse_too_large
+from experiments.errors import UserError
 
 # Pillow warns of twice as many pixels as it takes for sane, and raises from there on. Once for all,
 # since pictures are read in threads, and a filter of one is seen by the others.

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.config import UserError, unknown
 from experiments.data.arrays import holds_arrays, load_npy, load_npz
 from experiments.data.bundled import BUNDLED
 from experiments.data.clouds import holds_clouds, holds_meshes, load_clouds, load_meshes
 from experiments.data.dataset import Dataset
 from experiments.data.reading import reading
+from experiments.errors import UserError, unknown
 
 
 class Format(NamedTuple):
@@ -66,8 +66,8 @@ FORMATS = (
         "semicolons, tabs or bars separate its columns; decimal commas are read. The first line "
         "may have the columns' names. The classes are in the column that --label names; else in "
         "the one called label, class, target or y, in any case; else in the only column of words; "
-        "else in the last. A first column that only numbers the rows is left out. A quarter of "
-        "each class is drawn by the seed.",
+        "else in the last. A first column that numbers the rows is left out, and so is any column "
+        "that orders them as the classes do. A quarter of each class is drawn by the seed.",
         _CSV,
         suffixes=(".csv", ".csv.gz", ".tsv", ".tsv.gz"),
         flag="label",

@@ -14,8 +14,8 @@ from flax import nnx
 from jaxtyping import PyTree
 
 import jaxnorm
-from experiments.config import UserError, unknown
 from experiments.data.reading import reading
+from experiments.errors import UserError, unknown
 from experiments.models.sources import own_code
 
 WANTED = "wanted FILE.py:NAME, a function (rngs, shape, classes) -> flax.nnx.Module"

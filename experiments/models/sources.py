@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from types import TracebackType
 
-from experiments.config import UserError
+from experiments.errors import UserError
 
 #: Packages whose versions stand for their files.
 VERSIONED = ("experiments", "jaxnorm")

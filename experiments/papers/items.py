@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from experiments.commands import ALL
-from experiments.config import check_known
+from experiments.errors import check_known
 from experiments.papers import bn, cwo, lcw, normprop, vcl
 from experiments.papers.item import Item
 

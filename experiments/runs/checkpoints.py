@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.runs.arrays import abstract, checksums, flatten, unflatten
 from experiments.runs.signals import Stopped
 from experiments.training.history import History

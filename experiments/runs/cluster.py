@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.config import UserError, Workers, library
+from experiments.config import Workers
+from experiments.errors import UserError, library
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.jobs import made
 from experiments.runs.keeper import keeping

@@ -11,9 +11,10 @@ from typing import Any
 
 import jax
 
-from experiments.config import HERE, Config, UserError, Workers
+from experiments.config import HERE, Config, Workers
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
+from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.models.from_file import is_from_file
 from experiments.models.sources import content_of, own_code

@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
 from typing import Any
 
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.runs.progress import Say
 from experiments.runs.shared import Claims
 from experiments.runs.signals import KEPT, stopping

@@ -17,7 +17,8 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from experiments.config import Config, UserError
+from experiments.config import Config
+from experiments.errors import UserError
 from experiments.runs.signals import Stopped
 from experiments.runs.spec import differences
 from experiments.training.run import Diverged

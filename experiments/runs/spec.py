@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from experiments import listed
-from experiments.config import Config, UserError
+from experiments.config import Config
+from experiments.errors import UserError
 
 DEVICES = frozenset({"parallel", "mesh", "coordinator", "processes", "process_id", "join_timeout"})
 #: Settings that change no number of a run: the devices, the reports, the number of seeds, and the

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.config import UserError
 from experiments.data.reading import reading
+from experiments.errors import UserError
 from experiments.runs.spec import Spec, version_note, versions
 from experiments.training.run import Epoch, Run, record_of
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from experiments.config import library
+from experiments.errors import library
 from experiments.runs.files import prepare_folder
 from experiments.training.run import Epoch
 

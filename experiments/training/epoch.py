@@ -14,7 +14,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Int, Num, PyTree
 
 from experiments.augmentation.table import Augment, unchanged
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.methods.method import Method, Refreshed
 from experiments.methods.part import Context, Sample
 from experiments.training.ahead_of_time import AheadOfTime

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key, PyTree, Shaped, UInt
 
-from experiments.config import UserError
 from experiments.data.dataset import Dataset
+from experiments.errors import UserError
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.epoch import EpochPlan, Scanned, batch_of, batch_order, make_epoch
 from experiments.training.state import AnyArray, Batch, StepMetrics, TrainState, is_key, run_keys

@@ -14,10 +14,11 @@ from jaxtyping import Array, Key, Num, PyTree, UInt
 
 import jaxnorm
 from experiments.augmentation.table import find_augmentation
-from experiments.config import Config, UserError
+from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.data.reading import free_memory, refuse_too_large
 from experiments.data.stream import cropped_where_read
+from experiments.errors import UserError
 from experiments.methods.method import Method
 from experiments.methods.optimizer import make_optimizer
 from experiments.methods.own_network import of_own_network

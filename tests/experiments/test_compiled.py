@@ -17,7 +17,7 @@ from experiments.bench.compiled.spec import Spec
 from experiments.bench.compiled.step import step
 from experiments.bench.compiled.targets import environment, find_target
 from experiments.cli import main
-from experiments.config import UserError
+from experiments.errors import UserError
 
 PROGRAM = Program((Path(__file__).parent / "programs" / "tpu.txt").read_text())
 ARRAY = 8 * 128 * 4  # bytes

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.training.federated import shares
 from experiments.training.trainer import make_trainer

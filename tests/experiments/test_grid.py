@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.methods.constrained import Constrained, Sphere
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.config import UserError
 from experiments.data.dataset import number_labels, ordering_columns
 from experiments.data.images import find_images
 from experiments.data.load import load
+from experiments.errors import UserError
 
 RANDOM = np.random.default_rng(0)
 ROWS = 120

@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from experiments.cli import main
-from experiments.config import Config, UserError
+from experiments.config import Config
+from experiments.errors import UserError
 from experiments.models.sources import content_of
 from experiments.runs.comparison import Comparison
 from experiments.runs.store import Store

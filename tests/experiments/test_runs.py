@@ -15,7 +15,8 @@ import pytest
 
 from experiments.analysis.finished import frame, summary
 from experiments.analysis.statistics import above, deciding_look, interval
-from experiments.config import Config, UserError, Workers
+from experiments.config import Config, Workers
+from experiments.errors import UserError
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.item import Context
 from experiments.papers.training import train_grid

@@ -8,10 +8,12 @@ import pytest
 
 from experiments.bench.compiled.flags import Compiled
 from experiments.commands import Bench, Compare, Train
-from experiments.config import RANGES, Config, UserError, check_ranges
+from experiments.config import Config
 from experiments.data.load import load
 from experiments.data.reading import free_memory
+from experiments.errors import UserError
 from experiments.methods.table import METHODS
+from experiments.ranges import RANGES, check_ranges
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.keeper import keeping
 from experiments.training.trainer import make_trainer

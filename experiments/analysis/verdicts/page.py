@@ -29,8 +29,8 @@ from experiments.analysis.verdicts.results import (
     rows_of,
     side_results,
 )
-from experiments.config import UserError
 from experiments.data.reading import reading
+from experiments.errors import UserError
 from experiments.runs.files import write_whole
 from experiments.training.run import DIVERGED
 

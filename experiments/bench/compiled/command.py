@@ -20,7 +20,7 @@ from experiments.bench.compiled.report import (
 from experiments.bench.compiled.spec import BASES, Spec
 from experiments.bench.compiled.step import PEERS, PRIVATE
 from experiments.bench.compiled.targets import check_compiler, find_target
-from experiments.config import UserError, check_known
+from experiments.errors import UserError, check_known
 from experiments.methods.table import METHODS
 from experiments.models.registry import MODELS
 from experiments.runs.files import prepare_folder, write_whole

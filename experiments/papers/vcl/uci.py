@@ -21,9 +21,9 @@ from matplotlib.figure import Figure
 from experiments.analysis.picture import COLOURS, STYLES, new_figure
 from experiments.analysis.statistics import mean_and_deviation, mean_and_interval, wins
 from experiments.analysis.table import Table, markdown
-from experiments.config import UserError
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
+from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.papers.data import data_of, subset
 from experiments.papers.grid import Protocol
