@@ -10,7 +10,6 @@ from jaxtyping import Array, Int, Key, PyTree, Shaped, UInt
 
 from experiments.data.dataset import Dataset
 from experiments.errors import UserError
-from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.epoch import EpochPlan, Scanned, batch_of, batch_order, make_epoch
 from experiments.training.state import AnyArray, Batch, StepMetrics, TrainState, is_key, run_keys
 
@@ -28,8 +27,8 @@ class Federated(Scanned):
     """
 
     def __init__(self, plan: EpochPlan, project: Callable[[PyTree], PyTree], clients: int):
-        AheadOfTime.__init__(self, make_round(plan, project, clients), donate_argnums=0)
-        self._plan, self._clients = plan, clients
+        super().__init__(plan, make_round(plan, project, clients))
+        self._clients = clients
 
     def batch(self, state: TrainState, X: AnyArray, y: AnyArray, index: int) -> Batch:
         """Returns the rows of all clients at that step."""
