@@ -267,7 +267,7 @@ def with_others(
             spec = replace(spec, data=comparison.checksums(place[1]))
             if spec.like(row.spec, data=True):
                 others[place] = spec
-    finished = store.finished(others.values())
+    finished = store.finished(others.values(), alone=True)  # One process reports.
     found |= {(spec.method, spec.seed): run for spec, run in finished.items()}
     methods = list(dict.fromkeys(method for method, _ in found))
     order = sorted(found, key=lambda place: (methods.index(place[0]), place[1]))

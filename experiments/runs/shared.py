@@ -44,7 +44,7 @@ class Claims:
         if self._store.date(spec) == self._before[spec]:
             return True
         self.free(spec)
-        return self._store.finished([spec])[spec]
+        return self._store.finished([spec], alone=True)[spec]
 
     def free(self, spec: Spec) -> None:
         """Gives a spec back: it is stored, or was not trained."""
