@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from experiments.analysis.comparison import comparison_table, conclusion
+from experiments.analysis.comparison import comparison_table, conclusion, measure_of
 from experiments.analysis.csv import write_curves, write_results
 from experiments.analysis.curves import draw_curves
+from experiments.analysis.masks import draw_masks
+from experiments.analysis.measures import words
 from experiments.analysis.table import markdown, provenance, show_table
 from experiments.analysis.tpu import NOTE as COSTS
 from experiments.analysis.tpu import tpu_costs
@@ -41,11 +43,18 @@ WORDS = (
 
 NOTE = (
     "Each figure is the mean ± standard deviation over seeds. Accuracies are percentages here,\n"
-    "and fractions from 0 to 1 in results.csv and curves.csv. A difference is in points of test\n"
-    "accuracy, from the first method's under the same seed. Training accuracies are the last\n"
-    "epoch's, as the network was while it trained; test figures are in evaluation mode, without\n"
-    "noise. A step's time is that of this machine, slowed by what else ran on it. Training losses\n"
-    "and parameters are in results.csv."
+    "and fractions from 0 to 1 in results.csv and curves.csv. A difference is in points of {},\n"
+    "from the first method's under the same seed. Training accuracies are the last epoch's, as\n"
+    "the network was while it trained; test figures are in evaluation mode, without noise. A\n"
+    "step's time is that of this machine, slowed by what else ran on it. Training losses and\n"
+    "parameters are in results.csv."
+)
+
+#: The words on label maps.
+MAPS = (
+    "mIoU: the pixels that truth and prediction give to a class over those that either gives it,\n"
+    "over all test images, averaged over the classes. Accuracies are shares of pixels. masks.png\n"
+    "has the first test images of seed {}, their true maps and each method's."
 )
 
 #: The time of `compare` without flags, by the clock.
@@ -54,7 +63,7 @@ DEFAULT_TIME = "about 90 seconds on two idle CPU cores"
 #: The ways on from a comparison.
 NEXT = (
     "Next, with `python -m experiments compare --help` for all flags:\n"
-    "  on your model: --model FILE.py:NAME, a function (rngs, shape, classes) -> flax.nnx.Module\n"
+    "  on your model: --model FILE.py:NAME, a function (rngs, shape, classes) -> network\n"
     "  on your data: --dataset FILE or FOLDER; `python -m experiments datasets` lists the formats\n"
     "  on a cluster: --ray auto, or one call per host (docs/guides/clusters.md)"
 )
@@ -125,15 +134,23 @@ def _report(
     """Writes and prints the results of the runs."""
     seeds = dict.fromkeys(run.seed for run in runs)
     seeds_note = f": mean and range of {len(seeds)} seeds" if len(seeds) > 1 else ""
-    shape = comparison.dataset(runs[0].seed).X_train.shape[1:]
-    config = with_network(comparison.config, shape)
+    dataset = comparison.dataset(runs[0].seed)
+    shape = dataset.X_train.shape[1:]
+    config = with_network(comparison.config, shape, dataset.has_label_maps)
     name = Path(config.dataset).name
     costs = tpu_costs(config, shape)
     draw_curves(out / "curves.png", runs, f"{name}, {config.model}{seeds_note}", costs)
     table, concluded = comparison_table(runs, costs), "\n".join(conclusion(runs))
+    of_seed = [run for run in runs if run.seed == runs[0].seed]
+    maps = {run.method: run.maps for run in of_seed if run.maps is not None}
+    if maps:
+        count = len(next(iter(maps.values())))
+        rows = dataset.X_test[:count], dataset.y_test[:count]
+        draw_masks(out / "masks.png", *rows, maps, dataset.classes)
     notes = [
         *[WORDS] * ("\n- " in concluded),
-        NOTE,
+        NOTE.format(words(measure_of(runs))),
+        *[MAPS.format(runs[0].seed)] * bool(maps),
         *[COSTS] * bool(costs),
         *[TUNED] * (tuning is not None),
     ]
@@ -146,7 +163,8 @@ def _report(
     if tuning is not None:
         print(*choices_at_ends(tuning.grid, runs), sep="\n")
     print("", *notes, sep="\n")
-    print(f"Written to {out}: results.csv, curves.csv, curves.png, table.md, {FILE}.")
+    drawn = "masks.png, " * bool(maps)
+    print(f"Written to {out}: results.csv, curves.csv, curves.png, {drawn}table.md, {FILE}.")
     print(NEXT)
 
 

@@ -25,8 +25,8 @@ class Config:
     """Data, network, optimizer, methods' settings and devices of a training."""
 
     dataset: str = "digits"
-    """The data: digits or python (bundled), FILE.npz, FILE.csv, FILE.zip or FOLDER in one of the
-    formats that the command datasets describes, or NAME of a TensorFlow dataset."""
+    """The data: digits, shapes or python (bundled), FILE.npz, FILE.csv, FILE.zip or FOLDER in one
+    of the formats that the command datasets describes, or NAME of a TensorFlow dataset."""
     train_rows: int | None = None
     """The number of training rows that are used, the same rows under every seed. If the flag is
     left out, all are used."""
@@ -42,10 +42,10 @@ class Config:
 
     model: str = ""
     """The network: mlp, cnn4, cnn9, elu11, nin, sigmoid50, vgg19, resnet18, resnet50, resnet110,
-    wrn28x10, dgcnn, patches, transformer, transformer-unscaled, or FILE.py:NAME, a function of your
-    own (rngs, shape, classes) -> flax.nnx.Module (see experiments/README.md). If the flag is left
-    out, the network follows the data: cnn9 for images, dgcnn for point clouds, mlp for rows of
-    features; --dataset python needs transformer."""
+    wrn28x10, dgcnn, patches, unet, transformer, transformer-unscaled, or FILE.py:NAME, a function
+    of your own (rngs, shape, classes) -> network (see experiments/README.md). If the flag is left
+    out, the network follows the data: cnn9 for images, unet for images with label maps, dgcnn for
+    point clouds, mlp for rows of features; --dataset python needs transformer."""
     activation: str = "relu"
     """The activation, for methods that have none of their own: relu, leaky_relu, leaky_relu_0.2,
     elu, selu, gelu, silu, sigmoid, tanh, identity."""

@@ -9,17 +9,20 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm._node import Axes
+from jaxnorm._phases import PhasedAxes
 
 
 def negative_axes(
     axes: SupportsIndex | Iterable[SupportsIndex], ndim: int, name: str = "array"
 ) -> Axes:
-    """Returns ``axes`` of an array of rank ``ndim`` as sorted negative numbers.
+    """Returns ``axes`` of an array of rank ``ndim`` as sorted negative numbers, with their phases.
 
     Negative axes stay right when ``jax.vmap`` or a scan adds leading axes. Raises ValueError for
     axes that are repeated or out of range, TypeError for axes that are no integers; ``name`` is
     the array's name in the message.
     """
+    if isinstance(axes, PhasedAxes):
+        return PhasedAxes(negative_axes(tuple(axes), ndim, name), axes.strides)
     indices = tuple(map(operator.index, axes if isinstance(axes, Iterable) else (axes,)))
     result = tuple(sorted(axis - ndim if axis >= 0 else axis for axis in indices))
     outside = [axis for axis in indices if not -ndim <= axis < ndim]
@@ -32,12 +35,12 @@ def negative_axes(
 
 
 def fan_in_size(kernel: Any, axes: Axes) -> int:
-    """Returns the number of weights per unit."""
+    """Returns the number of weights along the fan-in axes: those of all phases of a channel."""
     return math.prod(kernel.shape[axis] for axis in axes)
 
 
 def unit_shape(kernel: Any, axes: Axes) -> tuple[int, ...]:
-    """Returns the shape of one value per unit: the kernel's shape without its fan-in axes."""
+    """Returns the shape of one value per channel: the kernel's shape without its fan-in axes."""
     return tuple(
         size for axis, size in enumerate(kernel.shape) if axis - len(kernel.shape) not in axes
     )

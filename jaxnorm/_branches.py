@@ -1,6 +1,7 @@
 """Residual branches that start quietly: factors read off a model's program."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -18,7 +19,11 @@ from jaxnorm._trace.streams import Branch, residual_streams
 
 
 def residual_factors(
-    apply: Apply, params: PyTree, *inputs: Any, layout: Layout | None = None
+    apply: Apply,
+    params: PyTree,
+    *inputs: Any,
+    layout: Layout | None = None,
+    free: Sequence[str] = (),
 ) -> PyTree:
     r"""Factors 1/sqrt(L) for the last kernel or scale of each of the L branches of a stream.
 
@@ -33,12 +38,17 @@ def residual_factors(
         *inputs: the other arguments, arrays or their shapes.
         layout: which leaves are kernels; None for every parameter of a matrix product or a
             convolution with a value that depends on the inputs.
+        free: regular expressions, searched for in the ``/``-joined paths, of parameters that are no
+            kernels and that start a stream: learned latents and queries, as in `traced_layout`.
 
     Returns:
         A tree of the structure of the plain parameters: 1/sqrt(L) at the last kernel of each
         branch, or at the scale that follows it, and 1.0 elsewhere. A kernel that runs several times
-        (a shared block, a stack that the model scans over) counts as many branches. Without a
-        residual sum all factors are 1.0.
+        (a shared block, a stack that the model scans over) counts as many branches; experts under
+        the entries of one gate count as one, and an adapter beside a kernel as none. Where two
+        streams merge there is no branch, nor in a pyramid's lateral sums or where a U-Net's decoder
+        meets what it started from. A shortcut with a kernel counts in a stream that has shortcuts
+        without one. Without a residual sum all factors are 1.0.
 
     Raises:
         ValueError: naming the parameters, if the last kernel of a branch is not unique (the product
@@ -68,7 +78,7 @@ def residual_factors(
     """
     plain = plain_shapes(params)
     kernels = None if layout is None else kernels_by_path(layout, plain)
-    streams = residual_streams(trace(apply, plain, inputs, kernels, nodes=True))
+    streams = residual_streams(trace(apply, plain, inputs, kernels, free, nodes=True))
     known = {path: x for path, x in named_entries(params) if not is_node(x)}
     factors = _factors(streams, dict(named_entries(plain)) | known)
     return map_entries(lambda path, x: x if is_absent(x) else factors.get(path, 1.0), plain)
@@ -115,9 +125,9 @@ def _factors(streams: list[list[Branch]], leaves: dict[Path, Any]) -> dict[Path,
     factors: dict[Path, float] = {}
     scaled: set[Path] = set()
     for branches in streams:
-        factor = sum(branch.repeats for branch in branches) ** -0.5
+        factor = max(1, sum(branch.repeats for branch in branches)) ** -0.5
         quiet = {b.path for b in branches if b.is_scaled or _is_quiet(leaves[b.path], b.is_kernel)}
-        scaled |= quiet
+        scaled |= quiet - {branch.path for branch in branches if not branch.repeats}
         for path in sorted({branch.path for branch in branches} - quiet):
             if factors.setdefault(path, factor) != factor:
                 raise ValueError(

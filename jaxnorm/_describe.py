@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import PyTree
 
-from jaxnorm._axes import fan_in_size, unit_shape
 from jaxnorm._layout import Layout, broadcast, flax_layout, kernel_axes
 from jaxnorm._node import Axes
 from jaxnorm._paths import Path, is_absent, named_rows
+from jaxnorm._phases import unit_count, unit_sizes
 
 #: Mask of ``optax.add_decayed_weights``, True for all leaves, or None for a table without decay.
 Mask = Any
@@ -81,12 +81,13 @@ def _cells(row: _Row) -> tuple[str, ...]:
     decays = "yes" if row.decayed else "no"
     if row.axes is None:
         return str(row.path), str(row.shape), "free", "", "", decays
-    size = str(fan_in_size(row, row.axes))
+    sizes = np.unique(unit_sizes(row, row.axes))
+    size = "-".join(map(str, sizes[[0, -1]] if sizes.size > 1 else sizes))
     return str(row.path), str(row.shape), str(row.axes), size, str(_units(row)), decays
 
 
 def _units(row: _Row) -> int:
-    return math.prod(unit_shape(row, row.axes or ()))
+    return unit_count(row, row.axes or ())
 
 
 def _totals(rows: list[_Row]) -> str:

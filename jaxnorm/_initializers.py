@@ -17,11 +17,14 @@ from jaxnorm._layout import Layout, Setting, broadcast, flax_layout, kernels_by_
 from jaxnorm._node import Axes, is_node
 from jaxnorm._numerics import ROUNDING_ERRORS, nonzero, promote, rounding_floor, wide_dtype
 from jaxnorm._paths import Path, is_absent, map_entries, named_entries, named_rows
+from jaxnorm._phase_fit import at_outputs, at_taps, of_phases
+from jaxnorm._phases import strides_of
 from jaxnorm._reparametrize import effective
 from jaxnorm._sphere import check_squared_radius, project_to_sphere
 from jaxnorm._stiefel import as_matrices, singular_value
 from jaxnorm._trace.interpret import Apply, Program, trace
 from jaxnorm._trace.layers import KernelCall, run_layers
+from jaxnorm._trace.phases import OutputPhase
 
 Values = Float[Array, "..."]
 
@@ -113,6 +116,9 @@ def variance_preserving_init(
             empty minibatch; for pre-activations that are infinite or NaN. Under jit and in scans,
             where values are not known, the kernel of such pre-activations becomes NaN instead.
 
+    Warns:
+        UserWarning: if the model still has batch normalization, as `traced_layout`.
+
     Under jit the variance is that of the whole minibatch, however it is sharded; under pmap and
     shard_map, of the device's own: call it once, before sharding.
 
@@ -197,7 +203,8 @@ def orthogonal_init(
         if is_node(entry) or path not in axes:
             raise ValueError(
                 f"the kernel {path!r} is reparametrized, reshaped or transposed before its "
-                "product, not multiplied with the inputs, or has a part for each group of them; "
+                "product, not multiplied with the inputs, has a part for each group of them, or is "
+                "that of a transposed convolution with a stride; "
                 "wanted a plain kernel of one matrix product or convolution. Call orthogonal_init "
                 "before reparametrize, and leave other kernels out of the layout."
             )
@@ -211,7 +218,11 @@ def _matrix_axes(program: Program) -> dict[Path, tuple[Axes, Axes, int]]:
     axes: dict[Path, tuple[Axes, Axes, int]] = {}
     for layer in program.layers.values():
         use, equation = layer.product.use, layer.equation
-        in_groups = use.in_groups or equation.params.get("feature_group_count", 1) > 1
+        in_groups = (
+            strides_of(use.fan_in)
+            or use.in_groups
+            or equation.params.get("feature_group_count", 1) > 1
+        )
         if use.fan_in and use.kernel.is_unchanged and not (layer.product.biased or in_groups):
             is_conv = equation.primitive.name == "conv_general_dilated"
             spec = equation.params["dimension_numbers"].rhs_spec if is_conv else ()
@@ -249,7 +260,8 @@ def data_dependent_init(
     over samples and positions, d the wanted one, layer by layer in execution order: each layer gets
     its inputs from the layers before it after their own initialization. The bias is the parameter,
     of one value per unit in any shape, that the model adds to the product directly and uses nowhere
-    else; a layer without one only gets its variance.
+    else; a layer without one only gets its variance. A unit of a transposed convolution with a
+    stride is a phase and a channel: each phase gets its variance, and all of a channel one mean.
 
     Args:
         apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters;
@@ -277,7 +289,8 @@ def data_dependent_init(
     Warns:
         UserWarning: for a bias beside a kernel that cannot be fitted, because the model adds it to
             a sum (as a recurrent cell does), after a gain, to the products of several kernels or
-            not at all, or because it does not have one value per unit.
+            not at all, or because it does not have one value per unit; and for a model that still
+            has batch normalization, as `traced_layout`.
 
     Under jit the moments are those of the whole minibatch, however it is sharded; under pmap and
     shard_map, of the device's own: call it once, before sharding.
@@ -296,6 +309,12 @@ def data_dependent_init(
     effective_params = effective(params)
     plain, wanted = dict(named_entries(effective_params)), _by_path(stddev, effective_params)
     fitted: dict[Path, Path] = {}
+    # A scale is one number per channel; plain kernels and coordinates have room for each phase.
+    channels = {
+        path
+        for path, x in named_entries(params)
+        if is_node(x) and (x.scale_field or not strides_of(x.fan_in_axes))
+    }
 
     def added_bias(call: KernelCall, units: tuple[int, ...]) -> Values | None:
         """Bias that the model adds to this product next; None if it cannot be fitted."""
@@ -311,31 +330,49 @@ def data_dependent_init(
         sample_axes = [axis for axis in range(call.output.ndim) if axis not in call.unit_axes]
         units = tuple(call.output.shape[axis] for axis in sorted(call.unit_axes))
         bias = added_bias(call, units)
+        phases = () if call.path in channels else _seen_phases(call)
         if call.path in collected:
-            new_bias, factor = collected[call.path]
+            new_bias, scale, factor = collected[call.path]
         else:
-            mean, scale = _mean_and_factor(call, tuple(sample_axes))
+            scale = of_phases(call.output, phases, lambda x: _scale(call, x, sample_axes))
             scale = scale * wanted[call.path]
-            new_bias = None if bias is None else -mean * scale
-            factor = _per_unit(scale, plain[call.path], call)
-        if any(factor.shape[axis] != 1 for axis in call.fan_in or ()):
+            factor = _per_unit(scale, plain[call.path], call, phases)
+        if scale.shape != (*(phase.stride for phase in phases), *units):
             raise _unordered_units(call.path)
-        output = promote(call.output) * jnp.expand_dims(factor.reshape(units), sample_axes)
+        output = promote(call.output) * at_outputs(scale, phases, call.output, call.unit_axes)
+        if call.path not in collected:
+            new_bias = None if bias is None else -output.mean(sample_axes)
         if bias is not None and new_bias is not None:
             output = output + jnp.expand_dims(new_bias - bias, sample_axes)
-        return output.astype(call.output.dtype), (new_bias, factor)
+        return output.astype(call.output.dtype), (new_bias, scale, factor)
 
     _, collected = run_layers(apply, params, inputs, layout, visit, only_products=True, free=free)
     results = {path: result for path, (result, _) in collected.items()}
-    factors = {path: factor for path, (_, factor) in results.items()}
-    new_biases = {fitted[path]: new for path, (new, _) in results.items() if new is not None}
+    factors = {path: factor for path, (*_, factor) in results.items()}
+    new_biases = {fitted[path]: new for path, (new, *_) in results.items() if new is not None}
     _warn_of_unfitted(plain, results.keys(), new_biases.keys())
     return _updated(params, factors, new_biases)
 
 
-def _per_unit(scale: Values, kernel: Any, call: KernelCall) -> Values:
+def _scale(call: KernelCall, output: Values, sample_axes: list[int]) -> Values:
+    """Returns 1 over the standard deviation of each unit of some outputs."""
+    return _mean_and_factor(call._replace(output=output), tuple(sample_axes))[1]
+
+
+def _seen_phases(call: KernelCall) -> tuple[OutputPhase, ...]:
+    """Returns the phases of a product; none if it has too few outputs to see each."""
+    shape = call.output.shape
+    are_seen = all(shape[phase.place] >= phase.stride for phase in call.phases)
+    return call.phases if are_seen else ()
+
+
+def _per_unit(
+    scale: Values, kernel: Any, call: KernelCall, phases: tuple[OutputPhase, ...]
+) -> Values:
     """Returns values of the units of a product in the rank of one layer's kernel."""
     fan_in = call.fan_in or ()
+    if phases:
+        return at_taps(scale, phases, fan_in, kernel.ndim - len(call.turns))
     units = unit_shape(kernel, fan_in)[len(call.turns) :]
     return per_unit(scale.reshape(units), fan_in)
 
@@ -397,7 +434,9 @@ def _updated(params: PyTree, factors: Factors, biases: dict[Path, Values]) -> Py
         if path in factors:
             factor = factors[path]
             if is_node(entry):
-                if any(factor.shape[axis] != 1 for axis in entry.fan_in_axes):
+                strides = strides_of(entry.fan_in_axes)
+                whole = [axis for axis in entry.fan_in_axes if axis not in strides]
+                if any(factor.shape[axis] != 1 for axis in whole):
                     raise ValueError(
                         f"the kernel {path!r} is reparametrized with the fan-in axes "
                         f"{entry.fan_in_axes}, and the model scans over layers, or has units, "

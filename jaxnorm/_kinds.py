@@ -1,6 +1,5 @@
 """Kinds of reparametrized kernels: scaled, zero-sum, and normalized weights."""
 
-import math
 from typing import Any, ClassVar
 
 import jax
@@ -10,6 +9,7 @@ from jaxtyping import Array, Bool, Float
 from jaxnorm._axes import fan_in_size, negative_axes, per_unit, unit_shape
 from jaxnorm._node import Axes, Reparametrization, effective_kernel, register_node, static_field
 from jaxnorm._numerics import promote, root
+from jaxnorm._phases import sizes_like, strides_of, unit_count, unit_sum
 from jaxnorm._sphere import Kernel, center, check_centering, squared_norm, to_sphere
 
 
@@ -86,9 +86,9 @@ class LinearlyConstrained(Reparametrization):
     `centered_gradient`, `metrics` and `constraint_drift` refuse it. On plain kernels
     ``sphere_projection(centered=True)`` keeps both the sums and the norms.
 
-    A zero-sum kernel cancels a constant input only where all weights of a unit meet it. At a border
-    of zero padding a shift stays, and so it does in a transposed convolution with a stride, where a
-    position meets every stride-th tap.
+    A zero-sum kernel cancels a constant input only where all weights of a unit meet it: at a border
+    of zero padding a shift stays. In a transposed convolution with a stride each position meets
+    every stride-th tap; `traced_layout` knows, and the weights of each phase sum to zero.
 
     Attributes:
         coordinates: v, an array of the kernel's shape and type.
@@ -126,32 +126,33 @@ class LinearlyConstrained(Reparametrization):
 
     def parameter_count(self) -> int:
         """Returns the number of free coordinates: one fewer than weights per unit."""
-        size = fan_in_size(self.coordinates, self.fan_in_axes)
-        return int(self.coordinates.size // size * (size - 1))
+        return int(self.coordinates.size) - unit_count(self.coordinates, self.fan_in_axes)
 
 
 def _from_coordinates(coordinates: Kernel, axes: Axes) -> Kernel:
     """Returns H v with the coordinate along e_0 read as zero, in the gradient too."""
     # A mask, not indexing: a fan-in axis may be sharded.
-    size, first = fan_in_size(coordinates, axes), _is_first(coordinates, axes)
+    size, first = sizes_like(coordinates, axes), _is_first(coordinates, axes)
     free = jnp.where(first, 0, coordinates)
-    total, size_root = free.sum(axes, keepdims=True), math.sqrt(size)
+    total, size_root = unit_sum(free, axes), size**0.5
     return jnp.where(first, total / size_root, coordinates - total / (size - size_root))
 
 
 def _to_coordinates(zero_sum: Kernel, axes: Axes) -> Kernel:
     """Returns H w of zero-sum weights: w_j + w_0 / (sqrt(m) - 1), and 0 along e_0."""
-    size, first = fan_in_size(zero_sum, axes), _is_first(zero_sum, axes)
-    head = jnp.where(first, zero_sum, 0).sum(axes, keepdims=True)
-    return jnp.where(first, 0, zero_sum + head / (math.sqrt(size) - 1))
+    size, first = sizes_like(zero_sum, axes), _is_first(zero_sum, axes)
+    head = unit_sum(jnp.where(first, zero_sum, 0), axes)
+    return jnp.where(first, 0, zero_sum + head / (size**0.5 - 1))
 
 
 def _is_first(array: Kernel, axes: Axes) -> Bool[Array, "..."]:
     """Returns True at the first place of the fan-in; of size 1 along the other axes."""
     sizes = [size if axis - array.ndim in axes else 1 for axis, size in enumerate(array.shape)]
     index = jnp.zeros(sizes, jnp.int32)
+    strides = strides_of(axes)
     for axis in axes:
-        index += jax.lax.broadcasted_iota(jnp.int32, sizes, axis % array.ndim)
+        place = jax.lax.broadcasted_iota(jnp.int32, sizes, axis % array.ndim)
+        index += place // strides.get(axis, 1)
     return index == 0
 
 
@@ -275,7 +276,7 @@ def _with_norms(
     axes = negative_axes(fan_in_axes, plain.ndim, "the kernel")
     check_centering(plain, axes, centered, "the kernel")
     wide = center(promote(plain), axes) if centered else promote(plain)
-    squares = squared_norm(wide, axes)
+    squares = squared_norm(wide, tuple(axes))
     if mean:
         squares = squares / fan_in_size(plain, axes)
     return plain, root(squares).squeeze(axes).astype(plain.dtype), axes
@@ -286,6 +287,8 @@ def _on_sphere(
 ) -> Kernel:
     """Multiplies the kernel's projection onto a sphere by ``scale``, in the kernel's type."""
     wide, gain = promote(kernel, scale), per_unit(promote(scale, kernel), axes)
-    deviation, factor = to_sphere(wide, axes, squared_radius, centered)
+    if strides_of(axes):  # Each phase has zero sums, and the channel's one length.
+        wide, centered = center(wide, axes) if centered else wide, False
+    deviation, factor = to_sphere(wide, tuple(axes), squared_radius, centered)
     # One factor per unit, so that its gradient is one pass over the kernel.
     return (deviation * (gain * factor)).astype(kernel.dtype)

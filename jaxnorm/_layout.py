@@ -198,8 +198,8 @@ def flax_layout(params: PyTree) -> PyTree:
     of any rank (H, W, in, out), grouped and depthwise ones included, since their ``in`` is per
     group. It works on ``nnx.state(model)``, inside ``nnx.Optimizer``, on pure dicts and on Linen's
     trees. Kernels of more axes need `traced_layout`, `jaxnorm.nnx.layout` or `layout_from_rules`:
-    stacked ones (``nn.scan``), attention projections (in, heads, head size), and convolutions with
-    ``transpose_kernel``.
+    stacked ones (``nn.scan``), attention projections (in, heads, head size), and transposed
+    convolutions with a stride or with ``transpose_kernel``.
 
     Args:
         params: a tree of arrays, or of their shapes.

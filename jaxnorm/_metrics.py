@@ -9,6 +9,7 @@ from jaxnorm._layout import Layout, Setting, broadcast, flax_layout, kernel_rows
 from jaxnorm._node import Axes
 from jaxnorm._numerics import promote, quotient
 from jaxnorm._paths import Path, is_absent, named_entries, named_leaves, named_rows
+from jaxnorm._phases import unit_sum
 from jaxnorm._sphere import Kernel, broadcast_radius, check_settings, squared_norm
 
 Scalar = Float[Array, ""]
@@ -144,7 +145,7 @@ def _drifts(
     """Returns the largest |1'w| of all units, and the largest | ||w||^2 - c |."""
     drift = squares - broadcast_radius(squared_radius, wide, axes)
     return {
-        "drift_sum": jnp.abs(wide.sum(axes)).max(initial=0.0),
+        "drift_sum": jnp.abs(unit_sum(wide, axes)).max(initial=0.0),
         "drift_squared_norm": jnp.abs(drift).max(initial=0.0),
     }
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import PyTree
 
@@ -12,10 +13,12 @@ from jaxnorm._branches import residual_factors, scale_branches
 from jaxnorm._centered_inputs import centered_inputs
 from jaxnorm._initializers import data_dependent_init
 from jaxnorm._layout import Layout, layout_by
+from jaxnorm._numerics import promote
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._roles import Roles, roles_of
 from jaxnorm._sphere_projection import centered_gradient
-from jaxnorm._trace.interpret import Apply, compiled
+from jaxnorm._trace.gates import gate_values, gates
+from jaxnorm._trace.interpret import Apply, compiled, trace
 from jaxnorm._zero_sums import center_kernels, zero_sum_projection
 
 
@@ -39,7 +42,9 @@ def normalizer_free(
       kernels whose units read one feature, such as depthwise ones;
     - every hidden unit starts with pre-activations of mean 0 and variance 1 on the minibatch
       (`data_dependent_init`), with variance 1/L at the end of the L branches of a residual stream
-      (`residual_factors`);
+      (`residual_factors`), over the square of the mean of a gate that multiplies that end; the
+      kernels of gates with fewer entries than what they multiply (squeeze-and-excitation) keep
+      their random start and their sums;
     - the optimizer sees each kernel's inputs centered (`centered_inputs`), and gradients without
       the part that the constraint takes out (`centered_gradient`): clipping too.
 
@@ -102,7 +107,7 @@ def normalizer_free(
     constrained = _layout_of(roles, roles.zero_sums if zero_sums else set())
     some = zero_sums and bool(roles.zero_sums)
     raw = center_kernels(params, layout=constrained) if some else params
-    factors = residual_factors(apply, params, *inputs) if quiet else None
+    factors = residual_factors(apply, params, *inputs, free=free) if quiet else None
     if fitted:
         raw = _fitted(apply, raw, inputs, roles, free, factors)
     elif factors is not None:
@@ -138,7 +143,35 @@ def _fitted(
     def fit(raw: PyTree, *inputs: Any) -> PyTree:
         return data_dependent_init(apply, raw, *inputs, layout=layout, free=free, stddev=factors)
 
-    return compiled(fit, scale_branches(raw, at_others), inputs)
+    return _ungated(apply, compiled(fit, scale_branches(raw, at_others), inputs), inputs, roles)
+
+
+def _ungated(apply: Apply, raw: PyTree, inputs: tuple[Any, ...], roles: Roles) -> PyTree:
+    """Divides the ends of gated branches, with their biases, by the means of their gates."""
+    if not roles.gated:
+        return raw
+
+    def factors(raw: PyTree, *inputs: Any) -> dict[Path, Any]:
+        program = trace(apply, raw, inputs, roles.fan_in, nodes=True)
+        of_kernel = gates(program)
+        means = gate_values(program, of_kernel)
+        return {
+            path: jnp.stack([jnp.mean(means[gate]) for gate in several]).prod()
+            for path, several in of_kernel.items()
+        }
+
+    means = compiled(factors, raw, inputs)
+    divisors = {
+        path: means[kernel]
+        for kernel in roles.gated & means.keys()
+        for path in (kernel, roles.biases.get(kernel))
+        if path is not None
+    }
+
+    def divided(path: Path, x: Any) -> Any:
+        return (promote(x) / divisors[path]).astype(x.dtype) if path in divisors else x
+
+    return map_entries(divided, raw)
 
 
 def _check_finite(raw: PyTree) -> None:
@@ -149,7 +182,7 @@ def _check_finite(raw: PyTree) -> None:
         if hasattr(x, "dtype")
         and jnp.issubdtype(x.dtype, jnp.floating)
         and not isinstance(x, jax.core.Tracer)
-        and not bool(jnp.isfinite(x).all())
+        and not np.isfinite(np.asarray(x, np.float32)).all()
     ]
     if bad:
         raise ValueError(

@@ -74,7 +74,7 @@ def product(left: Values, right: Values) -> Values:
     return jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)
 
 
-def rounding_floor(mean: Values, errors: int = ROUNDING_ERRORS, count: int = 1) -> Values:
+def rounding_floor(mean: Values, errors: int = ROUNDING_ERRORS, count: Any = 1) -> Values:
     """Squared deviation at or below which all values are equal up to rounding.
 
     Args:
@@ -83,4 +83,4 @@ def rounding_floor(mean: Values, errors: int = ROUNDING_ERRORS, count: int = 1) 
         count: the number of values whose squared deviations are summed; 1 for their mean.
     """
     tiny, eps = jnp.finfo(mean.dtype).tiny, float(jnp.finfo(mean.dtype).eps)
-    return jnp.asarray(tiny, mean.dtype) + count * jnp.square(errors * eps * mean)
+    return jnp.add(jnp.asarray(tiny, mean.dtype), count * jnp.square(errors * eps * mean))

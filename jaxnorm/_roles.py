@@ -11,6 +11,7 @@ from jaxnorm._branches import residual_factors
 from jaxnorm._describe import aligned
 from jaxnorm._node import Axes
 from jaxnorm._paths import Path, is_absent, listed, named_entries
+from jaxnorm._trace.gates import gates, kernels_of_gates
 from jaxnorm._trace.interpret import Apply, trace
 from jaxnorm._trace.kernels import biased_kernels, measurable_kernels
 from jaxnorm._trace.queries import plain_shapes, traced_layout
@@ -27,6 +28,10 @@ class Roles(NamedTuple):
         zero_sums: the kernels whose units keep zero sum.
         fitted: the kernels whose units start with pre-activations of mean 0 and unit variance.
         centered: the kernels whose inputs are centered in the gradient.
+        inside_gates: the kernels of gates with fewer entries than what they multiply: neither
+            constrained nor fitted.
+        gated: the kernels at the ends of residual branches that a gate multiplies.
+        biases: the bias of its own of each kernel that has one.
     """
 
     fan_in: dict[Path, Axes]
@@ -34,6 +39,9 @@ class Roles(NamedTuple):
     zero_sums: set[Path]
     fitted: set[Path]
     centered: set[Path]
+    inside_gates: set[Path]
+    gated: set[Path]
+    biases: dict[Path, Path]
 
 
 def describe_roles(
@@ -53,9 +61,9 @@ def describe_roles(
         free: as in `normalizer_free`.
 
     Returns:
-        Lines of text, one per kernel: whether it makes a result (``head``), whether its units keep
-        zero sum, the standard deviation at which its units start (``random`` for those that are not
-        fitted), and whether its inputs are centered in the gradient. Skips that are concatenated
+        Lines of text, one per kernel: whether it makes a result (``head``) or a gate, whether its
+        units keep zero sum, the standard deviation at which its units start (``random`` for those
+        that are not fitted), and whether its inputs are centered. Skips that are concatenated
         need nothing: the kernel that reads them is fitted to what it reads.
 
     Raises:
@@ -78,12 +86,12 @@ def describe_roles(
         stem/kernel   hidden  yes        1       yes
     """
     roles = roles_of(apply, params, inputs, heads, free)
-    factors = dict(named_entries(residual_factors(apply, params, *inputs)))
+    factors = dict(named_entries(residual_factors(apply, params, *inputs, free=free)))
     yes = {True: "yes", False: "no"}
     rows = [
         (
             str(path),
-            "head" if path in roles.heads else "hidden",
+            "head" if path in roles.heads else "gate" if path in roles.inside_gates else "hidden",
             yes[path in roles.zero_sums],
             f"{factors[path]:.3g}" if path in roles.fitted else "random",
             yes[path in roles.centered],
@@ -106,9 +114,19 @@ def roles_of(
     fan_in = {path: x for path, x in _rows(shapes, axes) if not is_absent(x)}
     program = trace(apply, shapes, inputs, fan_in, free, nodes=True)
     last = kernels_of_heads(program) if heads is None else _matching(heads, fan_in)
-    hidden, single = fan_in.keys() - last, single_feature_kernels(program)
-    fitted = {path for path in measurable_kernels(program) if path in hidden}
-    return Roles(fan_in, last, hidden - single, fitted, {*biased_kernels(program)} & fan_in.keys())
+    hidden, inside = fan_in.keys() - last, kernels_of_gates(program)
+    fitted = {path for path in measurable_kernels(program) if path in hidden - inside}
+    pairs = {path: pair.bias for path, pair in biased_kernels(program).items() if path in fan_in}
+    return Roles(
+        fan_in,
+        last,
+        zero_sums=hidden - single_feature_kernels(program) - inside,
+        fitted=fitted,
+        centered={*pairs},
+        inside_gates=inside & hidden,
+        gated=gates(program).keys() & fitted,
+        biases=pairs,
+    )
 
 
 def _rows(shapes: PyTree, axes: PyTree) -> list[tuple[Path, Any]]:

@@ -17,9 +17,10 @@ from jaxnorm._kernel_maps import check_continuous, gaussian_rule, values_at
 from jaxnorm._numerics import promote
 from jaxnorm._paths import named_entries
 from jaxnorm._quadrature import Activation, derivative, float64_on_host
+from jaxnorm._trace.graph import Graph, Sum
 from jaxnorm._trace.interpret import Apply, trace
 from jaxnorm._trace.rules import LINEAR, STACKS, SUMS
-from jaxnorm._trace.streams import Graph, Sum
+from jaxnorm._trace.streams import stream_branches
 from jaxnorm._trace.values import Node
 
 Values = Float[Array, "..."]
@@ -255,7 +256,7 @@ def traced_depth(
                 "number of activations or as a function network(value, layer)."
             )
         if item := graph.residual_sum(index):
-            factor = max(known.get(end.path, 1.0) for end in graph.branches([item]))
+            factor = max(known.get(end.path, 1.0) for end in stream_branches(graph, [item]))
             sums[index] = item, factor**2
 
     def values_from(start: int | None, value: float, layer: Layer) -> dict[int, float]:

@@ -10,6 +10,7 @@ from jaxnorm._axes import negative_axes, per_unit, refuse_leading_units, unit_sh
 from jaxnorm._node import Axes, Reparametrization, effective_kernel, register_node, static_field
 from jaxnorm._numerics import product, promote, quotient, root
 from jaxnorm._paths import Path, is_absent, map_entries, named_entries
+from jaxnorm._phases import refuse_phases
 from jaxnorm._stiefel import as_matrices
 
 Matrix = Float[Array, "... fan_in units"]
@@ -66,6 +67,7 @@ class SpectrallyNormalized(Reparametrization):
         """
         plain = effective_kernel(kernel)
         axes = negative_axes(fan_in_axes, plain.ndim, "the kernel")
+        refuse_phases(axes, "the kernel", "SpectrallyNormalized")
         advice = "jax.vmap of from_kernel makes the node of a stack; join the units of one matrix."
         refuse_leading_units(plain, axes, "the kernel of a SpectrallyNormalized", advice)
         units = tuple(axis for axis in range(-plain.ndim, 0) if axis not in axes)

@@ -9,9 +9,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-from jaxnorm._axes import check_per_unit, fan_in_size, negative_axes, per_unit, unit_shape
+from jaxnorm._axes import check_per_unit, negative_axes, per_unit, unit_shape
 from jaxnorm._checks import POSITIVE, all_zero, check_number, warn
 from jaxnorm._layout import (
     Layout,
@@ -26,6 +27,7 @@ from jaxnorm._layout import (
 from jaxnorm._mesh import varying_axes
 from jaxnorm._node import Axes
 from jaxnorm._numerics import ROUNDING_ERRORS, check_real, norm_of_squares, promote, rounding_floor
+from jaxnorm._phases import sizes_like, sums_shape, unit_mean, unit_sizes, unit_sum
 
 Kernel = Float[Array, "..."]
 Units = Float[Array, "..."]
@@ -61,7 +63,7 @@ def center(kernel: Kernel, fan_in_axes: int | Iterable[int]) -> Kernel:
     """
     axes = negative_axes(fan_in_axes, kernel.ndim, "the kernel")
     wide = promote(kernel)
-    return (wide - wide.mean(axes, keepdims=True)).astype(kernel.dtype)
+    return (wide - unit_mean(wide, axes)).astype(kernel.dtype)
 
 
 def project_to_sphere(
@@ -166,9 +168,9 @@ def to_sphere(
     that subtraction carries the gradient. The factor is zero, with no gradient, if the deviation
     is zero.
     """
-    mean = wide.mean(axes, keepdims=True) if centered else jnp.zeros((), wide.dtype)
+    mean = unit_mean(wide, axes) if centered else jnp.zeros((), wide.dtype)
     mean = jax.lax.stop_gradient(mean)
-    floor = rounding_floor(mean, count=fan_in_size(wide, axes))
+    floor = rounding_floor(mean, count=sizes_like(wide, axes))
     deviation, factor, _ = to_sphere_in_one_pass(wide - mean, axes, squared_radius, centered, floor)
     return deviation, factor
 
@@ -180,8 +182,8 @@ def to_sphere_in_one_pass(
 
     ||w - mean||^2 = ||w||^2 - m mean^2 cancels little if the mean is small.
     """
-    size, squares = fan_in_size(wide, axes), squared_norm(wide, axes)
-    mean = wide.mean(axes, keepdims=True) if centered else jnp.zeros((), wide.dtype)
+    size, squares = sizes_like(wide, axes), squared_norm(wide, axes)
+    mean = unit_mean(wide, axes) if centered else jnp.zeros((), wide.dtype)
     squared_mean = size * jnp.square(mean)
     squares = squares - squared_mean
     rounding = ROUNDING_ERRORS * float(jnp.finfo(wide.dtype).eps) * squared_mean
@@ -194,7 +196,7 @@ def to_sphere_in_one_pass(
 
 def squared_norm(wide: Kernel, axes: Axes) -> Float[Array, "..."]:
     """Returns ||w||^2 per unit, with the fan-in axes kept as axes of size 1."""
-    return jnp.square(wide).sum(axes, keepdims=True)
+    return unit_sum(jnp.square(wide), axes)
 
 
 def broadcast_radius(squared_radius: Any, wide: Kernel, axes: Axes) -> Float[Array, "..."]:
@@ -203,8 +205,7 @@ def broadcast_radius(squared_radius: Any, wide: Kernel, axes: Axes) -> Float[Arr
     Raises ValueError for any other shape, which would broadcast against the weights of a unit.
     """
     radius = jnp.asarray(squared_radius, wide.dtype)
-    kept = tuple(1 if n - wide.ndim in axes else size for n, size in enumerate(wide.shape))
-    if radius.shape in ((), kept):
+    if radius.shape in ((), sums_shape(wide, axes)):
         return radius
     check_per_unit(radius, unit_shape(wide, axes), "squared_radius")
     return per_unit(radius, axes)
@@ -269,7 +270,7 @@ def check_squared_radius(squared_radius: Any, name: str) -> None:
 
 def check_centering(kernel: Any, axes: Axes, centered: bool, name: str) -> None:
     """Raises ValueError for units of a single weight, which are zero if they are centered."""
-    if centered and fan_in_size(kernel, axes) == 1:
+    if centered and np.min(unit_sizes(kernel, axes)) == 1:
         raise ValueError(
             f"{name} of shape {tuple(kernel.shape)} has units with one weight each (fan-in axes "
             f"{axes}): centered, they are zero and never train. Leave it out of the layout, with "

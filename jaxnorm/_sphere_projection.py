@@ -20,6 +20,7 @@ from jaxnorm._layout import (
 from jaxnorm._node import Axes
 from jaxnorm._numerics import promote
 from jaxnorm._paths import is_absent
+from jaxnorm._phases import unit_sum
 from jaxnorm._sphere import (
     Kernel,
     center,
@@ -240,4 +241,4 @@ def _tangent_part(update: Kernel, kernel: Kernel, axes: Axes, centered: bool) ->
     update = center(update, axes) if centered else update
     deviation, factor, _ = to_sphere_in_one_pass(kernel, axes, 1.0, centered)
     direction = deviation * factor
-    return update - (update * direction).sum(axes, keepdims=True) * direction
+    return update - unit_sum(update * direction, axes) * direction

@@ -19,6 +19,7 @@ from jaxnorm._layout import (
 )
 from jaxnorm._node import Axes
 from jaxnorm._numerics import nonzero, norm_of_squares, product, promote
+from jaxnorm._phases import refuse_phases
 from jaxnorm._sphere import SMALLEST, Kernel, check_settings, check_squared_radius
 from jaxnorm._sphere_projection import edit_updates
 
@@ -283,6 +284,7 @@ def as_matrices(
     wide: Kernel, axes: Axes, stacked: int
 ) -> tuple[Matrix, Callable[[Matrix], Kernel]]:
     """Returns kernels as (..., fan-in, units), and the function that restores their shape."""
+    refuse_phases(axes, f"the kernel of shape {wide.shape}", "this")
     lead = tuple(range(-wide.ndim, stacked - wide.ndim))
     units = tuple(axis for axis in range(stacked - wide.ndim, 0) if axis not in axes)
     places = range(wide.ndim)

@@ -349,6 +349,7 @@ CASES: dict[str, Case] = {
     "GRU, scanned": Case(gru, GRU, (TOKENS,), {}),
     "LSTM, a stack of gates": Case(stacked_gates, LSTM, (TOKENS,), {}),
     "highway": blocks(highway, "gate up", {}),
+    "a pyramid": Case(pyramid, named("a b c l0 l1 l2"), (ROWS,), {}),
     # Residual networks.
     "plain": blocks(lambda p, x: x + mlp(p, x), "up down", {"down": 0.5}),
     "subtracted": blocks(lambda p, x: x - mlp(p, x), "up down", {"down": 0.5}),
@@ -509,5 +510,4 @@ REFUSED: dict[str, tuple[Case, tuple[str, ...]]] = {
         ("up", "down"),
     ),
     "a branch that is split over devices": (Case(split, MLP, (ROWS,), {}), ("up", "down")),
-    "a pyramid": (Case(pyramid, named("a b c l0 l1 l2"), (ROWS,), {}), ("l2",)),
 }

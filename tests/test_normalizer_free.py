@@ -265,3 +265,62 @@ def test_errors_teach() -> None:
         normalizer_free(HEADS["a chain"][0], THREE, optax.sgd(0.1), x, heads=["nowhere"])
     with pytest.raises(ValueError, match="NaN"):
         normalizer_free(HEADS["a chain"][0], THREE, optax.sgd(0.1), x * jnp.nan)
+
+
+def excited(p: Any, x: Any, y: Any) -> Any:
+    """Branch's values times a gate per sample and channel."""
+    return (
+        x
+        * jax.nn.sigmoid(dense(p["up"], jax.nn.relu(dense(p["down"], y.mean((1, 2))))))[
+            :, None, None
+        ]
+    )
+
+
+GATED = {
+    "stem": layer(1, 3, 3, 3, 4),
+    "end": layer(2, 3, 3, 4, 4),
+    "down": {"kernel": 0.1 * draw(3, 4, 2), "bias": jnp.zeros(2)},
+    "up": {"kernel": 0.1 * draw(4, 2, 4), "bias": jnp.zeros(4)},
+    "head": layer(5, 4, 5),
+}
+GATES: dict[str, Callable[..., Any]] = {
+    "at the end of a branch": lambda p, x: x + excited(p, y := conv(p["end"], jnp.tanh(x)), y),
+    "from the stream": lambda p, x: x + excited(p, conv(p["end"], jnp.tanh(x)), x),
+}
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_gated_branches_start_as_loud_as_others(name: str) -> None:
+    """The mean of the gate is made up for, and its kernels keep their start and their sums."""
+
+    def apply(p: Any, x: Any) -> Any:
+        return dense(p["head"], GATES[name](p, conv(p["stem"], x)).mean((1, 2)))
+
+    roles = roles_of(apply, GATED, (X,), None, ())
+    assert named(roles.inside_gates) == {"down", "up"}
+    assert named(roles.zero_sums) == {"stem", "end"}
+    raw, _ = normalizer_free(apply, GATED, optax.sgd(0.1), X)
+    assert_close((raw["down"], raw["up"]), (GATED["down"], GATED["up"]))
+    x = conv(raw["stem"], X)
+    branch = GATES[name](raw, x) - x
+    assert 0.8 < float(branch.var()) < 1.25
+    assert abs(float(branch.mean())) < 0.1
+
+
+def test_a_gate_inside_a_branch_is_left_to_the_fit() -> None:
+    """A squeeze-and-excitation before the last kernel: the kernel after it is fitted to it."""
+    params = GATED | {"last": layer(6, 1, 1, 4, 4)}
+
+    def branch(p: Any, x: Any) -> Any:
+        y = jax.nn.silu(conv(p["end"], x))
+        return conv(p["last"], excited(p, y, y))
+
+    def apply(p: Any, x: Any) -> Any:
+        x = conv(p["stem"], x)
+        return dense(p["head"], (x + branch(p, x)).mean((1, 2)))
+
+    raw, _ = normalizer_free(apply, params, optax.sgd(0.1), X)
+    assert_close((raw["down"], raw["up"]), (GATED["down"], GATED["up"]))
+    output = branch(raw, conv(raw["stem"], X))
+    np.testing.assert_allclose(output.var((0, 1, 2)), 1, rtol=1e-3)

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 from jaxtyping import Float
 
+from experiments.analysis.measures import words
 from experiments.analysis.statistics import (
     CONFIDENCE,
     interval,
@@ -17,15 +18,19 @@ from experiments.analysis.table import Table
 from experiments.analysis.tpu import Cost
 from experiments.methods.glossary import GLOSSARY
 from experiments.runs.spec import own_settings, shown
+from experiments.training.label_maps import MEAN_IOU
 from experiments.training.run import AT_CHANCE, DIVERGED, Run
 
 #: The method that others are compared with.
 AGAINST = "bn"
 
-#: Methods within so many points of test accuracy are level.
+#: Methods within so many points of test accuracy, or of mIoU, are level.
 LEVEL = 1.0
 
 OUTCOMES = ("ahead", "level, within a point", "behind", "open", "did not train under every seed")
+
+#: The headings of the measures that compare methods; that of pixels right is beside mIoU.
+HEADINGS = {"test_accuracy": "test, %", MEAN_IOU: "mIoU, %"}
 
 NO_COSTS: Mapping[str, Cost] = {}
 
@@ -38,18 +43,31 @@ def by_method(runs: Iterable[Run]) -> dict[str, list[Run]]:
     return groups
 
 
+def measure_of(runs: Iterable[Run]) -> str:
+    """Returns the measure that compares the methods: mIoU of label maps, else test accuracy."""
+    return MEAN_IOU if any(MEAN_IOU in run.scores for run in runs) else "test_accuracy"
+
+
+def measured(run: Run, measure: str) -> float:
+    """Returns a measure of a run that trained, in percent."""
+    found = run.scores[measure] if measure in run.scores else getattr(run.curve[-1], measure)
+    return 100 * float(found)
+
+
 def comparison_table(runs: Sequence[Run], costs: Mapping[str, Cost] = NO_COSTS) -> Table:
     """Makes a table with one row per method: mean ± standard deviation over its seeds.
 
-    Accuracies are in percent; differences of test accuracies, in points, are from the first
-    method's under the same seeds. Step times are this machine's; the cost of a step on a TPU
-    stands beside them if it is known. The last columns are settings that differ between runs, with
-    one value per seed.
+    Accuracies are in percent; differences of test accuracies, or of label maps' mIoU, in points,
+    are from the first method's under the same seeds. Step times are this machine's; the cost of a
+    step on a TPU stands beside them if it is known. The last columns are settings that differ
+    between runs, with one value per seed.
     """
     varied = own_settings(run.changes for run in runs)
-    groups = by_method(runs)
+    groups, measure = by_method(runs), measure_of(runs)
     first, *others = groups.values()
-    rows = [_row(group, first, costs.get(method), varied) for method, group in groups.items()]
+    rows = [
+        _row(group, first, costs.get(method), varied, measure) for method, group in groups.items()
+    ]
     most = max(map(len, groups.values()))
     for row, group in zip(rows, groups.values(), strict=True):
         if len(group) < most:
@@ -58,22 +76,28 @@ def comparison_table(runs: Sequence[Run], costs: Mapping[str, Cost] = NO_COSTS) 
     known = any(method in costs for method in groups)
     left_out = set() if others else {"difference"}
     left_out |= set() if known else {"TPU bytes", "collectives"}
+    left_out |= set() if measure == MEAN_IOU else {"pixels, %"}
     header = tuple(name for name in rows[0] if name not in left_out)
     return header, [tuple(row[name] for name in header) for row in rows]
 
 
 def _row(
-    runs: Sequence[Run], first: Sequence[Run], cost: Cost | None, varied: Sequence[str]
+    runs: Sequence[Run],
+    first: Sequence[Run],
+    cost: Cost | None,
+    varied: Sequence[str],
+    measure: str,
 ) -> dict[str, str]:
     """Returns every column's text for one method."""
     trained = [run for run in runs if not run.diverged]
     last, steps = [run.curve[-1] for run in trained], [run.step_ms for run in trained]
-    baseline = {run.seed: run.curve[-1].test_accuracy for run in first if not run.diverged}
-    pairs = [(run.curve[-1].test_accuracy, baseline.get(run.seed)) for run in trained]
-    gains = [100 * (mine - theirs) for mine, theirs in pairs if theirs is not None]
+    baseline = {run.seed: measured(run, measure) for run in first if not run.diverged}
+    pairs = [(measured(run, measure), baseline.get(run.seed)) for run in trained]
+    gains = [mine - theirs for mine, theirs in pairs if theirs is not None]
     figures = {
-        "test, %": ([100 * entry.test_accuracy for entry in last], ".2f"),
+        HEADINGS[measure]: ([mine for mine, _ in pairs], ".2f"),
         "difference": ([] if runs is first else gains, "+.2f"),
+        "pixels, %": ([100 * entry.test_accuracy for entry in last], ".2f"),
         "test loss": ([entry.test_loss for entry in last], ".3f"),
         "train, %": ([100 * entry.train_accuracy for entry in last], ".2f"),
         "step, ms": (steps, ".1f" if max(steps, default=0) >= 100 else ".2f"),
@@ -106,7 +130,8 @@ def conclusion(runs: Sequence[Run]) -> list[str]:
     A method is ahead or behind if the whole interval of its differences under the same seeds is on
     one side. It is level if the interval lies within a point of zero, and open otherwise.
     """
-    scores = {method: _scores(group) for method, group in by_method(runs).items()}
+    measure = measure_of(runs)
+    scores = {method: _scores(group, measure) for method, group in by_method(runs).items()}
     against = AGAINST if scores.get(AGAINST) else next(iter(scores))
     if len(scores) < 2 or not scores[against]:
         return []
@@ -121,8 +146,8 @@ def conclusion(runs: Sequence[Run]) -> list[str]:
         figures += f" over {len(differences)}" * (0 < len(differences) < len(theirs))
         outcomes[_outcome(differences)].append(f"{spelled(method)} {figures}".rstrip())
     head = (
-        f"Against {spelled(against)}, in points of test accuracy, with {CONFIDENCE:.0%} intervals "
-        f"over {len(scores[against])} seeds:"
+        f"Against {spelled(against)}, in points of {words(measure)}, with {CONFIDENCE:.0%} "
+        f"intervals over {len(scores[against])} seeds:"
     )
     items = [f"- {outcome}: {'; '.join(sorted(who))}" for outcome, who in outcomes.items() if who]
     wrap = partial(textwrap.wrap, width=100, subsequent_indent="  ", break_on_hyphens=False)
@@ -137,11 +162,11 @@ def spelled(method: str) -> str:
     return f"{entry.name} ({method})" if entry else method
 
 
-def _scores(runs: Sequence[Run]) -> Mapping[int, float]:
-    """Returns a method's test accuracies in percent by seed; none if a run of it did not train."""
+def _scores(runs: Sequence[Run], measure: str) -> Mapping[int, float]:
+    """Returns a method's measure in percent by seed; none if a run of it did not train."""
     if any(run.outcome for run in runs):
         return {}
-    return {run.seed: 100 * run.curve[-1].test_accuracy for run in runs}
+    return {run.seed: measured(run, measure) for run in runs}
 
 
 def _outcome(differences: Float[np.ndarray, " seeds"]) -> str:

@@ -15,10 +15,12 @@ CURVES_COLUMNS = ("method", "seed", *Epoch._fields)
 
 
 def write_results(path: Path, runs: Iterable[Run]) -> None:
-    """Writes one row per run, of its last epoch, with columns for the settings that vary."""
+    """Writes one row per run, of its last epoch, with columns for scores and varying settings."""
     runs = list(runs)
     varied = own_settings(run.changes for run in runs)
-    write_csv(path, (*RESULTS_COLUMNS, *varied), (_result(run, varied) for run in runs))
+    scores = tuple(dict.fromkeys(name for run in runs for name in run.scores))
+    rows = (_result(run, scores, varied) for run in runs)
+    write_csv(path, (*RESULTS_COLUMNS, *scores, *varied), rows)
 
 
 def write_curves(path: Path, runs: Iterable[Run]) -> None:
@@ -36,11 +38,12 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object
     write_whole(path, text.getvalue())
 
 
-def _result(run: Run, varied: Sequence[str]) -> tuple[object, ...]:
+def _result(run: Run, scores: Sequence[str], varied: Sequence[str]) -> tuple[object, ...]:
     epochs, *measures = _rounded(run.curve[-1][: 1 + len(MEASURES)])
     costs, changes = (f"{run.step_ms:.4g}", run.parameters), dict(run.changes)
+    scored = (f"{run.scores[name]:.6g}" if name in run.scores else "" for name in scores)
     values = (changes.get(name, "") for name in varied)
-    return (run.method, run.seed, epochs, *measures, *costs, run.outcome, *values)
+    return (run.method, run.seed, epochs, *measures, *costs, run.outcome, *scored, *values)
 
 
 def _rounded(entry: Sequence[float]) -> tuple[object, ...]:

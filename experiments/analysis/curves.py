@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from scipy.optimize import isotonic_regression
 
 from experiments.analysis.colours import colour_of_method, method_style
-from experiments.analysis.comparison import NO_COSTS, by_method, failures
+from experiments.analysis.comparison import NO_COSTS, by_method, failures, measure_of
 from experiments.analysis.measures import factor
 from experiments.analysis.picture import draw_band, line_style, new_figure, picture
 from experiments.analysis.tpu import Cost
@@ -39,7 +39,8 @@ def draw_curves(
     if drawn.size and drawn.min() > 0:
         loss.set_yscale("log")
     _label(loss, losses, "training loss (cross-entropy, nats)")
-    _label(accuracy, accuracies, "test accuracy (%)")
+    of = "" if measure_of(runs) == "test_accuracy" else " of pixels"
+    _label(accuracy, accuracies, f"test accuracy{of} (%)")
     for axes in trade:
         draw_trade(axes, known, costs)
     figure.suptitle(title, parse_math=False)  # A file may be called cost$.npz.

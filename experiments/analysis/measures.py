@@ -17,6 +17,7 @@ _WORDS = {
     "train_accuracy": "training accuracy",
     "class_accuracy": "mean-class accuracy",
     "top5_accuracy": "top-5 accuracy",
+    "mean_iou": "mIoU",
 }
 
 
@@ -34,7 +35,7 @@ def heading(measure: str, as_error: bool = False) -> str:
 
 def is_fraction(measure: str) -> bool:
     """True for measures that are shown in percent, and whose differences are in points."""
-    return measure.endswith(("accuracy", "error", "change"))
+    return measure.endswith(("accuracy", "error", "change", "iou"))
 
 
 def factor(measure: str) -> float:
@@ -50,5 +51,5 @@ def unit(measure: str) -> str:
 
 def gains(measure: str, ours: Values, theirs: Values) -> Values:
     """Returns by how much one side is better than the other, pair by pair, in `unit`."""
-    is_higher_better = measure == "wins" or measure.endswith("accuracy")
+    is_higher_better = measure == "wins" or measure.endswith(("accuracy", "iou"))
     return factor(measure) * (ours - theirs if is_higher_better else theirs - ours)

@@ -70,17 +70,24 @@ AUGMENTATIONS: Mapping[str, Augmentation] = {
 }
 
 
-def find_augmentation(name: str, dataset: str, shape: Sequence[int]) -> Augment:
+def find_augmentation(
+    name: str, dataset: str, shape: Sequence[int], has_label_maps: bool = False
+) -> Augment:
     """Returns the augmentation of a name, for rows of a shape.
 
-    Raises UserError for an unknown name, a file that the augmentation does not take, or rows of
-    another rank.
+    Raises UserError for an unknown name, a file that the augmentation does not take, rows of
+    another rank, or label maps, whose pixels would stay where they are.
     """
     kind, _, place = name.partition(":")
     if kind not in AUGMENTATIONS:
         raise unknown("augmentation", name, AUGMENTATIONS)
     if place and kind != POLICIES:
         raise UserError(f"{kind} takes no file, and {place!r} was given; {POLICIES} takes one.")
+    if has_label_maps and kind != "none":
+        raise UserError(
+            f"--augment is {name}, which changes images and not the label maps of {dataset}; "
+            "wanted none: leave out --augment, and save augmented images with their maps."
+        )
     augmentation = _with_policies(read_policies(place)) if place else AUGMENTATIONS[kind]
     if augmentation.rank not in (None, len(shape)):
         raise UserError(

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Int
 
 from experiments.data.dataset import Dataset, make_dataset
+from experiments.data.shapes import load_shapes
 
 #: The printable characters and the line's end; any other character of a source counts as a blank.
 CHARACTERS = "".join(map(chr, range(32, 127))) + "\n"
@@ -57,4 +58,8 @@ def _windows(count: int) -> Int[np.ndarray, "count characters"]:
 
 
 #: Loaders by name: ``seed -> dataset``.
-BUNDLED: Mapping[str, Callable[[int], Dataset]] = {"digits": load_digits, "python": load_characters}
+BUNDLED: Mapping[str, Callable[[int], Dataset]] = {
+    "digits": load_digits,
+    "shapes": load_shapes,
+    "python": load_characters,
+}

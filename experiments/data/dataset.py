@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int, Num, Shaped
 
+from experiments.data.label_maps import are_label_maps, number_maps, refuse_other_maps
 from experiments.data.reading import reading
 from experiments.errors import UserError
 
@@ -48,7 +49,8 @@ class Dataset(NamedTuple):
     Attributes:
         X_train: float32, (rows, features), (rows, points, 3) or (rows, height, width, channels);
             int32 tokens (rows, length).
-        y_train: int32 class numbers 0 .. num_classes - 1; one per position for tokens.
+        y_train: int32 class numbers 0 .. num_classes - 1; one per position for tokens, and one per
+            pixel for label maps (rows, height, width).
         X_test: like X_train.
         y_test: like y_train.
         name: the file's or the dataset's name.
@@ -76,6 +78,11 @@ class Dataset(NamedTuple):
     def train_rows(self) -> int:
         """The number of training rows."""
         return len(self.X_train) if self.stream is None else len(self.stream.train)
+
+    @property
+    def has_label_maps(self) -> bool:
+        """True for images with a class at each pixel."""
+        return are_label_maps(self.X_train, self.y_train)
 
     def with_rows(self, train_rows: int | None, test_rows: int | None) -> "Dataset":
         """Returns the dataset with fewer rows, always the same ones, standardized anew."""
@@ -121,14 +128,15 @@ def make_dataset(
 ) -> Dataset:
     """Checks rows and labels of any source, splits them, and standardizes them in place.
 
-    Point clouds keep their coordinates, which have one unit of length and a reader's scale.
+    Point clouds keep their coordinates, which have one unit of length and a reader's scale. Images
+    whose labels have their shape, (rows, height, width), have a class at each pixel.
 
     Args:
         name: of the source, for messages.
         train: rows and labels. Float32 rows are overwritten, and a caller that keeps no reference
             to them saves their memory.
         test: likewise; or a mask (rows,), True for rows of ``train`` that are for the test; or None
-            to draw a quarter of each class.
+            to draw a quarter of each class, or of the images with label maps.
         seed: of that draw.
         classes: the names of the classes, if the labels are their places; () if the labels are
             names themselves, in any form that `number_labels` reads.
@@ -142,18 +150,19 @@ def make_dataset(
     del train
     for split in splits:
         _check_pair(name, *split)
-    labels = [y for _, y in splits]
+    labels, has_maps = [y for _, y in splits], are_label_maps(*splits[0])
     if not classes:
-        labels, classes = number_labels(name, labels)
+        labels, classes = (number_maps if has_maps else number_labels)(name, labels)
     if isinstance(test, tuple):
         with np.errstate(over="ignore"):  # Infinities are refused with other large values.
             rows = [np.asarray(X, np.float32) for X, _ in splits]
     else:
-        held_out = draw_quarter(labels[0], seed) if test is None else test
-        if held_out.shape != labels[0].shape:
+        strata = np.zeros(len(labels[0]), int) if has_maps else labels[0]
+        held_out = draw_quarter(strata, seed) if test is None else test
+        if held_out.shape != strata.shape:
             raise UserError(
                 f"{name}: the mask of test rows has shape {held_out.shape}; wanted one value for "
-                f"each row, {labels[0].shape}."
+                f"each row, {strata.shape}."
             )
         masks = ~held_out, held_out
         labels = [labels[0][mask] for mask in masks]
@@ -347,6 +356,7 @@ def _check_pair(name: str, X: Array, y: Array) -> None:
             f"{name}: X has shape {X.shape}, as of images whose channels come first; wanted (rows, "
             "height, width, channels): save X.transpose(0, 2, 3, 1)."
         )
+    refuse_other_maps(name, X, y)
     if X.ndim == 2 and X.size and X.dtype.kind != "b":
         _check_precision(name, X)
 

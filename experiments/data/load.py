@@ -55,7 +55,8 @@ FORMATS = (
         "arrays X_train, y_train, X_test, y_test; or X, y with an optional boolean test (rows) or "
         "test4 (4 x rows; seed s takes row s mod 4), else a quarter of each class is drawn by the "
         "seed. X is (rows, features), (rows, height, width) or (rows, height, width, channels) of "
-        "any numeric type. y holds whole numbers, words, or one-hot rows. Never unpickled.",
+        "any numeric type. y holds whole numbers, words, or one-hot rows; or, in the shape (rows, "
+        "height, width) of images, a class number at each pixel. Never unpickled.",
         load_npz,
         suffixes=(".npz",),
     ),
@@ -216,7 +217,8 @@ def describe_sources() -> str:
         shape = " x ".join(map(str, data.X_train.shape[1:]))
         lines.append(
             f"{name}: bundled, {len(data.X_train)} training and {len(data.X_test)} test rows of "
-            f"{shape}, {data.num_classes} classes, split by the seed"
+            f"{shape}, {data.num_classes} classes{' of pixels' * data.has_label_maps}, split by "
+            "the seed"
         )
     for each in FORMATS:
         also = f" Also {', '.join(each.suffixes[1:])}." if each.suffixes[1:] else ""

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from experiments.config import OF_PARTS, Config
-from experiments.methods.part import Context, Forward, Optimizer, Part, Sample
+from experiments.methods.part import Apply, Context, Forward, Optimizer, Part, Sample
 from experiments.models.registry import NetworkStyle
 from jaxnorm import effective
 
@@ -93,6 +93,14 @@ class Method:
         """Returns the largest distance of constrained kernels from their sets; 0 without any."""
         drifts = [x for x in (part.drift(raw, context) for part in self.parts) if x is not None]
         return jnp.stack(drifts).max() if drifts else jnp.float32(0)
+
+    def after_update(
+        self, optimizer_state: PyTree, apply: Apply, raw: PyTree, X: Array, axis_name: str | None
+    ) -> PyTree:
+        """Returns the optimizer's state after an update, changed by the rows of the batch."""
+        for part in self.parts:
+            optimizer_state = part.after_update(optimizer_state, apply, raw, X, axis_name)
+        return optimizer_state
 
     def after_step(self, raw: PyTree, state: dict[str, PyTree]) -> dict[str, PyTree]:
         """Returns the parts' states after an update."""

@@ -9,6 +9,7 @@ import jaxnorm
 from experiments.config import Config
 from experiments.errors import UserError
 from experiments.methods.method import Method
+from experiments.methods.normalizer_free import NormalizerFree
 from experiments.methods.part import Context, Part
 from experiments.models.registry import NetworkStyle
 
@@ -29,20 +30,22 @@ class QuietBranches(Part):
 def of_own_network(method: Method, config: Config) -> Method:
     """Returns the method for a network of the user's own.
 
-    ``bn`` is the network as it is, ``none`` the one from which batch normalization is deleted. All
-    other methods act on that one's weights, and start its residual branches quietly.
+    ``bn`` is the network as it is, ``gn`` the one with group normalization in the place of batch
+    normalization, ``none`` the one from which batch normalization is deleted. All
+    other methods act on that one's weights, and start its residual branches quietly; the call of
+    ``normalizer-free`` does so itself.
 
     Raises:
         UserError: for a method that changes the layers or the activations of a network.
     """
     plain = NetworkStyle(config.activation)
     style = reduce(lambda style, part: part.style(style), method.parts, plain)
-    if style not in (plain, plain._replace(norm="bn")):
+    if style not in (plain, *(plain._replace(norm=norm) for norm in ("bn", "gn"))):
         raise UserError(
             f"the method {method.name!r} has layers or activations of its own, which a network of "
-            f"yours has no place for; with {config.model} take none, bn, or methods on weights, "
-            "such as cwo-centre-sphere, cwo, lcw and wn."
+            f"yours has no place for; with {config.model} take none, bn, gn, or methods on "
+            "weights, such as normalizer-free, cwo-centre-sphere, cwo, lcw and wn."
         )
-    if style.norm or not method.parts:
+    if style.norm or not method.parts or method.get(NormalizerFree) is not None:
         return method
     return replace(method, parts=(*method.parts, QuietBranches()))

@@ -32,6 +32,7 @@ class Context(NamedTuple):
         batch_size: rows per step.
         groups: the number of groups of a microbatch for a loss over samples.
         schedule: the learning rate at each step, for parts that set the length of steps.
+        rows: training rows, where an optimizer's first state is made; None elsewhere.
     """
 
     functional: Functional
@@ -45,6 +46,7 @@ class Context(NamedTuple):
     batch_size: int = 1
     groups: int = 1
     schedule: Schedule | None = None
+    rows: Num[Array, "rows *shape"] | None = None
 
     def logits(self, params: PyTree, X: Array, train: bool = True) -> Array:
         """Returns the network's logits from its plain parameters, in training or not."""
@@ -75,6 +77,9 @@ Prepared: TypeAlias = tuple[PyTree, Optimizer]
 
 #: ``(weights, X) -> Output``.
 Forward = Callable[[PyTree, Array], Output]
+
+#: ``(weights, X) -> logits``, in training.
+Apply = Callable[[PyTree, Array], Array]
 
 #: ``(raw parameters) -> weights``, for the present state of the method.
 Weights = Callable[[PyTree], PyTree]
@@ -158,6 +163,15 @@ class Part:
     def drift(self, raw: PyTree, context: Context) -> Float[Array, ""] | None:
         """Returns the distance of constrained kernels from their set; None without any."""
         return None
+
+    def after_update(
+        self, optimizer_state: PyTree, apply: Apply, raw: PyTree, X: Array, axis_name: str | None
+    ) -> PyTree:
+        """Returns the optimizer's state after an update, changed by the rows of the batch.
+
+        With an axis name the rows are a device's own, under shard_map and pmap.
+        """
+        return optimizer_state
 
     def after_step(self, raw: PyTree, state: PyTree) -> PyTree:
         """Returns the part's state after an update."""

@@ -12,6 +12,7 @@ from experiments.methods.constrained import (
     ZeroSum,
 )
 from experiments.methods.method import Method
+from experiments.methods.normalizer_free import NormalizerFree
 from experiments.methods.normalizers import Dropout, Normalized
 from experiments.methods.population import GammaDecay, PopulationNorm
 from experiments.methods.propagation import Propagated, StandardizedRectifier
@@ -72,6 +73,11 @@ _ALL = (
     Method("bn", "batch normalization", _BN),
     Method("ln", "layer normalization", (Normalized("ln"),)),
     Method("gn", "group normalization, 16 groups", (Normalized("gn"),)),
+    Method(
+        "normalizer-free",
+        "zero-sum weights, fitted start, quiet branches, centred inputs",
+        (NormalizerFree(),),
+    ),
     Method("rms", "root mean square normalization", (Normalized("rms"),)),
     # Constrained weight optimization, and what is left of it without some of its three ideas.
     Method("cwo", "learned scale and bias + centre + sphere + noise", (*_CWO, _NOISE)),

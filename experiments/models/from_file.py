@@ -16,9 +16,17 @@ from jaxtyping import PyTree
 import jaxnorm
 from experiments.data.reading import reading
 from experiments.errors import UserError, unknown
+from experiments.models.libraries import Wrapped, as_module
+from experiments.models.norms import group_norm
 from experiments.models.sources import own_code
 
-WANTED = "wanted FILE.py:NAME, a function (rngs, shape, classes) -> flax.nnx.Module"
+WANTED = (
+    "wanted FILE.py:NAME, a function (rngs, shape, classes) that returns a flax.nnx.Module, a "
+    "flax.linen.Module, the result of haiku.transform or an equinox.Module"
+)
+
+#: The argument of a user's function that says whether the network keeps its batch normalization.
+FLAG = "batch_norm"
 
 #: The primitives of JAX that draw random numbers.
 DRAWS = ("random_bits", "threefry2x32", "rng_bit_generator", "rng_uniform")
@@ -77,7 +85,8 @@ def check_takes(model: str, function: Callable[..., Any], count: int, wanted: st
     except (TypeError, ValueError):  # Of compiled code; whoever calls it sees.
         return
     try:
-        signature.bind(*range(count))
+        flag = {FLAG: True} if FLAG in signature.parameters else {}
+        signature.bind(*range(count), **flag)
     except TypeError as error:
         code = getattr(inspect.unwrap(function), "__code__", None)
         place = f" at {Path(code.co_filename).name}:{code.co_firstlineno}" if code else ""
@@ -86,34 +95,38 @@ def check_takes(model: str, function: Callable[..., Any], count: int, wanted: st
 
 
 def network_from_file(
-    model: str, shape: Sequence[int], classes: int, rngs: nnx.Rngs, batch_norm: bool
+    model: str,
+    shape: Sequence[int],
+    classes: int,
+    rngs: nnx.Rngs,
+    norm: str | None = None,
+    positions: Sequence[int] = (),
 ) -> nnx.Module:
-    """Returns the user's network, with its batch normalization or with it taken out.
+    """Returns the user's network, with its batch normalization, without it, or with another.
+
+    A function with an argument ``batch_norm`` gets it, and leaves the layers out itself.
 
     Args:
         model: FILE.py:NAME.
         shape: of one input.
         classes: the number of logits.
         rngs: the random streams of the initial parameters.
-        batch_norm: if True, the network keeps its batch normalization.
+        norm: "bn" for the network with its batch normalization, "gn" for group normalization in
+            its place, None for neither.
+        positions: the sides of a label map; () for one label per row.
 
     Raises:
-        UserError: for a result that is no ``nnx.Module``, for a network without batch normalization
-            that should keep it, and for logits of another shape than (rows, classes).
+        UserError: for a result that is no network, for a network without batch normalization that
+            should keep or exchange it, and for logits of another shape than (rows, *positions,
+            classes).
     """
     x = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
     # Scales that start at 1 are to be known as such under jit, too.
     with jax.ensure_compile_time_eval():
-        network = load_maker(model)(rngs, tuple(shape), classes)
-        has_norm = _has_batch_norm(model, network)
-        check_takes(model, network.__call__, 1, "wanted a network that takes rows alone")
-        if batch_norm and not has_norm:
-            raise UserError(
-                f"{model} has no BatchNorm layer, so that bn would be the same as none; leave bn "
-                "out of --methods, or write the network with its nnx.BatchNorm layers."
-            )
-        if has_norm and not batch_norm:
-            network = jaxnorm.nnx.replace_batch_norm(network, x)
+        network = _made(model, x, classes, rngs, norm is not None)
+        if not isinstance(network, Wrapped):  # Networks of other libraries were called already.
+            check_takes(model, network.__call__, 1, "wanted a network that takes rows alone")
+        network = _with_norm(model, network, x, norm, rngs)
     apply, params, state = jaxnorm.nnx.functionalize(network)
     if not jax.tree.leaves(params):
         raise UserError(
@@ -127,11 +140,11 @@ def network_from_file(
             f"{model} draws random numbers in evaluation ({drawn}); wanted one result per row "
             "there: leave out deterministic=False, or train, of its dropout, which training sets."
         )
-    if getattr(output, "shape", None) != (2, classes):
+    if getattr(output, "shape", None) != (wanted := (2, *positions, classes)):
         shown = getattr(output, "shape", type(output).__name__)
         raise UserError(
             f"{model} returned {shown} for two rows of shape {tuple(shape)}; wanted logits of "
-            f"shape {(2, classes)}."
+            f"shape {wanted}."
         )
     return network
 
@@ -152,9 +165,59 @@ def _is_jaxpr(value: Any) -> bool:
     return hasattr(getattr(value, "jaxpr", value), "eqns")
 
 
-def _has_batch_norm(model: str, network: Any) -> bool:
-    if not isinstance(network, nnx.Module):
+def _made(model: str, x: Any, classes: int, rngs: nnx.Rngs, batch_norm: bool) -> nnx.Module:
+    """Returns the network of the user's function, one of another library as a module."""
+    maker = load_maker(model)
+    keeps = {FLAG: batch_norm} if FLAG in inspect.signature(maker).parameters else {}
+    network = maker(rngs, x.shape[1:], classes, **keeps)
+    module = network if isinstance(network, nnx.Module) else as_module(model, network, x, rngs)
+    if module is None:
         raise UserError(f"{model} returned a {type(network).__name__}; {WANTED}.")
+    return module
+
+
+def _with_norm(
+    model: str, network: nnx.Module, x: Any, norm: str | None, rngs: nnx.Rngs
+) -> nnx.Module:
+    """Returns a network with its batch normalization kept, exchanged or taken out."""
+    is_wrapped = isinstance(network, Wrapped)
+    has_norm = network.has_statistics if isinstance(network, Wrapped) else _has_layers(network)
+    if norm is not None and not has_norm:
+        raise UserError(
+            f"{model} has no BatchNorm layer, so that {norm} would be the same as none; leave "
+            f"{norm} out of --methods, or write the network with its BatchNorm layers (in Linen "
+            f"and Haiku where the function's argument {FLAG} is True)."
+        )
+    if norm == "gn" and is_wrapped:
+        raise UserError(
+            f"{model} has BatchNorm layers, and gn can take the place of those of flax.nnx alone; "
+            "leave gn out of --methods, or compare a network that is written with its GroupNorm "
+            "layers, under none."
+        )
+    if norm is None and has_norm and is_wrapped:
+        raise UserError(
+            f"{model} keeps statistics, as BatchNorm does, and only that of flax.nnx can be taken "
+            f"out; wanted a function (rngs, shape, classes, {FLAG}) that leaves it out where "
+            f"{FLAG} is False: every method without bn gets that."
+        )
+    if norm == "gn":
+        exchanged = functools.partial(group_norm_like, rngs=rngs)
+        return jaxnorm.nnx.replace_batch_norm(network, with_=exchanged)
+    if has_norm and norm is None:
+        return jaxnorm.nnx.replace_batch_norm(network, x)
+    return network
+
+
+def group_norm_like(layer: Any, rngs: nnx.Rngs) -> nnx.Module:
+    """Returns group normalization with the initial scale and bias of a BatchNorm layer."""
+    norm: Any = group_norm(layer.num_features, rngs)
+    for name in ("scale", "bias"):
+        if getattr(layer, name, None) is not None:
+            getattr(norm, name).set_value(getattr(layer, name).get_value())
+    return norm
+
+
+def _has_layers(network: nnx.Module) -> bool:
     return any(isinstance(layer, BATCH_NORM) for _, layer in nnx.iter_modules(network))
 
 

@@ -26,6 +26,7 @@ from experiments.models.residual import ResNet50, ResNet110
 from experiments.models.sizes import NetworkSizes
 from experiments.models.style import ACTIVATIONS, Activation, Style
 from experiments.models.transformer import Transformer
+from experiments.models.unet import UNet
 from jaxnorm import shaped, standardized, traced_depth
 from jaxnorm.nnx import functionalize
 
@@ -39,10 +40,17 @@ HEAD = "head"
 CNN9_SIDE = 4
 
 
-def with_network(config: AnyConfig, shape: Sequence[int]) -> AnyConfig:
+#: The networks with logits at each pixel.
+OF_PIXELS = ("unet",)
+
+
+def with_network(
+    config: AnyConfig, shape: Sequence[int], has_label_maps: bool = False
+) -> AnyConfig:
     """Names the network that inputs of this shape suggest, if none is named."""
     images = len(shape) == 3 and min(shape[:2]) >= CNN9_SIDE
     usual = "cnn9" if images else "dgcnn" if len(shape) == 2 else "mlp"
+    usual = "unet" if has_label_maps else usual
     return config if config.model else config.changed(model=usual)
 
 
@@ -70,6 +78,28 @@ def check_tokens(model: str, data: str, kind: np.dtype) -> None:
             f"{model} got rows of {data}, which are of numbers; wanted sequences "
             "of tokens: take --dataset python, or another --model."
         )
+
+
+def check_label_maps(model: str, data: str, has_label_maps: bool) -> None:
+    """Raises UserError if only the data, or only the model, has classes of pixels.
+
+    Args:
+        model: the name of the model; a file's network is checked when it is called.
+        data: the name of the dataset.
+        has_label_maps: if True, the data have a label at each pixel.
+    """
+    if is_from_file(model) or (model in OF_PIXELS) == has_label_maps:
+        return
+    if has_label_maps:
+        raise UserError(
+            f"{data} has a label at each pixel and {model} has logits for whole images; wanted "
+            "--model unet, or FILE.py:NAME with logits (rows, height, width, classes)."
+        )
+    raise UserError(
+        f"{model} has logits at each pixel and {data} has one label per row; wanted label maps, y "
+        "of the shape (rows, height, width) of the images: take --dataset shapes, or another "
+        "--model."
+    )
 
 
 Builder = Callable[[NetworkSizes, Style, nnx.Rngs], nnx.Module]
@@ -117,6 +147,7 @@ MODELS: Mapping[str, Builder] = {
     "wrn28x10": _images(wrn28x10, "wrn28x10", 4),
     "dgcnn": _dgcnn,
     "patches": _images(PatchTransformer, "patches", PIXELS),
+    "unet": _images(UNet, "unet", 4),
     "transformer": Transformer,
     "transformer-unscaled": functools.partial(Transformer, factor=1.0),
 }

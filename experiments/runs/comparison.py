@@ -29,6 +29,7 @@ from experiments.runs.tensorboard import EventFiles
 from experiments.training.devices import make_placement
 from experiments.training.fit import fit, start
 from experiments.training.history import Checkpointer, NoCheckpoints
+from experiments.training.label_maps import MEAN_IOU, with_maps
 from experiments.training.look import initial_signal
 from experiments.training.parallel import as_groups_of_jit
 from experiments.training.run import DIVERGED, Diverged, Epoch, Run
@@ -119,7 +120,7 @@ class Comparison:
             trainer = self.trainer(spec, dataset)
             with own_code(self.config.model):
                 run = _fit_or_diverge(trainer, dataset, spec.seed, report, keeper)
-        return run._replace(changes=spec.changes)
+        return with_maps(run, trainer, dataset)._replace(changes=spec.changes)
 
 
 def run_all(
@@ -269,6 +270,11 @@ def with_others(
                 others[place] = spec
     finished = store.finished(others.values(), alone=True)  # One process reports.
     found |= {(spec.method, spec.seed): run for spec, run in finished.items()}
+    if comparison.dataset(specs[0].seed).has_label_maps:
+        stored = {(spec.method, spec.seed): spec for spec in (*specs, *finished)}
+        without = [place for place, run in found.items() if run.maps is None]
+        shown = store.with_maps((stored[place], found[place]) for place in without)
+        found |= dict(zip(without, shown, strict=True))
     methods = list(dict.fromkeys(method for method, _ in found))
     order = sorted(found, key=lambda place: (methods.index(place[0]), place[1]))
     return [found[place] for place in order]
@@ -326,7 +332,8 @@ def summary(run: Run, tested: str = "test") -> str:
     last, name = run.curve[-1], name_of(run.method, run.changes)
     if run.diverged:
         return f"{name}, seed {run.seed}: {run.outcome}"
+    overlap = f"mIoU {100 * run.scores[MEAN_IOU]:.2f}%, " if MEAN_IOU in run.scores else ""
     return (
-        f"{name}, seed {run.seed}: {tested} accuracy {100 * last.test_accuracy:.2f}%, "
+        f"{name}, seed {run.seed}: {overlap}{tested} accuracy {100 * last.test_accuracy:.2f}%, "
         f"training loss {last.train_loss:.4g}, {run.step_ms:.2f} ms per step"
     )

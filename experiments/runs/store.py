@@ -2,11 +2,15 @@
 
 import contextlib
 import datetime
+import io
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Integer
 
 from experiments.data.reading import reading
 from experiments.errors import UserError
@@ -25,6 +29,8 @@ _TABLE = (
     "CREATE TABLE IF NOT EXISTS runs (digest TEXT PRIMARY KEY, spec TEXT NOT NULL, "
     "results TEXT NOT NULL, curve TEXT NOT NULL, versions TEXT NOT NULL, date TEXT NOT NULL)"
 )
+#: Predicted label maps, as a file of NumPy's.
+_MAPS = "CREATE TABLE IF NOT EXISTS maps (digest TEXT PRIMARY KEY, maps BLOB NOT NULL)"
 _COLUMNS = "digest, spec, results, curve, versions, date"
 
 #: The seconds that a program waits while another writes.
@@ -136,7 +142,22 @@ class Store:
         row = (spec.digest, *texts, json.dumps(versions()), now)
         with self._open() as database:
             database.execute(f"INSERT OR REPLACE INTO runs ({_COLUMNS}) VALUES (?,?,?,?,?,?)", row)
+            if run.maps is not None:
+                np.save(content := io.BytesIO(), run.maps, allow_pickle=False)
+                both = spec.digest, content.getvalue()
+                database.execute("INSERT OR REPLACE INTO maps VALUES (?,?)", both)
             database.commit()
+
+    def with_maps(self, runs: Iterable[tuple[Spec, Run]]) -> list[Run]:
+        """Returns runs with their predicted label maps, which `finished` leaves in the file."""
+        with self._open() as database:
+
+            def maps(spec: Spec) -> Integer[np.ndarray, "images height width"] | None:
+                query = "SELECT maps FROM maps WHERE digest = ?"
+                found = database.execute(query, (spec.digest,)).fetchone()
+                return found and np.load(io.BytesIO(found[0]), allow_pickle=False)
+
+            return [run._replace(maps=maps(spec)) for spec, run in runs]
 
     def _rows(self, which: str, *values: str) -> list[tuple[Any, ...]]:
         """Returns rows without their digests."""
@@ -169,6 +190,7 @@ class Store:
                     # Readers and a writer do not wait for each other.
                     database.execute("PRAGMA journal_mode = WAL")
                     database.execute(_TABLE)
+                    database.execute(_MAPS)
                     yield database
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode == sqlite3.SQLITE_ERROR:  # Tables of another program.

@@ -81,6 +81,12 @@ class Placement(NamedTuple):
             lambda x: x if len(x) % self.data_devices else constrained(x, over_data), tree
         )
 
+    def everywhere(self, tree: PyTree) -> PyTree:
+        """Replicates arrays on all devices, inside jit."""
+        if self.mesh is None:
+            return tree
+        return jax.lax.with_sharding_constraint(tree, NamedSharding(self.mesh, P()))
+
     def state_shardings(self, state: PyTree) -> PyTree:
         """Returns the sharding of each leaf of a state, of arrays or of shapes.
 

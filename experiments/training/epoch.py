@@ -17,6 +17,7 @@ from experiments.augmentation.table import Augment, unchanged
 from experiments.errors import UserError
 from experiments.methods.method import Method, Refreshed
 from experiments.methods.part import Context, Sample
+from experiments.models.libraries import Wrapped
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.devices import ONE_DEVICE, Placement
 from experiments.training.state import (
@@ -278,11 +279,14 @@ class Stepwise:
         return batch_at(state, X, y, order, index, self._plan.augment)
 
 
+#: The modules that convolve; networks of other libraries may, and lose little step by step.
+CONVOLVES = (nnx.Conv, nnx.ConvTranspose, Wrapped)
+
 #: A runner of epochs.
 Runner = Scanned | Stepwise
 
 
 def loops_are_slow(model: nnx.Module) -> bool:
     """Returns True if this machine runs the network faster step by step than in a compiled loop."""
-    has_convolution = any(isinstance(module, nnx.Conv) for _, module in nnx.iter_modules(model))
+    has_convolution = any(isinstance(module, CONVOLVES) for _, module in nnx.iter_modules(model))
     return has_convolution and jax.default_backend() == "cpu"

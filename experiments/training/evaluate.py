@@ -1,7 +1,8 @@
 """Measures after an epoch: loss and accuracy on every row of a split, norm, drift, finiteness."""
 
+import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,14 +13,20 @@ from experiments.methods.method import Method
 from experiments.methods.part import Context
 from experiments.training.devices import ONE_DEVICE, Placement
 from experiments.training.nonfinite import all_finite, copied
-from experiments.training.state import Metrics, StepMetrics, TrainState
+from experiments.training.state import StepMetrics, TrainState
 from experiments.training.step import score
 
 #: The number of rows evaluated at once, which bounds the memory of activations.
 CHUNK = 512
 
+#: The number of labelled pixels evaluated at once, for label maps.
+PIXELS = CHUNK * 32 * 32
+
 #: ``(state, X, y) -> mean metrics``.
-Evaluate = Callable[[TrainState, Array, Array], Metrics]
+Evaluate = Callable[[TrainState, Array, Array], Any]
+
+#: ``(logits, y) -> metrics of each row``.
+Measure = Callable[[Array, Array], Any]
 
 
 def make_evaluate(
@@ -27,6 +34,7 @@ def make_evaluate(
     apply: Callable[..., tuple[Array, PyTree]],
     chunk: int = CHUNK,
     placement: Placement = ONE_DEVICE,
+    measure: Measure = score,
 ) -> Evaluate:
     """Makes an evaluation ``(state, X, y) -> mean metrics``, in evaluation mode without noise.
 
@@ -35,22 +43,33 @@ def make_evaluate(
         apply: the network's function, from `jaxnorm.nnx.functionalize`.
         chunk: the number of rows evaluated at once.
         placement: the devices over which rows are sharded.
+        measure: the metrics of each row: loss and accuracy by default.
     """
 
-    def evaluate(state: TrainState, X: Array, y: Array) -> Metrics:
+    def evaluate(state: TrainState, X: Array, y: Array) -> Any:
         weights = evaluated_weights(method, state)
 
-        def chunk_sums(rows: tuple[Array, Array, Array]) -> Metrics:
+        def chunk_sums(rows: tuple[Array, Array, Array]) -> Any:
             X, y, present = placement.shard_rows(rows)
             logits, _ = apply(weights, state.model_state, X, train=False)
-            return jax.tree.map(lambda each: jnp.sum(each, where=present), score(logits, y))
+            return jax.tree.map(lambda each: _sum_of(each, present), measure(logits, y))
 
         devices = placement.data_devices
-        size = -(-min(chunk, len(X)) // devices) * devices
+        size = -(-min(_rows_at_once(y, chunk), len(X)) // devices) * devices
         sums = jax.lax.map(chunk_sums, in_chunks(X, y, size))
-        return jax.tree.map(lambda each: each.sum() / len(X), sums)
+        return jax.tree.map(lambda each: each.sum(0) / len(X), sums)
 
     return evaluate
+
+
+def _sum_of(metric: Float[Array, "rows *shape"], present: Bool[Array, " rows"]) -> Array:
+    """Sums a metric over the rows that are present."""
+    return jnp.sum(metric, 0, where=jnp.expand_dims(present, range(1, metric.ndim)))
+
+
+def _rows_at_once(y: Int[Array, "rows *positions"], chunk: int) -> int:
+    """Returns the rows of a chunk, fewer for large label maps, whose activations take more."""
+    return chunk if y.ndim < 3 else max(1, min(chunk, PIXELS // math.prod(y.shape[1:])))
 
 
 def evaluated_weights(method: Method, state: TrainState) -> PyTree:

@@ -11,6 +11,7 @@ from jaxtyping import PyTree
 from experiments.config import Config
 from experiments.errors import UserError, library
 from experiments.methods.method import Method
+from experiments.methods.normalizer_free import NormalizerFree
 from experiments.methods.part import Context, Optimizer
 from experiments.methods.reparametrized import Initialized
 from experiments.training.devices import Placement
@@ -92,7 +93,7 @@ def check_private(method: Method, context: Context, config: Config, placement: P
         why = "its network keeps statistics, or draws, beside its parameters"
     elif any(part.rows_per_group or part.refresh_every for part in parts):
         why = "it depends on several rows at once"
-    elif method.get(Initialized) is not None:
+    elif method.get(Initialized) is not None or method.get(NormalizerFree) is not None:
         why = "its initialization is fitted to training rows"
     elif placement.axis_name is not None or config.accumulate > 1:
         raise UserError("--epsilon goes with --parallel jit, and without --accumulate.")

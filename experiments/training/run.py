@@ -4,6 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
+import numpy as np
+from jaxtyping import Integer
+
 #: The beginning of the outcome of a run that met a number that is not finite.
 DIVERGED = "diverged"
 #: The outcome of a run whose loss and accuracy are no better than a constant guess's.
@@ -67,6 +70,7 @@ class Run(NamedTuple):
         outcome: the failure in a few words; empty for a run that trained.
         changes: the settings of this run alone, as (field, value).
         scores: further measures of the trained network, by name; fractions.
+        maps: the predicted label maps of the first test images; None for other tasks.
     """
 
     method: str
@@ -79,6 +83,7 @@ class Run(NamedTuple):
     changes: tuple[tuple[str, float], ...] = ()
     # Never written to; a MappingProxyType could not be pickled.
     scores: Mapping[str, float] = {}
+    maps: Integer[np.ndarray, "images height width"] | None = None
 
     @property
     def trained(self) -> Any:

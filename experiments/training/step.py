@@ -71,6 +71,11 @@ def make_step(
         model_state, (gradient, metrics) = average(measured(local, batch), axis_name)
         updates, optimizer_state = optimizer.update(gradient, state.optimizer_state, state.params)
         params = optax.apply_updates(state.params, updates)
+
+        def apply(weights: PyTree, X: Array) -> Array:
+            return context.functional.apply(weights, local.model_state, X, train=True)[0]
+
+        optimizer_state = method.after_update(optimizer_state, apply, params, batch.X, axis_name)
         state = state._replace(
             params=params,
             model_state=shared_keys(model_state, state.model_state, axis_name),

@@ -24,7 +24,14 @@ from experiments.methods.optimizer import make_optimizer
 from experiments.methods.own_network import of_own_network
 from experiments.methods.part import Context, Optimizer
 from experiments.models.from_file import classifier, is_from_file, network_from_file
-from experiments.models.registry import HEAD, build, check_tokens, plain_style, with_network
+from experiments.models.registry import (
+    HEAD,
+    build,
+    check_label_maps,
+    check_tokens,
+    plain_style,
+    with_network,
+)
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.devices import MODEL, ONE_DEVICE, Placement
 from experiments.training.epoch import (
@@ -53,8 +60,8 @@ MakeNetwork = Callable[[Key[Array, ""]], nnx.Module]
 #: The least bytes per parameter in training: the parameter, its gradient and its momentum.
 BYTES = 3 * 4
 
-#: ``seed of noise -> optimizer``.
-SeededOptimizer = Callable[[int | UInt[Array, ""]], Optimizer]
+#: ``context, seed of noise -> optimizer``.
+SeededOptimizer = Callable[[Context, int | UInt[Array, ""]], Optimizer]
 
 
 class Trainer(NamedTuple):
@@ -108,31 +115,33 @@ def make_trainer(
     Raises:
         UserError: for data, devices, a method or a network that do not go together.
     """
-    shape = dataset.X_train.shape[1:]
-    config = with_network(config, shape)
+    shape, has_maps = dataset.X_train.shape[1:], dataset.has_label_maps
+    config = with_network(config, shape, has_maps)
     if is_from_file(config.model):
         method = of_own_network(method, config)
     check_tokens(config.model, dataset.name, dataset.X_train.dtype)
+    check_label_maps(config.model, dataset.name, has_maps)
     dataset, augmentation = cropped_where_read(dataset, config.augment)
     rows = rows_per_client(dataset, config.clients) if config.clients else dataset.train_rows
     steps = config.epochs * steps_per_epoch(rows, config.batch_size)
 
     groups = batch_groups(method, config, placement)
     ghosts = config.changed(ghost_groups=groups.batch_norm)
-    network = partial(network_of, method, ghosts, shape, dataset.num_classes)
+    positions = dataset.y_train.shape[1:]
+    network = partial(network_of, method, ghosts, shape, dataset.num_classes, positions=positions)
     model = abstract_network(network, placement)
     with library_refusals(method):
         context = make_context(method, model, config, shape, groups.losses)
     check_private(method, context, config, placement)
-    optimizer = partial(_optimizer, method, config, steps, context, rows)
+    optimizer = partial(_optimizer, method, config, steps, rows)
 
     with library_refusals(method, context):
-        step = make_step(method, context, optimizer(0), config, placement.axis_name)
+        step = make_step(method, context, optimizer(context, 0), config, placement.axis_name)
     step = parallelize(step, placement)
     if config.nonfinite == "skip":
         # Outside of the parallel step, where all devices have the same metrics.
         step = guarded(step)
-    augment = find_augmentation(augmentation, dataset.name, shape)
+    augment = find_augmentation(augmentation, dataset.name, shape, has_maps)
     refreshes = make_refreshes(method, context, placement)
     plan = EpochPlan(step, config.batch_size, augment, refreshes, placement)
     guarded_plan = plan._replace(step=guarded(step, goes_on=False))
@@ -197,7 +206,7 @@ def _has_kernels(layout: Layout, params: PyTree) -> bool:
 
 
 def _optimizer(
-    method: Method, config: Config, steps: int, context: Context, rows: int, seed: Any
+    method: Method, config: Config, steps: int, rows: int, context: Context, seed: Any
 ) -> Optimizer:
     """Makes the method's optimizer, of the gradient or, with an epsilon, of per-row gradients."""
     optimizer = make_optimizer(method, config, steps, context, seed)
@@ -257,13 +266,18 @@ def make_context(
 
 
 def network_of(
-    method: Method, config: Config, shape: Sequence[int], num_classes: int, key: Key[Array, ""]
+    method: Method,
+    config: Config,
+    shape: Sequence[int],
+    num_classes: int,
+    key: Key[Array, ""],
+    positions: Sequence[int] = (),
 ) -> nnx.Module:
-    """Makes the network of a method, with random parameters."""
-    style = method.style(plain_style(config))
+    """Makes the network of a method, with random parameters, for labels at these positions."""
+    style, rngs = method.style(plain_style(config)), nnx.Rngs(key)
     if is_from_file(config.model):
-        return network_from_file(config.model, shape, num_classes, nnx.Rngs(key), bool(style.norm))
-    return build(config, shape, num_classes, nnx.Rngs(key), **style._asdict())
+        return network_from_file(config.model, shape, num_classes, rngs, style.norm, positions)
+    return build(config, shape, num_classes, rngs, **style._asdict())
 
 
 def make_init(
@@ -278,12 +292,13 @@ def make_init(
     def init(seed: UInt[Array, ""], X: Num[Array, "rows *shape"]) -> TrainState:
         init_key, _, noise_key, _ = run_keys(seed)
         functional = functionalize(network(init_key))
-        raw = method.parameters(functional.params, context._replace(functional=functional), X)
+        own = context._replace(functional=functional)
+        raw = method.parameters(functional.params, own, X)
         noise_seed = jax.random.bits(noise_key, (), jnp.uint32)
         state = TrainState(
             raw,
             functional.state,
-            optimizer(noise_seed).init(raw),
+            optimizer(own._replace(rows=X), noise_seed).init(raw),
             method.state(raw),
             seed,
             epoch=jnp.zeros((), jnp.int32),

@@ -15,7 +15,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array, PyTree, UInt
 
 from jaxnorm._paths import Path, is_entry, named_entries
-from jaxnorm._trace.rules import PRODUCTS, SUMS, Facts, joined_axes, known_number, transfer
+from jaxnorm._trace.rules import PRODUCTS, SUMS, Facts, known_number, transfer
 from jaxnorm._trace.values import CONSTANT, INPUT, Product, Value, join, parameter, sources
 
 #: ``apply(params, *inputs)``: the model as a function of its plain parameters.
@@ -45,6 +45,11 @@ class Layer(NamedTuple):
     product: Product
     bias: int | None
 
+    @property
+    def path(self) -> Path:
+        """The kernel's path."""
+        return self.product.form.path
+
 
 #: Values that were collected at the products so far, by the path of the kernel.
 Collected = dict[Path, Any]
@@ -64,7 +69,9 @@ class Program(NamedTuple):
         facts: what the interpreter collected about its parameters.
         layers: its products and their biases, in execution order.
         bodies: the inlined calls, and the scans with products inside.
+        calls: all calls and scans, inlined or not.
         results: the abstract values of its results.
+        paths: its parameters, which are the first arguments.
         arguments: its parameters and inputs.
         structure: the structure of its result.
     """
@@ -73,7 +80,9 @@ class Program(NamedTuple):
     facts: Facts
     layers: dict[Place, Layer]
     bodies: dict[Place, ClosedJaxpr]
+    calls: dict[Place, ClosedJaxpr]
     results: list[Value]
+    paths: list[Path]
     arguments: list[Any]
     structure: Any
 
@@ -107,21 +116,40 @@ def trace(
         nodes: record the graph of the variables that depend on the inputs.
     """
     closed, shape, arrays, arguments = _closed_program(apply, params, inputs)
-    values = [
-        INPUT
-        if any(re.search(pattern, str(path)) for pattern in free)
-        else parameter(path, x.shape)
-        for path, x in arrays.items()
-    ]
-    facts = Facts(None if kernels is None else frozenset(kernels), nodes=[] if nodes else None)
-    variables = closed.jaxpr.invars[len(values) :]
-    values.extend(facts.recorded(INPUT, "input", [], variable) for variable in variables)
-    # Without inputs the constants are what kernels meet.
-    interpreter = _Interpreter(facts, CONSTANT if len(arguments) > len(arrays) else INPUT)
-    results = interpreter.run(closed, values, ())
-    layers, bodies = interpreter.layers, interpreter.bodies
     structure = jax.tree.structure(shape)
-    return Program(closed, facts, layers, bodies, results, arguments, structure)
+    return _interpreted(closed, [*arrays], arguments, structure, kernels, free, nodes)
+
+
+def with_nodes(
+    program: Program, kernels: Iterable[Path] | None = None, free: Sequence[str] = ()
+) -> Program:
+    """Interprets a program again, as `trace` with ``nodes=True`` does, without tracing it."""
+    closed, arguments, structure = program.closed, program.arguments, program.structure
+    return _interpreted(closed, program.paths, arguments, structure, kernels, free, True)
+
+
+def _interpreted(
+    closed: ClosedJaxpr,
+    parameters: list[Path],
+    arguments: list[Any],
+    structure: Any,
+    kernels: Iterable[Path] | None,
+    free: Sequence[str],
+    nodes: bool,
+) -> Program:
+    facts = Facts(None if kernels is None else frozenset(kernels), nodes=[] if nodes else None)
+    paths = [*parameters, *(None for _ in arguments[len(parameters) :])]
+    values = [
+        facts.recorded(INPUT, "input", [], variable)
+        if path is None or any(re.search(pattern, str(path)) for pattern in free)
+        else parameter(path, variable.aval.shape)
+        for path, variable in zip(paths, closed.jaxpr.invars, strict=True)
+    ]
+    # Without inputs the constants are what kernels meet.
+    interpreter = _Interpreter(facts, CONSTANT if len(paths) > len(parameters) else INPUT)
+    results = interpreter.run(closed, values, ())
+    layers, bodies, calls = interpreter.layers, interpreter.bodies, interpreter.calls
+    return Program(closed, facts, layers, bodies, calls, results, parameters, arguments, structure)
 
 
 def _closed_program(
@@ -165,6 +193,7 @@ class _Interpreter:
         self.constant = constant
         self.layers: dict[Place, Layer] = {}
         self.bodies: dict[Place, ClosedJaxpr] = {}
+        self.calls: dict[Place, ClosedJaxpr] = {}
 
     def run(self, closed: ClosedJaxpr, operands: list[Value], place: Place) -> list[Value]:
         """Returns the values of a jaxpr's results. A product that is read twice is none."""
@@ -211,9 +240,10 @@ class _Interpreter:
         results = [value._replace(of_parameters=of_parameters) for value in results]
         if primitive == "scan" or called or self.facts.nodes is None:
             return results
-        pairs = zip(results, equation.outvars, strict=True)
-        axes = joined_axes(equation)
-        return [self.facts.recorded(value, primitive, values, out, axes) for value, out in pairs]
+        return [
+            self.facts.recorded(value, primitive, values, out, equation, place=place)
+            for value, out in zip(results, equation.outvars, strict=True)
+        ]
 
     def _call(
         self, equation: Any, closed: ClosedJaxpr, values: list[Value], place: Place
@@ -224,6 +254,7 @@ class _Interpreter:
         with such a rule that does nothing after the product or the sum.
         """
         outside, self.layers = self.layers, {}
+        self.calls[place] = closed
         results = self.run(closed, values, place)
         inside, self.layers = self.layers, outside
         products = [layer.product for layer in inside.values()]
@@ -248,11 +279,14 @@ class _Interpreter:
         Nothing is recorded without a place.
         """
         facts = Facts(self.facts.kernels) if place is None else self.facts
-        body, outside = _Interpreter(facts, self.constant), (facts.within, facts.repeats)
+        body, outside = _Interpreter(facts, self.constant), (facts.within, facts.turns)
         facts.within = (*facts.within, equation.primitive.name)
-        facts.repeats *= equation.params.get("length", 1)
+        if equation.primitive.name == "scan":
+            facts.turns = (*facts.turns, (facts.scans, equation.params["length"]))
         results = body.run(closed, _without_products(values), place or ())
-        facts.within, facts.repeats = outside
+        facts.within, facts.turns = outside
+        if place is not None and equation.primitive.name == "scan":
+            self.calls |= body.calls | {place: closed}
         if place is not None and equation.primitive.name == "scan" and body.layers:
             self.layers |= body.layers
             self.bodies |= body.bodies | {place: closed}
@@ -263,8 +297,14 @@ class _Interpreter:
         start, stacks = values[consts : consts + carry], values[consts + carry :]
         variables = closed.jaxpr.invars[consts:]
 
+        self.facts.scans += 1
+        number = self.facts.scans
+
         def entered(value: Value, before: Value, variable: Any) -> Value:
             return self.facts.recorded(value, "scan", [before], variable)
+
+        def carried_on(value: Value, before: Value, variable: Any) -> Value:
+            return self.facts.recorded(value, "carry", [before], variable, carries=number)
 
         slices = [stack.sliced_by_scan() for stack in stacks]
         slices = list(map(entered, slices, stacks, variables[carry:]))
@@ -273,7 +313,7 @@ class _Interpreter:
             return self._inside(equation, closed, [*values[:consts], *carried, *slices], place)
 
         carried = _fixpoint(start, lambda carried: turn(carried)[:carry])
-        carried = list(map(entered, carried, start, variables[:carry]))
+        carried = list(map(carried_on, carried, start, variables[:carry]))
         results = turn(carried, place)
         stacked = [value._replace(views=(), altered=()) for value in results[carry:]]
         return [*results[:carry], *stacked]
@@ -397,7 +437,7 @@ class _Replay(NamedTuple):
         consts, carry = scan_counts(equation)
         options = {name: equation.params[name] for name in ("length", "reverse", "unroll")}
         inside = (x for at, x in self.layers.items() if at[: len(place)] == place)
-        paths = {layer.product.form.path for layer in inside} & {*collected}
+        paths = {layer.path for layer in inside} & {*collected}
         numbers = jnp.arange(options["length"], dtype=jnp.uint32)
         slices = operands[consts + carry :], numbers, {path: collected[path] for path in paths}
 

@@ -14,8 +14,10 @@ from jaxnorm._node import Axes
 from jaxnorm._paths import Path, listed
 from jaxnorm._reparametrize import effective
 from jaxnorm._trace import samples
+from jaxnorm._trace.batch_statistics import warn_of_batch_normalization
 from jaxnorm._trace.interpret import Apply, Collected, Layer, Program, Turns, trace
 from jaxnorm._trace.mesh import MeshAxes, product_mesh_axes
+from jaxnorm._trace.phases import OutputPhase, output_phases
 from jaxnorm._trace.rules import Facts
 from jaxnorm._trace.values import Product
 
@@ -38,6 +40,7 @@ class KernelCall(NamedTuple):
         added: the bias that the model adds to the output next, and that the replacement of the
             output has to include, if it is ``"separate"``.
         mesh: the mesh axes of the product inside a checked shard_map.
+        phases: the axes of space of a transposed convolution with a stride.
     """
 
     path: Path
@@ -50,6 +53,7 @@ class KernelCall(NamedTuple):
     bias: Path | None
     added: Float[Array, "..."] | None = None
     mesh: MeshAxes = MeshAxes()
+    phases: tuple[OutputPhase, ...] = ()
 
 
 #: Pre-activations before their bias; after it; or before it, with the bias beside them.
@@ -104,6 +108,7 @@ def run_layers(
     program = trace(apply, plain, inputs, kernels, free)
     scanned = _scanned_axes(program, kernels)
     if only_products:
+        warn_of_batch_normalization(program, apply, plain, inputs, free)
         _check_met(program.facts.met & scanned.keys())
     else:
         _warn_of_opened(program.facts.opened & scanned.keys())
@@ -128,7 +133,9 @@ def run_layers(
         call = _call(product, result, turns, biases, rows.get(id(layer)))
         if bias == "separate" and layer.bias is not None:
             call = call._replace(output=operands[1 - layer.bias], added=operands[layer.bias])
-        call = call._replace(mesh=mesh_axes.get(id(product.use), MeshAxes()))
+        mesh = mesh_axes.get(id(product.use), MeshAxes())
+        phases = () if product.biased else output_phases(layer.equation, product.use)
+        call = call._replace(mesh=mesh, phases=phases)
         units = last = call.unit_axes
         # Channels first, `vmap` of ``w @ x``, and ensembles: rows come first, and units last.
         if bias == "included" or product.use.in_groups:
@@ -176,6 +183,7 @@ def _with_units_at(call: KernelCall, places: tuple[int, ...]) -> KernelCall:
         output=jnp.moveaxis(call.output, call.unit_axes, places),
         unit_axes=places,
         sample_axis=None if call.sample_axis is None else moved.get(call.sample_axis),
+        phases=tuple(phase._replace(place=moved[phase.place]) for phase in call.phases),
     )
 
 

@@ -11,6 +11,7 @@ from jaxnorm._layout import Layout, layout_by
 from jaxnorm._node import Axes, is_node
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._reparametrize import effective
+from jaxnorm._trace.batch_statistics import warn_of_batch_normalization
 from jaxnorm._trace.interpret import Apply, Program, trace
 from jaxnorm._trace.rules import Facts
 from jaxnorm._trace.values import Product
@@ -27,6 +28,10 @@ def traced_layout(apply: Apply, params: PyTree, *inputs: Any, free: Sequence[str
     transposed and 1-D convolutions, stacked layers (``nn.scan``, ``nnx.scan``, ``filter_vmap``) and
     recurrent cells, whatever their names. Biases, scales, and tables whose rows are looked up are
     free.
+
+    A unit of a transposed convolution with a stride is a phase and a channel: each output position
+    meets every stride-th tap. Its axes are those of any convolution with the strides beside them;
+    zero sums and spheres hold for each phase, and a scale stays one number per channel.
 
     Args:
         apply: ``apply(params, *inputs)``, the model as a function of plain parameters; for NNX
@@ -48,6 +53,10 @@ def traced_layout(apply: Apply, params: PyTree, *inputs: Any, free: Sequence[str
             operands (their sizes decide what is contracted first), or used by a primitive without a
             transfer rule, which is named; and if no parameter is contracted.
 
+    Warns:
+        UserWarning: naming the kernels, if the model still has batch normalization: it subtracts a
+            mean over the rows, or divides by their deviation.
+
     A parameter that is multiplied and summed by hand, without a product, counts as a scale. An
     einsum is recognized by its string of indices, so write one of several operands with a string,
     not with lists. Nothing is computed, and sharding has no influence; inside ``shard_map`` kernels
@@ -61,8 +70,9 @@ def traced_layout(apply: Apply, params: PyTree, *inputs: Any, free: Sequence[str
         {'bias': None, 'qkv': (-3,)}
     """
     plain = plain_shapes(params)
-    facts = trace(apply, plain, inputs, free=free).facts
-    known = _fan_in_axes(facts, plain)
+    program = trace(apply, plain, inputs, free=free)
+    known = _fan_in_axes(program.facts, plain)
+    warn_of_batch_normalization(program, apply, plain, inputs, free)
     return layout_by(lambda path, entry: known.get(path))
 
 

@@ -4,9 +4,9 @@ import math
 from typing import Any
 
 from jaxnorm._paths import Path
+from jaxnorm._trace.graph import Graph
 from jaxnorm._trace.interpret import Program
 from jaxnorm._trace.rules import product_axes
-from jaxnorm._trace.streams import Graph
 
 
 def heads(program: Program) -> set[Path]:

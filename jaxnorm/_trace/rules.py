@@ -1,5 +1,6 @@
 """Transfer rules: the abstract values that each primitive makes of those of its operands."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxnorm._paths import Path
+from jaxnorm._phases import phased
 from jaxnorm._trace.values import CONSTANT, INPUT, Node, Product, Use, Value, sources
 from jaxnorm._trace.views import BROADCAST, PARTIAL, VIEWS, Dim, Factor, View
 
@@ -37,7 +39,8 @@ class Facts:
     Attributes:
         kernels: the parameters that are followed to their products; None for all.
         within: the loops, branches and shard_maps around the current equation.
-        repeats: how often the scans around the current equation run.
+        turns: the number and the length of each scan around the current equation.
+        scans: how many scans there were so far.
         nodes: the variables that depend on the inputs, in execution order; None to record none.
         uses: the products of kernels.
         refused: why a parameter is not understood.
@@ -51,7 +54,8 @@ class Facts:
 
     kernels: frozenset[Path] | None
     within: tuple[str, ...] = ()
-    repeats: int = 1
+    turns: tuple[tuple[int, int], ...] = ()
+    scans: int = 0
     nodes: list[Node] | None = None
     uses: list[Use] = field(default_factory=list)
     refused: dict[Path, str] = field(default_factory=dict)
@@ -75,13 +79,15 @@ class Facts:
         name: str,
         operands: list[Value],
         variable: Any,
-        axes: tuple[int, ...] = (),
+        equation: Any = None,
+        carries: int | None = None,
+        place: tuple[int, ...] | None = None,
     ) -> Value:
         """Returns a value with its node in the graph, if it depends on the inputs.
 
-        ``axes`` are those of `joined_axes`. The sum over a stack is recorded as the sum of what is
-        stacked.
+        The sum over a stack is recorded as the sum of what is stacked.
         """
+        axes = joined_axes(equation) if equation else ()
         nodes = tuple(x.node for x in operands if x.node is not None)
         if self.nodes is None or not (nodes or value.of_inputs):
             return value._replace(node=None)
@@ -90,8 +96,12 @@ class Facts:
         constants = [x for x in operands if x.node is None]
         constant = constants[0] if len(constants) == 1 else Value(sources=sources(constants))
         is_product, shape = name in PRODUCTS and self.is_of_kernel(constant), variable.aval.shape
+        units = _unit_count(equation, operands, shape) if is_product else 0
         axis = axes[0] if name in STACKS and axes else None
-        self.nodes.append(Node(name, nodes, constant, shape, is_product, self.repeats, axis))
+        is_real = jnp.issubdtype(variable.aval.dtype, jnp.inexact)
+        self.nodes.append(
+            Node(name, nodes, constant, shape, units, is_real, self.turns, carries, axis, place)
+        )
         return value._replace(node=len(self.nodes) - 1)
 
     def _added(self, operands: tuple[int, ...], variable: Any) -> int:
@@ -100,7 +110,7 @@ class Facts:
         total, *others = operands
         for operand in others:
             pair, shape = (total, operand), variable.aval.shape
-            self.nodes.append(Node("add", pair, CONSTANT, shape, repeats=self.repeats))
+            self.nodes.append(Node("add", pair, CONSTANT, shape, turns=self.turns))
             total = len(self.nodes) - 1
         return total
 
@@ -108,6 +118,12 @@ class Facts:
         """Returns True if a value is made of a kernel, or of any parameter if all may be one."""
         paths = value.sources
         return bool(paths if self.kernels is None else paths & self.kernels)
+
+
+def _unit_count(equation: Any, operands: list[Value], shape: tuple[int, ...]) -> int:
+    """Returns how many units the result of a product with a kernel has."""
+    side = next(i for i in (0, 1) if operands[i].node is None)
+    return math.prod(shape[place] for place in product_axes(equation, side)[2].values())
 
 
 def joined_axes(equation: Any) -> tuple[int, ...]:
@@ -133,7 +149,7 @@ def transfer(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
     is_followed = any(value.is_followed for value in values)
     rule = RULES.get(equation.primitive.name, _elementwise) if is_followed else _elementwise
     results = rule(facts, equation, values)
-    if facts.nodes is None or len(results) > 1 or any(value.of_inputs for value in values):
+    if facts.nodes is None or len(results) != 1 or any(value.of_inputs for value in values):
         return results
     if not jnp.issubdtype(equation.outvars[0].aval.dtype, np.floating):  # a cast rounds
         return [result._replace(factors=frozenset(), number=None) for result in results]
@@ -377,12 +393,15 @@ def _use(facts: Facts, equation: Any, view: View, side: int, multiplies_inputs: 
     contracted, groups, places = product_axes(equation, side)
     places = {axis: places[axis] for axis in places.keys() - view.broadcast_axes()}
     in_groups = any(place < groups for place in places.values())
-    fan_in = view.contracted(contracted)
-    if fan_in is None:
+    fan_in, steps = view.contracted(contracted), _phase_steps(equation)
+    strides = {view.whole_axis(axis): step for axis, step in steps.items()}
+    if fan_in is None or None in strides:
         facts.refuse([view.path], "is contracted along a part of an axis, or joined to others")
     elif {axis - len(view.shape) for axis in view.scaled or ()} & {*fan_in}:
         reason = "is multiplied by a constant that differs along its fan-in, a mask say"
         facts.refuse([view.path], reason, changed=True)
+    if fan_in:
+        fan_in = phased(fan_in, {axis: step for axis, step in strides.items() if axis is not None})
     within = facts.within
     facts.uses.append(Use(view, fan_in, places, in_groups, multiplies_inputs, within, side))
     return facts.uses[-1]
@@ -404,6 +423,24 @@ def product_axes(equation: Any, side: int) -> tuple[tuple[int, ...], int, dict[i
     order = [*batch[side], *((None,) * len(free[0]) if side else ()), *free[side]]
     places = {axis: place for place, axis in enumerate(order) if axis is not None}
     return tuple(contracted[side]), len(batch[0]), places
+
+
+def _phase_steps(equation: Any) -> dict[int, int]:
+    """Returns how many taps lie between two that meet in one output, by the kernel's axis.
+
+    Between the inputs of a convolution with a dilated left operand are zeros.
+    """
+    if equation.primitive.name != "conv_general_dilated":
+        return {}
+    positions = equation.params["dimension_numbers"].rhs_spec[2:]
+    dilations = equation.params["lhs_dilation"], equation.params["rhs_dilation"]
+    steps = [stride // math.gcd(stride, taps) for stride, taps in zip(*dilations, strict=True)]
+    sizes = equation.invars[1].aval.shape
+    return {
+        axis: step
+        for axis, step in zip(positions, steps, strict=True)
+        if step > 1 and sizes[axis] > 1
+    }
 
 
 def _row_groups(equation: Any) -> tuple[int, ...]:

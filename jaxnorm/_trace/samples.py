@@ -12,7 +12,15 @@ from jaxnorm._trace.interpret import Program
 def sample_axes(
     program: Program, trace_again: Callable[[tuple[Any, ...]], Program], inputs: tuple[Any, ...]
 ) -> dict[int, int]:
-    """Returns the axis of each layer's result that counts rows: the one that grows with them.
+    """Returns the axis of each layer's result that counts rows: the one that grows with them."""
+    doubled = doubled_program(trace_again, inputs)
+    return _grown_axes(program, doubled, count_rows(inputs)) if doubled else {}
+
+
+def doubled_program(
+    trace_again: Callable[[tuple[Any, ...]], Program], inputs: tuple[Any, ...]
+) -> Program | None:
+    """Returns the program for twice as many rows; None if it cannot be traced with them.
 
     The rows are the first axis of the first input array. Other arrays of as many rows count the
     same rows if they are in the same argument, or if the model cannot be traced with more of them;
@@ -36,7 +44,7 @@ def sample_axes(
     elif others:
         tied += [i for i in others if traced({**every, i: 3}) is None]
         doubled = traced(dict.fromkeys(tied, 2))
-    return _grown_axes(program, doubled, count_rows(inputs)) if doubled else {}
+    return doubled
 
 
 def _grown_axes(program: Program, doubled: Program, rows: int) -> dict[int, int]:

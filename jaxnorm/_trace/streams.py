@@ -1,43 +1,29 @@
-"""Residual streams of a program: its sums of a stream with a branch, in the graph of its nodes.
+"""Residual streams of a program: the sums along each, and the parameters that end their branches.
 
-The *distance* of one node from another is the number of kernels that every path between them
-passes. A sum is one of a stream with a branch if one of its operands is at distance 0 from a node
-from which the other operand is at distance 1 or more; or, for a shortcut with a kernel, at
-distances 1 and 2 or more.
+A sum whose shortcut has a kernel is one of a stream if other sums of the stream have a shortcut
+without one, and if it is not inside of a branch: then it may be that of a recurrent layer, of
+messages or of a pyramid.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
 from jaxnorm._paths import Path, listed
+from jaxnorm._trace.graph import MULTIPLICATIONS, Graph, Sum, has_scale, is_scaling, is_small
 from jaxnorm._trace.interpret import Program
 from jaxnorm._trace.rules import LINEAR, SUMS
 from jaxnorm._trace.values import Node
 from jaxnorm._trace.views import SLICES, VIEWS
 
-#: Products of two values that both depend on the inputs, such as gates and attention.
-_MULTIPLICATIONS = ("mul", "div", "dot_general")
 #: Operations by which a factor of the operand is a factor of the result.
 _LINEAR = (*LINEAR, *SUMS, "sub")
 
 
-class Sum(NamedTuple):
-    """Sum of a stream with a branch.
-
-    Attributes:
-        position: the sum.
-        entry: the last node of the stream before the branch leaves or is added: an operand of the
-            sum, or the input of a shortcut with a kernel.
-        branch: the operand that is the branch.
-        source: the node from which stream and branch come.
-    """
-
-    position: int
-    entry: int
-    branch: int
-    source: int
+#: Operations by which a gate is made of another: views, 1 - g, g over a sum, and i == 2.
+_OF_ONE_NUMBER = (*VIEWS, "add", "div", "eq", "mul", "neg", "scan", "sub")
 
 
 class Branch(NamedTuple):
@@ -47,13 +33,43 @@ class Branch(NamedTuple):
         path: the parameter.
         is_kernel: True for a kernel, False for a scale.
         is_scaled: True if a constant below 1 follows it in the branch or the stream.
-        repeats: how often the branch is added, times its share of the units.
+        repeats: how often the branch is added, times its share of the units and of the experts
+            under a gate; 0 for an adapter beside another kernel.
     """
 
     path: Path
     is_kernel: bool
     is_scaled: bool
     repeats: Fraction
+
+
+class Gate(NamedTuple):
+    """Number per row that multiplies an expert: an entry of a node, which all experts share."""
+
+    entry: int
+    whole: int
+
+
+class End(NamedTuple):
+    """Node in a branch, on the way from the sum to the branch's last parameters.
+
+    Attributes:
+        position: the node.
+        is_scaled: True if a constant below 1 follows it.
+        is_linear: True if only linear operations follow it in the branch.
+        share: its share of the units of the branch.
+        gate: the gate that multiplies it, if one does.
+    """
+
+    position: int
+    is_scaled: bool
+    is_linear: bool = True
+    share: Fraction = Fraction(1)
+    gate: Gate | None = None
+
+
+class NoUniqueEndError(ValueError):
+    """Raised for a branch that no factor of one parameter scales."""
 
 
 def residual_streams(program: Program) -> list[list[Branch]]:
@@ -66,182 +82,242 @@ def residual_streams(program: Program) -> list[list[Branch]]:
                 f"{node.primitive}, where residual_factors does not follow the stream; scale the "
                 "last kernel of each branch by hand, with scale_branches(raw, factors)."
             )
-    graph, stream_of = Graph(nodes), dict[int, list[Sum]]()
+    graph = Graph(nodes)
     live = graph.ancestors(*(x.node for x in program.results if x.node is not None))
-    for item in (x for i in sorted(live) if (x := graph.residual_sum(i))):
+    sums = [item for i in sorted(live) if (item := graph.sum_at(i)) and item.kind != "adapter"]
+    outers = [item for item in sums if item.kind == "identity"]
+    inside = {i for x in outers for i in graph.between(x.sources, x.branch)}
+    streams = _streams(graph, sums, _first_sums(graph, sums, outers))
+    return [branches for stream in streams if (branches := _known(graph, stream, inside))]
+
+
+def _known(graph: Graph, stream: list[Sum], inside: set[int]) -> list[Branch]:
+    """Returns the branches of a stream; none for that of a single sum inside of a branch.
+
+    Its factor is 1, whatever ends it. A stream that starts inside of a branch needs no end either.
+    """
+    starts_inside = stream[0].sources <= inside
+    if len(stream) == 1 and stream[0].position in inside and _repeats(graph, stream[0]) == 1:
+        return []
+    try:
+        return stream_branches(graph, stream)
+    except NoUniqueEndError as error:
+        if starts_inside:
+            return []
+        raise ValueError(str(error)) from None
+
+
+def _streams(graph: Graph, sums: list[Sum], first: set[int]) -> list[list[Sum]]:
+    """Returns the sums of each stream with a sum whose shortcut has no kernel."""
+    stream_of: dict[int, list[Sum]] = {}
+    for item in sums:
         before = graph.ancestors_in_layer(item.entry) & stream_of.keys()
-        stream = stream_of[item.position] = stream_of[max(before)] if before else []
-        stream.append(item)
+        if before and item.position not in first:
+            stream = stream_of[max(before)]
+            stream.append(item)
+        else:
+            stream = [item]
+        if item.kind != "merge":
+            stream_of[item.position] = stream
     streams = {id(stream): stream for stream in stream_of.values()}
-    return [graph.branches(stream) for stream in streams.values()]
+    return [x for x in streams.values() if any(item.kind != "projection" for item in x)]
 
 
-class Graph(NamedTuple):
-    """Nodes of a program, in execution order."""
+def _first_sums(graph: Graph, sums: list[Sum], outers: list[Sum]) -> set[int]:
+    """Returns the sums that are the first of a stream inside of a branch.
 
-    nodes: list[Node]
+    Their shortcut is a kernel of the outer stream.
+    """
+    shortcuts, first = [item for item in sums if item.kind == "projection"], set[int]()
+    for outer in outers if shortcuts else ():
+        between = graph.between(outer.sources, outer.branch)
+        inside = [item for item in shortcuts if item.position in between]
+        distance = graph.distances(outer.sources, outer.branch + 1) if inside else {}
+        first |= {item.position for item in inside if not distance.get(item.source, 0)}
+    return first
 
-    def ancestors(self, *indices: int, through_kernels: bool = True) -> set[int]:
-        """Returns the nodes that reach any of these, which are included."""
-        visited, stack = set[int](), [*indices]
-        while stack:
-            if (index := stack.pop()) not in visited:
-                visited.add(index)
-                node = self.nodes[index]
-                stack.extend(node.operands if through_kernels or not node.is_product else ())
-        return visited
 
-    def ancestors_in_layer(self, index: int) -> set[int]:
-        """Returns the nodes that reach one without passing a kernel, and itself."""
-        return self.ancestors(index, through_kernels=False)
+def stream_branches(graph: Graph, stream: list[Sum]) -> list[Branch]:
+    """Returns the last parameters of the branches of a stream."""
+    sums = [item for item in stream if item.kind != "merge"]
+    # A constant after the last sum may be one of the classifier.
+    scaled = any(_is_scaled(graph, item) for item in sums[:-1] or sums)
+    ends = [(item, end) for item in sums for end in _ends(graph, item, scaled)]
+    experts: dict[object, set[int]] = defaultdict(set)
+    for item, end in ends:
+        if end.gate:
+            experts[item.sources, end.gate.whole].add(end.gate.entry)
 
-    def residual_sum(self, index: int) -> Sum | None:
-        """Returns the sum of a stream with a branch that a node is, if it is one."""
-        node = self.nodes[index]
-        if node.primitive not in (*SUMS, "sub") or len(set(node.operands)) < 2:
-            return None
-        for least, before in ((0, self.ancestors_in_layer), (1, self.ancestors)):
-            for near, far in (node.operands, node.operands[::-1]):
-                source = max(before(near) & self.ancestors(far), default=index)
-                distance = self._distances(source, index)
-                differs = distance.get(near) == least < distance.get(far, 0)
-                if differs and not (least and self._is_gated(near, far, distance)):
-                    return Sum(index, source if least else near, far, source)
+    def branch(item: Sum, end: End) -> Branch:
+        node, repeats = graph.nodes[end.position], _repeats(graph, item, end.gate)
+        count = len(experts[item.sources, end.gate.whole]) if end.gate else 1
+        return Branch(_parameter(node), node.is_product, end.is_scaled, end.share * repeats / count)
+
+    return [branch(item, end) for item, end in ends]
+
+
+def _repeats(graph: Graph, item: Sum, gate: Gate | None = None) -> int:
+    """Returns how often a sum is added to its stream: in each turn of the scans that carry it.
+
+    Experts that a scan adds under the entries of one gate are one branch.
+    """
+    nodes, carried, stack = graph.nodes, set[int | None](), [item.entry]
+    visited = set[int]()
+    while stack:
+        for index in graph.ancestors_in_layer(stack.pop()) - visited:
+            visited.add(index)
+            carried.add(nodes[index].carries)
+            before = graph.sum_at(index)
+            if before and before.kind == "projection" and before.position != item.position:
+                stack.append(before.entry)
+    of_experts = {*nodes[item.position].turns} - {*nodes[item.source].turns} if gate else {}
+    turns = [turn for turn in nodes[item.position].turns if turn not in of_experts]
+    return math.prod(length for number, length in turns if number in carried)
+
+
+def _is_scaled(graph: Graph, item: Sum) -> bool:
+    """Returns True if a constant below 1 follows a sum in every use, in the same scan."""
+    nodes = graph.nodes
+    turns = nodes[item.position].turns
+    after = [node for node in nodes[item.position + 1 :] if item.position in node.operands]
+    return bool(after) and all(is_small(node) and node.turns == turns for node in after)
+
+
+def _ends(graph: Graph, item: Sum, scaled: bool) -> Iterator[End]:
+    """Yields the last parameters of the branch of a sum."""
+    inside = graph.between(item.sources, item.branch)
+    visited = {item.branch, *graph.other_streams(item.sources, item.branch)}
+    stack = [End(item.branch, scaled)] if item.branch in inside else []
+    while stack:
+        end = stack.pop()
+        node = graph.nodes[end.position]
+        scaled = end.is_scaled or (end.is_linear and is_small(node))
+        linear = end.is_linear and (node.primitive in _LINEAR or is_scaling(node))
+        last, before, gate = _last(graph, end.position, item.source)
+        if last is not None:
+            yield end._replace(position=last, is_scaled=scaled)
+        adapter = graph.sum_at(end.position)
+        for i in (i for i in before if i in inside and i not in visited):
+            visited.add(i)
+            size = graph.nodes[i].shape if node.primitive == "concatenate" else node.shape
+            part = Fraction(math.prod(size), math.prod(node.shape))
+            if adapter and adapter.kind == "adapter" and adapter.branch == i:
+                part = Fraction(0)
+            stack.append(End(i, scaled, linear, end.share * part, end.gate or gate))
+
+
+def _last(graph: Graph, index: int, source: int) -> tuple[int | None, Sequence[int], Gate | None]:
+    """Returns the node that ends a branch, or the operands among which the end is, and their gate.
+
+    The scale of a normalization is the last node of its product. An activation such as silu is the
+    product of two functions of one node, which leads to the end. In a product with a gate of fewer
+    entries the gated node leads to the end, and in a matrix product with weights (those of experts)
+    the weighted node.
+    """
+    nodes, node = graph.nodes, graph.nodes[index]
+    if node.is_product or has_scale(node):
+        return index, (), None
+    if node.primitive not in MULTIPLICATIONS or len(node.operands) < 2:
+        real = [i for i in node.operands if nodes[i].is_real]
+        return None, real, _choice(graph, node)
+    for i, j in (node.operands, node.operands[::-1]):
+        viewed = graph.viewed(i)
+        if has_scale(nodes[viewed]) and viewed not in graph.ancestors_in_layer(j):
+            return viewed, (), None
+    common = activated(graph, node)
+    if common is not None:
+        return None, (common,), None
+    one, other = (_kernels(graph, i, source) for i in node.operands)
+    if node.primitive == "dot_general":
+        full = [i for i in node.operands if leads_linearly(graph, i)]
+    else:
+        size = math.prod(node.shape)
+        full = [i for i in node.operands if math.prod(nodes[graph.viewed(i)].shape) == size]
+    if len(full) == 1 and one.isdisjoint(other):
+        (gate,) = {*node.operands} - {*full}
+        return None, full, Gate(gate, _whole(graph, gate))
+    raise NoUniqueEndError(
+        "a branch ends in a product of two values, or is normalized after its last kernel, so "
+        f"that no one factor of a kernel scales it: {listed(sorted(one | other))}. Add a scale "
+        "after it, or scale its last kernel by hand."
+    )
+
+
+def _choice(graph: Graph, node: Node) -> Gate | None:
+    """Returns the gate of a value that is chosen where an index has one number, and 0 elsewhere."""
+    if node.primitive != "select_n":
         return None
-
-    def _is_gated(self, near: int, far: int, distance: dict[int, int]) -> bool:
-        """Returns True if a product multiplies a shortcut, or a branch with another stream."""
-
-        def multiplied(index: int) -> set[int | None]:
-            nodes = [self.nodes[i] for i in self.ancestors(index) & distance.keys()]
-            products = [node.operands for node in nodes if node.primitive in _MULTIPLICATIONS]
-            factors = [{distance.get(i) for i in operands} for operands in products]
-            return set[int | None]().union(*(x for x in factors if len(x) > 1))
-
-        return bool(multiplied(near)) or None in multiplied(far)
-
-    def _distances(self, start: int, end: int) -> dict[int, int]:
-        """Returns the number of kernels that every path from ``start`` to later nodes passes.
-
-        A product of two nodes (a gate, attention) is as far as the farther one. A slice of single
-        entries of a stream, such as a time step, is no part of it; a slice of what a kernel made,
-        such as the queries of attention, is part of a branch.
-        """
-        distance = {start: 0}
-        for index in range(start + 1, end):
-            node = self.nodes[index]
-            known = [distance[i] for i in node.operands if i in distance]
-            if known and not (max(known) == 0 and self._is_entry(node)):
-                far = node.primitive in _MULTIPLICATIONS and not node.is_product
-                distance[index] = (max(known) if far else min(known)) + node.is_product
-        return distance
-
-    def _is_entry(self, node: Node) -> bool:
-        if node.primitive not in (*SLICES, "gather"):
-            return False
-        before, shape = self.nodes[node.operands[0]].shape, node.shape
-        single = any(new == 1 < old for new, old in zip(shape, before, strict=False))
-        return math.prod(shape) < math.prod(before) and (len(shape) < len(before) or single)
-
-    def branches(self, stream: list[Sum]) -> list[Branch]:
-        """Returns the last parameters of the branches of a stream."""
-        # A constant after the last sum may be one of the classifier.
-        scaled = any(self._is_scaled(item) for item in stream[:-1] or stream)
-        return [branch for item in stream for branch in self._ends(item, scaled)]
-
-    def _is_scaled(self, item: Sum) -> bool:
-        """Returns True if a constant below 1 follows a sum in every use, in the same scan."""
-        repeats = self.nodes[item.position].repeats
-        after = [x for x in self.nodes[item.position + 1 :] if item.position in x.operands]
-        return bool(after) and all(_is_small(x) and x.repeats == repeats for x in after)
-
-    def _ends(self, item: Sum, scaled: bool) -> Iterator[Branch]:
-        """Yields the last parameters of the branch of a sum."""
-        inside = self._distances(item.source, item.branch + 1).keys() - {item.source}
-        repeats = Fraction(self.nodes[item.position].repeats)
-        stack, visited = [(item.branch, scaled, True, repeats)], {item.branch}
-        while stack:
-            index, scaled, linear, share = stack.pop()
-            node = self.nodes[index]
-            scaled = scaled or (linear and _is_small(node))
-            linear = linear and (node.primitive in _LINEAR or _is_scaling(node))
-            end, before = self._last(node, item.source)
-            if end:
-                yield Branch(_parameter(end), end.is_product, scaled, share)
-            for i in (i for i in before if i in inside and i not in visited):
-                visited.add(i)
-                size = self.nodes[i].shape if node.primitive == "concatenate" else node.shape
-                part = Fraction(math.prod(size), math.prod(node.shape))
-                stack.append((i, scaled, linear, share * part))
-
-    def _last(self, node: Node, source: int) -> tuple[Node | None, Iterable[int]]:
-        """Returns the node that ends a branch, or the operands among which the end is.
-
-        The scale of a normalization is the last node of its product. An activation such as silu
-        is the product of two functions of one node, which leads to the end. In a product with a
-        gate of fewer entries the gated node leads to the end.
-        """
-        if node.is_product or _has_scale(node):
-            return node, ()
-        if node.primitive not in _MULTIPLICATIONS or len(node.operands) < 2:
-            return None, node.operands
-        for i, j in (node.operands, node.operands[::-1]):
-            viewed = self._viewed(i)
-            if _has_scale(self.nodes[viewed]) and viewed not in self.ancestors_in_layer(j):
-                return self.nodes[viewed], ()
-        common = self._activated(node)
-        if common is not None:
-            return None, (common,)
-        full = [i for i in node.operands if self.nodes[self._viewed(i)].shape == node.shape]
-        one, other = (self._kernels(i, source) for i in node.operands)
-        if len(full) == 1 and one.isdisjoint(other):
-            return None, full
-        raise ValueError(
-            "a branch ends in a product of two values, or is normalized after its last kernel, "
-            f"so that no one factor of a kernel scales it: {listed(sorted(one | other))}. Add a "
-            "scale after it, or scale its last kernel by hand."
-        )
-
-    def _activated(self, node: Node) -> int | None:
-        """Returns the node of which a product of two nodes is an elementwise function."""
-        one, other = (self.ancestors_in_layer(i) for i in node.operands)
-        common = max(one & other, default=None)
-        if common is None:
-            return None
-        between = {i for i in one | other if i >= common and common in self.ancestors_in_layer(i)}
-        return common if {self.nodes[i].shape for i in between} == {node.shape} else None
-
-    def _viewed(self, index: int) -> int:
-        """Returns the node of which a node is a view of all entries."""
-        while self.nodes[index].primitive in VIEWS.keys() - {*SLICES}:
-            index = self.nodes[index].operands[0]
-        return index
-
-    def _kernels(self, index: int, source: int) -> frozenset[Path]:
-        """Returns the last kernels before a node."""
-        nodes = [self.nodes[i] for i in self.ancestors_in_layer(index) if i > source]
-        return frozenset(p for node in nodes if node.is_product for p in node.constant.sources)
+    index = graph.viewed(node.operands[0])
+    chosen = graph.nodes[index]
+    is_index = chosen.primitive == "eq" and len(chosen.operands) == 1
+    return Gate(index, _whole(graph, index)) if is_index else None
 
 
-def _has_scale(node: Node) -> bool:
-    return node.primitive == "mul" and bool(node.constant.factors)
+def _whole(graph: Graph, index: int) -> int:
+    """Returns the node of which a gate is an entry; 1 - g belongs to g, and i == 2 to i."""
+    node = graph.nodes[index]
+    while node.operands:
+        (before, *others) = node.operands
+        if _is_single_entry(node, graph.nodes[before]):
+            return before
+        is_part = node.primitive in SLICES or (others and node.primitive != "div")
+        if is_part or node.primitive not in _OF_ONE_NUMBER:
+            return index
+        index, node = before, graph.nodes[before]
+    return index
 
 
-def _is_scaling(node: Node) -> bool:
-    return node.primitive in ("mul", "div") and len(node.operands) == 1
-
-
-def _is_small(node: Node) -> bool:
-    """Returns True for the product with a constant of a size below 1."""
-    number = node.constant.number
-    if number is None or not _is_scaling(node):
+def _is_single_entry(node: Node, before: Node) -> bool:
+    """Returns True for one index along an axis of another node; not for a part of its features."""
+    if node.primitive not in (*SLICES, "gather", "scan"):
         return False
-    return abs(number) > 1 if node.primitive == "div" else abs(number) < 1
+    is_smaller = math.prod(node.shape) < math.prod(before.shape)
+    pairs = zip(node.shape, before.shape, strict=False)
+    same_rank = len(node.shape) == len(before.shape)
+    return is_smaller and not (same_rank and any(1 < new < old for new, old in pairs))
+
+
+def leads_linearly(graph: Graph, index: int) -> bool:
+    """Returns True if a kernel's product leads to a node by linear operations."""
+    stack, visited = [index], set[int]()
+    while stack:
+        if (index := stack.pop()) in visited:
+            continue
+        visited.add(index)
+        node = graph.nodes[index]
+        if node.is_product:
+            return True
+        stack.extend(node.operands if node.primitive in _LINEAR or is_scaling(node) else ())
+    return False
+
+
+def activated(graph: Graph, node: Node) -> int | None:
+    """Returns the node of which a product of two nodes is an elementwise function."""
+    one, other = (graph.ancestors_in_layer(i) for i in node.operands)
+    common = max(one & other, default=None)
+    if common is None:
+        return None
+    between = {i for i in one | other if i >= common and common in graph.ancestors_in_layer(i)}
+    return common if {graph.nodes[i].shape for i in between} == {node.shape} else None
+
+
+def _kernels(graph: Graph, index: int, source: int) -> frozenset[Path]:
+    """Returns the last kernels before a node, without those that only choose indices."""
+    visited, stack, paths = set[int](), [index], frozenset[Path]()
+    while stack:
+        if (index := stack.pop()) in visited or index <= source:
+            continue
+        visited.add(index)
+        node = graph.nodes[index]
+        paths |= node.constant.sources if node.is_product else frozenset()
+        real = [i for i in node.operands if graph.nodes[i].is_real]
+        stack.extend(() if node.is_product else real)
+    return paths
 
 
 def _parameter(node: Node) -> Path:
     if len(node.constant.factors) != 1:
-        raise ValueError(
+        raise NoUniqueEndError(
             "no one parameter is a factor of the last kernel of a branch, which is a function of "
             f"{listed(sorted(node.constant.sources))}. Add a scale after it, or scale the branch "
             "by hand."

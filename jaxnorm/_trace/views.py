@@ -84,6 +84,15 @@ class View(NamedTuple):
             return None
         return tuple(sorted(axis - len(self.shape) for axis in covered if axis >= 0))
 
+    def whole_axis(self, axis: int) -> int | None:
+        """Returns the original axis, negative, that an axis of the view is; None if it is none."""
+        factors = [factor for factor in self.dims[axis] if factor.size > 1]
+        if len(factors) != 1 or factors[0].axis < 0:
+            return None
+        original = factors[0].axis
+        whole = factors[0].size == self.shape[original]
+        return original - len(self.shape) if whole else None
+
     def scanned_axes(self) -> Axes | None:
         """Returns the original axes, negative, that scans have sliced, the outermost first.
 

@@ -1,5 +1,6 @@
 """Fan-in axes by module type, where a rule by name would be wrong."""
 
+import math
 from typing import Any
 
 from flax import nnx
@@ -8,6 +9,7 @@ from jaxnorm._axes import negative_axes
 from jaxnorm._layout import Layout, layout_by
 from jaxnorm._node import Axes
 from jaxnorm._paths import Path
+from jaxnorm._phases import phased
 from jaxnorm.nnx._modules import check_module
 
 
@@ -18,7 +20,8 @@ def layout(model: nnx.Module) -> Layout:
     - ``LinearGeneral`` (so the projections of ``MultiHeadAttention``): its input axes; the query's
       kernel (in, heads, head size) has one fan-in axis, the output's (heads, head size, out) two.
     - ``Einsum``: the axes of the kernel that do not appear in the output.
-    - ``ConvTranspose``: space and the input channels, wherever ``transpose_kernel`` puts them.
+    - ``ConvTranspose``: space and the input channels, wherever ``transpose_kernel`` puts them; with
+      a stride a unit is a phase and a channel, as in `jaxnorm.traced_layout`.
     - ``Embed``: the features: a unit is a token's row.
 
     Axes that ``nnx.vmap`` or ``nnx.scan`` stacked in front of a kernel are no part of its fan-in.
@@ -74,7 +77,10 @@ def _kernel_of(module: Any) -> tuple[str, Axes, tuple[int, ...]]:
         case nnx.ConvTranspose():
             shape = tuple(module.kernel_shape)
             channels = -1 if module.transpose_kernel else -2
-            return "kernel", (*range(-len(shape), -2), channels), shape
+            positions = range(-len(shape), -2)
+            strides = dict(zip(positions, _steps(module, len(positions)), strict=True))
+            strides = {axis: step for axis, step in strides.items() if shape[axis] > 1}
+            return "kernel", phased((*positions, channels), strides), shape
         case nnx.Einsum():
             return "kernel", _contracted_axes(module), tuple(module.kernel_shape)
         case nnx.Embed():
@@ -103,6 +109,17 @@ def _check_stacked_in_front(
             f"is {declared}; wanted axes that are stacked in front of it alone. Stack along axis "
             "0, or use traced_layout(apply, params, *inputs), which finds them."
         )
+
+
+def _steps(module: nnx.ConvTranspose, ndim: int) -> list[int]:
+    """Returns how many taps lie between two that meet in one output, along each axis of space."""
+    strides, dilations = (
+        ndim * (x,) if isinstance(x, int) else tuple(x or ndim * (1,))
+        for x in (module.strides, module.kernel_dilation)
+    )
+    return [
+        stride // math.gcd(stride, taps) for stride, taps in zip(strides, dilations, strict=True)
+    ]
 
 
 def _tuple(features: int | tuple[int, ...]) -> tuple[int, ...]:

@@ -42,3 +42,22 @@ def no_module(rngs, shape, classes):
 def no_classifier(rngs, shape, classes):
     layers = nnx.Linear(shape[-1], 2 * classes, rngs=rngs), lambda x: x[:, :classes]
     return nnx.Sequential(*layers)
+
+
+class Pixels(nnx.Module):
+    """Logits at each pixel."""
+
+    def __init__(self, rngs, shape, classes):
+        self.conv = nnx.Conv(shape[-1], 4, (3, 3), rngs=rngs)
+        self.norm = nnx.BatchNorm(4, momentum=0.9, rngs=rngs)
+        self.answer = nnx.Conv(4, classes, (1, 1), rngs=rngs)
+
+    def __call__(self, x):
+        return self.answer(nnx.relu(self.norm(self.conv(x))))
+
+
+class Average(Pixels):
+    """Logits of the whole image."""
+
+    def __call__(self, x):
+        return super().__call__(x).mean((1, 2))

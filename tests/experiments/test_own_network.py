@@ -12,6 +12,7 @@ import jaxnorm
 from experiments.cli import main
 from experiments.config import Config
 from experiments.methods.table import METHODS
+from experiments.models.from_file import group_norm_like
 from experiments.models.sources import content_of
 from experiments.runs.comparison import Comparison
 from experiments.training.trainer import Trainer, make_trainer
@@ -30,6 +31,29 @@ def test_only_bn_keeps_the_batch_normalization(method: str, layers: int) -> None
     model = trainer_of(method).context.model
     found = [layer for _, layer in nnx.iter_modules(model) if isinstance(layer, nnx.BatchNorm)]
     assert len(found) == layers
+
+
+@pytest.mark.parametrize("method", ["gn", "ws+gn"])
+def test_gn_puts_group_normalization_in_the_place_of_batch_normalization(method: str) -> None:
+    layers = [layer for _, layer in nnx.iter_modules(trainer_of(method).context.model)]
+    assert not any(isinstance(layer, nnx.BatchNorm) for layer in layers)
+    found = [layer.num_groups for layer in layers if isinstance(layer, nnx.GroupNorm)]
+    assert found == [4, 4]  # of eight units, two in each
+
+
+def test_a_group_norm_starts_with_the_scale_of_the_batch_norm() -> None:
+    """Some networks begin with branches of scale zero."""
+    zeros = nnx.initializers.zeros
+    layer = nnx.BatchNorm(8, scale_init=zeros, rngs=nnx.Rngs(0))
+    norm = group_norm_like(layer, nnx.Rngs(0))
+    np.testing.assert_array_equal(norm(jnp.arange(16.0).reshape(2, 8)), 0)
+    x = np.random.default_rng(0).normal(size=(3, 5, 8))
+    norm = group_norm_like(nnx.BatchNorm(8, rngs=nnx.Rngs(0)), nnx.Rngs(0))
+    parts = x.reshape(3, 5, 4, 2)
+    centred = parts - parts.mean((1, 3), keepdims=True)
+    expected = centred / np.sqrt((centred**2).mean((1, 3), keepdims=True) + norm.epsilon)
+    got = norm(jnp.asarray(x, jnp.float32))
+    np.testing.assert_allclose(got, expected.reshape(x.shape), rtol=1e-4, atol=1e-5)
 
 
 def test_the_classifier_is_free_whatever_its_name() -> None:

@@ -29,6 +29,9 @@ from tests.models import of_equinox, of_haiku, of_linen, of_nnx
 from tests.models.model import LABELS, Model
 from tests.trees import quick_jit
 
+#: Some models have batch normalization on purpose: methods run beside it, too.
+pytestmark = pytest.mark.filterwarnings("ignore:the model still has batch normalization")
+
 STEPS, SQUARED_RADIUS = 30, 2.0
 #: Largest drift of sums and squared norms in thirty steps.
 DRIFT = 1e-6

@@ -135,6 +135,30 @@ ARCHIVES: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "times of training": (split(np.column_stack([X, 1.7e9 + np.arange(40)])), ("column 5",)),
 }
 
+#: Label maps of the images, and of images of other sides.
+PIXELS = RANDOM.integers(0, 3, (40, 8, 8))
+
+ARCHIVES |= {
+    f"label maps {name}": (saved(X=SQUARE, y=y), named)
+    for name, y, named in (
+        ("of 0 and 255", 255 * (PIXELS > 0), ("2 different labels", "0, 255", "reshape(y.shape)")),
+        ("with void pixels", np.where(PIXELS > 1, 255, PIXELS), ("0 to 255", "give them a class")),
+        ("from -1", PIXELS - 1, ("-1 to 1", "reshape(y.shape)")),
+        ("of fractions", PIXELS / 2, ("float64", "whole numbers")),
+        ("of words", WORDS[PIXELS], ("labels of pixels of type <U3", "whole numbers")),
+        ("of one class", 0 * PIXELS, ("1 class",)),
+        ("of other sides", PIXELS[:, ::2, ::2], ("(40, 4, 4)", "(40, 8, 8)", "resize")),
+        ("in one-hot form", np.eye(3)[PIXELS], ("(40, 8, 8, 3)", "y.argmax(-1)")),
+    )
+}
+ARCHIVES |= {
+    "a class of pixels to test on alone": (
+        split(SQUARE, np.minimum(PIXELS, 1), SQUARE, PIXELS),
+        ("the class 2",),
+    ),
+    "a mask of pixels": (saved(X=SQUARE, y=PIXELS, test=PIXELS > 0), ("test is bool", "(rows,)")),
+}
+
 #: What is in mine.csv, and what is said of it.
 TABLES = {
     "": ("empty",),

@@ -68,6 +68,16 @@ def own_network(name: str, *named: str, methods: str = "none") -> Wrong:
     return Wrong(call, named)
 
 
+def on(dataset: str, *named: str, method: str = "none", **changes: Any) -> Wrong:
+    """A training on a bundled dataset."""
+
+    def call(at: Path) -> object:
+        config = Config(dataset=dataset, **({"batch_size": 16} | changes))
+        return with_out(Train(method=method, config=config), at)
+
+    return Wrong(call, named)
+
+
 FLAGS: Walk = {
     **{
         f"{type(command).__name__.lower()} {name} {value!r}": flag(command, name, value)
@@ -109,6 +119,17 @@ FLAGS: Walk = {
         "no_classifier", "layers/0/kernel", "6 units", "3 classes", methods="lcw"
     ),
     "a method with layers of its own": own_network("Residual", "'ln'", "none, bn", methods="ln"),
+    "label maps for a model of images": on("shapes", "cnn9 has logits", "unet", model="cnn9"),
+    "label maps for rows": on("shapes", "mlp has logits", "FILE.py:NAME", model="mlp"),
+    "one label a row for a model of pixels": on("digits", "unet", "--dataset shapes", model="unet"),
+    "tokens for a model of pixels": on("python", "tokens", "unet", model="unet"),
+    "label maps that an augmentation leaves": on("shapes", "--augment is flip", augment="flip"),
+    "label maps with holes": on("shapes", "leave out --augment", augment="crop-flip-cutout"),
+    "label maps by clients": on("shapes", "--clients", "one label", clients=2),
+    "two rows for a loss over ten": on("shapes", "vcl", method="vcl", batch_size=2),
+    "logits of images for label maps": on(
+        "shapes", "(2, 3)", "(2, 32, 32, 3)", model=f"{OWN}:Average"
+    ),
     "no reports": Wrong(
         lambda at: run(Report(at / "absent"), ""), ("absent", "PAPER/ITEM/report.md", "--folder")
     ),

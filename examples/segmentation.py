@@ -1,0 +1,181 @@
+"""A U-Net with two images per step: batch normalization, GroupNorm, and neither.
+
+    python examples/segmentation.py --out runs/segmentation
+
+Images of discs and squares in noise, a class at each pixel. FOLDER gets runs.csv, a line per norm,
+rate and seed, from which a second call goes on, and masks.png, predictions under the first seed at
+the last rate. With ``--data FILE.npz`` (X: images, y: label maps) the images are yours.
+"""
+
+import argparse
+import csv
+import itertools
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+import jaxnorm as jn
+
+NORMS = ("batch normalization", "GroupNorm", "normalizer-free")
+
+
+class DoubleConv(nnx.Module):
+    """Two convolutions of 3 x 3, each with a normalizer and a ReLU."""
+
+    def __init__(self, inputs: int, outputs: int, norm: Any, rngs: nnx.Rngs):
+        conv = partial(nnx.Conv, kernel_size=(3, 3), rngs=rngs)
+        self.conv1, self.conv2 = conv(inputs, outputs), conv(outputs, outputs)
+        self.norm1, self.norm2 = norm(outputs, rngs=rngs), norm(outputs, rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Returns activations of the same sides."""
+        x = nnx.relu(self.norm1(self.conv1(x)))
+        return nnx.relu(self.norm2(self.conv2(x)))
+
+
+class UNet(nnx.Module):
+    """Three levels down and up, with concatenated skips (Ronneberger et al. 2015)."""
+
+    def __init__(self, rngs: nnx.Rngs, norm: Any = nnx.BatchNorm, inputs: int = 1, width: int = 16):
+        a, b, c = width, 2 * width, 4 * width
+        double = partial(DoubleConv, norm=norm, rngs=rngs)
+        self.down1, self.down2, self.middle = double(inputs, a), double(a, b), double(b, c)
+        up = partial(nnx.ConvTranspose, kernel_size=(2, 2), strides=(2, 2), rngs=rngs)
+        self.up2, self.merge2 = up(c, b), double(2 * b, b)
+        self.up1, self.merge1 = up(b, a), double(2 * a, a)
+        self.out = nnx.Conv(a, 3, (1, 1), rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Returns logits at each pixel."""
+        pool = partial(nnx.max_pool, window_shape=(2, 2), strides=(2, 2))
+        fine = self.down1(x)
+        coarse = self.down2(pool(fine))
+        x = self.middle(pool(coarse))
+        x = self.merge2(jnp.concatenate([coarse, self.up2(x)], axis=-1))
+        x = self.merge1(jnp.concatenate([fine, self.up1(x)], axis=-1))
+        return self.out(x)
+
+
+def group_norm(features: int, rngs: nnx.Rngs) -> nnx.Module:
+    """Returns GroupNorm of eight groups."""
+    return nnx.GroupNorm(features, num_groups=8, rngs=rngs)
+
+
+def initial(norm: str, seed: int, optimizer: Any, x: jax.Array) -> Any:
+    """Returns ``apply``, parameters, state and optimizer of a U-Net with a norm."""
+    model = UNet(nnx.Rngs(seed), group_norm if norm == "GroupNorm" else nnx.BatchNorm, x.shape[-1])
+    if norm != "normalizer-free":
+        return *jn.nnx.functionalize(model), optimizer
+    apply, params, state = jn.nnx.functionalize(jn.nnx.replace_batch_norm(model, x[:1]))
+    logits = lambda params, x: apply(params, state, x, train=True)[0]  # noqa: E731
+    return apply, *_with_state(jn.normalizer_free(logits, params, optimizer, x), state)
+
+
+def _with_state(pair: tuple[Any, Any], state: Any) -> tuple[Any, Any, Any]:
+    raw, tx = pair
+    return raw, state, tx
+
+
+def train(norm: str, seed: int, rate: float, steps: int, x: jax.Array, y: jax.Array) -> Any:
+    """Returns ``predict(images)`` after training with two images per step."""
+    schedule = optax.warmup_cosine_decay_schedule(0.0, rate, steps // 10, steps)
+    sgd = optax.chain(jn.clip_by_layer_norm(1.0), optax.sgd(schedule, momentum=0.9))
+    apply, params, state, tx = initial(norm, seed, sgd, x[:64])
+
+    def loss_of(params: Any, state: Any, rows: Any) -> Any:
+        logits, state = apply(params, state, x[rows], train=True)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y[rows]).mean(), state
+
+    def step(carry: Any, rows: Any) -> Any:
+        params, state, opt_state = carry
+        gradient, state = jax.grad(loss_of, has_aux=True)(params, state, rows)
+        updates, opt_state = tx.update(gradient, opt_state, params)
+        return (optax.apply_updates(params, updates), state, opt_state), None
+
+    rows = jax.random.randint(jax.random.key(seed), (steps, 2), 0, len(x))
+    (params, state, _), _ = jax.jit(partial(jax.lax.scan, step))(
+        (params, state, tx.init(params)), rows
+    )
+    return jax.jit(lambda images: apply(params, state, images, train=False)[0].argmax(-1))
+
+
+def mean_iou(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """Returns the mean over the classes of intersection / union, in per cent."""
+    both = [((predicted == c) & (labels == c)).sum() for c in range(3)]
+    either = [((predicted == c) | (labels == c)).sum() for c in range(3)]
+    return 100 * float(np.mean(np.divide(both, either)))
+
+
+def load(path: Path | None) -> tuple[jax.Array, jax.Array, jax.Array, np.ndarray]:
+    """Returns 800 images to train on with their label maps, and 200 to report."""
+    if path is None:
+        from experiments.data.shapes import draw_shapes
+
+        x, y = draw_shapes(1000, seed=0)
+    else:
+        arrays = np.load(path)
+        x, y = arrays["X"].astype(np.float32), arrays["y"]
+    x = (x - x[:800].mean((0, 1, 2))) / x[:800].std((0, 1, 2))
+    return jnp.asarray(x[:800]), jnp.asarray(y[:800]), jnp.asarray(x[800:]), y[800:]
+
+
+def write_masks(path: Path, images: Any, labels: Any, predicted: dict[str, Any]) -> None:
+    """Writes a picture: image, truth and predictions of four images."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+    from matplotlib.colors import ListedColormap
+
+    colours = ListedColormap(["#f0f0f0", "#0072B2", "#D55E00"])
+    columns = {"image": images[..., 0], "truth": labels, **predicted}
+    figure, axes = plt.subplots(4, len(columns), figsize=(1.6 * len(columns), 6.4))
+    for row, name in enumerate(columns):
+        for i in range(4):
+            mask = {} if name == "image" else {"cmap": colours, "vmin": 0, "vmax": 2}
+            axes[i, row].imshow(columns[name][i], **({"cmap": "gray"} | mask))
+            axes[i, row].set_axis_off()
+        axes[0, row].set_title(name, fontsize=9)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+def main() -> None:
+    """Trains what is missing, prints the mean IoU of each norm, and draws masks."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help="FILE.npz of X and y; drawn shapes without it")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--norms", nargs="+", default=NORMS, choices=NORMS)
+    parser.add_argument("--rates", type=float, nargs="+", default=[0.1])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=800)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out / "runs.csv"
+    finished = list(csv.reader(path.open())) if path.exists() else []
+    x, y, test_x, test_y = load(options.data)
+    for norm, seed, rate in itertools.product(options.norms, range(options.seeds), options.rates):
+        key = [norm, f"{rate:g}", str(seed), str(options.steps)]
+        if any(row[: len(key)] == key for row in finished):
+            continue
+        predicted = np.asarray(train(norm, seed, rate, options.steps, x, y)(test_x))
+        row = [*key, f"{mean_iou(predicted, test_y):.2f}"]
+        with path.open("a", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerow(row)
+        print(*row, flush=True)
+        if seed == 0:
+            np.save(options.out / f"{norm}.npy", predicted[:4])
+    masks = {norm: options.out / f"{norm}.npy" for norm in NORMS}
+    if all(file.exists() for file in masks.values()):
+        predicted = {norm: np.load(file) for norm, file in masks.items()}
+        write_masks(options.out / "masks.png", test_x[:4], test_y[:4], predicted)
+
+
+if __name__ == "__main__":
+    main()

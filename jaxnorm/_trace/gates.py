@@ -1,0 +1,178 @@
+"""Gates at the ends of residual branches, and their values in a run.
+
+A gate is the factor s(b) of a branch a s(b), entry by entry, that has a kernel of its own and is no
+linear function of it: that of a squeeze-and-excitation or a gated linear unit. A factor is no gate
+if 1 - s(b) multiplies something else (a highway, a recurrent cell), if it is an entry of an array
+(a router's), or if the products are summed over its entries (attention).
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxnorm._paths import Path
+from jaxnorm._trace.graph import Graph
+from jaxnorm._trace.interpret import Place, Program
+from jaxnorm._trace.streams import activated, leads_linearly
+from jaxnorm._trace.values import Node
+from jaxnorm._trace.views import VIEWS
+
+
+class Gate(NamedTuple):
+    """Factor at the end of a branch.
+
+    Attributes:
+        node: its index among the nodes of the program.
+        place: the place of the product with it.
+        side: which operand of the product it is.
+    """
+
+    node: int
+    place: Place
+    side: int
+
+
+class _Probe(NamedTuple):
+    """Operand of an equation that is read in a run, under a name."""
+
+    side: int
+    path: Path
+
+
+def gates(program: Program) -> dict[Path, tuple[Gate, ...]]:
+    """Returns the gates of each kernel that ends a residual branch, without ungated ones.
+
+    ``program`` was traced with ``nodes=True``.
+    """
+    graph = Graph(program.facts.nodes or [])
+    results = [value.node for value in program.results if value.node is not None]
+    rests = _rests(graph)
+    found: dict[Path, dict[Gate, None]] = {}
+    for index in sorted(graph.ancestors(*results)):
+        if item := graph.residual_sum(index):
+            for path, several in _gated_ends(graph, item.branch, item.source, rests):
+                found.setdefault(path, {}).update(dict.fromkeys(several))
+    return {path: tuple(several) for path, several in found.items() if several}
+
+
+def kernels_of_gates(program: Program) -> set[Path]:
+    """Returns the kernels that reach a result only through gates of fewer entries than the gated.
+
+    Those of a squeeze-and-excitation, whose gates are one per sample and channel.
+    """
+    graph = Graph(program.facts.nodes or [])
+    results = [value.node for value in program.results if value.node is not None]
+    live, rests = graph.ancestors(*results), _rests(graph)
+    elsewhere, stack = set[int](), list(results)
+    while stack:
+        if (index := stack.pop()) in elsewhere:
+            continue
+        elsewhere.add(index)
+        before, gate = _before(graph, index, rests)
+        is_small = gate is not None and _is_smaller(graph, gate.node, index)
+        stack.extend(before if is_small else graph.nodes[index].operands)
+    inside = {p for i in live - elsewhere if graph.nodes[i].is_product for p in _paths(graph, i)}
+    return inside - {p for i in elsewhere if graph.nodes[i].is_product for p in _paths(graph, i)}
+
+
+def _paths(graph: Graph, index: int) -> frozenset[Path]:
+    return graph.nodes[index].constant.sources
+
+
+def _is_smaller(graph: Graph, gate: int, product: int) -> bool:
+    shapes = (graph.nodes[i].shape for i in (graph.viewed(gate), product))
+    fewer, more = map(math.prod, shapes)
+    return fewer < more
+
+
+def gate_values(
+    program: Program,
+    several: dict[Path, tuple[Gate, ...]],
+    statistic: Callable[[Float[Array, "..."]], Any] = jnp.mean,
+) -> dict[Gate, Any]:
+    """Runs a program and returns a statistic of each gate's values, stacked over turns of scans."""
+    chosen = dict.fromkeys(gate for of_kernel in several.values() for gate in of_kernel)
+    probes: Any = {x.place: _Probe(x.side, Path(map(str, x.place))) for x in chosen}
+    around = {
+        place: body
+        for place, body in program.calls.items()
+        if any(gate.place[: len(place)] == place for gate in chosen)
+    }
+
+    def read(probe: Any, operands: list[Any], result: Any, values: Any, turns: Any) -> Any:
+        return result, values | {probe.path: statistic(operands[probe.side])}
+
+    _, values = program._replace(layers=probes, bodies=around).run(read)
+    return {gate: values[probes[gate.place].path] for gate in chosen}
+
+
+def _rests(graph: Graph) -> set[int]:
+    """Returns the nodes 1 - m, and their m."""
+    rests = {
+        i
+        for i, node in enumerate(graph.nodes)
+        if node.primitive == "sub" and len(node.operands) == 1 and node.constant.number == 1
+    }
+    return rests | {graph.viewed(graph.nodes[i].operands[0]) for i in rests}
+
+
+def _gated_ends(
+    graph: Graph, branch: int, source: int, rests: set[int]
+) -> Iterator[tuple[Path, tuple[Gate, ...]]]:
+    """Yields the last kernels of a branch, each with the gates that multiply it."""
+    inside = graph.between({source}, branch)
+    stack: list[tuple[int, tuple[Gate, ...], bool]] = [(branch, (), False)]
+    visited = {branch}
+    while stack:
+        index, several, summed = stack.pop()
+        node = graph.nodes[index]
+        if node.is_product:
+            yield from ((path, several) for path in node.constant.sources)
+            continue
+        before, gate = _before(graph, index, rests)
+        several = (*several, gate) if gate and not summed else several
+        for i in (i for i in before if i in inside and i not in visited):
+            visited.add(i)
+            stack.append((i, several, summed or node.primitive == "reduce_sum"))
+
+
+def _before(graph: Graph, index: int, rests: set[int]) -> tuple[tuple[int, ...], Gate | None]:
+    """Returns the operands that lead to the branch's kernels, and the gate among the others."""
+    node = graph.nodes[index]
+    if node.primitive != "mul" or len(set(node.operands)) < 2 or node.place is None:
+        return tuple(i for i in node.operands if graph.nodes[i].is_real), None
+    one, other = node.operands
+    for value, gate, side in ((one, other, 1), (other, one, 0)):
+        if _is_gate(graph, node, value, gate, rests):
+            return (value,), Gate(gate, node.place, side)
+    return node.operands, None
+
+
+def _is_gate(graph: Graph, node: Node, value: int, gate: int, rests: set[int]) -> bool:
+    """Returns True if a factor is a gate of the other one."""
+    kernels, others = (_kernels(graph, i) for i in (gate, value))
+    if not kernels or not others or kernels & others or activated(graph, node) is not None:
+        return False
+    viewed = graph.viewed(gate)
+    if viewed in rests or _is_entry(graph, gate) or leads_linearly(graph, gate):
+        return False
+    return graph.nodes[viewed].shape != node.shape or leads_linearly(graph, value)
+
+
+def _is_entry(graph: Graph, index: int) -> bool:
+    """Returns True for one entry of a larger node, such as a router's."""
+    node = graph.nodes[index]
+    while node.primitive in (*VIEWS, "gather", "scan") and node.operands:
+        before = graph.nodes[node.operands[0]]
+        if math.prod(node.shape) < math.prod(before.shape):
+            return True
+        node = before
+    return False
+
+
+def _kernels(graph: Graph, index: int) -> set[int]:
+    """Returns the last kernels' products before a node."""
+    return {i for i in graph.ancestors_in_layer(index) if graph.nodes[i].is_product}

@@ -1,0 +1,299 @@
+"""Graph of a program's nodes: ancestors, distances in kernels, and sums of a stream and a branch.
+
+The *distance* of one node from another is the number of kernels that every path between them
+passes. The sum of a stream and a branch has one operand at distance 0 from a node, the source, from
+which the other operand is at distance 1 or more; or, for a shortcut with a kernel, at distances 1
+and 2 or more.
+"""
+
+import functools
+import math
+from collections.abc import Collection
+from typing import Literal, NamedTuple
+
+from jaxnorm._trace.rules import LINEAR, SUMS
+from jaxnorm._trace.values import Node
+from jaxnorm._trace.views import SLICES, VIEWS
+
+#: Products of two values that both depend on the inputs, such as gates and attention.
+MULTIPLICATIONS = ("mul", "div", "dot_general")
+#: Distance of one entry of a node, such as a time step of a sequence, which is no stream any more.
+_ENTRY = 0.5
+
+#: A sum with a shortcut without or with a kernel; of two streams, or of a stream with a decoder's
+#: result; of a kernel's product with that of several kernels, all linear.
+Kind = Literal["identity", "projection", "merge", "adapter"]
+
+
+class Sum(NamedTuple):
+    """Sum of two operands, of which one is computed from where the other comes from.
+
+    Attributes:
+        position: the sum.
+        kind: what the operands are.
+        entry: the last node of the stream before the branch leaves or is added: an operand of the
+            sum, or the input of a shortcut with a kernel.
+        shortcut: the operand that is the stream.
+        branch: the operand that is the branch.
+        sources: the nodes from which stream and branch come.
+    """
+
+    position: int
+    kind: Kind
+    entry: int
+    shortcut: int
+    branch: int
+    sources: frozenset[int]
+
+    @property
+    def source(self) -> int:
+        """The last of the sources."""
+        return max(self.sources)
+
+
+class Graph:
+    """Nodes of a program, in execution order."""
+
+    def __init__(self, nodes: list[Node]) -> None:
+        self.nodes = nodes
+        self.sum_at = functools.cache(self._sum_at)
+
+    def ancestors(self, *indices: int, through_kernels: bool = True) -> set[int]:
+        """Returns the nodes that reach any of these, which are included."""
+        visited, stack = set[int](), [*indices]
+        while stack:
+            if (index := stack.pop()) not in visited:
+                visited.add(index)
+                node = self.nodes[index]
+                stack.extend(node.operands if through_kernels or not node.is_product else ())
+        return visited
+
+    def ancestors_in_layer(self, index: int) -> set[int]:
+        """Returns the nodes that reach one without passing a kernel, and itself."""
+        return self.ancestors(index, through_kernels=False)
+
+    def between(self, sources: Collection[int], end: int) -> set[int]:
+        """Returns the nodes on the paths from any of the sources to an end, which is included."""
+        reached = {*sources}
+        for index in range(min(sources) + 1, end + 1):
+            if not reached.isdisjoint(self.nodes[index].operands):
+                reached.add(index)
+        return (reached & self.ancestors(end)) - {*sources}
+
+    def passes(self, sources: Collection[int], end: int, gates: Collection[int]) -> bool:
+        """Returns True if every path from the sources to an end passes one of the gates."""
+        visited, stack = set[int](), [end]
+        while stack:
+            index = stack.pop()
+            if index in sources:
+                return False
+            if index not in visited and index not in gates:
+                visited.add(index)
+                stack.extend(self.nodes[index].operands)
+        return True
+
+    def distances(self, sources: Collection[int], end: int) -> dict[int, float]:
+        """Returns the number of kernels that every path from the sources to later nodes passes.
+
+        A product of two nodes (a gate, attention) is as far as the farther one. A single entry of a
+        stream, such as a time step, is no part of it; an entry of what a kernel made, such as the
+        queries of attention, is part of a branch.
+        """
+        distance = dict.fromkeys(sources, 0.0)
+        for index in range(min(sources) + 1, end):
+            node = self.nodes[index]
+            known = [distance[i] for i in node.operands if i in distance]
+            if known and index not in sources:
+                far = node.primitive in MULTIPLICATIONS and not node.is_product
+                least = max(known) if far else min(known)
+                is_entry = least == 0 and self._is_entry(node)
+                distance[index] = _ENTRY if is_entry else least + node.is_product
+        return distance
+
+    def _is_entry(self, node: Node) -> bool:
+        """Returns True for one index along an axis, which the node has no more."""
+        before = self.nodes[node.operands[0]] if node.operands else node
+        if node.primitive in ("squeeze", "reshape") and before.primitive in SLICES:
+            whole = self.nodes[before.operands[0]].shape
+            single = any(new == 1 < old for new, old in zip(before.shape, whole, strict=True))
+            return single and len(node.shape) < len(whole)
+        is_smaller = math.prod(node.shape) < math.prod(before.shape)
+        taken = node.primitive in ("gather", "scan") and len(node.shape) < len(before.shape)
+        return taken and is_smaller
+
+    # Sums.
+
+    def residual_sum(self, index: int) -> Sum | None:
+        """Returns the sum of a stream with a branch that a node is, if it is one."""
+        item = self.sum_at(index)
+        return item if item and item.kind in ("identity", "projection") else None
+
+    def _sum_at(self, index: int) -> Sum | None:
+        """Returns the sum that a node is, if one operand comes from where the other does."""
+        node = self.nodes[index]
+        if node.primitive not in (*SUMS, "sub") or len(set(node.operands)) < 2:
+            return None
+        one, other = node.operands
+        for least in (0, 1):
+            pairs = (one, other), (other, one)
+            sums = [x for pair in pairs if (x := self._sum_of(index, *pair, least))]
+            if sums:
+                return next((x for x in sums if x.kind != "merge"), sums[0])
+        return None
+
+    def _sum_of(self, index: int, near: int, far: int, least: int) -> Sum | None:
+        """Returns the sum of a stream and a branch at these distances from common sources."""
+        before = self.ancestors(near) if least else self.ancestors_in_layer(near)
+        candidates, fits = before & self.ancestors(far), list[int]()
+        while candidates and not fits:
+            latest = self._latest(candidates)
+            real = [x for x in latest if self.nodes[x].is_real]
+            fits = [x for x in real if self._fits(x, near, far, least)]
+            # A kernel's product may be in both operands: gates, or what is added twice.
+            candidates -= self.ancestors(*latest, through_kernels=bool(least))
+        if not fits or self._is_complement(near, far):
+            return None
+        sources = frozenset(fits)
+        if not least:
+            merges = self._is_decoded(sources, near, far) or self._is_stream(sources, far)
+            return Sum(index, "merge" if merges else "identity", near, near, far, sources)
+        if self._is_linear(sources, far) and self._is_linear(sources, near):
+            return Sum(index, "adapter", max(fits), near, far, sources)
+        if self._is_lifted(sources, near, far):
+            return None
+        return Sum(index, "projection", max(fits), near, far, sources)
+
+    def _latest(self, indices: set[int]) -> list[int]:
+        """Returns the nodes that reach no other of them."""
+        left, latest = set(indices), list[int]()
+        while left:
+            latest.append(max(left))
+            left -= self.ancestors(latest[-1])
+        return latest
+
+    def _fits(self, source: int, near: int, far: int, least: int) -> bool:
+        distance = self.distances({source}, max(near, far) + 1)
+        fits = distance.get(near) == least and distance.get(far, 0) >= least + 1
+        return fits and not (least and self._is_gated(near, far, distance))
+
+    def _is_gated(self, near: int, far: int, distance: dict[int, float]) -> bool:
+        """Returns True if a product multiplies a shortcut, or a branch with another stream."""
+
+        def multiplied(index: int) -> set[float | None]:
+            nodes = [self.nodes[i] for i in self.ancestors(index) & distance.keys()]
+            products = [node.operands for node in nodes if node.primitive in MULTIPLICATIONS]
+            factors = [{distance.get(i) for i in operands} for operands in products]
+            return set[float | None]().union(*(x for x in factors if len(x) > 1))
+
+        return bool(multiplied(near)) or None in multiplied(far)
+
+    def _is_complement(self, near: int, far: int) -> bool:
+        """Returns True for a m + b (1 - m): a choice between two values."""
+        one, other = (self._factors(index) for index in (near, far))
+        return any(self._is_rest_of(i, j) or self._is_rest_of(j, i) for i in one for j in other)
+
+    def _factors(self, index: int) -> list[int]:
+        """Returns the factors of a product of two nodes."""
+        node = self.nodes[self.viewed(index)]
+        is_product = node.primitive == "mul" and len(node.operands) == 2
+        return [self.viewed(i) for i in node.operands] if is_product else []
+
+    def _is_rest_of(self, index: int, other: int) -> bool:
+        """Returns True for 1 - m of a node m."""
+        node = self.nodes[index]
+        is_rest = node.primitive == "sub" and len(node.operands) == 1 and node.constant.number == 1
+        return is_rest and self.viewed(node.operands[0]) == other
+
+    # Merges.
+
+    def _is_decoded(self, sources: frozenset[int], near: int, far: int) -> bool:
+        """Returns True if all of a branch comes from a stream at other positions.
+
+        That stream starts from this one, as the lower levels of a U-Net do.
+        """
+        positions, between = self._positions(near), self.between(sources, far)
+        sums = [item for i in sorted(between) if (item := self.sum_at(i))]
+        starting = [x for x in sums if x.kind != "adapter" and x.entry in between | sources]
+        places = [item.position for item in starting]
+        levels = {i for i in places if self._positions(i) not in (0, positions)}
+        return bool(positions and levels) and self.passes(sources, far, levels)
+
+    def _positions(self, index: int) -> int:
+        """Returns how many entries each unit has in a node after a kernel; 0 if there is none."""
+        products = [i for i in self.ancestors_in_layer(index) if self.nodes[i].is_product]
+        if not products:
+            return 0
+        node = self.nodes[index]
+        return math.prod(node.shape) * node.repeats // self.nodes[max(products)].units
+
+    def _is_lifted(self, sources: frozenset[int], near: int, far: int) -> bool:
+        """Returns True if all of an operand was computed at fewer positions than the shortcut."""
+        nodes = self.nodes
+        products = [i for i in self.between(sources, near) if nodes[i].is_product]
+        positions = max((nodes[i].positions for i in products), default=0)
+        between = self.between(sources, far)
+        few = {i for i in between if nodes[i].is_product and nodes[i].positions < positions}
+        return self.passes(sources, far, few)
+
+    def _is_stream(self, sources: frozenset[int], far: int) -> bool:
+        """Returns True if nothing but another stream is in an operand."""
+        others = self.other_streams(sources, far)
+        if not others:
+            return False
+        visited, stack = {*others}, [far]
+        while stack:
+            if (index := stack.pop()) not in visited:
+                visited.add(index)
+                stack.extend(() if self.nodes[index].is_product else self.nodes[index].operands)
+        inside = self.between(sources, far)
+        return not any(self.nodes[i].is_product for i in (visited - others) & inside)
+
+    def other_streams(self, sources: frozenset[int], far: int) -> set[int]:
+        """Returns the sums of streams before an operand that do not come from these sources."""
+        inside, before = self.between(sources, far) | sources, self.ancestors(*sources)
+        sums = [item for i in self.ancestors_in_layer(far) if (item := self.sum_at(i))]
+        return {
+            item.position
+            for item in sums
+            if item.kind == "identity" and item.position not in before and item.entry not in inside
+        }
+
+    # Operations.
+
+    def _is_linear(self, sources: frozenset[int], end: int) -> bool:
+        """Returns True if a node is a linear function of the sources, for fixed masks."""
+        between = self.between(sources, end)
+        inside = between | sources
+
+        def is_linear(node: Node) -> bool:
+            before = [place for place, i in enumerate(node.operands) if i in inside]
+            if node.primitive in (*LINEAR, *SUMS, "sub", "concatenate", "select_n"):
+                return node.is_real
+            one = node.primitive in MULTIPLICATIONS or node.is_product
+            return one and (before == [0] or (len(before) == 1 and node.primitive != "div"))
+
+        return all(is_linear(self.nodes[i]) for i in between)
+
+    def viewed(self, index: int) -> int:
+        """Returns the node of which a node is a view of all entries."""
+        while self.nodes[index].primitive in VIEWS.keys() - {*SLICES}:
+            index = self.nodes[index].operands[0]
+        return index
+
+
+def is_scaling(node: Node) -> bool:
+    """Returns True for the product or quotient of one node and a constant."""
+    return node.primitive in ("mul", "div") and len(node.operands) == 1
+
+
+def is_small(node: Node) -> bool:
+    """Returns True for the product with a constant of a size below 1."""
+    number = node.constant.number
+    if number is None or not is_scaling(node):
+        return False
+    return abs(number) > 1 if node.primitive == "div" else abs(number) < 1
+
+
+def has_scale(node: Node) -> bool:
+    """Returns True for a product with a parameter."""
+    return node.primitive == "mul" and bool(node.constant.factors)
