@@ -5,9 +5,10 @@ import datetime
 import io
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Integer
@@ -16,6 +17,8 @@ from experiments.data.reading import reading
 from experiments.errors import UserError
 from experiments.runs.spec import Spec, version_note, versions
 from experiments.training.run import Epoch, Run, record_of
+
+Result = TypeVar("Result")
 
 #: The file, in the folder of the reports.
 FILE = "runs.sqlite"
@@ -35,6 +38,19 @@ _COLUMNS = "digest, spec, results, curve, versions, date"
 
 #: The seconds that a program waits while another writes.
 _PATIENCE = 60.0
+
+
+def patiently(action: Callable[[], Result]) -> Result:
+    """Repeats an action while another program makes the file, when SQLite itself does not wait."""
+    ends = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return action()
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            if not busy or time.monotonic() > ends:
+                raise
+            time.sleep(0.05)
 
 
 class Row(NamedTuple):
@@ -164,7 +180,7 @@ class Store:
         if not self.path.exists():
             return []
         try:
-            return self._read("mode=rw", which, values)
+            return patiently(lambda: self._read("mode=rw", which, values))
         except sqlite3.OperationalError:
             log = self.path.with_name(f"{FILE}-wal")
             if log.exists() and log.stat().st_size:
@@ -188,7 +204,7 @@ class Store:
             try:
                 with contextlib.closing(sqlite3.connect(self.path, timeout=_PATIENCE)) as database:
                     # Readers and a writer do not wait for each other.
-                    database.execute("PRAGMA journal_mode = WAL")
+                    patiently(lambda: database.execute("PRAGMA journal_mode = WAL"))
                     database.execute(_TABLE)
                     database.execute(_MAPS)
                     yield database
