@@ -24,18 +24,15 @@ def test_there_are_examples() -> None:
 
 
 @pytest.mark.slow
-def test_the_program_of_the_readme_is_short_and_its_contrast_holds() -> None:
-    """Both numbers of the README, with the swap that it names."""
+def test_the_program_of_the_readme_is_short_and_runs() -> None:
+    """With a tenth of its updates; `tests/test_segmentation.py` ties its figures to their runs."""
     code = EXAMPLES[0][1]
-    constrained = "params, tx = jn.linearly_constrain(params, optax.sgd(0.1, momentum=0.9))"
-    assert constrained in code
-    assert len(code.splitlines()) <= 30
-    plain = code.replace(constrained, "tx = optax.sgd(0.1, momentum=0.9)")
-    printed = output_of({"constrained": code, "plain": plain})
-    accuracies = re.fullmatch(2 * r"test accuracy (\d+\.\d)%\n", printed)
-    assert accuracies is not None
-    assert 90 < float(accuracies[1]) < 97  # 92.6 to 95.0 under five seeds
-    assert 8 < float(accuracies[2]) < 12
+    assert "jn.normalizer_free(" in code
+    assert len(code.splitlines()) <= 20
+    printed = output_of({"readme": code.replace("(800, 2)", "(80, 2)")})
+    accuracy = re.fullmatch(r"pixels right: (\d+\.\d)%\n", printed)
+    assert accuracy is not None
+    assert float(accuracy[1]) > 60
 
 
 @pytest.mark.parametrize("numbers", [(1, 2), pytest.param((3, 4), marks=pytest.mark.slow)])

@@ -1,0 +1,59 @@
+"""Segmentation: the README has the figures of the committed runs, and the example does its job."""
+
+import csv
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from examples.segmentation import NORMS, initial, mean_iou
+from tests.programs import ROOT
+
+RUNS = ROOT / "experiments" / "results" / "segmentation" / "runs.csv"
+
+
+def test_the_table_of_the_readme_is_that_of_the_runs() -> None:
+    """Mean and standard deviation over the seeds, at the rate of each row."""
+    scores: dict[tuple[str, float], list[float]] = {}
+    for norm, rate, _, _, score in csv.reader(RUNS.open()):
+        scores.setdefault((norm, float(rate)), []).append(float(score))
+    rows = re.findall(
+        r"^\| ([\w -]+) \| ([\d.]+) \| ([\d.]+) ± ([\d.]+) \|$",
+        (ROOT / "README.md").read_text(),
+        re.MULTILINE,
+    )
+    assert {norm for norm, *_ in rows} == set(NORMS)
+    for norm, rate, mean, deviation in rows:
+        values = np.array(scores[norm, float(rate)])
+        assert len(values) >= 5
+        assert f"{values.mean():.1f}" == mean
+        assert f"{values.std(ddof=1):.1f}" == deviation
+
+
+def test_mean_iou_is_that_of_counted_pixels() -> None:
+    """Two of three pixels of each class: intersections 2, 1 and 0, unions 3, 2 and 1."""
+    labels, predicted = np.array([0, 0, 1, 2]), np.array([0, 0, 1, 0])
+    assert mean_iou(predicted, labels) == pytest.approx(100 * (2 / 3 + 1 + 0) / 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", NORMS)
+def test_two_images_are_fitted(norm: str) -> None:
+    """The loss of two images falls by a third in ten updates."""
+    x = jax.random.normal(jax.random.key(0), (4, 8, 8, 1))
+    y = (x[..., 0] > 0).astype(jnp.int32)
+    apply, params, state, tx = initial(norm, 0, optax.sgd(0.1, momentum=0.9), x)
+
+    def loss(params: object) -> jax.Array:
+        logits = apply(params, state, x[:2], train=True)[0]
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y[:2]).mean()
+
+    step = jax.jit(lambda p, s: tx.update(jax.grad(loss)(p), s, p))
+    opt_state, first = tx.init(params), loss(params)
+    for _ in range(10):
+        updates, opt_state = step(params, opt_state)
+        params = optax.apply_updates(params, updates)
+    assert loss(params) < 2 / 3 * first
