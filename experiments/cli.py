@@ -1,161 +1,51 @@
-"""The command line: parses and runs a command, and turns errors into exit statuses."""
+"""The command line: parses and runs a command, and turns errors into exit statuses.
+
+A command imports what it needs when it runs, so that help and refusals come at once.
+"""
 
 import contextlib
 import errno
 import inspect
 import io
+import itertools
 import os
 import shlex
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import docstring_parser
 import tyro
-from tyro.conf import OmitArgPrefixes, Positional
 from tyro.extras import subcommand_cli_from_dict
 
-import jaxnorm
-from experiments.analysis.differences import write_pairs
-from experiments.analysis.finished import show_runs
-from experiments.analysis.table import show_table
-from experiments.analysis.verdicts.page import write_page
-from experiments.augmentation.table import AUGMENTATIONS
-from experiments.bench.command import Bench
-from experiments.bench.compiled.command import Compiled
-from experiments.compare import Compare
-from experiments.config import Config, UserError, Workers, check_known, check_ranges, unknown
-from experiments.data.load import describe_sources, find_source
-from experiments.methods.table import DEFAULT_METHODS, METHODS
-from experiments.models.from_file import is_from_file
-from experiments.models.registry import MODELS
-from experiments.models.style import ACTIVATIONS
-from experiments.papers.collected import collect
-from experiments.papers.items import ALL, find_items
-from experiments.papers.run import items_table, run_item
+from experiments import listed
+from experiments.bench.compiled.flags import Compiled
+from experiments.commands import (
+    COMMANDS,
+    Bench,
+    Compare,
+    Datasets,
+    Methods,
+    Paper,
+    Report,
+    Runs,
+    Train,
+)
+from experiments.config import Config, Workers
+from experiments.errors import UserError, unknown
+from experiments.models.sources import own_code
+from experiments.names import check_flags, check_names
+from experiments.ranges import check_ranges
 from experiments.runs.checkpoint_settings import CheckpointSettings
-from experiments.runs.processes import joined
 from experiments.runs.progress import quietly
-from experiments.runs.signals import Stopped
-from experiments.train import Train
-from experiments.training.fit import Diverged
-
-
-@dataclass(frozen=True)
-class Paper:
-    """Reproduce a table or figure of the five papers: our numbers beside the paper's.
-
-    Writes report.md, results.csv, curves.csv and pictures into --out. With --list: print the items,
-    what each of them costs and what the paper reports.
-    """
-
-    item: Positional[str] = ""
-    """PAPER/ITEM, as cwo/tab1, or all for one after the other; --list shows them."""
-    list: bool = False
-    """List the items."""
-    preset: Literal["smoke", "cpu", "full"] = "cpu"
-    """smoke: seconds, to see that it runs; cpu: minutes; full: the paper's protocol."""
-    data_dir: Path | None = None
-    """The folder of the paper's data, for items that need some."""
-    set: tuple[str, ...] = ()
-    """Settings in the place of the preset's, as the report lists them: --set learning_rate=0.05
-    seeds=10; several values stand with semicolons between them."""
-    out: Path | None = None
-    """The folder to write to. If it is left out, the folder is results/PAPER/ITEM. For all items it
-    is the folder above theirs."""
-    quiet: bool = False
-    """Print nothing but errors; the files have the results."""
-    workers: OmitArgPrefixes[Workers] = field(default_factory=Workers)
-
-    def run(self, command: str) -> None:
-        """Runs or lists items."""
-        if self.list or not self.item:
-            show_table(items_table(find_items(ALL)))
-            return
-        items = find_items(self.item)
-        for item in items:
-            alone = len(items) == 1 and self.out is not None
-            folder = self.out or Path("results")
-            out = folder if alone else folder / item.name
-            run_item(item, self.preset, self.data_dir, out, command, self.workers, self.set)
-
-
-@dataclass(frozen=True)
-class Report:
-    """Gather the reports of the papers' items that have been run into one page.
-
-    With --verdicts: judge the papers' claims instead, by the csv files of the repository's own
-    experiments/results, which is then --folder. With --pairs: compare methods two by two over the
-    comparisons in FOLDER/SET.
-    """
-
-    folder: Path = Path("results")
-    """The folder of the reports, as paper writes them: FOLDER/PAPER/ITEM/report.md."""
-    verdicts: bool = False
-    """Write FOLDER/README.md: each claim with its figures, verdict, reason and links."""
-    pairs: str = ""
-    """Pairs of methods, FIRST:SECOND,...: write FOLDER/differences.md and .png with the gain of
-    each second method over the first in every FOLDER/SET/results.csv of compare."""
-
-    def run(self, command: str) -> None:
-        """Writes the page that the flags name."""
-        if self.pairs:
-            count = write_pairs(self.folder, self.pairs)
-            print(f"Compared on {count} sets in {self.folder / 'differences.md'}.")
-            return
-        if self.verdicts:
-            count = write_page(self.folder)
-            print(f"Judged {count} claims in {self.folder / 'README.md'}.")
-            return
-        items, out = find_items(ALL), self.folder / "report.md"
-        count = collect(items, self.folder, out)
-        print(f"Gathered {count} of {len(items)} items in {out}.")
-
-
-@dataclass(frozen=True)
-class Runs:
-    """List the finished runs in a folder of train, compare or paper."""
-
-    folder: Positional[Path] = Path("results/compare")
-    """The --out of that command."""
-    csv: Path | None = None
-    """Also write this file, with a row for each run."""
-
-    def run(self, command: str) -> None:
-        """Prints the runs."""
-        show_runs(self.folder, self.csv)
-
-
-@dataclass(frozen=True)
-class Methods:
-    """List the methods that --methods and --method take, and compare's defaults."""
-
-    def run(self, command: str) -> None:
-        """Prints the methods."""
-        default = DEFAULT_METHODS.split(",")
-        rows = [(m.name, m.summary, "yes" * (m.name in default)) for m in METHODS.values()]
-        show_table((("method", "what it is", "default"), rows))
-
-
-@dataclass(frozen=True)
-class Datasets:
-    """List the data that --dataset reads, their sources, and which are present."""
-
-    def run(self, command: str) -> None:
-        """Prints the datasets."""
-        print(describe_sources())
-
-
-#: The commands by name, in the order of the help.
-COMMANDS: Mapping[str, type] = {
-    **{"compare": Compare, "train": Train, "paper": Paper, "report": Report, "bench": Bench},
-    **{"runs": Runs, "methods": Methods, "datasets": Datasets},
-}
+from experiments.runs.signals import KEPT, Stopped, stopping
+from experiments.training.run import Diverged
 
 #: The number of the signal to a program whose output is no longer read; Windows has none.
 SIGPIPE = 13
@@ -166,12 +56,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 #: The benchmark with its own flags.
 COMPILED = ["bench", "compiled"]
 
-#: Flags of other commands that people try, and the way to the same.
-ELSEWHERE = {
-    ("compare", "--resume"): "compare goes on by itself with the same --out",
-    ("compare", "--data-dir"): "give the path as --dataset",
-    ("train", "--data-dir"): "give the path as --dataset",
-}
+#: The flag that shows where an error comes from.
+TRACEBACK = "--traceback"
 
 PROGRAM = "python -m experiments"
 DESCRIPTION = "Train deep networks with and without batch normalization, and compare."
@@ -183,14 +69,86 @@ def run(command: Any, line: str) -> None:
     ``line`` is the user's command line, for the reports.
     """
     check_ranges(command, type(command)())
-    if hasattr(command, "config"):
-        _check_names(command.config)
-    trains = isinstance(command, Compare | Train)
+    check_names(command)
+    model = command.config.model if isinstance(command, Compare | Train) else ""
     with (
         quietly(getattr(command, "quiet", False)),
-        joined(command.config) if trains else contextlib.nullcontext(),
+        _several_processes(command),
+        own_code(model),
     ):
-        at_home(command).run(line)
+        _work(at_home(command), line)
+
+
+def _work(flags: Any, line: str) -> None:
+    """Runs a command with what it needs, which is imported here."""
+    match flags:
+        case Compare():
+            from experiments.compare import compare
+
+            compare(flags, line)
+        case Train():
+            from experiments.train import train
+
+            train(flags)
+        case Paper():
+            from experiments.papers.command import reproduce
+
+            reproduce(flags, line)
+        case Report():
+            from experiments.papers.command import gather
+
+            gather(flags)
+        case Bench():
+            from experiments.bench.registry import run_benchmark
+
+            run_benchmark(flags.name, flags)
+        case Compiled():
+            from experiments.bench.compiled.command import compile_and_show
+
+            compile_and_show(flags)
+        case Runs():
+            from experiments.analysis.finished import show_runs
+
+            show_runs(flags.folder, flags.csv)
+        case Methods():
+            show_methods()
+        case Datasets():
+            from experiments.data.load import describe_sources
+
+            print(describe_sources())
+
+
+def show_methods() -> None:
+    """Prints the methods, and which of them are compared by default."""
+    from experiments.analysis.table import show_table
+
+    default = listed.DEFAULT_METHODS.split(",")
+    rows = [(name, words, "yes" * (name in default)) for name, words in listed.methods().items()]
+    show_table((("method", "what it is", "default"), rows))
+
+
+@contextlib.contextmanager
+def _several_processes(command: Any) -> Iterator[None]:
+    """Makes a training one of several processes if flags or the cluster say so.
+
+    A training that is asked to end says how it goes on.
+    """
+    with contextlib.ExitStack() as stack:
+        alone = True
+        if isinstance(command, Compare | Train):
+            from experiments.runs.processes import joined
+
+            alone = stack.enter_context(joined(command.config)) == 1
+        if alone and isinstance(command, Compare | Train | Paper):
+            stack.enter_context(stopping(way_on(command)))
+        yield
+
+
+def way_on(command: Any) -> str:
+    """Says what a stopped command leaves, and what the same command then does."""
+    if isinstance(command, Compare | Paper):
+        return KEPT
+    return "the same command begins anew; with --checkpoint-dir and --resume it goes on"
 
 
 def at_home(flags: Any) -> Any:
@@ -203,16 +161,6 @@ def at_home(flags: Any) -> Any:
         elif isinstance(value, Path) or (value and each.name == "checkpoint_dir"):
             changed[each.name] = type(value)(os.path.expanduser(value))
     return replace(flags, **changed)
-
-
-def _check_names(config: Config) -> None:
-    """Raises UserError for misspelt names, before data are loaded."""
-    if not is_from_file(config.model):
-        check_known("model", config.model, MODELS)
-    check_known("activation", config.activation, ACTIVATIONS)
-    if config.augment.partition(":")[0] not in AUGMENTATIONS:
-        raise unknown("augmentation", config.augment, AUGMENTATIONS)
-    find_source(config.dataset)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -239,13 +187,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 1
     except (UserError, Diverged) as error:
+        if TRACEBACK in arguments:
+            traceback.print_exception(error)
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1 if isinstance(error, Diverged) else 2
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         return stopped.status
     except KeyboardInterrupt:
-        print("stopped; the files hold the runs that were finished.", file=sys.stderr)
+        print("stopped.", file=sys.stderr)
         return 130
     return 0
 
@@ -253,7 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run_line(arguments: Sequence[str]) -> None:
     """Runs the arguments; whatever they print is flushed before it returns."""
     if arguments == ["--version"]:
-        print(f"jaxnorm {jaxnorm.__version__}", flush=True)
+        print(f"jaxnorm {listed.version()}", flush=True)
         return
     run(_parsed(arguments), shlex.join([*PROGRAM.split(), *arguments]))
     print(end="", flush=True)
@@ -264,23 +214,24 @@ def _parsed(arguments: Sequence[str]) -> Any:
     name = arguments[0] if arguments else ""
     if arguments[: len(COMPILED)] == COMPILED:
         return _read(Compiled, arguments[2:], f"{PROGRAM} bench compiled")
-    for flag in (each.partition("=")[0].replace("_", "-") for each in arguments):
-        if way := ELSEWHERE.get((name, flag)):
-            raise UserError(f"{name} has no {flag}: {way}.")
     if name in COMMANDS:
         return _read(COMMANDS[name], arguments[1:], f"{PROGRAM} {name}")
-    if name and not name.startswith("-"):
+    if name not in ("", "-h", "--help"):
+        if name.startswith("-"):
+            raise UserError(f"{name} comes before the command; wanted {PROGRAM} COMMAND {name} ...")
         raise unknown("command", name, COMMANDS)
     named: dict[str, Any] = dict(COMMANDS)
     return subcommand_cli_from_dict(named, prog=PROGRAM, description=DESCRIPTION, args=arguments)
 
 
 def _read(command: Any, flags: Sequence[str], program: str) -> Any:
-    """Parses one command with its flags.
+    """Parses one command with its flags; a wrong one is a UserError of one line.
 
     tyro takes the indentation of docstrings for line breaks: lines are joined here, and the
     command's own are wrapped to the width of the flags.
     """
+    if not {"-h", "--help"} & {*flags}:
+        check_flags(command, flags, program)
     for kind in filter(is_dataclass, (*command.__mro__, Config, Workers, CheckpointSettings)):
         for words in docstring_parser.parse_from_object(kind).params:
             flag = kind.__dataclass_fields__[words.arg_name]
@@ -289,7 +240,21 @@ def _read(command: Any, flags: Sequence[str], program: str) -> Any:
     paragraphs = inspect.cleandoc(command.__doc__).split("\n\n")
     fill = partial(textwrap.fill, width=80, subsequent_indent=" ", break_on_hyphens=False)
     text = "\n\n".join(map(fill, paragraphs))
-    return tyro.cli(command, args=flags, prog=program, description=text)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(command, args=flags, prog=program, description=text)
+    except SystemExit as ended:
+        if not ended.code:  # After the help.
+            raise
+        raise UserError(f"{_first_paragraph(said.getvalue())}; see {program} --help.") from None
+
+
+def _first_paragraph(box: str) -> str:
+    """Returns the text below the title of a box of tyro's, up to the next rule, in one line."""
+    lines = [line.strip("│|─-╭╮╰╯ ") for line in box.splitlines()[1:]]
+    text = itertools.takewhile(bool, itertools.dropwhile(lambda line: not line, lines))
+    return " ".join(text).rstrip(".") or "the flags cannot be read"
 
 
 def _discard_output() -> None:

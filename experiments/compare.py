@@ -2,11 +2,8 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from dataclasses import asdict, replace
 from pathlib import Path
-
-from tyro.conf import OmitArgPrefixes
 
 from experiments.analysis.comparison import comparison_table, conclusion, measure_of
 from experiments.analysis.csv import write_curves, write_results
@@ -20,15 +17,17 @@ from experiments.analysis.tuning.choose import Tuning, choose
 from experiments.analysis.tuning.grid import WANTED, grid_of
 from experiments.analysis.tuning.held_out import PARTS
 from experiments.analysis.tuning.report import choices_at_ends
-from experiments.config import Config, UserError, Workers
-from experiments.methods.table import DEFAULT_METHODS, find_methods
+from experiments.commands import Compare
+from experiments.config import Config
+from experiments.errors import UserError
+from experiments.methods.table import find_methods
 from experiments.models.registry import with_network
-from experiments.runs.comparison import Comparison, Task, run_all, signal_lines
+from experiments.runs.comparison import Comparison, Task, run_all, signal_lines, with_others
 from experiments.runs.files import prepare_folder, write_whole
 from experiments.runs.processes import writes
 from experiments.runs.spec import FREE, own_settings, shown
 from experiments.runs.store import FILE, Store
-from experiments.training.fit import Run
+from experiments.training.run import Run
 
 DIVERGED = (
     "A smaller --learning-rate may help; in code of your own also jaxnorm.clip_by_layer_norm, "
@@ -76,77 +75,52 @@ TUNED = (
 )
 
 
-@dataclass(frozen=True)
-class Compare:
-    """Train one network with each normalizer, on the same splits, and compare.
+def compare(flags: Compare, command: str) -> None:
+    """Trains every method under every seed; writes and prints the results.
 
-    Writes results.csv (a row per method and seed; accuracies are fractions from 0 to 1),
-    curves.csv (a row per epoch), curves.png and table.md into --out, and prints the table.
-    Finished runs are kept there (runs.sqlite) and not trained again: a stopped comparison goes on,
-    and more methods and seeds are added to it, also by several programs at once.
-    Without flags: the bundled digits, a convolutional network of nine layers whose first stage has
-    8 channels, four methods and six seeds.
+    Args:
+        flags: the command's flags.
+        command: the user's command, for table.md.
     """
+    methods, tuning, workers = find_methods(flags.methods), _tuning(flags), flags.workers
+    config = flags.config.changed(nonfinite="stop")
+    if writes():
+        prepare_folder(flags.out)
+    comparison, seeds = Comparison(config), range(flags.seeds)
+    tasks: Sequence[Task] = [(method.name, (), seed) for method in methods for seed in seeds]
+    if tuning is not None:
+        tasks = choose(comparison, methods, seeds, tuning, flags.out, workers, flags.fresh)
+    specs, store = comparison.specs(tasks), Store(flags.out)
+    kept = store.finished(() if flags.fresh else specs)
+    if not kept and replace(flags, out=Compare.out) == Compare():
+        print(f"{len(specs)} runs of {config.epochs} epochs: {DEFAULT_TIME}.")
+    if not workers.uses_processes:
+        missing = [spec for spec in specs if spec not in kept]
+        for line in signal_lines(comparison, missing):
+            print(line)
 
-    methods: str = DEFAULT_METHODS
-    """Methods to compare, comma-separated; the first is the baseline. The command methods lists
-    them."""
-    seeds: int = 6
-    """The number of seeds: 0, 1, ... Each has its own split, initialization and batches."""
-    out: Path = Path("results/compare")
-    """The folder to write to; made if it does not exist."""
-    fresh: bool = False
-    """Train again the runs that an earlier call with the same settings finished in --out."""
-    tune: tuple[str, ...] | None = None
-    """First try these values of numeric flags, NAME=VALUE,VALUE,... each, in every combination of
-    flags that a method has, on held-out training rows; then compare every method at its best. For
-    example: --tune learning-rate=0.02,0.05,0.1 noise=0.1,0.2. Writes tuning.csv, tuning.png."""
-    tune_epochs: int | None = None
-    """The epochs of a trial of --tune. If it is left out, a trial has as many as a run."""
-    quiet: bool = False
-    """Print nothing but errors; the files have the results."""
-    workers: OmitArgPrefixes[Workers] = field(default_factory=Workers)
-    config: OmitArgPrefixes[Config] = field(default_factory=partial(Config, channels=8))
+    grid = tuning.grid if tuning else {}
 
-    def run(self, command: str) -> None:
-        """Trains every method under every seed; writes and prints the results.
+    def write(runs: Sequence[Run]) -> None:
+        _write(flags.out, with_others(comparison, store, specs, runs, grid))
 
-        Args:
-            command: the user's command, for table.md.
-        """
-        methods, tuning, workers = find_methods(self.methods), self._tuning(), self.workers
-        config = self.config.changed(nonfinite="stop")
-        if writes():
-            prepare_folder(self.out)
-        comparison, seeds = Comparison(config), range(self.seeds)
-        tasks: Sequence[Task] = [(method.name, (), seed) for method in methods for seed in seeds]
-        if tuning is not None:
-            tasks = choose(comparison, methods, seeds, tuning, self.out, workers, self.fresh)
-        specs, store = comparison.specs(tasks), Store(self.out)
-        kept = store.finished(() if self.fresh else specs)
-        if not kept and replace(self, out=Compare.out) == Compare():
-            print(f"{len(specs)} runs of {config.epochs} epochs: {DEFAULT_TIME}.")
-        if not workers.uses_processes:
-            missing = [spec for spec in specs if spec not in kept]
-            for line in signal_lines(comparison, missing):
-                print(line)
-        write = partial(_write, self.out)
-        runs = run_all(comparison, specs, store, kept, workers, write=write)
-        if writes():
-            if comparison.dataset(specs[0].seed).has_label_maps:
-                runs = store.with_maps(zip(specs, runs, strict=True))
-            _report(comparison, runs, self.out, command, tuning, len(kept))
+    runs = run_all(comparison, specs, store, kept, workers, write=write)
+    if writes():
+        shown = with_others(comparison, store, specs, runs, grid)
+        earlier = len(kept) + len(shown) - len(runs)
+        _report(comparison, shown, flags.out, command, tuning, earlier)
 
-    def _tuning(self) -> Tuning | None:
-        """Returns the settings that each method chooses first; None for none."""
-        if self.tune == ():
-            raise UserError(f"--tune is empty; {WANTED}, or leave it out.")
-        if self.tune_epochs is not None and not self.tune:
-            raise UserError(
-                f"--tune-epochs is {self.tune_epochs}, the length of trials; wanted --tune with "
-                "it, or --epochs in its place."
-            )
-        return Tuning(grid_of(self.tune), self.tune_epochs) if self.tune else None
+
+def _tuning(flags: Compare) -> Tuning | None:
+    """Returns the settings that each method chooses first; None for none."""
+    if flags.tune == ():
+        raise UserError(f"--tune is empty; {WANTED}, or leave it out.")
+    if flags.tune_epochs is not None and not flags.tune:
+        raise UserError(
+            f"--tune-epochs is {flags.tune_epochs}, the length of trials; wanted --tune with "
+            "it, or --epochs in its place."
+        )
+    return Tuning(grid_of(flags.tune), flags.tune_epochs) if flags.tune else None
 
 
 def _report(

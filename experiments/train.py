@@ -2,107 +2,88 @@
 
 import inspect
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import jax
 import numpy as np
-from tyro.conf import OmitArgPrefixes
 
 from experiments.analysis.comparison import comparison_table
 from experiments.analysis.csv import write_curves, write_results
 from experiments.analysis.table import show_table
-from experiments.config import Config, UserError
+from experiments.commands import Train
 from experiments.data.dataset import Dataset
+from experiments.errors import UserError
 from experiments.methods.optimizer import decayed
 from experiments.methods.table import find_methods
 from experiments.runs.checkpoint_settings import CheckpointSettings
-from experiments.runs.comparison import Comparison, signal_lines, summary
+from experiments.runs.comparison import Comparison, signal_lines, summary, with_others
 from experiments.runs.files import prepare_folder
 from experiments.runs.keeper import keeping
 from experiments.runs.processes import writes
 from experiments.runs.progress import progress
 from experiments.runs.spec import Spec
 from experiments.runs.store import FILE, Store
-from experiments.training.fit import Diverged, Run
+from experiments.training.run import Diverged, Run
 from experiments.training.trainer import Trainer
 from jaxnorm import describe
 
 
-@dataclass(frozen=True)
-class Train:
-    """Train one method under one seed.
+def train(flags: Train) -> None:
+    """Trains the method; writes results.csv and curves.csv, and prints a table."""
+    check_folders(flags.out, flags.checkpoints)
+    config = flags.config.changed(nonfinite="skip" if flags.skip_nonfinite else "stop")
+    method = _method(flags)
+    if writes():
+        prepare_folder(flags.out)
+    comparison = Comparison(config)
+    (spec,) = comparison.specs([(method, (), flags.seed)])
+    dataset = comparison.dataset(flags.seed)
+    trainer = comparison.trainer(spec, dataset)
+    if not jax.tree.leaves(trainer.context.functional.state):  # No groups of batch statistics.
+        spec = replace(spec, config=config)
+    if writes():
+        print(description(trainer, dataset), end="\n\n")
+        for line in signal_lines(comparison, [spec]):
+            print(line, end="\n\n")
+    run = _trained(flags, comparison, spec)
+    if not writes():
+        return
+    store = Store(flags.out)
+    if not flags.skip_nonfinite:  # The spec does not tell of updates that are left out.
+        store.add(spec, run)
+    runs = with_others(comparison, store, [spec], [run])
+    write_results(flags.out / "results.csv", runs)
+    write_curves(flags.out / "curves.csv", runs)
+    if flags.skip_nonfinite and run.state is not None:
+        print(f"\nUpdates left out because a number was not finite: {int(run.state.skipped)}.")
+    print(f"\nWritten to {flags.out}: results.csv, curves.csv, {FILE}.")
 
-    Writes results.csv and curves.csv, as compare does, into --out, and prints one row.
-    """
 
-    method: str = "cwo"
-    """The method; the command methods lists them."""
-    seed: int = 0
-    """The seed of the split, the initialization, the batches and the noise."""
-    out: Path = Path("results/train")
-    """The folder to write to; made if it does not exist."""
-    skip_nonfinite: bool = False
-    """Leave out, and count, the updates that would make a number NaN or infinite. Without this flag
-    the run stops at the first such update, and names its step and layer."""
-    quiet: bool = False
-    """Print nothing but errors; the files have the results."""
-    checkpoints: OmitArgPrefixes[CheckpointSettings] = field(default_factory=CheckpointSettings)
-    config: OmitArgPrefixes[Config] = field(default_factory=Config)
+def _method(flags: Train) -> str:
+    methods = find_methods(flags.method)
+    if len(methods) != 1:
+        raise UserError(f"--method is {flags.method!r}; wanted one name (compare takes several).")
+    return methods[0].name
 
-    def run(self, command: str) -> None:
-        """Trains the method; writes results.csv and curves.csv, and prints a table."""
-        check_folders(self.out, self.checkpoints)
-        config = self.config.changed(nonfinite="skip" if self.skip_nonfinite else "stop")
-        method = self._method()
-        if writes():
-            prepare_folder(self.out)
-        comparison = Comparison(config)
-        (spec,) = comparison.specs([(method, (), self.seed)])
-        dataset = comparison.dataset(self.seed)
-        trainer = comparison.trainer(spec, dataset)
-        if not jax.tree.leaves(trainer.context.functional.state):  # No groups of batch statistics.
-            spec = replace(spec, config=config)
-        if writes():
-            print(description(trainer, dataset), end="\n\n")
-            for line in signal_lines(comparison, [spec]):
-                print(line, end="\n\n")
-        run = self._trained(comparison, spec)
-        if not writes():
-            return
-        if not self.skip_nonfinite:  # The spec does not tell of updates that are left out.
-            Store(self.out).add(spec, run)
-        write_results(self.out / "results.csv", [run])
-        write_curves(self.out / "curves.csv", [run])
-        if self.skip_nonfinite and run.state is not None:
-            print(f"\nUpdates left out because a number was not finite: {int(run.state.skipped)}.")
-        print(f"\nWritten to {self.out}: results.csv, curves.csv, {FILE}.")
 
-    def _method(self) -> str:
-        methods = find_methods(self.method)
-        if len(methods) != 1:
-            raise UserError(
-                f"--method is {self.method!r}; wanted one name (compare takes several)."
-            )
-        return methods[0].name
-
-    def _trained(self, comparison: Comparison, spec: Spec) -> Run:
-        """Trains and prints the run; raises Diverged at a number that is not finite."""
-        epochs = spec.config.epochs
-        with keeping(self.checkpoints, spec.described, epochs) as keeper:
-            with progress(epochs, writes()) as (advance, say):
-                for note in comparison.dataset(self.seed).notes:
-                    say(note)
-                run = comparison.trained(spec, keeper, advance)
-                if run.diverged and not self.skip_nonfinite:
-                    raise Diverged(
-                        f"{spec}: {run.outcome}. The last good checkpoint: {keeper.last()}. "
-                        "--skip-nonfinite leaves such updates out."
-                    )
-                say(summary(run))
-            if writes():  # Before a full disk ends the program.
-                show_table(comparison_table([run]))
-        return run
+def _trained(flags: Train, comparison: Comparison, spec: Spec) -> Run:
+    """Trains and prints the run; raises Diverged at a number that is not finite."""
+    epochs = spec.config.epochs
+    with keeping(flags.checkpoints, spec.described, epochs) as keeper:
+        with progress(epochs, writes()) as (advance, say):
+            for note in comparison.dataset(flags.seed).notes:
+                say(note)
+            run = comparison.trained(spec, keeper, advance)
+            if run.diverged and not flags.skip_nonfinite:
+                raise Diverged(
+                    f"{spec}: {run.outcome}. The last good checkpoint: {keeper.last()}. "
+                    "--skip-nonfinite leaves such updates out."
+                )
+            say(summary(run))
+        if writes():  # Before a full disk ends the program.
+            show_table(comparison_table([run]))
+    return run
 
 
 def description(trainer: Trainer, dataset: Dataset) -> str:

@@ -4,7 +4,6 @@ import ast
 import importlib
 import inspect
 import pydoc
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -21,8 +20,6 @@ FILES = sorted(ROOT.rglob("*.py"))
 PUBLIC = {"jaxnorm", "jaxnorm.nnx", "jaxnorm.theory"} | {
     f"jaxnorm.theory.{paper}" for paper in ("batch_norm", "cwo", "lcw", "normprop", "vcl")
 }
-#: Openings of a docstring that name nothing and do nothing.
-OPENINGS = re.compile(r"(What|That|Those|Whether|How|Of|As|The same|Likewise|Where)\b")
 
 
 def relative(path: Path) -> str:
@@ -127,25 +124,6 @@ def test_only_the_folder_nnx_uses_flax(path: Path) -> None:
     elif path.parent != ROOT / "nnx":
         assert not [name for name in imports(path) if name.split(".")[0] == "flax"]
         assert not [name for name in imports(path) if name.startswith("jaxnorm.nnx")]
-
-
-def docstrings(path: Path) -> Iterator[str]:
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, kinds) and (text := ast.get_docstring(node)):
-            yield text
-
-
-@pytest.mark.parametrize("path", FILES, ids=relative)
-def test_docstrings_open_with_a_thing_or_a_verb(path: Path) -> None:
-    vague = [text for text in docstrings(path) if OPENINGS.match(text)]
-    assert not vague
-
-
-@pytest.mark.parametrize("folder", ["docs", "examples", "experiments", "notebooks", "tests"])
-def test_docstrings_beside_the_library_open_so_too(folder: str) -> None:
-    texts = [text for path in (ROOT.parent / folder).rglob("*.py") for text in docstrings(path)]
-    assert not [text for text in texts if OPENINGS.match(text)]
 
 
 #: Public functions and classes; `Layout` is a type.

@@ -18,8 +18,8 @@ from experiments.analysis.table import Table
 from experiments.analysis.tpu import Cost
 from experiments.methods.glossary import GLOSSARY
 from experiments.runs.spec import own_settings, shown
-from experiments.training.fit import AT_CHANCE, DIVERGED, Run
 from experiments.training.label_maps import MEAN_IOU
+from experiments.training.run import AT_CHANCE, DIVERGED, Run
 
 #: The method that others are compared with.
 AGAINST = "bn"
@@ -68,6 +68,11 @@ def comparison_table(runs: Sequence[Run], costs: Mapping[str, Cost] = NO_COSTS) 
     rows = [
         _row(group, first, costs.get(method), varied, measure) for method, group in groups.items()
     ]
+    most = max(map(len, groups.values()))
+    for row, group in zip(rows, groups.values(), strict=True):
+        if len(group) < most:
+            row["method"] += f" ({len(group)} of {most} seeds)"
+            row["method"] = row["method"].replace(") (", ", ")
     known = any(method in costs for method in groups)
     left_out = set() if others else {"difference"}
     left_out |= set() if known else {"TPU bytes", "collectives"}
@@ -138,6 +143,7 @@ def conclusion(runs: Sequence[Run]) -> list[str]:
         mine, theirs = scores[method], scores[against]
         differences = np.array([mine[seed] - theirs[seed] for seed in theirs if seed in mine])
         figures = mean_and_interval(differences, "+.1f")
+        figures += f" over {len(differences)}" * (0 < len(differences) < len(theirs))
         outcomes[_outcome(differences)].append(f"{spelled(method)} {figures}".rstrip())
     head = (
         f"Against {spelled(against)}, in points of {words(measure)}, with {CONFIDENCE:.0%} "

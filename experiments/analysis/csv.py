@@ -8,8 +8,7 @@ from pathlib import Path
 from experiments.analysis.measures import MEASURES
 from experiments.runs.files import write_whole
 from experiments.runs.spec import own_settings
-from experiments.training.fit import Run
-from experiments.training.history import Epoch
+from experiments.training.run import Epoch, Run
 
 RESULTS_COLUMNS = ("method", "seed", "epochs", *MEASURES, "step_ms", "parameters", "outcome")
 CURVES_COLUMNS = ("method", "seed", *Epoch._fields)

@@ -16,8 +16,10 @@ from experiments.analysis.picture import draw_band, line_style, new_figure, pict
 from experiments.analysis.tpu import Cost
 from experiments.methods.table import METHODS
 from experiments.runs.files import write_whole
-from experiments.training.fit import Run
-from experiments.training.history import Epoch
+from experiments.training.run import Epoch, Run
+
+#: The accuracies at which an axis may have ticks.
+TICKS = (*range(0, 90, 10), 90, 95, 98, 99, 99.5, 99.8, 99.9, 100)
 
 
 def draw_curves(
@@ -25,10 +27,11 @@ def draw_curves(
 ) -> None:
     """Writes a PNG: a line per method's mean, and a band from its lowest to its highest seed.
 
-    A third panel shows test accuracy over traffic for the methods whose costs are known.
+    The panels stand one below the other, which a narrow screen can show. A third panel
+    shows test accuracy over traffic for the methods whose costs are known.
     """
     known = [run for run in runs if run.method in costs]
-    figure = new_figure(3 if known else 2)
+    figure = new_figure(rows=3 if known else 2, width=6.2, height=3.7)
     loss, accuracy, *trade = figure.axes
     losses = draw_measure(loss, by_method(runs), "train_loss")
     accuracies = draw_measure(accuracy, by_method(runs), "test_accuracy")
@@ -49,7 +52,7 @@ def draw_measure(
 ) -> dict[str, Float[np.ndarray, " epochs"]]:
     """Draws the line and band of each group's runs, and returns the lines."""
     lines: dict[str, Float[np.ndarray, " epochs"]] = {}
-    late: list[Float[np.ndarray, " n"]] = []  # Of the second half, or three epochs.
+    everything: list[Float[np.ndarray, " n"]] = []
     for index, (name, runs) in enumerate(groups.items()):
         values = factor(measure) * _by_epoch([run.curve for run in runs], measure)
         mean = _mean(values)
@@ -59,17 +62,37 @@ def draw_measure(
         style = method_style(name) if name in METHODS else line_style(index)
         draw_band(axes, epochs, values, mean, name, marker=marker, **style)
         lines[f"{name}{failures(runs)}"] = mean
-        late += [mean[min(len(epochs) // 2, max(len(epochs) - 3, 0)) :], values[:, -1]]
+        everything += [mean, values.ravel()]
     if measure.endswith("accuracy"):
-        _show_differences(axes, np.concatenate(late))
+        _scale_by_error(axes, np.concatenate(everything))
     return lines
 
 
-def _show_differences(axes: Axes, accuracies: Float[np.ndarray, " values"]) -> None:
-    """Limits an axis to late accuracies, because early ones hide the differences between ends."""
+def _scale_by_error(axes: Axes, accuracies: Float[np.ndarray, " values"]) -> None:
+    """Shows all accuracies on a scale by the logarithm of the error, which spreads the best."""
     finite = accuracies[np.isfinite(accuracies)]
-    if len(finite) and np.ptp(finite) > 0:
-        axes.set_ylim(finite.min() - 0.05 * np.ptp(finite), finite.max() + 0.05 * np.ptp(finite))
+    if not len(finite) or np.ptp(finite) == 0:
+        return
+    # An error of 0 is drawn at that end, half the least other error away.
+    errors = 100 - finite
+    least = max(float(errors[errors > 0].min(initial=100.0)) / 2, 1e-3)
+
+    def up(accuracy: Any) -> Any:
+        return -np.log(np.maximum(100 + least - np.asarray(accuracy), least / 2))
+
+    axes.set_yscale("function", functions=(up, lambda height: 100 + least - np.exp(-height)))
+    ends = up(np.array([finite.min(), finite.max()]))
+    margin = 0.04 * np.ptp(ends)
+    low, high = 100 + least - np.exp(-ends + np.array([margin, -margin]))
+    axes.set_ylim(max(low, 0) if finite.min() >= 0 else low, min(high, 100 + least / 2))
+    ticks: list[float] = []
+    for tick in (tick for tick in TICKS if low <= tick <= high):
+        if not ticks or up(tick) - up(ticks[-1]) > 0.05 * np.ptp(up(np.array([low, high]))):
+            ticks.append(tick)
+    if len(ticks) > 2:
+        axes.set_yticks(ticks)
+        axes.minorticks_off()
+    axes.yaxis.set_major_formatter(lambda value, place: f"{value:g}")
 
 
 def _by_epoch(curves: Sequence[Sequence[Epoch]], measure: str) -> Float[np.ndarray, "runs epochs"]:

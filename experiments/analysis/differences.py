@@ -12,7 +12,7 @@ from experiments.analysis.colours import colour_of_method
 from experiments.analysis.picture import new_figure, picture
 from experiments.analysis.statistics import interval, mean_and_interval
 from experiments.analysis.table import markdown
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.runs.files import write_whole
 
 Pair = tuple[str, str]

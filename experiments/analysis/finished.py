@@ -7,7 +7,7 @@ import polars as pl
 
 from experiments.analysis.measures import MEASURES
 from experiments.analysis.table import show_table
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.runs.files import write_whole
 from experiments.runs.spec import shown
 from experiments.runs.store import Row, Store

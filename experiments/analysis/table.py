@@ -9,13 +9,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import jax
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
-import jaxnorm
+from experiments import listed
 
 #: A header and rows of text.
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
@@ -63,8 +62,10 @@ def _drawn(table: Table) -> RichTable:
 
 def provenance(command: str) -> str:
     """Returns the command, versions, commit, hardware and date, as a Markdown list."""
+    import jax
+
     versions = {name: importlib.metadata.version(name) for name in ("jax", "flax", "optax")}
-    software = {"Python": platform.python_version(), "jaxnorm": jaxnorm.__version__, **versions}
+    software = {"Python": platform.python_version(), "jaxnorm": listed.version(), **versions}
     device = jax.devices()[0]
     hardware = f"{device.device_kind} ({device.platform}), {os.cpu_count()} CPU cores"
     date = datetime.datetime.now(datetime.UTC).date().isoformat()

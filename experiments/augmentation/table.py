@@ -11,7 +11,7 @@ from experiments.augmentation.clouds import rotate_and_jitter, scale_shift_and_j
 from experiments.augmentation.images import cutout, flip, pad_crop_flip, resized_crop_flip
 from experiments.augmentation.policies import Policies, fast_autoaugment
 from experiments.augmentation.published import read_policies
-from experiments.config import UserError, unknown
+from experiments.errors import UserError, unknown
 
 #: The augmentation whose name may be followed by ``:FILE``, a file of published sub-policies.
 POLICIES = "fast-autoaugment-cutout"

@@ -13,9 +13,9 @@ from jaxtyping import Int
 from experiments.bench.resident import with_memory
 from experiments.bench.step import config_of
 from experiments.bench.table import Measurements
-from experiments.config import UserError
 from experiments.data.dataset import Dataset, Labels, Rows
 from experiments.data.pictures import load_pictures
+from experiments.errors import UserError
 from experiments.methods.method import Method
 from experiments.methods.table import find_methods
 from experiments.runs.timing import Call, in_turn, milliseconds

@@ -7,7 +7,7 @@ from experiments.bench.input import bench_input
 from experiments.bench.papers import bench_papers
 from experiments.bench.step import bench_step
 from experiments.bench.table import Measurements, write_and_show
-from experiments.config import UserError, check_known
+from experiments.errors import UserError, check_known
 from experiments.runs.files import prepare_folder
 
 #: ``flags -> rows``; the flags are those of the command ``bench``.

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Shaped
 
-from experiments.config import UserError
-from experiments.data.dataset import Dataset, make_dataset
+from experiments.data.dataset import Dataset, make_dataset, ordering_columns
 from experiments.data.reading import reading, refuse_too_large
+from experiments.errors import UserError
 
 Array = Shaped[np.ndarray, "..."]
 
@@ -105,4 +105,15 @@ def _split(name: str, arrays: dict[str, Array], seed: int) -> Dataset:
         )
     if key == "test4" and mask is not None:
         mask = mask[seed % 4]
+    _check_order(name, arrays["X"], arrays["y"])
     return make_dataset(name, (arrays.pop("X"), arrays.pop("y")), mask, seed)
+
+
+def _check_order(name: str, X: Array, y: Array) -> None:
+    """Raises for a column that orders the rows as the classes do."""
+    table = X.ndim == 2 and X.dtype.kind in "fiu" and y.ndim == 1 and len(X) == len(y)
+    if table and (leaks := ordering_columns(X, y)):
+        raise UserError(
+            f"{name}: column {leaks[0]} of X orders the rows as their classes do, as an index does "
+            "in a sorted file; wanted features: leave it out, or, if it is one, shuffle the rows."
+        )

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int
 
-from experiments.config import UserError
 from experiments.data.dataset import Dataset, make_dataset
 from experiments.data.reading import reading, refuse_too_large
+from experiments.errors import UserError
 
 #: The points of a cloud.
 POINTS = 1024

@@ -6,16 +6,16 @@ import gzip
 import io
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 from jaxtyping import Float
 
-from experiments.config import UserError, check_known
-from experiments.data.dataset import MISSING, Dataset, make_dataset, number_labels
+from experiments.data.dataset import MISSING, Dataset, make_dataset, number_labels, ordering_columns
 from experiments.data.reading import free_memory, reading, refuse_too_large
+from experiments.errors import UserError, check_known
 
 #: Names of the column of classes, in any case.
 LABELS = ("label", "class", "target", "y")
@@ -55,15 +55,31 @@ def load_csv(path: Path, seed: int, label: str | None = None) -> Dataset:
         columns, named = _named(path.name, cells, label)
         index = _index(path.name, columns)
         y = columns[label := _label(path.name, columns, label)].to_numpy().astype(str)
+        if not named and y[0] not in y[1:]:
+            raise _names_or_row(path.name, cells.row(0))
         features = {name: cells for name, cells in columns.items() if name not in (index, label)}
         X = _numbers(path.name, features)
+        names = [*features]
+        leaks = [names[column] for column in ordering_columns(X, y)]
+        if leaks and len(leaks) == len(names):
+            raise UserError(
+                f"{path.name} has no column but {', '.join(map(repr, leaks))}, which orders the "
+                "rows as the classes do; wanted features: an index tells the class in a sorted "
+                "file."
+            )
+        X = X[:, [name not in leaks for name in names]]
     (y,), classes = number_labels(f"the column {label!r} of {path.name}", [y])
     note = (
-        f"{path.name}: {len(y)} rows of {len(features)} columns of numbers"
+        f"{path.name}: {len(y)} rows of {X.shape[1]} columns of numbers"
         f"{'' if named else ', without a line of names'}; {len(classes)} classes in {label!r}"
     )
     if index is not None:
         note += f"; left out, as it numbers the rows: {index or 'the first, without a name'}"
+    for leak in leaks:
+        note += (
+            f"; left out, as it orders the rows as the classes do: {leak} (if it is a feature, "
+            "shuffle the rows)"
+        )
     return make_dataset(path.name, (X, y), None, seed, classes, [note])
 
 
@@ -101,11 +117,52 @@ def _cells(text: str) -> pl.DataFrame:
             "it is empty, or no separator gives its lines two or more fields, and all as many; the "
             f"first lines have, by {', '.join(shown)}"
         )
-    table = pl.read_csv(
-        text.encode(), has_header=False, separator=fitting[0], infer_schema=False
-    ).select(pl.all().str.strip_chars().fill_null(""))
+    try:
+        table = pl.read_csv(
+            text.encode(), has_header=False, separator=fitting[0], infer_schema=False
+        )
+    except pl.exceptions.PolarsError:
+        raise ValueError(_ragged(text, fitting[0])) from None
+    _check_quotes(table, text, fitting[0])
+    table = table.select(pl.all().str.strip_chars().fill_null(""))
     table = table.filter(~pl.all_horizontal(pl.all() == ""))
     return table.select(each for each in table if not (each == "").all())
+
+
+def _lines(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a text with the numbers of their first lines, as Python's own reader has them."""
+    reader, first = csv.reader(io.StringIO(text), delimiter=separator), 1
+    for row in reader:
+        yield first, row
+        first = reader.line_num + 1
+
+
+def _ragged(text: str, separator: str) -> str:
+    """Says which line has another number of fields than the first."""
+    rows = ((number, len(row)) for number, row in _lines(text, separator) if row)
+    _, width = next(rows)
+    for number, count in rows:
+        if count != width:
+            return f"line {number} has {count} fields, and the first line has {width}"
+    return "its quotes do not fit: a quote that opens a field must close it"
+
+
+def _check_quotes(table: pl.DataFrame, text: str, separator: str) -> None:
+    """Raises for a field with a line end: a stray quote makes one field of all up to the next."""
+    if (
+        not table.select(pl.any_horizontal(pl.all().str.contains("\n", literal=True)))
+        .to_series()
+        .any()
+    ):
+        return
+    for number, row in _lines(text, separator):
+        for cell in row:
+            if "\n" in cell.strip():
+                raise ValueError(
+                    f"a quote in line {number} goes over {cell.count(chr(10)) + 1} lines "
+                    f"({cell[:20]!r}): mend it, or write quotes in words twice"
+                )
+    raise ValueError("a quote goes over several lines: mend it")
 
 
 def _named(name: str, cells: pl.DataFrame, label: str | None) -> tuple[dict[str, pl.Series], bool]:
@@ -122,10 +179,7 @@ def _named(name: str, cells: pl.DataFrame, label: str | None) -> tuple[dict[str,
     named = numbers.has_nulls() or bool(unique & {*LABELS, (label or "").lower()})
     counts = len(numbers) >= COUNTED and (numbers.diff()[1:] == 1).all()
     if not named and (counts or unique):
-        raise UserError(
-            f"{name} begins with {','.join(first)[:80]!r}, which may be names or a row; wanted a "
-            "first line with a word above each column of numbers."
-        )
+        raise _names_or_row(name, first)
     if not named:
         first, rows = [f"column {i}" for i in range(1, len(first) + 1)], cells
     first = [first[0], *(each or f"column {i}" for i, each in enumerate(first[1:], 2))]
@@ -135,6 +189,13 @@ def _named(name: str, cells: pl.DataFrame, label: str | None) -> tuple[dict[str,
             f"{','.join(first)[:200]!r}."
         )
     return dict(zip(first, rows, strict=True)), named
+
+
+def _names_or_row(name: str, first: Sequence[object]) -> UserError:
+    return UserError(
+        f"{name} begins with {','.join(map(str, first))[:80]!r}, which may be names or a row; "
+        "wanted a first line with a word above each column of numbers."
+    )
 
 
 def _index(name: str, columns: Mapping[str, pl.Series]) -> str | None:

@@ -1,15 +1,17 @@
 """The form in which every dataset reaches training, and the one check that leads to it."""
 
+import itertools
 import reprlib
+import unicodedata
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int, Num, Shaped
 
-from experiments.config import UserError
 from experiments.data.label_maps import are_label_maps, number_maps, refuse_other_maps
 from experiments.data.reading import reading
+from experiments.errors import UserError
 
 #: The sizes of columns whose squares, summed over any rows, float32 holds; numbers that stand for a
 #: missing value (1e20, 1e30, 9.97e36) are beyond them.
@@ -20,6 +22,12 @@ ROUNDING = 1e-6
 
 #: Ratio of deviations beyond which training and test rows have two scales (255 : 1, 100 : 1).
 SCALES = 20
+
+#: The deviations of a column's training rows beyond which a test row is no row of the same table.
+WILD = 1e4
+
+#: The range of numbers of rows, over how many there are, if some rows were dropped.
+DENSE = 10
 
 #: The rows that tell a deviation.
 FEW = 10
@@ -230,30 +238,76 @@ def _plain(name: str, y: Array) -> Array:
             f"{name} has labels of type {y.dtype} and shape {y.shape}; wanted one per row, words "
             "or whole numbers, or one-hot rows: np.unique(y, return_inverse=True)[1] makes numbers."
         )
-    return y.astype(np.int64)
+    # Larger numbers than int64 has are classes by their digits.
+    return y.astype(str) if y.dtype == np.uint64 and y.max() >= 2**63 else y.astype(np.int64)
 
 
 def _order(name: str, names: Shaped[np.ndarray, " classes"]) -> Int[np.ndarray, " classes"]:
     """The order of different labels; UserError for numbers that name no classes."""
     try:
-        values = names.astype(float)
+        values = [_exact(each) for each in names.tolist()]
     except ValueError:
         return np.arange(len(names))
-    order = np.argsort(values, kind="stable")
-    same = np.flatnonzero(np.diff(values[order]) == 0)
-    if len(same):
-        first, second = names[order[same[0] : same[0] + 2]]
+    order = np.array(sorted(range(len(values)), key=values.__getitem__))
+    same = [one for one, other in itertools.pairwise(order) if values[one] == values[other]]
+    if same:
+        first, second = (names[each] for each in order[order.tolist().index(same[0]) :][:2])
         raise UserError(
             f"{name} has the labels {str(first)!r} and {str(second)!r}, which are one number; "
             "wanted one spelling per class."
         )
-    negative = values.min() < 0 and values[order].tolist() != [-1, 1]  # Often none at all.
-    if negative or not np.all(np.mod(values, 1) == 0):
+    negative = min(values) < 0 and sorted(values) != [-1, 1]  # Often none at all.
+    if negative or any(value % 1 for value in values):
         raise UserError(
             f"{name} has labels {reprlib.repr(names[order].tolist())}; wanted words, or whole "
             "numbers from 0 or 1 (np.unique(y, return_inverse=True)[1] makes them)."
         )
     return order
+
+
+def _exact(number: str | int) -> int | float:
+    """A number with all of its digits, which float64 rounds from 2^53 on."""
+    try:
+        return int(number)
+    except ValueError:
+        return float(number)
+
+
+def ordering_columns(
+    X: Num[np.ndarray, "rows columns"], y: Shaped[np.ndarray, " rows"]
+) -> list[int]:
+    """The columns that order the rows as their classes do, which tell the class without features.
+
+    A number of the rows, with gaps or without, leaks the class of a sorted file. Such a column
+    rises or falls with each row of a file whose classes stand together; or it holds different whole
+    numbers from a range of few times as many (rows that were shuffled after they were numbered),
+    in whose order each class stands together.
+    """
+    if len(X) <= FEW:
+        return []
+    grouped = _runs(y) <= _expected_runs(y) / 2
+    found = []
+    for column, values in enumerate(np.asarray(X, float).T):
+        steps = np.diff(values)
+        monotone = bool((steps > 0).all() or (steps < 0).all())
+        order = np.argsort(values, kind="stable")
+        dense = np.ptp(values) < DENSE * len(values) and not np.mod(values, 1).any()
+        numbers = dense and bool(np.diff(values[order]).all())
+        together = _runs(y[order]) == len(np.unique(y))
+        if (monotone and grouped) or (numbers and together):
+            found.append(column)
+    return found
+
+
+def _runs(y: Shaped[np.ndarray, " rows"]) -> int:
+    """The number of stretches of equal labels."""
+    return 1 + int(np.count_nonzero(y[1:] != y[:-1]))
+
+
+def _expected_runs(y: Shaped[np.ndarray, " rows"]) -> float:
+    """The mean of `_runs` over all orders of the labels."""
+    counts = np.unique_counts(y).counts
+    return float(1 + len(y) - np.square(counts).sum() / len(y))
 
 
 def draw_quarter(y: Int[np.ndarray, " rows"], seed: int) -> Bool[np.ndarray, " rows"]:
@@ -360,6 +414,14 @@ def check_classes(name: str, y_train: Array, y_test: Array, classes: Sequence[st
 
 def check_range(name: str, y_train: Array, y_test: Array, classes: Sequence[str]) -> None:
     """Raises for fewer than two classes, and for labels that are numbers of none."""
+    forms: dict[str, str] = {}
+    for each in classes:
+        form = unicodedata.normalize("NFKC", each)
+        if (other := forms.setdefault(form, each)) != each:
+            raise UserError(
+                f"{name} has the classes {other!a} and {each!a}, which are one name in two "
+                "forms of Unicode; wanted one spelling per class: rename one."
+            )
     if len(classes) < 2:
         raise UserError(
             f"{name} has {len(classes)} class; wanted 2 or more: there is nothing to tell apart."
@@ -379,6 +441,17 @@ def _check_scales(name: str, X_train: Array, X_test: Array) -> None:
             f"{name}: the training rows are the same number in each column or channel (of "
             "pictures, transparency is not read); wanted some that vary."
         )
+    if X_train.ndim == 2:
+        constant, reach = ~X_train.any(0), np.abs(X_test).max(0)
+        wild = np.flatnonzero(reach > np.where(constant, SCALES, WILD))
+        if len(wild):
+            column = int(wild[0])
+            kind = "within its deviation" if X_train[:, column].any() else "constant"
+            raise UserError(
+                f"{name}: column {column} of X is {kind} in the training rows and "
+                f"{reach[column]:.3g} away from its mean in the test rows; wanted one that the "
+                "training rows show: leave it out, or mend its values."
+            )
     if X_test.size < FEW * X_test.shape[-1]:
         return
     spread = X_test.std(tuple(range(X_test.ndim - 1)), dtype=np.float64)

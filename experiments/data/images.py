@@ -1,7 +1,6 @@
 """Reading images ``train|test/CLASS/*`` or ``CLASS/*`` from a folder or an archive."""
 
 import io
-import os
 import stat
 import tarfile
 import warnings
@@ -13,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int, UInt8
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
-from experiments.config import UserError
 from experiments.data.dataset import Dataset, make_dataset
 from experiments.data.reading import free_memory, reading, refuse_too_large
+from experiments.errors import UserError
 
 # Pillow warns of twice as many pixels as it takes for sane, and raises from there on. Once for all,
 # since pictures are read in threads, and a filter of one is seen by the others.
@@ -43,6 +42,9 @@ LARGEST_FILE = 4 * (Image.MAX_IMAGE_PIXELS or 1 << 27)
 #: Bytes of memory per byte of pixels: itself, in all rows, as float32 twice, and its square.
 WORKING_COPIES = 14
 FEWER = "keep fewer images, or make them smaller by --resize"
+
+#: The place of what is missing in an empty folder.
+EMPTY = "(no file)"
 
 #: The files that a note names.
 SHOWN = 3
@@ -99,6 +101,8 @@ def find_images(path: Path) -> Images:
             and for one part alone.
     """
     name, files = path.name, dict(_files(path))
+    empty = [place.parent for place in files if place.name == EMPTY]
+    files = {place: content for place, content in files.items() if place.name != EMPTY}
     pictures = {place: content for place, content in files.items() if content is not None}
     by_part: dict[str, dict[PurePosixPath, Content]] = {part: {} for part in (*TRAINS, *TESTS)}
     for place, content in pictures.items():
@@ -110,8 +114,7 @@ def find_images(path: Path) -> Images:
     unsorted = [str(place) for place in pictures if place.parts[-2:-1] in {(), *zip(by_part)}]
     if len(examples) != 1 or (unsorted and not in_parts):
         raise UserError(
-            f"{name} has {len(pictures)} pictures, such as "
-            f"{', '.join([*unsorted, *examples.values()][:SHOWN]) or SUFFIXES}; wanted "
+            f"{name} has {_counted(pictures, [*unsorted, *examples.values()])}; wanted "
             "train/CLASS/* and test/CLASS/*, or CLASS/* alone: one folder for each class."
         )
     train, test = pictures, None
@@ -136,18 +139,35 @@ def find_images(path: Path) -> Images:
             )
     shown = ", ".join(map(str, left_out[:SHOWN])) + ", ..." * (len(left_out) > SHOWN)
     notes = [f"{name}: files left out: {len(left_out)} ({shown})"] if left_out else []
+    if empty:
+        notes.append(f"{name}: empty folders, which are no classes: {', '.join(map(str, empty))}")
     return Images(train, test, sorted({folder.name for folder in classes}), notes)
+
+
+def _counted(pictures: Pictures, examples: Sequence[str]) -> str:
+    if not pictures:
+        return f"no picture (*{', *'.join(SUFFIXES)})"
+    return f"{len(pictures)} pictures, such as {', '.join(examples[:SHOWN])}"
 
 
 def _files(path: Path) -> Iterator[tuple[PurePosixPath, Content | None]]:
     """The files that are not hidden, with the contents of pictures."""
     in_archive = _in_zip if path.suffix.lower() == ".zip" else _in_tar
     total, free = 0, free_memory()
+    files, folders = set[PurePosixPath](), set[PurePosixPath]()
     with reading(path, "wanted a folder of images or an archive of it: pack it anew"):
         for name, size, content in _in_folder(path) if path.is_dir() else in_archive(path):
             place = PurePosixPath(name)
+            if ".." in place.parts:
+                raise ValueError(f"{name} is outside of the archive, whose names begin with ../")
             if any(part.startswith((".", "__MACOSX")) for part in place.parts):
                 continue
+            if name.endswith("/"):
+                folders.add(place)
+                continue
+            if place in files:
+                raise ValueError(f"it holds {place} twice")
+            files.add(place)
             if content is None or place.suffix.lower() not in SUFFIXES:
                 yield place, None
                 continue
@@ -156,17 +176,34 @@ def _files(path: Path) -> Iterator[tuple[PurePosixPath, Content | None]]:
             total += 0 if path.is_dir() else size
             refuse_too_large(f"what {path.name} holds up to {place}", total, FEWER, free)
             yield place, content()
+    full = {folder for place in files | folders for folder in place.parents}
+    yield from ((folder / EMPTY, None) for folder in sorted(folders - full))
 
 
-def _in_folder(path: Path) -> Iterator[Listed]:
-    """The files below a folder by name, not those in hidden folders."""
-    for folder, below, names in os.walk(path, followlinks=True):
-        below[:] = sorted(each for each in below if not each.startswith("."))
-        for file in (Path(folder, name) for name in sorted(names)):
-            regular = file.is_file()
-            size = file.stat().st_size if regular else 0
-            content = partial(Path, file) if regular else None
-            yield file.relative_to(path).as_posix(), size, content
+def _in_folder(path: Path, above: Sequence[Path] = (), below: str = "") -> Iterator[Listed]:
+    """The files and folders below a folder by name, not those in hidden folders.
+
+    Args:
+        path: the folder.
+        above: the folders that it is in, without links, and its own.
+        below: its place in the first of them, with a slash at the end.
+    """
+    above = above or [path.resolve()]
+    folders = []
+    for file in sorted(path.iterdir()):
+        if file.is_dir():
+            folders.append(file)
+            continue
+        regular = file.is_file()
+        content = partial(Path, file) if regular else None
+        yield below + file.name, file.stat().st_size if regular else 0, content
+    for folder in folders:
+        place, real = f"{below}{folder.name}/", folder.resolve()
+        if real in above:
+            raise ValueError(f"{place[:-1]} links to a folder that it is in: take the link out")
+        yield place, 0, None
+        if not folder.name.startswith("."):
+            yield from _in_folder(folder, [*above, real], place)
 
 
 def _in_tar(path: Path) -> Iterator[Listed]:
@@ -174,8 +211,8 @@ def _in_tar(path: Path) -> Iterator[Listed]:
     with tarfile.open(path) as tar:
         for member in tar:
             file = tar.extractfile(member) if member.isreg() else None
-            if not member.isdir():
-                yield member.name, member.size, None if file is None else file.read
+            name = f"{member.name}/" if member.isdir() else member.name
+            yield name, member.size, None if file is None else file.read
         assert tar.fileobj is not None, "an open tar has a file"
         tar.fileobj.seek(tar.offset)
         if tar.fileobj.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
@@ -187,9 +224,16 @@ def _in_zip(path: Path) -> Iterator[Listed]:
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             regular = stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG)
-            if not info.is_dir():
-                content = partial(archive.read, info) if regular else None
-                yield info.filename, info.file_size, content
+            content = partial(archive.read, info) if regular else None
+            yield info.filename, info.file_size, content
+
+
+def _opened(content: bytes) -> Image.Image:
+    try:
+        return Image.open(io.BytesIO(content), formats=FORMATS)
+    except UnidentifiedImageError:
+        kind = "empty" if not content else f"none of {', '.join(FORMATS)}"
+        raise ValueError(f"its content is {kind}") from None
 
 
 def read_picture(name: object, file: Content) -> Image.Image:
@@ -201,7 +245,7 @@ def read_picture(name: object, file: Content) -> Image.Image:
     """
     with reading(f"the image {name}", "wanted a whole picture of 8 bits: mend it or take it out"):
         content = file.read_bytes() if isinstance(file, Path) else file
-        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        with _opened(content) as image:
             tiff: Mapping[int, Sequence[int]] = getattr(image, "tag_v2", {})
             png = [content[PNG_DEPTH]] if image.format == "PNG" else []
             if max([8, *png, *tiff.get(BITS_PER_SAMPLE, ())]) > 8 or image.mode.startswith("F"):

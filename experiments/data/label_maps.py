@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int, Shaped
 
-from experiments.config import UserError
+from experiments.errors import UserError
 
 Array = Shaped[np.ndarray, "..."]
 Maps = Int[np.ndarray, "rows height width"]

@@ -1,20 +1,19 @@
 """The formats of people's data, in one table, and the loading of a dataset by name or path."""
 
 import difflib
+import importlib
+import re
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from experiments.config import UserError, unknown
 from experiments.data.arrays import holds_arrays, load_npy, load_npz
 from experiments.data.bundled import BUNDLED
 from experiments.data.clouds import holds_clouds, holds_meshes, load_clouds, load_meshes
-from experiments.data.csv import load_csv
 from experiments.data.dataset import Dataset
-from experiments.data.images import load_images
 from experiments.data.reading import reading
-from experiments.data.tfds import load_tfds
+from experiments.errors import UserError, unknown
 
 
 class Format(NamedTuple):
@@ -37,6 +36,18 @@ class Format(NamedTuple):
     flag: str = ""
 
 
+def _later(module: str, function: str) -> Callable[..., Any]:
+    """Makes a reader whose file is imported when it is called, with the libraries of its format."""
+
+    def read(*arguments: object) -> Any:
+        reader = getattr(importlib.import_module(f"experiments.data.{module}"), function)
+        return reader(*arguments)
+
+    return read
+
+
+_CSV, _IMAGES = _later("csv", "load_csv"), _later("images", "load_images")
+
 #: All formats; a folder has the first that is in it. Help, refusals and pages name what is here.
 FORMATS = (
     Format(
@@ -56,9 +67,9 @@ FORMATS = (
         "semicolons, tabs or bars separate its columns; decimal commas are read. The first line "
         "may have the columns' names. The classes are in the column that --label names; else in "
         "the one called label, class, target or y, in any case; else in the only column of words; "
-        "else in the last. A first column that only numbers the rows is left out. A quarter of "
-        "each class is drawn by the seed.",
-        load_csv,
+        "else in the last. A first column that numbers the rows is left out, and so is any column "
+        "that orders them as the classes do. A quarter of each class is drawn by the seed.",
+        _CSV,
         suffixes=(".csv", ".csv.gz", ".tsv", ".tsv.gz"),
         flag="label",
     ),
@@ -82,14 +93,14 @@ FORMATS = (
         "a quarter of each class is drawn by the seed. They have one size and 8 bits; --resize "
         "makes them squares of one size. Images in extra/CLASS are training images too. The paper "
         "items of ImageNet read pictures of any size while they train.",
-        load_images,
+        _IMAGES,
         is_in=Path.is_dir,
         flag="resize",
     ),
     Format(
         "FILE.zip",
         "an archive of a folder of images.",
-        load_images,
+        _IMAGES,
         suffixes=(".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2"),
         flag="resize",
     ),
@@ -142,7 +153,8 @@ def _load(source: str, seed: int, flags: dict[str, str | int | None]) -> Dataset
             raise UserError(f"--{flag} is {value!r}, for {takers}; {source} is none: leave it out.")
     if path is not None and kind is not None:
         return kind.read(path, seed, flags[kind.flag]) if kind.flag else kind.read(path, seed)
-    data = BUNDLED[source](seed) if source in BUNDLED else load_tfds(source)
+    data: Dataset | None
+    data = BUNDLED[source](seed) if source in BUNDLED else _later("tfds", "load_tfds")(source)
     if data is None:
         raise unknown_source(source)
     return data
@@ -169,14 +181,24 @@ def find_source(source: str) -> Path | None:
             f"there is no folder {source}, and no reader of files but {', '.join(SUFFIXES)}; give "
             "one of these, or a name that the command datasets lists."
         )
-    if difflib.get_close_matches(source.lower(), BUNDLED):
+    if difflib.get_close_matches(source.lower(), BUNDLED) or _tfds_spelling(source) != source:
         raise unknown_source(source)
     return None
 
 
 def unknown_source(source: str) -> UserError:
     """The error for a name of no dataset."""
-    return unknown("dataset", source, (*BUNDLED, *(each.name for each in FORMATS), TFDS))
+    known = (*BUNDLED, *(each.name for each in FORMATS), TFDS)
+    spelling = _tfds_spelling(source)
+    synonyms = {} if spelling in ("", source) else {source.lower(): spelling}
+    near = difflib.get_close_matches(source.lower(), BUNDLED)
+    return unknown("dataset", source, known, synonyms={} if near else synonyms)
+
+
+def _tfds_spelling(source: str) -> str:
+    """The name as TensorFlow Datasets write names: small letters, digits and underscores."""
+    name, *variant = re.split("(?=[/:])", source, maxsplit=1)
+    return re.sub("[^a-z0-9_]", "", name.lower()) + "".join(variant)
 
 
 def format_of(path: Path) -> Format:

@@ -12,13 +12,13 @@ import numpy as np
 from jaxtyping import Int
 from PIL import Image
 
-from experiments.config import UserError
 from experiments.data.crops import at_random, middle
 from experiments.data.dataset import Dataset, Labels, Rows, check_classes
 from experiments.data.images import TESTS, Content, find_images, read_picture
 from experiments.data.reading import reading
 from experiments.data.stream import Stream, make_streamed
 from experiments.data.tfds import FEATURES, labelled
+from experiments.errors import UserError
 
 
 class Files:

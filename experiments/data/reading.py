@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from experiments.config import UserError
+from experiments.errors import UserError
 
 #: Errors of the system, not of a file's content: permissions, hardware, open files.
 _SYSTEM_ERRORS = (

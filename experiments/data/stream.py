@@ -8,8 +8,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Int
 
-from experiments.config import UserError
 from experiments.data.dataset import Dataset, Labels, Rows, check_range, deviations
+from experiments.errors import UserError
 
 #: The rows that are read at the start: for the mean and deviation, initialization, refreshes.
 SAMPLE = 10_000

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from experiments.config import UserError, library
 from experiments.data.dataset import Dataset, Labels, Rows, make_dataset
 from experiments.data.reading import reading
 from experiments.data.stream import Source, Stream, make_streamed
+from experiments.errors import UserError, library
 
 #: As float32; datasets up to this size are read once and stay on the device.
 IN_MEMORY_BYTES = 2 << 30

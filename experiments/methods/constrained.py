@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 import jaxnorm
 from experiments.methods.first_layer import Layers, first_kernels, layout_of
 from experiments.methods.part import Call, Context, Optimizer, Part, Prepared
-from experiments.methods.scale_noise import LearnedScale, branch_ends, quieted
+from experiments.methods.scale_noise import LearnedScale, quieted
 from experiments.models.registry import NetworkStyle
 from jaxnorm import Layout
 
@@ -92,7 +92,7 @@ class Constrained(Sphere):
             squared_radius=self.squared_radius,
             centered=self.centered_kernels(context),
         )
-        return quieted(raw, branch_ends(context.model)), optimizer
+        return quieted(raw, params, context), optimizer
 
 
 @dataclass(frozen=True)

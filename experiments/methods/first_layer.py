@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 import jaxnorm
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.methods.part import Context
 from experiments.methods.paths import by_path
 from jaxnorm import Layout

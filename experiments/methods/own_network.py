@@ -6,7 +6,8 @@ from functools import reduce
 from jaxtyping import Array, PyTree
 
 import jaxnorm
-from experiments.config import Config, UserError
+from experiments.config import Config
+from experiments.errors import UserError
 from experiments.methods.method import Method
 from experiments.methods.normalizer_free import NormalizerFree
 from experiments.methods.part import Context, Part

@@ -1,7 +1,6 @@
 """Learned scales in place of batch normalization, and noise on them in training."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -37,25 +36,24 @@ class LearnedScale(Part):
         if context.style.scale_layers is not None:
             return params
         raw = jaxnorm.reparametrize(params, jaxnorm.Scaled, context.layout)
-        return quieted(raw, branch_ends(context.model))
+        return quieted(raw, params, context)
 
 
-def branch_ends(model: nnx.Module) -> list[str]:
-    """Returns the paths of the last blocks of the residual branches, up to the sum."""
-    units = ((path, each) for path, each in nnx.iter_modules(model) if isinstance(each, Residual))
-    return ["/".join(map(str, (*path, "branch", len(each.branch) - 1, ""))) for path, each in units]
+def quieted(raw: PyTree, params: PyTree, context: Context) -> PyTree:
+    """Multiplies the scales at the ends of residual branches by `jaxnorm.residual_factors`.
 
+    Only networks of `Residual` blocks are changed; the transformer has factors of its own.
 
-def quieted(raw: PyTree, ends: Sequence[str]) -> PyTree:
-    """Divides the scales at these paths by the root of their number."""
-
-    def quiet(path: Any, node: Any) -> Any:
-        inside = jax.tree_util.keystr(path, simple=True, separator="/").startswith(tuple(ends))
-        if not (inside and isinstance(node, jaxnorm.Scaled)):
-            return node
-        return replace(node, scale=node.scale / len(ends) ** 0.5)
-
-    return jax.tree.map_with_path(quiet, raw, is_leaf=lambda x: isinstance(x, jaxnorm.Scaled))
+    Args:
+        raw: the parameters with scales.
+        params: the network's parameters.
+        context: the context, whose network has the branches.
+    """
+    if not any(isinstance(each, Residual) for _, each in nnx.iter_modules(context.model)):
+        return raw
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), params)
+    x = jax.ShapeDtypeStruct((1, *context.shape), jnp.float32)
+    return jaxnorm.scale_branches(raw, jaxnorm.residual_factors(context.logits, shapes, x))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from experiments.config import UserError, unknown
+from experiments.errors import UserError, unknown
 from experiments.methods.constrained import (
     CenteredGradients,
     ClippedByLayer,

@@ -14,10 +14,11 @@ from flax import nnx
 from jaxtyping import PyTree
 
 import jaxnorm
-from experiments.config import UserError, unknown
 from experiments.data.reading import reading
+from experiments.errors import UserError, unknown
 from experiments.models.libraries import Wrapped, as_module
 from experiments.models.norms import group_norm
+from experiments.models.sources import own_code
 
 WANTED = (
     "wanted FILE.py:NAME, a function (rngs, shape, classes) that returns a flax.nnx.Module, a "
@@ -26,6 +27,9 @@ WANTED = (
 
 #: The argument of a user's function that says whether the network keeps its batch normalization.
 FLAG = "batch_norm"
+
+#: The primitives of JAX that draw random numbers.
+DRAWS = ("random_bits", "threefry2x32", "rng_bit_generator", "rng_uniform")
 
 #: The layers that `jaxnorm.nnx.replace_batch_norm` takes out.
 BATCH_NORM = (nnx.BatchNorm, jaxnorm.nnx.BatchNorm, jaxnorm.nnx.PopulationNorm)
@@ -37,24 +41,17 @@ def is_from_file(model: str) -> bool:
 
 
 @functools.cache
-def _executed(path: str) -> tuple[Any, Sequence[Path]]:
-    """Executes a file once; returns its module, and the files that the module is made of.
-
-    These are the file, and the modules beside it that it imports.
-    """
-    file, before = Path(path), set(sys.modules)
+def _executed(path: str) -> Any:
+    """Executes a file once, and returns its module."""
+    file = Path(path)
     spec: Any = importlib.util.spec_from_file_location(f"network_of_{file.stem}", file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     if str(file.parent) not in sys.path:
         sys.path.append(str(file.parent))  # for the modules beside the file
-    with reading(path, f"it must run as a Python file; {WANTED}"):
+    with reading(path, f"it must run as a Python file; {WANTED}"), own_code(f"{path}:{file.stem}"):
         spec.loader.exec_module(module)
-    imported = [sys.modules[each] for each in sys.modules.keys() - before]
-    places = [getattr(each, "__file__", None) for each in imported]
-    files = {Path(place).resolve() for place in places if place and "site-packages" not in place}
-    beside = {each for each in files if each.is_relative_to(file.parent.resolve())}
-    return module, sorted(beside | {file.resolve()})
+    return module
 
 
 def load_maker(model: str) -> Callable[..., Any]:
@@ -66,7 +63,7 @@ def load_maker(model: str) -> Callable[..., Any]:
     path, _, name = model.rpartition(":")
     if Path(path).suffix != ".py" or not Path(path).is_file():
         raise UserError(f"--model is {model!r}, and there is no Python file {path!r}; {WANTED}.")
-    module, _ = _executed(path)
+    module = _executed(path)
     maker = getattr(module, name, None)
     if not callable(maker):
         defined = [
@@ -74,15 +71,27 @@ def load_maker(model: str) -> Callable[..., Any]:
             for each, value in vars(module).items()
             if callable(value) and getattr(value, "__module__", "") == module.__name__
         ]
+        if not defined:
+            raise UserError(f"{path} defines no function or class; {WANTED}.")
         raise unknown(f"function in {path}", name, defined)
+    check_takes(model, maker, 3, WANTED)
     return maker
 
 
-def source_of(model: str) -> bytes:
-    """Returns the content of the file of FILE.py:NAME, and of the modules beside it."""
-    load_maker(model)
-    _, files = _executed(model.rpartition(":")[0])
-    return b"".join(file.read_bytes() for file in files)
+def check_takes(model: str, function: Callable[..., Any], count: int, wanted: str) -> None:
+    """Raises UserError for a function of the user's that does not take so many arguments."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # Of compiled code; whoever calls it sees.
+        return
+    try:
+        flag = {FLAG: True} if FLAG in signature.parameters else {}
+        signature.bind(*range(count), **flag)
+    except TypeError as error:
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        place = f" at {Path(code.co_filename).name}:{code.co_firstlineno}" if code else ""
+        name = getattr(function, "__name__", "it")
+        raise UserError(f"{model}: {name}{signature}{place}: {error}; {wanted}.") from error
 
 
 def network_from_file(
@@ -115,9 +124,22 @@ def network_from_file(
     # Scales that start at 1 are to be known as such under jit, too.
     with jax.ensure_compile_time_eval():
         network = _made(model, x, classes, rngs, norm is not None)
+        if not isinstance(network, Wrapped):  # Networks of other libraries were called already.
+            check_takes(model, network.__call__, 1, "wanted a network that takes rows alone")
         network = _with_norm(model, network, x, norm, rngs)
     apply, params, state = jaxnorm.nnx.functionalize(network)
-    output, _ = jax.eval_shape(functools.partial(apply, train=False), params, state, x)
+    if not jax.tree.leaves(params):
+        raise UserError(
+            f"{model} made a network without parameters; wanted layers that are attributes of the "
+            "module, such as self.linear = nnx.Linear(...)."
+        )
+    evaluation = jax.make_jaxpr(functools.partial(apply, train=False), return_shape=True)
+    program, (output, _) = evaluation(params, state, x)
+    if drawn := draws(program.jaxpr):
+        raise UserError(
+            f"{model} draws random numbers in evaluation ({drawn}); wanted one result per row "
+            "there: leave out deterministic=False, or train, of its dropout, which training sets."
+        )
     if getattr(output, "shape", None) != (wanted := (2, *positions, classes)):
         shown = getattr(output, "shape", type(output).__name__)
         raise UserError(
@@ -125,6 +147,22 @@ def network_from_file(
             f"shape {wanted}."
         )
     return network
+
+
+def draws(program: Any) -> str:
+    """Returns the primitive by which a jaxpr draws random numbers; empty if it draws none."""
+    for equation in program.eqns:
+        name: str = equation.primitive.name
+        if name in DRAWS:
+            return name
+        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
+            if _is_jaxpr(inner) and (found := draws(getattr(inner, "jaxpr", inner))):
+                return found
+    return ""
+
+
+def _is_jaxpr(value: Any) -> bool:
+    return hasattr(getattr(value, "jaxpr", value), "eqns")
 
 
 def _made(model: str, x: Any, classes: int, rngs: nnx.Rngs, batch_norm: bool) -> nnx.Module:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Key, PyTree
 
-from experiments.config import UserError
+from experiments.errors import UserError
 
 #: The arguments that tell a network that it trains, with their values in training.
 FLAGS = {"train": True, "training": True, "is_training": True, "deterministic": False}

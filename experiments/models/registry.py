@@ -11,7 +11,8 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, PyTree
 
-from experiments.config import AnyConfig, Config, UserError, unknown
+from experiments.config import AnyConfig, Config
+from experiments.errors import UserError, unknown
 from experiments.models.convolutional import CNN4, CNN9, ELU11, NIN, VGG19
 from experiments.models.dgcnn import DGCNN
 from experiments.models.from_file import is_from_file

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Num
 
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.models.norms import MakeNorm
 from experiments.models.sizes import NetworkSizes
 from experiments.models.style import Style

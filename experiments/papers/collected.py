@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from experiments.config import UserError
 from experiments.data.reading import reading
+from experiments.errors import UserError
 from experiments.papers.item import Item
 from experiments.runs.files import write_whole
 

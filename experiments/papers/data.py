@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from experiments.augmentation.published import POLICIES_FILE, POLICIES_SOURCE
-from experiments.config import UserError
 from experiments.data.dataset import Dataset
 from experiments.data.load import SUFFIXES, load
 from experiments.data.pictures import load_pictures
 from experiments.data.reading import reading
+from experiments.errors import UserError
 
 #: The data of the reduced presets without --data-dir.
 BUNDLED = "digits, enlarged to 32 x 32"

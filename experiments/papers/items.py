@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping
 
-from experiments.config import check_known
+from experiments.commands import ALL
+from experiments.errors import check_known
 from experiments.papers import bn, cwo, lcw, normprop, vcl
 from experiments.papers.item import Item
-
-#: The name of all items.
-ALL = "all"
 
 #: The items of each paper, in the order of `paper --list`.
 ITEMS: Mapping[str, Item] = {

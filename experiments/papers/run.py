@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from experiments.analysis.csv import write_csv
 from experiments.analysis.picture import picture
 from experiments.analysis.table import Table, markdown, provenance, show_table
-from experiments.config import HERE, UserError, Workers
+from experiments.config import HERE, Workers
+from experiments.errors import UserError
 from experiments.papers.item import Context, Finding, Item, Preset, PresetName, Report
 from experiments.papers.settings import named, with_settings
 from experiments.runs.files import prepare_folder, write_whole

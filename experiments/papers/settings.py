@@ -6,8 +6,9 @@ from typing import Any
 
 import tyro
 
-from experiments.config import UserError, missed_range, unknown
+from experiments.errors import UserError, unknown
 from experiments.papers.item import Item, Preset
+from experiments.ranges import missed_range
 from experiments.runs.spec import DEVICES
 
 #: Settings of a configuration that items have apart, such as their data, or leave as they are.

@@ -19,8 +19,7 @@ from experiments.papers.grid import Cell, Changes, Column, Grid, Protocol, Row, 
 from experiments.papers.item import Context, Finding, Item, Preset, Report, Rows
 from experiments.papers.training import Trained, method_of, train_grid
 from experiments.papers.verdict import NOTE, findings_of
-from experiments.training.fit import Run
-from experiments.training.history import Epoch
+from experiments.training.run import Epoch, Run
 
 #: The fields that both reduced presets of image networks change, then those of smoke, and of cpu.
 SMALL: Changes = {"side": 0, "last": 1, "rate_decay": 0.0, "held_out": 0, "batch_size": 64}

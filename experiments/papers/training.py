@@ -20,8 +20,9 @@ from experiments.runs.comparison import execute
 from experiments.runs.jobs import Make, Training
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store
-from experiments.training.fit import Run, fit
+from experiments.training.fit import fit
 from experiments.training.history import Checkpointer
+from experiments.training.run import Run
 from experiments.training.trainer import Trainers
 
 

@@ -11,8 +11,7 @@ from experiments.analysis.statistics import above, interval, mean_and_deviation,
 from experiments.papers.grid import Grid, Measure, Ordering
 from experiments.papers.item import NOT_TRAINED, UNDECIDED, Finding
 from experiments.papers.training import Trained
-from experiments.training.fit import Run
-from experiments.training.history import Epoch
+from experiments.training.run import Epoch, Run
 
 NOTE = (
     "An ordering holds (yes) if the mean difference over paired seeds is positive with its whole "

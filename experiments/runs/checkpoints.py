@@ -13,11 +13,11 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.runs.arrays import abstract, checksums, flatten, unflatten
 from experiments.runs.signals import Stopped
-from experiments.training.fit import Diverged
 from experiments.training.history import History
+from experiments.training.run import Diverged
 
 #: The schemes of folders that are not on a local disk.
 SCHEMES = ("gs", "s3")

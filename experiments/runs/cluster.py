@@ -4,14 +4,17 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from experiments.config import UserError, Workers, library
+from experiments.config import Workers
+from experiments.errors import UserError, library
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.jobs import made
 from experiments.runs.keeper import keeping
 from experiments.runs.processes import time_limit
+from experiments.runs.signals import KEPT, stopping
 from experiments.runs.spec import Spec
-from experiments.training.fit import Run
+from experiments.training.run import Run
 
 #: The folder of unfinished runs' checkpoints, beside the store.
 UNFINISHED = "unfinished"
@@ -42,6 +45,14 @@ def on_ray(
             ray.init(address=workers.ray)
     except ConnectionError as error:
         raise UserError(f"{lost}: {error}.") from None
+    with stopping(KEPT):  # In the place of Ray's own handler, which prints frames of C++.
+        yield from _tasks(ray, specs, make, workers, folder)
+
+
+def _tasks(
+    ray: Any, specs: Sequence[Spec], make: bytes, workers: Workers, folder: Path
+) -> Iterator[tuple[Spec, Run]]:
+    """Yields the runs of a cluster that answers, and leaves it at the end."""
     task = ray.remote(num_cpus=workers.ray_cpus, num_gpus=workers.ray_gpus, max_retries=RETRIES)(
         _train
     )

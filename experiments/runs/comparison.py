@@ -5,29 +5,34 @@ import pickle
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache, partial
+from typing import Any
 
 import jax
 
-from experiments.config import HERE, Config, UserError, Workers
+from experiments.config import HERE, Config, Workers
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
+from experiments.errors import UserError
 from experiments.methods.table import METHODS
-from experiments.models.from_file import is_from_file, source_of
+from experiments.models.from_file import is_from_file
+from experiments.models.sources import content_of, own_code
 from experiments.runs.cluster import on_ray
 from experiments.runs.jobs import Make, in_processes
 from experiments.runs.processes import check_same, writes
 from experiments.runs.progress import Advance, Say, is_quiet, progress
+from experiments.runs.shared import PULSE, claims, in_turn
 from experiments.runs.spec import Changes, Spec, checksum, name_of, versions
 from experiments.runs.store import Store
 from experiments.runs.tensorboard import EventFiles
 from experiments.training.devices import make_placement
-from experiments.training.fit import DIVERGED, Diverged, Run, fit, start
-from experiments.training.history import Checkpointer, Epoch, NoCheckpoints
+from experiments.training.fit import fit, start
+from experiments.training.history import Checkpointer, NoCheckpoints
 from experiments.training.label_maps import MEAN_IOU, with_maps
 from experiments.training.look import initial_signal
 from experiments.training.parallel import as_groups_of_jit
+from experiments.training.run import DIVERGED, Diverged, Epoch, Run
 from experiments.training.trainer import Trainer, Trainers
 from jaxnorm import parameter_count
 
@@ -69,24 +74,32 @@ class Comparison:
     def specs(self, tasks: Sequence[Task]) -> list[Spec]:
         """Returns the specs of runs, once all processes have the same.
 
-        A checksum of the rows of the first seed tells the data from others of the same name, and a
-        checksum of the file tells a network of the user's own from earlier ones.
+        A checksum of each seed's rows tells the data from others of the same name, and a checksum
+        of its files tells a network of the user's own from earlier ones.
         """
-        dataset = self.dataset(tasks[0][2])
-        data: object = checksum(*dataset[:4], names=dataset.classes)
-        if is_from_file(self.config.model):
-            data = (data, zlib.crc32(source_of(self.config.model)))
         config = as_groups_of_jit(self.config, self._placement)
-        specs = [Spec(method, seed, config, changes, data) for method, changes, seed in tasks]
+        specs = [Spec(method, seed, config, changes) for method, changes, seed in tasks]
+        if is_from_file(self.config.model):  # Its files are those that it uses when it is made.
+            for spec in {spec.name: spec for spec in specs}.values():
+                self.trainer(spec, self.dataset(spec.seed))
+        specs = [replace(spec, data=self.checksums(spec.seed)) for spec in specs]
+        data = {spec.seed: spec.data for spec in specs}
         own = dict.fromkeys(("dataset", "tensorboard", "coordinator", "process_id", "join_timeout"))
         work = asdict(self.config) | {"data": data, "runs": [str(spec) for spec in specs]}
         check_same(work | versions() | own)
         return specs
 
+    def checksums(self, seed: int) -> object:
+        """Returns the checksums of a seed's rows, and of the files of a network of the user's."""
+        dataset, file = self.dataset(seed), self.config.model.rpartition(":")[0]
+        rows = checksum(*dataset[:4], names=dataset.classes)
+        return (rows, zlib.crc32(content_of(file))) if file else rows
+
     def trainer(self, spec: Spec, dataset: Dataset) -> Trainer:
         """Returns the trainer of the spec, for any seed, on data of that shape."""
         config = self.config.changed(**dict(spec.changes))
-        return self._trainers.of(METHODS[spec.method].adjusted(config), config, dataset)
+        with own_code(config.model):
+            return self._trainers.of(METHODS[spec.method].adjusted(config), config, dataset)
 
     def __call__(self, spec: Spec, keeper: Checkpointer, advance: Advance = silent) -> Run:
         """Trains a spec, and returns the run without its final state."""
@@ -105,7 +118,8 @@ class Comparison:
                 advance(f"{spec}, epoch {entry.epoch} of {self.config.epochs}")
 
             trainer = self.trainer(spec, dataset)
-            run = _fit_or_diverge(trainer, dataset, spec.seed, report, keeper)
+            with own_code(self.config.model):
+                run = _fit_or_diverge(trainer, dataset, spec.seed, report, keeper)
         return with_maps(run, trainer, dataset)._replace(changes=spec.changes)
 
 
@@ -144,6 +158,8 @@ def run_all(
             say(note)
         if done:
             say(f"{len(done)} of {len(specs)} runs are kept from an earlier call.")
+        for line in store.why_not(missing):
+            say(line)
         here = partial(comparison, advance=advance)
         make = comparison.factory() if workers.uses_processes else lambda: here
         ends = [time.perf_counter()]
@@ -196,14 +212,72 @@ def execute(
 def _trained(
     specs: Sequence[Spec], make: Make, workers: Workers, store: Store, say: Say
 ) -> Iterator[tuple[Spec, Run]]:
-    jobs = min(workers.jobs, len(specs))
-    if workers.ray and specs:
-        yield from on_ray(specs, pickle.dumps(make), workers, store.path.parent)
-    elif jobs > 1:
-        yield from in_processes(specs, pickle.dumps(make), jobs, say)
-    elif specs:
-        training = make()
-        yield from ((spec, training(spec, NoCheckpoints())) for spec in specs)
+    jobs, told = min(workers.jobs, len(specs)), False
+
+    def wait(left: Sequence[Spec]) -> None:
+        nonlocal told
+        if not told:
+            say(f"{len(left)} runs are trained by another program in {store.path.parent}.")
+        told = True
+        time.sleep(PULSE)
+
+    with claims(store, specs, alone=jax.process_count() > 1) as held:
+        if workers.ray and specs:
+            mine = [spec for spec in specs if held.take(spec) is True]
+            for spec, run in on_ray(mine, pickle.dumps(make), workers, store.path.parent):
+                yield spec, run
+                held.free(spec)
+            left = [spec for spec in specs if spec not in mine]
+            yield from in_turn(left, held, lambda spec: make()(spec, NoCheckpoints()), wait)
+        elif jobs > 1:
+            yield from in_processes(specs, pickle.dumps(make), jobs, held, say)
+        elif specs:
+            training = make()
+            yield from in_turn(specs, held, lambda spec: training(spec, NoCheckpoints()), wait)
+
+
+def with_others(
+    comparison: Comparison,
+    store: Store,
+    specs: Sequence[Spec],
+    runs: Sequence[Run],
+    grid: Mapping[str, Sequence[Any]] = {},
+) -> list[Run]:
+    """Returns runs and all others of the store of their kind, whoever trained them.
+
+    They are of one kind if they differ in method, seed and the choice from the grid alone. If
+    several are of one method and seed, the newest counts. Methods stay in the order of ``runs``;
+    seeds are sorted.
+
+    Args:
+        comparison: the comparison of the runs.
+        store: the store.
+        specs: the specs of the runs.
+        runs: the finished runs, which need not be in the store.
+        grid: the values of settings that each method chose from.
+    """
+    found = {(run.method, run.seed): run for run in runs}
+    others: dict[tuple[str, int], Spec] = {}
+    for row in store.rows():
+        place = row.run.method, row.run.seed
+        changes = tuple((name, row.spec[name]) for name in grid if name in row.spec)
+        if any(value not in grid[name] for name, value in changes):
+            continue
+        spec = replace(specs[0], method=place[0], seed=place[1], changes=changes)
+        if place[0] in METHODS and place not in found and spec.like(row.spec):
+            spec = replace(spec, data=comparison.checksums(place[1]))
+            if spec.like(row.spec, data=True):
+                others[place] = spec
+    finished = store.finished(others.values(), alone=True)  # One process reports.
+    found |= {(spec.method, spec.seed): run for spec, run in finished.items()}
+    if comparison.dataset(specs[0].seed).has_label_maps:
+        stored = {(spec.method, spec.seed): spec for spec in (*specs, *finished)}
+        without = [place for place, run in found.items() if run.maps is None]
+        shown = store.with_maps((stored[place], found[place]) for place in without)
+        found |= dict(zip(without, shown, strict=True))
+    methods = list(dict.fromkeys(method for method, _ in found))
+    order = sorted(found, key=lambda place: (methods.index(place[0]), place[1]))
+    return [found[place] for place in order]
 
 
 def seconds_left(ends: Sequence[float], specs: Sequence[Spec]) -> float:

@@ -4,7 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from experiments.config import UserError
+from experiments.errors import UserError
 
 
 def prepare_folder(folder: Path, flag: str = "--out") -> Path:

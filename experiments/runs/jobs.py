@@ -1,5 +1,6 @@
 """Runs in several processes of this machine; each has its share of the cores and GPUs."""
 
+import contextlib
 import os
 import pickle
 import signal
@@ -10,15 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
-from types import FrameType
 from typing import Any
 
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.runs.progress import Say
-from experiments.runs.signals import Stopped
+from experiments.runs.shared import Claims
+from experiments.runs.signals import KEPT, stopping
 from experiments.runs.spec import Spec
-from experiments.training.fit import Run
 from experiments.training.history import Checkpointer, NoCheckpoints
+from experiments.training.run import Run
 
 Training = Callable[[Spec, Checkpointer], Run]
 Make = Callable[[], Training]
@@ -28,7 +29,7 @@ _PULSE = 1.0
 
 
 def in_processes(
-    specs: Sequence[Spec], make: bytes, jobs: int, say: Say
+    specs: Sequence[Spec], make: bytes, jobs: int, held: Claims, say: Say
 ) -> Iterator[tuple[Spec, Run]]:
     """Trains in a pool of one process per job, so that a killed process affects no other.
 
@@ -36,6 +37,7 @@ def in_processes(
         specs: the trainings.
         make: a pickled function that returns the function from a spec to its run.
         jobs: the number of processes.
+        held: the claims on the specs, which other programs share.
         say: receives a line for each process that the system kills.
 
     Raises:
@@ -43,35 +45,42 @@ def in_processes(
     """
     from joblib.externals.loky import ProcessPoolExecutor
 
-    waiting = deque(specs)
+    waiting, elsewhere = deque(specs), deque[Spec]()
     pools = [
         ProcessPoolExecutor(1, initializer=_begin, initargs=(os.getpid(), place, jobs))
         for place in range(jobs)
     ]
     idle, running = list(pools), dict[Future[Run], tuple[Any, Spec]]()
-    before = signal.signal(signal.SIGTERM, _stop)
-    try:
-        while waiting or running:
+    with contextlib.ExitStack() as stack:
+        for pool in pools:
+            stack.callback(pool.shutdown, kill_workers=True)
+        check = stack.enter_context(stopping(KEPT, later=True))
+        while waiting or elsewhere or running:
+            check()
             while waiting and idle:
-                pool, spec = idle.pop(0), waiting.popleft()
-                running[pool.submit(_train, make, spec)] = pool, spec
+                spec = waiting.popleft()
+                run = held.take(spec)
+                if run is True:
+                    pool = idle.pop(0)
+                    running[pool.submit(_train, make, spec)] = pool, spec
+                elif run is False:
+                    elsewhere.append(spec)
+                else:
+                    yield spec, run
+            if not running:
+                time.sleep(_PULSE)
+            waiting, elsewhere = waiting + elsewhere, deque()
             # With a timeout, because a Ctrl-C in another thread does not wake this one.
             for future in wait(running, _PULSE, FIRST_COMPLETED).done:
                 pool, spec = running.pop(future)
                 if isinstance(future.exception(), BrokenProcessPool):
+                    held.free(spec)
                     waiting.appendleft(spec)
                     _report_killed(spec, len(idle) + len(running), say)
                 else:
                     idle.append(pool)
                     yield spec, future.result()
-    finally:
-        for pool in pools:
-            pool.shutdown(kill_workers=True)
-        signal.signal(signal.SIGTERM, before)
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    raise Stopped(number, "stopped by a signal; finished runs are kept, and the same call goes on.")
+                    held.free(spec)
 
 
 def _report_killed(spec: Spec, left: int, say: Say) -> None:

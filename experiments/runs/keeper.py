@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.checkpoints import Checkpoints, writing
 from experiments.runs.lock import locked

@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 from filelock import FileLock, Timeout
 
-from experiments.config import UserError
+from experiments.errors import UserError
 
 #: The locked file, in the folder; it stays behind, unlocked.
 FILE = ".lock"

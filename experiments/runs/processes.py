@@ -17,10 +17,11 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from experiments.config import Config, UserError
+from experiments.config import Config
+from experiments.errors import UserError
 from experiments.runs.signals import Stopped
 from experiments.runs.spec import differences
-from experiments.training.fit import Diverged
+from experiments.training.run import Diverged
 
 #: Environment variables of clusters: the tasks of a SLURM step, and the hosts of a TPU pod.
 SLURM_TASKS, TPU_HOSTS = "SLURM_STEP_NUM_TASKS", "TPU_WORKER_HOSTNAMES"
@@ -31,8 +32,8 @@ GRACE, LAST = 1.0, 4.0
 
 
 @contextlib.contextmanager
-def joined(config: Config) -> Iterator[None]:
-    """Makes this process one of several; an error that leaves the block ends all of them.
+def joined(config: Config) -> Iterator[int]:
+    """Makes this process one of several, whose number it yields; an error ends all of them.
 
     Enter it before anything else of JAX. Without ``coordinator`` it joins the processes of SLURM
     (``srun -n N``) or of a TPU pod, or none; with ``coordinator="auto"`` JAX finds the processes.
@@ -43,11 +44,11 @@ def joined(config: Config) -> Iterator[None]:
     already = jax.distributed.is_initialized()
     host = _join(config)
     if jax.process_count() == 1:
-        yield
+        yield 1
         return
     peers, line = _Peers(host or socket.gethostname()), ""
     try:
-        yield
+        yield jax.process_count()
     except (Stopped, Diverged):  # They end every process by themselves.
         raise
     except BaseException as error:

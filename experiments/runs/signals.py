@@ -2,19 +2,20 @@
 
 import contextlib
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-
-import jax
-import numpy as np
-from jax.experimental import multihost_utils
 
 #: Signals from schedulers before they take a machine away, and from Ctrl-C.
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
+#: What a stopped program with a store leaves.
+KEPT = "finished runs are kept, and the same command goes on from there"
+
+
 class Stopped(Exception):
-    """A run that a signal ended after its state was saved.
+    """A run that a signal ended, after its state was saved if it has checkpoints.
 
     Attributes:
         status: the exit status, 128 + the signal's number.
@@ -23,6 +24,44 @@ class Stopped(Exception):
     def __init__(self, number: int, message: str):
         super().__init__(message)
         self.status = 128 + number
+
+
+@contextlib.contextmanager
+def stopping(way_on: str, later: bool = False) -> Iterator[Callable[[], None]]:
+    """Turns SIGTERM and Ctrl-C inside the block into `Stopped`, which says how to go on.
+
+    Signals reach the main thread alone; elsewhere the block changes nothing.
+
+    Args:
+        way_on: what is kept, and what the same command then does.
+        later: if True, a signal waits for the next call of the function that the block gets: for
+            code that must not be left just anywhere.
+    """
+    noted: list[int] = []
+
+    def check() -> None:
+        if noted:
+            name = signal.Signals(noted[0]).name
+            raise Stopped(noted[0], f"stopped by {name}; {way_on}.")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield check
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
+        if not later:
+            check()
+
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # As in a shell's background.
+            signal.signal(number, stop)
+    try:
+        yield check
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
@@ -45,6 +84,10 @@ def noted_signals() -> Iterator[Callable[[], int]]:
         restore()
 
     def answer() -> int:
+        import jax
+        import numpy as np
+        from jax.experimental import multihost_utils
+
         if jax.process_count() == 1:
             return noted
         return int(np.max(multihost_utils.process_allgather(np.int32(noted))))

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-import jax
 import numpy as np
 
-import jaxnorm
-from experiments.config import Config, UserError
+from experiments import listed
+from experiments.config import Config
+from experiments.errors import UserError
 
 DEVICES = frozenset({"parallel", "mesh", "coordinator", "processes", "process_id", "join_timeout"})
 #: Settings that change no number of a run: the devices, the reports, the number of seeds, and the
@@ -57,6 +57,10 @@ class Spec:
         kept = {name: value for name, value in flags.items() if name not in FREE}
         return {name: value for name, value in (kept | identity).items() if value is not None}
 
+    def like(self, described: Mapping[str, Any], data: bool = False) -> bool:
+        """Returns True if the settings of a stored run are this one's, with its data or without."""
+        return bool(_plain(self.described, data) == _plain(described, data))
+
     @property
     def digest(self) -> str:
         """The key of the training in a store: a digest of all settings that decide the numbers.
@@ -68,6 +72,13 @@ class Spec:
             settings.pop("dataset", None)
         text = json.dumps(settings, sort_keys=True)
         return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
+
+
+def _plain(settings: Mapping[str, Any], data: bool) -> Any:
+    """Returns settings as JSON has them, without where the data are, and maybe without the data."""
+    left_out = {"dataset"} if data else {"dataset", "data"}
+    kept = {name: value for name, value in settings.items() if name not in left_out}
+    return json.loads(json.dumps(kept))
 
 
 def name_of(method: str, changes: Changes) -> str:
@@ -99,7 +110,9 @@ def checksum(*arrays: np.ndarray, names: Iterable[str] = ()) -> int:
 
 def versions() -> dict[str, str]:
     """Returns the versions of jaxnorm and JAX, which a run's numbers depend on."""
-    return {"jaxnorm": jaxnorm.__version__, "jax": jax.__version__}
+    import jax
+
+    return {"jaxnorm": listed.version(), "jax": jax.__version__}
 
 
 def version_note(saved: Mapping[str, str]) -> str:

@@ -5,19 +5,20 @@ import datetime
 import io
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Integer
 
-from experiments.config import UserError
 from experiments.data.reading import reading
-from experiments.runs.processes import gathered, writes
-from experiments.runs.spec import Spec, versions
-from experiments.training.fit import Run
-from experiments.training.history import Epoch, record_of
+from experiments.errors import UserError
+from experiments.runs.spec import Spec, version_note, versions
+from experiments.training.run import Epoch, Run, record_of
+
+Result = TypeVar("Result")
 
 #: The file, in the folder of the reports.
 FILE = "runs.sqlite"
@@ -37,6 +38,19 @@ _COLUMNS = "digest, spec, results, curve, versions, date"
 
 #: The seconds that a program waits while another writes.
 _PATIENCE = 60.0
+
+
+def patiently(action: Callable[[], Result]) -> Result:
+    """Repeats an action while another program makes the file, when SQLite itself does not wait."""
+    ends = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return action()
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            if not busy or time.monotonic() > ends:
+                raise
+            time.sleep(0.05)
 
 
 class Row(NamedTuple):
@@ -78,22 +92,49 @@ class Store:
     def __init__(self, folder: Path):
         self.path = folder / FILE
 
-    def finished(self, specs: Iterable[Spec]) -> dict[Spec, Run]:
+    def finished(self, specs: Iterable[Spec], alone: bool = False) -> dict[Spec, Run]:
         """Returns the finished runs among specs: on all processes those that process 0 finds.
+
+        Runs of other versions of JAX and jaxnorm are not among them.
+
+        Args:
+            specs: the specs.
+            alone: if True, this process asks alone; else all processes must call it together.
 
         Raises:
             UserError: for a damaged file.
         """
+        from experiments.runs.processes import gathered, writes
+
         specs, rows = dict.fromkeys(specs), dict[str, Any]()
         with reading(self.path, WAY_OUT):
-            for spec in specs if writes() else ():
+            for spec in specs if alone or writes() else ():
                 for row in self._rows("WHERE digest = ?", spec.digest):
                     rows[spec.digest] = row
             text = json.dumps(rows)
-        rows = json.loads(gathered(text)[0])
+        rows = json.loads(text if alone else gathered(text)[0])
         with reading(self.path, WAY_OUT):
-            found = {spec: _row(*rows[spec.digest]).run for spec in specs if spec.digest in rows}
-        return {spec: run._replace(changes=spec.changes) for spec, run in found.items()}
+            found = {spec: _row(*rows[spec.digest]) for spec in specs if spec.digest in rows}
+        return {
+            spec: row.run._replace(changes=spec.changes)
+            for spec, row in found.items()
+            if not version_note(row.versions)
+        }
+
+    def date(self, spec: Spec) -> str | None:
+        """Returns the time at which a spec's run was stored; None for no run."""
+        with reading(self.path, WAY_OUT):
+            return next((row[-1] for row in self._rows("WHERE digest = ?", spec.digest)), None)
+
+    def why_not(self, specs: Iterable[Spec]) -> list[str]:
+        """Returns a line for each reason why runs of these settings in the store are not kept."""
+        reasons: dict[str, int] = {}
+        rows = self.rows() if (specs := list(specs)) else []
+        for spec in specs:
+            found = [row for row in rows if spec.like(row.spec)]
+            if found and (reason := _stale(spec, found[-1])):
+                reasons[reason] = reasons.get(reason, 0) + 1
+        return [f"Trained again: {n} of {len(specs)}, as {why}." for why, n in reasons.items()]
 
     def rows(self) -> list[Row]:
         """Returns all finished runs, the oldest first.
@@ -138,7 +179,22 @@ class Store:
         """Returns rows without their digests."""
         if not self.path.exists():
             return []
-        with self._open() as database:
+        try:
+            return patiently(lambda: self._read("mode=rw", which, values))
+        except sqlite3.OperationalError:
+            log = self.path.with_name(f"{FILE}-wal")
+            if log.exists() and log.stat().st_size:
+                raise
+            # On a disk that cannot be written, SQLite cannot make its log.
+            return self._read("immutable=1", which, values)
+
+    def _read(self, mode: str, which: str, values: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Returns rows of a file that is there."""
+        place = f"{self.path.absolute().as_uri()}?{mode}"
+        connection = sqlite3.connect(place, timeout=_PATIENCE, uri=True)
+        with contextlib.closing(connection) as database:
+            if not database.execute("SELECT 1 FROM sqlite_master").fetchone():
+                return []  # Another program is about to make it.
             rows = database.execute(f"SELECT {_COLUMNS} FROM runs {which}", values)
             return [row[1:] for row in rows]
 
@@ -148,7 +204,7 @@ class Store:
             try:
                 with contextlib.closing(sqlite3.connect(self.path, timeout=_PATIENCE)) as database:
                     # Readers and a writer do not wait for each other.
-                    database.execute("PRAGMA journal_mode = WAL")
+                    patiently(lambda: database.execute("PRAGMA journal_mode = WAL"))
                     database.execute(_TABLE)
                     database.execute(_MAPS)
                     yield database
@@ -159,6 +215,18 @@ class Store:
                     f"cannot use {self.path}: {error}; wanted a folder that is there, on a disk "
                     "with space: free it or change --out."
                 ) from None
+
+
+def _stale(spec: Spec, row: Row) -> str:
+    """Says in what a stored run of the same settings differs; empty if in nothing."""
+    if spec.like(row.spec, data=True):
+        note = version_note(row.versions)
+        return f"the stored ones are{note.partition(',')[0]}" if note else ""
+    both = row.spec.get("data"), spec.data
+    old, new = (list(each) if isinstance(each, list | tuple) else [each] for each in both)
+    if old[1:] != new[1:]:
+        return "files of the network have changed"
+    return "the rows of their seeds are others"
 
 
 def _row(spec: str, results: str, curve: str, versions: str, date: str) -> Row:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from experiments.config import library
+from experiments.errors import library
 from experiments.runs.files import prepare_folder
-from experiments.training.history import Epoch
+from experiments.training.run import Epoch
 
 
 class EventFiles:

@@ -15,7 +15,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int, PyTree
 
-from experiments.config import Parallelism, UserError, unknown
+from experiments.config import Parallelism
+from experiments.errors import UserError, unknown
 
 #: The mesh axes: rows are sharded over ``data``, units over ``model``.
 DATA, MODEL = "data", "model"

@@ -14,7 +14,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Int, Num, PyTree
 
 from experiments.augmentation.table import Augment, unchanged
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.methods.method import Method, Refreshed
 from experiments.methods.part import Context, Sample
 from experiments.models.libraries import Wrapped
@@ -180,10 +180,15 @@ def nothing() -> None:
 
 
 class Scanned(AheadOfTime):
-    """A runner of an epoch as one compiled scan."""
+    """A runner of an epoch as one compiled scan.
 
-    def __init__(self, plan: EpochPlan):
-        super().__init__(make_epoch(plan), donate_argnums=0)
+    Args:
+        plan: the plan of the epoch.
+        epoch: the epoch's function, if it is not the plan's alone.
+    """
+
+    def __init__(self, plan: EpochPlan, epoch: Callable[..., Any] | None = None):
+        super().__init__(epoch or make_epoch(plan), donate_argnums=0)
         self._plan = plan
 
     def __call__(

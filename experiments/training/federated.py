@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key, PyTree, Shaped, UInt
 
-from experiments.config import UserError
 from experiments.data.dataset import Dataset
-from experiments.training.ahead_of_time import AheadOfTime
+from experiments.errors import UserError
 from experiments.training.epoch import EpochPlan, Scanned, batch_of, batch_order, make_epoch
 from experiments.training.state import AnyArray, Batch, StepMetrics, TrainState, is_key, run_keys
 
@@ -28,8 +27,8 @@ class Federated(Scanned):
     """
 
     def __init__(self, plan: EpochPlan, project: Callable[[PyTree], PyTree], clients: int):
-        AheadOfTime.__init__(self, make_round(plan, project, clients), donate_argnums=0)
-        self._plan, self._clients = plan, clients
+        super().__init__(plan, make_round(plan, project, clients))
+        self._clients = clients
 
     def batch(self, state: TrainState, X: AnyArray, y: AnyArray, index: int) -> Batch:
         """Returns the rows of all clients at that step."""
@@ -76,7 +75,13 @@ def rows_per_client(dataset: Dataset, clients: int) -> int:
     """Returns the number of training rows of each client."""
     if dataset.stream or dataset.y_train.ndim > 1:
         raise UserError("--clients needs rows in memory, each with one label.")
-    return PIECES * (dataset.train_rows // (PIECES * clients))
+    rows = PIECES * (dataset.train_rows // (PIECES * clients))
+    if not rows:
+        raise UserError(
+            f"--clients is {clients}, and {dataset.name} has {dataset.train_rows} training rows, "
+            f"{PIECES} of which a client needs; wanted at most {dataset.train_rows // PIECES}."
+        )
+    return rows
 
 
 def _mean(leaf: Shaped[Array, "clients *shape"] | Key[Array, "clients *shape"]) -> Array:

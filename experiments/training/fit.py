@@ -3,87 +3,29 @@
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Int, Integer, Num
+from jaxtyping import Array, Int, Num
 
 from experiments.data.dataset import Dataset
 from experiments.training.epoch import nothing, steps_per_epoch
-from experiments.training.history import Checkpointer, Epoch, History, NoCheckpoints
+from experiments.training.history import Checkpointer, History, NoCheckpoints
 from experiments.training.nonfinite import copied, first_nonfinite, mean_of_taken
+from experiments.training.run import AT_CHANCE, DIVERGED, Diverged, Epoch, Run
 from experiments.training.state import TrainState
 from experiments.training.trainer import Trainer, library_refusals
 from jaxnorm import parameter_count
 
 #: The share of a constant guess's loss and of its error above which nothing was learned.
 LEARNED = 0.98
-#: The beginning of the outcome of a run that met a number that is not finite.
-DIVERGED = "diverged"
-#: The outcome of a run whose loss and accuracy are no better than a constant guess's.
-AT_CHANCE = "at chance"
 
 
 Rows = Num[Array, "rows *shape"] | Num[np.ndarray, "rows *shape"]
 #: The rows of a split, and their labels.
 Split = tuple[Array, Array]
-
-
-class Run(NamedTuple):
-    """One method trained under one seed.
-
-    Attributes:
-        method: the name of the method.
-        seed: the seed of the split, the initialization, the batches and the noise.
-        curve: one entry per epoch.
-        step_ms: milliseconds per step, compilation and evaluation excluded; the median over epochs.
-        parameters: the number of trainable parameters.
-        state: the final state; None for a stored run.
-        outcome: the failure in a few words; empty for a run that trained.
-        changes: the settings of this run alone, as (field, value).
-        scores: further measures of the trained network, by name; fractions.
-        maps: the predicted label maps of the first test images; None for other tasks.
-    """
-
-    method: str
-    seed: int
-    curve: list[Epoch]
-    step_ms: float
-    parameters: int
-    state: TrainState | None
-    outcome: str = ""
-    changes: tuple[tuple[str, float], ...] = ()
-    # Never written to; a MappingProxyType could not be pickled.
-    scores: Mapping[str, float] = {}
-    maps: Integer[np.ndarray, "images height width"] | None = None
-
-    @property
-    def trained(self) -> TrainState:
-        """The final state of a run that has just ended; a stored run has none."""
-        assert self.state is not None, "a kept run has no state: train it again"
-        return self.state
-
-    @property
-    def diverged(self) -> bool:
-        """True if the run met a number that is not finite."""
-        return self.outcome.startswith(DIVERGED)
-
-
-class Diverged(ArithmeticError):
-    """A run that met a number that is not finite; ``train`` exits with status 1.
-
-    Args:
-        message: the step and layer.
-        curve: the epochs before it.
-        step_ms: milliseconds per step in those epochs.
-    """
-
-    def __init__(self, message: str, curve: Sequence[Any] = (), step_ms: float = math.nan):
-        super().__init__(message)
-        self.curve, self.step_ms = curve, step_ms
 
 
 def fit(
@@ -197,5 +139,5 @@ def where_diverged(
 
 def start(trainer: Trainer, seed: int, X: Rows) -> TrainState:
     """Returns the initial state of a run."""
-    with library_refusals(trainer.method):
+    with library_refusals(trainer.method, trainer.context):
         return trainer.init(np.uint32(seed), X)

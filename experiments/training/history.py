@@ -1,54 +1,10 @@
 """The results of a run so far, which checkpoints keep."""
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar, get_type_hints, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from experiments.training.run import Epoch
 from experiments.training.state import TrainState
-
-Record = TypeVar("Record")
-
-#: The types of JSON values by a field's annotation; true and false are not numbers.
-_PLAIN: dict[Any, tuple[type, ...]] = {int: (int,), float: (int, float), str: (str,)}
-
-
-def record_of(kind: type[Record], values: dict[str, Any]) -> Record:
-    """Makes a NamedTuple of numbers and text from JSON's values; raises TypeError for others."""
-    for name, hint in get_type_hints(kind).items():
-        value = values[name]
-        if not isinstance(value, _PLAIN[hint]) or isinstance(value, bool):
-            raise TypeError(f"its {name} is {value!r}, not {hint.__name__}")
-    return kind(**values)
-
-
-class Epoch(NamedTuple):
-    """Results of one epoch.
-
-    Attributes:
-        epoch: the number of the epoch, from 1.
-        train_loss: the mean over the epoch's steps, each before its update.
-        train_accuracy: the mean over the epoch's steps; a fraction.
-        test_loss: the loss after the epoch, in evaluation mode.
-        test_accuracy: the accuracy after the epoch, in evaluation mode; a fraction.
-        gradient_norm: the norm of the whole gradient, the mean over the epoch's steps.
-        parameter_norm: the norm of all raw parameters after the epoch.
-        drift: the distance of constrained kernels from their set after the epoch; 0 if the method
-            constrains nothing.
-    """
-
-    epoch: int
-    train_loss: float
-    train_accuracy: float
-    test_loss: float
-    test_accuracy: float
-    gradient_norm: float = math.nan
-    parameter_norm: float = math.nan
-    drift: float = math.nan
-
-    @classmethod
-    def of_list(cls, saved: Sequence[Any]) -> "Epoch":
-        """Makes an entry from a list of JSON's numbers."""
-        return record_of(cls, dict(zip(cls._fields, saved, strict=True)))
 
 
 class History(NamedTuple):

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from experiments.data.dataset import Dataset
 from experiments.training.evaluate import evaluated_weights, make_evaluate
-from experiments.training.fit import Run
+from experiments.training.run import Run
 from experiments.training.state import TrainState
 from experiments.training.trainer import Trainer
 

@@ -76,14 +76,16 @@ def first_nonfinite(method: Method, context: Context, state: TrainState, batch: 
             result, layers = collect_preactivations(apply, weights, rows, layout=context.kernels)
             paths[:] = layers  # In execution order; a dict that jit returns is sorted.
             logits, model_state = result
-            return Output(logits, model_state, jnp.float32(0), list(layers.values()))
+            return Output(logits, model_state, jnp.float32(0), [*layers.values(), logits])
 
         weights = method.weights(state.params, state.method_state)
         forward = method.forward(network, state.params, state.method_state, batch.keys, context)
         return [jnp.isfinite(layer).all() for layer in forward(weights, batch.X).extra]
 
     flags = jax.device_get(jax.jit(finite_layers)(state, batch))
-    for path, finite in zip(paths, flags, strict=True):
+    for path, finite in zip(paths, flags[:-1], strict=True):
         if not finite:
             return f"first in the pre-activations of {path.removesuffix('/kernel')}"
+    if not flags[-1]:
+        return "first in the logits; all pre-activations are finite"
     return "in the loss or the gradient; all pre-activations are finite"

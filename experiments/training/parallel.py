@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, PyTree
 
-from experiments.config import AnyConfig, Config, UserError
+from experiments.config import AnyConfig, Config
+from experiments.errors import UserError
 from experiments.methods.method import Method
 from experiments.training.devices import DATA, Placement
 from experiments.training.state import Batch, StepMetrics, TrainState, is_key

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
-from experiments.config import Config, UserError, library
+from experiments.config import Config
+from experiments.errors import UserError, library
 from experiments.methods.method import Method
 from experiments.methods.normalizer_free import NormalizerFree
 from experiments.methods.part import Context, Optimizer

@@ -14,10 +14,11 @@ from jaxtyping import Array, Key, Num, PyTree, UInt
 
 import jaxnorm
 from experiments.augmentation.table import find_augmentation
-from experiments.config import Config, UserError
+from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.data.reading import free_memory, refuse_too_large
 from experiments.data.stream import cropped_where_read
+from experiments.errors import UserError
 from experiments.methods.method import Method
 from experiments.methods.optimizer import make_optimizer
 from experiments.methods.own_network import of_own_network
@@ -128,13 +129,13 @@ def make_trainer(
     ghosts = config.changed(ghost_groups=groups.batch_norm)
     positions = dataset.y_train.shape[1:]
     network = partial(network_of, method, ghosts, shape, dataset.num_classes, positions=positions)
-    context = make_context(
-        method, abstract_network(network, placement), config, shape, groups.losses
-    )
+    model = abstract_network(network, placement)
+    with library_refusals(method):
+        context = make_context(method, model, config, shape, groups.losses)
     check_private(method, context, config, placement)
     optimizer = partial(_optimizer, method, config, steps, rows)
 
-    with library_refusals(method):
+    with library_refusals(method, context):
         step = make_step(method, context, optimizer(context, 0), config, placement.axis_name)
     step = parallelize(step, placement)
     if config.nonfinite == "skip":
@@ -184,12 +185,24 @@ class Trainers:
 
 
 @contextmanager
-def library_refusals(method: Method) -> Iterator[None]:
+def library_refusals(method: Method, context: Context | None = None) -> Iterator[None]:
     """Turns the library's errors into a user's; they name the parameter and the reason."""
     try:
         yield
     except ValueError as error:
+        params = None if context is None else context.functional.params
+        if context is not None and not _has_kernels(context.layout, params):
+            raise UserError(
+                f"{method.name} does not fit this network: its only kernel is the classifier's, "
+                "which methods leave free; wanted hidden layers, or --constrain-head, which "
+                "constrains the classifier, too."
+            ) from error
         raise UserError(f"{method.name} does not fit this network: {error}") from error
+
+
+def _has_kernels(layout: Layout, params: PyTree) -> bool:
+    axes = jax.tree.leaves(layout(params), is_leaf=lambda each: isinstance(each, tuple))
+    return any(isinstance(each, tuple) for each in axes)
 
 
 def _optimizer(

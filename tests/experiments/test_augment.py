@@ -17,7 +17,7 @@ from experiments.augmentation.images import (
     resized_crop,
 )
 from experiments.augmentation.table import AUGMENTATIONS, find_augmentation
-from experiments.config import UserError
+from experiments.errors import UserError
 
 # Compilations of arithmetic, one a test: not what another JAX would break.
 pytestmark = pytest.mark.slow

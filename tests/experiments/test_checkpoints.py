@@ -14,7 +14,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxnorm
 from experiments.cli import main
-from experiments.config import Config, UserError
+from experiments.config import Config
+from experiments.errors import UserError
 from experiments.runs import checkpoints as folder_of_checkpoints
 from experiments.runs import keeper
 from experiments.runs.arrays import checksums, flatten

@@ -8,7 +8,8 @@ import time
 import numpy as np
 import pytest
 
-from experiments.config import UserError, Workers
+from experiments.config import Workers
+from experiments.errors import UserError
 from experiments.papers.training import spec_of, training
 from experiments.runs.comparison import execute
 from experiments.runs.store import Store

@@ -8,7 +8,8 @@ import jax
 import pytest
 
 from experiments.bench.compiled import measure, targets
-from experiments.bench.compiled.command import Compiled, specs_of
+from experiments.bench.compiled.command import specs_of
+from experiments.bench.compiled.flags import Compiled
 from experiments.bench.compiled.measure import Costs
 from experiments.bench.compiled.program import Program
 from experiments.bench.compiled.report import COLUMNS, est_ms, ratios, read_rows, row_of, write_row
@@ -16,7 +17,7 @@ from experiments.bench.compiled.spec import Spec
 from experiments.bench.compiled.step import step
 from experiments.bench.compiled.targets import environment, find_target
 from experiments.cli import main
-from experiments.config import UserError
+from experiments.errors import UserError
 
 PROGRAM = Program((Path(__file__).parent / "programs" / "tpu.txt").read_text())
 ARRAY = 8 * 128 * 4  # bytes

@@ -1,5 +1,7 @@
 """The code of a new method in CONTRIBUTING.md, executed."""
 
+import importlib
+import operator
 import re
 from dataclasses import make_dataclass
 from pathlib import Path
@@ -45,9 +47,17 @@ def test_its_setting_is_a_flag(method: Method, monkeypatch: pytest.MonkeyPatch) 
     assert method.adjusted(flags()) == method
 
 
-def test_the_walk_names_files_that_there_are() -> None:
-    walk = TEXT[TEXT.index("From the command line") : TEXT.index("A table of a paper")]
-    folder = Path(__file__).parents[2] / "experiments"
-    assert len(re.findall(r"^\d\. `[\w/]+\.py`", walk, re.MULTILINE)) <= 8
-    for name in set(re.findall(r"`([\w/]+\.py)`", walk)):
-        assert list(folder.glob(f"**/{name}")), name
+WALK = TEXT[TEXT.index("From the command line") : TEXT.index("A table of a paper")]
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`([\w/]+\.py)`", WALK))))
+def test_the_walk_names_files_that_there_are(name: str) -> None:
+    assert list((Path(__file__).parents[2] / "experiments").glob(f"**/{name}"))
+
+
+@pytest.mark.parametrize(
+    ("file", "name"), re.findall(r"^\d\. `([\w/]+)\.py`:[^`.]*`([\w.]+)`", WALK, re.MULTILINE)
+)
+def test_the_walk_names_functions_of_its_files(file: str, name: str) -> None:
+    module = importlib.import_module(f"experiments.{file.replace('/', '.')}")
+    assert callable(operator.attrgetter(name)(module))

@@ -16,11 +16,12 @@ import pytest
 from PIL import Image
 
 from experiments.cli import at_home, main
-from experiments.config import Config, UserError
+from experiments.commands import Train
+from experiments.config import Config
 from experiments.data.load import FORMATS, SUFFIXES, describe_sources, load, unknown_source
 from experiments.data.reading import reading
+from experiments.errors import UserError
 from experiments.runs.checkpoint_settings import CheckpointSettings
-from experiments.train import Train
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(3.0, 2.0, (40, 5))

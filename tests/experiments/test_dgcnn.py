@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments.config import Config, UserError
+from experiments.config import Config
+from experiments.errors import UserError
 from experiments.models.dgcnn import edge_features, nearest_neighbours
 from experiments.models.registry import build
 from jaxnorm import WeightNormalized, effective, parameter_count, reparametrize

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.training.federated import shares
 from experiments.training.trainer import make_trainer
@@ -61,3 +61,8 @@ def test_tokens_have_no_clients():
     many = data._replace(y_train=np.stack([data.y_train] * 2, axis=1))
     with pytest.raises(UserError, match="--clients"):
         make_trainer(METHODS["none"], SETTINGS.changed(clients=2), many)
+
+
+def test_more_clients_than_rows_are_told_how_many_there_may_be():
+    with pytest.raises(UserError, match=r"--clients is 36, and toy has 70 .* at most 35"):
+        make_trainer(METHODS["none"], SETTINGS.changed(clients=36), toy_dataset())

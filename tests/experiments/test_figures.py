@@ -18,10 +18,9 @@ from jaxnorm.theory import c_slope
 ROOT = Path(__file__).parents[2]
 DOCS, RESULTS = ROOT / "docs", ROOT / "experiments" / "results"
 EVIDENCE = sorted((DOCS / "evidence").glob("*.md"))
-PAGES = [
-    *(ROOT / "README.md", DOCS / "evidence.md", DOCS / "guides" / "which.md"),
-    *(page for page in EVIDENCE if page.stem != "costs"),
-]
+SUMMARIES = [ROOT / "README.md", DOCS / "evidence.md", DOCS / "guides" / "which.md"]
+#: The folders of the results of `examples/`.
+EXAMPLES = {"networks", "resnet18"}
 QUANTITIES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy", "step_ms")
 NUMBER = r"(\d+(?:\.\d+)?)"
 
@@ -31,11 +30,11 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def over_seeds() -> set[tuple[float, float, float]]:
-    """Returns mean, deviation and rounding error of every quantity of every method in a file."""
-    statistics = set()
+def over_seeds() -> dict[str, set[tuple[float, float, float]]]:
+    """Returns mean, deviation and rounding error of each method's quantities, by folder."""
+    statistics: dict[str, set[tuple[float, float, float]]] = defaultdict(set)
     for path in RESULTS.glob("*/**/results.csv"):
-        groups = defaultdict(list)
+        groups, known = defaultdict(list), statistics[str(path.parent.relative_to(RESULTS))]
         for row in rows(path):
             if {"method", "seed"} <= row.keys():
                 groups[row.get("row"), row.get("column"), row["method"]].append(row)
@@ -46,9 +45,21 @@ def over_seeds() -> set[tuple[float, float, float]]:
             rounded = 0.005 if name == "step_ms" else 0.0
             if "accuracy" in name:
                 values = 100 * values
-                statistics.add((100 - values.mean(), values.std(ddof=1), rounded))
-            statistics.add((values.mean(), values.std(ddof=1), rounded))
+                known.add((100 - values.mean(), values.std(ddof=1), rounded))
+            known.add((values.mean(), values.std(ddof=1), rounded))
     return statistics
+
+
+def linked(text: str) -> set[tuple[float, float, float]]:
+    """Returns the statistics of the sets of results that a text names: folders in results/."""
+    names = set(re.findall(r"results/([\w.-]+)", text))
+    known = {
+        each
+        for folder, statistics in over_seeds().items()
+        if folder.partition("/")[0] in names
+        for each in statistics
+    }
+    return known | (of_examples() if names & EXAMPLES else set())
 
 
 def of_examples() -> set[tuple[float, float, float]]:
@@ -85,19 +96,31 @@ def shown(text: str, value: float, rounded: float = 0.0) -> bool:
     return abs(float(text) - value) <= 0.5 * 10**-digits + rounded + 1e-6
 
 
-def figures(page: Path) -> list[tuple[str, str]]:
-    return re.findall(rf"(?<![+\d.]){NUMBER} ± {NUMBER}", page.read_text())
+def figures(text: str) -> list[tuple[str, str]]:
+    return re.findall(rf"(?<![+\d.]){NUMBER} ± {NUMBER}", text)
 
 
 def test_the_evidence_has_figures() -> None:
-    assert sum(len(figures(page)) for page in EVIDENCE) > 100
+    assert sum(len(figures(page.read_text())) for page in EVIDENCE) > 100
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_means_and_deviations(page: Path) -> None:
-    known, quoted = over_seeds() | of_examples(), figures(page)
-    assert len(quoted) > 5
-    for mean, deviation in quoted:
+@pytest.mark.parametrize("page", EVIDENCE, ids=lambda page: page.stem)
+def test_means_and_deviations_are_of_the_results_that_their_section_links(page: Path) -> None:
+    for section in re.split(r"^(?=#+ )", page.read_text(), flags=re.MULTILINE):
+        quoted = figures(section)
+        known = linked(section) if quoted else set()
+        for mean, deviation in quoted:
+            matches = [shown(mean, m, r) and shown(deviation, d, r) for m, d, r in known]
+            assert any(matches), (section.splitlines()[0], mean, deviation)
+
+
+@pytest.mark.parametrize("page", SUMMARIES, ids=lambda page: page.stem)
+def test_figures_of_a_summary_stand_on_a_page_of_evidence_or_beside_a_link(page: Path) -> None:
+    text = page.read_text()
+    evidence = {quoted for each in EVIDENCE for quoted in figures(each.read_text())}
+    known = linked(text) | of_examples() | {(float(m), float(d), 0.0) for m, d in evidence}
+    assert len(figures(text)) > 5
+    for mean, deviation in figures(text):
         matches = [shown(mean, m, r) and shown(deviation, d, r) for m, d, r in known]
         assert any(matches), (mean, deviation)
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.runs.checkpoints import Checkpoints
 from experiments.runs.files import write_whole
 

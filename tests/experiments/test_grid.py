@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.methods.constrained import Constrained, Sphere
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS
@@ -27,8 +27,7 @@ from experiments.papers.scores import SCORES, scores_of
 from experiments.papers.table import averaged, differences, noise_note, report_of
 from experiments.papers.training import Trained, method_of, spec_of
 from experiments.papers.verdict import NOTE, comparison, measured
-from experiments.training.fit import Run
-from experiments.training.history import Epoch
+from experiments.training.run import Epoch, Run
 from tests.experiments.test_runs import PROTOCOL
 from tests.experiments.toy import run_of, toy_dataset, toy_trainer
 

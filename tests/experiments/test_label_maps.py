@@ -24,8 +24,9 @@ from experiments.models.registry import build
 from experiments.models.unet import doubled, halved
 from experiments.training import evaluate
 from experiments.training.devices import ONE_DEVICE, Placement, make_placement
-from experiments.training.fit import Run, fit
+from experiments.training.fit import fit
 from experiments.training.label_maps import MEAN_IOU, confusions, mean_iou, with_maps
+from experiments.training.run import Run
 from experiments.training.state import Batch
 from experiments.training.step import score
 from experiments.training.trainer import make_trainer

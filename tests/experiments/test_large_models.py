@@ -6,7 +6,8 @@ import jax
 import pytest
 from flax import nnx
 
-from experiments.config import Config, UserError
+from experiments.config import Config
+from experiments.errors import UserError
 from experiments.models.registry import build
 from jaxnorm import collect_preactivations, flax_layout, parameter_count
 from jaxnorm.nnx import BatchNorm, functionalize

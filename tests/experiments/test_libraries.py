@@ -12,7 +12,8 @@ import pytest
 from flax import nnx
 
 from experiments.cli import main
-from experiments.config import Config, UserError
+from experiments.config import Config
+from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.models.from_file import load_maker, network_from_file
 from experiments.training.trainer import make_trainer

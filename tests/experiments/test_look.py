@@ -4,11 +4,11 @@ from typing import NoReturn
 
 import pytest
 
-from experiments.compare import Compare
+from experiments.cli import run
+from experiments.commands import Compare, Train
 from experiments.config import Config
 from experiments.runs import comparison
 from experiments.runs.comparison import Comparison
-from experiments.train import Train
 from experiments.training.look import initial_signal
 
 SIGMOIDS = Config(model="mlp", depth=6, width=16, activation="sigmoid", train_rows=64)
@@ -39,8 +39,8 @@ def test_one_line_for_each_method_before_the_training(monkeypatch, tmp_path, cap
     monkeypatch.setattr("experiments.compare.run_all", begin)
     monkeypatch.setattr(Comparison, "trained", begin)
     with pytest.raises(Begins):
-        Compare(methods="none,lcw", seeds=2, out=tmp_path, config=SIGMOIDS).run("compare")
+        run(Compare(methods="none,lcw", seeds=2, out=tmp_path, config=SIGMOIDS), "compare")
     assert capsys.readouterr().out == "none, before training: x.\n"
     with pytest.raises(Begins):
-        Train(method="none", out=tmp_path, config=SIGMOIDS).run("train")
+        run(Train(method="none", out=tmp_path, config=SIGMOIDS), "train")
     assert "\nnone, before training: x.\n" in capsys.readouterr().out

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments.config import Config, UserError
+from experiments.config import Config
 from experiments.data.dataset import Dataset
+from experiments.errors import UserError
 from experiments.methods.constrained import ClippedByLayer
 from experiments.methods.optimizer import make_optimizer, schedule_of
 from experiments.methods.part import Output

@@ -12,8 +12,9 @@ from experiments.config import Config
 from experiments.methods.table import METHODS
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.epoch import batch_order
-from experiments.training.fit import Diverged, fit
+from experiments.training.fit import fit
 from experiments.training.nonfinite import first_nonfinite, guarded
+from experiments.training.run import Diverged
 from experiments.training.state import Batch, StepMetrics
 from experiments.training.trainer import make_trainer
 from tests.experiments.parallel import assert_same, with_keys
@@ -74,6 +75,10 @@ def test_the_first_layer_in_execution_order_is_named():
         layer["kernel"] = layer["kernel"].at[0, 0].set(jnp.inf)
         found = first_in(healthy._replace(params=params), batch)
         assert found == f"first in the pre-activations of {'/'.join(map(str, broken))}"
+    params = jax.tree.map(lambda x: x, healthy.params)
+    params["head"]["bias"] = params["head"]["bias"].at[1].set(jnp.nan)  # It is behind all kernels.
+    found = first_in(healthy._replace(params=params), batch)
+    assert found == "first in the logits; all pre-activations are finite"
 
 
 def test_skipping_is_training_without_those_steps():

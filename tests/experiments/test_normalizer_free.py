@@ -10,7 +10,8 @@ import pytest
 from flax import nnx
 
 import jaxnorm as jn
-from experiments.config import Config, UserError
+from experiments.config import Config
+from experiments.errors import UserError
 from experiments.methods.own_network import QuietBranches, of_own_network
 from experiments.methods.table import METHODS
 from experiments.training.state import TrainState

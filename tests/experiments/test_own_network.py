@@ -12,7 +12,8 @@ import jaxnorm
 from experiments.cli import main
 from experiments.config import Config
 from experiments.methods.table import METHODS
-from experiments.models.from_file import group_norm_like, source_of
+from experiments.models.from_file import group_norm_like
+from experiments.models.sources import content_of
 from experiments.runs.comparison import Comparison
 from experiments.training.trainer import Trainer, make_trainer
 from tests.experiments.toy import rows_of, save_toy, toy_dataset
@@ -104,5 +105,4 @@ def test_a_run_of_an_edited_file_is_another_one(tmp_path: Path) -> None:
         digests.append(spec.digest)
     assert digests[0] == digests[1]
     assert len(set(digests)) == 3
-    for name in ("plain", "one_logit_more"):  # the file was executed for the first already
-        assert source_of(f"{FILE}:{name}") == FILE.read_bytes()
+    assert content_of(str(FILE)) == FILE.read_bytes()

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from experiments.analysis.differences import write_pairs
-from experiments.config import UserError
+from experiments.errors import UserError
 
 HEADER = "method,seed,test_accuracy,outcome"
 #: Accuracies of seeds 0, 1, 2, by set and method.

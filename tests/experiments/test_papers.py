@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from experiments.analysis.picture import new_figure
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.papers.collected import collect
 from experiments.papers.item import Finding, Item, Preset, Report
 from experiments.papers.items import ITEMS

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.config import UserError
 from experiments.data.crops import at_random, middle
 from experiments.data.load import load
 from experiments.data.pictures import Pictures, load_pictures
 from experiments.data.stream import Stream, cropped_where_read, make_streamed
 from experiments.data.tfds import labelled
+from experiments.errors import UserError
 from experiments.papers.data import load_data
 from tests.experiments.records import write_records
 

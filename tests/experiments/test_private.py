@@ -7,7 +7,7 @@ import optax
 import pytest
 from scipy import optimize, stats
 
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.training.private import LARGEST_NORM, noise_multiplier, private_optimizer
 from experiments.training.trainer import make_trainer

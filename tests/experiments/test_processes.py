@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from experiments.cli import main
-from experiments.config import Config, UserError
+from experiments.config import Config
+from experiments.errors import UserError
 from experiments.runs.processes import is_in_cluster, joined
 from tests.experiments.parallel import DATA, assert_same, on_one_device, placement
 from tests.experiments.toy import rows_of

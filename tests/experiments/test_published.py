@@ -8,7 +8,7 @@ import pytest
 from experiments.augmentation.operations import OPERATIONS
 from experiments.augmentation.published import POLICIES_FILE, read_policies
 from experiments.augmentation.table import POLICIES, find_augmentation
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.papers.data import policies_note, published_policies
 from experiments.papers.grid import Protocol
 from experiments.papers.training import config_of

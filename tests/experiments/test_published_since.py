@@ -9,7 +9,7 @@ import optax
 import pytest
 from flax import nnx
 
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.methods.optimizer import base_optimizer
 from experiments.methods.rivals.edm2 import ForcedNorm
 from experiments.methods.rivals.ngpt import Hypersphere

@@ -9,15 +9,14 @@ from PIL import Image
 from experiments.analysis.colours import colour_of_method
 from experiments.analysis.comparison import comparison_table, conclusion
 from experiments.analysis.csv import write_curves, write_results
-from experiments.analysis.curves import draw_curves, draw_measure, draw_trade, spread_out
+from experiments.analysis.curves import draw_curves, draw_trade, spread_out
 from experiments.analysis.picture import new_figure
 from experiments.analysis.statistics import mean_and_deviation
 from experiments.analysis.table import markdown
 from experiments.analysis.tpu import Cost, tpu_costs
 from experiments.config import Config
 from experiments.methods.table import METHODS
-from experiments.training.fit import Run
-from experiments.training.history import Epoch
+from experiments.training.run import Epoch, Run
 
 
 def run(method, seed, accuracy):
@@ -65,7 +64,7 @@ def test_runs_that_did_not_train_are_named_and_left_out_of_means(tmp_path):
     chance = run("lcw", 0, 0.1)._replace(outcome="at chance")
     _, rows = comparison_table([*RUNS, DIVERGED, run("cwo", 1, 0.9), chance])
     assert rows[2][:3] == ("cwo (1 diverged)", "90.00", "+10.00")
-    assert rows[3][:2] == ("lcw (1 at chance)", "10.00")
+    assert rows[3][:2] == ("lcw (1 at chance, 1 of 2 seeds)", "10.00")
     _, rows = comparison_table([DIVERGED, run("bn", 0, 0.9)])
     assert rows[0] == ("cwo (1 diverged)", *[""] * 5)
     assert rows[1][1:3] == ("90.00", "")
@@ -156,7 +155,7 @@ def test_a_picture_is_drawn(tmp_path, runs):
     draw_curves(tmp_path / "curves.png", runs, "title")
     with Image.open(tmp_path / "curves.png") as image:
         pixels = np.asarray(image.convert("RGB"))
-    assert pixels.shape[1] > 1000
+    assert 500 < pixels.shape[1] < 700
     assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 20
 
 
@@ -165,14 +164,6 @@ def test_each_method_has_a_colour_of_its_own_by_its_name():
     colours = {colour_of_method(name) for name in METHODS}
     assert len(colours) == len(METHODS)
     assert colour_of_method("mine") == colour_of_method("mine") not in colours
-
-
-def test_the_axis_of_accuracies_shows_the_differences_between_ends():
-    """From 30% to 90% in three epochs, then from 90% to 93%: the first epochs are cut off."""
-    axes = new_figure().axes[0]
-    curve = [Epoch(n, 1, 0.5, 1, a) for n, a in enumerate((0.3, 0.6, 0.9, 0.9, 0.92, 0.93), 1)]
-    draw_measure(axes, {"bn": [Run("bn", 0, curve, 1.0, 9, None)]}, "test_accuracy")
-    np.testing.assert_allclose(axes.get_ylim(), (90 - 0.15, 93 + 0.15))
 
 
 def test_a_method_with_a_lost_run_stands_where_its_others_are():

@@ -9,10 +9,8 @@ from flax import nnx
 import jaxnorm
 from experiments.config import Config
 from experiments.data.dataset import Dataset
-from experiments.methods.scale_noise import branch_ends, quieted
 from experiments.methods.table import METHODS
 from experiments.models.norms import NORMS
-from experiments.models.registry import build
 from experiments.models.residual import Residual
 from experiments.models.style import Style
 from experiments.training.evaluate import evaluated_weights
@@ -66,25 +64,34 @@ def test_what_is_normalized_activated_and_dropped() -> None:
     assert drops == [("sum", "dropout")]
 
 
-@pytest.mark.kept("wrn28x10")
+@pytest.mark.kept("resnet50", "cnn9")
 @pytest.mark.parametrize(
-    ("model", "branches"), [("resnet110", 54), ("resnet50", 16), ("wrn28x10", 0), ("cnn9", 0)]
+    ("model", "last", "branches"),
+    [("resnet110", 1, 54), ("resnet50", 2, 16), ("wrn28x10", 1, 0), ("cnn9", 1, 0)],
 )
-def test_branches_are_counted(model: str, branches: int) -> None:
-    config = Config(model=model, channels=2)
-    network = nnx.eval_shape(lambda: build(config, (32, 32, 3), 10, nnx.Rngs(0)))
-    assert len(set(branch_ends(network))) == branches
-
-
-def test_scales_at_the_ends_alone_are_smaller() -> None:
-    names = ("units/1/branch/1/", "units/2/branch/1/", "units/3/branch/1/", "units/10/branch/1/")
-    kernels = {"units": {i: {"branch": {j: {"kernel": np.ones((3, 2))} for j in (0, 1)}}
-                         for i in (1, 2, 3, 10, 100)}}  # fmt: skip
-    raw = jaxnorm.reparametrize(jax.tree.map(jax.numpy.asarray, kernels), jaxnorm.Scaled)
-    quiet = quieted(raw, names)["units"]
-    for unit, scale in ((1, 0.5), (10, 0.5), (100, 1.0)):
-        np.testing.assert_array_equal(quiet[unit]["branch"][0]["kernel"].scale, 1.0)
-        np.testing.assert_array_equal(quiet[unit]["branch"][1]["kernel"].scale, scale)
+@pytest.mark.parametrize("method", ["cwo-centre", "cwo-sphere"])
+def test_scales_at_the_ends_of_branches_alone_start_smaller(
+    method: str, model: str, last: int, branches: int
+) -> None:
+    config = Config(model=model, channels=4, batch_size=4)
+    X = np.zeros((4, 8, 8, 3), np.float32)
+    data = Dataset(X, np.arange(4, dtype=np.int32) % 2, X, np.zeros(4, np.int32), "zeros", 2)
+    trainer = make_trainer(METHODS[method], config, data)
+    network = functionalize(trainer.network(jax.random.key(0)))
+    context = trainer.context._replace(functional=network)
+    raw = trainer.method.parameters(network.params, context, jax.numpy.asarray(X))
+    nodes = jax.tree.leaves_with_path(raw, is_leaf=lambda x: isinstance(x, jaxnorm.Scaled))
+    scales = {
+        jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(node.scale)
+        for path, node in nodes
+        if isinstance(node, jaxnorm.Scaled)
+    }
+    quiet = {path for path, scale in scales.items() if (scale != 1.0).any()}
+    expected = {path for path in scales if f"branch/{last}/" in path} if branches else set()
+    assert quiet == expected
+    assert len(quiet) == branches
+    for path in quiet:
+        np.testing.assert_allclose(scales[path], branches**-0.5, rtol=1e-6)
 
 
 @pytest.mark.slow

@@ -7,8 +7,20 @@ FOLDER = Path(__file__).parents[2] / "experiments"
 
 #: From the lowest room to the highest; a room imports itself and those before it.
 ROOMS = (
-    *("config", "data", "augmentation", "models", "methods", "training", "runs"),
-    *("analysis", "compare", "train", "papers", "bench", "cli", "__main__"),
+    *(
+        "errors",
+        "config",
+        "ranges",
+        "listed",
+        "data",
+        "augmentation",
+        "models",
+        "methods",
+        "training",
+        "runs",
+    ),
+    *("training", "runs", "commands", "analysis", "compare", "train", "papers", "bench", "names"),
+    *("cli", "__main__"),
 )
 
 

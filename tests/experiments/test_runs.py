@@ -15,7 +15,8 @@ import pytest
 
 from experiments.analysis.finished import frame, summary
 from experiments.analysis.statistics import above, deciding_look, interval
-from experiments.config import Config, UserError, Workers
+from experiments.config import Config, Workers
+from experiments.errors import UserError
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.item import Context
 from experiments.papers.training import train_grid
@@ -23,8 +24,8 @@ from experiments.runs.comparison import Comparison, execute, seconds_left
 from experiments.runs.jobs import take_share
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store
-from experiments.training.fit import Run, outcome
-from experiments.training.history import Epoch
+from experiments.training.fit import outcome
+from experiments.training.run import Epoch, Run
 from tests.experiments.test_full_disk import full_disk
 from tests.experiments.toy import save_toy
 
@@ -265,7 +266,7 @@ def test_no_process_outlives_the_one_that_waits_for_it(tmp_path, ended_by):
     command, said = [sys.executable, "-c", code, str(tmp_path)], tmp_path.parent / "said.txt"
     with said.open("w") as errors:
         parent = subprocess.Popen(command, cwd=ROOT, stderr=errors)
-    while len(begun := [path.read_text() for path in tmp_path.iterdir()]) < 2 or "" in begun:
+    while len(begun := [path.read_text() for path in tmp_path.glob("[01]")]) < 2 or "" in begun:
         assert parent.poll() is None
         time.sleep(0.01)
     parent.send_signal(ended_by)

@@ -7,8 +7,8 @@ import pytest
 from flax import nnx
 
 import jaxnorm as jn
-from experiments.config import UserError
 from experiments.data.dataset import Dataset
+from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.models.registry import build
 from experiments.training.state import run_keys

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from experiments.config import Config, UserError
+from experiments.config import Config
+from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.training.devices import make_placement
 from experiments.training.parallel import Groups, average, batch_groups, own_keys, shared_keys

@@ -9,9 +9,10 @@ import pytest
 import tensorflow_datasets as tfds
 
 from experiments.cli import main
-from experiments.config import Config, UserError
+from experiments.config import Config
 from experiments.data import tfds as sources
 from experiments.data.load import load
+from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.fit import fit

@@ -8,9 +8,9 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from experiments.cli import main
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.runs.tensorboard import EventFiles
-from experiments.training.history import Epoch
+from experiments.training.run import Epoch
 from tests.experiments.toy import rows_of, save_toy
 
 COMMAND = ["--depth", "1", "--width", "4", "--epochs", "2", "--batch-size", "16"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.augmentation.images import pad_crop_flip
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.epoch import (

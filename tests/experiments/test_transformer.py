@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments.config import Config, UserError
+from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
+from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.models.dynamic import DynamicErf
 from experiments.models.sizes import NetworkSizes

@@ -18,7 +18,7 @@ from experiments.analysis.verdicts.results import (
     side_results,
 )
 from experiments.bench.papers import cost_of, forward_operations, hours_of
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.papers.items import ITEMS
 from experiments.papers.sizes import full_cells
 

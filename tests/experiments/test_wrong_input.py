@@ -6,16 +6,16 @@ from typing import get_args, get_type_hints
 import numpy as np
 import pytest
 
-from experiments.bench.command import Bench
-from experiments.bench.compiled.command import Compiled
-from experiments.compare import Compare
-from experiments.config import RANGES, Config, UserError, check_ranges
+from experiments.bench.compiled.flags import Compiled
+from experiments.commands import Bench, Compare, Train
+from experiments.config import Config
 from experiments.data.load import load
 from experiments.data.reading import free_memory
+from experiments.errors import UserError
 from experiments.methods.table import METHODS
+from experiments.ranges import RANGES, check_ranges
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.keeper import keeping
-from experiments.train import Train
 from experiments.training.trainer import make_trainer
 from tests.experiments.toy import toy_dataset
 from tests.experiments.wrong import Wrong

@@ -9,8 +9,7 @@ import numpy as np
 from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.methods.table import METHODS
-from experiments.training.fit import Run
-from experiments.training.history import Epoch
+from experiments.training.run import Epoch, Run
 from experiments.training.state import TrainState
 from experiments.training.trainer import Trainer, make_trainer
 

@@ -12,7 +12,7 @@ from experiments.config import Workers
 from experiments.methods.method import Method
 from experiments.runs.comparison import Comparison, Task, run_all
 from experiments.runs.store import Store
-from experiments.training.fit import Run
+from experiments.training.run import Run
 
 
 class Tuning(NamedTuple):

@@ -5,8 +5,10 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import get_args, get_type_hints
 
-from experiments.config import OF_PARTS, RANGES, Config, UserError, missed_range, unknown
+from experiments.config import OF_PARTS, Config
+from experiments.errors import UserError, unknown
 from experiments.methods.method import Method
+from experiments.ranges import RANGES, missed_range
 from experiments.runs.spec import Changes
 
 #: The values to try, by field of the settings.

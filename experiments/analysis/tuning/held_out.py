@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from experiments.config import UserError
 from experiments.data.dataset import Dataset
+from experiments.errors import UserError
 
 #: Added to the seed of a result for its trials: other initializations, batches and noise.
 OFFSET = 1_000_000

@@ -15,7 +15,7 @@ from experiments.analysis.tuning.grid import Grid
 from experiments.analysis.tuning.held_out import OFFSET
 from experiments.runs.files import write_whole
 from experiments.runs.spec import shown
-from experiments.training.fit import Run
+from experiments.training.run import Run
 
 #: Above this ratio of the largest value to the smallest, an axis is logarithmic.
 DECADE = 4.0

@@ -16,7 +16,7 @@ from experiments.analysis.statistics import (
 )
 from experiments.analysis.verdicts.claim import Claim
 from experiments.analysis.verdicts.results import SideResults
-from experiments.config import UserError
+from experiments.errors import UserError
 
 REPRODUCED = "reproduced at this scale"
 NOT_REPRODUCED = "not reproduced at this scale"

@@ -29,10 +29,10 @@ from experiments.analysis.verdicts.results import (
     rows_of,
     side_results,
 )
-from experiments.config import UserError
 from experiments.data.reading import reading
+from experiments.errors import UserError
 from experiments.runs.files import write_whole
-from experiments.training.fit import DIVERGED
+from experiments.training.run import DIVERGED
 
 #: The share of claims without a real difference that three looks decide wrongly.
 MISSES = 0.05

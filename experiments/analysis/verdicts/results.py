@@ -12,8 +12,8 @@ import polars as pl
 
 from experiments.analysis.statistics import wins
 from experiments.analysis.verdicts.claim import Side
-from experiments.config import UserError
 from experiments.data.reading import reading
+from experiments.errors import UserError
 from experiments.training.fit import outcome_beside
 
 #: The number of classes of every set of images; the loss of a constant guess follows from it.

@@ -1,11 +1,12 @@
 """The command ``bench compiled``: compiles missing rows, then stores and shows all rows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from experiments.analysis.table import markdown, show_table
 from experiments.bench.compiled import measure
+from experiments.bench.compiled.flags import Compiled
 from experiments.bench.compiled.parameters import KERNELS, MAKERS, OPTIMIZERS
 from experiments.bench.compiled.report import (
     read_rows,
@@ -19,7 +20,7 @@ from experiments.bench.compiled.report import (
 from experiments.bench.compiled.spec import BASES, Spec
 from experiments.bench.compiled.step import PEERS, PRIVATE
 from experiments.bench.compiled.targets import check_compiler, find_target
-from experiments.config import UserError, check_known
+from experiments.errors import UserError, check_known
 from experiments.methods.table import METHODS
 from experiments.models.registry import MODELS
 from experiments.runs.files import prepare_folder, write_whole
@@ -28,48 +29,17 @@ from experiments.runs.progress import progress
 STEP_METHODS = ["none", "bn", "gn", "cwo", "lcw", "vcl", "normprop", "wn"]
 
 
-@dataclass(frozen=True)
-class Compiled(Spec):
-    """Compile for TPUs or GPUs that are not there, and read the costs off the program.
-
-    The compilers run on any machine, without a device, and what they print is the same on every
-    machine: the bytes to and from the memory of each device (HBM), the kernels that it starts, the
-    collectives in which devices exchange numbers. Bytes and operations are shown over those of
-    the step without normalization (none). The compilers are extras that want an environment of
-    their own: pip install -e '.[compile-tpu]', or '.[compile-gpu]'.
-
-    est. ms is an estimate: bytes over the card's bandwidth, or operations over its peak, whichever
-    takes longer. A step takes at least that long; it was not run.
-
-    Each row is added to compiled.csv as soon as it is measured.
-
-    Example: python -m experiments bench compiled --target v5e:4x4 --model cnn9 --rows-per-device
-    1024 --methods none,bn,cwo --jobs 2
-    """
-
-    methods: str = ""
-    """The names to compare, comma-separated. For step: the methods that the command methods lists,
-    and nnx.BatchNorm, nnx.LayerNorm; a name with +private behind it takes gradients of single rows.
-    If the flag is left out: none,bn,gn,cwo,lcw,vcl,normprop,wn for step, and all for update and
-    effective. The baseline is always compiled."""
-    jobs: int = 1
-    """The number of compilations at once; each keeps about one core busy and takes 1 to 4 GB."""
-    fresh: bool = False
-    """Compile again what compiled.csv has already."""
-    out: Path = Path("results/bench/compiled")
-    """The folder for compiled.csv and table.md; made if it does not exist."""
-
-    def run(self, command: str) -> None:
-        """Compiles the programs that the flags name, and shows all rows of their table."""
-        specs = specs_of(self)
-        check_compiler(find_target(self.target))
-        path = prepare_folder(self.out) / "compiled.csv"
-        there = set() if self.fresh else {spec_of(row) for row in read_rows(path)}
-        missing = [spec for spec in specs if spec not in there]
-        failed = compile_into(path, missing, self.jobs)
-        show(path, specs[0])
-        if failed:
-            raise UserError("; ".join(failed))
+def compile_and_show(flags: Compiled) -> None:
+    """Compiles the programs that the flags name, and shows all rows of their table."""
+    specs = specs_of(flags)
+    check_compiler(find_target(flags.target))
+    path = prepare_folder(flags.out) / "compiled.csv"
+    there = set() if flags.fresh else {spec_of(row) for row in read_rows(path)}
+    missing = [spec for spec in specs if spec not in there]
+    failed = compile_into(path, missing, flags.jobs)
+    show(path, specs[0])
+    if failed:
+        raise UserError("; ".join(failed))
 
 
 def specs_of(flags: Compiled) -> list[Spec]:

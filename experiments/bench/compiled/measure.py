@@ -21,7 +21,7 @@ from experiments.bench.compiled.program import Program
 from experiments.bench.compiled.spec import Spec
 from experiments.bench.compiled.step import step
 from experiments.bench.compiled.targets import devices_of, environment, find_target
-from experiments.config import UserError
+from experiments.errors import UserError
 
 SUBJECTS = {"step": step, "update": update, "effective": effective}
 

@@ -16,7 +16,7 @@ from optax import contrib
 import jaxnorm
 from experiments.bench.compiled.spec import Spec
 from experiments.bench.compiled.subject import Subject, own_size, placed
-from experiments.config import UserError
+from experiments.errors import UserError
 from experiments.methods.part import Optimizer
 from experiments.training.devices import DATA
 

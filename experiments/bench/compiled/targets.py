@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.experimental import topologies
 
-from experiments.config import UserError, unknown
+from experiments.errors import UserError, unknown
 
 #: The number of GPUs in one machine.
 GPUS_PER_HOST = 8

@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 
 from experiments.analysis.picture import COLOURS, new_figure
 from experiments.analysis.statistics import mean_and_deviation
-from experiments.config import Config, UserError
+from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
+from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.papers.data import find
 from experiments.papers.item import NOT_TRAINED, Context, Finding, Item, Preset, Report

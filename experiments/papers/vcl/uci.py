@@ -21,9 +21,9 @@ from matplotlib.figure import Figure
 from experiments.analysis.picture import COLOURS, STYLES, new_figure
 from experiments.analysis.statistics import mean_and_deviation, mean_and_interval, wins
 from experiments.analysis.table import Table, markdown
-from experiments.config import UserError
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
+from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.papers.data import data_of, subset
 from experiments.papers.grid import Protocol
@@ -32,8 +32,8 @@ from experiments.papers.states import epochs
 from experiments.papers.training import runs_of
 from experiments.runs.jobs import Training
 from experiments.runs.spec import Spec
-from experiments.training.fit import Run
-from experiments.training.history import Checkpointer, Epoch
+from experiments.training.history import Checkpointer
+from experiments.training.run import Epoch, Run
 from experiments.training.trainer import Trainer, Trainers
 from jaxnorm import parameter_count
 

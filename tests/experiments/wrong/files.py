@@ -337,7 +337,7 @@ FILES: Walk = {
     "another size": Wrong(images(png(5)), ("test/b/0.png", "(5, 4)", "(4, 4)", "--resize 4")),
     "images of one class": Wrong(images(places=PLACES[::2]), ("set", "1 class")),
     "images of one class, unsplit": Wrong(images(places=("a/0.png", "a/1.png")), ("1 class",)),
-    "no images": Wrong(images(places=()), ("set", "0 pictures", "train/CLASS")),
+    "no images": Wrong(images(places=()), ("set", "no picture", "train/CLASS")),
     "no test images": Wrong(images(places=PLACES[:2]), ("set", "test/CLASS")),
     "test images of a class alone": Wrong(
         images(places=(PLACES[0], *PLACES[2:])), ("set", "the class b")

@@ -4,12 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.bench.command import Bench
-from experiments.cli import Paper, Report, run
-from experiments.compare import Compare
+from experiments.cli import run
+from experiments.commands import Bench, Compare, Paper, Report, Train
 from experiments.config import Config, Workers
 from experiments.runs.checkpoint_settings import CheckpointSettings
-from experiments.train import Train
 from tests.experiments.toy import save_toy
 from tests.experiments.wrong import Walk, Wrong
 

@@ -11,6 +11,7 @@ from unittest import mock
 import jax.numpy as jnp
 
 from experiments.cli import run
+from experiments.commands import Train
 from experiments.config import Config
 from experiments.data.load import load
 from experiments.papers.collected import collect
@@ -20,9 +21,7 @@ from experiments.runs.checkpoints import Checkpoints
 from experiments.runs.keeper import keeping
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store
-from experiments.train import Train
-from experiments.training.fit import Run
-from experiments.training.history import Epoch
+from experiments.training.run import Epoch, Run
 from tests.experiments.wrong import Walk, Wrong
 
 EPOCH = [1, 0.5, 0.5, 0.5, 0.5]

@@ -1,0 +1,266 @@
+"""Files that would train without a word: leaks, broken quotes, lost folders and pictures."""
+
+import io
+import tarfile
+import unicodedata
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from experiments.data.dataset import number_labels, ordering_columns
+from experiments.data.images import find_images
+from experiments.data.load import load
+from experiments.errors import UserError
+
+RANDOM = np.random.default_rng(0)
+ROWS = 120
+NOISE = RANDOM.normal(size=(ROWS, 2))
+SORTED = np.repeat(["a", "b", "c"], ROWS // 3)
+GAPS = np.sort(RANDOM.choice(3 * ROWS, ROWS, replace=False))
+
+
+def save(path: Path, columns: dict, labels=SORTED) -> str:
+    rows = zip(*columns.values(), labels, strict=True)
+    lines = [",".join([*columns, "label"]), *(",".join(map(str, row)) for row in rows)]
+    path.write_text("\n".join(lines))
+    return str(path)
+
+
+#: Columns that tell the class of a row of noise, and the labels in the order of the rows.
+SHUFFLE = RANDOM.permutation(ROWS)
+LEAKS = {
+    "a number with gaps": (GAPS, SORTED),
+    "a number without gaps": (np.arange(ROWS), SORTED),
+    "a number that falls": (GAPS[::-1], SORTED),
+    "a time": (1.5e3 + 0.1 * GAPS, SORTED),
+    "a number in a file that was shuffled later": (GAPS[SHUFFLE], SORTED[SHUFFLE]),
+    "a number in a file of two sorted halves": (GAPS, np.concatenate([SORTED[::2], SORTED[1::2]])),
+}
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("kind", LEAKS)
+def test_a_column_that_orders_the_rows_as_the_classes_do_is_no_feature(kind, place, tmp_path):
+    numbers, labels = LEAKS[kind]
+    columns = [("x", NOISE[:, 0]), ("z", NOISE[:, 1])]
+    columns.insert(place, ("Id", numbers))
+    data = load(save(tmp_path / "rows.csv", dict(columns), labels), 0)
+    assert data.X_train.shape[1] == 2
+    assert "Id" in data.notes[0]
+    X = np.insert(NOISE, place, numbers, axis=1)
+    np.savez(tmp_path / "rows.npz", X=X, y=labels)
+    with pytest.raises(UserError, match=f"column {place} of X orders the rows"):
+        load(str(tmp_path / "rows.npz"), 0)
+
+
+def test_columns_that_only_look_like_it_stay():
+    mixed = SORTED[SHUFFLE]
+    features = {
+        "a time, of rows in any order": (GAPS, mixed),
+        "a feature that separates the classes": (RANDOM.random(ROWS)[np.argsort(mixed)], mixed),
+        "a measurement by class": (10.0 * (SORTED == "b") + NOISE[:, 0], SORTED),
+        "a code with ties": (np.repeat([1, 2, 3], ROWS // 3), SORTED),
+        "a large number": (1000 * GAPS[SHUFFLE], SORTED[SHUFFLE]),
+    }
+    kept = {kind: ordering_columns(x[:, None], y) for kind, (x, y) in features.items()}
+    assert kept == {kind: [] for kind in features}
+
+
+def test_a_file_whose_only_column_is_a_number_is_refused(tmp_path):
+    with pytest.raises(UserError, match="no column but 'Id'"):
+        load(save(tmp_path / "rows.csv", {"Id": GAPS}), 0)
+
+
+@pytest.mark.parametrize(
+    ("first", "last"), [('"a', 'b"'), ('"', '"'), ('"a', '"'), ('"a b', 'c,d"')]
+)
+def test_a_stray_quote_swallows_no_rows(first, last, tmp_path):
+    lines = [f"{x:.3f},{z:.3f},{y}" for (x, z), y in zip(NOISE, SORTED, strict=True)]
+    lines[39] = lines[39].rpartition(",")[0] + f",{first}"
+    lines[69] = lines[69].rpartition(",")[0] + f",{last}"
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(["x,z,label", *lines]))
+    with pytest.raises(UserError, match=r"rows\.csv") as raised:
+        load(str(path), 0)
+    assert "line 41" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_quote_without_an_end_is_refused(tmp_path):
+    path = Path(save(tmp_path / "rows.csv", {"x": NOISE[:, 0], "z": NOISE[:, 1]}))
+    path.write_text(path.read_text().replace(",b", ',"b', 1))
+    with pytest.raises(UserError, match=r"rows\.csv"):
+        load(str(path), 0)
+
+
+def test_words_in_whole_quotes_are_read(tmp_path):
+    labels = [f'"{each}, ""of"" it"' for each in SORTED]
+    data = load(save(tmp_path / "rows.csv", {"x": NOISE[:, 0], "z": NOISE[:, 1]}, labels), 0)
+    assert data.classes == tuple(f'{each}, "of" it' for each in "abc")
+
+
+def test_a_line_with_a_field_too_many_is_named(tmp_path):
+    path = Path(save(tmp_path / "rows.csv", {"x": NOISE[:, 0], "z": NOISE[:, 1]}))
+    lines = path.read_text().splitlines()
+    lines[110] += ",5"
+    path.write_text("\n".join(lines))
+    with pytest.raises(UserError, match="line 111 has 4 fields, and the first line has 3"):
+        load(str(path), 0)
+
+
+def test_a_line_of_numbers_above_the_columns_is_no_row(tmp_path):
+    path = Path(save(tmp_path / "rows.csv", {"x": NOISE[:, 0], "z": NOISE[:, 1]}))
+    numbers = np.unique(SORTED, return_inverse=True)[1]
+    rows = [f"{x:.3f},{z:.3f},{y}" for (x, z), y in zip(NOISE, numbers, strict=True)]
+    path.write_text("\n".join(["400,410.5,420", *rows]))
+    with pytest.raises(UserError, match=r"begins with '400,410\.5,420', which may be names"):
+        load(str(path), 0)
+
+
+BIG = 2**53
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array([str(BIG), str(BIG + 1)] * 10),
+        np.array([BIG, BIG + 1] * 10),
+        np.array([2**64 - 1, 2**64 - 2] * 10, np.uint64),
+    ],
+)
+def test_numbers_of_many_digits_are_classes_by_all_of_them(labels):
+    (numbers,), classes = number_labels("x", [labels])
+    assert len(set(classes)) == 2
+    assert [classes[number] for number in numbers] == [str(each) for each in labels]
+    assert int(classes[0]) < int(classes[1])
+
+
+@pytest.mark.parametrize("offset", [25.0, -1e6])
+@pytest.mark.parametrize("value", [0.0, 7.5, 1e3])
+def test_a_column_that_only_the_test_rows_vary_in_is_refused(value, offset, tmp_path):
+    X, mask = np.c_[NOISE, np.full(ROWS, value)], np.arange(ROWS) % 4 == 0
+    path = str(tmp_path / "rows.npz")
+    np.savez(path, X=X, y=SORTED, test=mask)
+    load(path, 0)
+    X[4, 2] += offset
+    np.savez(path, X=X, y=SORTED, test=mask)
+    with pytest.raises(UserError, match="column 2 of X is constant in the training rows"):
+        load(path, 0)
+
+
+def test_a_test_row_of_another_table_is_refused(tmp_path):
+    X, mask = NOISE.copy(), np.arange(ROWS) % 4 == 0
+    X[8, 1] = 1e7
+    np.savez(tmp_path / "rows.npz", X=X, y=SORTED, test=mask)
+    with pytest.raises(UserError, match="column 1 of X"):
+        load(str(tmp_path / "rows.npz"), 0)
+
+
+def png(value: int = 0) -> bytes:
+    content = io.BytesIO()
+    Image.new("L", (8, 8), value).save(content, "PNG")
+    return content.getvalue()
+
+
+def folder(at: Path, names: dict[str, bytes]) -> Path:
+    for name, content in names.items():
+        (at / "set" / name).parent.mkdir(parents=True, exist_ok=True)
+        (at / "set" / name).write_bytes(content)
+    return at / "set"
+
+
+def packed(at: Path, names: list[tuple[str, bytes]]) -> Path:
+    with tarfile.open(at / "set.tar", "w") as tar:
+        for name, content in names:
+            info = tarfile.TarInfo(name)
+            info.type = tarfile.DIRTYPE if name.endswith("/") else tarfile.REGTYPE
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return at / "set.tar"
+
+
+def zipped(at: Path, names: list[tuple[str, bytes]]) -> Path:
+    with zipfile.ZipFile(at / "set.zip", "w") as file:
+        for name, content in names:
+            file.writestr(zipfile.ZipInfo(name), content)
+    return at / "set.zip"
+
+
+FOUR = {f"{each}/{number}.png": png(number) for each in "ab" for number in range(4)}
+
+
+@pytest.mark.parametrize("target", ["..", ".", "../..", "../b/../b"])
+def test_links_to_folders_above_end(target, tmp_path):
+    place = folder(tmp_path, FOUR)
+    for each in "ab":
+        (place / each / "up").symlink_to(target, target_is_directory=True)
+    if target.startswith("../b"):  # To the other class, and from there to itself.
+        target = "up"
+    with pytest.raises(UserError, match="links to a folder that it is in"):
+        find_images(place)
+
+
+def test_a_link_to_a_folder_elsewhere_is_read(tmp_path):
+    place = folder(tmp_path, FOUR)
+    (place / "b").rename(tmp_path / "elsewhere")
+    (place / "b").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    assert find_images(place).classes == ["a", "b"]
+
+
+def test_an_empty_folder_is_no_class_and_is_said(tmp_path):
+    place = folder(tmp_path, FOUR)
+    (place / "c" / "d").mkdir(parents=True)
+    assert "no classes: c/d" in load(str(place), 0).notes[0]
+    for pack in (packed, zipped):
+        data = load(str(pack(tmp_path, [*FOUR.items(), ("c/", b"")])), 0)
+        assert "empty folders, which are no classes: c" in data.notes[0]
+        assert data.classes == ("a", "b")
+    parts = ("train", "test")
+    train = {f"{part}/{name}": content for part in parts for name, content in FOUR.items()}
+    place = folder(tmp_path / "parts", train)
+    (place / "train" / "c").mkdir()
+    assert "no classes: train/c" in load(str(place), 0).notes[0]
+    assert load(str(folder(tmp_path / "full", FOUR)), 0).notes == ()
+
+
+PACKS: list[Callable[[Path, list[tuple[str, bytes]]], Path]] = [packed, zipped]
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("pack", PACKS)
+def test_archives_say_what_they_hold(pack, tmp_path):
+    for again in ("a/0.png", "./a/0.png", "a//0.png"):
+        with pytest.raises(UserError, match=r"it holds a/0\.png twice"):
+            find_images(pack(tmp_path, [*FOUR.items(), (again, png(9))]))
+    outside = [(f"../{name}", content) for name, content in FOUR.items()]
+    with pytest.raises(UserError, match=r"\.\./a/0\.png is outside of the archive"):
+        find_images(pack(tmp_path, outside))
+    with pytest.raises(UserError, match=r"has no picture \(\*\.jpg, "):
+        find_images(pack(tmp_path, [("a/notes.txt", b"")]))
+
+
+def test_one_name_in_two_forms_of_unicode_is_one_class(tmp_path):
+    name = "caf\u00e9"
+    names = [unicodedata.normalize(form, name) for form in ("NFC", "NFD")]
+    place = folder(tmp_path, {f"{each}/{i}.png": png(i) for each in names for i in range(4)})
+    with pytest.raises(UserError, match="two forms of Unicode"):
+        load(str(place), 0)
+    labels = np.array(names)[np.arange(ROWS) % 2]
+    with pytest.raises(UserError, match="two forms of Unicode"):
+        load(save(tmp_path / "rows.csv", {"x": NOISE[:, 0], "z": NOISE[:, 1]}, labels), 0)
+    np.savez(tmp_path / "rows.npz", X=NOISE, y=np.array(["\ufb01", "fi"])[np.arange(ROWS) % 2])
+    with pytest.raises(UserError, match="two forms of Unicode"):
+        load(str(tmp_path / "rows.npz"), 0)
+
+
+@pytest.mark.parametrize("content", [b"", b"no picture", png()[:40]])
+def test_a_damaged_picture_is_named_by_its_path(content, tmp_path):
+    place = folder(tmp_path, {**FOUR, "b/bad.png": content})
+    for path in (place, packed(tmp_path, [*FOUR.items(), ("b/bad.png", content)])):
+        with pytest.raises(UserError, match=r"b/bad\.png") as raised:
+            load(str(path), 0)
+        assert "0x" not in str(raised.value)

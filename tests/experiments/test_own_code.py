@@ -1,0 +1,252 @@
+"""Networks of the user's own: which runs are stale after an edit, and where errors are."""
+
+import importlib
+import sys
+
+import pytest
+
+from experiments.cli import main
+from experiments.config import Config
+from experiments.errors import UserError
+from experiments.models.sources import content_of
+from experiments.runs.comparison import Comparison
+from experiments.runs.store import Store
+from tests.experiments.toy import save_toy
+
+NET = """
+import sys
+from pathlib import Path
+from flax import nnx
+import jax.numpy as jnp
+
+class Net(nnx.Module):
+    def __init__(self, rngs, shape, classes, width=8):
+        self.hidden = nnx.Linear(shape[-1], width, rngs=rngs)
+        self.classifier = nnx.Linear(width, classes, rngs=rngs)
+
+    def __call__(self, x):
+        return self.classifier(nnx.relu(self.hidden(x)))
+"""
+
+#: A function that makes the network by another file, and that file.
+DEPENDS = {
+    "an import inside the function": (
+        "def make(rngs, shape, classes):\n    import part\n"
+        "    return Net(rngs, shape, classes, part.W)",
+        ("part.py", "W = 8"),
+    ),
+    "an import inside the call": (
+        "class make(Net):\n    def __call__(self, x):\n        from part import W\n"
+        "        return super().__call__(x) * W / 8",
+        ("part.py", "W = 8"),
+    ),
+    "an import by name": (
+        "def make(rngs, shape, classes):\n    import importlib\n"
+        "    return Net(rngs, shape, classes, importlib.import_module('p' + 'art').W)",
+        ("part.py", "W = 8"),
+    ),
+    "an import of an import": (
+        "def make(rngs, shape, classes):\n    from between import W\n"
+        "    return Net(rngs, shape, classes, W)",
+        ("part.py", "W = 8"),
+    ),
+    "a module of a package": (
+        "def make(rngs, shape, classes):\n    from pack import part\n"
+        "    return Net(rngs, shape, classes, part.W)",
+        ("pack/part.py", "W = 8"),
+    ),
+    "a file of settings": (
+        "def make(rngs, shape, classes):\n"
+        "    width = int(Path(__file__).with_name('width.txt').read_text())\n"
+        "    return Net(rngs, shape, classes, width)",
+        ("width.txt", "8"),
+    ),
+}
+
+
+def forget():
+    """Forgets the user's modules, as a new process has not seen them."""
+    from experiments.models import from_file
+
+    from_file._executed.cache_clear()
+    for name in ("part", "between", "pack", "pack.part"):
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+
+
+@pytest.fixture(autouse=True)
+def modules_end_with_the_test(monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    forget()
+    yield
+    forget()
+
+
+def spec_of(folder, name="make"):
+    config = Config(model=f"{folder / 'nets.py'}:{name}", dataset=save_toy(folder), batch_size=16)
+    (spec,) = Comparison(config).specs([("none", (), 0)])
+    return spec
+
+
+@pytest.mark.parametrize("kind", DEPENDS)
+def test_an_edit_of_what_the_network_was_made_of_makes_its_run_stale(kind, tmp_path):
+    code, (name, content) = DEPENDS[kind]
+    (tmp_path / "nets.py").write_text(NET + code)
+    (tmp_path / "between.py").write_text("from part import W")
+    (tmp_path / "other.py").write_text("W = 1")
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "__init__.py").touch()
+    (tmp_path / name).write_text(content)
+    usual = spec_of(tmp_path).digest
+    forget()
+    (tmp_path / "other.py").write_text("W = 2")
+    assert spec_of(tmp_path).digest == usual
+    forget()
+    (tmp_path / name).write_text(content.replace("8", "9"))
+    assert spec_of(tmp_path).digest != usual
+
+
+def test_a_network_of_one_file_has_the_checksum_that_it_had(tmp_path):
+    path = tmp_path / "nets.py"
+    path.write_text(NET)
+    spec_of(tmp_path, "Net")
+    assert content_of(str(path)) == path.read_bytes()
+
+
+#: Code of a user, the line (from 1) below NET that is at fault, and words of the message.
+ERRORS = {
+    "an exit": ("def make(rngs, shape, classes):\n    sys.exit(0)", 2, "ended the program"),
+    "an exit by exception": ("def make(rngs, shape, classes):\n    raise SystemExit", 2, "status"),
+    "an exit of the file": (
+        "import argparse\nargparse.ArgumentParser().parse_args()",
+        2,
+        "status 2",
+    ),
+    "an exception": ("def make(rngs, shape, classes):\n    return 1 / 0", 2, "ZeroDivisionError"),
+    "an exception of a library": (
+        "def make(rngs, shape, classes):\n    return nnx.Linear(3, rngs=rngs)",
+        2,
+        "TypeError",
+    ),
+    "an exception in the call": (
+        "class make(Net):\n    def __call__(self, x):\n        return self.absent(x)",
+        3,
+        "AttributeError",
+    ),
+    "an exception in training alone": (
+        "class make(Net):\n    def __call__(self, x):\n        if len(x) > 2:\n"
+        "            raise RuntimeError('too many')\n        return super().__call__(x)",
+        4,
+        "too many",
+    ),
+    "a branch on a value": (
+        "class make(Net):\n    def __call__(self, x):\n        if x.sum() > 0:\n"
+        "            x = -x\n        return super().__call__(x)",
+        3,
+        "TracerBoolConversionError",
+    ),
+    "too few arguments": ("def make(rngs):\n    return Net(rngs, (6,), 3)", 1, "make(rngs)"),
+    "one argument too many": (
+        "class make(Net):\n    def __call__(self, x, train):\n        return x",
+        2,
+        "'train'",
+    ),
+    "an import of nothing": ("import no_such_module", 1, "no_such_module"),
+}
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_an_error_of_the_users_code_is_one_line_with_its_place(kind, tmp_path, capsys, monkeypatch):
+    code, line, words = ERRORS[kind]
+    monkeypatch.setattr(sys, "argv", ["experiments", "compare"])
+    (tmp_path / "nets.py").write_text(NET + code)
+    command = ["compare", "--dataset", save_toy(tmp_path), "--methods", "none", "--seeds", "1"]
+    command += ["--model", f"{tmp_path / 'nets.py'}:make", "--epochs", "1"]
+    command += ["--out", str(tmp_path / "out")]
+    assert main(command) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("error: ")
+    assert f"nets.py:{NET.count(chr(10)) + line}" in said
+    assert words in said
+    assert Store(tmp_path / "out").rows() == []
+
+
+DRAWS = {
+    "dropout that is left on": (
+        "        self.drop = nnx.Dropout(0.5, rngs=rngs)",
+        "self.drop(x, deterministic=False)",
+    ),
+    "noise": ("        self.rngs = rngs", "x + jax.random.normal(self.rngs.noise(), x.shape)"),
+    "a mask in a function": (
+        "        self.rngs = rngs",
+        "jax.jit(lambda k: x * jax.random.rademacher(k, x.shape, x.dtype))(self.rngs.mask())",
+    ),
+    "noise in a loop": (
+        "        self.rngs = rngs",
+        "jax.lax.fori_loop(0, 2, lambda i, x: x + jax.random.uniform(k, x.shape), x)",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DRAWS)
+def test_a_network_that_draws_in_evaluation_is_refused(kind, tmp_path):
+    made, drawn = DRAWS[kind]
+    (tmp_path / "nets.py").write_text(
+        f"import jax\n{NET}class make(Net):\n"
+        "    def __init__(self, rngs, shape, classes):\n"
+        f"        super().__init__(rngs, shape, classes)\n{made}\n"
+        f"    def __call__(self, x):\n        k = jax.random.key(0)\n"
+        f"        return super().__call__({drawn})\n"
+    )
+    with pytest.raises(UserError, match="draws random numbers in evaluation"):
+        spec_of(tmp_path)
+
+
+def test_dropout_that_evaluation_turns_off_is_trained(tmp_path):
+    (tmp_path / "nets.py").write_text(
+        f"{NET}class make(Net):\n    def __init__(self, rngs, shape, classes):\n"
+        "        super().__init__(rngs, shape, classes)\n"
+        "        self.drop = nnx.Dropout(0.5, rngs=rngs)\n"
+        "    def __call__(self, x):\n        return super().__call__(self.drop(x))\n"
+    )
+    assert spec_of(tmp_path).data
+
+
+def test_the_whole_trace_is_shown_on_request(tmp_path, capsys):
+    (tmp_path / "nets.py").write_text(NET + ERRORS["an exception"][0])
+    command = ["train", "--dataset", save_toy(tmp_path), "--out", str(tmp_path / "out")]
+    command += ["--model", f"{tmp_path / 'nets.py'}:make"]
+    assert main(command) == 2
+    assert "Traceback" not in capsys.readouterr().err
+    assert main([*command, "--traceback"]) == 2
+    said = capsys.readouterr().err
+    assert "ZeroDivisionError: division by zero" in said
+    assert "return 1 / 0" in said
+
+
+@pytest.mark.parametrize(
+    ("code", "method", "words"),
+    [
+        ("", "none", "defines no function or class"),
+        (
+            "class make(nnx.Module):\n    def __init__(self, rngs, shape, classes):\n"
+            "        self.n = classes\n    def __call__(self, x):\n        return x[:, : self.n]",
+            "none",
+            "without parameters",
+        ),
+        (
+            "class make(nnx.Module):\n    def __init__(self, rngs, shape, classes):\n"
+            "        self.only = nnx.Linear(shape[-1], classes, rngs=rngs)\n"
+            "    def __call__(self, x):\n        return self.only(x)",
+            "cwo",
+            "--constrain-head",
+        ),
+    ],
+)
+def test_a_network_that_cannot_be_trained_says_why(code, method, words, tmp_path):
+    imports = "from flax import nnx\n" if code else ""
+    (tmp_path / "nets.py").write_text(imports + code)
+    config = Config(model=f"{tmp_path / 'nets.py'}:make", dataset=save_toy(tmp_path), batch_size=16)
+    with pytest.raises(UserError, match=words):
+        Comparison(config).specs([(method, (), 0)])

@@ -1,0 +1,309 @@
+"""Runs of one folder: which are kept, which are shown, and which program trains them."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.cli import main
+from experiments.config import Config, Workers
+from experiments.runs import store as stores
+from experiments.runs.comparison import Comparison, execute
+from experiments.runs.shared import Claims
+from experiments.runs.signals import KEPT
+from experiments.runs.store import Store
+from tests.experiments.test_runs import run, spec
+from tests.experiments.toy import rows_of, save_toy, toy_dataset
+
+ROOT = Path(__file__).parents[2]
+TINY = ["--model", "mlp", "--depth", "1", "--width", "4", "--epochs", "1", "--batch-size", "16"]
+
+
+def digests(path, seeds=4):
+    specs = Comparison(Config(dataset=str(path))).specs([("bn", (), seed) for seed in range(seeds)])
+    return [each.digest for each in specs]
+
+
+def save_masks(path, masks, order=slice(None)):
+    X_train, y_train, X_test, y_test, *_ = toy_dataset()
+    X, y = np.concatenate([X_train, X_test]), np.concatenate([y_train, y_test])
+    np.savez(path, X=X[order], y=y[order], test4=masks)
+
+
+def test_masks_of_every_seed_decide_its_runs_and_no_others(tmp_path):
+    path, masks = tmp_path / "toy.npz", np.random.default_rng(0).random((4, 93)) < 0.3
+    save_masks(path, masks)
+    usual = digests(path)
+    assert digests(path) == usual
+    for seed in range(4):  # One row of one mask: an edit of each seed's, the first seed's too.
+        changed = masks.copy()
+        changed[seed, 5] ^= True
+        save_masks(path, changed)
+        same = [old == new for old, new in zip(usual, digests(path), strict=True)]
+        assert same == [other != seed for other in range(4)]
+
+
+def test_rows_in_another_order_are_other_rows_to_every_seed(tmp_path):
+    path, masks = tmp_path / "toy.npz", np.tile(np.arange(93) % 4 == 0, (4, 1))
+    save_masks(path, masks)
+    usual = digests(path)
+    save_masks(path, masks, np.r_[4:8, 0:4, 8:93])  # The masks stay what they are.
+    assert not {*usual} & {*digests(path)}
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_a_run_of_train_is_one_that_compare_keeps(seed, tmp_path, capsys):
+    command = ["--dataset", save_toy(tmp_path), *TINY, "--channels", "8", "--out", str(tmp_path)]
+    assert main(["train", "--method", "none", "--seed", str(seed), *command]) == 0
+    assert main(["compare", "--methods", "none", "--seeds", str(seed + 1), *command]) == 0
+    assert f"1 of {seed + 1} runs are kept" in capsys.readouterr().err
+
+
+def test_a_run_of_other_versions_is_listed_and_trained_again(tmp_path, monkeypatch, capsys):
+    store = Store(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(stores, "versions", lambda: {"jaxnorm": "0.0.9", "jax": "0.9.0"})
+        store.add(spec(), run())
+    assert store.finished([spec()]) == {}
+    assert store.why_not([spec()]) == [
+        "Trained again: 1 of 1, as the stored ones are of jaxnorm 0.0.9 and jax 0.9.0."
+    ]
+    assert [row.run for row in store.rows()] == [run()]
+    store.add(spec(), run(0.75))
+    assert (store.finished([spec()])[spec()], store.why_not([spec()])) == (run(0.75), [])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (7, 8, "the rows of their seeds are others"),
+        ((7, 1), (7, 2), "files of the network have changed"),
+        ((7, 1), (8, 1), "the rows of their seeds are others"),
+    ],
+)
+def test_stale_runs_say_why(old, new, reason, tmp_path):
+    store = Store(tmp_path)
+    for seed in range(3):
+        store.add(stores.Spec("bn", seed, Config(), (), old), run(seed=seed))
+    wanted = [stores.Spec("bn", seed, Config(), (), new) for seed in range(4)]
+    assert store.why_not(wanted) == [f"Trained again: 3 of 4, as {reason}."]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the runs of two methods and two seeds."""
+    place = tmp_path_factory.mktemp("shared")
+    command = ["compare", "--dataset", save_toy(place), *TINY, "--out", str(place / "out")]
+    assert main([*command, "--methods", "none,ln", "--seeds", "2", "--quiet"]) == 0
+    return place
+
+
+def again(folder, tmp_path, *flags):
+    shutil.copytree(folder / "out", tmp_path / "out")
+    command = ["--dataset", str(folder / "toy.npz"), *TINY, "--out", str(tmp_path / "out")]
+    assert main([flags[0], *command, *flags[1:], "--quiet"]) == 0
+    rows = rows_of(tmp_path / "out" / "results.csv")
+    return [(row["method"], row["seed"]) for row in rows]
+
+
+BOTH = [(method, seed) for method in ("none", "ln") for seed in "01"]
+
+
+def test_other_methods_of_the_folder_are_shown(folder, tmp_path):
+    shown = again(folder, tmp_path, "compare", "--methods", "rms", "--seeds", "2")
+    assert shown == [("rms", "0"), ("rms", "1"), *BOTH]
+    curves = rows_of(tmp_path / "out" / "curves.csv")
+    assert {(row["method"], row["seed"]) for row in curves} == {*shown}
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert all(f"| {name} " in table for name in ("rms", "none", "ln"))
+
+
+def test_a_run_of_train_stands_beside_those_of_compare(folder, tmp_path):
+    flags = ["train", "--method", "rms", "--seed", "1", "--channels", "8"]
+    assert again(folder, tmp_path, *flags) == [("rms", "1"), *BOTH]
+
+
+def test_more_seeds_of_earlier_calls_are_shown_and_counted(folder, tmp_path):
+    shown = again(folder, tmp_path, "compare", "--methods", "ln", "--seeds", "1")
+    assert shown == [*BOTH[2:], *BOTH[:2]]
+    shutil.rmtree(tmp_path / "out")
+    shown = again(folder, tmp_path, "compare", "--methods", "rms", "--seeds", "1")
+    assert shown == [("rms", "0"), *BOTH]
+    assert "1 of 2 seeds) " in (tmp_path / "out" / "table.md").read_text()
+
+
+def test_runs_of_other_settings_are_not_shown(folder, tmp_path):
+    flags = ["compare", "--methods", "ln", "--seeds", "1", "--learning-rate", "0.3"]
+    assert again(folder, tmp_path, *flags) == [("ln", "0")]
+    assert len(Store(tmp_path / "out").rows()) == 5
+
+
+def test_other_methods_that_were_tuned_are_shown_and_their_trials_are_not(folder, tmp_path):
+    flags = ["compare", "--seeds", "1", "--tune", "learning-rate=0.1,0.2", "--methods"]
+    assert again(folder, tmp_path, *flags, "none") == [("none", "0")]
+    shutil.copytree(tmp_path / "out", tmp_path / "tuned" / "out")
+    (tmp_path / "more").mkdir()
+    shutil.copy(folder / "toy.npz", tmp_path / "tuned" / "toy.npz")
+    assert again(tmp_path / "tuned", tmp_path / "more", *flags, "ln") == [
+        ("ln", "0"),
+        ("none", "0"),
+    ]
+
+
+def test_two_programs_train_each_run_once(tmp_path):
+    """Each waits for what the other trains, and both have all runs at the end."""
+    specs, trained, ended = [spec(seed) for seed in range(4)], [], {}
+    both = threading.Barrier(2)
+
+    def program(name):
+        def training(spec, keeper):
+            if len(trained) < 2:  # So that both train one at the same time.
+                trained.append((name, spec.seed))
+                both.wait(30)
+            else:
+                trained.append((name, spec.seed))
+            return run(seed=spec.seed)
+
+        ended[name] = [each.seed for each, _ in execute(specs, lambda: training, Store(tmp_path))]
+
+    threads = [threading.Thread(target=program, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(ended["a"]) == sorted(ended["b"]) == [0, 1, 2, 3]
+    assert sorted(seed for _, seed in trained) == [0, 1, 2, 3]
+    assert {name for name, _ in trained} == {"a", "b"}
+    assert [path.name for path in tmp_path.iterdir()] == ["runs.sqlite"]
+
+
+def test_a_program_that_was_killed_holds_nothing(tmp_path):
+    code = (
+        "import os, sys, pathlib; from experiments.runs.shared import Claims; "
+        "from experiments.runs.store import Store; from tests.experiments.test_runs import spec; "
+        "held = Claims(Store(pathlib.Path(sys.argv[1])), [spec()]); assert held.take(spec()); "
+        "print(flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=ROOT, **pipes) as other:
+        other.stdout.readline()
+        held = Claims(Store(tmp_path), [spec()])
+        assert held.take(spec()) is False
+        other.kill()
+        other.wait()
+    assert held.take(spec()) is True
+    held.free_all()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_fresh_runs_replace_their_own_and_take_those_of_another_program(tmp_path):
+    store = Store(tmp_path)
+    store.add(spec(), run(0.25))
+    held = Claims(store, [spec()])
+    assert held.take(spec()) is True  # It was there before.
+    held.free_all()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "date", lambda self, spec: "later")
+        assert held.take(spec()) == run(0.25)
+
+
+@pytest.mark.slow
+def test_jobs_share_with_another_program(tmp_path):
+    store, specs = Store(tmp_path), [spec(seed) for seed in range(3)]
+    other = Claims(store, specs)
+    assert other.take(specs[0]) is True
+
+    def finish():
+        store.add(specs[0], run(0.9))
+        other.free_all()
+
+    threading.Timer(4.0, finish).start()
+    runs = dict(execute(specs, Quick, store, Workers(jobs=2)))
+    assert [runs[each].curve[-1].test_accuracy for each in specs] == [0.9, 0.5, 0.5]
+
+
+class Quick:
+    """A training in no time."""
+
+    def __call__(self, spec, keeper):
+        return run(seed=spec.seed)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the rights are POSIX's")
+def test_a_store_on_a_disk_that_cannot_be_written_is_listed(monkeypatch, capsys):
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "out"
+        folder.mkdir()
+        Store(folder).add(spec(), run())
+        for each in (folder / "runs.sqlite", folder, Path(place)):
+            each.chmod(0o444 if each.is_file() else 0o555)
+        is_root = os.geteuid() == 0
+        if is_root:  # Which may write anywhere.
+            os.seteuid(65534)
+        try:
+            with pytest.raises(OSError, match="denied"):
+                (folder / "x").touch()
+            assert [row.run for row in Store(folder).rows()] == [run()]
+            assert main(["runs", str(folder)]) == 0
+        finally:
+            if is_root:
+                os.seteuid(0)
+            for each in (Path(place), folder):
+                each.chmod(0o755)
+    assert "1 runs in" in capsys.readouterr().out
+
+
+def test_listing_writes_nothing_beside_a_store(tmp_path):
+    Store(tmp_path).add(spec(), run())
+    content = (tmp_path / "runs.sqlite").read_bytes()
+    assert Store(tmp_path).rows()[0].run == run()
+    assert [path.name for path in tmp_path.iterdir()] == ["runs.sqlite"]
+    assert (tmp_path / "runs.sqlite").read_bytes() == content
+
+
+def test_a_store_that_another_program_is_about_to_make_is_empty(tmp_path):
+    (tmp_path / "runs.sqlite").touch()
+    assert Store(tmp_path).rows() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_command_that_is_asked_to_end_says_how_it_goes_on(number, monkeypatch, tmp_path, capsys):
+    def stopped(*arguments, **options):
+        os.kill(os.getpid(), number)
+        time.sleep(30)
+
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr("experiments.runs.comparison.fit", stopped)
+    command = ["--dataset", save_toy(tmp_path), *TINY, "--out", str(tmp_path / "out")]
+    assert main(["compare", "--methods", "none", "--seeds", "1", *command]) == 128 + number
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == f"stopped by {number.name}; {KEPT}."
+    assert main(["train", "--method", "none", *command]) == 128 + number
+    assert "with --checkpoint-dir" in capsys.readouterr().err.splitlines()[-1]
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+    assert not list((tmp_path / "out").glob(".*.claim"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_command_with_jobs_says_so_too(number, tmp_path):
+    command = [sys.executable, "-m", "experiments", "compare", "--methods", "none", "--seeds", "2"]
+    command += ["--dataset", save_toy(tmp_path), *TINY, "--epochs", "100000", "--jobs", "2"]
+    out = tmp_path / "out"
+    begun = subprocess.Popen([*command, "--out", str(out)], cwd=ROOT, stderr=subprocess.PIPE)
+    while len(list(out.glob(".*.claim"))) < 2:
+        assert begun.poll() is None
+        time.sleep(0.1)
+    begun.send_signal(number)
+    _, said = begun.communicate(timeout=60)
+    assert begun.returncode == 128 + number
+    assert said.decode().splitlines()[-1] == f"stopped by {number.name}; {KEPT}."
