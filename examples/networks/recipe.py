@@ -1,4 +1,7 @@
-"""One recipe for any network from which batch normalization was taken out."""
+"""One recipe for any network from which batch normalization was taken out.
+
+`jaxnorm.normalizer_free` has replaced it; it stays for the tables that were made with it.
+"""
 
 from collections.abc import Callable
 from functools import partial
