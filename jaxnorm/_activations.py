@@ -10,7 +10,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxnorm._numerics import promote
-from jaxnorm._quadrature import Activation, Moment, moments, plain, root_mean_square_slope
+from jaxnorm._quadrature import (
+    Activation,
+    Moment,
+    moments,
+    plain,
+    root_mean_square_slope,
+    unit_rule,
+)
 
 Values = Float[Array, "..."]
 
@@ -24,9 +31,8 @@ STD_FLOOR = 1e-9
 #: The bound on |bias / scale|, beyond which float32 and float64 results no longer change.
 FARTHEST = 1e4
 
-# Gauss-Legendre on [0, 32], where every exponential below has fallen under 1e-13.
-_X, _W = np.polynomial.legendre.leggauss(64)
-_NODES, _WEIGHTS = 16 * (_X + 1), 16 * _W
+#: Nodes and the end of the integral over a tail, where every exponential has fallen under 1e-13.
+TAIL_NODES, TAIL_END = 64, 32
 
 
 def gaussian_moments(activation: Activation) -> tuple[Moment, Moment]:
@@ -288,8 +294,8 @@ def _tails(u: Values) -> tuple[Values, Values, Values, Values]:
     t = jnp.abs(u)[..., None]
     stretch = 1 / (1 + t)
     y, weights = (
-        jnp.asarray(constants, u.dtype).reshape(*(1,) * u.ndim, -1)
-        for constants in (_NODES, _WEIGHTS)
+        jnp.asarray(TAIL_END * constants, u.dtype).reshape(*(1,) * u.ndim, -1)
+        for constants in unit_rule(TAIL_NODES)
     )
     hump = weights * jnp.exp(-jnp.square(stretch * y) / 2 - t * stretch * y)
     density = jnp.exp(-jnp.square(u) / 2) / math.sqrt(2 * math.pi)

@@ -13,15 +13,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float64
 
-from jaxnorm._quadrature import Activation, Moment, derivative, float64_on_host, plain
+from jaxnorm._quadrature import (
+    Activation,
+    Moment,
+    derivative,
+    float64_on_host,
+    normal_density,
+    plain,
+    unit_rule,
+)
 
 Nodes = Float64[np.ndarray, "... nodes"]
 
-#: Gauss-Legendre nodes and weights in 32 panels of [0, 1], and the end of the Gaussian's range.
-LIMIT, PANELS = 10.0, 32
-_X, _W = np.polynomial.legendre.leggauss(16)
-PLACES = ((np.arange(PANELS)[:, None] + (_X + 1) / 2) / PANELS).ravel()
-SHARES = np.tile(_W, PANELS) / (2 * PANELS)
+#: The end of the Gaussian's range, and the panels on either side of a kink, each with its nodes.
+LIMIT, PANELS, NODES = 10.0, 32, 16
 
 #: The part of its slope's root mean square by which a function's jumps may add to its mean slope.
 JUMPS = 0.02
@@ -157,9 +162,9 @@ def gaussian_rule(kink: Any = 0.0) -> tuple[Nodes, Nodes]:
     """Returns nodes and weights of E g(Z), Z ~ N(0, 1), for each place of a kink or jump of g."""
     kink = np.clip(np.asarray(kink, np.float64), -LIMIT, LIMIT)[..., None]
     below, above = kink + LIMIT, LIMIT - kink
-    nodes = np.concatenate([below * PLACES - LIMIT, above * PLACES + kink], -1)
-    density = np.exp(-(nodes**2) / 2) / math.sqrt(2 * math.pi)
-    return nodes, density * np.concatenate([below * SHARES, above * SHARES], -1)
+    places, shares = unit_rule(NODES, PANELS)
+    nodes = np.concatenate([below * places - LIMIT, above * places + kink], -1)
+    return nodes, normal_density(nodes) * np.concatenate([below * shares, above * shares], -1)
 
 
 def values_at(activation: Activation, x: Nodes) -> Nodes:

@@ -10,7 +10,6 @@ from typing import Any, Literal
 import jax
 import numpy as np
 from jaxtyping import Array, Float, PyTree
-from scipy.optimize import root
 
 from jaxnorm._activations import leaky_moments, leaky_slope
 from jaxnorm._kernel_maps import check_continuous, gaussian_rule, values_at
@@ -169,6 +168,8 @@ def _smooth_scalars(activation: Activation, method: str, local: float) -> dict[s
 
     The output's follow: under TAT E g'^2 = 1 gives its scale, and E g^2 = 1 two shifts.
     """
+    from scipy.optimize import root  # SciPy takes as long to import as JAX
+
     nodes, _ = gaussian_rule()
     values_at(activation, nodes)
     if method == "tat":
