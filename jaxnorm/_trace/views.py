@@ -68,6 +68,23 @@ class View(NamedTuple):
         """Returns the axes of the view along which all numbers are equal."""
         return {i for i, dim in enumerate(self.dims) if {f.axis for f in dim} == {BROADCAST}}
 
+    def own_axes(self, axes: Iterable[int]) -> set[int]:
+        """Returns the original axes that these axes of the view have factors of."""
+        factors = (factor for axis in axes for factor in self.dims[axis] if factor.size > 1)
+        return {factor.axis for factor in factors} & {*range(len(self.shape))}
+
+    def whole_axes(self, axes: Iterable[int]) -> set[int]:
+        """Returns the original axes all of whose numbers are along these axes of the view."""
+        axes = tuple(axes)
+        factors = [factor for axis in axes for factor in self.dims[axis]]
+        sizes = {a: math.prod(f.size for f in factors if f.axis == a) for a in self.own_axes(axes)}
+        return {axis for axis, size in sizes.items() if size == self.shape[axis]}
+
+    def added_axes(self, axes: Iterable[int]) -> set[int]:
+        """Returns those of these axes of the view that are not of the original array alone."""
+        own = range(len(self.shape))
+        return {a for a in axes if any(f.size > 1 and f.axis not in own for f in self.dims[a])}
+
     def varies(self, axes: Iterable[int]) -> bool:
         """Returns True if the numbers differ along any of these axes of the view."""
         return any(f.axis != BROADCAST and f.size > 1 for axis in axes for f in self.dims[axis])
