@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxnorm._axes import fan_in_size, negative_axes, per_unit, unit_shape
 from jaxnorm._node import Axes, Reparametrization, effective_kernel, register_node, static_field
-from jaxnorm._numerics import promote, root
+from jaxnorm._numerics import multiplied, promote, root, scale_dtype
 from jaxnorm._phases import sizes_like, strides_of, unit_count, unit_sum
 from jaxnorm._sphere import Kernel, center, check_centering, squared_norm, to_sphere
 
@@ -23,7 +23,8 @@ class Scaled(Reparametrization):
 
     Attributes:
         kernel: v, an array of the kernel's shape, or another node.
-        scale: gamma, of the kernel's shape without its fan-in axes; of the kernel's type.
+        scale: gamma, of the kernel's shape without its fan-in axes; of the kernel's type, or of
+            bfloat16 if that has 8 bits.
         fan_in_axes: negative axes of the kernel; static.
 
     Example:
@@ -51,12 +52,12 @@ class Scaled(Reparametrization):
         """
         result = jax.eval_shape(lambda: effective_kernel(kernel))
         axes = negative_axes(fan_in_axes, result.ndim, "the kernel")
-        return cls(kernel, jnp.ones(unit_shape(result, axes), result.dtype), axes)
+        return cls(kernel, jnp.ones(unit_shape(result, axes), scale_dtype(result.dtype)), axes)
 
     def rescaled(self, factor: Float[Array, "..."]) -> "Scaled":
         """Returns the node with ``factor`` times the scale; see `Reparametrization.rescaled`."""
         units = factor.squeeze(self.fan_in_axes) if factor.ndim else factor
-        return self.replaced(scale=self.scale * units.astype(self.scale.dtype))
+        return self.replaced(scale=multiplied(self.scale, units))
 
     def effective(self) -> Kernel:
         """Returns the kernel gamma v, computed in float32 or wider, in the kernel's type."""
@@ -279,7 +280,7 @@ def _with_norms(
     squares = squared_norm(wide, tuple(axes))
     if mean:
         squares = squares / fan_in_size(plain, axes)
-    return plain, root(squares).squeeze(axes).astype(plain.dtype), axes
+    return plain, root(squares).squeeze(axes).astype(scale_dtype(plain.dtype)), axes
 
 
 def _on_sphere(

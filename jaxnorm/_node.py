@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxnorm._numerics import multiplied
 from jaxnorm._serialization import register_serialization
 
 #: Negative axes of an array, as in ``(-4, -3, -2)`` for an HWIO kernel.
@@ -53,8 +54,7 @@ class Reparametrization(abc.ABC):
         Args:
             factor: a scalar, or one value per unit with the fan-in axes kept as axes of size 1.
         """
-        kernel = self.effective()
-        return self.from_kernel(kernel * factor.astype(kernel.dtype), self.fan_in_axes)
+        return self.from_kernel(multiplied(self.effective(), factor), self.fan_in_axes)
 
     def parameter_count(self) -> int:
         """Returns the number of free parameters."""

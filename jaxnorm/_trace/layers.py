@@ -41,6 +41,8 @@ class KernelCall(NamedTuple):
             output has to include, if it is ``"separate"``.
         mesh: the mesh axes of the product inside a checked shard_map.
         phases: the axes of space of a transposed convolution with a stride.
+        is_rounded: True if the model rounds the kernel to a few levels, so that a factor on the
+            output is not one on the kernel.
     """
 
     path: Path
@@ -54,6 +56,7 @@ class KernelCall(NamedTuple):
     added: Float[Array, "..."] | None = None
     mesh: MeshAxes = MeshAxes()
     phases: tuple[OutputPhase, ...] = ()
+    is_rounded: bool = False
 
 
 #: Pre-activations before their bias; after it; or before it, with the bias beside them.
@@ -169,8 +172,17 @@ def _call(
 ) -> KernelCall:
     use = product.use
     unit_axes = product.unit_axes if product.biased else use.unit_axes
-    path, keeps_units, bias = use.kernel.path, use.keeps_units, biases.get(id(use))
-    return KernelCall(path, output, unit_axes, keeps_units, sample_axis, use.fan_in, turns, bias)
+    return KernelCall(
+        use.kernel.path,
+        output,
+        unit_axes,
+        use.keeps_units,
+        sample_axis,
+        use.fan_in,
+        turns,
+        biases.get(id(use)),
+        is_rounded=use.kernel.rounded,
+    )
 
 
 def _with_units_at(call: KernelCall, places: tuple[int, ...]) -> KernelCall:

@@ -313,7 +313,7 @@ def _straight_through(facts: Facts, equation: Any, values: list[Value]) -> list[
         kernel, rest = values[i], values[j]
         own = len(kernel.views) == 1 and rest.sources == kernel.sources
         if own and rest.stopped and not rest.views and not kernel.stopped:
-            return [kernel]
+            return [kernel._replace(views=(kernel.views[0]._replace(rounded=True),))]
     return _elementwise(facts, equation, values)
 
 

@@ -37,6 +37,7 @@ class View(NamedTuple):
         scaled: the original axes along which the constants vary that multiply the parameter; None
             without such a constant.
         added: True if an input has been added to it.
+        rounded: True if the numbers were rounded to a few levels.
     """
 
     path: Path
@@ -45,6 +46,7 @@ class View(NamedTuple):
     scanned: tuple[Dim, ...] = ()
     scaled: frozenset[int] | None = None
     added: bool = False
+    rounded: bool = False
 
     @property
     def is_unchanged(self) -> bool:
@@ -237,16 +239,22 @@ def _reversed(view: View, equation: Any, shape: tuple[int, ...]) -> View:
 
 
 def _cast(view: View, equation: Any, shape: tuple[int, ...]) -> View | None:
-    """A cast to integers rounds, and is no view."""
+    """A cast to integers is no view; one to 8 bits or fewer rounds."""
     dtypes = equation.invars[0].aval.dtype, equation.params["new_dtype"]
-    return view if all(jnp.issubdtype(dtype, jnp.inexact) for dtype in dtypes) else None
+    if not all(jnp.issubdtype(dtype, jnp.inexact) for dtype in dtypes):
+        return None
+    before, after = (jnp.finfo(dtype).bits for dtype in dtypes)
+    return view._replace(rounded=True) if after < min(before, 16) else view
+
+
+def _reduced(view: View, equation: Any, shape: tuple[int, ...]) -> View:
+    """Rounds if fewer bits are left than bfloat16 has."""
+    return view._replace(rounded=view.rounded or equation.params["mantissa_bits"] < 7)
 
 
 #: Primitives that take some of the entries of their first operand.
 SLICES = ("slice", "dynamic_slice", "split")
-_IDENTITIES = (
-    "copy copy_p name pcast pvary reduce_precision reshard sharding_constraint stop_gradient"
-)
+_IDENTITIES = "copy copy_p name pcast pvary reshard sharding_constraint stop_gradient"
 
 #: ``(view, equation, shape of the result) -> view``; None for a result that is no view.
 VIEWS: dict[str, Callable[[View, Any, tuple[int, ...]], View | None]] = {
@@ -257,5 +265,6 @@ VIEWS: dict[str, Callable[[View, Any, tuple[int, ...]], View | None]] = {
     "reshape": _reshaped,
     "rev": _reversed,
     "convert_element_type": _cast,
+    "reduce_precision": _reduced,
     **dict.fromkeys(_IDENTITIES.split(), lambda view, equation, shape: view),
 }
