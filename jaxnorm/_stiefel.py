@@ -17,6 +17,7 @@ from jaxnorm._layout import (
     kernel_rows,
     map_with_axes,
 )
+from jaxnorm._mesh import whole
 from jaxnorm._node import Axes
 from jaxnorm._numerics import nonzero, norm_of_squares, product, promote
 from jaxnorm._phases import refuse_phases
@@ -199,15 +200,10 @@ def stiefel_projection(
         return _nearest(kernel + step, axes, radius, stack, kernel)
 
     def project_whole(kernel: Kernel, update: Kernel, axes: Axes, *settings: Any) -> Kernel:
-        sharding = jax.typeof(kernel).sharding
-        if not sharding.mesh.explicit_axes:
-            return project_sum(kernel, update, axes, *settings)
         # The kernel as one matrix has no sharding that follows from the kernel's own.
-        automatic = jax.sharding.auto_axes(
-            lambda kernel, update: project_sum(kernel, update, axes, *settings),
-            out_sharding=sharding,
+        return whole(lambda kernel, update: project_sum(kernel, update, axes, *settings))(
+            kernel, update
         )
-        return automatic(kernel, update)  # type: ignore[no-any-return]
 
     def update(
         updates: PyTree, state: optax.EmptyState, params: PyTree | None = None
