@@ -16,6 +16,7 @@ _NAMES = {
     "_centered_inputs": "centered_inputs CenteredInputsState refresh_input_means",
     "_clip": "clip_by_layer_norm",
     "_describe": "describe",
+    "_findings": "describe_propagation Finding propagation_findings",
     "_fixed_step": "fixed_step",
     "_fold": "fold_into_kernel",
     "_gamma_decay": (
@@ -38,7 +39,7 @@ _NAMES = {
     "_noise": "linear_stddev with_scale_noise",
     "_noise_injection": "clean_parameters noise_injection NoiseState perturb_scales",
     "_normalizer_free": "normalizer_free",
-    "_propagation": "describe_propagation propagation",
+    "_propagation": "propagation",
     "_reparametrize": "effective parameter_count reparametrize",
     "_roles": "describe_roles",
     "_shaped": "shaped traced_depth",
@@ -72,6 +73,9 @@ if _typing.TYPE_CHECKING:
     from jaxnorm._centered_inputs import refresh_input_means as refresh_input_means
     from jaxnorm._clip import clip_by_layer_norm as clip_by_layer_norm
     from jaxnorm._describe import describe as describe
+    from jaxnorm._findings import Finding as Finding
+    from jaxnorm._findings import describe_propagation as describe_propagation
+    from jaxnorm._findings import propagation_findings as propagation_findings
     from jaxnorm._fixed_step import fixed_step as fixed_step
     from jaxnorm._fold import fold_into_kernel as fold_into_kernel
     from jaxnorm._gamma_decay import affine_gamma_decay_strength as affine_gamma_decay_strength
@@ -114,7 +118,6 @@ if _typing.TYPE_CHECKING:
     from jaxnorm._noise_injection import noise_injection as noise_injection
     from jaxnorm._noise_injection import perturb_scales as perturb_scales
     from jaxnorm._normalizer_free import normalizer_free as normalizer_free
-    from jaxnorm._propagation import describe_propagation as describe_propagation
     from jaxnorm._propagation import propagation as propagation
     from jaxnorm._reparametrize import effective as effective
     from jaxnorm._reparametrize import parameter_count as parameter_count
