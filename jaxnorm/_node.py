@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxnorm._numerics import multiplied
-from jaxnorm._serialization import register_serialization
+from jaxnorm._serialization import register_export, register_with_flax
 
 #: Negative axes of an array, as in ``(-4, -3, -2)`` for an HWIO kernel.
 Axes = tuple[int, ...]
@@ -38,6 +38,10 @@ class Reparametrization(abc.ABC):
     stores_weights: ClassVar[bool] = True
 
     fan_in_axes: Axes
+
+    def __new__(cls: type[Node], *args: Any, **kwargs: Any) -> Node:
+        register_with_flax(cls)
+        return object.__new__(cls)
 
     @classmethod
     @abc.abstractmethod
@@ -109,14 +113,14 @@ def register_node(cls: NodeType) -> NodeType:
         return tuple(zip(keys, children, strict=True)), kind
 
     def unflatten(kind: tuple[Any, ...], children: Iterable[Any]) -> Any:
-        x = object.__new__(node)
+        x = node.__new__(node)
         values = [*zip(arrays, children, strict=True), *zip(static, kind[1:], strict=True)]
         for name, value in values:
             object.__setattr__(x, name, value)
         return x
 
     jax.tree_util.register_pytree_with_keys(node, flatten_with_keys, unflatten, flatten)
-    register_serialization(node)
+    register_export(node)
     result: NodeType = node
     return result
 

@@ -22,7 +22,7 @@ from jaxnorm._trace.views import VIEWS
 #: ``apply(params, *inputs)``: the model as a function of its plain parameters.
 Apply = Callable[..., Any]
 
-#: Prefix of the name of a jitted function that the interpreter records and does not enter.
+#: Prefix of the names, by `jax.ad_checkpoint.checkpoint_name`, of values that are recorded.
 MARK = "jaxnorm_mark_"
 
 #: The parameters of a call that hold its body.
@@ -222,7 +222,7 @@ class _Interpreter:
     def _equation(self, equation: Any, values: list[Value], place: Place) -> list[Value]:
         primitive, name = equation.primitive.name, str(equation.params.get("name", ""))
         called = _called(equation, values)
-        if name.startswith(MARK):
+        if primitive == "name" and name.startswith(MARK):
             self.facts.marks.append((name.removeprefix(MARK), values[0].product))
             results = [INPUT]
         elif primitive in ("scan", "while", "cond"):

@@ -150,7 +150,7 @@ def first_layer(apply: Apply, params: PyTree, *inputs: Any) -> PyTree:
 
 
 class MarkedLayer(NamedTuple):
-    """Layer whose output, its bias included, goes into a marked call: and its fan-in axes."""
+    """Layer whose output, its bias included, is marked; and its fan-in axes."""
 
     kernel: Path
     bias: Path
@@ -158,9 +158,9 @@ class MarkedLayer(NamedTuple):
 
 
 def marked_layers(program: Program) -> dict[str, MarkedLayer]:
-    """Returns the layer that directly precedes each marked call, by the name of the mark.
+    """Returns the layer whose output is marked, by the name of the mark.
 
-    Directly: the input of the call is the output of the layer, with its last axis for the units, in
+    The marked value is the output of the layer, with its last axis for the units, in
     their order, and nothing else reads that output, the kernel or the bias.
     """
     facts, read = program.facts, program.read()

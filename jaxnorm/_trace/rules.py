@@ -55,7 +55,7 @@ class Facts:
         met: parameters that meet the inputs in something else than a product.
         biases: parameters that are added to a product, one entry per sum.
         read: parameters that anything else is made of.
-        marks: the product that goes into each marked call, with the mark's name.
+        marks: the product that is marked, if the value is one, with each mark's name.
         bits: a bit for each variable that depends on the inputs.
     """
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 
 from jaxnorm._paths import Path
 from jaxnorm._trace.interpret import MARK, is_flag, trace
@@ -104,10 +104,6 @@ class _Mark(nnx.Module):
     ) -> Any:
         del args, kwargs
 
-        def identity(x: Any) -> Any:
-            return x
-
         is_last = self.axis in (-1, x.ndim - 1)
         by_batch = self.running and use_running_average is False
-        identity.__name__ = MARK + (self.name if is_last and not by_batch else "")
-        return jax.jit(identity)(x)
+        return checkpoint_name(x, MARK + (self.name if is_last and not by_batch else ""))
