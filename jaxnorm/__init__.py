@@ -29,16 +29,14 @@ _NAMES = {
         "CenteredWeightNormalized LinearlyConstrained Scaled WeightNormalized WeightStandardized"
     ),
     "_layout": "exclude flax_layout Layout layout_from_rules map_kernels torch_layout",
-    "_losses": (
-        "collect_preactivations initial_betas positive_betas total_variance_constancy "
-        "variance_constancy_loss"
-    ),
+    "_losses": "initial_betas positive_betas total_variance_constancy variance_constancy_loss",
     "_methods": "constrain linearly_constrain propagate_normalization",
     "_metrics": "constraint_drift metrics",
     "_node": "Reparametrization",
     "_noise": "linear_stddev with_scale_noise",
     "_noise_injection": "clean_parameters noise_injection NoiseState perturb_scales",
     "_normalizer_free": "normalizer_free",
+    "_preactivations": "collect_preactivations",
     "_propagation": "propagation",
     "_reparametrize": "effective parameter_count reparametrize",
     "_roles": "describe_roles",
@@ -100,7 +98,6 @@ if _typing.TYPE_CHECKING:
     from jaxnorm._layout import layout_from_rules as layout_from_rules
     from jaxnorm._layout import map_kernels as map_kernels
     from jaxnorm._layout import torch_layout as torch_layout
-    from jaxnorm._losses import collect_preactivations as collect_preactivations
     from jaxnorm._losses import initial_betas as initial_betas
     from jaxnorm._losses import positive_betas as positive_betas
     from jaxnorm._losses import total_variance_constancy as total_variance_constancy
@@ -118,6 +115,7 @@ if _typing.TYPE_CHECKING:
     from jaxnorm._noise_injection import noise_injection as noise_injection
     from jaxnorm._noise_injection import perturb_scales as perturb_scales
     from jaxnorm._normalizer_free import normalizer_free as normalizer_free
+    from jaxnorm._preactivations import collect_preactivations as collect_preactivations
     from jaxnorm._propagation import propagation as propagation
     from jaxnorm._reparametrize import effective as effective
     from jaxnorm._reparametrize import parameter_count as parameter_count

@@ -294,9 +294,8 @@ def _alike(hidden: Layers) -> list[Finding]:
     if np.mean([*cosines.values()][len(cosines) // 2 :]) <= COSINE:
         return []
     name = next(name for name, cosine in cosines.items() if cosine > COSINE)
-    remedies = ("center the inputs",)
-    if name != next(iter(cosines)):
-        remedies = ("linearly_constrain", "shaped")
+    is_first = name == next(iter(cosines))
+    remedies = ("center the inputs",) if is_first else ("linearly_constrain", "shaped")
     return [Finding("alike", name, {"cosine": cosines[name]}, remedies)]
 
 

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, PyTree
 from jaxnorm._axes import negative_axes, per_unit, unit_shape
 from jaxnorm._checks import POSITIVE, check_number
 from jaxnorm._layout import Layout, Setting, broadcast, flax_layout, kernels_by_path
+from jaxnorm._matrices import as_matrices, singular_value
 from jaxnorm._mesh import whole
 from jaxnorm._node import Axes, is_node
 from jaxnorm._numerics import (
@@ -29,7 +30,6 @@ from jaxnorm._phase_fit import at_outputs, at_taps, of_phases
 from jaxnorm._phases import strides_of
 from jaxnorm._reparametrize import effective
 from jaxnorm._sphere import check_squared_radius, project_to_sphere
-from jaxnorm._stiefel import as_matrices, singular_value
 from jaxnorm._trace.interpret import Apply, Program, trace
 from jaxnorm._trace.layers import KernelCall, run_layers
 from jaxnorm._trace.phases import OutputPhase

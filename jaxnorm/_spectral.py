@@ -7,11 +7,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._axes import negative_axes, per_unit, refuse_leading_units, unit_shape
+from jaxnorm._matrices import as_matrices
 from jaxnorm._node import Axes, Reparametrization, effective_kernel, register_node, static_field
 from jaxnorm._numerics import product, promote, quotient, root
 from jaxnorm._paths import Path, is_absent, map_entries, named_entries
 from jaxnorm._phases import refuse_phases
-from jaxnorm._stiefel import as_matrices
 
 Matrix = Float[Array, "... fan_in units"]
 Vector = Float[Array, "... units"]

@@ -256,8 +256,8 @@ class _Interpreter:
         if equation.primitive.name == "optimization_barrier":
             return results
         if equation.primitive.name in VIEWS:
-            of = {"variable": values[0].variable, "ancestors": values[0].ancestors}
-            return [value._replace(**of) for value in results]
+            own, before = values[0].variable, values[0].ancestors
+            return [value._replace(variable=own, ancestors=before) for value in results]
         pairs = zip(results, equation.outvars, strict=True)
         return [self.facts.as_variable(value, out, values) for value, out in pairs]
 

@@ -217,8 +217,8 @@ def _factors(equation: Any, values: list[Value]) -> frozenset[Path]:
 
 
 def _view(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
-    results = [_viewed(equation, values[0], out.aval.shape) for out in equation.outvars]
-    results = [value or _elementwise(facts, equation, values)[0] for value in results]
+    viewed = [_viewed(equation, values[0], out.aval.shape) for out in equation.outvars]
+    results = [value or _elementwise(facts, equation, values)[0] for value in viewed]
     units, rule = values[0].units, VIEWS[equation.primitive.name]
     shapes = [out.aval.shape for out in equation.outvars]
     moved = [units and units.viewed(rule(units.view, equation, shape)) for shape in shapes]
