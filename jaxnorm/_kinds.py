@@ -7,13 +7,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._axes import fan_in_size, negative_axes, per_unit, unit_shape
-from jaxnorm._node import Axes, Reparametrization, effective_kernel, register_node, static_field
+from jaxnorm._node import Axes, Reparametrization, effective_kernel
 from jaxnorm._numerics import multiplied, promote, root, scale_dtype
 from jaxnorm._phases import sizes_like, strides_of, unit_count, unit_sum
 from jaxnorm._sphere import Kernel, center, check_centering, squared_norm, to_sphere
 
 
-@register_node
 class Scaled(Reparametrization):
     """Scale per unit on top of a kernel, or of another reparametrization: w_i = gamma_i v_i.
 
@@ -40,7 +39,7 @@ class Scaled(Reparametrization):
 
     kernel: Any
     scale: Any
-    fan_in_axes: Axes = static_field()
+    fan_in_axes: Axes
 
     @classmethod
     def from_kernel(cls, kernel: Any, fan_in_axes: int | Axes) -> "Scaled":
@@ -66,7 +65,6 @@ class Scaled(Reparametrization):
         return (promote(kernel, self.scale) * scale).astype(kernel.dtype)
 
 
-@register_node
 class LinearlyConstrained(Reparametrization):
     """Zero-sum units in coordinates: w_i = B v_i, B an orthonormal basis of {w : 1'w = 0}.
 
@@ -107,7 +105,7 @@ class LinearlyConstrained(Reparametrization):
     stores_weights = False
 
     coordinates: Any
-    fan_in_axes: Axes = static_field()
+    fan_in_axes: Axes
 
     @classmethod
     def from_kernel(cls, kernel: Any, fan_in_axes: int | Axes) -> "LinearlyConstrained":
@@ -157,7 +155,6 @@ def _is_first(array: Kernel, axes: Axes) -> Bool[Array, "..."]:
     return index == 0
 
 
-@register_node
 class WeightNormalized(Reparametrization):
     """Direction and length per unit: w_i = g_i v_i / ||v_i||.
 
@@ -186,7 +183,7 @@ class WeightNormalized(Reparametrization):
 
     direction: Any
     scale: Any
-    fan_in_axes: Axes = static_field()
+    fan_in_axes: Axes
 
     @classmethod
     def from_kernel(cls, kernel: Any, fan_in_axes: int | Axes) -> "WeightNormalized":
@@ -198,7 +195,6 @@ class WeightNormalized(Reparametrization):
         return _on_sphere(self.direction, self.scale, self.fan_in_axes, 1.0, self.centered)
 
 
-@register_node
 class CenteredWeightNormalized(WeightNormalized):
     """Zero-sum direction and length per unit: w_i = g_i (v_i - mean v_i) / ||v_i - mean v_i||.
 
@@ -224,7 +220,6 @@ class CenteredWeightNormalized(WeightNormalized):
     key_names: ClassVar[dict[str, str]] = {"direction": "centered_direction"}
 
 
-@register_node
 class WeightStandardized(Reparametrization):
     """Standardized kernel with a gain per unit: w_i = gain_i (v_i - mean v_i) / std v_i.
 
@@ -253,7 +248,7 @@ class WeightStandardized(Reparametrization):
 
     kernel: Any
     gain: Any
-    fan_in_axes: Axes = static_field()
+    fan_in_axes: Axes
 
     @classmethod
     def from_kernel(cls, kernel: Any, fan_in_axes: int | Axes) -> "WeightStandardized":
