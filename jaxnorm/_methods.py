@@ -145,9 +145,8 @@ def propagate_normalization(
         scale: the initial gamma of every unit: 1 keeps activations standardized; the paper's
             ``1 / jacobian_factor(activation)`` keeps the size of gradients instead.
         centered: if True, each unit's sum is also kept at 0, which the paper does not do. A value
-            that all units of a layer share is then not passed on: through random layers of 256
-            standardized relus the sizes of pre-activations stay within a tenth for 40 layers,
-            without it for 14.
+            that all units of a layer share is then not passed on, so that sizes hold in deeper
+            networks.
 
     Returns:
         ``(raw, optimizer)``: the parameters with a `WeightNormalized` node in the place of each
