@@ -17,13 +17,13 @@ def sample_axes(
 ) -> dict[int, int]:
     """Returns the axis of each layer's result that counts rows: the one that grows with them.
 
-    A layer that no row of the first input reaches has the axis that grows with an array of as many
-    rows in another argument: the second of two towers.
+    Beside layers of the first input's rows, a layer that none of them reaches has the axis that
+    grows with an array of as many rows in another argument: it is of a second tower.
     """
     doubled, separate = _doubled(trace_again, inputs)
     rows = count_rows(inputs)
     axes = _grown_axes(program, doubled, rows) if doubled else {}
-    for i in separate:
+    for i in separate if axes else ():
         alone = _traced(trace_again, inputs, {i: 2})
         axes = (_grown_axes(program, alone, rows) if alone else {}) | axes
     return axes
