@@ -41,10 +41,7 @@ def doubled_program(trace_again: TraceAgain, inputs: tuple[Any, ...]) -> Program
 
 
 def _doubled(trace_again: TraceAgain, inputs: tuple[Any, ...]) -> tuple[Program | None, list[int]]:
-    """Returns the `doubled_program`, and the leaves of as many rows that it does not double.
-
-    A program for which every axis of theirs was doubled has those leaves, too.
-    """
+    """Returns the `doubled_program`, and the leaves of as many rows that are not tied to it."""
     tied, others = _row_leaves(inputs)
     every = dict.fromkeys((*tied, *others), 2)
     doubled = _traced(trace_again, inputs, every)
