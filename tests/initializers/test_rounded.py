@@ -120,3 +120,20 @@ def test_an_empty_minibatch_is_named() -> None:
     for init in (jn.variance_preserving_init, jn.data_dependent_init):
         with pytest.raises(ValueError, match=r"shape \(0, 24\).*minibatch is empty"):
             init(network(lambda w: w), PARAMS, X[:0])
+
+
+def test_each_phase_of_a_rounded_transposed_convolution_is_standardized() -> None:
+    """Units are phases and channels, and each is run again until its own factor fits."""
+    images = draw(8, 8, 8, 3)
+
+    def apply(p: Any, x: Any) -> Any:
+        w = FITTED["float8"](p["w"])
+        return jax.lax.conv_transpose(x, w, (2, 2), "SAME", None, ("NHWC", "HWIO", "NHWC"))
+
+    params = {"w": 0.002 * draw(4, 4, 3, 2)}
+    layout = jn.traced_layout(apply, params, images)
+    fitted = jn.data_dependent_init(apply, params, images, layout=layout)
+    y = np.float64(apply(fitted, images))
+    for i in (0, 1):
+        for j in (0, 1):
+            np.testing.assert_allclose(y[:, i::2, j::2].std((0, 1, 2)), 1, atol=0.04)
